@@ -1,0 +1,39 @@
+//! The contract of Kvasir: what servers, routers, agents and engines must agree on.
+//!
+//! - [`types`]: value types without serialisation: hashes, workers, tiers, cursors, events.
+//! - [`hash`]: tokens to block hashes, the one implementation that all sides use.
+//! - [`limits`]: every bound on what a peer may send.
+//! - [`code`]: the restricted set of error codes and its table to gRPC status.
+//! - `pb` and `convert` (feature `grpc`): generated messages, and conversions that reject and
+//!   never panic.
+
+pub mod code;
+#[cfg(feature = "grpc")]
+pub mod convert;
+pub mod hash;
+pub mod limits;
+pub mod types;
+
+/// Generated messages and services of package `kvasir.v1`.
+#[cfg(feature = "grpc")]
+#[allow(
+    missing_docs,
+    missing_debug_implementations,
+    unreachable_pub,
+    unused_qualifications,
+    clippy::all,
+    clippy::absolute_paths,
+    clippy::allow_attributes_without_reason,
+    clippy::clone_on_ref_ptr,
+    clippy::missing_errors_doc,
+    clippy::too_many_lines,
+    clippy::wildcard_imports,
+    clippy::wildcard_enum_match_arm,
+    reason = "generated code"
+)]
+pub mod pb {
+    include!("gen/kvasir.v1.rs");
+
+    /// Encoded `FileDescriptorSet` of the package, for gRPC reflection.
+    pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/kvasir.v1.bin");
+}

@@ -1,0 +1,52 @@
+//! Every bound on what a peer may send, with its unit in its name. One file, so that server,
+//! client and documents cannot disagree; the README's table of limits is checked against it.
+
+/// Longest model name, tenant, worker id, source name, LoRA name, salt or topic.
+pub const NAME_BYTES_MAX: usize = 256;
+/// Longest multimodal identifier.
+pub const MULTIMODAL_IDENTIFIER_BYTES_MAX: usize = 256;
+/// Largest block size.
+pub const BLOCK_SIZE_TOKENS_MAX: u32 = 65_536;
+/// Most tokens in one query.
+pub const QUERY_TOKENS_MAX: usize = 1 << 20;
+/// Most blocks in one query.
+pub const QUERY_BLOCKS_MAX: usize = 65_536;
+/// Most multimodal items in one query.
+pub const QUERY_MULTIMODAL_ITEMS_MAX: usize = 1_024;
+/// Most worker ids in a query's filter.
+pub const QUERY_WORKER_IDS_MAX: usize = 4_096;
+/// Most workers (all partitions) one server accepts.
+pub const WORKERS_MAX: usize = 16_384;
+/// Most ranks of one worker.
+pub const WORKER_RANKS_MAX: usize = 1_024;
+/// Most endpoints in one registration.
+pub const WORKER_ENDPOINTS_MAX: usize = 64;
+/// Most sources of one worker: endpoints and publishers together.
+pub const WORKER_SOURCES_MAX: usize = 128;
+/// Most names of numbered LoRA adapters in one registration.
+pub const WORKER_LORA_NAMES_MAX: usize = 1_024;
+/// Most partitions one server accepts.
+pub const PARTITIONS_MAX: usize = 4_096;
+/// Most blocks in one stored or removed event.
+pub const EVENT_BLOCKS_MAX: usize = 65_536;
+/// Most events in one batch.
+pub const BATCH_EVENTS_MAX: usize = 4_096;
+/// Most records in one chunk of a dump.
+pub const DUMP_CHUNK_RECORDS_MAX: usize = 8_192;
+/// Records in a chunk of a dump, where the request does not say.
+pub const DUMP_CHUNK_RECORDS_DEFAULT: usize = 2_048;
+/// Largest gRPC message in either direction.
+pub const GRPC_MESSAGE_BYTES_MAX: usize = 8 << 20;
+/// Deepest chain of blocks in the index.
+pub const CHAIN_BLOCKS_MAX: usize = 65_536;
+/// Most parked names of one rank: held, parent unknown.
+pub const RANK_PARKED_MAX: usize = 65_536;
+/// Most names touched while one dump is under way; more abort it.
+pub const DUMP_DIRTY_NAMES_MAX: usize = 1 << 18;
+
+const _: () = assert!(QUERY_TOKENS_MAX * 4 <= GRPC_MESSAGE_BYTES_MAX);
+const _: () = assert!(QUERY_BLOCKS_MAX * 8 <= GRPC_MESSAGE_BYTES_MAX);
+const _: () = assert!(QUERY_BLOCKS_MAX <= CHAIN_BLOCKS_MAX);
+const _: () = assert!(DUMP_CHUNK_RECORDS_DEFAULT <= DUMP_CHUNK_RECORDS_MAX);
+// A record is at most 64 bytes on the wire.
+const _: () = assert!(DUMP_CHUNK_RECORDS_MAX * 64 <= GRPC_MESSAGE_BYTES_MAX);

@@ -1,0 +1,77 @@
+use std::fmt;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Opaque id of one life of a source's cache. Compare for equality only: a restart is a new one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Incarnation(pub u128);
+
+impl fmt::Debug for Incarnation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Incarnation({:032x})", self.0)
+    }
+}
+
+impl fmt::Display for Incarnation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// Tells whether two batches with one sequence number are the same batch, and so whether a source
+/// that states no incarnation still lives the life the cursor was taken in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint {
+    /// Bits of the batch's `f64` time stamp.
+    pub ts_bits: u64,
+    /// XXH3-64 of the batch's payload.
+    pub payload_hash: u64,
+}
+
+impl Fingerprint {
+    /// Fingerprint of one batch.
+    #[must_use]
+    pub fn of(ts_bits: u64, payload: &[u8]) -> Self {
+        Self { ts_bits, payload_hash: xxh3_64(payload) }
+    }
+}
+
+/// How far one source has been applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Cursor {
+    /// Life of the source.
+    pub incarnation: Incarnation,
+    /// Sequence number of the last applied batch.
+    pub sequence: u64,
+    /// Fingerprint of that batch; none where the source states its incarnation.
+    pub fingerprint: Option<Fingerprint>,
+}
+
+/// How far a source's entry in the index can be trusted, best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SourceState {
+    /// Everything announced is in the index.
+    Exact,
+    /// A replay, dump or restore is on its way.
+    CatchingUp,
+    /// Batches are known to be missing and are being fetched.
+    Gap,
+    /// Blocks were shed to stay within a limit.
+    Partial,
+    /// Batches were lost for good.
+    Degraded,
+    /// Nothing has been heard yet.
+    Cold,
+}
+
+impl fmt::Display for SourceState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Exact => "exact",
+            Self::CatchingUp => "catching_up",
+            Self::Gap => "gap",
+            Self::Partial => "partial",
+            Self::Degraded => "degraded",
+            Self::Cold => "cold",
+        })
+    }
+}

@@ -1,0 +1,38 @@
+use std::fmt;
+
+macro_rules! hash_newtype {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        #[repr(transparent)]
+        pub struct $name(pub u64);
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({:016x})"), self.0)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:016x}", self.0)
+            }
+        }
+    };
+}
+
+hash_newtype! {
+    /// Hash of the tokens inside one block (with LoRA, salt and multimodal identity), wherever in
+    /// a prompt the block stands. Queries carry these.
+    LocalHash
+}
+
+hash_newtype! {
+    /// Canonical hash of a block with its whole prefix, computed from local hashes.
+    SequenceHash
+}
+
+hash_newtype! {
+    /// The engine's own hash of a block. Means something only within one worker rank.
+    BlockName
+}

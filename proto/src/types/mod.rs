@@ -1,0 +1,17 @@
+//! Value types of the design's words. They import nothing but one another.
+
+mod cursor;
+mod event;
+mod hash;
+mod outcome;
+mod partition;
+mod tier;
+mod worker;
+
+pub use cursor::{Cursor, Fingerprint, Incarnation, SourceState};
+pub use event::{CopyMode, KvEvent, StoredBlock};
+pub use hash::{BlockName, LocalHash, SequenceHash};
+pub use outcome::{BatchOutcome, BlockCounts, BlockOutcome};
+pub use partition::{NameError, PartitionKey};
+pub use tier::{Tier, TierSet};
+pub use worker::{DpRank, WorkerId, WorkerKey};

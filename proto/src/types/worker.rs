@@ -1,0 +1,47 @@
+use super::partition::{NameError, check_required};
+use std::{fmt, sync::Arc};
+
+/// Name of a worker: 1–256 bytes, unique within its partition.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkerId(Arc<str>);
+
+impl WorkerId {
+    /// Checks and takes a name.
+    ///
+    /// # Errors
+    /// If `id` is empty or too long.
+    pub fn new(id: &str) -> Result<Self, NameError> {
+        check_required("worker_id", id)?;
+        Ok(Self(id.into()))
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for WorkerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Data-parallel rank within a worker.
+pub type DpRank = u32;
+
+/// One rank of one worker: what holds blocks.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkerKey {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Its rank.
+    pub rank: DpRank,
+}
+
+impl fmt::Display for WorkerKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}#{}", self.worker, self.rank)
+    }
+}
