@@ -1,1 +1,60 @@
-//! Under construction.
+//! The exact prefix index of one partition: which worker rank holds which leading blocks of a
+//! prompt, in which tier.
+//!
+//! # What a query may observe
+//! The index is a plain data structure: its owner puts a lock around it, and a query under the
+//! read lock sees whole operations only. An event longer than the owner's batch, a clear and a
+//! sweep of doubtful blocks are carried out in steps; between two steps a query may credit a
+//! worker with fewer blocks than it holds, never with more.
+//!
+//! # What it holds
+//! Every announced name is *held* at once, with its parent name, local hash and copies by source
+//! and tier. A name whose chain to the root is known is *placed* at a position, and only placed
+//! names score; the others are *parked* until their parent arrives. A position, once known, stays:
+//! removing a block in mid-chain leaves a hole, and refilling it heals the chain.
+//!
+//! # How it is laid out
+//! A position is a *slot*. Slots live in pages of 64, and a stored chain gets consecutive slots,
+//! so a lookup compares runs of local hashes and nothing else. A *segment* is a stretch of
+//! consecutive slots with one set of holders per tier; the sets are interned, so a walk looks at
+//! them only where they change. One table maps the engine's names to slots for every rank that
+//! uses the slot's own name with one copy per tier: the *plain* case, which costs a rank a bit or
+//! two in a bitmap. Whatever is not plain (a second copy, a second source, another name for the
+//! same content, a parked name) is an explicit [`record`] of that rank.
+//!
+//! Reading order: [`slots`] and [`segments`] (storage), [`sets`] and [`table`] (shared pieces),
+//! [`trie`] (positions and who holds them), [`record`] and [`holder`] (one rank), [`registry`],
+//! then what is done with them: [`store`], [`remove`], [`sweep`], [`find`], [`dump`], and
+//! [`validate`], which states every invariant.
+
+mod error;
+mod index;
+mod limits;
+
+mod segments;
+mod sets;
+mod slots;
+mod table;
+mod trie;
+
+mod holder;
+mod record;
+mod registry;
+
+mod remove;
+mod store;
+mod sweep;
+
+mod dump;
+mod find;
+mod stats;
+mod validate;
+
+pub use dump::{DumpRecord, DumpScan, DumpSourceEnd, DumpTail};
+pub use error::IndexError;
+pub use find::{Match, Query, QueryKey, Scratch};
+pub use index::Index;
+pub use limits::Limits;
+pub use registry::{HolderId, HolderView, SourceId, SourceStatus, WorkerView};
+pub use stats::Stats;
+pub use sweep::Cleared;

@@ -1,0 +1,405 @@
+//! Everything a worker holds, read in chunks while events go on.
+//!
+//! A dump copies the worker's bitmaps when it begins, reads the state of a chunk of them at a time
+//! under its owner's read lock, and notes which names change meanwhile. At the end their absolute
+//! state follows, cut at one moment together with the sources' cursors: the records, the later
+//! ones replacing the earlier, are the worker's exact state at that moment.
+
+use crate::error::IndexError;
+use crate::holder::Holder;
+use crate::index::Index;
+use crate::record::Record;
+use crate::registry::{SourceId, SourceStatus};
+use crate::sets::HolderIndex;
+use crate::slots::{NONE, Slot};
+use kvasir_proto::types::{BlockName, DpRank, LocalHash, Tier, WorkerId};
+use roaring::RoaringBitmap;
+use rustc_hash::FxHashSet;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Absolute state of one name at one source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DumpRecord {
+    /// The rank.
+    pub rank: DpRank,
+    /// The source.
+    pub source: SourceId,
+    /// The name.
+    pub name: BlockName,
+    /// Name of the block before, as announced.
+    pub parent: Option<BlockName>,
+    /// Local hash; none if the name was announced without tokens.
+    pub local: Option<LocalHash>,
+    /// Whether its chain to the root is known.
+    pub placed: bool,
+    /// Copies by tier; all 0 if the name is gone.
+    pub copies: [u32; Tier::COUNT],
+}
+
+/// Where one source stood when the dump was cut.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DumpSourceEnd {
+    /// The source.
+    pub source: SourceId,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its state and cursor.
+    pub status: SourceStatus,
+}
+
+/// The end of a dump.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DumpTail {
+    /// Names that changed while the dump was under way.
+    pub records: Vec<DumpRecord>,
+    /// The sources that fed the dumped ranks.
+    pub ends: Vec<DumpSourceEnd>,
+}
+
+/// Names that changed since a dump began.
+#[derive(Debug)]
+pub(crate) struct DirtyNames {
+    dump: u64,
+    names: FxHashSet<BlockName>,
+    names_max: usize,
+    aborted: Option<&'static str>,
+}
+
+impl DirtyNames {
+    pub(crate) fn touch(&mut self, name: BlockName) {
+        if self.aborted.is_some() {
+            return;
+        }
+        self.names.insert(name);
+        if self.names.len() > self.names_max {
+            self.abort("too many names changed meanwhile");
+        }
+    }
+
+    pub(crate) fn abort(&mut self, reason: &'static str) {
+        self.aborted.get_or_insert(reason);
+        self.names = FxHashSet::default();
+    }
+}
+
+/// What is left to read of one rank.
+#[derive(Debug)]
+struct RankScan {
+    holder: HolderIndex,
+    rank: DpRank,
+    slots: RoaringBitmap,
+    parked: FxHashSet<BlockName>,
+}
+
+/// Something to read, ancestors on top.
+#[derive(Debug, Clone, Copy)]
+enum Next {
+    Slot(Slot),
+    Parked(BlockName),
+}
+
+/// A dump under way. Give it back with [`Index::finish_dump`] or [`Index::cancel_dump`].
+#[derive(Debug)]
+pub struct DumpScan {
+    dump: u64,
+    worker: WorkerId,
+    ranks: Vec<RankScan>,
+    current: usize,
+    stack: Vec<Next>,
+    pending: VecDeque<DumpRecord>,
+}
+
+impl Index {
+    /// Begins a dump of a worker, or of one rank.
+    ///
+    /// # Errors
+    /// If the worker or rank is not known, or too many dumps of it are under way.
+    pub fn begin_dump(
+        &mut self,
+        worker: &WorkerId,
+        rank: Option<DpRank>,
+    ) -> Result<DumpScan, IndexError> {
+        let unknown = || IndexError::UnknownWorker {
+            worker: worker.clone(),
+        };
+        let known = self.workers.get(worker).ok_or_else(unknown)?;
+        let wanted = |at: &&(DpRank, HolderIndex)| rank.is_none_or(|rank| rank == at.0);
+        let holders: Vec<HolderIndex> = known
+            .ranks
+            .iter()
+            .filter(wanted)
+            .map(|&(_, holder)| holder)
+            .collect();
+        if holders.is_empty() {
+            return Err(unknown());
+        }
+        let limit = self.limits.dumps_max;
+        let busy = |&at: &HolderIndex| {
+            self.holder_at(at)
+                .is_none_or(|holder| holder.dumps.len() >= limit)
+        };
+        if holders.iter().any(busy) {
+            return Err(IndexError::TooMany {
+                worker: worker.clone(),
+                what: "dumps",
+                limit,
+            });
+        }
+        let dump = self.next_dump;
+        self.next_dump += 1;
+        let mut ranks = Vec::with_capacity(holders.len());
+        for at in holders {
+            if let Some(Some(holder)) = self.holders.get_mut(at as usize) {
+                let names_max = self.limits.dirty_names_max;
+                let names = FxHashSet::default();
+                holder.dumps.push(DirtyNames {
+                    dump,
+                    names,
+                    names_max,
+                    aborted: None,
+                });
+                ranks.push(RankScan {
+                    holder: at,
+                    rank: holder.rank,
+                    slots: holder.slots.clone(),
+                    parked: parked_names(holder),
+                });
+            }
+        }
+        let (stack, pending) = (Vec::new(), VecDeque::new());
+        Ok(DumpScan {
+            dump,
+            worker: worker.clone(),
+            ranks,
+            current: 0,
+            stack,
+            pending,
+        })
+    }
+
+    /// Appends up to `records_max` further records to `out`; false once there are no more.
+    ///
+    /// # Errors
+    /// If a concurrent change cut the dump off.
+    pub fn dump_chunk(
+        &self,
+        scan: &mut DumpScan,
+        records_max: usize,
+        out: &mut Vec<DumpRecord>,
+    ) -> Result<bool, IndexError> {
+        let end = out.len() + records_max.max(1);
+        loop {
+            while out.len() < end {
+                match scan.pending.pop_front() {
+                    Some(record) => out.push(record),
+                    None => break,
+                }
+            }
+            if out.len() == end {
+                return Ok(true);
+            }
+            let Some(rank) = scan.ranks.get_mut(scan.current) else {
+                return Ok(false);
+            };
+            let holder = self.dumped(&scan.worker, scan.dump, rank.holder)?;
+            if scan.stack.is_empty() {
+                self.climb(holder, rank, &mut scan.stack);
+            }
+            match scan.stack.pop() {
+                Some(Next::Slot(slot)) => self.read_slot(holder, slot, &mut scan.pending),
+                Some(Next::Parked(name)) => read_record(holder, name, &mut scan.pending),
+                None => scan.current += 1,
+            }
+        }
+    }
+
+    /// The holder, if this dump of it is still good.
+    fn dumped(
+        &self,
+        worker: &WorkerId,
+        dump: u64,
+        holder: HolderIndex,
+    ) -> Result<&Holder, IndexError> {
+        let aborted = |reason| IndexError::DumpAborted {
+            worker: worker.clone(),
+            reason,
+        };
+        let gone = || aborted("the worker was removed");
+        let holder = self.holder_at(holder).ok_or_else(gone)?;
+        let dirty = holder
+            .dumps
+            .iter()
+            .find(|at| at.dump == dump)
+            .ok_or_else(gone)?;
+        match dirty.aborted {
+            Some(reason) => Err(aborted(reason)),
+            None => Ok(holder),
+        }
+    }
+
+    /// Stacks some unread block and the unread blocks above it.
+    fn climb(&self, holder: &Holder, rank: &mut RankScan, stack: &mut Vec<Next>) {
+        let mut slot = rank.slots.min();
+        while let Some(at) = slot {
+            rank.slots.remove(at);
+            stack.push(Next::Slot(at));
+            let parent = if self.trie.slots.is_used(at) {
+                self.trie.parent(at)
+            } else {
+                NONE
+            };
+            slot = Some(parent).filter(|&parent| parent != NONE && rank.slots.contains(parent));
+        }
+        if !stack.is_empty() {
+            return;
+        }
+        #[expect(clippy::iter_over_hash_type, reason = "any order will do")]
+        let mut name = rank.parked.iter().next().copied();
+        while let Some(at) = name {
+            rank.parked.remove(&at);
+            stack.push(Next::Parked(at));
+            let parent = holder.records.get(at).and_then(|record| record.parent);
+            name = parent.filter(|parent| rank.parked.contains(parent));
+        }
+    }
+
+    fn read_slot(&self, holder: &Holder, slot: Slot, out: &mut VecDeque<DumpRecord>) {
+        if !self.trie.slots.is_used(slot) || !holder.slots.contains(slot) {
+            return;
+        }
+        match holder.slot_names.get(slot) {
+            Some(names) => names
+                .iter()
+                .for_each(|&name| read_record(holder, name, out)),
+            None => {
+                let record = holder.plain_record(&self.trie, slot, 0);
+                out.extend(by_source(holder, self.trie.slots.name(slot), &record));
+            }
+        }
+    }
+
+    /// Ends a dump: the absolute state of every name that changed since it began, cut together
+    /// with the cursors.
+    ///
+    /// # Errors
+    /// If a concurrent change cut the dump off.
+    pub fn finish_dump(&mut self, scan: DumpScan) -> Result<DumpTail, IndexError> {
+        let check = scan.ranks.iter().try_for_each(|rank| {
+            self.dumped(&scan.worker, scan.dump, rank.holder)
+                .map(|_| ())
+        });
+        let mut records = Vec::new();
+        let mut ends = Vec::new();
+        if check.is_ok() {
+            let known = self.workers.get(&scan.worker);
+            for &id in known.into_iter().flat_map(|worker| &worker.sources) {
+                let Some(source) = self.sources.get(&id) else {
+                    continue;
+                };
+                let mut feeds = false;
+                for rank in &scan.ranks {
+                    if source
+                        .ranks
+                        .iter()
+                        .any(|&(_, holder)| holder == rank.holder)
+                    {
+                        feeds = true;
+                        self.read_dirty(scan.dump, rank, id, &mut records);
+                    }
+                }
+                if feeds {
+                    let (name, status) = (Arc::clone(&source.name), source.status.clone());
+                    ends.push(DumpSourceEnd {
+                        source: id,
+                        name,
+                        status,
+                    });
+                }
+            }
+        }
+        self.cancel_dump(scan);
+        check.map(|()| DumpTail { records, ends })
+    }
+
+    fn read_dirty(&self, dump: u64, rank: &RankScan, source: SourceId, out: &mut Vec<DumpRecord>) {
+        let Some(holder) = self.holder_at(rank.holder) else {
+            return;
+        };
+        let dirty = holder.dumps.iter().filter(|at| at.dump == dump);
+        let mut names: Vec<BlockName> = dirty.flat_map(|at| at.names.iter().copied()).collect();
+        names.sort_unstable();
+        for name in names {
+            let spelled = holder.records.get(name).cloned();
+            let plain = || {
+                let slot = self
+                    .trie
+                    .named(name)
+                    .filter(|&slot| holder.is_plain(slot))?;
+                Some(holder.plain_record(&self.trie, slot, 0))
+            };
+            let record = spelled.or_else(plain);
+            out.push(match &record {
+                Some(record) => as_dumped(rank.rank, source, name, record),
+                None => DumpRecord {
+                    rank: rank.rank,
+                    source,
+                    name,
+                    parent: None,
+                    local: None,
+                    placed: false,
+                    copies: [0; Tier::COUNT],
+                },
+            });
+        }
+    }
+
+    /// Gives up a dump.
+    pub fn cancel_dump(&mut self, scan: DumpScan) {
+        for rank in scan.ranks {
+            if let Some(Some(holder)) = self.holders.get_mut(rank.holder as usize) {
+                holder.dumps.retain(|at| at.dump != scan.dump);
+            }
+        }
+    }
+}
+
+fn parked_names(holder: &Holder) -> FxHashSet<BlockName> {
+    let parked = holder
+        .records
+        .iter()
+        .filter(|(_, record)| record.slot.is_none());
+    parked.map(|&(name, _)| name).collect()
+}
+
+fn read_record(holder: &Holder, name: BlockName, out: &mut VecDeque<DumpRecord>) {
+    if let Some(record) = holder.records.get(name) {
+        out.extend(by_source(holder, name, record));
+    }
+}
+
+fn by_source<'a>(
+    holder: &'a Holder,
+    name: BlockName,
+    record: &'a Record,
+) -> impl Iterator<Item = DumpRecord> + use<'a> {
+    let mut sources: smallvec::SmallVec<[SourceId; 2]> =
+        record.copies.iter().map(|copies| copies.source).collect();
+    sources.sort_unstable();
+    sources.dedup();
+    sources
+        .into_iter()
+        .map(move |source| as_dumped(holder.rank, source, name, record))
+}
+
+fn as_dumped(rank: DpRank, source: SourceId, name: BlockName, record: &Record) -> DumpRecord {
+    DumpRecord {
+        rank,
+        source,
+        name,
+        parent: record.parent,
+        local: record.local,
+        placed: record.slot.is_some(),
+        copies: record.by_tier(source),
+    }
+}

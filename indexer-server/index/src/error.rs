@@ -1,0 +1,53 @@
+use crate::registry::SourceId;
+use kvasir_proto::types::WorkerId;
+
+/// Why the index refused a call.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum IndexError {
+    /// No worker of that name, or no such rank of it.
+    #[error("worker {worker} is not known")]
+    UnknownWorker {
+        /// The worker asked for.
+        worker: WorkerId,
+    },
+    /// No such source; it was removed.
+    #[error("source {source_id} is not known")]
+    UnknownSource {
+        /// The source asked for.
+        source_id: SourceId,
+    },
+    /// The worker has a source of that name.
+    #[error("worker {worker} has a source named {name}")]
+    DuplicateSource {
+        /// The worker.
+        worker: WorkerId,
+        /// The source's name.
+        name: String,
+    },
+    /// A named limit of the worker was reached.
+    #[error("worker {worker} has {limit} {what}, the limit")]
+    TooMany {
+        /// The worker.
+        worker: WorkerId,
+        /// What there are too many of.
+        what: &'static str,
+        /// The limit.
+        limit: usize,
+    },
+    /// The source still holds blocks.
+    #[error("source {source_id} still holds {copies} blocks")]
+    NotCleared {
+        /// The source.
+        source_id: SourceId,
+        /// What it holds.
+        copies: u64,
+    },
+    /// A concurrent change cut the dump off; begin it again.
+    #[error("dump of {worker} aborted: {reason}")]
+    DumpAborted {
+        /// The worker.
+        worker: WorkerId,
+        /// What happened.
+        reason: &'static str,
+    },
+}

@@ -1,0 +1,287 @@
+//! Questions: how many leading blocks of a prompt does each rank hold.
+//!
+//! A walk compares local hashes run by run and looks at holders only where a segment ends: per
+//! 64 blocks it reads 512 consecutive bytes of hashes and one 36-byte segment. It allocates
+//! nothing once its scratch space has grown to the size of the answers.
+
+use crate::index::Index;
+use crate::record::Record;
+use crate::registry::HolderId;
+use crate::sets::{HolderIndex, SetId, TierSets};
+use crate::slots::NONE;
+use crate::table::index_u32;
+use kvasir_proto::types::{BlockName, LocalHash, Tier, TierSet, WorkerId};
+use std::cmp::Reverse;
+
+/// The blocks of a prompt.
+#[derive(Debug, Clone, Copy)]
+pub enum QueryKey<'a> {
+    /// By local hashes: by content.
+    Locals(&'a [LocalHash]),
+    /// By the engines' own names.
+    Names(&'a [BlockName]),
+}
+
+/// A question.
+#[derive(Debug, Clone, Copy)]
+pub struct Query<'a> {
+    /// The prompt.
+    pub key: QueryKey<'a>,
+    /// Tiers that count as held.
+    pub tiers: TierSet,
+    /// Only these workers; none for all.
+    pub workers: Option<&'a [WorkerId]>,
+    /// Fewest blocks to be listed; 0 lists every rank.
+    pub minimum_overlap: u32,
+}
+
+/// One rank's overlap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Match {
+    /// The rank.
+    pub holder: HolderId,
+    /// Leading blocks held.
+    pub blocks: u32,
+    /// How many of them lie in each tier; 0 for tiers not asked for.
+    pub by_tier: [u32; Tier::COUNT],
+}
+
+/// A stretch of the prompt with one set of holders per tier.
+#[derive(Debug, Clone, Copy)]
+struct Stretch {
+    sets: TierSets,
+    /// Blocks of the prompt up to its end.
+    end: u32,
+}
+
+/// Space for answers, kept between questions.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    matches: Vec<Match>,
+    stretches: Vec<Stretch>,
+    /// Ranks that hold everything so far.
+    alive: Vec<u64>,
+    /// Ranks that hold the stretch at hand.
+    here: Vec<u64>,
+    /// Fewest blocks to be listed.
+    minimum_overlap: u32,
+}
+
+impl Scratch {
+    /// The answer to the last question: most blocks first, then by worker id and rank.
+    #[must_use]
+    pub fn matches(&self) -> &[Match] {
+        &self.matches
+    }
+
+    fn begin(&mut self, index: &Index, query: Query<'_>) {
+        let words = index.holders.len().div_ceil(64);
+        self.minimum_overlap = query.minimum_overlap;
+        self.matches.clear();
+        self.stretches.clear();
+        for bitmap in [&mut self.alive, &mut self.here] {
+            bitmap.clear();
+            bitmap.resize(words, 0);
+        }
+        match query.workers {
+            None => {
+                for holder in index.holders.iter().flatten() {
+                    set_bit(&mut self.alive, holder.index);
+                }
+            }
+            Some(workers) => {
+                let ranks = workers.iter().filter_map(|id| index.workers.get(id));
+                for &(_, holder) in ranks.flat_map(|worker| &worker.ranks) {
+                    set_bit(&mut self.alive, holder);
+                }
+            }
+        }
+    }
+
+    /// Goes on with `sets` for blocks up to `end`: who is not in them stops at `from`. False once
+    /// nobody is left.
+    fn enter(
+        &mut self,
+        index: &Index,
+        tiers: TierSet,
+        sets: TierSets,
+        from: u32,
+        end: u32,
+    ) -> bool {
+        if let Some(last) = self.stretches.last_mut().filter(|last| last.sets == sets) {
+            last.end = end;
+            return true;
+        }
+        self.here.fill(0);
+        for (tier, set) in Tier::ALL.into_iter().zip(sets) {
+            if tiers.contains(tier) {
+                index.trie.sets.union_into(set, &mut self.here);
+            }
+        }
+        let mut any = 0;
+        for (word, (alive, here)) in self.alive.iter_mut().zip(&self.here).enumerate() {
+            if from >= self.minimum_overlap {
+                push_bits(&mut self.matches, word, *alive & !here, from);
+            }
+            *alive &= here;
+            any |= *alive;
+        }
+        self.stretches.push(Stretch { sets, end });
+        any != 0
+    }
+
+    /// Everybody still alive holds `blocks`.
+    fn finish(&mut self, blocks: u32) {
+        if blocks < self.minimum_overlap {
+            return;
+        }
+        for (word, &alive) in self.alive.iter().enumerate() {
+            push_bits(&mut self.matches, word, alive, blocks);
+        }
+    }
+}
+
+fn set_bit(bitmap: &mut [u64], holder: HolderIndex) {
+    if let Some(word) = bitmap.get_mut(holder as usize / 64) {
+        *word |= 1 << (holder % 64);
+    }
+}
+
+fn push_bits(matches: &mut Vec<Match>, word: usize, mut bits: u64, blocks: u32) {
+    while bits != 0 {
+        let holder = HolderId(index_u32(word * 64) + bits.trailing_zeros());
+        matches.push(Match {
+            holder,
+            blocks,
+            by_tier: [0; Tier::COUNT],
+        });
+        bits &= bits - 1;
+    }
+}
+
+impl Index {
+    /// Answers a question into `scratch`.
+    pub fn find(&self, query: Query<'_>, scratch: &mut Scratch) {
+        scratch.begin(self, query);
+        match query.key {
+            QueryKey::Locals(locals) => {
+                self.find_locals(locals, query.tiers, scratch);
+                self.count_tiers(query.tiers, scratch);
+            }
+            QueryKey::Names(names) => self.find_names(names, query.tiers, scratch),
+        }
+        scratch.matches.sort_unstable_by_key(|at| {
+            let order = self.holder_at(at.holder.0).map_or(0, |holder| holder.order);
+            (Reverse(at.blocks), order)
+        });
+    }
+
+    fn find_locals(&self, locals: &[LocalHash], tiers: TierSet, scratch: &mut Scratch) {
+        let mut from = 0;
+        let mut rest = locals;
+        let mut next = rest
+            .first()
+            .and_then(|&first| self.trie.branch(NONE, first));
+        while let Some(head) = next {
+            let segment = self.trie.segment_of(head);
+            let stored = self.trie.slots.locals(head, segment.len);
+            let equal = stored.iter().zip(rest).take_while(|(a, b)| a == b).count();
+            let end = from + index_u32(equal);
+            if !scratch.enter(self, tiers, segment.sets, from, end) {
+                return;
+            }
+            from = end;
+            rest = rest.get(equal..).unwrap_or_default();
+            next = match rest.first() {
+                Some(&local) if equal == stored.len() => self.trie.child_of_segment(segment, local),
+                _ => None,
+            };
+        }
+        scratch.finish(from);
+    }
+
+    /// Counts, for each match, the blocks in each asked tier.
+    fn count_tiers(&self, tiers: TierSet, scratch: &mut Scratch) {
+        let Scratch {
+            matches, stretches, ..
+        } = scratch;
+        let used = |tier: Tier| {
+            let set = |stretch: &Stretch| stretch.sets.get(tier.index()).copied();
+            tiers.contains(tier) && stretches.iter().any(|at| set(at) != Some(SetId::EMPTY))
+        };
+        let used = Tier::ALL.map(used);
+        if let [true, false, false] | [false, true, false] | [false, false, true] = used {
+            for at in matches {
+                at.by_tier = used.map(|used| if used { at.blocks } else { 0 });
+            }
+            return;
+        }
+        for at in matches {
+            let mut from = 0;
+            for stretch in stretches.iter() {
+                if from >= at.blocks {
+                    break;
+                }
+                let len = stretch.end.min(at.blocks) - from;
+                for ((set, count), used) in stretch.sets.iter().zip(&mut at.by_tier).zip(used) {
+                    if used && self.trie.sets.contains(*set, at.holder.0) {
+                        *count += len;
+                    }
+                }
+                from = stretch.end;
+            }
+        }
+    }
+}
+
+// === by name ===
+
+impl Index {
+    fn find_names(&self, names: &[BlockName], tiers: TierSet, scratch: &mut Scratch) {
+        let asked = std::mem::take(&mut scratch.alive);
+        for holder in self.holders.iter().flatten() {
+            let (word, bit) = (holder.index as usize / 64, 1 << (holder.index % 64));
+            if asked.get(word).is_none_or(|word| word & bit == 0) {
+                continue;
+            }
+            let mut at = Match {
+                holder: HolderId(holder.index),
+                blocks: 0,
+                by_tier: [0; Tier::COUNT],
+            };
+            for &name in names {
+                let held = self.tiers_of(holder.index, name);
+                let asked = Tier::ALL.map(|tier| tiers.contains(tier) && held.contains(tier));
+                if asked == [false; Tier::COUNT] {
+                    break;
+                }
+                at.blocks += 1;
+                for (count, held) in at.by_tier.iter_mut().zip(asked) {
+                    *count += u32::from(held);
+                }
+            }
+            if at.blocks >= scratch.minimum_overlap {
+                scratch.matches.push(at);
+            }
+        }
+        scratch.alive = asked;
+    }
+
+    /// Tiers in which a rank holds a name that is placed.
+    fn tiers_of(&self, holder: HolderIndex, name: BlockName) -> TierSet {
+        let Some(at) = self.holder_at(holder) else {
+            return TierSet::EMPTY;
+        };
+        if let Some(record) = at.records.get(name) {
+            let is_in = |tier: &Tier| record.slot.is_some() && Record::is_in(record, *tier);
+            return Tier::ALL.into_iter().filter(is_in).collect();
+        }
+        match self.trie.named(name) {
+            Some(slot) if at.is_plain(slot) => {
+                let holds = |tier: &Tier| self.trie.holds(slot, holder, *tier);
+                Tier::ALL.into_iter().filter(holds).collect()
+            }
+            _ => TierSet::EMPTY,
+        }
+    }
+}

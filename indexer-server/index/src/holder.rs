@@ -1,0 +1,251 @@
+//! One rank: what it holds beyond the bits in the trie's sets.
+
+use crate::dump::DirtyNames;
+use crate::record::{Copies, Record};
+use crate::registry::SourceId;
+use crate::sets::HolderIndex;
+use crate::slots::Slot;
+use crate::table::SplitMap;
+use crate::trie::Trie;
+use kvasir_proto::types::{BlockName, DpRank, Tier, WorkerId};
+use roaring::RoaringBitmap;
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// Names that one slot, or one awaited parent, has at a rank.
+pub(crate) type Names = SmallVec<[BlockName; 1]>;
+
+/// State of one rank.
+///
+/// A slot it holds is either *plain*: held under the slot's own name, announced with the parent's
+/// own name, by the `primary` source only, one copy in each tier of the trie's sets; or it stands
+/// in `slot_names`, and each of its names has a record.
+#[derive(Debug)]
+pub(crate) struct Holder {
+    pub(crate) worker: WorkerId,
+    pub(crate) rank: DpRank,
+    pub(crate) index: HolderIndex,
+    /// Place of this rank among all ranks in order of (worker, rank).
+    pub(crate) order: u32,
+    /// The source that plain slots belong to.
+    pub(crate) primary: Option<SourceId>,
+    /// Every slot it holds, in any tier.
+    pub(crate) slots: RoaringBitmap,
+    /// Plain slots that are doubtful if held in the tier: held when events were lost.
+    pub(crate) doubtful: [RoaringBitmap; Tier::COUNT],
+    /// Records of all names that are not plain.
+    pub(crate) records: SplitMap<BlockName, Record>,
+    /// Names of each slot that is not plain.
+    pub(crate) slot_names: SplitMap<Slot, Names>,
+    /// Parked names by the parent name they wait for.
+    pub(crate) waiting: SplitMap<BlockName, Names>,
+    /// Number of parked names.
+    pub(crate) parked: usize,
+    /// Number of slots held.
+    pub(crate) placed: u64,
+    /// Dumps under way.
+    pub(crate) dumps: SmallVec<[DirtyNames; 1]>,
+}
+
+/// Where a rank has a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Nowhere.
+    Unknown,
+    /// At this slot, plain.
+    Plain(Slot),
+    /// In a record.
+    Recorded,
+}
+
+impl Holder {
+    pub(crate) fn new(worker: WorkerId, rank: DpRank, index: HolderIndex) -> Self {
+        Self {
+            worker,
+            rank,
+            index,
+            order: 0,
+            primary: None,
+            slots: RoaringBitmap::new(),
+            doubtful: <[RoaringBitmap; Tier::COUNT]>::default(),
+            records: SplitMap::default(),
+            slot_names: SplitMap::default(),
+            waiting: SplitMap::default(),
+            parked: 0,
+            placed: 0,
+            dumps: SmallVec::new(),
+        }
+    }
+
+    pub(crate) fn is_plain(&self, slot: Slot) -> bool {
+        self.slots.contains(slot) && !self.is_recorded(slot)
+    }
+
+    fn is_recorded(&self, slot: Slot) -> bool {
+        !self.slot_names.is_empty() && self.slot_names.contains(slot)
+    }
+
+    /// Where this rank has a name.
+    pub(crate) fn place(&self, trie: &Trie, name: BlockName) -> Place {
+        if !self.records.is_empty() && self.records.contains(name) {
+            return Place::Recorded;
+        }
+        match trie.named(name) {
+            Some(slot) if self.is_plain(slot) => Place::Plain(slot),
+            _ => Place::Unknown,
+        }
+    }
+
+    /// Position of a name; none if it is not known or parked.
+    pub(crate) fn position(&self, trie: &Trie, name: BlockName) -> Option<Slot> {
+        match self.place(trie, name) {
+            Place::Unknown => None,
+            Place::Plain(slot) => Some(slot),
+            Place::Recorded => self.records.get(name).and_then(|record| record.slot),
+        }
+    }
+
+    pub(crate) fn is_doubtful(&self, slot: Slot, tier: Tier) -> bool {
+        self.doubtful
+            .get(tier.index())
+            .is_some_and(|slots| slots.contains(slot))
+    }
+
+    pub(crate) fn clear_doubt(&mut self, slot: Slot, tier: Tier) {
+        if let Some(slots) = self
+            .doubtful
+            .get_mut(tier.index())
+            .filter(|at| !at.is_empty())
+        {
+            slots.remove(slot);
+        }
+    }
+
+    /// The record that a plain slot stands for. `epoch` is the primary source's loss epoch.
+    pub(crate) fn plain_record(&self, trie: &Trie, slot: Slot, epoch: u32) -> Record {
+        let mut copies = SmallVec::new();
+        if let Some(source) = self.primary {
+            for tier in Tier::ALL {
+                if trie.holds(slot, self.index, tier) {
+                    let doubtful = u32::from(self.is_doubtful(slot, tier));
+                    let epoch = epoch.saturating_sub(doubtful);
+                    copies.push(Copies {
+                        source,
+                        tier,
+                        count: 1,
+                        epoch,
+                    });
+                }
+            }
+        }
+        Record {
+            parent: trie.parent_name(slot),
+            local: Some(trie.slots.local(slot)),
+            slot: Some(slot),
+            copies,
+        }
+    }
+
+    /// Spells a plain slot out as a record, so that it can become something else.
+    pub(crate) fn spell_out(&mut self, trie: &Trie, slot: Slot, epoch: u32) {
+        let record = self.plain_record(trie, slot, epoch);
+        let name = trie.slots.name(slot);
+        for tier in Tier::ALL {
+            self.clear_doubt(slot, tier);
+        }
+        self.records.insert(name, record);
+        self.slot_names.insert(slot, Names::from_elem(name, 1));
+    }
+
+    /// Brings the trie in line with the records of a slot that is not plain, and makes the slot
+    /// plain again where they allow it. `epoch` is the primary source's loss epoch.
+    pub(crate) fn settle(&mut self, trie: &mut Trie, slot: Slot, epoch: u32) {
+        let names = self.slot_names.get(slot).cloned().unwrap_or_default();
+        if names.is_empty() {
+            self.slot_names.remove(slot);
+        }
+        let held = |tier| {
+            names
+                .iter()
+                .any(|&name| self.records.get(name).is_some_and(|at| at.is_in(tier)))
+        };
+        let tiers = Tier::ALL.map(|tier| (tier, held(tier)));
+        let any = tiers.iter().any(|&(_, held)| held);
+        if any && self.slots.insert(slot) {
+            self.placed += 1;
+        }
+        if !any {
+            self.let_go(slot..slot + 1);
+        }
+        // Holding comes first, so that the slot is never without a holder in between.
+        for (tier, _) in tiers.iter().filter(|(_, held)| *held) {
+            trie.hold(slot, 1, self.index, *tier);
+        }
+        for (tier, _) in tiers.iter().filter(|(_, held)| !held) {
+            if trie.slots.is_used(slot) && trie.holds(slot, self.index, *tier) {
+                trie.unhold(slot, 1, self.index, *tier);
+            }
+        }
+        if let [name] = names.as_slice() {
+            self.make_plain(trie, slot, *name, epoch);
+        }
+    }
+
+    fn make_plain(&mut self, trie: &Trie, slot: Slot, name: BlockName, epoch: u32) {
+        let Some(record) = self.records.get(name) else {
+            return;
+        };
+        let ordinary =
+            |at: &Copies| Some(at.source) == self.primary && at.count == 1 && at.epoch == epoch;
+        let plain = trie.slots.is_named(slot)
+            && trie.slots.name(slot) == name
+            && record.parent == trie.parent_name(slot)
+            && record.copies.iter().all(ordinary);
+        if plain {
+            self.records.remove(name);
+            self.slot_names.remove(slot);
+            Tier::ALL
+                .iter()
+                .for_each(|&tier| self.clear_doubt(slot, tier));
+        }
+    }
+
+    /// Takes slots out of the bitmaps.
+    pub(crate) fn let_go(&mut self, slots: Range<Slot>) {
+        self.placed -= self.slots.remove_range(slots.clone());
+        for doubtful in &mut self.doubtful {
+            if !doubtful.is_empty() {
+                doubtful.remove_range(slots.clone());
+            }
+        }
+    }
+
+    /// Notes for the dumps under way that a name changed.
+    pub(crate) fn touch(&mut self, name: BlockName) {
+        for dump in &mut self.dumps {
+            dump.touch(name);
+        }
+    }
+
+    /// Cuts off the dumps under way.
+    pub(crate) fn abort_dumps(&mut self, reason: &'static str) {
+        for dump in &mut self.dumps {
+            dump.abort(reason);
+        }
+    }
+
+    /// Bytes allocated.
+    pub(crate) fn bytes(&self) -> usize {
+        let bitmaps = [&self.slots].into_iter().chain(&self.doubtful);
+        let bitmaps: usize = bitmaps.map(bitmap_bytes).sum();
+        bitmaps + self.records.bytes() + self.slot_names.bytes() + self.waiting.bytes()
+    }
+}
+
+fn bitmap_bytes(bitmap: &RoaringBitmap) -> usize {
+    let statistics = bitmap.statistics();
+    let bytes = statistics.n_bytes_array_containers
+        + statistics.n_bytes_run_containers
+        + statistics.n_bytes_bitset_containers;
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}

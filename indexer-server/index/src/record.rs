@@ -1,0 +1,117 @@
+//! What a rank knows of one name, spelled out: used for every name that is not plain.
+
+use crate::registry::SourceId;
+use crate::slots::Slot;
+use kvasir_proto::types::{BlockName, CopyMode, LocalHash, Tier};
+use smallvec::SmallVec;
+
+/// Copies of a name at one source in one tier; at least one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Copies {
+    pub(crate) source: SourceId,
+    pub(crate) tier: Tier,
+    pub(crate) count: u32,
+    /// The source's loss epoch when they were last announced; older than the source's own epoch
+    /// means doubtful.
+    pub(crate) epoch: u32,
+}
+
+/// State of one name of one rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) parent: Option<BlockName>,
+    /// None if the name was announced without tokens.
+    pub(crate) local: Option<LocalHash>,
+    /// Its position; none while parked.
+    pub(crate) slot: Option<Slot>,
+    /// By source and tier; empty only while being changed.
+    pub(crate) copies: SmallVec<[Copies; 1]>,
+}
+
+/// One announcement: who, where, and how it is to be read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Announcement {
+    pub(crate) source: SourceId,
+    pub(crate) tier: Tier,
+    pub(crate) mode: CopyMode,
+    /// The source's loss epoch.
+    pub(crate) epoch: u32,
+}
+
+/// What an announcement or a removal changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// Nothing.
+    None,
+    /// A count.
+    Count,
+    /// A source holds the name in a tier in which it did not, or no longer does.
+    Key,
+}
+
+impl Record {
+    pub(crate) fn find(&self, source: SourceId, tier: Tier) -> Option<&Copies> {
+        self.copies
+            .iter()
+            .find(|at| at.source == source && at.tier == tier)
+    }
+
+    /// Whether any source holds it in `tier`.
+    pub(crate) fn is_in(&self, tier: Tier) -> bool {
+        self.copies.iter().any(|at| at.tier == tier)
+    }
+
+    /// Takes an announcement in.
+    pub(crate) fn announce(&mut self, by: Announcement) -> Change {
+        let same = |at: &&mut Copies| at.source == by.source && at.tier == by.tier;
+        let Some(copies) = self.copies.iter_mut().find(same) else {
+            let Announcement {
+                source,
+                tier,
+                epoch,
+                ..
+            } = by;
+            self.copies.push(Copies {
+                source,
+                tier,
+                count: 1,
+                epoch,
+            });
+            return Change::Key;
+        };
+        if copies.epoch < by.epoch {
+            (copies.epoch, copies.count) = (by.epoch, 1);
+            return Change::Count;
+        }
+        match by.mode {
+            CopyMode::Set => Change::None,
+            CopyMode::Counted => {
+                copies.count = copies.count.saturating_add(1);
+                Change::Count
+            }
+        }
+    }
+
+    /// Takes a removal in.
+    pub(crate) fn withdraw(&mut self, by: Announcement) -> Change {
+        let same = |at: &Copies| at.source == by.source && at.tier == by.tier;
+        let Some(index) = self.copies.iter().position(same) else {
+            return Change::None;
+        };
+        match (by.mode, self.copies.get_mut(index)) {
+            (CopyMode::Counted, Some(copies)) if copies.count > 1 => {
+                copies.count -= 1;
+                Change::Count
+            }
+            _ => {
+                self.copies.swap_remove(index);
+                Change::Key
+            }
+        }
+    }
+
+    /// Copies by tier at one source.
+    pub(crate) fn by_tier(&self, source: SourceId) -> [u32; Tier::COUNT] {
+        Tier::ALL.map(|tier| self.find(source, tier).map_or(0, |copies| copies.count))
+    }
+}

@@ -1,0 +1,401 @@
+//! Workers, their ranks and their sources.
+
+use crate::error::IndexError;
+use crate::holder::Holder;
+use crate::index::Index;
+use crate::record::Announcement;
+use crate::sets::HolderIndex;
+use crate::sweep::SweepCursor;
+use crate::table::index_u32;
+use kvasir_proto::types::{CopyMode, Cursor, DpRank, SourceState, Tier, WorkerId};
+use smallvec::SmallVec;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One event stream of a worker, within one index. Never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SourceId(pub u32);
+
+impl fmt::Display for SourceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// One rank of a worker, within one index and while the worker is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HolderId(pub(crate) HolderIndex);
+
+/// Where a source stands. Kept beside the blocks, so that an answer's freshness and its blocks are
+/// of one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceStatus {
+    /// How far it can be trusted.
+    pub state: SourceState,
+    /// Last applied batch.
+    pub applied: Option<Cursor>,
+    /// Highest sequence number announced in this life.
+    pub last_live: Option<u64>,
+    /// Batches held back while a replay is on its way.
+    pub buffered_batches: u64,
+    /// Whether its transport is connected.
+    pub connected: bool,
+    /// When it was last seen to have nothing newer, since the owner's origin of time.
+    pub verified_at: Option<Duration>,
+}
+
+impl Default for SourceStatus {
+    fn default() -> Self {
+        Self {
+            state: SourceState::Cold,
+            applied: None,
+            last_live: None,
+            buffered_batches: 0,
+            connected: false,
+            verified_at: None,
+        }
+    }
+}
+
+impl SourceStatus {
+    /// Batches announced and not applied.
+    #[must_use]
+    pub fn lag_batches(&self) -> u64 {
+        let Some(announced) = self.last_live else {
+            return 0;
+        };
+        match &self.applied {
+            Some(applied) => announced.saturating_sub(applied.sequence),
+            None => announced.saturating_add(1),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) worker: WorkerId,
+    pub(crate) name: Arc<str>,
+    pub(crate) mode: CopyMode,
+    /// Counts losses: copies announced before the latest are doubtful.
+    pub(crate) epoch: u32,
+    /// Ranks that it feeds.
+    pub(crate) ranks: SmallVec<[(DpRank, HolderIndex); 1]>,
+    /// Number of (name, tier) of which it holds copies.
+    pub(crate) keys: u64,
+    pub(crate) status: SourceStatus,
+    pub(crate) sweep: Option<SweepCursor>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Worker {
+    /// By rank.
+    pub(crate) ranks: Vec<(DpRank, HolderIndex)>,
+    /// In order of arrival.
+    pub(crate) sources: Vec<SourceId>,
+}
+
+impl Index {
+    /// Adds a source to a worker, which is created with it, and lets it feed `rank`.
+    ///
+    /// # Errors
+    /// If the worker has a source of that name, or too many sources or ranks.
+    pub fn add_source(
+        &mut self,
+        worker: &WorkerId,
+        name: &str,
+        rank: DpRank,
+        copy_mode: CopyMode,
+    ) -> Result<SourceId, IndexError> {
+        let at = self.workers.entry(worker.clone()).or_default();
+        let named = |id: &SourceId| self.sources.get(id).is_some_and(|at| &*at.name == name);
+        if at.sources.iter().any(named) {
+            let name = name.to_owned();
+            return Err(IndexError::DuplicateSource {
+                worker: worker.clone(),
+                name,
+            });
+        }
+        let limit = self.limits.sources_max;
+        if at.sources.len() >= limit {
+            return Err(IndexError::TooMany {
+                worker: worker.clone(),
+                what: "sources",
+                limit,
+            });
+        }
+        let id = SourceId(self.next_source);
+        self.next_source += 1;
+        at.sources.push(id);
+        self.sources.insert(
+            id,
+            Source {
+                worker: worker.clone(),
+                name: name.into(),
+                mode: copy_mode,
+                epoch: 0,
+                ranks: SmallVec::new(),
+                keys: 0,
+                status: SourceStatus::default(),
+                sweep: None,
+            },
+        );
+        if let Err(error) = self.rank_of(id, rank) {
+            self.forget(id);
+            return Err(error);
+        }
+        Ok(id)
+    }
+
+    /// Forgets a source that holds nothing any more; with its last source a worker goes.
+    ///
+    /// # Errors
+    /// If the source is not known, or not cleared.
+    pub fn remove_source(&mut self, source: SourceId) -> Result<(), IndexError> {
+        let copies = self.source(source)?.keys;
+        if copies > 0 {
+            return Err(IndexError::NotCleared {
+                source_id: source,
+                copies,
+            });
+        }
+        self.forget(source);
+        Ok(())
+    }
+
+    fn forget(&mut self, id: SourceId) {
+        let Some(source) = self.sources.remove(&id) else {
+            return;
+        };
+        for &(_, holder) in &source.ranks {
+            if let Some(Some(holder)) = self.holders.get_mut(holder as usize) {
+                if holder.primary == Some(id) {
+                    holder.primary = None;
+                }
+            }
+        }
+        let Some(worker) = self.workers.get_mut(&source.worker) else {
+            return;
+        };
+        worker.sources.retain(|&other| other != id);
+        if worker.sources.is_empty() {
+            for (_, holder) in std::mem::take(&mut worker.ranks) {
+                if let Some(slot) = self.holders.get_mut(holder as usize) {
+                    *slot = None;
+                }
+                self.free_holders.push(holder);
+            }
+            self.workers.remove(&source.worker);
+            if self.workers.is_empty() {
+                self.holders = Vec::new();
+                self.free_holders = Vec::new();
+            }
+            self.renumber();
+        }
+    }
+
+    pub(crate) fn source(&self, id: SourceId) -> Result<&Source, IndexError> {
+        self.sources
+            .get(&id)
+            .ok_or(IndexError::UnknownSource { source_id: id })
+    }
+
+    pub(crate) fn announcement(
+        &self,
+        id: SourceId,
+        tier: Tier,
+    ) -> Result<Announcement, IndexError> {
+        let source = self.source(id)?;
+        Ok(Announcement {
+            source: id,
+            tier,
+            mode: source.mode,
+            epoch: source.epoch,
+        })
+    }
+
+    /// The holder of a source's rank; made if it is new.
+    pub(crate) fn rank_of(
+        &mut self,
+        id: SourceId,
+        rank: DpRank,
+    ) -> Result<HolderIndex, IndexError> {
+        let source = self.source(id)?;
+        if let Some(&(_, holder)) = source.ranks.iter().find(|(at, _)| *at == rank) {
+            return Ok(holder);
+        }
+        let name = source.worker.clone();
+        let worker = self.workers.entry(name.clone()).or_default();
+        let holder = match worker.ranks.binary_search_by_key(&rank, |&(at, _)| at) {
+            Ok(at) => worker.ranks.get(at).map_or(0, |&(_, holder)| holder),
+            Err(at) => {
+                let limit = self.limits.ranks_max;
+                if worker.ranks.len() >= limit {
+                    return Err(IndexError::TooMany {
+                        worker: name,
+                        what: "ranks",
+                        limit,
+                    });
+                }
+                let index = self
+                    .free_holders
+                    .pop()
+                    .unwrap_or(index_u32(self.holders.len()));
+                worker.ranks.insert(at, (rank, index));
+                let holder = Some(Box::new(Holder::new(name, rank, index)));
+                match self.holders.get_mut(index as usize) {
+                    Some(slot) => *slot = holder,
+                    None => self.holders.push(holder),
+                }
+                self.renumber();
+                index
+            }
+        };
+        if let Some(source) = self.sources.get_mut(&id) {
+            source.ranks.push((rank, holder));
+        }
+        Ok(holder)
+    }
+
+    /// Numbers the ranks in the order in which answers list equals.
+    fn renumber(&mut self) {
+        let ordered = self.workers.values().flat_map(|worker| &worker.ranks);
+        for (order, &(_, holder)) in ordered.enumerate() {
+            if let Some(Some(holder)) = self.holders.get_mut(holder as usize) {
+                holder.order = index_u32(order);
+            }
+        }
+    }
+
+    pub(crate) fn holder_at(&self, holder: HolderIndex) -> Option<&Holder> {
+        self.holders.get(holder as usize)?.as_deref()
+    }
+
+    /// Says where a source stands; unknown sources are passed over.
+    pub fn set_status(&mut self, source: SourceId, status: SourceStatus) {
+        if let Some(source) = self.sources.get_mut(&source) {
+            source.status = status;
+        }
+    }
+
+    /// Where a source stands.
+    #[must_use]
+    pub fn status(&self, source: SourceId) -> Option<&SourceStatus> {
+        self.sources.get(&source).map(|source| &source.status)
+    }
+
+    /// One rank.
+    #[must_use]
+    pub fn holder(&self, holder: HolderId) -> Option<HolderView<'_>> {
+        let holder = self.holder_at(holder.0)?;
+        Some(HolderView {
+            index: self,
+            holder,
+        })
+    }
+
+    /// All workers, by id.
+    pub fn workers(&self) -> impl Iterator<Item = WorkerView<'_>> {
+        self.workers.iter().map(|(id, worker)| WorkerView {
+            index: self,
+            id,
+            worker,
+        })
+    }
+
+    /// One worker.
+    #[must_use]
+    pub fn worker(&self, id: &WorkerId) -> Option<WorkerView<'_>> {
+        let (id, worker) = self.workers.get_key_value(id)?;
+        Some(WorkerView {
+            index: self,
+            id,
+            worker,
+        })
+    }
+}
+
+/// One worker.
+#[derive(Debug, Clone, Copy)]
+pub struct WorkerView<'a> {
+    index: &'a Index,
+    id: &'a WorkerId,
+    worker: &'a Worker,
+}
+
+impl<'a> WorkerView<'a> {
+    /// Its name.
+    #[must_use]
+    pub const fn id(&self) -> &'a WorkerId {
+        self.id
+    }
+
+    /// Its ranks, in order.
+    pub fn holders(&self) -> impl Iterator<Item = HolderView<'a>> + use<'a> {
+        let index = self.index;
+        let holders = self
+            .worker
+            .ranks
+            .iter()
+            .filter_map(|&(_, at)| index.holder_at(at));
+        holders.map(move |holder| HolderView { index, holder })
+    }
+
+    /// Its sources, in order of arrival.
+    pub fn sources(&self) -> impl Iterator<Item = (SourceId, &'a str, &'a SourceStatus)> + use<'a> {
+        let index = self.index;
+        self.worker.sources.iter().filter_map(move |&id| {
+            index
+                .sources
+                .get(&id)
+                .map(|source| (id, &*source.name, &source.status))
+        })
+    }
+}
+
+/// One rank.
+#[derive(Debug, Clone, Copy)]
+pub struct HolderView<'a> {
+    index: &'a Index,
+    holder: &'a Holder,
+}
+
+impl<'a> HolderView<'a> {
+    /// Its worker.
+    #[must_use]
+    pub const fn worker(&self) -> &'a WorkerId {
+        &self.holder.worker
+    }
+
+    /// Its rank.
+    #[must_use]
+    pub const fn rank(&self) -> DpRank {
+        self.holder.rank
+    }
+
+    /// Positions it holds.
+    #[must_use]
+    pub const fn placed_blocks(&self) -> u64 {
+        self.holder.placed
+    }
+
+    /// Names it holds that are not placed.
+    #[must_use]
+    pub const fn parked_blocks(&self) -> u64 {
+        self.holder.parked as u64
+    }
+
+    /// Sources that feed this rank, in order of arrival.
+    pub fn sources(&self) -> impl Iterator<Item = (SourceId, &'a str, &'a SourceStatus)> + use<'a> {
+        let (index, at) = (self.index, self.holder.index);
+        let worker = self.index.workers.get(&self.holder.worker);
+        worker
+            .into_iter()
+            .flat_map(|worker| &worker.sources)
+            .filter_map(move |id| {
+                let source = index.sources.get(id)?;
+                let feeds = source.ranks.iter().any(|&(_, holder)| holder == at);
+                feeds.then_some((*id, &*source.name, &source.status))
+            })
+    }
+}

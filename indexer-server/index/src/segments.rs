@@ -1,0 +1,123 @@
+//! Segments: stretches of consecutive slots, each the only child of the one before, all with the
+//! same holders. A segment never leaves its page; children hang off its last slot only.
+#![expect(
+    clippy::indexing_slicing,
+    reason = "segment numbers are handed out by this file only"
+)]
+
+use crate::sets::{SetId, TierSets};
+use crate::slots::{NONE, Slot};
+use crate::table::index_u32;
+
+/// Number of a segment.
+pub(crate) type SegmentId = u32;
+
+const CHUNK_SEGMENTS: usize = 1_024;
+
+/// One segment, 36 bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Segment {
+    /// First slot.
+    pub(crate) head: Slot,
+    /// Slots, 1–64; 0 marks a free segment.
+    pub(crate) len: u32,
+    /// Slot that `head` is a child of; [`NONE`] for first blocks. Next free one, if free.
+    pub(crate) parent: Slot,
+    /// A child of the last slot that needs no table to be found; [`NONE`] if there is none.
+    pub(crate) first_child: Slot,
+    /// Children of the last slot; those besides `first_child` are in the branch table.
+    pub(crate) children: u32,
+    /// Depth of `head`: 1 for first blocks.
+    pub(crate) depth: u32,
+    /// Holders by tier.
+    pub(crate) sets: TierSets,
+}
+
+impl Segment {
+    /// Last slot.
+    pub(crate) const fn tail(&self) -> Slot {
+        self.head + self.len - 1
+    }
+
+    /// Whether no rank holds it.
+    pub(crate) fn is_unheld(&self) -> bool {
+        self.sets.iter().all(|&set| set == SetId::EMPTY)
+    }
+}
+
+/// All segments of an index.
+#[derive(Debug)]
+pub(crate) struct Segments {
+    chunks: Vec<Vec<Segment>>,
+    free: SegmentId,
+    used: usize,
+}
+
+impl Default for Segments {
+    fn default() -> Self {
+        Self {
+            chunks: Vec::new(),
+            free: NONE,
+            used: 0,
+        }
+    }
+}
+
+impl Segments {
+    pub(crate) const fn used(&self) -> usize {
+        self.used
+    }
+
+    pub(crate) fn get(&self, id: SegmentId) -> &Segment {
+        &self.chunks[id as usize / CHUNK_SEGMENTS][id as usize % CHUNK_SEGMENTS]
+    }
+
+    pub(crate) fn get_mut(&mut self, id: SegmentId) -> &mut Segment {
+        &mut self.chunks[id as usize / CHUNK_SEGMENTS][id as usize % CHUNK_SEGMENTS]
+    }
+
+    pub(crate) fn add(&mut self, segment: Segment) -> SegmentId {
+        self.used += 1;
+        if self.free != NONE {
+            let id = self.free;
+            self.free = self.get(id).parent;
+            *self.get_mut(id) = segment;
+            return id;
+        }
+        if self
+            .chunks
+            .last()
+            .is_none_or(|chunk| chunk.len() == CHUNK_SEGMENTS)
+        {
+            self.chunks.push(Vec::with_capacity(CHUNK_SEGMENTS));
+        }
+        let last = self.chunks.len() - 1;
+        self.chunks[last].push(segment);
+        index_u32(last * CHUNK_SEGMENTS + self.chunks[last].len() - 1)
+    }
+
+    pub(crate) fn remove(&mut self, id: SegmentId) {
+        let free = self.free;
+        let segment = self.get_mut(id);
+        segment.len = 0;
+        segment.parent = free;
+        self.free = id;
+        self.used -= 1;
+        if self.used == 0 {
+            *self = Self::default();
+        }
+    }
+
+    /// Every segment in use.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SegmentId, &Segment)> {
+        let all = self.chunks.iter().flatten().enumerate();
+        all.filter(|(_, segment)| segment.len > 0)
+            .map(|(id, segment)| (index_u32(id), segment))
+    }
+
+    /// Bytes allocated.
+    pub(crate) fn bytes(&self) -> usize {
+        self.chunks.len() * CHUNK_SEGMENTS * size_of::<Segment>()
+            + self.chunks.capacity() * size_of::<Vec<Segment>>()
+    }
+}

@@ -1,0 +1,53 @@
+//! Sizes.
+
+use crate::index::Index;
+use crate::registry::{Source, Worker};
+
+/// Sizes of an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stats {
+    /// Distinct positions: held, or leading to one that is.
+    pub blocks: u64,
+    /// (rank, position) pairs held.
+    pub pairs: u64,
+    /// Names held and not placed.
+    pub parked: u64,
+    /// Workers.
+    pub workers: u64,
+    /// Ranks.
+    pub ranks: u64,
+    /// Sources.
+    pub sources: u64,
+    /// Stretches of positions with one set of holders.
+    pub segments: u64,
+    /// Distinct sets of two or more holders.
+    pub holder_sets: u64,
+    /// Bytes allocated, by the index's own accounting.
+    pub bytes: u64,
+}
+
+impl Index {
+    /// Sizes, counted in O(ranks + sets).
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let holders = || self.holders.iter().flatten();
+        let bytes = self.trie.bytes()
+            + holders()
+                .map(|holder| size_of_val(&**holder) + holder.bytes())
+                .sum::<usize>()
+            + self.holders.capacity() * size_of::<usize>()
+            + self.sources.len() * size_of::<Source>()
+            + self.workers.len() * size_of::<Worker>();
+        Stats {
+            blocks: self.trie.slots.used() as u64,
+            pairs: holders().map(|holder| holder.placed).sum(),
+            parked: holders().map(|holder| holder.parked as u64).sum(),
+            workers: self.workers.len() as u64,
+            ranks: holders().count() as u64,
+            sources: self.sources.len() as u64,
+            segments: self.trie.segments.used() as u64,
+            holder_sets: self.trie.sets.used() as u64,
+            bytes: bytes as u64,
+        }
+    }
+}

@@ -1,0 +1,527 @@
+//! Stored events.
+//!
+//! The ordinary cases, a chain that is new to everybody and a stretch that others hold and this
+//! rank joins, run block by block without touching anything but the trie. Whatever is not ordinary
+//! is decided on the record of its name.
+
+use crate::holder::{Names, Place};
+use crate::index::RankChange;
+use crate::record::{Announcement, Change, Record};
+use crate::slots::{NONE, Slot};
+use crate::trie::NewSlot;
+use kvasir_proto::types::{BlockCounts, BlockName, BlockOutcome, CopyMode, StoredBlock};
+use smallvec::SmallVec;
+
+/// Position of the block before the one to store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum At {
+    /// This slot; [`NONE`] is the root.
+    Slot(Slot),
+    /// Not known: what follows is parked.
+    Unknown,
+}
+
+impl RankChange<'_> {
+    /// Stores blocks, each the parent of the next.
+    pub(crate) fn store(
+        &mut self,
+        by: Announcement,
+        parent: Option<BlockName>,
+        blocks: &[StoredBlock],
+    ) -> BlockCounts {
+        self.holder.primary.get_or_insert(by.source);
+        let mut counts = BlockCounts::default();
+        let mut at = match parent {
+            None => At::Slot(NONE),
+            Some(name) => self.position(name),
+        };
+        let mut parent = parent;
+        let mut rest = blocks;
+        while let Some((&block, tail)) = rest.split_first() {
+            if let At::Slot(slot) = at {
+                let room = self
+                    .limits
+                    .chain_blocks_max
+                    .saturating_sub(self.trie.depth(slot));
+                let run = rest.get(..room).unwrap_or(rest);
+                if run.is_empty() {
+                    counts.rejected += rest.len() as u64;
+                    break;
+                }
+                let (done, last) = self.store_ordinary(by, slot, parent, run);
+                if done > 0 {
+                    counts.applied += done as u64;
+                    parent = rest.get(done - 1).map(|block| block.name);
+                    rest = rest.get(done..).unwrap_or_default();
+                    at = At::Slot(last);
+                    continue;
+                }
+            }
+            let outcome = self.store_one(by, at, parent, block, rest.len());
+            counts.add(outcome);
+            at = match outcome {
+                BlockOutcome::Rejected | BlockOutcome::Shed => At::Unknown,
+                BlockOutcome::Applied | BlockOutcome::Noop | BlockOutcome::Conflict => {
+                    self.position(block.name)
+                }
+            };
+            parent = Some(block.name);
+            rest = tail;
+        }
+        counts
+    }
+
+    fn position(&self, name: BlockName) -> At {
+        self.holder
+            .position(self.trie, name)
+            .map_or(At::Unknown, At::Slot)
+    }
+
+    /// Announces a name without tokens.
+    pub(crate) fn store_name(&mut self, by: Announcement, name: BlockName) -> BlockOutcome {
+        self.holder.primary.get_or_insert(by.source);
+        match self.holder.place(self.trie, name) {
+            Place::Plain(slot) => self.announce_plain(by, slot),
+            Place::Recorded => self.announce_record(by, name),
+            Place::Unknown => {
+                let record = Record {
+                    parent: None,
+                    local: None,
+                    slot: None,
+                    copies: SmallVec::new(),
+                };
+                self.park(by, name, record)
+            }
+        }
+    }
+}
+
+// === ordinary blocks ===
+
+impl RankChange<'_> {
+    /// Stores as many leading blocks as are ordinary: how many, and the slot of the last one.
+    fn store_ordinary(
+        &mut self,
+        by: Announcement,
+        at: Slot,
+        parent: Option<BlockName>,
+        blocks: &[StoredBlock],
+    ) -> (usize, Slot) {
+        let own_parent = (at != NONE).then(|| self.trie.slots.name(at));
+        if self.holder.primary != Some(by.source) || parent != own_parent {
+            return (0, at);
+        }
+        let (mut done, mut last) = (0, at);
+        while let Some(rest) = blocks.get(done..).filter(|rest| !rest.is_empty()) {
+            let (joined, slot) = self.join(by, last, rest);
+            let (grown, slot) = self.grow(by, slot, rest.get(joined..).unwrap_or_default());
+            if joined + grown == 0 {
+                break;
+            }
+            done += joined + grown;
+            last = slot;
+        }
+        if !self.holder.dumps.is_empty() {
+            blocks
+                .iter()
+                .take(done)
+                .for_each(|block| self.holder.touch(block.name));
+        }
+        (done, last)
+    }
+
+    /// Whether a name means nothing to this rank, neither by itself nor as an awaited parent.
+    fn is_fresh(&self, name: BlockName) -> bool {
+        (self.holder.records.is_empty() || !self.holder.records.contains(name))
+            && (self.holder.waiting.is_empty() || !self.holder.waiting.contains(name))
+    }
+
+    /// Adds positions below `at` that nobody has, under names that nobody has.
+    fn grow(&mut self, by: Announcement, at: Slot, blocks: &[StoredBlock]) -> (usize, Slot) {
+        let mut run = at..at;
+        let mut last = at;
+        let mut done = 0;
+        for &block in blocks {
+            let is_new = self.trie.named(block.name).is_none()
+                && self.is_fresh(block.name)
+                && self.trie.child(last, block.local).is_none();
+            if !is_new {
+                break;
+            }
+            let wanted = blocks.len() - done;
+            let (parent, holder, tier) = (last, self.holder.index, by.tier);
+            last = self.trie.create(NewSlot {
+                parent,
+                block,
+                holder,
+                tier,
+                wanted,
+            });
+            if run.end == last {
+                run.end += 1;
+            } else {
+                self.holder.slots.insert_range(run);
+                run = last..last + 1;
+            }
+            done += 1;
+        }
+        if done > 0 {
+            self.holder.slots.insert_range(run);
+            self.holder.placed += done as u64;
+            self.add_keys(by.source, done as u64);
+        }
+        (done, last)
+    }
+
+    /// Joins the holders of positions below `at` that exist under just these names and that this
+    /// rank does not hold yet; at most to the end of one segment.
+    fn join(&mut self, by: Announcement, at: Slot, blocks: &[StoredBlock]) -> (usize, Slot) {
+        let first = blocks
+            .first()
+            .and_then(|block| self.trie.child(at, block.local));
+        let Some(first) = first else {
+            return (0, at);
+        };
+        let room = self.trie.segment_of(first).tail() - first + 1;
+        let locals = self.trie.slots.locals(first, room);
+        let names = self.trie.slots.names(first, room);
+        let mut len = 0;
+        for ((block, &local), &name) in blocks.iter().zip(locals).zip(names) {
+            let slot = first + len;
+            let joins = block.local == local
+                && block.name == name
+                && self.trie.slots.is_named(slot)
+                && self.is_fresh(name)
+                && !self.holder.slots.contains(slot);
+            if !joins {
+                break;
+            }
+            len += 1;
+        }
+        if len == 0 {
+            return (0, at);
+        }
+        self.trie.hold(first, len, self.holder.index, by.tier);
+        self.holder.slots.insert_range(first..first + len);
+        self.holder.placed += u64::from(len);
+        self.add_keys(by.source, u64::from(len));
+        (len as usize, first + len - 1)
+    }
+}
+
+// === any block ===
+
+/// How a block's announcement relates to what its name stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Relation {
+    /// The name is new.
+    New,
+    /// The same content, plain at this slot.
+    SamePlain(Slot),
+    /// The same content, in a record.
+    SameRecord,
+    /// Other content.
+    Conflict,
+}
+
+impl RankChange<'_> {
+    fn store_one(
+        &mut self,
+        by: Announcement,
+        at: At,
+        parent: Option<BlockName>,
+        block: StoredBlock,
+        wanted: usize,
+    ) -> BlockOutcome {
+        let relation = self.relation(at, parent, block);
+        match relation {
+            Relation::SamePlain(slot) => return self.announce_plain(by, slot),
+            Relation::SameRecord => {
+                let parked = self
+                    .holder
+                    .records
+                    .get(block.name)
+                    .is_some_and(|at| at.slot.is_none());
+                let unread = self
+                    .holder
+                    .records
+                    .get(block.name)
+                    .is_some_and(|at| at.local.is_none());
+                if !parked || (at == At::Unknown && !unread) {
+                    return self.announce_record(by, block.name);
+                }
+                return self.complete(by, at, parent, block);
+            }
+            Relation::New | Relation::Conflict => {}
+        }
+        let record = Record {
+            parent,
+            local: Some(block.local),
+            slot: None,
+            copies: SmallVec::new(),
+        };
+        let slot = match at {
+            At::Slot(slot) => slot,
+            At::Unknown if self.holder.parked >= self.limits.rank_parked_max => {
+                return BlockOutcome::Rejected;
+            }
+            At::Unknown => {
+                let outcome = self.drop_for(relation, block.name);
+                self.park(by, block.name, record);
+                return outcome;
+            }
+        };
+        // The new position is held before the old one is let go: they may share ancestors.
+        if let Place::Plain(old) = self.holder.place(self.trie, block.name) {
+            self.spell_out(old);
+        }
+        let old = self.take_record(block.name);
+        self.place_record(by, slot, block, record, wanted);
+        if let Some(old) = old {
+            self.settle(old);
+        }
+        self.wake(block.name);
+        if relation == Relation::Conflict {
+            BlockOutcome::Conflict
+        } else {
+            BlockOutcome::Applied
+        }
+    }
+
+    fn relation(&self, at: At, parent: Option<BlockName>, block: StoredBlock) -> Relation {
+        let target = match at {
+            At::Slot(slot) => Some(self.trie.child(slot, block.local)),
+            At::Unknown => None,
+        };
+        let same = match self.holder.place(self.trie, block.name) {
+            Place::Unknown => return Relation::New,
+            Place::Plain(slot) => {
+                let same = target.map_or_else(
+                    || {
+                        self.trie.parent_name(slot) == parent
+                            && self.trie.slots.local(slot) == block.local
+                    },
+                    |child| child == Some(slot),
+                );
+                return if same {
+                    Relation::SamePlain(slot)
+                } else {
+                    Relation::Conflict
+                };
+            }
+            Place::Recorded => self.holder.records.get(block.name).is_some_and(|record| {
+                let spelled_same = record.parent == parent && record.local == Some(block.local);
+                match (record.slot, target) {
+                    (Some(slot), Some(child)) => child == Some(slot),
+                    (Some(_), None) => spelled_same,
+                    (None, _) => record.local.is_none() || spelled_same,
+                }
+            }),
+        };
+        if same {
+            Relation::SameRecord
+        } else {
+            Relation::Conflict
+        }
+    }
+
+    /// Drops what a conflicting name stood for.
+    fn drop_for(&mut self, relation: Relation, name: BlockName) -> BlockOutcome {
+        if relation != Relation::Conflict {
+            return BlockOutcome::Applied;
+        }
+        if let Place::Plain(slot) = self.holder.place(self.trie, name) {
+            self.spell_out(slot);
+        }
+        if let Some(slot) = self.take_record(name) {
+            self.settle(slot);
+        }
+        BlockOutcome::Conflict
+    }
+
+    /// Gives a parked record its tokens, its position, or both.
+    fn complete(
+        &mut self,
+        by: Announcement,
+        at: At,
+        parent: Option<BlockName>,
+        block: StoredBlock,
+    ) -> BlockOutcome {
+        let Some(record) = self.holder.records.get_mut(block.name) else {
+            return BlockOutcome::Noop;
+        };
+        let waited_for = record.parent;
+        (record.parent, record.local) = (parent, Some(block.local));
+        self.stop_waiting(block.name, waited_for);
+        match at {
+            At::Slot(slot) => {
+                let announced = self.announce_parked(by, block.name);
+                self.put_record(by, slot, block, 1);
+                self.wake(block.name);
+                debug_assert!(announced.is_some(), "the record is there");
+            }
+            At::Unknown => {
+                self.wait(block.name, parent);
+                self.announce_parked(by, block.name);
+            }
+        }
+        BlockOutcome::Applied
+    }
+
+    fn announce_parked(&mut self, by: Announcement, name: BlockName) -> Option<Change> {
+        let change = self.holder.records.get_mut(name)?.announce(by);
+        if change == Change::Key {
+            self.add_keys(by.source, 1);
+        }
+        self.holder.touch(name);
+        Some(change)
+    }
+
+    /// One more announcement of a plain slot.
+    fn announce_plain(&mut self, by: Announcement, slot: Slot) -> BlockOutcome {
+        let name = self.trie.slots.name(slot);
+        if self.holder.primary == Some(by.source) {
+            let holds = self.trie.holds(slot, self.holder.index, by.tier);
+            let doubtful = self.holder.is_doubtful(slot, by.tier);
+            if holds && !doubtful && by.mode == CopyMode::Set {
+                return BlockOutcome::Noop;
+            }
+            if !holds {
+                self.trie.hold(slot, 1, self.holder.index, by.tier);
+                self.add_keys(by.source, 1);
+            }
+            if !holds || doubtful {
+                self.holder.clear_doubt(slot, by.tier);
+                self.holder.touch(name);
+                return BlockOutcome::Applied;
+            }
+        }
+        self.spell_out(slot);
+        self.announce_record(by, name)
+    }
+
+    /// One more announcement of a name that has a record.
+    fn announce_record(&mut self, by: Announcement, name: BlockName) -> BlockOutcome {
+        let Some(record) = self.holder.records.get_mut(name) else {
+            return BlockOutcome::Noop;
+        };
+        let change = record.announce(by);
+        let slot = record.slot;
+        if change == Change::Key {
+            self.add_keys(by.source, 1);
+        }
+        if let Some(slot) = slot {
+            self.settle(slot);
+        }
+        if change == Change::None {
+            return BlockOutcome::Noop;
+        }
+        self.holder.touch(name);
+        BlockOutcome::Applied
+    }
+}
+
+// === placing and parking ===
+
+impl RankChange<'_> {
+    /// Adds a name at the child of `parent` with this content.
+    fn place_record(
+        &mut self,
+        by: Announcement,
+        parent: Slot,
+        block: StoredBlock,
+        mut record: Record,
+        wanted: usize,
+    ) {
+        record.announce(by);
+        self.add_keys(by.source, 1);
+        self.holder.records.insert(block.name, record);
+        self.holder.parked += 1;
+        self.put_record(by, parent, block, wanted);
+        self.holder.touch(block.name);
+    }
+
+    /// Gives a record that has no position one: the child of `parent` with this content.
+    fn put_record(&mut self, by: Announcement, parent: Slot, block: StoredBlock, wanted: usize) {
+        let slot = match self.trie.child(parent, block.local) {
+            Some(slot) => {
+                self.spell_out(slot);
+                slot
+            }
+            None => {
+                let (holder, tier) = (self.holder.index, by.tier);
+                self.trie.create(NewSlot {
+                    parent,
+                    block,
+                    holder,
+                    tier,
+                    wanted,
+                })
+            }
+        };
+        if let Some(record) = self.holder.records.get_mut(block.name) {
+            record.slot = Some(slot);
+        }
+        self.holder.parked -= 1;
+        self.holder.slot_names.get_or_default(slot).push(block.name);
+        self.settle(slot);
+    }
+
+    /// Adds a name without a position.
+    fn park(&mut self, by: Announcement, name: BlockName, mut record: Record) -> BlockOutcome {
+        if self.holder.parked >= self.limits.rank_parked_max {
+            return BlockOutcome::Rejected;
+        }
+        record.announce(by);
+        self.add_keys(by.source, 1);
+        let parent = record.parent;
+        self.holder.records.insert(name, record);
+        self.holder.parked += 1;
+        self.wait(name, parent);
+        self.holder.touch(name);
+        BlockOutcome::Applied
+    }
+
+    fn wait(&mut self, name: BlockName, parent: Option<BlockName>) {
+        if let Some(parent) = parent {
+            self.holder.waiting.get_or_default(parent).push(name);
+        }
+    }
+
+    /// Places everything that waited for a name that has just been placed.
+    fn wake(&mut self, name: BlockName) {
+        let mut placed = Names::from_elem(name, 1);
+        while let Some(name) = placed.pop() {
+            if self.holder.waiting.is_empty() {
+                return;
+            }
+            let Some(slot) = self.holder.position(self.trie, name) else {
+                continue;
+            };
+            if self.trie.depth(slot) >= self.limits.chain_blocks_max {
+                continue;
+            }
+            for child in self.holder.waiting.remove(name).unwrap_or_default() {
+                self.place_parked(slot, child);
+                placed.push(child);
+            }
+        }
+    }
+
+    fn place_parked(&mut self, parent: Slot, name: BlockName) {
+        let Some(record) = self.holder.records.get(name) else {
+            return;
+        };
+        let (Some(local), Some(&copies)) = (record.local, record.copies.first()) else {
+            return;
+        };
+        let by = Announcement {
+            source: copies.source,
+            tier: copies.tier,
+            mode: CopyMode::Set,
+            epoch: copies.epoch,
+        };
+        self.put_record(by, parent, StoredBlock { name, local }, 1);
+        self.holder.touch(name);
+    }
+}

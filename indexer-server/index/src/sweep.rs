@@ -1,0 +1,245 @@
+//! Dropping much at once, in bounded steps: clears, lost sources, doubtful blocks.
+
+use crate::error::IndexError;
+use crate::index::{Index, RankChange};
+use crate::record::{Announcement, Copies};
+use crate::registry::SourceId;
+use crate::slots::Slot;
+use kvasir_proto::types::{BlockName, CopyMode, DpRank, Tier};
+
+/// What a step of a sweep did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cleared {
+    /// Names whose copies at the source were dropped in this step, by tier.
+    pub removed: u64,
+    /// Whether nothing is left to drop. If not, call again.
+    pub done: bool,
+}
+
+/// Which copies of a source a sweep drops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    All,
+    Doubtful,
+}
+
+/// How far a sweep has come.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SweepCursor {
+    kind: Kind,
+    only: Option<DpRank>,
+    /// Index into the source's ranks.
+    rank: usize,
+    /// Next slot to look at; none once plain slots are done.
+    slot: Option<Slot>,
+    /// Next part of the records to look at.
+    part: usize,
+}
+
+impl Index {
+    /// Drops what a source stored for one rank, or for all, at most about `budget` blocks a call.
+    /// Dumps of the ranks are cut off.
+    ///
+    /// # Errors
+    /// If the source is not known.
+    pub fn clear_source(
+        &mut self,
+        source: SourceId,
+        rank: Option<DpRank>,
+        budget: usize,
+    ) -> Result<Cleared, IndexError> {
+        self.sweep(source, rank, Kind::All, budget)
+    }
+
+    /// Events of a source were lost: what it holds now is doubtful until it is announced again.
+    pub fn mark_suspect(&mut self, source: SourceId) {
+        let Some(at) = self.sources.get_mut(&source) else {
+            return;
+        };
+        at.epoch = at.epoch.saturating_add(1);
+        for &(_, holder) in &at.ranks {
+            let Some(Some(holder)) = self.holders.get_mut(holder as usize) else {
+                continue;
+            };
+            if holder.primary == Some(source) {
+                for doubtful in &mut holder.doubtful {
+                    doubtful.clone_from(&holder.slots);
+                }
+            }
+        }
+    }
+
+    /// Drops what is still doubtful of a source, at most about `budget` blocks a call.
+    ///
+    /// # Errors
+    /// If the source is not known.
+    pub fn drop_suspects(
+        &mut self,
+        source: SourceId,
+        budget: usize,
+    ) -> Result<Cleared, IndexError> {
+        self.sweep(source, None, Kind::Doubtful, budget)
+    }
+
+    fn sweep(
+        &mut self,
+        id: SourceId,
+        only: Option<DpRank>,
+        kind: Kind,
+        budget: usize,
+    ) -> Result<Cleared, IndexError> {
+        let source = self.source(id)?;
+        let fresh = SweepCursor {
+            kind,
+            only,
+            rank: 0,
+            slot: Some(0),
+            part: 0,
+        };
+        let started = source.sweep.filter(|at| at.kind == kind && at.only == only);
+        let mut cursor = started.unwrap_or(fresh);
+        let mut removed = 0;
+        let mut done = true;
+        while let Some(&(rank, _)) = self.source(id)?.ranks.get(cursor.rank) {
+            if only.is_none_or(|only| only == rank) {
+                let by = self.announcement(id, Tier::Device)?;
+                let mut change = self.change(id, rank)?;
+                if !change.sweep(by, &mut cursor, budget, &mut removed) {
+                    done = false;
+                    break;
+                }
+            }
+            cursor = SweepCursor {
+                rank: cursor.rank + 1,
+                ..fresh
+            };
+        }
+        if let Some(source) = self.sources.get_mut(&id) {
+            source.sweep = (!done).then_some(cursor);
+        }
+        Ok(Cleared { removed, done })
+    }
+}
+
+impl RankChange<'_> {
+    /// Sweeps one rank; false if the budget ran out first.
+    fn sweep(
+        &mut self,
+        by: Announcement,
+        cursor: &mut SweepCursor,
+        budget: usize,
+        removed: &mut u64,
+    ) -> bool {
+        let budget = budget as u64;
+        self.holder.abort_dumps("the worker was cleared");
+        if self.holder.primary == Some(by.source) {
+            while let Some(slot) = cursor
+                .slot
+                .and_then(|slot| self.next_plain(cursor.kind, slot))
+            {
+                if *removed >= budget {
+                    cursor.slot = Some(slot);
+                    return false;
+                }
+                let room = u32::try_from(budget - *removed).unwrap_or(u32::MAX);
+                let len = self.plain_run(slot, cursor.kind, room);
+                *removed += self.drop_run(by, cursor.kind, slot, len);
+                cursor.slot = Some(slot + len);
+            }
+        }
+        cursor.slot = None;
+        while let Some(names) = self.part_to_drop(by, *cursor) {
+            if *removed >= budget {
+                return false;
+            }
+            for name in names {
+                *removed += self.drop_recorded(by, cursor.kind, name);
+            }
+            cursor.part += 1;
+        }
+        if cursor.kind == Kind::Doubtful && self.holder.primary == Some(by.source) {
+            self.holder
+                .doubtful
+                .iter_mut()
+                .for_each(roaring::RoaringBitmap::clear);
+        }
+        true
+    }
+
+    /// Names of one part of the records that the sweep drops; none past the last part.
+    fn part_to_drop(&self, by: Announcement, cursor: SweepCursor) -> Option<Vec<BlockName>> {
+        let drops = |at: &Copies| {
+            at.source == by.source && (cursor.kind == Kind::All || at.epoch < by.epoch)
+        };
+        let part = self.holder.records.part(cursor.part)?;
+        let dropped = part.filter(|(_, record)| record.copies.iter().any(drops));
+        Some(dropped.map(|&(name, _)| name).collect())
+    }
+
+    /// The first plain slot from `slot` on that the sweep may have to drop.
+    fn next_plain(&self, kind: Kind, slot: Slot) -> Option<Slot> {
+        let from = |bitmap: &roaring::RoaringBitmap, slot| {
+            let mut slots = bitmap.range(slot..);
+            slots.find(|&at| self.holder.is_plain(at))
+        };
+        match kind {
+            Kind::All => from(&self.holder.slots, slot),
+            Kind::Doubtful => self
+                .holder
+                .doubtful
+                .iter()
+                .filter_map(|bitmap| from(bitmap, slot))
+                .min(),
+        }
+    }
+
+    /// Length of the run of slots from `slot` on that can be dropped alike.
+    fn plain_run(&self, slot: Slot, kind: Kind, room: u32) -> u32 {
+        if kind == Kind::Doubtful {
+            return 1;
+        }
+        let tail = self.trie.segment_of(slot).tail();
+        let longest = (tail - slot + 1).min(room.max(1));
+        (1..longest)
+            .find(|&len| !self.holder.is_plain(slot + len))
+            .unwrap_or(longest)
+    }
+
+    fn drop_run(&mut self, by: Announcement, kind: Kind, slot: Slot, len: u32) -> u64 {
+        let mut removed = 0;
+        let tiers = Tier::ALL.map(|tier| {
+            let doubtful = kind == Kind::All || self.holder.is_doubtful(slot, tier);
+            (
+                tier,
+                doubtful && self.trie.holds(slot, self.holder.index, tier),
+            )
+        });
+        for (tier, _) in tiers.into_iter().filter(|&(_, drop)| drop) {
+            self.drop_plain(Announcement { tier, ..by }, slot, len);
+            removed += u64::from(len);
+        }
+        removed
+    }
+
+    fn drop_recorded(&mut self, by: Announcement, kind: Kind, name: BlockName) -> u64 {
+        let Some(record) = self.holder.records.get_mut(name) else {
+            return 0;
+        };
+        let mut dropped = 0;
+        for tier in Tier::ALL {
+            let doubtful = |at: &Copies| kind == Kind::All || at.epoch < by.epoch;
+            if record.find(by.source, tier).is_some_and(doubtful) {
+                record.withdraw(Announcement {
+                    tier,
+                    mode: CopyMode::Set,
+                    ..by
+                });
+                dropped += 1;
+            }
+        }
+        let (slot, parent, is_gone) = (record.slot, record.parent, record.copies.is_empty());
+        self.drop_keys(by.source, dropped);
+        self.after_withdrawal(name, slot, parent, is_gone);
+        dropped
+    }
+}

@@ -1,0 +1,285 @@
+//! A hash table that grows and shrinks in bounded steps: extendible hashing over small
+//! sub-tables. Inserting never moves more than one sub-table's entries.
+
+use hashbrown::HashTable;
+
+/// Entries of a sub-table before it is split in two: 7/8 of 2,048 buckets.
+const SUB_ENTRIES_MAX: usize = 1_792;
+/// Beyond this many bits of directory a sub-table grows instead (hashes that collide on purpose).
+const DIRECTORY_BITS_MAX: u32 = 22;
+
+/// Spreads 64 bits over 64 bits; names and local hashes may be small or sequential numbers.
+pub(crate) const fn mix(value: u64) -> u64 {
+    let product = (value ^ 0x9e37_79b9_7f4a_7c15) as u128 * 0xd6e8_feb8_6659_fd93_u128;
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "both halves are folded together"
+    )]
+    let folded = (product as u64) ^ ((product >> 64) as u64);
+    folded.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+#[derive(Debug)]
+struct Sub<T> {
+    entries: HashTable<T>,
+    /// Bits of the hash that all entries share.
+    bits: u32,
+}
+
+/// The table. Hash and equality are the caller's, as with [`HashTable`].
+#[derive(Debug)]
+pub(crate) struct SplitTable<T> {
+    /// `2^bits` indexes into `subs`; empty while the table is.
+    directory: Vec<u32>,
+    subs: Vec<Sub<T>>,
+    bits: u32,
+    len: usize,
+}
+
+impl<T> Default for SplitTable<T> {
+    fn default() -> Self {
+        Self {
+            directory: Vec::new(),
+            subs: Vec::new(),
+            bits: 0,
+            len: 0,
+        }
+    }
+}
+
+#[expect(
+    clippy::indexing_slicing,
+    reason = "the directory holds indexes of subs"
+)]
+impl<T> SplitTable<T> {
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Directory slot of `hash`. The low bits place an entry inside a sub-table and the highest
+    /// seven tag it there, so the directory uses bits from the middle.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "masked to the directory's bits"
+    )]
+    const fn slot(&self, hash: u64) -> usize {
+        (hash >> 32) as usize & ((1 << self.bits) - 1)
+    }
+
+    fn sub(&self, hash: u64) -> Option<usize> {
+        self.directory.get(self.slot(hash)).map(|&sub| sub as usize)
+    }
+
+    pub(crate) fn find(&self, hash: u64, eq: impl FnMut(&T) -> bool) -> Option<&T> {
+        self.subs[self.sub(hash)?].entries.find(hash, eq)
+    }
+
+    pub(crate) fn find_mut(&mut self, hash: u64, eq: impl FnMut(&T) -> bool) -> Option<&mut T> {
+        let sub = self.sub(hash)?;
+        self.subs[sub].entries.find_mut(hash, eq)
+    }
+
+    /// Adds an entry that the caller knows is not there.
+    pub(crate) fn insert(&mut self, hash: u64, value: T, hasher: impl Fn(&T) -> u64) {
+        if self.directory.is_empty() {
+            self.subs.push(Sub {
+                entries: HashTable::new(),
+                bits: 0,
+            });
+            self.directory.push(0);
+        }
+        let mut sub = self.directory[self.slot(hash)] as usize;
+        while self.subs[sub].entries.len() >= SUB_ENTRIES_MAX && self.split(hash, &hasher) {
+            sub = self.directory[self.slot(hash)] as usize;
+        }
+        self.subs[sub].entries.insert_unique(hash, value, hasher);
+        self.len += 1;
+    }
+
+    /// Splits the sub-table of `hash` by its next bit; false if the directory may not grow further.
+    fn split(&mut self, hash: u64, hasher: &impl Fn(&T) -> u64) -> bool {
+        let sub = self.directory[self.slot(hash)] as usize;
+        let bit = self.subs[sub].bits;
+        if bit == self.bits {
+            if self.bits == DIRECTORY_BITS_MAX {
+                return false;
+            }
+            self.directory.extend_from_within(..);
+            self.bits += 1;
+        }
+        let goes_up = |hash: u64| hash >> (32 + bit) & 1 == 1;
+        let half = SUB_ENTRIES_MAX / 2;
+        let mut lower = HashTable::with_capacity(half);
+        let mut upper = HashTable::with_capacity(half);
+        for value in std::mem::take(&mut self.subs[sub].entries) {
+            let hash = hasher(&value);
+            let side = if goes_up(hash) {
+                &mut upper
+            } else {
+                &mut lower
+            };
+            side.insert_unique(hash, value, hasher);
+        }
+        self.subs[sub] = Sub {
+            entries: lower,
+            bits: bit + 1,
+        };
+        let above = index_u32(self.subs.len());
+        self.subs.push(Sub {
+            entries: upper,
+            bits: bit + 1,
+        });
+        let first = self.slot(hash) & ((1 << bit) - 1) | 1 << bit;
+        for target in self.directory[first..].iter_mut().step_by(2 << bit) {
+            *target = above;
+        }
+        true
+    }
+
+    pub(crate) fn remove(
+        &mut self,
+        hash: u64,
+        eq: impl FnMut(&T) -> bool,
+        hasher: impl Fn(&T) -> u64,
+    ) -> Option<T> {
+        let sub = self.sub(hash)?;
+        let entries = &mut self.subs[sub].entries;
+        let (value, _) = entries.find_entry(hash, eq).ok()?.remove();
+        let (len, capacity) = (entries.len(), entries.capacity());
+        if len == 0 {
+            *entries = HashTable::new();
+        } else if len * 8 < capacity {
+            entries.shrink_to(len * 2, hasher);
+        }
+        self.len -= 1;
+        if self.len == 0 {
+            *self = Self::default();
+        }
+        Some(value)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.subs.iter().flat_map(|sub| sub.entries.iter())
+    }
+
+    /// Entries of one sub-table. Going through the numbers from 0 visits at least once every entry
+    /// that stays in the table, whatever is added and removed in between; none means the end.
+    pub(crate) fn part(&self, number: usize) -> Option<impl Iterator<Item = &T>> {
+        self.subs.get(number).map(|sub| sub.entries.iter())
+    }
+
+    /// Bytes allocated, without what entries own themselves.
+    pub(crate) fn bytes(&self) -> usize {
+        let entries: usize = self
+            .subs
+            .iter()
+            .map(|sub| sub.entries.allocation_size())
+            .sum();
+        entries + self.subs.capacity() * size_of::<Sub<T>>() + self.directory.capacity() * 4
+    }
+}
+
+/// A table of (key, value) pairs with unique keys.
+#[derive(Debug)]
+pub(crate) struct SplitMap<K, V>(SplitTable<(K, V)>);
+
+impl<K, V> Default for SplitMap<K, V> {
+    fn default() -> Self {
+        Self(SplitTable::default())
+    }
+}
+
+/// A key of a [`SplitMap`].
+pub(crate) trait MapKey: Copy + Eq {
+    /// Its 64 bits, to be mixed.
+    fn bits(self) -> u64;
+}
+
+impl MapKey for u32 {
+    fn bits(self) -> u64 {
+        u64::from(self)
+    }
+}
+
+impl MapKey for kvasir_proto::types::BlockName {
+    fn bits(self) -> u64 {
+        self.0
+    }
+}
+
+impl<K: MapKey, V> SplitMap<K, V> {
+    pub(crate) const fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn get(&self, key: K) -> Option<&V> {
+        self.0
+            .find(mix(key.bits()), |(at, _)| *at == key)
+            .map(|(_, value)| value)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: K) -> Option<&mut V> {
+        self.0
+            .find_mut(mix(key.bits()), |(at, _)| *at == key)
+            .map(|(_, value)| value)
+    }
+
+    pub(crate) fn contains(&self, key: K) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// Adds a key that the caller knows is not there.
+    pub(crate) fn insert(&mut self, key: K, value: V) {
+        debug_assert!(!self.contains(key), "keys are unique");
+        self.0
+            .insert(mix(key.bits()), (key, value), |(key, _)| mix(key.bits()));
+    }
+
+    pub(crate) fn remove(&mut self, key: K) -> Option<V> {
+        let removed = self.0.remove(
+            mix(key.bits()),
+            |(at, _)| *at == key,
+            |(key, _)| mix(key.bits()),
+        );
+        removed.map(|(_, value)| value)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &(K, V)> {
+        self.0.iter()
+    }
+
+    pub(crate) fn part(&self, number: usize) -> Option<impl Iterator<Item = &(K, V)>> {
+        self.0.part(number)
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+}
+
+impl<K: MapKey, V: Default> SplitMap<K, V> {
+    pub(crate) fn get_or_default(&mut self, key: K) -> &mut V {
+        if !self.contains(key) {
+            self.insert(key, V::default());
+        }
+        #[expect(clippy::expect_used, reason = "inserted above")]
+        self.get_mut(key).expect("the key is there")
+    }
+}
+
+/// An index into one of our own tables as the 32 bits it is stored in.
+///
+/// # Panics
+/// Beyond 2^32 entries: over 100 GiB of index, which no configuration reaches.
+#[expect(clippy::expect_used, reason = "see Panics")]
+pub(crate) fn index_u32(index: usize) -> u32 {
+    u32::try_from(index).expect("fewer than 2^32 entries")
+}

@@ -1,0 +1,326 @@
+//! Every invariant of the structure, as a walk over all of it. For tests and diagnosis: it takes
+//! time and memory in proportion to the index.
+
+use crate::holder::Holder;
+use crate::index::Index;
+use crate::registry::SourceId;
+use crate::segments::{Segment, SegmentId};
+use crate::sets::SetId;
+use crate::slots::{NONE, PAGE_SLOTS, Slot};
+use kvasir_proto::types::{BlockName, Tier};
+use std::collections::{BTreeMap, BTreeSet};
+
+macro_rules! ensure {
+    ($condition:expr, $($message:tt)+) => {
+        if !$condition {
+            return Err(format!($($message)+));
+        }
+    };
+}
+
+impl Index {
+    /// Checks every invariant.
+    ///
+    /// # Errors
+    /// The first one that does not hold, in words.
+    pub fn validate(&self) -> Result<(), String> {
+        self.validate_slots()?;
+        self.validate_segments()?;
+        self.validate_children()?;
+        self.validate_sets()?;
+        let mut keys = BTreeMap::new();
+        for holder in self.holders.iter().flatten() {
+            self.validate_slots_held(holder)?;
+            self.validate_records(holder, &mut keys)?;
+            self.validate_waiting(holder)?;
+        }
+        for (id, source) in &self.sources {
+            let counted = keys.get(id).copied().unwrap_or(0);
+            ensure!(
+                source.keys == counted,
+                "source {id} counts {} of {counted} keys",
+                source.keys
+            );
+        }
+        Ok(())
+    }
+
+    fn validate_slots(&self) -> Result<(), String> {
+        let mut used = 0;
+        let mut named = 0;
+        for slot in self.trie.slots.iter() {
+            used += 1;
+            let segment = self.trie.segment_of(slot);
+            let inside = segment.len > 0 && (segment.head..=segment.tail()).contains(&slot);
+            ensure!(inside, "slot {slot} is outside its segment {segment:?}");
+            if self.trie.slots.is_named(slot) {
+                named += 1;
+                let found = self.trie.named(self.trie.slots.name(slot));
+                ensure!(
+                    found == Some(slot),
+                    "the name of slot {slot} leads to {found:?}"
+                );
+            }
+        }
+        ensure!(used == self.trie.slots.used(), "{used} slots are used");
+        let names = self.trie.name_slots().count();
+        ensure!(names == named, "{names} names for {named} named slots");
+        Ok(())
+    }
+
+    fn validate_segments(&self) -> Result<(), String> {
+        let mut slots = 0;
+        for (id, segment) in self.trie.segments.iter() {
+            slots += segment.len as usize;
+            let page = segment.head / PAGE_SLOTS;
+            ensure!(
+                segment.tail() / PAGE_SLOTS == page,
+                "segment {id} leaves its page"
+            );
+            for slot in segment.head..=segment.tail() {
+                ensure!(
+                    self.trie.slots.is_used(slot),
+                    "slot {slot} of segment {id} is free"
+                );
+                ensure!(
+                    self.trie.slots.segment(slot) == id,
+                    "slot {slot} is not in {id}"
+                );
+            }
+            ensure!(
+                !segment.is_unheld() || segment.children > 0,
+                "segment {id} leads to nothing that is held"
+            );
+            let depth = self.trie.depth(segment.parent) + 1;
+            ensure!(
+                segment.depth as usize == depth,
+                "segment {id} is at depth {depth}"
+            );
+            self.validate_merged(id, segment)?;
+        }
+        ensure!(
+            slots == self.trie.slots.used(),
+            "segments cover {slots} slots"
+        );
+        Ok(())
+    }
+
+    fn validate_merged(&self, id: SegmentId, segment: &Segment) -> Result<(), String> {
+        let next = segment.first_child;
+        if segment.children == 1 && crate::slots::adjacent(segment.tail(), next) {
+            let child = self.trie.segment_of(next);
+            ensure!(
+                child.sets != segment.sets,
+                "segment {id} and its only child are one"
+            );
+        }
+        Ok(())
+    }
+
+    fn validate_children(&self) -> Result<(), String> {
+        let mut children: BTreeMap<Slot, u32> = BTreeMap::new();
+        let mut in_table = 0;
+        let mut positions = BTreeSet::new();
+        for (id, segment) in self.trie.segments.iter() {
+            let local = self.trie.slots.local(segment.head);
+            ensure!(
+                positions.insert((segment.parent, local)),
+                "segment {id} has a twin"
+            );
+            let found = self.trie.child(segment.parent, local);
+            ensure!(
+                found == Some(segment.head),
+                "segment {id} is not found: {found:?}"
+            );
+            if segment.parent == NONE {
+                in_table += 1;
+                continue;
+            }
+            let above = self.trie.segment_of(segment.parent);
+            ensure!(
+                above.tail() == segment.parent,
+                "segment {id} hangs off mid-segment"
+            );
+            *children.entry(segment.parent).or_default() += 1;
+            in_table += usize::from(above.first_child != segment.head);
+        }
+        for (id, segment) in self.trie.segments.iter() {
+            let counted = children.get(&segment.tail()).copied().unwrap_or(0);
+            ensure!(
+                segment.children == counted,
+                "segment {id} has {counted} children"
+            );
+        }
+        let branches = self.trie.branch_slots().count();
+        ensure!(
+            branches == in_table,
+            "{branches} branches for {in_table} children"
+        );
+        Ok(())
+    }
+
+    fn validate_sets(&self) -> Result<(), String> {
+        let mut users: BTreeMap<u32, u32> = BTreeMap::new();
+        let number = |set: SetId| set.number();
+        for (_, segment) in self.trie.segments.iter() {
+            for set in segment.sets {
+                *users.entry(number(set)).or_default() += 1;
+            }
+        }
+        let mut shared = 0;
+        for (set, references) in self.trie.sets.references() {
+            shared += 1;
+            let counted = users.get(&number(set)).copied().unwrap_or(0);
+            ensure!(
+                references == counted,
+                "{set:?} counts {references} of {counted} users"
+            );
+            ensure!(self.trie.sets.len(set) > 1, "{set:?} needs no entry");
+        }
+        ensure!(shared == self.trie.sets.used(), "{shared} sets are in use");
+        Ok(())
+    }
+
+    fn validate_slots_held(&self, holder: &Holder) -> Result<(), String> {
+        let name = format!("{}#{}", holder.worker, holder.rank);
+        ensure!(
+            holder.placed == holder.slots.len(),
+            "{name} counts {} blocks",
+            holder.placed
+        );
+        for (_, segment) in self.trie.segments.iter() {
+            let held = segment
+                .sets
+                .iter()
+                .any(|&set| self.trie.sets.contains(set, holder.index));
+            for slot in segment.head..=segment.tail() {
+                let noted = holder.slots.contains(slot);
+                ensure!(
+                    noted == held,
+                    "{name} and slot {slot}: noted {noted}, held {held}"
+                );
+            }
+        }
+        for slot in &holder.slots {
+            ensure!(
+                self.trie.slots.is_used(slot),
+                "{name} holds the free slot {slot}"
+            );
+            if holder.is_plain(slot) {
+                ensure!(
+                    self.trie.slots.is_named(slot),
+                    "{name}: plain slot {slot} has no name"
+                );
+                ensure!(
+                    holder.primary.is_some(),
+                    "{name}: plain slot {slot} has no source"
+                );
+                let named = self.trie.slots.name(slot);
+                ensure!(
+                    !holder.records.contains(named),
+                    "{name}: {named} is in two places"
+                );
+            }
+        }
+        for doubtful in &holder.doubtful {
+            ensure!(
+                doubtful.is_subset(&holder.slots),
+                "{name} doubts what it does not hold"
+            );
+        }
+        Ok(())
+    }
+
+    fn validate_records(
+        &self,
+        holder: &Holder,
+        keys: &mut BTreeMap<SourceId, u64>,
+    ) -> Result<(), String> {
+        let name = format!("{}#{}", holder.worker, holder.rank);
+        for slot in holder.slots.iter().filter(|&slot| holder.is_plain(slot)) {
+            let tiers = Tier::ALL
+                .iter()
+                .filter(|&&tier| self.trie.holds(slot, holder.index, tier));
+            if let Some(primary) = holder.primary {
+                *keys.entry(primary).or_default() += tiers.count() as u64;
+            }
+        }
+        let mut at_slots: BTreeMap<Slot, BTreeSet<BlockName>> = BTreeMap::new();
+        for (at, record) in holder.records.iter() {
+            ensure!(!record.copies.is_empty(), "{name}: {at} has no copies");
+            for copies in &record.copies {
+                ensure!(copies.count > 0, "{name}: {at} counts no copies");
+                *keys.entry(copies.source).or_default() += 1;
+            }
+            if let Some(slot) = record.slot {
+                at_slots.entry(slot).or_default().insert(*at);
+                let local = Some(self.trie.slots.local(slot));
+                ensure!(record.local == local, "{name}: {at} is at the wrong slot");
+            }
+        }
+        ensure!(
+            at_slots.len() == holder.slot_names.len(),
+            "{name} has stray slot names"
+        );
+        for (slot, names) in at_slots {
+            let listed = holder.slot_names.get(slot).into_iter().flatten().copied();
+            ensure!(
+                listed.collect::<BTreeSet<_>>() == names,
+                "{name}: names of slot {slot}"
+            );
+            for tier in Tier::ALL {
+                let recorded = |at: &BlockName| {
+                    holder
+                        .records
+                        .get(*at)
+                        .is_some_and(|record| record.is_in(tier))
+                };
+                let (recorded, held) = (
+                    names.iter().any(recorded),
+                    self.trie.holds(slot, holder.index, tier),
+                );
+                ensure!(recorded == held, "{name}: slot {slot} in {tier:?}");
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_waiting(&self, holder: &Holder) -> Result<(), String> {
+        let name = format!("{}#{}", holder.worker, holder.rank);
+        let parked = || {
+            holder
+                .records
+                .iter()
+                .filter(|(_, record)| record.slot.is_none())
+        };
+        let count = parked().count();
+        ensure!(
+            holder.parked == count,
+            "{name} counts {} of {count} parked",
+            holder.parked
+        );
+        let waiting: usize = holder.waiting.iter().map(|(_, names)| names.len()).sum();
+        let with_parent = parked()
+            .filter(|(_, record)| record.parent.is_some())
+            .count();
+        ensure!(
+            waiting == with_parent,
+            "{name}: {waiting} of {with_parent} wait"
+        );
+        for (at, record) in parked() {
+            let Some(parent) = record.parent else {
+                continue;
+            };
+            let listed = holder
+                .waiting
+                .get(parent)
+                .is_some_and(|names| names.contains(at));
+            ensure!(listed, "{name}: {at} does not wait for {parent}");
+        }
+        ensure!(
+            self.workers.contains_key(&holder.worker),
+            "{name} belongs to no worker"
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,138 @@
+//! The index by hand: a handful of cases that read like the design's promises.
+
+use kvasir_index::{Index, Limits, Query, QueryKey, Scratch, SourceId};
+use kvasir_proto::types::{
+    BlockName, CopyMode, KvEvent, LocalHash, StoredBlock, Tier, TierSet, WorkerId,
+};
+
+fn stored(parent: Option<u64>, blocks: &[(u64, u64)]) -> KvEvent {
+    let blocks = blocks.iter().map(|&(name, local)| StoredBlock {
+        name: BlockName(name),
+        local: LocalHash(local),
+    });
+    KvEvent::Stored {
+        parent: parent.map(BlockName),
+        tier: Tier::Device,
+        blocks: blocks.collect(),
+    }
+}
+
+fn removed(names: &[u64]) -> KvEvent {
+    KvEvent::Removed {
+        tier: Tier::Device,
+        names: names.iter().copied().map(BlockName).collect(),
+    }
+}
+
+struct Bench {
+    index: Index,
+    scratch: Scratch,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self { index: Index::new(Limits::default()), scratch: Scratch::default() }
+    }
+
+    fn worker(&mut self, id: &str, mode: CopyMode) -> SourceId {
+        let worker = WorkerId::new(id).expect("a name");
+        self.index.add_source(&worker, "events", 0, mode).expect("a source")
+    }
+
+    fn apply(&mut self, source: SourceId, event: &KvEvent) {
+        self.index.apply(source, 0, event).expect("applied");
+        if let Err(fault) = self.index.validate() {
+            panic!("{fault} after {event:?}");
+        }
+    }
+
+    fn check(&mut self, locals: &[u64], expected: &[(&str, u32)]) {
+        let locals: Vec<LocalHash> = locals.iter().copied().map(LocalHash).collect();
+        let query = Query {
+            key: QueryKey::Locals(&locals),
+            tiers: TierSet::ALL,
+            workers: None,
+            minimum_overlap: 1,
+        };
+        self.index.find(query, &mut self.scratch);
+        let found: Vec<(String, u32)> = self
+            .scratch
+            .matches()
+            .iter()
+            .map(|at| {
+                let holder = self.index.holder(at.holder).expect("a holder");
+                (holder.worker().to_string(), at.blocks)
+            })
+            .collect();
+        let expected: Vec<(String, u32)> =
+            expected.iter().map(|&(id, blocks)| (id.to_owned(), blocks)).collect();
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn holes_are_exact_and_heal() {
+    let mut bench = Bench::new();
+    let a = bench.worker("a", CopyMode::Set);
+    bench.apply(a, &stored(None, &[(1, 10), (2, 20), (3, 30), (4, 40)]));
+    bench.check(&[10, 20, 30, 40, 50], &[("a", 4)]);
+    bench.apply(a, &removed(&[2]));
+    bench.check(&[10, 20, 30, 40], &[("a", 1)]);
+    bench.apply(a, &stored(Some(1), &[(2, 20)]));
+    bench.check(&[10, 20, 30, 40], &[("a", 4)]);
+    bench.apply(a, &removed(&[1, 2, 3, 4]));
+    assert_eq!(bench.index.stats().blocks, 0);
+}
+
+#[test]
+fn names_are_per_worker() {
+    let mut bench = Bench::new();
+    let a = bench.worker("a", CopyMode::Counted);
+    let b = bench.worker("b", CopyMode::Counted);
+    // Name 5 is X on A and Y on B; B calls A's block 7.
+    bench.apply(a, &stored(None, &[(5, 100)]));
+    bench.apply(b, &stored(None, &[(5, 200)]));
+    bench.apply(b, &stored(None, &[(7, 100)]));
+    bench.check(&[100], &[("a", 1), ("b", 1)]);
+    bench.check(&[200], &[("b", 1)]);
+    bench.apply(b, &removed(&[5]));
+    bench.check(&[200], &[]);
+    bench.check(&[100], &[("a", 1), ("b", 1)]);
+    // Two names for one content: held while either is.
+    bench.apply(b, &stored(None, &[(8, 100)]));
+    bench.apply(b, &removed(&[7]));
+    bench.check(&[100], &[("a", 1), ("b", 1)]);
+    // A name bound to other content drops the old binding.
+    bench.apply(b, &stored(None, &[(8, 300)]));
+    bench.check(&[100], &[("a", 1)]);
+    bench.check(&[300], &[("b", 1)]);
+}
+
+#[test]
+fn orphans_wait_for_their_parent_and_long_chains_branch() {
+    let mut bench = Bench::new();
+    let a = bench.worker("a", CopyMode::Set);
+    let b = bench.worker("b", CopyMode::Set);
+    let chain = |from: u64, to: u64| -> Vec<(u64, u64)> { (from..to).map(|at| (at, at)).collect() };
+    let locals: Vec<u64> = (1..201).collect();
+    bench.apply(a, &stored(Some(100), &chain(101, 201)));
+    bench.check(&locals, &[]);
+    bench.apply(a, &stored(None, &chain(1, 101)));
+    bench.check(&locals, &[("a", 200)]);
+    bench.apply(b, &stored(None, &chain(1, 151)));
+    bench.check(&locals, &[("a", 200), ("b", 150)]);
+    bench.apply(b, &stored(Some(70), &[(1000, 1000)]));
+    let mut branch: Vec<u64> = (1..71).collect();
+    branch.push(1000);
+    bench.check(&branch, &[("b", 71), ("a", 70)]);
+    let all = bench.index.clear_source(a, None, 16).expect("a source");
+    assert!(!all.done);
+    while !bench.index.clear_source(a, None, 16).expect("a source").done {}
+    bench.check(&locals, &[("b", 150)]);
+    while !bench.index.clear_source(b, None, 1_000).expect("a source").done {}
+    bench.index.remove_source(a).expect("cleared");
+    bench.index.remove_source(b).expect("cleared");
+    let stats = bench.index.stats();
+    assert_eq!((stats.blocks, stats.pairs, stats.segments, stats.workers), (0, 0, 0, 0));
+    assert_eq!(stats.bytes, 0);
+}
