@@ -17,6 +17,7 @@ pub mod types;
 /// Generated messages and services of package `kvasir.v1`.
 #[cfg(feature = "grpc")]
 #[allow(
+    clippy::allow_attributes,
     missing_docs,
     missing_debug_implementations,
     unreachable_pub,

@@ -1,1 +1,30 @@
-//! Under construction.
+//! Asks an indexer which worker holds how much of a prompt.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use router_client::{ClientConfig, IndexerClient, Prompt};
+//!
+//! let client = IndexerClient::connect("http://127.0.0.1:50051", ClientConfig::default())?;
+//! let tokens: Vec<u32> = (0..4096).collect();
+//! let answer = client.find(&Prompt::new("my-model", 16, &tokens)).await?;
+//! for overlap in &answer.overlaps {
+//!     println!("{} holds {} blocks ({})", overlap.worker, overlap.blocks, overlap.state);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Tokens are hashed here and never leave the process. The client bounds what it has in flight and
+//! how long it waits, because a server that sheds load moves the queue to its callers.
+
+mod client;
+mod config;
+mod error;
+mod overlap;
+mod prompt;
+
+pub use client::IndexerClient;
+pub use config::ClientConfig;
+pub use error::ClientError;
+pub use overlap::{Answer, Overlap};
+pub use prompt::Prompt;

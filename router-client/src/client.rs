@@ -1,0 +1,61 @@
+use crate::{Answer, ClientConfig, ClientError, Prompt};
+use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
+use kvasir_proto::pb::indexer_client::IndexerClient as Stub;
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tonic::transport::{Channel, Endpoint};
+
+/// Client of one indexer; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct IndexerClient {
+    stub: Stub<Channel>,
+    in_flight: Arc<Semaphore>,
+    config: ClientConfig,
+}
+
+impl IndexerClient {
+    /// A client of the indexer at `endpoint` (`http://host:port`). It connects when first used, and
+    /// again whenever the connection is lost.
+    ///
+    /// # Errors
+    /// If `endpoint` is not a URI.
+    pub fn connect(endpoint: &str, config: ClientConfig) -> Result<Self, ClientError> {
+        let unusable = |source| ClientError::Endpoint {
+            endpoint: endpoint.to_owned(),
+            source,
+        };
+        let channel = Endpoint::from_shared(endpoint.to_owned())
+            .map_err(unusable)?
+            .connect_timeout(config.connect_timeout)
+            .tcp_nodelay(true)
+            .connect_lazy();
+        let stub = Stub::new(channel)
+            .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX);
+        Ok(Self {
+            stub,
+            in_flight: Arc::new(Semaphore::new(config.in_flight_max)),
+            config,
+        })
+    }
+
+    /// Which worker holds how much of `prompt`.
+    ///
+    /// # Errors
+    /// If the server refuses, cannot be reached, or does not answer within the deadline.
+    pub async fn find(&self, prompt: &Prompt<'_>) -> Result<Answer, ClientError> {
+        let deadline = self.config.deadline;
+        let request = prompt.request();
+        let ask = async {
+            // The semaphore is never closed, so this waits for a turn and nothing else.
+            let _turn = self.in_flight.acquire().await;
+            self.stub.clone().find_matches(request).await
+        };
+        let answer = timeout(deadline, ask)
+            .await
+            .map_err(|_elapsed| ClientError::DeadlineExceeded { deadline })?
+            .map_err(|status| ClientError::Status(Box::new(status)))?;
+        Answer::try_from(answer.into_inner())
+    }
+}

@@ -1,0 +1,27 @@
+use std::time::Duration;
+
+/// Why there is no answer. None of these is a reason to fail the request that asked: route it
+/// without knowledge of caches.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The endpoint cannot be used.
+    #[error("endpoint {endpoint} cannot be used: {source}")]
+    Endpoint {
+        /// As given.
+        endpoint: String,
+        /// What is wrong with it.
+        source: tonic::transport::Error,
+    },
+    /// The deadline passed.
+    #[error("no answer within {} ms", deadline.as_millis())]
+    DeadlineExceeded {
+        /// The deadline.
+        deadline: Duration,
+    },
+    /// The server refused, or could not be reached.
+    #[error("{} ({:?})", .0.message(), .0.code())]
+    Status(#[source] Box<tonic::Status>),
+    /// The server answered something that the contract does not allow.
+    #[error("malformed answer: {0}")]
+    Malformed(String),
+}

@@ -1,0 +1,93 @@
+use crate::error::ClientError;
+use kvasir_proto::pb::{FindMatchesResponse, WorkerMatch, WorkerState};
+use kvasir_proto::types::{SourceState, WorkerId, WorkerKey};
+use std::time::Duration;
+
+/// What one worker rank holds of the prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Overlap {
+    /// The rank.
+    pub worker: WorkerKey,
+    /// Leading blocks it holds, in any tier.
+    pub blocks: u32,
+    /// How many of them lie in device memory.
+    pub device_blocks: u32,
+    /// How many of them lie in host memory.
+    pub host_blocks: u32,
+    /// How many of them lie on local disk.
+    pub disk_blocks: u32,
+    /// How far this can be trusted.
+    pub state: SourceState,
+    /// Batches announced and not yet in the index.
+    pub lag_batches: u64,
+    /// How long ago the worker was last seen to have nothing newer.
+    pub verified_age: Option<Duration>,
+}
+
+/// Answer to one prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// Whole blocks of the prompt.
+    pub query_blocks: u32,
+    /// Best first; equals by worker id and rank.
+    pub overlaps: Vec<Overlap>,
+    /// Shards whose workers are missing.
+    pub missing_shards: Vec<u32>,
+}
+
+impl Answer {
+    /// The worker that holds most, if any holds something.
+    #[must_use]
+    pub fn best(&self) -> Option<&Overlap> {
+        self.overlaps.first()
+    }
+}
+
+impl TryFrom<FindMatchesResponse> for Answer {
+    type Error = ClientError;
+
+    fn try_from(answer: FindMatchesResponse) -> Result<Self, ClientError> {
+        let overlaps = answer.matches.into_iter().map(Overlap::try_from);
+        Ok(Self {
+            query_blocks: answer.query_blocks,
+            overlaps: overlaps.collect::<Result<_, _>>()?,
+            missing_shards: answer.missing_shards,
+        })
+    }
+}
+
+impl TryFrom<WorkerMatch> for Overlap {
+    type Error = ClientError;
+
+    fn try_from(at: WorkerMatch) -> Result<Self, ClientError> {
+        let state = state(at.state());
+        let tiers = at.blocks_by_tier.unwrap_or_default();
+        let worker = WorkerId::new(&at.worker_id)
+            .map_err(|error| ClientError::Malformed(error.to_string()))?;
+        Ok(Self {
+            worker: WorkerKey {
+                worker,
+                rank: at.dp_rank,
+            },
+            blocks: at.matched_blocks,
+            device_blocks: tiers.device,
+            host_blocks: tiers.host,
+            disk_blocks: tiers.disk,
+            state,
+            lag_batches: at.lag_batches,
+            verified_age: at.verified_age_ms.map(Duration::from_millis),
+        })
+    }
+}
+
+/// A state this client does not know is one it cannot trust.
+fn state(state: WorkerState) -> SourceState {
+    match state {
+        WorkerState::Exact => SourceState::Exact,
+        WorkerState::CatchingUp => SourceState::CatchingUp,
+        WorkerState::Gap => SourceState::Gap,
+        WorkerState::Degraded => SourceState::Degraded,
+        WorkerState::Partial => SourceState::Partial,
+        WorkerState::Cold | WorkerState::Unspecified => SourceState::Cold,
+    }
+}

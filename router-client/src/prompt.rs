@@ -1,0 +1,65 @@
+use bytes::Bytes;
+use kvasir_proto::hash::{self, MultimodalSpan, Namespace};
+use kvasir_proto::pb::FindMatchesRequest;
+use kvasir_proto::types::LocalHash;
+
+/// A prompt to be placed.
+#[derive(Debug, Clone, Copy)]
+pub struct Prompt<'a> {
+    /// Model it runs on.
+    pub model: &'a str,
+    /// Tenant, "" by default.
+    pub tenant: &'a str,
+    /// LoRA adapter and salt.
+    pub namespace: Namespace<'a>,
+    /// Tokens per block of the fleet.
+    pub block_size: u32,
+    /// Its tokens.
+    pub tokens: &'a [u32],
+    /// Its multimodal content.
+    pub multimodal: &'a [MultimodalSpan],
+}
+
+impl<'a> Prompt<'a> {
+    /// A plain prompt: no tenant, adapter, salt or multimodal content.
+    #[must_use]
+    pub fn new(model: &'a str, block_size: u32, tokens: &'a [u32]) -> Self {
+        let namespace = Namespace::default();
+        Self {
+            model,
+            tenant: "",
+            namespace,
+            block_size,
+            tokens,
+            multimodal: &[],
+        }
+    }
+
+    /// Local hashes of its whole blocks.
+    #[must_use]
+    pub fn local_hashes(&self) -> Vec<LocalHash> {
+        let mut hashes = Vec::new();
+        hash::local_hashes(
+            &hash::tokens_le(self.tokens),
+            usize::try_from(self.block_size).unwrap_or(usize::MAX),
+            self.namespace.seed(),
+            self.multimodal,
+            &mut hashes,
+        );
+        hashes
+    }
+
+    /// The question to ask an indexer.
+    #[must_use]
+    pub fn request(&self) -> FindMatchesRequest {
+        FindMatchesRequest {
+            model: self.model.to_owned(),
+            tenant: self.tenant.to_owned(),
+            block_size: Some(self.block_size),
+            hash_scheme: Some(hash::HASH_SCHEME.to_owned()),
+            local_hashes: self.local_hashes().into_iter().map(|hash| hash.0).collect(),
+            token_ids_le: Bytes::new(),
+            ..FindMatchesRequest::default()
+        }
+    }
+}
