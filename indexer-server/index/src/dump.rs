@@ -254,7 +254,6 @@ impl Index {
         if !stack.is_empty() {
             return;
         }
-        #[expect(clippy::iter_over_hash_type, reason = "any order will do")]
         let mut name = rank.parked.iter().next().copied();
         while let Some(at) = name {
             rank.parked.remove(&at);
@@ -297,18 +296,16 @@ impl Index {
                 let Some(source) = self.sources.get(&id) else {
                     continue;
                 };
-                let mut feeds = false;
-                for rank in &scan.ranks {
-                    if source
+                let fed = |rank: &&RankScan| {
+                    source
                         .ranks
                         .iter()
                         .any(|&(_, holder)| holder == rank.holder)
-                    {
-                        feeds = true;
-                        self.read_dirty(scan.dump, rank, id, &mut records);
-                    }
-                }
-                if feeds {
+                };
+                let before = ends.len();
+                for rank in scan.ranks.iter().filter(fed) {
+                    self.read_dirty(scan.dump, rank, id, &mut records);
+                    ends.truncate(before);
                     let (name, status) = (Arc::clone(&source.name), source.status.clone());
                     ends.push(DumpSourceEnd {
                         source: id,

@@ -217,19 +217,22 @@ impl Index {
             return;
         }
         for at in matches {
-            let mut from = 0;
-            for stretch in stretches.iter() {
-                if from >= at.blocks {
-                    break;
+            self.count_stretches(at, stretches, used);
+        }
+    }
+
+    fn count_stretches(&self, at: &mut Match, stretches: &[Stretch], used: [bool; Tier::COUNT]) {
+        let mut from = 0;
+        for stretch in stretches
+            .iter()
+            .take_while(|stretch| stretch.end <= at.blocks)
+        {
+            for ((&set, count), used) in stretch.sets.iter().zip(&mut at.by_tier).zip(used) {
+                if used && self.trie.sets.contains(set, at.holder.0) {
+                    *count += stretch.end - from;
                 }
-                let len = stretch.end.min(at.blocks) - from;
-                for ((set, count), used) in stretch.sets.iter().zip(&mut at.by_tier).zip(used) {
-                    if used && self.trie.sets.contains(*set, at.holder.0) {
-                        *count += len;
-                    }
-                }
-                from = stretch.end;
             }
+            from = stretch.end;
         }
     }
 }

@@ -31,7 +31,8 @@ pub(crate) struct Holder {
     pub(crate) primary: Option<SourceId>,
     /// Every slot it holds, in any tier.
     pub(crate) slots: RoaringBitmap,
-    /// Plain slots that are doubtful if held in the tier: held when events were lost.
+    /// Slots held when events of the primary source were lost. A plain one is doubtful if held in
+    /// the tier; of the others the records tell.
     pub(crate) doubtful: [RoaringBitmap; Tier::COUNT],
     /// Records of all names that are not plain.
     pub(crate) records: SplitMap<BlockName, Record>,
@@ -150,9 +151,6 @@ impl Holder {
     pub(crate) fn spell_out(&mut self, trie: &Trie, slot: Slot, epoch: u32) {
         let record = self.plain_record(trie, slot, epoch);
         let name = trie.slots.name(slot);
-        for tier in Tier::ALL {
-            self.clear_doubt(slot, tier);
-        }
         self.records.insert(name, record);
         self.slot_names.insert(slot, Names::from_elem(name, 1));
     }

@@ -168,10 +168,10 @@ impl Index {
             return;
         };
         for &(_, holder) in &source.ranks {
-            if let Some(Some(holder)) = self.holders.get_mut(holder as usize) {
-                if holder.primary == Some(id) {
-                    holder.primary = None;
-                }
+            if let Some(Some(holder)) = self.holders.get_mut(holder as usize)
+                && holder.primary == Some(id)
+            {
+                holder.primary = None;
             }
         }
         let Some(worker) = self.workers.get_mut(&source.worker) else {

@@ -6,6 +6,7 @@ use crate::record::{Announcement, Copies};
 use crate::registry::SourceId;
 use crate::slots::Slot;
 use kvasir_proto::types::{BlockName, CopyMode, DpRank, Tier};
+use roaring::RoaringBitmap;
 
 /// What a step of a sweep did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,10 +31,10 @@ pub(crate) struct SweepCursor {
     only: Option<DpRank>,
     /// Index into the source's ranks.
     rank: usize,
-    /// Next slot to look at; none once plain slots are done.
-    slot: Option<Slot>,
     /// Next part of the records to look at.
     part: usize,
+    /// Next slot to look at, once all records are done.
+    slot: Slot,
 }
 
 impl Index {
@@ -93,7 +94,7 @@ impl Index {
             kind,
             only,
             rank: 0,
-            slot: Some(0),
+            slot: 0,
             part: 0,
         };
         let started = source.sweep.filter(|at| at.kind == kind && at.only == only);
@@ -132,22 +133,6 @@ impl RankChange<'_> {
     ) -> bool {
         let budget = budget as u64;
         self.holder.abort_dumps("the worker was cleared");
-        if self.holder.primary == Some(by.source) {
-            while let Some(slot) = cursor
-                .slot
-                .and_then(|slot| self.next_plain(cursor.kind, slot))
-            {
-                if *removed >= budget {
-                    cursor.slot = Some(slot);
-                    return false;
-                }
-                let room = u32::try_from(budget - *removed).unwrap_or(u32::MAX);
-                let len = self.plain_run(slot, cursor.kind, room);
-                *removed += self.drop_run(by, cursor.kind, slot, len);
-                cursor.slot = Some(slot + len);
-            }
-        }
-        cursor.slot = None;
         while let Some(names) = self.part_to_drop(by, *cursor) {
             if *removed >= budget {
                 return false;
@@ -157,11 +142,32 @@ impl RankChange<'_> {
             }
             cursor.part += 1;
         }
-        if cursor.kind == Kind::Doubtful && self.holder.primary == Some(by.source) {
+        if self.holder.primary != Some(by.source) {
+            return true;
+        }
+        // What another source has spelled out since the records were read is met here again.
+        while let Some(slot) = self.next_slot(cursor.kind, cursor.slot) {
+            if *removed >= budget {
+                cursor.slot = slot;
+                return false;
+            }
+            if let Some(names) = self.holder.slot_names.get(slot).cloned() {
+                for name in names {
+                    *removed += self.drop_recorded(by, cursor.kind, name);
+                }
+                cursor.slot = slot + 1;
+                continue;
+            }
+            let room = u32::try_from(budget - *removed).unwrap_or(u32::MAX);
+            let len = self.plain_run(slot, cursor.kind, room);
+            *removed += self.drop_run(by, cursor.kind, slot, len);
+            cursor.slot = slot + len;
+        }
+        if cursor.kind == Kind::Doubtful {
             self.holder
                 .doubtful
                 .iter_mut()
-                .for_each(roaring::RoaringBitmap::clear);
+                .for_each(RoaringBitmap::clear);
         }
         true
     }
@@ -176,20 +182,12 @@ impl RankChange<'_> {
         Some(dropped.map(|&(name, _)| name).collect())
     }
 
-    /// The first plain slot from `slot` on that the sweep may have to drop.
-    fn next_plain(&self, kind: Kind, slot: Slot) -> Option<Slot> {
-        let from = |bitmap: &roaring::RoaringBitmap, slot| {
-            let mut slots = bitmap.range(slot..);
-            slots.find(|&at| self.holder.is_plain(at))
-        };
+    /// The first slot from `slot` on that the sweep may have to drop something of.
+    fn next_slot(&self, kind: Kind, slot: Slot) -> Option<Slot> {
+        let from = |bitmap: &RoaringBitmap| bitmap.range(slot..).next();
         match kind {
-            Kind::All => from(&self.holder.slots, slot),
-            Kind::Doubtful => self
-                .holder
-                .doubtful
-                .iter()
-                .filter_map(|bitmap| from(bitmap, slot))
-                .min(),
+            Kind::All => from(&self.holder.slots),
+            Kind::Doubtful => self.holder.doubtful.iter().filter_map(from).min(),
         }
     }
 

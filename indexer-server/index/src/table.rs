@@ -62,10 +62,6 @@ impl<T> SplitTable<T> {
 
     /// Directory slot of `hash`. The low bits place an entry inside a sub-table and the highest
     /// seven tag it there, so the directory uses bits from the middle.
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "masked to the directory's bits"
-    )]
     const fn slot(&self, hash: u64) -> usize {
         (hash >> 32) as usize & ((1 << self.bits) - 1)
     }

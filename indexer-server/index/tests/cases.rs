@@ -1,4 +1,5 @@
 //! The index by hand: a handful of cases that read like the design's promises.
+#![allow(clippy::expect_used, clippy::panic, reason = "tests")]
 
 use kvasir_index::{Index, Limits, Query, QueryKey, Scratch, SourceId};
 use kvasir_proto::types::{
@@ -31,12 +32,17 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        Self { index: Index::new(Limits::default()), scratch: Scratch::default() }
+        Self {
+            index: Index::new(Limits::default()),
+            scratch: Scratch::default(),
+        }
     }
 
     fn worker(&mut self, id: &str, mode: CopyMode) -> SourceId {
         let worker = WorkerId::new(id).expect("a name");
-        self.index.add_source(&worker, "events", 0, mode).expect("a source")
+        self.index
+            .add_source(&worker, "events", 0, mode)
+            .expect("a source")
     }
 
     fn apply(&mut self, source: SourceId, event: &KvEvent) {
@@ -64,8 +70,10 @@ impl Bench {
                 (holder.worker().to_string(), at.blocks)
             })
             .collect();
-        let expected: Vec<(String, u32)> =
-            expected.iter().map(|&(id, blocks)| (id.to_owned(), blocks)).collect();
+        let expected: Vec<(String, u32)> = expected
+            .iter()
+            .map(|&(id, blocks)| (id.to_owned(), blocks))
+            .collect();
         assert_eq!(found, expected);
     }
 }
@@ -127,12 +135,43 @@ fn orphans_wait_for_their_parent_and_long_chains_branch() {
     bench.check(&branch, &[("b", 71), ("a", 70)]);
     let all = bench.index.clear_source(a, None, 16).expect("a source");
     assert!(!all.done);
-    while !bench.index.clear_source(a, None, 16).expect("a source").done {}
+    while !bench
+        .index
+        .clear_source(a, None, 16)
+        .expect("a source")
+        .done
+    {}
     bench.check(&locals, &[("b", 150)]);
-    while !bench.index.clear_source(b, None, 1_000).expect("a source").done {}
+    while !bench
+        .index
+        .clear_source(b, None, 1_000)
+        .expect("a source")
+        .done
+    {}
     bench.index.remove_source(a).expect("cleared");
     bench.index.remove_source(b).expect("cleared");
     let stats = bench.index.stats();
-    assert_eq!((stats.blocks, stats.pairs, stats.segments, stats.workers), (0, 0, 0, 0));
+    assert_eq!(
+        (stats.blocks, stats.pairs, stats.segments, stats.workers),
+        (0, 0, 0, 0)
+    );
     assert_eq!(stats.bytes, 0);
+}
+
+#[test]
+fn a_clear_takes_both_names_of_one_position() {
+    let mut bench = Bench::new();
+    let a = bench.worker("a", CopyMode::Set);
+    bench.apply(a, &stored(Some(6), &[(7, 2), (8, 1)]));
+    let disk = KvEvent::Stored {
+        parent: Some(BlockName(6)),
+        tier: Tier::Disk,
+        blocks: vec![StoredBlock { name: BlockName(1), local: LocalHash(2) }],
+    };
+    bench.apply(a, &disk);
+    bench.apply(a, &stored(None, &[(6, 1)]));
+    bench.check(&[1, 2, 1], &[("a", 3)]);
+    bench.apply(a, &KvEvent::Cleared);
+    let stats = bench.index.stats();
+    assert_eq!((stats.blocks, stats.pairs, stats.parked), (0, 0, 0));
 }
