@@ -1,0 +1,117 @@
+//! The table of allowed imports. Cargo keeps crates apart; within a crate this does.
+
+use crate::sources::{Source, root, rust_files};
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+/// For each crate, each module and the modules of the crate that it may name.
+const EDGES: &[(&str, &[(&str, &[&str])])] = &[
+    (
+        "indexer-server/src",
+        &[
+            ("telemetry", &[]),
+            ("index", &["telemetry"]),
+            ("ingest", &["index", "telemetry"]),
+            ("query", &["index", "telemetry"]),
+            ("grpc", &["index", "ingest", "query", "telemetry"]),
+            ("http", &["telemetry"]),
+            ("config", &["index", "ingest", "query", "grpc", "http", "telemetry"]),
+            (
+                "app",
+                &["config", "index", "ingest", "query", "grpc", "http", "telemetry"],
+            ),
+        ],
+    ),
+    (
+        "proto/engine/src",
+        &[
+            ("zmtp", &[]),
+            ("decode", &[]),
+            ("normalise", &["decode"]),
+            ("sequence", &[]),
+            ("link", &["zmtp", "decode", "normalise", "sequence"]),
+        ],
+    ),
+    (
+        "proto/src",
+        &[
+            ("limits", &[]),
+            ("code", &[]),
+            ("types", &["limits"]),
+            ("hash", &["types"]),
+            ("convert", &["types", "hash", "limits", "code", "pb"]),
+        ],
+    ),
+];
+
+/// The module of its crate that a file belongs to.
+fn module<'a>(source: &'a Source, folder: &str) -> Option<&'a str> {
+    let inside = source.path.strip_prefix(folder)?.strip_prefix('/')?;
+    Some(inside.split('/').next()?.trim_end_matches(".rs"))
+}
+
+/// Modules that a text names with `crate::`.
+fn named(text: &str) -> BTreeSet<&str> {
+    let after = text.split("crate::").skip(1);
+    let grouped = after.flat_map(|rest| match rest.strip_prefix('{') {
+        Some(group) => group.split('}').next().unwrap_or_default().split(',').collect(),
+        None => vec![rest],
+    });
+    let is_word = |at: char| at.is_ascii_alphanumeric() || at == '_';
+    grouped
+        .map(|rest| rest.trim().split(|at| !is_word(at)).next().unwrap_or_default())
+        .filter(|name| name.chars().next().is_some_and(|first| first.is_ascii_lowercase()))
+        .collect()
+}
+
+#[test]
+fn imports_follow_the_table() {
+    let files = rust_files();
+    let mut faults = Vec::new();
+    for (folder, modules) in EDGES {
+        let table: BTreeMap<&str, &[&str]> = modules.iter().copied().collect();
+        let mut seen = BTreeSet::new();
+        for source in files.iter().filter(|source| !source.is_test()) {
+            let Some(at) = module(source, folder).filter(|at| *at != "lib" && *at != "main") else {
+                continue;
+            };
+            seen.insert(at.to_owned());
+            let Some(allowed) = table.get(at) else {
+                faults.push(format!("{}: {at} is not in the table", source.path));
+                continue;
+            };
+            for name in named(&source.text) {
+                if name != at && !allowed.contains(&name) {
+                    faults.push(format!("{}: {at} must not import {name}", source.path));
+                }
+            }
+        }
+        for at in table.keys().filter(|at| !seen.contains(**at)) {
+            faults.push(format!("{folder}: {at} is in the table only"));
+        }
+    }
+    assert!(faults.is_empty(), "{faults:#?}");
+}
+
+#[test]
+fn pure_crates_stay_pure() {
+    for (name, banned) in [
+        ("kvasir-index", &["tokio", "tonic", "tracing", "prost"][..]),
+        ("kvasir-engine", &["tonic", "prost"][..]),
+    ] {
+        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+        let output = Command::new(cargo)
+            .args(["tree", "--locked", "--offline", "--edges", "normal", "--prefix", "none"])
+            .args(["--package", name])
+            .current_dir(root())
+            .output()
+            .expect("cargo tree runs");
+        let tree = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(tree.starts_with(name), "{tree}");
+        for line in tree.lines() {
+            let package = line.split(' ').next().unwrap_or_default();
+            assert!(!banned.contains(&package), "{name} depends on {package}");
+        }
+    }
+}

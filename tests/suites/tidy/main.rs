@@ -1,0 +1,9 @@
+//! Rules of the repository that the compiler does not know: who may import whom, how large things
+//! may grow, which words stay out, and which parts of the documents are made from the code.
+//! With `KVASIR_REGENERATE=1` the generated parts are rewritten instead of compared.
+
+mod documents;
+mod layers;
+mod sizes;
+mod sources;
+mod words;
