@@ -1,0 +1,190 @@
+use std::io;
+use std::time::Duration;
+
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::task::yield_now;
+use tokio::time::{Instant, sleep_until};
+
+use socket2::{SockRef, TcpKeepalive};
+
+use super::heartbeat::{Due, Heartbeat};
+use super::{Endpoint, Limits, LinkError, Message, Role, Session, SessionEvent};
+
+/// Shortest keepalive time systems accept.
+const KEEPALIVE_MIN: Duration = Duration::from_secs(1);
+/// Longest keepalive time Linux accepts.
+const KEEPALIVE_MAX: Duration = Duration::from_secs(32_767);
+/// Unanswered TCP keepalive probes before the system ends the connection.
+const KEEPALIVE_RETRIES: u32 = 3;
+
+/// A session on its socket, with its deadlines.
+#[derive(Debug)]
+pub(super) struct Connection {
+    stream: TcpStream,
+    session: Session,
+    limits: Limits,
+    phase: Phase,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Handshake {
+        deadline: Instant,
+    },
+    /// The peer is ready; what we owe it (the subscription) is still being written.
+    Subscribing {
+        deadline: Instant,
+        pings: bool,
+    },
+    Traffic(Heartbeat),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ConnectionEvent {
+    /// The handshake is complete and all our bytes are with the system.
+    Ready,
+    Message(Message),
+}
+
+/// Opens a TCP connection within the limits.
+pub(super) async fn dial(endpoint: &Endpoint, limits: &Limits) -> Result<TcpStream, LinkError> {
+    let after = limits.connect_timeout;
+    let connecting = TcpStream::connect((endpoint.host(), endpoint.port()));
+    match tokio::time::timeout(after, connecting).await {
+        Ok(Ok(stream)) => Ok(stream),
+        Ok(Err(source)) => Err(LinkError::Connect { endpoint: endpoint.to_string(), source }),
+        Err(_elapsed) => Err(LinkError::ConnectTimeout { endpoint: endpoint.to_string(), after }),
+    }
+}
+
+// === impl Connection ===
+
+impl Connection {
+    /// Starts a handshake on a fresh stream.
+    pub(super) fn start(stream: TcpStream, role: Role, limits: Limits) -> Result<Self, LinkError> {
+        stream.set_nodelay(true)?;
+        let interval = limits.heartbeat_interval.clamp(KEEPALIVE_MIN, KEEPALIVE_MAX);
+        let keepalive = TcpKeepalive::new()
+            .with_time(interval)
+            .with_interval(interval)
+            .with_retries(KEEPALIVE_RETRIES);
+        SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+        let session = Session::new(role, &limits);
+        let phase = Phase::Handshake { deadline: Instant::now() + limits.handshake_timeout };
+        Ok(Self { stream, session, limits, phase })
+    }
+
+    /// The next event. Cancel-safe: whatever was read or written is in `self`.
+    pub(super) async fn next(&mut self) -> Result<ConnectionEvent, LinkError> {
+        loop {
+            if let Some(event) = self.buffered_event()? {
+                return Ok(event);
+            }
+            self.turn().await?;
+        }
+    }
+
+    /// Writes `frames` as one message. Cancel-safe in so far as a message is never torn: what is
+    /// left of it goes out with the next call of any method.
+    pub(super) async fn send(&mut self, frames: &[&[u8]]) -> Result<(), LinkError> {
+        self.session.queue_message(frames);
+        while !self.write()? {
+            self.stream.writable().await?;
+        }
+        Ok(())
+    }
+
+    /// An event that needs no more input.
+    fn buffered_event(&mut self) -> Result<Option<ConnectionEvent>, LinkError> {
+        if let Phase::Subscribing { pings, .. } = self.phase {
+            if !self.write()? {
+                return Ok(None);
+            }
+            self.phase = Phase::Traffic(Heartbeat::new(&self.limits, pings, Instant::now()));
+            return Ok(Some(ConnectionEvent::Ready));
+        }
+        match self.session.next_event()? {
+            Some(SessionEvent::Message(message)) => Ok(Some(ConnectionEvent::Message(message))),
+            Some(SessionEvent::Ready { pings }) => {
+                let deadline = self.deadline();
+                self.phase = Phase::Subscribing { deadline, pings };
+                self.buffered_event()
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Waits for the socket or a deadline, and does what it asks for.
+    async fn turn(&mut self) -> Result<(), LinkError> {
+        let interest = if self.write()? {
+            Interest::READABLE
+        } else {
+            Interest::READABLE | Interest::WRITABLE
+        };
+        tokio::select! {
+            biased;
+            ready = self.stream.ready(interest) => ready.map(drop)?,
+            // The caller may have been away for longer than the deadline: let the I/O driver
+            // report what came in meanwhile before the peer is judged by it.
+            () = sleep_until(self.deadline()) => yield_now().await,
+        }
+        let heard = self.read()?;
+        self.check_deadline(heard)
+    }
+
+    fn deadline(&self) -> Instant {
+        match &self.phase {
+            Phase::Handshake { deadline } | Phase::Subscribing { deadline, .. } => *deadline,
+            Phase::Traffic(heartbeat) => heartbeat.deadline(),
+        }
+    }
+
+    /// Acts on a reached deadline. A handshake that has just moved on is judged by its next turn.
+    fn check_deadline(&mut self, heard: bool) -> Result<(), LinkError> {
+        let now = Instant::now();
+        match &mut self.phase {
+            Phase::Handshake { deadline } | Phase::Subscribing { deadline, .. } => {
+                if heard || now < *deadline {
+                    return Ok(());
+                }
+                Err(LinkError::HandshakeTimeout { after: self.limits.handshake_timeout })
+            }
+            Phase::Traffic(heartbeat) => match heartbeat.due(now) {
+                Due::Nothing => Ok(()),
+                Due::Ping => {
+                    self.session.queue_ping(self.limits.heartbeat_timeout);
+                    Ok(())
+                }
+                Due::Dead(after) => Err(LinkError::Silent { after }),
+            },
+        }
+    }
+
+    /// Reads one chunk; `false` if there is nothing to read now.
+    fn read(&mut self) -> Result<bool, LinkError> {
+        match self.stream.try_read_buf(&mut self.session.read_buffer()) {
+            Ok(0) => Err(LinkError::Closed),
+            Ok(_) => {
+                if let Phase::Traffic(heartbeat) = &mut self.phase {
+                    heartbeat.heard(Instant::now());
+                }
+                Ok(true)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Writes what it can; `true` if nothing is left.
+    fn write(&mut self) -> Result<bool, LinkError> {
+        while !self.session.output().is_empty() {
+            match self.stream.try_write(self.session.output()) {
+                Ok(count) => self.session.written(count),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(true)
+    }
+}

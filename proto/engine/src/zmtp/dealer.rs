@@ -1,0 +1,65 @@
+use super::connection::{Connection, ConnectionEvent, dial};
+use super::{Endpoint, Limits, LinkError, Message, Role};
+
+/// A request stream to one ROUTER: what an engine's replay socket is asked with.
+///
+/// It never reconnects. After the first error every call fails with [`LinkError::Closed`]; a new
+/// request needs a new socket, so an answer can never be mixed from two peers.
+#[derive(Debug)]
+pub struct DealerSocket {
+    connection: Option<Connection>,
+}
+
+// === impl DealerSocket ===
+
+impl DealerSocket {
+    /// Connects and completes the handshake, within the limits' timeouts for both.
+    ///
+    /// # Errors
+    /// Any [`LinkError`].
+    pub async fn connect(endpoint: &Endpoint, limits: &Limits) -> Result<Self, LinkError> {
+        let stream = dial(endpoint, limits).await?;
+        let mut connection = Connection::start(stream, Role::Dealer, limits.clone())?;
+        loop {
+            // Nothing but Ready can come first: the session yields no message before it.
+            if connection.next().await? == ConnectionEvent::Ready {
+                return Ok(Self { connection: Some(connection) });
+            }
+        }
+    }
+
+    /// Sends one message and returns when the system has all of it. There is no deadline inside.
+    /// If the call is dropped, the rest of the message goes out with the next call.
+    ///
+    /// # Errors
+    /// Any [`LinkError`]; the socket is dead afterwards.
+    pub async fn send(&mut self, frames: &[&[u8]]) -> Result<(), LinkError> {
+        let connection = self.connection.as_mut().ok_or(LinkError::Closed)?;
+        let sent = connection.send(frames).await;
+        self.keep_if_ok(sent)
+    }
+
+    /// The next message. Cancel-safe. A peer that dies is an error here, within the heartbeat
+    /// limits; a peer that lives and does not answer is for the caller's deadline.
+    ///
+    /// # Errors
+    /// Any [`LinkError`]; the socket is dead afterwards.
+    pub async fn recv(&mut self) -> Result<Message, LinkError> {
+        let connection = self.connection.as_mut().ok_or(LinkError::Closed)?;
+        let received = loop {
+            match connection.next().await {
+                Ok(ConnectionEvent::Message(message)) => break Ok(message),
+                Ok(ConnectionEvent::Ready) => {}
+                Err(error) => break Err(error),
+            }
+        };
+        self.keep_if_ok(received)
+    }
+
+    fn keep_if_ok<T>(&mut self, result: Result<T, LinkError>) -> Result<T, LinkError> {
+        if result.is_err() {
+            self.connection = None;
+        }
+        result
+    }
+}
