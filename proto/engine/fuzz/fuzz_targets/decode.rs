@@ -1,0 +1,45 @@
+//! Any bytes as a payload: decoded and normalised without a panic, in bounded memory, and with
+//! every operation kept or dropped. The first byte chooses the engine; the golden payloads make a
+//! good corpus.
+#![no_main]
+
+use kvasir_engine::decode::{EngineKind, RawEvent, decode, timestamp_bits};
+use kvasir_engine::normalise::{Normaliser, NormaliserConfig};
+use kvasir_proto::types::KvEvent;
+use libfuzzer_sys::fuzz_target;
+use std::collections::HashMap;
+
+fuzz_target!(|input: &[u8]| {
+    let Some((&choice, payload)) = input.split_first() else {
+        return;
+    };
+    let engine = match choice % 3 {
+        0 => EngineKind::Vllm,
+        1 => EngineKind::Sglang,
+        _ => EngineKind::Trtllm,
+    };
+    let Ok(batch) = decode(payload, engine) else {
+        return;
+    };
+    assert_eq!(timestamp_bits(payload), Some(batch.ts_bits));
+    assert!(batch.events.capacity() <= payload.len());
+    let received: usize = batch.events.iter().map(operations).sum();
+    let mut normaliser = Normaliser::new(NormaliserConfig {
+        engine,
+        block_size: 4,
+        default_rank: 0,
+        lora_names: HashMap::new(),
+    });
+    let out = normaliser.normalise(batch);
+    let kept: usize = out.events.iter().map(KvEvent::operations).sum();
+    assert_eq!(kept as u64 + out.drops.total(), received as u64);
+});
+
+fn operations(event: &RawEvent<'_>) -> usize {
+    match event {
+        RawEvent::Stored(stored) => stored.names.len(),
+        RawEvent::Removed(removed) => removed.names.len(),
+        RawEvent::Unreadable(unreadable) => unreadable.operations,
+        RawEvent::Cleared | RawEvent::Unknown => 1,
+    }
+}

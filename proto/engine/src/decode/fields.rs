@@ -1,0 +1,359 @@
+//! The fields of one event, by position or by key.
+
+use super::extra::{extra_keys, multimodal, per_block};
+use super::layout::{Field, REMOVED_SLOTS, STORED_SLOTS, TAG, Tag};
+use super::reader::{Reader, Value};
+use super::{
+    DecodeError, EVENT_TOKENS_MAX, EngineKind, Fault, PerBlock, Place, RawEvent, RawRemoved,
+    RawStored, RawTokens, Unreadable,
+};
+use kvasir_proto::limits::EVENT_BLOCKS_MAX;
+use kvasir_proto::types::BlockName;
+
+/// Why a field was not read.
+pub(super) enum FieldError {
+    /// The extent of the value is lost, and so is the batch.
+    Batch(DecodeError),
+    /// The value can be passed over; only its event is lost.
+    Event(Fault),
+}
+
+impl From<DecodeError> for FieldError {
+    fn from(error: DecodeError) -> Self {
+        Self::Batch(error)
+    }
+}
+
+impl From<Fault> for FieldError {
+    fn from(fault: Fault) -> Self {
+        Self::Event(fault)
+    }
+}
+
+/// Decodes one event, whatever it is; afterwards `reader` stands behind it.
+pub(super) fn event<'a>(
+    reader: &mut Reader<'a>,
+    engine: EngineKind,
+) -> Result<RawEvent<'a>, DecodeError> {
+    match reader.value()? {
+        Value::Array(members) => array_event(reader, members, engine),
+        Value::Map(entries) => map_event(reader, entries, engine),
+        _ => Ok(untagged(Fault::Type)),
+    }
+}
+
+fn array_event<'a>(
+    reader: &mut Reader<'a>,
+    members: usize,
+    engine: EngineKind,
+) -> Result<RawEvent<'a>, DecodeError> {
+    let Some(slots) = members.checked_sub(1) else {
+        return Ok(untagged(Fault::Missing));
+    };
+    let tag = reader.value()?;
+    reader.skip_many(tag.members())?;
+    let (tag, fields) = match Tag::of(tag) {
+        None => {
+            reader.skip_many(slots)?;
+            return Ok(untagged(Fault::Type));
+        }
+        Some(tag @ Tag::Stored) => (tag, STORED_SLOTS.as_slice()),
+        Some(tag @ Tag::Removed) => (tag, REMOVED_SLOTS.as_slice()),
+        Some(tag @ (Tag::Cleared | Tag::Unknown)) => (tag, [].as_slice()),
+    };
+    let mut draft = Draft::new(engine);
+    for slot in 0..slots {
+        match fields.get(slot).copied().flatten() {
+            Some(field) => draft.read(field, reader)?,
+            None => reader.skip()?,
+        }
+    }
+    Ok(draft.finish(tag))
+}
+
+fn map_event<'a>(
+    reader: &mut Reader<'a>,
+    entries: usize,
+    engine: EngineKind,
+) -> Result<RawEvent<'a>, DecodeError> {
+    let tag = match map_tag(*reader, entries)? {
+        Ok(tag @ (Tag::Stored | Tag::Removed)) => tag,
+        other => {
+            reader.skip_many(entries * 2)?;
+            return Ok(match other {
+                Ok(tag) => Draft::new(engine).finish(tag),
+                Err(fault) => untagged(fault),
+            });
+        }
+    };
+    let mut draft = Draft::new(engine);
+    for _ in 0..entries {
+        match Field::of_key(key(reader)?, tag) {
+            Some(field) => draft.read(field, reader)?,
+            None => reader.skip()?,
+        }
+    }
+    Ok(draft.finish(tag))
+}
+
+/// Looks for the tag, which engines send first but need not.
+fn map_tag(mut reader: Reader<'_>, entries: usize) -> Result<Result<Tag, Fault>, DecodeError> {
+    for _ in 0..entries {
+        if key(&mut reader)? == TAG.as_bytes() {
+            return Ok(Tag::of(reader.value()?).ok_or(Fault::Type));
+        }
+        reader.skip()?;
+    }
+    Ok(Err(Fault::Missing))
+}
+
+/// Reads a key. One that is no string reads as "", which is no field's name.
+pub(super) fn key<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], DecodeError> {
+    let value = reader.value()?;
+    reader.skip_many(value.members())?;
+    Ok(if let Value::Text(key) = value { key } else { b"" })
+}
+
+const fn untagged(fault: Fault) -> RawEvent<'static> {
+    RawEvent::Unreadable(Unreadable { field: TAG, fault, operations: 1 })
+}
+
+/// An event while its fields are read.
+struct Draft<'a> {
+    engine: EngineKind,
+    names: Option<Vec<BlockName>>,
+    /// Length of the list of names, known even where a name is at fault.
+    operations: Option<usize>,
+    parent: Option<BlockName>,
+    tokens: Option<RawTokens>,
+    block_size: Option<u64>,
+    num_block_tokens: Option<(u64, u64)>,
+    place: Place<'a>,
+    lora_id: Option<u64>,
+    lora_name: Option<&'a str>,
+    cache_salt: Option<&'a str>,
+    extra_keys: Option<PerBlock<'a>>,
+    multimodal: Option<PerBlock<'a>>,
+    /// The first field at fault.
+    fault: Option<(Field, Fault)>,
+}
+
+impl<'a> Draft<'a> {
+    const fn new(engine: EngineKind) -> Self {
+        Self {
+            engine,
+            names: None,
+            operations: None,
+            parent: None,
+            tokens: None,
+            block_size: None,
+            num_block_tokens: None,
+            place: Place { medium: None, locality: None, group: None, kind: None },
+            lora_id: None,
+            lora_name: None,
+            cache_salt: None,
+            extra_keys: None,
+            multimodal: None,
+            fault: None,
+        }
+    }
+
+    /// Reads or passes over the value of `field`.
+    fn read(&mut self, field: Field, reader: &mut Reader<'a>) -> Result<(), DecodeError> {
+        let start = *reader;
+        match self.assign(field, reader) {
+            Ok(()) => Ok(()),
+            Err(FieldError::Batch(error)) => Err(error),
+            Err(FieldError::Event(fault)) => {
+                self.fault.get_or_insert((field, fault));
+                *reader = start;
+                reader.skip()
+            }
+        }
+    }
+
+    fn assign(&mut self, field: Field, reader: &mut Reader<'a>) -> Result<(), FieldError> {
+        match field {
+            Field::Names => self.names = Some(self.read_names(reader)?),
+            Field::Parent => {
+                self.parent = match reader.value()? {
+                    Value::Nil => None,
+                    value => Some(name(value, self.engine)?),
+                }
+            }
+            Field::Tokens => self.tokens = Some(tokens(reader)?),
+            Field::BlockSize => self.block_size = Some(unsigned(reader.value()?)?),
+            Field::NumBlockTokens => self.num_block_tokens = num_block_tokens(reader)?,
+            Field::LoraId => {
+                self.lora_id = match reader.value()? {
+                    Value::Nil => None,
+                    value => Some(value.bits().ok_or(Fault::Type)?),
+                }
+            }
+            Field::LoraName => self.read_lora_name(reader)?,
+            Field::CacheSalt => self.cache_salt = text(reader.value()?)?,
+            Field::Medium => self.place.medium = text(reader.value()?)?,
+            Field::Locality => self.place.locality = text(reader.value()?)?,
+            Field::Group => {
+                self.place.group = match reader.value()? {
+                    Value::Nil => None,
+                    value => Some(u32::try_from(unsigned(value)?).or(Err(Fault::Type))?),
+                }
+            }
+            Field::Kind => self.place.kind = text(reader.value()?)?,
+            Field::ExtraKeys => self.extra_keys = per_block(reader, extra_keys)?,
+            Field::Multimodal => self.multimodal = per_block(reader, multimodal)?,
+        }
+        Ok(())
+    }
+
+    fn read_names(&mut self, reader: &mut Reader<'a>) -> Result<Vec<BlockName>, FieldError> {
+        let count = length(reader, EVENT_BLOCKS_MAX, &mut self.operations)?;
+        let mut names = Vec::with_capacity(count);
+        for _ in 0..count {
+            names.push(name(reader.value()?, self.engine)?);
+        }
+        Ok(names)
+    }
+
+    /// The name of the LoRA adapter, or in its place SGLang's map of metadata.
+    fn read_lora_name(&mut self, reader: &mut Reader<'a>) -> Result<(), FieldError> {
+        match reader.value()? {
+            Value::Map(entries) => {
+                for _ in 0..entries {
+                    if key(reader)? == Field::CacheSalt.name().as_bytes() {
+                        self.cache_salt = text(reader.value()?)?;
+                    } else {
+                        reader.skip()?;
+                    }
+                }
+            }
+            value => self.lora_name = text(value)?,
+        }
+        Ok(())
+    }
+
+    fn finish(self, tag: Tag) -> RawEvent<'a> {
+        let operations = self.operations.unwrap_or(1);
+        let event = match tag {
+            Tag::Unknown => Ok(RawEvent::Unknown),
+            Tag::Cleared => Ok(RawEvent::Cleared),
+            Tag::Stored => self.stored(),
+            Tag::Removed => self.removed(),
+        };
+        event.unwrap_or_else(|(field, fault)| {
+            RawEvent::Unreadable(Unreadable { field: field.name(), fault, operations })
+        })
+    }
+
+    fn stored(self) -> Result<RawEvent<'a>, (Field, Fault)> {
+        self.fault.map_or(Ok(()), Err)?;
+        Ok(RawEvent::Stored(Box::new(RawStored {
+            names: self.names.ok_or((Field::Names, Fault::Missing))?,
+            parent: self.parent,
+            tokens: self.tokens.ok_or((Field::Tokens, Fault::Missing))?,
+            block_size: self.block_size.ok_or((Field::BlockSize, Fault::Missing))?,
+            num_block_tokens: self.num_block_tokens,
+            place: self.place,
+            lora_id: self.lora_id,
+            lora_name: self.lora_name,
+            cache_salt: self.cache_salt,
+            extra_keys: self.extra_keys,
+            multimodal: self.multimodal,
+        })))
+    }
+
+    fn removed(self) -> Result<RawEvent<'a>, (Field, Fault)> {
+        self.fault.map_or(Ok(()), Err)?;
+        let names = self.names.ok_or((Field::Names, Fault::Missing))?;
+        Ok(RawEvent::Removed(RawRemoved { names, place: self.place }))
+    }
+}
+
+/// Reads the header of a list of at most `limit` members. The claimed length, which the bytes
+/// that follow can hold, goes to `claimed` even above the limit.
+pub(super) fn length(
+    reader: &mut Reader<'_>,
+    limit: usize,
+    claimed: &mut Option<usize>,
+) -> Result<usize, FieldError> {
+    let Value::Array(count) = reader.value()? else {
+        return Err(Fault::Type.into());
+    };
+    *claimed = Some(count);
+    if count > limit {
+        return Err(Fault::TooMany.into());
+    }
+    Ok(count)
+}
+
+/// A block hash: an integer by bit pattern, bytes, or hexadecimal digits. Of a longer hash the
+/// engine's own convention says which 64 bits stand for it.
+fn name(value: Value<'_>, engine: EngineKind) -> Result<BlockName, Fault> {
+    let name = match value {
+        Value::Unsigned(_) | Value::Negative(_) => value.bits(),
+        Value::Binary(bytes) if !bytes.is_empty() => Some(
+            significant(bytes, 8, engine).iter().fold(0, |name, &byte| name << 8 | u64::from(byte)),
+        ),
+        Value::Text(digits) if digits.iter().all(u8::is_ascii_hexdigit) => {
+            let digits = significant(digits, 16, engine);
+            str::from_utf8(digits).ok().and_then(|digits| u64::from_str_radix(digits, 16).ok())
+        }
+        _ => None,
+    };
+    name.map(BlockName).ok_or(Fault::Type)
+}
+
+fn significant(bytes: &[u8], count: usize, engine: EngineKind) -> &[u8] {
+    let kept = match engine {
+        EngineKind::Sglang => bytes.get(..count),
+        EngineKind::Vllm | EngineKind::Trtllm | EngineKind::Custom => {
+            bytes.len().checked_sub(count).and_then(|start| bytes.get(start..))
+        }
+    };
+    kept.unwrap_or(bytes)
+}
+
+fn unsigned(value: Value<'_>) -> Result<u64, Fault> {
+    if let Value::Unsigned(number) = value { Ok(number) } else { Err(Fault::Type) }
+}
+
+pub(super) fn text(value: Value<'_>) -> Result<Option<&str>, Fault> {
+    match value {
+        Value::Nil => Ok(None),
+        Value::Text(bytes) => str::from_utf8(bytes).map(Some).or(Err(Fault::Type)),
+        _ => Err(Fault::Type),
+    }
+}
+
+fn tokens(reader: &mut Reader<'_>) -> Result<RawTokens, FieldError> {
+    let count = length(reader, EVENT_TOKENS_MAX, &mut None)?;
+    let mut ahead = *reader;
+    if count > 0 && matches!(ahead.value()?, Value::Array(_)) {
+        reader.skip_many(count)?;
+        return Ok(RawTokens::Pairs);
+    }
+    let mut ids_le = Vec::with_capacity(count * 4);
+    for _ in 0..count {
+        let id = reader.unsigned_32()?.ok_or(Fault::Type)?;
+        ids_le.extend_from_slice(&id.to_le_bytes());
+    }
+    Ok(RawTokens::Ids(ids_le))
+}
+
+/// One number for all blocks, or one per block: the least and the greatest.
+fn num_block_tokens(reader: &mut Reader<'_>) -> Result<Option<(u64, u64)>, FieldError> {
+    let count = match reader.value()? {
+        Value::Nil => return Ok(None),
+        Value::Unsigned(tokens) => return Ok(Some((tokens, tokens))),
+        Value::Array(count) => count,
+        _ => return Err(Fault::Type.into()),
+    };
+    let mut range: Option<(u64, u64)> = None;
+    for _ in 0..count {
+        let tokens = unsigned(reader.value()?)?;
+        let (least, greatest) = range.unwrap_or((tokens, tokens));
+        range = Some((least.min(tokens), greatest.max(tokens)));
+    }
+    Ok(range)
+}

@@ -1,0 +1,168 @@
+//! Msgpack payloads to raw events, for every layout that engines are known to send.
+//!
+//! A payload is an array `[time stamp, events, rank?]`. An event is an array
+//! `["BlockStored", …]`, its fields known by position, or a map `{"type": "BlockStored", …}`, its
+//! fields known by key. Arrays: vLLM 0.9 to 0.23, SGLang up to 0.5.19 (its 0.5.18 and 0.5.19 put a
+//! map with the salt where vLLM has the LoRA name). Maps: vLLM from 0.24, SGLang from 0.5.20,
+//! TensorRT-LLM and Dynamo's bridge. Keys come in any order; keys, slots and events that are not
+//! known are passed over.
+//!
+//! What a peer can do to us:
+//! - A field that cannot be read costs its event, which becomes [`RawEvent::Unreadable`]; the
+//!   others keep their order and meaning. Only where the extent of a value is lost (truncation,
+//!   msgpack's reserved byte) or the envelope is wrong is the batch refused ([`DecodeError`]).
+//! - Memory is bounded by the bytes received: a list's claimed length is checked against the bytes
+//!   that follow before anything is reserved, and limited. Worst case about 100 bytes held for
+//!   each byte received (a list of one-byte nonsense events, at most [`PAYLOAD_EVENTS_MAX`]);
+//!   real events take less than 5.
+//! - Time is linear: a byte is read a few times at most. Nesting is skipped with a counter, so
+//!   depth costs nothing, and nothing recurses.
+
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "msgpack's types are a closed set, and all but the expected are the wrong one"
+)]
+
+mod event;
+mod extra;
+mod fields;
+mod layout;
+mod reader;
+
+pub use event::{
+    ExtraKey, Fault, PerBlock, Place, RawEvent, RawRemoved, RawStored, RawTokens, Unreadable,
+};
+
+use kvasir_proto::types::DpRank;
+use reader::{Reader, Value};
+
+/// Most events in one payload. Above [`BATCH_EVENTS_MAX`], which binds publishers of our own
+/// protocol: SGLang before 0.5.23 sends one event per page and its default page is one token, vLLM
+/// 0.33 sends one event per removed block, so a large prefill is thousands of events.
+///
+/// [`BATCH_EVENTS_MAX`]: kvasir_proto::limits::BATCH_EVENTS_MAX
+pub const PAYLOAD_EVENTS_MAX: usize = 65_536;
+/// Most tokens in one event.
+pub const EVENT_TOKENS_MAX: usize = 1 << 22;
+/// Most extra keys or multimodal items in one event.
+pub const EVENT_EXTRA_KEYS_MAX: usize = 65_536;
+
+/// Which engine speaks. Fixes what the layouts leave open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EngineKind {
+    /// vLLM 0.9 and later. A byte hash stands for its last 8 bytes, big-endian.
+    Vllm,
+    /// SGLang 0.5.6 and later. A byte hash stands for its first 8 bytes, big-endian.
+    Sglang,
+    /// TensorRT-LLM, native or bridged. Byte hashes as vLLM's.
+    Trtllm,
+    /// Anything else that speaks one of these layouts. Byte hashes as vLLM's.
+    Custom,
+}
+
+/// One decoded payload. Strings are borrowed from it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch<'a> {
+    /// Bits of the time stamp as `f64`, whatever number it was sent as.
+    pub ts_bits: u64,
+    /// Rank that the batch names.
+    pub rank: Option<DpRank>,
+    /// The events, in order.
+    pub events: Vec<RawEvent<'a>>,
+}
+
+/// A payload that cannot be read as a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// A value claims more bytes or members than there are.
+    #[error("the payload of {payload_bytes} bytes ends inside a value")]
+    Truncated {
+        /// Bytes of the payload.
+        payload_bytes: usize,
+    },
+    /// The byte 0xc1, which msgpack never uses.
+    #[error("byte {offset} of the payload is no msgpack")]
+    Reserved {
+        /// Where it stands.
+        offset: usize,
+    },
+    /// Not an array of two members or more.
+    #[error("the payload is not an array [time stamp, events, rank]")]
+    Envelope,
+    /// The first member is not a number.
+    #[error("the time stamp is not a number")]
+    TimeStamp,
+    /// The second member is not an array.
+    #[error("the events are not an array")]
+    Events,
+    /// More than [`PAYLOAD_EVENTS_MAX`] events.
+    #[error("{events} events, the limit is {PAYLOAD_EVENTS_MAX}")]
+    TooManyEvents {
+        /// Events claimed.
+        events: usize,
+    },
+    /// The third member is neither nil nor an unsigned 32-bit number: whose blocks these are
+    /// cannot be told.
+    #[error("the rank is neither nil nor an unsigned 32-bit number")]
+    Rank,
+    /// Bytes after the batch.
+    #[error("{bytes} bytes follow the batch")]
+    TrailingBytes {
+        /// How many.
+        bytes: usize,
+    },
+}
+
+/// Decodes one payload.
+///
+/// # Errors
+/// If the envelope is wrong or the extent of a value is lost. A wrong event is no error.
+pub fn decode(payload: &[u8], engine: EngineKind) -> Result<Batch<'_>, DecodeError> {
+    let mut reader = Reader::new(payload);
+    let (members, ts_bits) = envelope(&mut reader)?;
+    let Value::Array(count) = reader.value()? else {
+        return Err(DecodeError::Events);
+    };
+    if count > PAYLOAD_EVENTS_MAX {
+        return Err(DecodeError::TooManyEvents { events: count });
+    }
+    let mut events = Vec::with_capacity(count);
+    for _ in 0..count {
+        events.push(fields::event(&mut reader, engine)?);
+    }
+    let rank = if members > 2 { rank(&mut reader)? } else { None };
+    reader.skip_many(members.saturating_sub(3))?;
+    match reader.remaining() {
+        0 => Ok(Batch { ts_bits, rank, events }),
+        bytes => Err(DecodeError::TrailingBytes { bytes }),
+    }
+}
+
+/// The time stamp of a payload, as [`Batch::ts_bits`] has it, without decoding the rest.
+#[must_use]
+pub fn timestamp_bits(payload: &[u8]) -> Option<u64> {
+    envelope(&mut Reader::new(payload)).map(|(_, ts_bits)| ts_bits).ok()
+}
+
+/// Reads up to the events: the envelope's members and the bits of the time stamp.
+fn envelope(reader: &mut Reader<'_>) -> Result<(usize, u64), DecodeError> {
+    let Value::Array(members @ 2..) = reader.value()? else {
+        return Err(DecodeError::Envelope);
+    };
+    // Of a large integer the nearest f64 serves: time stamps are compared for equality only.
+    let time_stamp = match reader.value()? {
+        Value::Float(seconds) => seconds,
+        Value::Unsigned(seconds) => seconds as f64,
+        Value::Negative(seconds) => seconds as f64,
+        _ => return Err(DecodeError::TimeStamp),
+    };
+    Ok((members, time_stamp.to_bits()))
+}
+
+fn rank(reader: &mut Reader<'_>) -> Result<Option<DpRank>, DecodeError> {
+    match reader.value()? {
+        Value::Nil => Ok(None),
+        Value::Unsigned(rank) => DpRank::try_from(rank).map(Some).or(Err(DecodeError::Rank)),
+        _ => Err(DecodeError::Rank),
+    }
+}

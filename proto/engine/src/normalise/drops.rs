@@ -1,0 +1,164 @@
+use std::{fmt, iter::zip};
+
+/// Most distinct unknown media that are counted by value; further ones are in the total only.
+pub const UNKNOWN_MEDIA_MAX: usize = 16;
+/// Longest unknown medium that is counted by value.
+pub const UNKNOWN_MEDIUM_BYTES_MAX: usize = 64;
+
+/// Whether an operation was none of ours, or wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DropKind {
+    /// Rightly sent, but nothing that the index keeps.
+    Ignored,
+    /// Not as agreed: look at the engine or at the registration.
+    Rejected,
+}
+
+impl DropKind {
+    /// Name, as in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ignored => "ignored",
+            Self::Rejected => "rejected",
+        }
+    }
+}
+
+macro_rules! drop_reasons {
+    ($($(#[$doc:meta])* $reason:ident = $kind:ident $name:literal,)*) => {
+        /// Why a block operation never reached the index.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum DropReason {
+            $($(#[$doc])* $reason,)*
+        }
+
+        impl DropReason {
+            /// All reasons.
+            pub const ALL: &[Self] = &[$(Self::$reason,)*];
+
+            /// Name, as in metrics.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$reason => $name,)*
+                }
+            }
+
+            /// Whether the operation was none of ours, or wrong.
+            #[must_use]
+            pub const fn kind(self) -> DropKind {
+                match self {
+                    $(Self::$reason => DropKind::$kind,)*
+                }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    /// The block lies in storage that is not the worker's own.
+    Remote = Ignored "remote_ignored",
+    /// The medium is not known.
+    UnknownMedium = Ignored "unknown_medium",
+    /// The locality is neither local nor remote.
+    UnknownLocality = Ignored "unknown_locality",
+    /// The group caches something other than full attention.
+    OtherGroup = Ignored "other_group",
+    /// A second group with full attention: the first one seen stands for the model.
+    OtherMainGroup = Ignored "other_main_group",
+    /// A single block shorter than the block size.
+    PartialBlock = Ignored "partial_block",
+    /// Tokens are sent as pairs (SGLang with EAGLE).
+    EaglePairs = Ignored "eagle_pairs",
+    /// The event is of a kind that is not known.
+    UnknownEvent = Ignored "unknown_event",
+    /// The event's block size is not the source's.
+    BlockSize = Rejected "block_size",
+    /// The event states another number of tokens for a block than its size.
+    NumBlockTokens = Rejected "num_block_tokens",
+    /// The hashes are not as many as the tokens fill blocks.
+    TokenCount = Rejected "token_count",
+    /// SGLang before 0.5.6: its hashes say nothing of the prefix. Upgrade it.
+    UnchainedNames = Rejected "unchained_names",
+    /// The event cannot be read.
+    Unreadable = Rejected "unreadable",
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+const REASONS: usize = DropReason::ALL.len();
+
+/// Block operations that never reached the index, by reason. Their sum and the operations of the
+/// normalised events are the operations received: a stored or removed event has as many as it has
+/// names; a clear, an event of unknown kind and an event whose names cannot be counted have one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Drops {
+    counts: [u64; REASONS],
+    unknown_media: Vec<(Box<str>, u64)>,
+}
+
+impl Drops {
+    /// Counts operations.
+    pub(super) fn add(&mut self, reason: DropReason, operations: u64) {
+        // The enumeration is as long as the array.
+        if let Some(count) = self.counts.get_mut(reason as usize) {
+            *count = count.saturating_add(operations);
+        }
+    }
+
+    /// Counts operations on a medium that is not known.
+    pub(super) fn add_unknown_medium(&mut self, medium: &str, operations: u64) {
+        self.add(DropReason::UnknownMedium, operations);
+        self.add_medium(medium, operations);
+    }
+
+    fn add_medium(&mut self, medium: &str, operations: u64) {
+        let known = self.unknown_media.iter_mut().find(|(value, _)| **value == *medium);
+        if let Some((_, count)) = known {
+            *count = count.saturating_add(operations);
+        } else if self.unknown_media.len() < UNKNOWN_MEDIA_MAX
+            && medium.len() <= UNKNOWN_MEDIUM_BYTES_MAX
+        {
+            self.unknown_media.push((medium.into(), operations));
+        }
+    }
+
+    /// Operations dropped for one reason.
+    #[must_use]
+    pub fn count(&self, reason: DropReason) -> u64 {
+        self.counts.get(reason as usize).copied().unwrap_or(0)
+    }
+
+    /// Reasons that occurred, with their operations.
+    pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
+        let counts = zip(DropReason::ALL, self.counts).map(|(&reason, count)| (reason, count));
+        counts.filter(|&(_, count)| count > 0)
+    }
+
+    /// All operations dropped.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.counts.iter().fold(0, |sum, &count| sum.saturating_add(count))
+    }
+
+    /// Media that are not known, with their operations: the first [`UNKNOWN_MEDIA_MAX`], each of
+    /// at most [`UNKNOWN_MEDIUM_BYTES_MAX`].
+    pub fn unknown_media(&self) -> impl Iterator<Item = (&str, u64)> + '_ {
+        self.unknown_media.iter().map(|(medium, count)| (&**medium, *count))
+    }
+
+    /// Adds other counts to these.
+    pub fn merge(&mut self, other: &Self) {
+        for (count, more) in zip(&mut self.counts, other.counts) {
+            *count = count.saturating_add(more);
+        }
+        for (medium, count) in &other.unknown_media {
+            self.add_medium(medium, *count);
+        }
+    }
+}

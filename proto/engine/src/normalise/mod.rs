@@ -1,0 +1,300 @@
+//! Raw events of one source to what the index takes: one tier, one group, whole blocks, hashes
+//! instead of tokens. Pure: what it learns comes from the events alone.
+//!
+//! Every block operation received comes out exactly once: in an event for the index, or in
+//! [`Drops`] with the reason. Rules, in the order in which they are asked of an event:
+//!
+//! 1. names that do not cover the prefix (SGLang before 0.5.6) are refused, of the whole source;
+//! 2. only the main group counts (`place.rs`: full attention; the first such group);
+//! 3. only the worker's own memory counts: locality, then medium, which gives the tier;
+//! 4. no tokens: a tier more for names that are known ([`KvEvent::StoredNames`]);
+//! 5. tokens must be ids, blocks whole and of the source's size, names as many as blocks;
+//! 6. adapter, salt and multimodal content give the namespace (`namespace.rs`), and with the
+//!    tokens the local hash.
+//!
+//! Tokens end here: they are hashed and dropped. Cost per block is the hash; nothing is allocated
+//! per block, and per event only the list for the index. While no block of the source is salted,
+//! no table is consulted.
+
+mod drops;
+mod keys;
+mod namespace;
+#[cfg(test)]
+mod normalise_test;
+mod place;
+mod unchained;
+
+pub use drops::{DropKind, DropReason, Drops, UNKNOWN_MEDIA_MAX, UNKNOWN_MEDIUM_BYTES_MAX};
+pub use namespace::SALTED_NAMES_MAX;
+
+use crate::decode::{
+    Batch, EngineKind, Place, RawEvent, RawRemoved, RawStored, RawTokens, Unreadable,
+};
+use keys::{Adapter, KeyReader};
+use kvasir_proto::hash::local_hash;
+use kvasir_proto::types::{BlockName, DpRank, KvEvent, StoredBlock, Tier};
+use namespace::SaltedNames;
+use place::Groups;
+use std::{collections::HashMap, iter::zip, mem::take};
+
+/// What is agreed with a source when it is registered.
+#[derive(Debug, Clone)]
+pub struct NormaliserConfig {
+    /// The engine that speaks.
+    pub engine: EngineKind,
+    /// Tokens per block, at least 1.
+    pub block_size: u32,
+    /// Rank of batches that name none.
+    pub default_rank: DpRank,
+    /// Names of numbered LoRA adapters, for engines that send the number only.
+    pub lora_names: HashMap<u64, String>,
+}
+
+/// One batch, normalised.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Normalised {
+    /// Rank that holds the blocks.
+    pub rank: DpRank,
+    /// Events for the index, in order. None is empty.
+    pub events: Vec<KvEvent>,
+    /// Block operations that are not in `events`.
+    pub drops: Drops,
+    /// Events that could not be read; their operations are in `drops`.
+    pub unreadable_events: u64,
+    /// The first of them.
+    pub first_unreadable: Option<Unreadable>,
+    /// Blocks in `events` that no query can match: their LoRA adapter has no name here, or
+    /// something besides their tokens is not understood.
+    pub unmatchable_blocks: u64,
+}
+
+/// Whether a source's names cover the prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Naming {
+    /// No block has told yet.
+    Unknown,
+    Chained,
+    Unchained,
+}
+
+/// Normalises the batches of one source, in order.
+#[derive(Debug)]
+pub struct Normaliser {
+    config: NormaliserConfig,
+    naming: Naming,
+    groups: Groups,
+    salted: SaltedNames,
+    /// Multimodal hashes of one block, kept for its memory.
+    multimodal: Vec<u64>,
+}
+
+impl Normaliser {
+    /// A normaliser that has seen nothing.
+    #[must_use]
+    pub fn new(config: NormaliserConfig) -> Self {
+        Self::with_salted_names(config, SALTED_NAMES_MAX)
+    }
+
+    fn with_salted_names(config: NormaliserConfig, limit: usize) -> Self {
+        let naming = match config.engine {
+            EngineKind::Sglang => Naming::Unknown,
+            EngineKind::Vllm | EngineKind::Trtllm | EngineKind::Custom => Naming::Chained,
+        };
+        Self {
+            config,
+            naming,
+            groups: Groups::default(),
+            salted: SaltedNames::new(limit),
+            multimodal: Vec::new(),
+        }
+    }
+
+    /// A new life of the source: forgets all that was learned from the old one.
+    pub fn reset(&mut self) {
+        *self = Self::new(self.config.clone());
+    }
+
+    /// Normalises the source's next batch.
+    pub fn normalise(&mut self, batch: Batch<'_>) -> Normalised {
+        let rank = batch.rank.unwrap_or(self.config.default_rank);
+        let mut out = Normalised {
+            rank,
+            events: Vec::with_capacity(batch.events.len()),
+            drops: Drops::default(),
+            unreadable_events: 0,
+            first_unreadable: None,
+            unmatchable_blocks: 0,
+        };
+        for event in batch.events {
+            match event {
+                RawEvent::Stored(stored) => self.take_stored(*stored, &mut out),
+                RawEvent::Removed(removed) => self.take_removed(removed, &mut out),
+                RawEvent::Cleared => {
+                    self.salted.cleared(rank);
+                    out.events.push(KvEvent::Cleared);
+                }
+                RawEvent::Unknown => out.drops.add(DropReason::UnknownEvent, 1),
+                RawEvent::Unreadable(unreadable) => {
+                    out.drops.add(DropReason::Unreadable, count(unreadable.operations));
+                    out.unreadable_events += 1;
+                    out.first_unreadable.get_or_insert(unreadable);
+                }
+            }
+        }
+        out
+    }
+
+    fn take_stored(&mut self, stored: RawStored<'_>, out: &mut Normalised) {
+        let operations = stored.names.len();
+        let medium = stored.place.medium;
+        match self.stored(stored, out) {
+            Ok(event) if operations > 0 => out.events.push(event),
+            Ok(_) => {}
+            Err(reason) => drop_operations(reason, medium, operations, &mut out.drops),
+        }
+    }
+
+    fn take_removed(&mut self, removed: RawRemoved<'_>, out: &mut Normalised) {
+        let RawRemoved { names, place } = removed;
+        match self.tier(&place) {
+            Ok(_) if names.is_empty() => {}
+            Ok(tier) => {
+                if !self.salted.is_idle() {
+                    names.iter().for_each(|&name| self.salted.removed(out.rank, name, tier));
+                }
+                out.events.push(KvEvent::Removed { tier, names });
+            }
+            Err(reason) => drop_operations(reason, place.medium, names.len(), &mut out.drops),
+        }
+    }
+
+    fn stored(
+        &mut self,
+        stored: RawStored<'_>,
+        out: &mut Normalised,
+    ) -> Result<KvEvent, DropReason> {
+        self.learn_naming(&stored);
+        let tier = self.tier(&stored.place)?;
+        let RawTokens::Ids(ids_le) = &stored.tokens else {
+            return Err(DropReason::EaglePairs);
+        };
+        if ids_le.is_empty() {
+            let names = stored.names;
+            if !self.salted.is_idle() {
+                names.iter().for_each(|&name| self.salted.stored_name(out.rank, name, tier));
+            }
+            return Ok(KvEvent::StoredNames { tier, names });
+        }
+        self.check_blocks(&stored, ids_le)?;
+        let blocks = self.hash_blocks(&stored, ids_le, tier, out);
+        Ok(KvEvent::Stored { parent: stored.parent, tier, blocks })
+    }
+
+    /// Learns from the first stored block whether names cover the prefix.
+    fn learn_naming(&mut self, stored: &RawStored<'_>) {
+        if self.naming != Naming::Unknown {
+            return;
+        }
+        let (Some(&name), RawTokens::Ids(ids_le)) = (stored.names.first(), &stored.tokens) else {
+            return;
+        };
+        let block_bytes = usize::try_from(stored.block_size).unwrap_or(usize::MAX);
+        let Some(block_le) = ids_le.get(..block_bytes.saturating_mul(4)) else {
+            return;
+        };
+        if !block_le.is_empty() {
+            let unchained = unchained::is_unchained(stored.parent, name, block_le);
+            self.naming = if unchained { Naming::Unchained } else { Naming::Chained };
+        }
+    }
+
+    /// The tier an event is about, if it is about blocks that count.
+    fn tier(&mut self, place: &Place<'_>) -> Result<Tier, DropReason> {
+        if self.naming == Naming::Unchained {
+            return Err(DropReason::UnchainedNames);
+        }
+        self.groups.check(place)?;
+        place::local(place.locality)?;
+        place::tier(place.medium)
+    }
+
+    /// Checks that an event's blocks are whole, of the right size, and as many as its names.
+    fn check_blocks(&self, stored: &RawStored<'_>, ids_le: &[u8]) -> Result<(), DropReason> {
+        let block_size = u64::from(self.config.block_size);
+        if stored.block_size < block_size && stored.names.len() == 1 {
+            return Err(DropReason::PartialBlock);
+        }
+        // Several blocks of a smaller size are no partial block, but another configuration.
+        if stored.block_size != block_size {
+            return Err(DropReason::BlockSize);
+        }
+        if stored.num_block_tokens.is_some_and(|range| range != (block_size, block_size)) {
+            return Err(DropReason::NumBlockTokens);
+        }
+        let expected = count(stored.names.len()).checked_mul(block_size * 4);
+        if expected != Some(count(ids_le.len())) {
+            return Err(DropReason::TokenCount);
+        }
+        Ok(())
+    }
+
+    /// Hashes the tokens of an event whose blocks are whole.
+    fn hash_blocks(
+        &mut self,
+        stored: &RawStored<'_>,
+        ids_le: &[u8],
+        tier: Tier,
+        out: &mut Normalised,
+    ) -> Vec<StoredBlock> {
+        let adapter = Adapter::of(stored, &self.config.lora_names);
+        let mut keys = KeyReader::new(stored, &adapter);
+        let mut multimodal = take(&mut self.multimodal);
+        let mut blocks = Vec::with_capacity(stored.names.len());
+        let mut parent: Option<BlockName> = stored.parent;
+        let mut namespace = adapter.namespace;
+        let block_bytes = ids_le.len() / stored.names.len().max(1);
+        for (&name, block_le) in zip(&stored.names, ids_le.chunks_exact(block_bytes.max(1))) {
+            let own = keys.next_block(name, &mut multimodal);
+            namespace = own
+                .or_else(|| self.remembered(out.rank, name, parent, &adapter))
+                .unwrap_or(namespace);
+            self.salted.stored(out.rank, name, namespace, tier);
+            out.unmatchable_blocks += u64::from(!namespace.matchable);
+            blocks.push(StoredBlock {
+                name,
+                local: local_hash(block_le, &multimodal, namespace.seed),
+            });
+            // Later blocks of the event follow the one before, in its namespace.
+            parent = None;
+        }
+        self.multimodal = multimodal;
+        blocks
+    }
+
+    /// Namespace of a block that says none itself: what was known of it, or of its parent.
+    fn remembered(
+        &self,
+        rank: DpRank,
+        name: BlockName,
+        parent: Option<BlockName>,
+        adapter: &Adapter<'_>,
+    ) -> Option<namespace::BlockNamespace> {
+        if self.salted.is_idle() {
+            return None;
+        }
+        let known = self.salted.find(rank, name, adapter.namespace);
+        known.or_else(|| self.salted.after(rank, parent?, adapter.namespace))
+    }
+}
+
+fn drop_operations(reason: DropReason, medium: Option<&str>, operations: usize, drops: &mut Drops) {
+    if reason == DropReason::UnknownMedium {
+        drops.add_unknown_medium(medium.unwrap_or_default(), count(operations));
+    } else {
+        drops.add(reason, count(operations));
+    }
+}
+
+fn count(operations: usize) -> u64 {
+    u64::try_from(operations).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,488 @@
+//! A link against publishers made of the `zeromq` crate's sockets, which share no code with ours.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "helpers of tests, which may fail"
+)]
+
+mod publisher;
+
+use kvasir_engine::{
+    decode::{EngineKind, decode},
+    link::{LinkConfig, SourceCommand, SourceStatus, run},
+    normalise::NormaliserConfig,
+    sequence::{Resume, SequencerConfig},
+    zmtp::{Attach, Limits},
+};
+use kvasir_proto::types::{BatchOutcome, Cursor, Fingerprint, Incarnation, KvEvent, SourceState};
+use publisher::{Answer, Publisher, payload};
+use std::{
+    collections::BTreeMap, collections::BTreeSet, collections::HashMap, sync::Arc, time::Duration,
+};
+use tokio::{
+    sync::{Semaphore, mpsc},
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+
+/// Longer than any test takes on a loaded machine.
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+const CHANNEL_COMMANDS: usize = 16;
+
+fn config(publisher: &Publisher) -> LinkConfig {
+    LinkConfig {
+        attach: Attach::Connect(publisher.live_endpoint()),
+        replay: Some(publisher.replay_endpoint()),
+        replay_reply_timeout: Duration::from_secs(20),
+        topic: bytes::Bytes::new(),
+        normaliser: NormaliserConfig {
+            engine: EngineKind::Vllm,
+            block_size: 4,
+            default_rank: 3,
+            lora_names: HashMap::new(),
+        },
+        sequencing: SequencerConfig {
+            probe_interval: Duration::from_millis(200),
+            retry_min: Duration::from_millis(5),
+            retry_max: Duration::from_millis(20),
+            replay_spread: Duration::from_millis(1),
+            ..SequencerConfig::default()
+        },
+        zmtp: Limits { backoff_min: Duration::from_millis(5), ..Limits::DEFAULTS },
+    }
+}
+
+/// What the commands so far amount to.
+#[derive(Debug, Default)]
+struct Received {
+    held: BTreeSet<u64>,
+    applied: Vec<u64>,
+    clears: usize,
+    suspects_marked: usize,
+    outcomes: BTreeMap<&'static str, u64>,
+    status: Option<SourceStatus>,
+}
+
+impl Received {
+    fn take(&mut self, command: SourceCommand) {
+        match command {
+            SourceCommand::Apply { cursor, rank, events, .. } => {
+                assert_eq!(rank, 3);
+                self.applied.push(cursor.sequence);
+                for event in events {
+                    match &event {
+                        KvEvent::Stored { blocks, .. } => {
+                            self.held.extend(blocks.iter().map(|block| block.name.0));
+                        }
+                        KvEvent::Cleared => self.held.clear(),
+                        KvEvent::StoredNames { .. } | KvEvent::Removed { .. } => {
+                            panic!("never published: {event:?}")
+                        }
+                    }
+                }
+            }
+            SourceCommand::Clear { .. } => {
+                self.clears += 1;
+                self.held.clear();
+            }
+            SourceCommand::ClearLost | SourceCommand::Expired => self.held.clear(),
+            SourceCommand::MarkSuspect => self.suspects_marked += 1,
+            SourceCommand::DropSuspects => {}
+            SourceCommand::Outcome { outcome, batches } => {
+                let name = match outcome {
+                    BatchOutcome::Applied => panic!("implied by Apply"),
+                    BatchOutcome::Duplicate => "duplicate",
+                    BatchOutcome::Stale => "stale",
+                    BatchOutcome::Undecodable => "undecodable",
+                    BatchOutcome::Lost => "lost",
+                };
+                *self.outcomes.entry(name).or_default() += batches;
+            }
+            SourceCommand::Status(status) => self.status = Some(status),
+        }
+    }
+
+    fn state(&self) -> Option<SourceState> {
+        self.status.map(|status| status.state)
+    }
+
+    fn applied_upto(&self) -> Option<u64> {
+        self.status.and_then(|status| status.applied).map(|cursor| cursor.sequence)
+    }
+
+    /// Whether all that the publisher ever announced in this life is held, and known to be.
+    fn is_exactly(&self, publisher: &Publisher) -> bool {
+        self.state() == Some(SourceState::Exact) && self.held == publisher.truth()
+    }
+
+    fn lost(&self) -> u64 {
+        self.outcomes.get("lost").copied().unwrap_or(0)
+    }
+}
+
+/// A test's own end of the link.
+struct Receiver {
+    commands: mpsc::Receiver<SourceCommand>,
+    received: Received,
+}
+
+impl Receiver {
+    /// Answers replays and takes commands until `done`.
+    async fn until(
+        &mut self,
+        publisher: &mut Publisher,
+        done: impl Fn(&Received, &Publisher) -> bool,
+    ) {
+        while !done(&self.received, publisher) {
+            tokio::select! {
+                command = self.commands.recv() => self.received.take(command.expect("the link runs")),
+                () = publisher.serve_replay() => {}
+            }
+        }
+    }
+
+    async fn until_exact(&mut self, publisher: &mut Publisher) {
+        self.until(publisher, |received, publisher| received.is_exactly(publisher)).await;
+    }
+
+    /// Publishes until `done`, and answers no replay.
+    async fn publish_until(&mut self, publisher: &mut Publisher, done: impl Fn(&Received) -> bool) {
+        while !done(&self.received) {
+            publisher.publish().await;
+            // The link has its turn here.
+            tokio::task::yield_now().await;
+            while let Ok(command) = self.commands.try_recv() {
+                self.received.take(command);
+            }
+        }
+    }
+
+    /// Publishes until a batch arrives live: the subscription has reached the publisher.
+    async fn until_subscribed(&mut self, publisher: &mut Publisher) {
+        let seen = |received: &Received| {
+            received.status.is_some_and(|status| status.connected && status.last_live.is_some())
+        };
+        while !seen(&self.received) {
+            publisher.publish().await;
+            let next = publisher.newest();
+            self.until(publisher, |received, _| seen(received) || received.applied_upto() >= next)
+                .await;
+        }
+    }
+}
+
+/// Runs a link beside a script.
+async fn with_link(config: LinkConfig, resume: Option<Resume>, script: impl AsyncFnOnce(Receiver)) {
+    let (commands, received) = mpsc::channel(CHANNEL_COMMANDS);
+    let permits = Arc::new(Semaphore::new(1));
+    let cancel = CancellationToken::new();
+    let link = run(config, resume, commands, permits, cancel);
+    let receiver = Receiver { commands: received, received: Received::default() };
+    let test = async {
+        tokio::select! {
+            () = link => panic!("the link ended"),
+            () = script(receiver) => {}
+        }
+    };
+    timeout(TEST_TIMEOUT, test).await.expect("in time");
+}
+
+#[tokio::test]
+async fn a_new_engine_is_followed_batch_by_batch() {
+    let mut publisher = Publisher::bind().await;
+    with_link(config(&publisher), None, async |mut receiver| {
+        receiver.until_subscribed(&mut publisher).await;
+        for _ in 0..200 {
+            publisher.publish().await;
+        }
+        receiver.until_exact(&mut publisher).await;
+        let count = publisher.truth().len() as u64;
+        assert_eq!(receiver.received.applied, (0..count).collect::<Vec<_>>());
+        assert_eq!(receiver.received.clears, 1);
+        assert_eq!(receiver.received.lost(), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_late_subscriber_replays_what_it_missed() {
+    for answer in [Answer::ThreeFrames, Answer::FourFrames] {
+        let mut publisher = Publisher::bind().await;
+        publisher.answers = vec![answer];
+        for _ in 0..500 {
+            publisher.publish().await;
+        }
+        with_link(config(&publisher), None, async |mut receiver| {
+            receiver.until_exact(&mut publisher).await;
+            assert_eq!(receiver.received.applied, (0..500).collect::<Vec<_>>());
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_gap_is_replayed_and_a_lost_last_batch_probed() {
+    let mut publisher = Publisher::bind().await;
+    with_link(config(&publisher), None, async |mut receiver| {
+        receiver.until_subscribed(&mut publisher).await;
+        for _ in 0..10 {
+            publisher.lose();
+        }
+        publisher.publish().await;
+        receiver.until_exact(&mut publisher).await;
+        publisher.lose();
+        receiver.until_exact(&mut publisher).await;
+        assert_eq!(receiver.received.lost(), 0);
+        assert_eq!(receiver.received.suspects_marked, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_restart_begins_a_new_life_wherever_it_stands() {
+    // The new life ends before the old cursor, at it, and beyond it.
+    for batches in [0, 1, 5, 20] {
+        let mut publisher = Publisher::bind().await;
+        publisher.publish().await;
+        with_link(config(&publisher), None, async |mut receiver| {
+            for _ in 0..4 {
+                publisher.publish().await;
+            }
+            receiver.until_exact(&mut publisher).await;
+            publisher.restart().await;
+            for _ in 0..batches {
+                publisher.publish().await;
+            }
+            receiver.until_exact(&mut publisher).await;
+            assert!(receiver.received.clears >= 2);
+            receiver.until_subscribed(&mut publisher).await;
+            receiver.until_exact(&mut publisher).await;
+            assert_eq!(receiver.received.suspects_marked, 0);
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_hole_in_a_replay_is_asked_for_again() {
+    let mut publisher = Publisher::bind().await;
+    for _ in 0..50 {
+        publisher.publish().await;
+    }
+    publisher.answers = vec![Answer::Without(20), Answer::Without(30), Answer::FourFrames];
+    with_link(config(&publisher), None, async |mut receiver| {
+        receiver.until_exact(&mut publisher).await;
+        assert_eq!(receiver.received.applied, (0..50).collect::<Vec<_>>());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_hole_that_stays_is_a_loss() {
+    let mut publisher = Publisher::bind().await;
+    for _ in 0..50 {
+        publisher.publish().await;
+    }
+    publisher.answers = vec![Answer::Without(20)];
+    with_link(config(&publisher), None, async |mut receiver| {
+        receiver.until(&mut publisher, |received, _| received.applied_upto() == Some(49)).await;
+        assert_eq!(receiver.received.state(), Some(SourceState::Degraded));
+        assert_eq!(receiver.received.lost(), 1);
+        assert_eq!(receiver.received.suspects_marked, 1);
+        assert_eq!(receiver.received.held.len(), 49);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn malformed_replies_fail_the_round_and_the_next_one_is_asked() {
+    let mut publisher = Publisher::bind().await;
+    for _ in 0..20 {
+        publisher.publish().await;
+    }
+    publisher.answers = vec![
+        Answer::Frames(&[b"", b"only"]),
+        Answer::Frames(&[b"", b"topic", b"7 bytes", b"payload"]),
+        Answer::Frames(&[b"", b"", b"12345678", b"payload", b"more"]),
+        Answer::FourFrames,
+    ];
+    with_link(config(&publisher), None, async |mut receiver| {
+        receiver.until_exact(&mut publisher).await;
+        assert_eq!(receiver.received.suspects_marked, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_replay_socket_that_never_answers_is_given_up() {
+    let mut publisher = Publisher::bind().await;
+    for _ in 0..20 {
+        publisher.publish().await;
+    }
+    publisher.answers = vec![Answer::Silence];
+    let mut config = config(&publisher);
+    config.replay_reply_timeout = Duration::from_millis(20);
+    config.sequencing.replay_attempts_max = 2;
+    with_link(config, None, async |mut receiver| {
+        receiver
+            .publish_until(&mut publisher, |received| {
+                received.state() == Some(SourceState::Degraded)
+            })
+            .await;
+        assert!(receiver.received.lost() >= 20, "{:?}", receiver.received);
+        // A replay that works again finds the publisher in the same life: what is lost is lost.
+        publisher.answers = vec![Answer::FourFrames];
+        let newest = publisher.newest();
+        receiver.until(&mut publisher, |received, _| received.applied_upto() >= newest).await;
+        assert_eq!(receiver.received.state(), Some(SourceState::Degraded));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_a_replay_socket_a_clear_heals() {
+    let mut publisher = Publisher::bind().await;
+    publisher.publish().await;
+    let config = LinkConfig { replay: None, ..config(&publisher) };
+    with_link(config, None, async |mut receiver| {
+        let connected = |received: &Received, _: &Publisher| {
+            received.status.is_some_and(|status| status.connected)
+        };
+        receiver.until(&mut publisher, connected).await;
+        receiver.publish_until(&mut publisher, |received| !received.applied.is_empty()).await;
+        let degraded =
+            |received: &Received, _: &Publisher| received.state() == Some(SourceState::Degraded);
+        receiver.until(&mut publisher, degraded).await;
+        assert_eq!(receiver.received.lost(), receiver.received.applied[0]);
+        publisher.clear().await;
+        publisher.publish().await;
+        receiver.until_exact(&mut publisher).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_counted_and_degrades() {
+    let mut publisher = Publisher::bind().await;
+    with_link(config(&publisher), None, async |mut receiver| {
+        receiver.until_subscribed(&mut publisher).await;
+        receiver.until_exact(&mut publisher).await;
+        publisher.publish_raw(&[b"", b"too few"]).await;
+        publisher.publish_payload(b"\xc1 is no msgpack").await;
+        publisher.publish().await;
+        let newest = publisher.newest();
+        receiver
+            .until(&mut publisher, |received, _| {
+                received.applied_upto() == newest && received.outcomes.contains_key("undecodable")
+            })
+            .await;
+        assert_eq!(receiver.received.state(), Some(SourceState::Degraded));
+        assert_eq!(receiver.received.outcomes.get("undecodable"), Some(&2));
+        assert_eq!(receiver.received.suspects_marked, 1);
+        assert!(!receiver.received.applied.contains(&(newest.unwrap() - 1)));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_checkpoint_resumes_in_the_same_life_and_is_dropped_in_another() {
+    let mut publisher = Publisher::bind().await;
+    for _ in 0..10 {
+        publisher.publish().await;
+    }
+    let cursor = Cursor {
+        incarnation: Incarnation(5),
+        sequence: 5,
+        fingerprint: Some(publisher.fingerprint(5)),
+    };
+    let same = Resume { cursor, degraded: false };
+    with_link(config(&publisher), Some(same), async |mut receiver| {
+        receiver.until(&mut publisher, |received, _| received.applied_upto() == Some(9)).await;
+        assert_eq!(receiver.received.applied, [6, 7, 8, 9]);
+        assert_eq!(receiver.received.clears, 0);
+    })
+    .await;
+    let fingerprint = Some(Fingerprint::of(0, b"other"));
+    let other = Resume { cursor: Cursor { fingerprint, ..cursor }, degraded: false };
+    with_link(config(&publisher), Some(other), async |mut receiver| {
+        receiver.until_exact(&mut publisher).await;
+        assert!(receiver.received.clears >= 1);
+        assert_eq!(receiver.received.applied, (0..10).collect::<Vec<_>>());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_slow_receiver_loses_nothing() {
+    let mut publisher = Publisher::bind().await;
+    with_link(config(&publisher), None, async |mut receiver| {
+        receiver.until_subscribed(&mut publisher).await;
+        // More than the channel and the outbox hold together, while nobody reads.
+        for _ in 0..5_000 {
+            publisher.publish().await;
+            tokio::task::yield_now().await;
+        }
+        receiver.until_exact(&mut publisher).await;
+        let applied = &receiver.received.applied;
+        assert!(applied.windows(2).all(|pair| pair[0] + 1 == pair[1]), "in order, without a hole");
+        assert_eq!(receiver.received.lost(), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_replay_waits_for_a_permit() {
+    let mut publisher = Publisher::bind().await;
+    for _ in 0..5 {
+        publisher.publish().await;
+    }
+    let (commands, received) = mpsc::channel(CHANNEL_COMMANDS);
+    let permits = Arc::new(Semaphore::new(0));
+    let link =
+        run(config(&publisher), None, commands, Arc::clone(&permits), CancellationToken::new());
+    let mut receiver = Receiver { commands: received, received: Received::default() };
+    let script = async {
+        receiver
+            .until(&mut publisher, |received, _| {
+                received.status.is_some_and(|status| status.connected)
+            })
+            .await;
+        assert_eq!(publisher.requests, 0);
+        permits.add_permits(1);
+        receiver.until_exact(&mut publisher).await;
+        assert!(publisher.requests > 0);
+    };
+    let test = async {
+        tokio::select! {
+            () = link => panic!("the link ended"),
+            () = script => {}
+        }
+    };
+    timeout(TEST_TIMEOUT, test).await.expect("in time");
+    assert_eq!(permits.available_permits(), 1);
+}
+
+#[tokio::test]
+async fn a_link_ends_when_cancelled_or_unwanted() {
+    let publisher = Publisher::bind().await;
+    let permits = Arc::new(Semaphore::new(1));
+    let cancel = CancellationToken::new();
+    let (commands, received) = mpsc::channel(1);
+    let link = run(config(&publisher), None, commands, Arc::clone(&permits), cancel.clone());
+    cancel.cancel();
+    timeout(TEST_TIMEOUT, link).await.expect("cancelled");
+    drop(received);
+    let (commands, received) = mpsc::channel(1);
+    drop(received);
+    let link = run(config(&publisher), None, commands, permits, CancellationToken::new());
+    timeout(TEST_TIMEOUT, link).await.expect("nobody listens");
+}
+
+#[test]
+fn payloads_of_the_publisher_are_read() {
+    let payload = payload(1.0, 7);
+    let batch = decode(&payload, EngineKind::Vllm).unwrap();
+    assert_eq!((batch.ts_bits, batch.events.len()), (1.0_f64.to_bits(), 1));
+}
