@@ -1,1 +1,1 @@
-//! Under construction.
+//! Micro-benches of Kvasir; see `benches/`.

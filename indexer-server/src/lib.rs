@@ -1,1 +1,29 @@
-//! Under construction.
+//! indexer-server: takes in KV-cache events, keeps the index in memory, answers which worker holds
+//! which leading blocks of a prompt.
+//!
+//! The modules stand in the order in which data flows; each uses those before it only, and
+//! [`ingest`] and [`query`] know nothing of one another:
+//!
+//! - [`net`]: connections with a limit.
+//! - [`telemetry`]: logs, spans, metrics registry, readiness.
+//! - [`index`]: partitions behind their locks, and the one thread that writes them.
+//! - [`ingest`]: events in, from engines' sockets and from `PublishEvents`; the worker registry.
+//! - [`query`]: questions out: matches, dumps, descriptions of workers.
+//! - [`grpc`], [`http`]: the two ports.
+//! - [`config`]: flags, environment and file, checked before anything is opened.
+//! - [`app`]: wires all of it, runs it, stops it in order.
+
+pub mod net;
+pub mod telemetry;
+
+pub mod index;
+
+pub mod ingest;
+pub mod query;
+
+pub mod grpc;
+pub mod http;
+
+pub mod config;
+
+pub mod app;

@@ -261,7 +261,7 @@ pub struct FindMatchesRequest {
     /// Score these workers only, at most 4,096 ids; default all.
     #[prost(string, repeated, tag = "21")]
     pub worker_ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Leave out workers with fewer matching blocks; default 1, 0 lists every live worker.
+    /// Leave out workers with fewer matching blocks; default 1, 0 lists every worker with a rank.
     #[prost(uint32, optional, tag = "22")]
     pub minimum_overlap_blocks: ::core::option::Option<u32>,
     /// The best so many workers only; 0 for all.
@@ -324,7 +324,7 @@ pub struct FindMatchesResponse {
     /// Largest matched_blocks of any worker that passed the filter.
     #[prost(uint32, tag = "3")]
     pub best_overlap_blocks: u32,
-    /// The partition's block size in tokens; 0 if the partition is not known.
+    /// The partition's block size in tokens.
     #[prost(uint32, tag = "4")]
     pub block_size: u32,
     /// Workers with at least the minimum overlap.
@@ -796,7 +796,8 @@ pub mod indexer_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Scores one prompt against every worker of its partition.
+        /// Scores one prompt against every worker of its partition. NOT_FOUND if no worker of that model
+        /// and tenant is registered: the message names the models that are.
         pub async fn find_matches(
             &mut self,
             request: impl tonic::IntoRequest<super::FindMatchesRequest>,
@@ -989,7 +990,8 @@ pub mod indexer_server {
     /// Generated trait containing gRPC methods that should be implemented for use with IndexerServer.
     #[async_trait]
     pub trait Indexer: std::marker::Send + std::marker::Sync + 'static {
-        /// Scores one prompt against every worker of its partition.
+        /// Scores one prompt against every worker of its partition. NOT_FOUND if no worker of that model
+        /// and tenant is registered: the message names the models that are.
         async fn find_matches(
             &self,
             request: tonic::Request<super::FindMatchesRequest>,
@@ -1521,7 +1523,8 @@ pub struct PublishHello {
 /// Blocks that are now held, each the parent of the next.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct BlocksStored {
-    /// Name of the block before the first; absent at the start of a prompt.
+    /// Name of the block before the first; absent at the start of a prompt. Only with local_hashes or
+    /// token_ids_le.
     #[prost(fixed64, optional, tag = "1")]
     pub parent_name: ::core::option::Option<u64>,
     /// Names, 1 to 65,536.

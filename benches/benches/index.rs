@@ -1,0 +1,283 @@
+//! Micro-benches of the index and of block hashing: `cargo bench -p kvasir-benches --bench index`.
+//!
+//! The fleet: 64 workers; 1,024 prompts of 1,024 blocks, in 32 families that share their first 32
+//! blocks; each prompt is held by two workers and each worker's names follow from the content, as
+//! with engines that hash deterministically. That is 1 M distinct positions and 2 M (worker, block)
+//! pairs: far more than a cache holds, so each answer reads memory that it has not just read.
+
+use divan::{Bencher, black_box, counter::ItemsCount};
+use kvasir_index::{DumpRecord, Index, Limits, Query, QueryKey, Scratch, SourceId};
+use kvasir_proto::{
+    hash::{Namespace, local_hashes, sequence_hashes, tokens_le},
+    types::{BlockName, CopyMode, KvEvent, LocalHash, StoredBlock, Tier, TierSet, WorkerId},
+};
+use std::{
+    cell::{Cell, RefCell},
+    sync::LazyLock,
+};
+
+const WORKERS: u64 = 64;
+const PROMPTS: u64 = 1_024;
+const FAMILIES: u64 = 32;
+const SHARED_BLOCKS: usize = 32;
+const PROMPT_BLOCKS: usize = 1_024;
+/// Blocks of one event, as engines send them while a prompt is prefilled.
+const EVENT_BLOCKS: usize = 64;
+
+fn main() {
+    divan::main();
+}
+
+struct Fleet {
+    index: Index,
+    sources: Vec<SourceId>,
+    prompts: Vec<Vec<LocalHash>>,
+}
+
+static FLEET: LazyLock<Fleet> = LazyLock::new(Fleet::build);
+
+/// Hashes that look random and are the same in each run.
+fn hash(number: u64) -> u64 {
+    let mut value = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+fn prompt(number: u64) -> Vec<LocalHash> {
+    let family = number % FAMILIES;
+    let local = |block: usize| {
+        let owner = if block < SHARED_BLOCKS { family } else { FAMILIES + number };
+        LocalHash(hash(owner << 32 | block as u64))
+    };
+    (0..PROMPT_BLOCKS).map(local).collect()
+}
+
+fn blocks_of(prompt: &[LocalHash]) -> Vec<StoredBlock> {
+    let names = sequence_hashes(prompt).map(|name| BlockName(name.0));
+    prompt.iter().zip(names).map(|(&local, name)| StoredBlock { name, local }).collect()
+}
+
+/// The events with which an engine announces a prompt.
+fn stored(prompt: &[LocalHash]) -> Vec<KvEvent> {
+    let blocks = blocks_of(prompt);
+    let parents = (0..blocks.len())
+        .step_by(EVENT_BLOCKS)
+        .map(|first| first.checked_sub(1).and_then(|before| blocks.get(before)));
+    let parts = blocks.chunks(EVENT_BLOCKS).zip(parents);
+    let event = |(part, parent): (&[StoredBlock], Option<&StoredBlock>)| KvEvent::Stored {
+        parent: parent.map(|block| block.name),
+        tier: Tier::Device,
+        blocks: part.to_vec(),
+    };
+    parts.map(event).collect()
+}
+
+/// The events with which an engine takes a prompt back, tail first.
+fn removed(prompt: &[LocalHash]) -> Vec<KvEvent> {
+    let names: Vec<_> = blocks_of(prompt).iter().rev().map(|block| block.name).collect();
+    let event = |part: &[BlockName]| KvEvent::Removed { tier: Tier::Device, names: part.to_vec() };
+    names.chunks(EVENT_BLOCKS).map(event).collect()
+}
+
+impl Fleet {
+    fn build() -> Self {
+        let mut index = Index::new(Limits::default());
+        let add = |worker| {
+            let worker = WorkerId::new(&format!("worker-{worker}")).expect("a short name");
+            index.add_source(&worker, "engine", 0, CopyMode::Counted).expect("a new source")
+        };
+        let sources: Vec<_> = (0..WORKERS).map(add).collect();
+        let mut fleet = Self { index, sources, prompts: (0..PROMPTS).map(prompt).collect() };
+        for (number, prompt) in fleet.prompts.iter().enumerate() {
+            let events = stored(prompt);
+            for copy in [0, 7] {
+                let source = fleet.sources[(number + copy) % fleet.sources.len()];
+                for event in &events {
+                    fleet.index.apply(source, 0, event).expect("a known source");
+                }
+            }
+        }
+        fleet
+    }
+
+    /// Another prompt each time, in an order that no prefetcher guesses.
+    fn some_prompt(&self, asked: &Cell<u64>) -> &[LocalHash] {
+        asked.set(asked.get() + 1);
+        &self.prompts[(hash(asked.get()) % PROMPTS) as usize]
+    }
+
+    fn ask(&self, key: QueryKey<'_>, scratch: &mut Scratch) -> usize {
+        let query = Query { key, tiers: TierSet::ALL, workers: None, minimum_overlap: 1 };
+        self.index.find(black_box(query), scratch);
+        scratch.matches().len()
+    }
+}
+
+/// The first blocks of a prompt that two workers hold.
+#[divan::bench(args = [64, 256, 512], sample_size = 16, sample_count = 500)]
+fn lookup_hit(bencher: Bencher<'_, '_>, blocks: usize) {
+    let (fleet, asked) = (&*FLEET, Cell::new(0));
+    let mut scratch = Scratch::default();
+    bencher.counter(ItemsCount::new(blocks)).bench_local(|| {
+        fleet.ask(QueryKey::Locals(&fleet.some_prompt(&asked)[..blocks]), &mut scratch)
+    });
+}
+
+/// The same, asked by the engines' names.
+#[divan::bench(args = [64, 512], sample_size = 4, sample_count = 500)]
+fn lookup_hit_by_name(bencher: Bencher<'_, '_>, blocks: usize) {
+    let (fleet, asked) = (&*FLEET, Cell::new(0));
+    let names: Vec<Vec<BlockName>> = fleet
+        .prompts
+        .iter()
+        .map(|prompt| blocks_of(&prompt[..blocks]).iter().map(|block| block.name).collect())
+        .collect();
+    let mut scratch = Scratch::default();
+    bencher.counter(ItemsCount::new(blocks)).bench_local(|| {
+        asked.set(asked.get() + 1);
+        let names = &names[(hash(asked.get()) % PROMPTS) as usize];
+        fleet.ask(QueryKey::Names(names), &mut scratch)
+    });
+}
+
+/// A prompt that goes its own way after its family's shared blocks: many workers match a little.
+#[divan::bench(sample_size = 16, sample_count = 500)]
+fn lookup_shared_prefix(bencher: Bencher<'_, '_>) {
+    let (fleet, asked) = (&*FLEET, Cell::new(0));
+    let mut scratch = Scratch::default();
+    let mut query = vec![LocalHash(0); 512];
+    bencher.bench_local(|| {
+        let prompt = fleet.some_prompt(&asked);
+        query[..SHARED_BLOCKS].copy_from_slice(&prompt[..SHARED_BLOCKS]);
+        fleet.ask(QueryKey::Locals(&query), &mut scratch)
+    });
+}
+
+/// A prompt of which nobody holds anything.
+#[divan::bench(sample_size = 16, sample_count = 500)]
+fn lookup_miss(bencher: Bencher<'_, '_>) {
+    let (fleet, asked) = (&*FLEET, Cell::new(0));
+    let mut scratch = Scratch::default();
+    bencher.bench_local(|| {
+        let prompt = &fleet.some_prompt(&asked)[SHARED_BLOCKS..];
+        fleet.ask(QueryKey::Locals(prompt), &mut scratch)
+    });
+}
+
+/// One prompt's events, and those that undo them.
+struct Job {
+    prepare: Vec<KvEvent>,
+    timed: Vec<KvEvent>,
+}
+
+/// Prompts that an apply bench goes round, so that it does not find its own memory warm.
+const JOBS: u64 = 128;
+
+/// Times `timed` of one job after another on a fleet of its own, each after `prepare`, untimed.
+fn bench_apply(bencher: Bencher<'_, '_>, worker: usize, jobs: &[Job]) {
+    let fleet = RefCell::new(Fleet::build());
+    let apply = |events: &[KvEvent]| {
+        let Fleet { index, sources, .. } = &mut *fleet.borrow_mut();
+        for event in events {
+            black_box(index.apply(sources[worker], 0, event).expect("a known source"));
+        }
+    };
+    jobs.iter().for_each(|job| apply(&job.prepare));
+    let mut round = jobs.iter().cycle();
+    let mut last: Option<&Job> = None;
+    let next = || {
+        // Leave the job before as it was found, well before its turn comes again.
+        last.iter().for_each(|job| apply(&job.prepare));
+        last = round.next();
+        last.expect("there are jobs")
+    };
+    bencher
+        .counter(ItemsCount::new(PROMPT_BLOCKS))
+        .with_inputs(next)
+        .bench_local_values(|job| apply(&job.timed));
+}
+
+fn store_jobs(prompts: impl Iterator<Item = u64>) -> Vec<Job> {
+    let job = |number| {
+        let prompt = prompt(number);
+        Job { prepare: removed(&prompt), timed: stored(&prompt) }
+    };
+    prompts.map(job).collect()
+}
+
+fn removal_jobs(prompts: impl Iterator<Item = u64>) -> Vec<Job> {
+    let turn = |Job { prepare, timed }| Job { prepare: timed, timed: prepare };
+    store_jobs(prompts).into_iter().map(turn).collect()
+}
+
+/// Prompts that nobody in the fleet holds.
+fn new_prompts() -> impl Iterator<Item = u64> {
+    PROMPTS..PROMPTS + JOBS
+}
+
+/// Prompts that two workers hold, but not worker 30.
+fn held_prompts() -> impl Iterator<Item = u64> {
+    let by_30 = |number: &u64| [30, 23].contains(&(number % WORKERS));
+    (0..PROMPTS).filter(move |number| !by_30(number)).take(JOBS as usize)
+}
+
+/// A prompt that is new to the fleet.
+#[divan::bench(sample_size = 1, sample_count = 500)]
+fn apply_store_new(bencher: Bencher<'_, '_>) {
+    bench_apply(bencher, 30, &store_jobs(new_prompts()));
+}
+
+/// A prompt that two other workers hold.
+#[divan::bench(sample_size = 1, sample_count = 500)]
+fn apply_store_shared(bencher: Bencher<'_, '_>) {
+    bench_apply(bencher, 30, &store_jobs(held_prompts()));
+}
+
+/// A prompt that only this worker holds, tail first.
+#[divan::bench(sample_size = 1, sample_count = 500)]
+fn apply_remove_last(bencher: Bencher<'_, '_>) {
+    bench_apply(bencher, 30, &removal_jobs(new_prompts()));
+}
+
+/// A prompt that two other workers hold as well, tail first.
+#[divan::bench(sample_size = 1, sample_count = 500)]
+fn apply_remove_shared(bencher: Bencher<'_, '_>) {
+    bench_apply(bencher, 30, &removal_jobs(held_prompts()));
+}
+
+/// Everything one worker holds: 32 prompts.
+#[divan::bench(sample_size = 1, sample_count = 50)]
+fn dump_worker(bencher: Bencher<'_, '_>) {
+    let mut fleet = Fleet::build();
+    let worker = WorkerId::new("worker-0").expect("a short name");
+    let mut chunk: Vec<DumpRecord> = Vec::new();
+    let records = 32 * PROMPT_BLOCKS;
+    bencher.counter(ItemsCount::new(records)).bench_local(|| {
+        let mut scan = fleet.index.begin_dump(&worker, None).expect("a known worker");
+        let mut records = 0;
+        loop {
+            chunk.clear();
+            let more = fleet.index.dump_chunk(&mut scan, 2_048, &mut chunk).expect("undisturbed");
+            records += black_box(&chunk).len();
+            if !more {
+                break;
+            }
+        }
+        fleet.index.finish_dump(scan).expect("undisturbed");
+        records
+    });
+}
+
+/// From 4,096 tokens to local and sequence hashes.
+#[divan::bench(args = [16, 64])]
+fn hash_4096_tokens(bencher: Bencher<'_, '_>, block_size: usize) {
+    let tokens: Vec<u32> = (0..4_096).map(|at| hash(at) as u32 % 128_000).collect();
+    let seed = Namespace::default().seed();
+    let mut locals = Vec::new();
+    bencher.counter(ItemsCount::new(tokens.len())).bench_local(|| {
+        locals.clear();
+        local_hashes(&tokens_le(black_box(&tokens)), block_size, seed, &[], &mut locals);
+        sequence_hashes(&locals).last()
+    });
+}

@@ -1,0 +1,8 @@
+//! The process: wires the modules, runs them, stops them in order.
+
+mod build;
+mod run;
+mod tasks;
+
+pub use build::{Addresses, App, BuildError};
+pub use run::{RunError, stop_signal};

@@ -1,0 +1,162 @@
+use super::{
+    App,
+    tasks::{Ended, Tasks},
+};
+use crate::{
+    grpc, http,
+    index::WriterThread,
+    ingest::{Ingest, IngestError},
+    telemetry::Readiness,
+};
+use std::{io, sync::Arc, time::Duration};
+use tokio::{
+    select,
+    signal::unix::{SignalKind, signal},
+    time::{MissedTickBehavior, interval, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+/// How often publishers without a stream are looked for.
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Why the process ended, other than by being told to.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A configured worker cannot be registered.
+    #[error("worker {worker}: {error}")]
+    Worker {
+        /// The worker.
+        worker: String,
+        /// Why.
+        error: IngestError,
+    },
+    /// A task ended that should not have.
+    #[error("{name} ended: {reason}")]
+    Task {
+        /// The task.
+        name: &'static str,
+        /// Why.
+        reason: String,
+    },
+    /// Stopping took longer than it may; some streams were cut off.
+    #[error("drain-timeout: stopping took longer than {0:?}")]
+    DrainTimeout(Duration),
+}
+
+/// What is to be stopped, in order.
+struct Running {
+    tasks: Tasks,
+    ingest: Arc<Ingest>,
+    readiness: Readiness,
+    stop: CancellationToken,
+    stop_http: CancellationToken,
+    writer_thread: WriterThread,
+}
+
+impl App {
+    /// Serves until `signal` is ready, then stops in order: no new requests, streams end, sources
+    /// are detached, the writer finishes, the side port closes last.
+    ///
+    /// # Errors
+    /// If a configured worker is refused, a task ends early, or stopping takes too long.
+    pub async fn run(self, signal: impl Future<Output = ()>) -> Result<(), RunError> {
+        let drain_timeout = self.config.drain_timeout;
+        let mut running = self.start().await?;
+        let early = select! {
+            () = signal => None,
+            ended = running.tasks.next_ended() => ended,
+        };
+        if let Some(Ended { name, .. }) = &early {
+            tracing::error!(task = name, "a task ended early: the server stops");
+        } else {
+            tracing::info!("stopping");
+        }
+        let drained = timeout(drain_timeout, running.drain()).await;
+        match (early, drained) {
+            (Some(ended), _) => Err(task_error(ended)),
+            (None, Err(_late)) => Err(RunError::DrainTimeout(drain_timeout)),
+            (None, Ok(drained)) => drained,
+        }
+    }
+
+    async fn start(self) -> Result<Running, RunError> {
+        let mut tasks = Tasks::default();
+        let stop_http = CancellationToken::new();
+        let (http_listener, readiness) = (self.http_listener, self.readiness);
+        let http = http::serve(http_listener, self.metrics, readiness.clone(), stop_http.clone());
+        tasks.spawn("http", async { Ok(http.await?) });
+        let ingest = Arc::clone(&self.parts.ingest);
+        for registration in self.config.workers {
+            let worker = registration.worker.to_string();
+            let registered = ingest.register(registration).await;
+            registered.map_err(|error| RunError::Worker { worker, error })?;
+        }
+        let stop = self.parts.stop.clone();
+        tasks.spawn("expiry", expire_publishers(Arc::clone(&ingest), stop.clone()));
+        let (grpc_listener, grpc_config) = (self.grpc_listener, self.config.grpc);
+        let (parts, metrics) = (self.parts, self.grpc_metrics);
+        tasks.spawn("grpc", async move {
+            Ok(grpc::serve(grpc_listener, &grpc_config, parts, metrics).await?)
+        });
+        drop(self.starting);
+        let writer_thread = self.writer_thread;
+        Ok(Running { tasks, ingest, readiness, stop, stop_http, writer_thread })
+    }
+}
+
+impl Running {
+    async fn drain(mut self) -> Result<(), RunError> {
+        let stopping = self.readiness.hold();
+        self.stop.cancel();
+        let mut outcome = Ok(());
+        for _ in ["expiry", "grpc"] {
+            if let Some(ended) = self.tasks.next_ended().await.filter(|it| it.outcome.is_err()) {
+                outcome = outcome.and(Err(task_error(ended)));
+            }
+        }
+        self.ingest.stop().await;
+        // The last to hold on to the writer: its thread finishes what it was given and ends.
+        drop(self.ingest);
+        self.writer_thread.join().await;
+        self.stop_http.cancel();
+        while let Some(ended) = self.tasks.next_ended().await {
+            if ended.outcome.is_err() {
+                outcome = outcome.and(Err(task_error(ended)));
+            }
+        }
+        drop(stopping);
+        tracing::info!("stopped");
+        outcome
+    }
+}
+
+fn task_error(Ended { name, outcome }: Ended) -> RunError {
+    let reason = outcome.err().map_or_else(|| "early".to_owned(), |error| format!("{error:#}"));
+    RunError::Task { name, reason }
+}
+
+async fn expire_publishers(ingest: Arc<Ingest>, stop: CancellationToken) -> anyhow::Result<()> {
+    let mut ticks = interval(EXPIRY_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        select! {
+            () = stop.cancelled() => return Ok(()),
+            _ = ticks.tick() => ingest.expire_publishers().await?,
+        }
+    }
+}
+
+/// Waits for SIGTERM or SIGINT.
+///
+/// # Errors
+/// If the signals cannot be listened to.
+pub fn stop_signal() -> io::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}

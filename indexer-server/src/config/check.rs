@@ -1,0 +1,85 @@
+use super::{ConfigError, Settings, Span, worker::registrations};
+use crate::{grpc::GrpcConfig, http::HttpConfig, ingest::IngestConfig, telemetry::LogFormat};
+use kvasir_proto::convert::Registration;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// Checked settings, by the module that they are for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Form of the log lines.
+    pub log_format: LogFormat,
+    /// What is logged.
+    pub log_filter: String,
+    /// Where spans are exported to.
+    pub otlp_endpoint: Option<String>,
+    /// How events are taken in.
+    pub ingest: IngestConfig,
+    /// The gRPC port.
+    pub grpc: GrpcConfig,
+    /// The HTTP side port.
+    pub http: HttpConfig,
+    /// Workers to register at start.
+    pub workers: Vec<Registration>,
+    /// Longest time that stopping takes.
+    pub drain_timeout: Duration,
+}
+
+impl Config {
+    /// Checks settings.
+    ///
+    /// # Errors
+    /// If one of them cannot be used; the error names it.
+    pub fn check(settings: &Settings) -> Result<Self, ConfigError> {
+        if settings.listen == settings.http_listen && settings.listen.port() != 0 {
+            return Err(ConfigError::invalid("http-listen", "must differ from listen"));
+        }
+        if let Some(endpoint) = &settings.otlp_endpoint {
+            check_url("otlp-endpoint", endpoint)?;
+        }
+        Ok(Self {
+            log_format: settings.log_format,
+            log_filter: settings.log_filter.clone().into_owned(),
+            otlp_endpoint: settings.otlp_endpoint.clone(),
+            ingest: IngestConfig {
+                loss_policy: settings.loss_policy,
+                degraded_ttl: positive("degraded-ttl", settings.degraded_ttl)?,
+                worker_timeout: positive("worker-timeout", settings.worker_timeout)?,
+                probe_interval: positive("probe-interval", settings.probe_interval)?,
+                replay_concurrency: count("replay-concurrency", settings.replay_concurrency)?,
+            },
+            grpc: GrpcConfig {
+                listen: settings.listen,
+                max_in_flight: count("max-in-flight", settings.max_in_flight)?,
+                max_connections: count("max-connections", settings.max_connections)?,
+                spans: settings.otlp_endpoint.is_some(),
+            },
+            http: HttpConfig { listen: settings.http_listen },
+            workers: registrations(&settings.worker)?,
+            drain_timeout: positive("drain-timeout", settings.drain_timeout)?,
+        })
+    }
+}
+
+fn positive(field: &str, Span(time): Span) -> Result<Duration, ConfigError> {
+    if time.is_zero() {
+        return Err(ConfigError::invalid(field, "must be longer than 0s"));
+    }
+    Ok(time)
+}
+
+fn count(field: &str, value: usize) -> Result<usize, ConfigError> {
+    let max = Semaphore::MAX_PERMITS;
+    if !(1..=max).contains(&value) {
+        return Err(ConfigError::invalid(field, format!("is {value}, must be 1 to {max}")));
+    }
+    Ok(value)
+}
+
+fn check_url(field: &str, url: &str) -> Result<(), ConfigError> {
+    if url.starts_with("http://") {
+        return Ok(());
+    }
+    let why = format!("{url:?} must start with http://, for example http://127.0.0.1:4317");
+    Err(ConfigError::invalid(field, why))
+}

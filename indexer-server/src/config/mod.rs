@@ -1,0 +1,20 @@
+//! Configuration: flags, then environment, then file, then defaults; checked as a whole before any
+//! port is opened.
+
+mod check;
+mod error;
+mod options;
+mod read;
+mod settings;
+mod table;
+mod text;
+mod worker;
+
+pub use check::Config;
+pub use error::ConfigError;
+pub use options::Options;
+pub use read::{Action, read};
+pub use settings::Settings;
+pub use table::options_table;
+pub use text::Span;
+pub use worker::WorkerSpec;

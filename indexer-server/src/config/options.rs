@@ -1,0 +1,66 @@
+use super::{Span, WorkerSpec, text::optional};
+use crate::telemetry::LogFormat;
+use clap::Args;
+use kvasir_proto::convert::LossPolicy;
+use serde::Deserialize;
+use std::net::SocketAddr;
+
+/// What may be configured, each option by flag, environment and file alike. None is required.
+#[derive(Debug, Clone, PartialEq, Default, Args, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Options {
+    /// Address of the gRPC port
+    #[arg(long, env = "KVASIR_LISTEN", value_name = "ADDRESS")]
+    #[serde(with = "optional")]
+    pub listen: Option<SocketAddr>,
+    /// Address of the HTTP side port: /metrics, /livez, /readyz
+    #[arg(long, env = "KVASIR_HTTP_LISTEN", value_name = "ADDRESS")]
+    #[serde(with = "optional")]
+    pub http_listen: Option<SocketAddr>,
+    /// Form of the log lines: text or json
+    #[arg(long, env = "KVASIR_LOG_FORMAT", value_name = "FORMAT")]
+    #[serde(with = "optional")]
+    pub log_format: Option<LogFormat>,
+    /// What is logged: a level, or module=level pairs with commas between them
+    #[arg(long, env = "KVASIR_LOG_FILTER", value_name = "FILTER")]
+    pub log_filter: Option<String>,
+    /// Where spans are exported to (OTLP over gRPC), such as http://127.0.0.1:4317; nowhere if not
+    /// set
+    #[arg(long, env = "KVASIR_OTLP_ENDPOINT", value_name = "URL")]
+    pub otlp_endpoint: Option<String>,
+    /// What is done with a source's blocks once events were lost for good: keep or clear
+    #[arg(long, env = "KVASIR_LOSS_POLICY", value_name = "POLICY")]
+    #[serde(with = "optional")]
+    pub loss_policy: Option<LossPolicy>,
+    /// How long doubtful blocks are kept under loss policy keep
+    #[arg(long, env = "KVASIR_DEGRADED_TTL", value_name = "TIME")]
+    #[serde(with = "optional")]
+    pub degraded_ttl: Option<Span>,
+    /// How long a source may be disconnected before its blocks are dropped
+    #[arg(long, env = "KVASIR_WORKER_TIMEOUT", value_name = "TIME")]
+    #[serde(with = "optional")]
+    pub worker_timeout: Option<Span>,
+    /// Time between two probes of an engine's replay socket
+    #[arg(long, env = "KVASIR_PROBE_INTERVAL", value_name = "TIME")]
+    #[serde(with = "optional")]
+    pub probe_interval: Option<Span>,
+    /// Most replays at a time, over all engines
+    #[arg(long, env = "KVASIR_REPLAY_CONCURRENCY", value_name = "COUNT")]
+    pub replay_concurrency: Option<usize>,
+    /// Most FindMatches requests at a time, over all connections; more are refused
+    #[arg(long, env = "KVASIR_MAX_IN_FLIGHT", value_name = "COUNT")]
+    pub max_in_flight: Option<usize>,
+    /// Most gRPC connections at a time; more are closed at once
+    #[arg(long, env = "KVASIR_MAX_CONNECTIONS", value_name = "COUNT")]
+    pub max_connections: Option<usize>,
+    /// Longest time that stopping takes
+    #[arg(long, env = "KVASIR_DRAIN_TIMEOUT", value_name = "TIME")]
+    #[serde(with = "optional")]
+    pub drain_timeout: Option<Span>,
+    /// A worker to register at start: id=,model=,block-size= and, as needed, tenant=, engine=,
+    /// endpoint=, replay=, topic=, bind=, dp-rank=, copy-mode=, loss-policy=, with commas between
+    /// them. Repeat the flag (or put ; between workers) for more workers, or for more endpoints of
+    /// one; in the file, a [[worker]] table each
+    #[arg(long = "worker", env = "KVASIR_WORKER", value_name = "WORKER", value_delimiter = ';')]
+    pub worker: Vec<WorkerSpec>,
+}

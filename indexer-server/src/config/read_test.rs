@@ -1,0 +1,145 @@
+use super::*;
+use std::io::Write;
+
+fn run(arguments: &[&str]) -> Result<Action, ConfigError> {
+    read(["indexer-server"].iter().chain(arguments).map(OsString::from))
+}
+
+fn refusal(arguments: &[&str]) -> String {
+    run(arguments).expect_err("bad configuration").to_string()
+}
+
+fn file(text: &str) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
+    file.write_all(text.as_bytes()).expect("write it");
+    file
+}
+
+fn with_file(text: &str, arguments: &[&str]) -> Result<Action, ConfigError> {
+    let file = file(text);
+    let path = file.path().to_str().expect("a path in UTF-8");
+    run(&[&["--config", path], arguments].concat())
+}
+
+fn printed(action: Result<Action, ConfigError>) -> String {
+    match action {
+        Ok(Action::Print(text)) => text,
+        other => panic!("nothing printed: {other:?}"),
+    }
+}
+
+#[test]
+fn no_arguments_are_enough() {
+    let Ok(Action::Run(config)) = run(&[]) else { panic!("the defaults are refused") };
+    assert_eq!(config.grpc.listen.to_string(), "127.0.0.1:50051");
+    assert_eq!(config.http.listen.to_string(), "127.0.0.1:9091");
+    assert_eq!(config.log_filter, "info");
+    assert_eq!(config.otlp_endpoint, None);
+    assert_eq!(config.workers, []);
+}
+
+#[test]
+fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
+    let text = "max-in-flight = 7\nmax-connections = 9\nworker-timeout = \"5m\"\n";
+    let Ok(Action::Run(config)) = with_file(text, &["--max-in-flight", "8"]) else {
+        panic!("refused")
+    };
+    assert_eq!((config.grpc.max_in_flight, config.grpc.max_connections), (8, 9));
+    assert_eq!(config.ingest.worker_timeout.as_secs(), 300);
+    assert_eq!(config.ingest.replay_concurrency, 8);
+}
+
+#[test]
+fn what_is_printed_can_be_read_again() {
+    let arguments = [
+        "--print-config",
+        "--loss-policy=clear",
+        "--worker",
+        "id=w,model=m,block-size=16,engine=vllm,endpoint=tcp://a:1,replay=tcp://a:2,dp-rank=1,copy-mode=set",
+    ];
+    let first = printed(run(&arguments));
+    assert!(first.contains("loss-policy = \"clear\""), "{first}");
+    assert!(first.contains("[[worker]]\nid = \"w\""), "{first}");
+    assert_eq!(printed(with_file(&first, &["--print-config"])), first);
+}
+
+#[test]
+fn every_refusal_names_the_option() {
+    let check = |arguments: &[&str], expected: &str| {
+        let refusal = refusal(arguments);
+        assert!(refusal.contains(expected), "{arguments:?}: {refusal}");
+    };
+    check(&["--listen", "nowhere"], "--listen");
+    check(&["--degraded-ttl", "10"], "--degraded-ttl");
+    check(&["--loss-policy", "maybe"], "\"maybe\" is not one of keep, clear");
+    check(&["--log-format", "xml"], "\"xml\" is not one of text, json");
+    check(&["--no-such-flag"], "--no-such-flag");
+    check(&["--max-in-flight", "0"], "max-in-flight: is 0, must be 1 to");
+    check(&["--replay-concurrency", "0"], "replay-concurrency: is 0");
+    check(&["--drain-timeout", "0s"], "drain-timeout: must be longer than 0s");
+    check(&["--otlp-endpoint", "host:1"], "otlp-endpoint: \"host:1\" must start with http://");
+    check(&["--http-listen", "127.0.0.1:50051"], "http-listen: must differ from listen");
+    check(&["--config", "/no/such/file.toml"], "config file /no/such/file.toml");
+}
+
+#[test]
+fn every_refusal_of_a_file_names_the_key() {
+    let check = |text: &str, expected: &str| {
+        let refusal = with_file(text, &[]).expect_err("a bad file").to_string();
+        assert!(refusal.contains(expected), "{text}: {refusal}");
+    };
+    check("lissen = \"127.0.0.1:1\"", "lissen");
+    check("listen = \"here\"", "listen = \"here\"");
+    check("max-in-flight = \"many\"", "max-in-flight");
+    check("[[worker]]\nid = \"w\"\nmodel = \"m\"\nblock-size = 16\nport = 1", "port");
+    check("[[worker]]\nid = \"w\"\nmodel = \"m\"", "block-size");
+}
+
+#[test]
+fn every_refusal_of_a_worker_names_the_key() {
+    let check = |specs: &[&str], expected: &str| {
+        let arguments: Vec<_> = specs.iter().flat_map(|spec| ["--worker", spec]).collect();
+        let refusal = refusal(&arguments);
+        assert!(refusal.contains(expected), "{specs:?}: {refusal}");
+    };
+    check(&["w"], "\"w\" is no key=value");
+    check(&["id=w,model=m"], "block-size");
+    check(&["id=w,model=m,block-size=x"], "block-size: invalid digit");
+    check(&["id=w,model=m,block-size=0"], "worker[0] (w).block-size: 0 is not 1 to 65536");
+    check(&["id=w,id=v,model=m,block-size=1"], "id is given twice");
+    check(&["id=w,model=m,block-size=1,color=red"], "color");
+    check(&["id=,model=m,block-size=1"], "worker[0] ().id: worker_id is required");
+    check(&["id=w,model=,block-size=1"], "worker[0] (w).model: model is required");
+    check(&["id=w,model=m,block-size=1,engine=x"], "\"x\" is not one of vllm");
+    check(&["id=w,model=m,block-size=1,replay=tcp://a:1"], "(w).replay: needs an endpoint");
+    check(&["id=w,model=m,block-size=1,endpoint=a:1"], "endpoints[0].endpoint");
+    check(
+        &["id=w,model=m,block-size=1", "id=v,model=m,block-size=2"],
+        "worker[1] (v).block-size: 2 differs from the 1 of its partition",
+    );
+    check(&["id=w,model=m,block-size=1", "id=w,model=m,block-size=1"], "(w).endpoint");
+    check(
+        &[
+            "id=w,model=m,block-size=1,endpoint=tcp://a:1",
+            "id=w,model=m,block-size=1,endpoint=tcp://a:2,engine=vllm",
+        ],
+        "worker[1] (w).engine: Vllm here, but Custom in an earlier spec",
+    );
+}
+
+#[test]
+fn specs_of_one_worker_are_put_together() {
+    let specs = "id=w,model=m,block-size=1,endpoint=tcp://a:1;\
+                 id=w,model=m,block-size=1,endpoint=tcp://a:2,dp-rank=1;id=v,model=m,block-size=1";
+    let Ok(Action::Run(config)) = run(&["--worker", specs]) else { panic!("refused") };
+    let endpoints: Vec<_> = config.workers.iter().map(|worker| worker.endpoints.len()).collect();
+    assert_eq!(endpoints, [2, 0]);
+}
+
+#[test]
+fn the_table_has_a_row_for_every_option() {
+    let table = printed(run(&["--print-config-table"]));
+    let row = "| `--listen` | `KVASIR_LISTEN` | `listen` | `127.0.0.1:50051` | Address of the gRPC port |";
+    assert!(table.contains(row), "{table}");
+    assert_eq!(table.lines().count(), 2 + 14, "{table}");
+}

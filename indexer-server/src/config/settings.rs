@@ -1,0 +1,84 @@
+use super::{Options, Span, WorkerSpec, text};
+use crate::telemetry::LogFormat;
+use kvasir_proto::convert::LossPolicy;
+use serde::Serialize;
+use std::{
+    borrow::Cow,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+};
+
+/// The value of every option, by the names of [`Options`].
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "as in Options")]
+pub struct Settings {
+    pub listen: SocketAddr,
+    pub http_listen: SocketAddr,
+    #[serde(serialize_with = "text::serialize")]
+    pub log_format: LogFormat,
+    pub log_filter: Cow<'static, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub otlp_endpoint: Option<String>,
+    #[serde(serialize_with = "text::serialize")]
+    pub loss_policy: LossPolicy,
+    #[serde(serialize_with = "text::serialize")]
+    pub degraded_ttl: Span,
+    #[serde(serialize_with = "text::serialize")]
+    pub worker_timeout: Span,
+    #[serde(serialize_with = "text::serialize")]
+    pub probe_interval: Span,
+    pub replay_concurrency: usize,
+    pub max_in_flight: usize,
+    pub max_connections: usize,
+    #[serde(serialize_with = "text::serialize")]
+    pub drain_timeout: Span,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub worker: Vec<WorkerSpec>,
+}
+
+const fn local(port: u16) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
+}
+
+impl Settings {
+    /// What holds where nothing is configured. The only place that says so.
+    pub const DEFAULTS: Self = Self {
+        listen: local(50_051),
+        http_listen: local(9_091),
+        log_format: LogFormat::Text,
+        log_filter: Cow::Borrowed("info"),
+        otlp_endpoint: None,
+        loss_policy: LossPolicy::Keep,
+        degraded_ttl: Span::seconds(600),
+        worker_timeout: Span::seconds(60),
+        probe_interval: Span::seconds(30),
+        replay_concurrency: 8,
+        max_in_flight: 1_024,
+        max_connections: 1_024,
+        drain_timeout: Span::seconds(10),
+        worker: Vec::new(),
+    };
+
+    /// These settings, where `options` says nothing else. Workers are not merged: the options' are
+    /// taken if there are any.
+    #[must_use]
+    pub fn overridden_by(self, options: Options) -> Self {
+        let workers = Some(options.worker).filter(|workers| !workers.is_empty());
+        Self {
+            listen: options.listen.unwrap_or(self.listen),
+            http_listen: options.http_listen.unwrap_or(self.http_listen),
+            log_format: options.log_format.unwrap_or(self.log_format),
+            log_filter: options.log_filter.map_or(self.log_filter, Cow::Owned),
+            otlp_endpoint: options.otlp_endpoint.or(self.otlp_endpoint),
+            loss_policy: options.loss_policy.unwrap_or(self.loss_policy),
+            degraded_ttl: options.degraded_ttl.unwrap_or(self.degraded_ttl),
+            worker_timeout: options.worker_timeout.unwrap_or(self.worker_timeout),
+            probe_interval: options.probe_interval.unwrap_or(self.probe_interval),
+            replay_concurrency: options.replay_concurrency.unwrap_or(self.replay_concurrency),
+            max_in_flight: options.max_in_flight.unwrap_or(self.max_in_flight),
+            max_connections: options.max_connections.unwrap_or(self.max_connections),
+            drain_timeout: options.drain_timeout.unwrap_or(self.drain_timeout),
+            worker: workers.unwrap_or(self.worker),
+        }
+    }
+}

@@ -1,0 +1,184 @@
+use super::{ConfigError, text::optional};
+use crate::ingest;
+use kvasir_proto::{
+    convert::{EndpointSpec, Engine, LossPolicy, Registration},
+    limits::{BLOCK_SIZE_TOKENS_MAX, NAME_BYTES_MAX, WORKER_ENDPOINTS_MAX},
+    types::{CopyMode, DpRank, PartitionKey, WorkerId},
+};
+use serde::{Deserialize, Serialize};
+use std::{collections::BTreeMap, fmt, str::FromStr};
+use toml::{Table, Value};
+
+/// One worker, or one endpoint of it, as configured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct WorkerSpec {
+    /// Name of the worker.
+    pub id: String,
+    /// Its model.
+    pub model: String,
+    /// Its tenant; default "".
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub tenant: String,
+    /// Tokens per block.
+    pub block_size: u32,
+    /// vllm, sglang, trtllm or custom (default).
+    #[serde(default, with = "optional", skip_serializing_if = "Option::is_none")]
+    pub engine: Option<Engine>,
+    /// Where the engine publishes; none for a worker that uses `PublishEvents`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// Where the engine replays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay: Option<String>,
+    /// Topic prefix to subscribe to; default all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topic: Option<String>,
+    /// Listen on `endpoint` instead of connecting to it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub bind: bool,
+    /// Rank of batches that name none; default 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub dp_rank: DpRank,
+    /// counted or set; default by engine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy_mode: Option<CopyModeName>,
+    /// keep or clear; default as the option `loss-policy` says.
+    #[serde(default, with = "optional", skip_serializing_if = "Option::is_none")]
+    pub loss_policy: Option<LossPolicy>,
+}
+
+/// A copy mode by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CopyModeName {
+    /// Each store is one more copy.
+    Counted,
+    /// A store says "held".
+    Set,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
+const fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
+const fn is_zero(value: &u32) -> bool {
+    *value == 0
+}
+
+impl FromStr for WorkerSpec {
+    type Err = String;
+
+    /// Reads `key=value,key=value`; the keys are those of the file's `[[worker]]`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut table = Table::new();
+        for pair in text.split(',') {
+            let Some((key, value)) = pair.split_once('=') else {
+                return Err(format!("{pair:?} is no key=value"));
+            };
+            let value = match key {
+                "block-size" | "dp-rank" => {
+                    let number: u32 = value.parse().map_err(|error| format!("{key}: {error}"))?;
+                    Value::Integer(number.into())
+                }
+                "bind" => Value::Boolean(value.parse().map_err(|error| format!("{key}: {error}"))?),
+                _ => Value::String(value.to_owned()),
+            };
+            if table.insert(key.to_owned(), value).is_some() {
+                return Err(format!("{key} is given twice"));
+            }
+        }
+        Self::deserialize(Value::Table(table)).map_err(|error| error.message().to_owned())
+    }
+}
+
+/// Registrations of the workers that are configured: specs of one worker are put together.
+pub(super) fn registrations(specs: &[WorkerSpec]) -> Result<Vec<Registration>, ConfigError> {
+    let mut registrations: Vec<Registration> = Vec::new();
+    let mut block_sizes = BTreeMap::new();
+    for (index, spec) in specs.iter().enumerate() {
+        let field = |name: &str| format!("worker[{index}] ({}).{name}", spec.id);
+        let mut one =
+            registration(spec).map_err(|(name, why)| ConfigError::invalid(field(name), why))?;
+        let present = *block_sizes.entry(one.partition.clone()).or_insert(one.block_size);
+        if present != one.block_size {
+            let why = format!("{} differs from the {present} of its partition", one.block_size);
+            return Err(ConfigError::invalid(field("block-size"), why));
+        }
+        let same =
+            |at: &&mut Registration| at.worker == one.worker && at.partition == one.partition;
+        let Some(earlier) = registrations.iter_mut().find(same) else {
+            registrations.push(one);
+            continue;
+        };
+        let more = std::mem::take(&mut one.endpoints);
+        let repeated =
+            more.iter().any(|at| earlier.endpoints.iter().any(|it| it.endpoint == at.endpoint));
+        if more.is_empty()
+            || repeated
+            || earlier.endpoints.len() + more.len() > WORKER_ENDPOINTS_MAX
+        {
+            let why = format!(
+                "the worker is there already: each spec of it must bring an endpoint of its own, \
+                 at most {WORKER_ENDPOINTS_MAX}"
+            );
+            return Err(ConfigError::invalid(field("endpoint"), why));
+        }
+        one.endpoints.clone_from(&earlier.endpoints);
+        if let Some((name, first, now)) = earlier.difference(&one) {
+            let why = format!("{now} here, but {first} in an earlier spec of the same worker");
+            return Err(ConfigError::invalid(field(name), why));
+        }
+        earlier.endpoints.extend(more);
+    }
+    for (index, registration) in registrations.iter().enumerate() {
+        ingest::check_endpoints(registration)
+            .map_err(|error| ConfigError::invalid(format!("worker[{index}]"), error))?;
+    }
+    Ok(registrations)
+}
+
+type Refused = (&'static str, Box<dyn fmt::Display>);
+
+fn registration(spec: &WorkerSpec) -> Result<Registration, Refused> {
+    let refuse = |field| move |why| -> Refused { (field, Box::new(why)) };
+    let engine = spec.engine.unwrap_or(Engine::Custom);
+    if !(1..=BLOCK_SIZE_TOKENS_MAX).contains(&spec.block_size) {
+        let why = format!("{} is not 1 to {BLOCK_SIZE_TOKENS_MAX}", spec.block_size);
+        return Err(("block-size", Box::new(why)));
+    }
+    let texts = [&spec.endpoint, &spec.replay, &spec.topic];
+    for (name, text) in ["endpoint", "replay", "topic"].into_iter().zip(texts) {
+        let Some(text) = text else { continue };
+        if text.len() > NAME_BYTES_MAX {
+            let why = format!("{} bytes are too long, the limit is {NAME_BYTES_MAX}", text.len());
+            return Err((name, Box::new(why)));
+        }
+        if spec.endpoint.is_none() {
+            return Err((name, Box::new("needs an endpoint beside it")));
+        }
+    }
+    let endpoint = spec.endpoint.as_ref().map(|endpoint| EndpointSpec {
+        endpoint: endpoint.clone(),
+        replay: spec.replay.clone(),
+        topic: spec.topic.clone().unwrap_or_default(),
+        bind: spec.bind,
+        rank: spec.dp_rank,
+    });
+    let copy_mode = spec.copy_mode.map(|name| match name {
+        CopyModeName::Counted => CopyMode::Counted,
+        CopyModeName::Set => CopyMode::Set,
+    });
+    Ok(Registration {
+        worker: WorkerId::new(&spec.id).map_err(refuse("id"))?,
+        partition: PartitionKey::new(&spec.model, &spec.tenant).map_err(refuse("model"))?,
+        block_size: spec.block_size,
+        engine,
+        endpoints: endpoint.into_iter().collect(),
+        copy_mode: copy_mode.unwrap_or(engine.default_copy_mode()),
+        loss_policy: spec.loss_policy,
+        lora_names: BTreeMap::new(),
+    })
+}

@@ -1,0 +1,104 @@
+use super::server::Parts;
+use crate::{
+    index::Partition,
+    query::{SourceView, describe},
+    telemetry::VERSION,
+};
+use kvasir_proto::{
+    convert::{self, Registration},
+    pb,
+};
+
+/// Answers `ListWorkers`.
+pub(super) fn list(parts: &Parts, request: &pb::ListWorkersRequest) -> pb::ListWorkersResponse {
+    let asked = |registration: &Registration| {
+        let key = &registration.partition;
+        request.model.as_deref().is_none_or(|model| model == key.model())
+            && request.tenant.as_deref().is_none_or(|tenant| tenant == key.tenant())
+    };
+    let registrations = parts.ingest.registrations().into_iter().filter(asked);
+    let workers = registrations.map(|registration| worker(parts, &registration));
+    pb::ListWorkersResponse { workers: workers.collect() }
+}
+
+fn worker(parts: &Parts, registration: &Registration) -> pb::WorkerInfo {
+    let partition = parts.partitions.get(&registration.partition);
+    let describe = |at: &Partition| describe(at, &registration.worker, parts.origin);
+    let description = partition.as_deref().map(describe).unwrap_or_default();
+    let ranks = description.ranks.iter().map(|rank| pb::RankInfo {
+        dp_rank: rank.rank,
+        placed_blocks: rank.placed_blocks,
+        parked_blocks: rank.parked_blocks,
+    });
+    let sources = description.sources.into_iter().map(|view| source(registration, view));
+    pb::WorkerInfo {
+        worker_id: registration.worker.as_str().to_owned(),
+        model: registration.partition.model().to_owned(),
+        tenant: registration.partition.tenant().to_owned(),
+        block_size: registration.block_size,
+        engine: registration.engine.message().into(),
+        ranks: ranks.collect(),
+        sources: sources.collect(),
+    }
+}
+
+fn source(registration: &Registration, view: SourceView) -> pb::SourceInfo {
+    let endpoint = registration.endpoints.iter().find(|spec| spec.endpoint == view.name);
+    let replay = endpoint.and_then(|spec| spec.replay.clone());
+    let status = view.status;
+    pb::SourceInfo {
+        source: view.name,
+        replay_endpoint: replay.unwrap_or_default(),
+        connected: status.connected,
+        state: convert::state(status.state).into(),
+        applied: status.applied.map(convert::cursor),
+        lag_batches: status.lag_batches(),
+        buffered_batches: status.buffered_batches,
+        verified_age_ms: view.verified_age.map(convert::age_ms),
+    }
+}
+
+/// Answers `GetStats`.
+pub(super) fn stats(parts: &Parts) -> pb::GetStatsResponse {
+    let mut buffered_batches = 0;
+    let mut partitions = Vec::new();
+    for partition in parts.partitions.list() {
+        let index = partition.read();
+        let sources = index.workers().flat_map(|worker| worker.sources());
+        buffered_batches += sources.map(|(_, _, status)| status.buffered_batches).sum::<u64>();
+        let stats = index.stats();
+        drop(index);
+        let key = partition.key();
+        let registered = parts.ingest.workers_of(key);
+        partitions.push(pb::PartitionStats {
+            model: key.model().to_owned(),
+            tenant: key.tenant().to_owned(),
+            block_size: partition.block_size(),
+            workers: registered,
+            blocks: stats.blocks,
+            pairs: stats.pairs,
+            parked: stats.parked,
+            index_bytes: stats.bytes,
+        });
+    }
+    pb::GetStatsResponse {
+        version: VERSION.to_owned(),
+        partitions,
+        counters: counters(parts),
+        buffered_batches,
+        queries: parts.query_metrics.queries.get(),
+        query_blocks: parts.query_metrics.query_blocks.get(),
+        hit_blocks: parts.query_metrics.hit_blocks.get(),
+    }
+}
+
+fn counters(parts: &Parts) -> Vec<pb::Counter> {
+    let counted = parts.ingest.counts().into_iter();
+    let counters = counted.map(|count| pb::Counter {
+        unit: count.unit.to_owned(),
+        outcome: count.outcome.to_owned(),
+        reason: count.reason.to_owned(),
+        count: count.count,
+    });
+    counters.collect()
+}

@@ -1,0 +1,173 @@
+use super::{
+    config::{ANSWERS_QUEUED_MAX, HELLO_TIMEOUT},
+    server::Parts,
+    status::{status, stopping},
+};
+use crate::ingest::{Accepted, BatchAnswer, Refusal, Session};
+use kvasir_proto::{
+    convert::{self, Hello, Publication, PublishedBatch},
+    pb::{self, event_ingest_server::EventIngest, publish_events_response::Message},
+};
+use std::{ops::ControlFlow, pin::Pin};
+use tokio::{select, sync::mpsc, time::timeout};
+use tokio_stream::{Stream, wrappers::ReceiverStream};
+use tonic::{Request, Response, Status, Streaming};
+
+/// The service `kvasir.v1.EventIngest`.
+pub(super) struct EventIngestService {
+    pub(super) parts: Parts,
+}
+
+type Answer = Result<pb::PublishEventsResponse, Status>;
+type Requests = Streaming<pb::PublishEventsRequest>;
+
+#[tonic::async_trait]
+impl EventIngest for EventIngestService {
+    type PublishEventsStream = Pin<Box<dyn Stream<Item = Answer> + Send>>;
+
+    /// The stream is served by a task of its own, which is never cut off between handing a batch
+    /// to the index and noting that it did.
+    async fn publish_events(
+        &self,
+        request: Request<Requests>,
+    ) -> Result<Response<Self::PublishEventsStream>, Status> {
+        let (answers, stream) = mpsc::channel(ANSWERS_QUEUED_MAX);
+        let (parts, requests) = (self.parts.clone(), request.into_inner());
+        self.parts.tasks.spawn(async move {
+            if let Err(error) = serve(&parts, requests, &answers).await {
+                // The queue may be full: then nobody reads it either.
+                let _queue_full = answers.try_send(Err(error));
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+    }
+}
+
+async fn serve(
+    parts: &Parts,
+    mut requests: Requests,
+    answers: &mpsc::Sender<Answer>,
+) -> Result<(), Status> {
+    let hello = select! {
+        () = parts.stop.cancelled() => return Err(stopping()),
+        hello = timeout(HELLO_TIMEOUT, read_hello(&mut requests)) => hello,
+    };
+    let hello = hello.map_err(|_late| Status::deadline_exceeded("hello is missing"))??;
+    let Accepted { session, applied } = parts.ingest.open(&hello).await.map_err(status)?;
+    let accepted = pb::PublishAccepted { applied: applied.map(convert::cursor) };
+    let stream = OpenStream { parts, session: &session, answers };
+    let outcome = match stream.answer(Message::Accepted(accepted)).await {
+        ControlFlow::Continue(()) => stream.serve(&mut requests).await,
+        ControlFlow::Break(outcome) => outcome,
+    };
+    session.close().await;
+    outcome
+}
+
+async fn read_hello(requests: &mut Requests) -> Result<Hello, Status> {
+    let Some(request) = requests.message().await? else {
+        return Err(Status::invalid_argument("hello is required: send it first"));
+    };
+    match Publication::try_from(request).map_err(status)? {
+        Publication::Hello(hello) => Ok(hello),
+        Publication::Batch(_) => {
+            Err(Status::invalid_argument("hello is required before the first batch"))
+        }
+    }
+}
+
+/// A stream whose hello was accepted.
+struct OpenStream<'a> {
+    parts: &'a Parts,
+    session: &'a Session,
+    answers: &'a mpsc::Sender<Answer>,
+}
+
+/// Whether the stream goes on, else how it ends.
+type Flow = ControlFlow<Result<(), Status>>;
+
+impl OpenStream<'_> {
+    async fn serve(&self, requests: &mut Requests) -> Result<(), Status> {
+        loop {
+            let request = select! {
+                biased;
+                () = self.parts.stop.cancelled() => return Err(stopping()),
+                () = self.session.fenced().cancelled() => return self.end_fenced(0).await,
+                request = requests.message() => request?,
+            };
+            let Some(request) = request else { return Ok(()) };
+            if let ControlFlow::Break(outcome) = self.take(request).await {
+                return outcome;
+            }
+        }
+    }
+
+    async fn take(&self, request: pb::PublishEventsRequest) -> Flow {
+        let batch = match Publication::try_from(request) {
+            Ok(Publication::Batch(batch)) => batch,
+            Ok(Publication::Hello(_)) => {
+                let error = "hello must not be set twice: open a new stream";
+                return ControlFlow::Break(Err(Status::invalid_argument(error)));
+            }
+            Err(error) => return ControlFlow::Break(Err(status(error))),
+        };
+        let sequence = batch.sequence;
+        let batch = match PublishedBatch::read(batch, self.session.block_size()) {
+            Ok(batch) => batch,
+            Err(error) => {
+                self.session.count_invalid();
+                let expected = self.session.expected().await;
+                let reason = pb::RefusalReason::Invalid;
+                return self.answer(refusal(sequence, reason, expected, error.to_string())).await;
+            }
+        };
+        match self.session.apply(batch).await {
+            Ok(BatchAnswer::Acked { duplicate, counts }) => {
+                let (noop, rejected) = (counts.noop, counts.rejected);
+                let applied = counts.applied + counts.conflict;
+                let ack = pb::PublishAck { sequence, duplicate, applied, noop, rejected };
+                self.answer(Message::Ack(ack)).await
+            }
+            Ok(BatchAnswer::Refused(Refusal::Gap { expected })) => {
+                let message = format!("batches before this one are missing: send {expected} next");
+                self.answer(refusal(sequence, pb::RefusalReason::Gap, expected, message)).await
+            }
+            Ok(BatchAnswer::Refused(Refusal::Fenced)) => {
+                ControlFlow::Break(self.end_fenced(sequence).await)
+            }
+            Err(error) => ControlFlow::Break(Err(status(error))),
+        }
+    }
+
+    async fn end_fenced(&self, sequence: u64) -> Result<(), Status> {
+        let message = "another stream took this source over, or the worker was removed";
+        let answer = refusal(sequence, pb::RefusalReason::Fenced, 0, message.to_owned());
+        // Whoever does not read its answers learns of it by the end of the stream.
+        let _queue_full = self.answers.try_send(Ok(response(answer)));
+        Ok(())
+    }
+
+    /// Queues an answer. A client that does not read holds up nobody but itself.
+    async fn answer(&self, answer: Message) -> Flow {
+        let sent = select! {
+            () = self.parts.stop.cancelled() => return ControlFlow::Break(Err(stopping())),
+            () = self.session.fenced().cancelled() => {
+                return ControlFlow::Break(self.end_fenced(0).await);
+            }
+            sent = self.answers.send(Ok(response(answer))) => sent,
+        };
+        match sent {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_gone) => ControlFlow::Break(Ok(())),
+        }
+    }
+}
+
+fn refusal(sequence: u64, reason: pb::RefusalReason, expected: u64, message: String) -> Message {
+    let (reason, expected_sequence) = (reason.into(), expected);
+    Message::Refusal(pb::PublishRefusal { sequence, reason, expected_sequence, message })
+}
+
+fn response(message: Message) -> pb::PublishEventsResponse {
+    pb::PublishEventsResponse { message: Some(message) }
+}

@@ -1,0 +1,42 @@
+use prometheus_client::{
+    metrics::{counter::Counter, gauge::Gauge},
+    registry::Registry,
+};
+
+/// Metrics of the gRPC port.
+#[derive(Debug, Clone, Default)]
+pub struct GrpcMetrics {
+    /// Connections that are open.
+    pub(super) connections: Gauge,
+    /// Connections closed at once, because there were too many.
+    pub(super) connections_refused: Counter,
+    /// `FindMatches` requests under way.
+    pub(super) in_flight: Gauge,
+    /// `FindMatches` requests refused, because there were too many.
+    pub(super) requests_refused: Counter,
+}
+
+impl GrpcMetrics {
+    /// Registers the metrics.
+    #[must_use]
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register("grpc_connections", "Open gRPC connections", metrics.connections.clone());
+        registry.register(
+            "grpc_connections_refused",
+            "Connections closed at once: --max-connections were open",
+            metrics.connections_refused.clone(),
+        );
+        registry.register(
+            "grpc_find_matches_in_flight",
+            "FindMatches requests under way",
+            metrics.in_flight.clone(),
+        );
+        registry.register(
+            "grpc_find_matches_refused",
+            "FindMatches requests refused: --max-in-flight were under way",
+            metrics.requests_refused.clone(),
+        );
+        metrics
+    }
+}

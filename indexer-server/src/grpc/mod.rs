@@ -1,0 +1,17 @@
+//! The gRPC port: thin handlers that convert, call, and convert back. The only code here that
+//! knows tonic and messages.
+
+mod admin;
+mod config;
+mod dump;
+mod incoming;
+mod indexer;
+mod ingest;
+mod limit;
+mod metrics;
+mod server;
+mod status;
+
+pub use config::GrpcConfig;
+pub use metrics::GrpcMetrics;
+pub use server::{Parts, ServeError, serve};

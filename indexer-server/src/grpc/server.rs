@@ -1,0 +1,118 @@
+use super::{
+    GrpcConfig, GrpcMetrics,
+    config::{CONNECTION_STREAMS_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, REQUEST_TIMEOUT},
+    incoming::incoming,
+    indexer::IndexerService,
+    ingest::EventIngestService,
+    limit::InFlightLimit,
+};
+use crate::{
+    index::{Origin, Partitions, Writer},
+    ingest::Ingest,
+    net::LimitedListener,
+    query::{Finder, QueryMetrics},
+};
+use kvasir_proto::{
+    limits::GRPC_MESSAGE_BYTES_MAX,
+    pb::{
+        FILE_DESCRIPTOR_SET, event_ingest_server::EventIngestServer, indexer_server::IndexerServer,
+    },
+};
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tonic::{codegen::http, transport::Server};
+use tonic_health::{ServingStatus, server::HealthReporter};
+
+/// What the handlers work with.
+#[derive(Debug, Clone)]
+pub struct Parts {
+    /// All partitions.
+    pub partitions: Arc<Partitions>,
+    /// Answers queries.
+    pub finder: Finder,
+    /// Counters of the queries.
+    pub query_metrics: QueryMetrics,
+    /// The registry of workers.
+    pub ingest: Arc<Ingest>,
+    /// Changes of the index.
+    pub writer: Writer,
+    /// Where time begins.
+    pub origin: Origin,
+    /// Tasks of streams; they end soon after `stop`.
+    pub tasks: TaskTracker,
+    /// Cancelled when the server is to stop: streams end, no request is taken any more.
+    pub stop: CancellationToken,
+}
+
+/// Why the port cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The reflection service cannot be built: a fault of the build.
+    #[error("reflection: {0}")]
+    Reflection(#[from] tonic_reflection::server::Error),
+    /// The transport failed.
+    #[error("gRPC: {0}")]
+    Transport(#[from] tonic::transport::Error),
+}
+
+/// Serves the port until `parts.stop` is cancelled and the requests under way are answered.
+///
+/// # Errors
+/// If the services cannot be built or the transport fails.
+pub async fn serve(
+    listener: TcpListener,
+    config: &GrpcConfig,
+    parts: Parts,
+    metrics: GrpcMetrics,
+) -> Result<(), ServeError> {
+    let (open, refused) = (metrics.connections.clone(), metrics.connections_refused.clone());
+    let listener = LimitedListener::new(listener, config.max_connections, open, refused);
+    let (reporter, health) = tonic_health::server::health_reporter();
+    set_health(&reporter, ServingStatus::Serving).await;
+    let (tasks, stop) = (parts.tasks.clone(), parts.stop.clone());
+    let indexer = IndexerServer::new(IndexerService { parts: parts.clone() })
+        .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX);
+    let ingest = EventIngestServer::new(EventIngestService { parts })
+        .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX);
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let mut server = Server::builder()
+        .max_concurrent_streams(CONNECTION_STREAMS_MAX)
+        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        .timeout(REQUEST_TIMEOUT);
+    if config.spans {
+        server = server.trace_fn(request_span);
+    }
+    server
+        .layer(InFlightLimit::new(config.max_in_flight, metrics))
+        .add_service(indexer)
+        .add_service(ingest)
+        .add_service(health)
+        .add_service(reflection().build_v1()?)
+        .add_service(reflection().build_v1alpha()?)
+        .serve_with_incoming_shutdown(incoming(listener), async move {
+            stop.cancelled().await;
+            set_health(&reporter, ServingStatus::NotServing).await;
+        })
+        .await?;
+    tasks.close();
+    tasks.wait().await;
+    Ok(())
+}
+
+async fn set_health(reporter: &HealthReporter, status: ServingStatus) {
+    for service in ["", "kvasir.v1.Indexer", "kvasir.v1.EventIngest"] {
+        reporter.set_service_status(service, status).await;
+    }
+}
+
+fn request_span(request: &http::Request<()>) -> tracing::Span {
+    tracing::info_span!("request", path = request.uri().path())
+}

@@ -1,0 +1,179 @@
+use super::Partitions;
+use kvasir_proto::types::BlockCounts;
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
+    metrics::{
+        MetricType, counter::Counter, family::Family, gauge::ConstGauge, histogram::Histogram,
+    },
+    registry::{Registry, Unit},
+};
+use std::{fmt, sync::Arc};
+
+/// What became of a block operation.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+pub struct OperationLabels {
+    /// applied, noop, ignored, rejected, conflict or shed; received for all of them.
+    pub outcome: &'static str,
+    /// Why it was ignored or rejected; else "".
+    pub reason: &'static str,
+}
+
+/// Metrics of the writer, and the count of block operations that ingest shares.
+#[derive(Debug, Clone)]
+pub struct IndexMetrics {
+    /// What became of every block operation.
+    operations: Family<OperationLabels, Counter>,
+    /// Time a command waits for the writer.
+    pub(super) mailbox_wait: Histogram,
+    /// Time the lock is held for writing.
+    pub(super) hold: Histogram,
+}
+
+/// Reason of what reached a limit of the index.
+const LIMIT: &str = "limit";
+/// Reason of events for more ranks than a worker may have.
+pub(super) const TOO_MANY_RANKS: &str = "too_many_ranks";
+/// Reason of events whose source was removed meanwhile.
+pub(super) const UNKNOWN_SOURCE: &str = "unknown_source";
+
+/// Outcomes and reasons that the index itself counts, and what was received.
+pub const INDEX_OUTCOMES: [(&str, &str); 8] = [
+    ("received", ""),
+    ("applied", ""),
+    ("noop", ""),
+    ("conflict", ""),
+    ("shed", ""),
+    ("rejected", LIMIT),
+    ("rejected", TOO_MANY_RANKS),
+    ("rejected", UNKNOWN_SOURCE),
+];
+
+impl IndexMetrics {
+    /// Registers the metrics, and the sizes of all partitions.
+    #[must_use]
+    pub fn register(registry: &mut Registry, partitions: Arc<Partitions>) -> Self {
+        // From below a free lock (1 us) to a writer that is hopelessly behind (4 s).
+        let times = || (0..12).map(|step| 1e-6 * 4_f64.powi(step));
+        let metrics = Self {
+            operations: Family::default(),
+            mailbox_wait: Histogram::new(times()),
+            hold: Histogram::new(times()),
+        };
+        for (outcome, reason) in INDEX_OUTCOMES {
+            let labels = OperationLabels { outcome, reason };
+            drop(metrics.operations.get_or_create(&labels));
+        }
+        registry.register(
+            "block_operations",
+            "Block operations by outcome; outcome received counts all of them",
+            metrics.operations.clone(),
+        );
+        registry.register_with_unit(
+            "index_mailbox_wait",
+            "Time a write waits for the writer thread",
+            Unit::Seconds,
+            metrics.mailbox_wait.clone(),
+        );
+        registry.register_with_unit(
+            "index_hold",
+            "Time the writer thread holds a partition's lock, which is what a lookup waits for",
+            Unit::Seconds,
+            metrics.hold.clone(),
+        );
+        registry.register_collector(Box::new(Sizes { partitions }));
+        metrics
+    }
+
+    /// Counts what the index did.
+    pub(super) fn count(&self, counts: BlockCounts) {
+        self.add("applied", "", counts.applied);
+        self.add("noop", "", counts.noop);
+        self.add("rejected", LIMIT, counts.rejected);
+        self.add("conflict", "", counts.conflict);
+        self.add("shed", "", counts.shed);
+    }
+
+    /// Operations of one outcome so far.
+    #[must_use]
+    pub fn get(&self, outcome: &'static str, reason: &'static str) -> u64 {
+        let counter = self.operations.get(&OperationLabels { outcome, reason });
+        counter.map_or(0, |counter| counter.get())
+    }
+
+    /// Counts operations of one outcome.
+    pub fn add(&self, outcome: &'static str, reason: &'static str, count: u64) {
+        if count > 0 {
+            let labels = OperationLabels { outcome, reason };
+            self.operations.get_or_create(&labels).inc_by(count);
+        }
+    }
+}
+
+/// Sizes of all partitions and lags of all workers, read when they are asked for: what is removed
+/// is gone from the metrics too, and there are never more of them than workers are accepted.
+#[derive(Debug)]
+struct Sizes {
+    partitions: Arc<Partitions>,
+}
+
+type PartitionLabels = [(&'static str, String); 2];
+type WorkerLabels = [(&'static str, String); 3];
+
+/// One family: name, help, unit and value by partition.
+type SizeFamily = (&'static str, &'static str, Option<Unit>, Vec<(PartitionLabels, u64)>);
+
+impl Sizes {
+    fn read(&self) -> ([SizeFamily; 6], Vec<(WorkerLabels, u64)>) {
+        let mut families: [SizeFamily; 6] = [
+            ("index_blocks", "Distinct blocks in the index", None, vec![]),
+            ("index_holdings", "Pairs of rank and placed block", None, vec![]),
+            ("index_parked_blocks", "Names held whose parent is not known", None, vec![]),
+            ("index_holders", "Ranks that may hold blocks", None, vec![]),
+            ("index_sources", "Event streams", None, vec![]),
+            ("index_memory", "Memory of the index", Some(Unit::Bytes), vec![]),
+        ];
+        let mut lags = Vec::new();
+        for partition in self.partitions.list() {
+            let index = partition.read();
+            let stats = index.stats();
+            let (model, tenant) = (partition.key().model(), partition.key().tenant());
+            let values =
+                [stats.blocks, stats.pairs, stats.parked, stats.ranks, stats.sources, stats.bytes];
+            for ((_, _, _, rows), value) in families.iter_mut().zip(values) {
+                let labels = [("model", model.to_owned()), ("tenant", tenant.to_owned())];
+                rows.push((labels, value));
+            }
+            for worker in index.workers() {
+                let lag = worker.sources().map(|(_, _, status)| status.lag_batches()).max();
+                let labels = [
+                    ("model", model.to_owned()),
+                    ("tenant", tenant.to_owned()),
+                    ("worker", worker.id().as_str().to_owned()),
+                ];
+                lags.push((labels, lag.unwrap_or(0)));
+            }
+        }
+        (families, lags)
+    }
+}
+
+impl Collector for Sizes {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let (families, lags) = self.read();
+        for (name, help, unit, rows) in families {
+            let mut family =
+                encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
+            for (labels, value) in rows {
+                ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        let help = "Batches announced and not applied, of the worker's slowest source";
+        let mut family =
+            encoder.encode_descriptor("worker_lag_batches", help, None, MetricType::Gauge)?;
+        for (labels, value) in lags {
+            ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}

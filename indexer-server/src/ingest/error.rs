@@ -1,0 +1,91 @@
+use crate::index::{Partition, PartitionError, WriterGone};
+use kvasir_engine::zmtp::EndpointError;
+use kvasir_index::IndexError;
+use kvasir_proto::{code::ErrorCode, convert::WorkerAddress, limits::WORKERS_MAX};
+
+/// Why a registration, a removal or a publisher was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum IngestError {
+    /// No such worker.
+    #[error(
+        "worker_id {:?} is not registered for model {:?}, tenant {:?}: call RegisterWorker first",
+        address.worker.as_str(), address.partition.model(), address.partition.tenant()
+    )]
+    UnknownWorker {
+        /// The worker.
+        address: WorkerAddress,
+    },
+    /// The worker is registered otherwise.
+    #[error(
+        "worker {address} is registered with {field} {present}, not {asked}: remove it first, or \
+         register it as it is"
+    )]
+    Conflict {
+        /// The worker.
+        address: WorkerAddress,
+        /// First field that differs.
+        field: &'static str,
+        /// As registered.
+        present: String,
+        /// As asked for.
+        asked: String,
+    },
+    /// The source's first stream said otherwise, and its life goes on.
+    #[error("copy_mode of source {source_name:?} cannot change within one incarnation")]
+    CopyMode {
+        /// The source.
+        source_name: String,
+    },
+    /// The partition refuses.
+    #[error(transparent)]
+    Partition(#[from] PartitionError),
+    /// An endpoint cannot be used.
+    #[error("{field}: {error}")]
+    Endpoint {
+        /// Path of the field.
+        field: String,
+        /// Why, and what to write instead.
+        error: EndpointError,
+    },
+    /// There are too many workers.
+    #[error("the server has {WORKERS_MAX} workers, the limit: remove some first")]
+    TooManyWorkers,
+    /// The index refuses.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    /// The server is stopping.
+    #[error(transparent)]
+    Stopping(#[from] WriterGone),
+    /// A fault of the server; the log says more.
+    #[error("the change failed within the server")]
+    Failed,
+}
+
+impl IngestError {
+    pub(super) fn block_size(partition: &Partition, asked: u32) -> Self {
+        let (key, present) = (partition.key().clone(), partition.block_size());
+        Self::Partition(PartitionError::BlockSize { key, present, asked })
+    }
+
+    /// Code to report it with.
+    #[must_use]
+    pub const fn code(&self) -> ErrorCode {
+        match self {
+            Self::UnknownWorker { .. } => ErrorCode::NotFound,
+            Self::Conflict { .. } | Self::CopyMode { .. } => ErrorCode::FailedPrecondition,
+            Self::Partition(error) => error.code(),
+            Self::Endpoint { .. } => ErrorCode::InvalidArgument,
+            Self::TooManyWorkers => ErrorCode::ResourceExhausted,
+            Self::Index(IndexError::DuplicateSource { .. }) => ErrorCode::FailedPrecondition,
+            Self::Index(IndexError::TooMany { .. }) => ErrorCode::ResourceExhausted,
+            Self::Index(
+                IndexError::UnknownWorker { .. }
+                | IndexError::UnknownSource { .. }
+                | IndexError::NotCleared { .. }
+                | IndexError::DumpAborted { .. },
+            ) => ErrorCode::Internal,
+            Self::Stopping(_) => ErrorCode::Unavailable,
+            Self::Failed => ErrorCode::Internal,
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! One engine endpoint: a task that runs `kvasir-engine`'s link and hands on what it says.
+
+use super::{Ingest, IngestConfig, IngestError, IngestMetrics, worker::Worker};
+use crate::index::{Origin, Partition, Writer, WriterGone};
+use futures::FutureExt;
+use kvasir_engine::{
+    decode::EngineKind,
+    link::{self, LinkConfig, REPLAY_REPLY_TIMEOUT, SourceCommand},
+    normalise::NormaliserConfig,
+    sequence::{self, SequencerConfig},
+    zmtp::{Attach, Endpoint, EndpointError, Limits},
+};
+use kvasir_index::{SourceId, SourceStatus};
+use kvasir_proto::{
+    convert::{EndpointSpec, Engine, LossPolicy, Registration},
+    types::{DpRank, KvEvent, SourceState},
+};
+use prometheus_client::metrics::counter::Counter;
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{
+    join, select,
+    sync::{Semaphore, mpsc},
+    time::sleep,
+};
+use tokio_util::sync::CancellationToken;
+
+/// Commands between an endpoint's link and the writer's mailbox.
+const COMMANDS_MAX: usize = 64;
+/// Pause after a fault of our own in a link, before it begins afresh.
+const FAULT_PAUSE: Duration = Duration::from_secs(5);
+
+/// What an endpoint of a registration asks for, checked.
+pub(super) struct LinkPlan {
+    /// Name of the source.
+    pub(super) name: String,
+    /// Rank of batches that name none.
+    pub(super) rank: DpRank,
+    config: LinkConfig,
+}
+
+impl LinkPlan {
+    /// Plans of all endpoints of a registration, in order.
+    pub(super) fn all(
+        registration: &Registration,
+        defaults: &IngestConfig,
+    ) -> Result<Vec<Self>, IngestError> {
+        let sockets = check_endpoints(registration)?.into_iter();
+        let endpoints = registration.endpoints.iter().zip(sockets);
+        Ok(endpoints
+            .map(|(spec, sockets)| Self::new(registration, spec, sockets, defaults))
+            .collect())
+    }
+
+    fn new(
+        registration: &Registration,
+        spec: &EndpointSpec,
+        Sockets { attach, replay }: Sockets,
+        defaults: &IngestConfig,
+    ) -> Self {
+        let mut hasher = DefaultHasher::new();
+        (&registration.partition, &registration.worker, &spec.endpoint).hash(&mut hasher);
+        let sequencing = SequencerConfig {
+            loss_policy: loss_policy(registration.loss_policy.unwrap_or(defaults.loss_policy)),
+            degraded_ttl: defaults.degraded_ttl,
+            worker_timeout: defaults.worker_timeout,
+            probe_interval: defaults.probe_interval,
+            jitter_seed: hasher.finish(),
+            ..SequencerConfig::default()
+        };
+        let normaliser = NormaliserConfig {
+            engine: engine_kind(registration.engine),
+            block_size: registration.block_size,
+            default_rank: spec.rank,
+            lora_names: registration.lora_names.clone().into_iter().collect(),
+        };
+        let config = LinkConfig {
+            attach,
+            replay,
+            replay_reply_timeout: REPLAY_REPLY_TIMEOUT,
+            topic: spec.topic.clone().into(),
+            normaliser,
+            sequencing,
+            zmtp: Limits::default(),
+        };
+        Self { name: spec.endpoint.clone(), rank: spec.rank, config }
+    }
+}
+
+/// Where an endpoint's sockets are.
+#[derive(Debug)]
+pub struct Sockets {
+    attach: Attach,
+    replay: Option<Endpoint>,
+}
+
+/// Checks that all endpoints of a registration can be used, without attaching to them. Returns
+/// their sockets in order.
+///
+/// # Errors
+/// If one of them cannot be used; the error names the field.
+pub fn check_endpoints(registration: &Registration) -> Result<Vec<Sockets>, IngestError> {
+    let endpoints = registration.endpoints.iter().enumerate();
+    let sockets = endpoints.map(|(index, spec)| {
+        parse_sockets(spec).map_err(|(field, error)| IngestError::Endpoint {
+            field: format!("endpoints[{index}].{field}"),
+            error,
+        })
+    });
+    sockets.collect()
+}
+
+fn parse_sockets(spec: &EndpointSpec) -> Result<Sockets, (&'static str, EndpointError)> {
+    let attach = parse_attach(spec).map_err(|error| ("endpoint", error))?;
+    let replay = spec.replay.as_deref().map(parse_dialable).transpose();
+    Ok(Sockets { attach, replay: replay.map_err(|error| ("replay_endpoint", error))? })
+}
+
+fn parse_attach(spec: &EndpointSpec) -> Result<Attach, EndpointError> {
+    if spec.bind {
+        let attach = Attach::Bind(spec.endpoint.parse()?);
+        attach.check()?;
+        return Ok(attach);
+    }
+    parse_dialable(&spec.endpoint).map(Attach::Connect)
+}
+
+fn parse_dialable(text: &str) -> Result<Endpoint, EndpointError> {
+    let endpoint: Endpoint = text.parse()?;
+    endpoint.check_dialable()?;
+    Ok(endpoint)
+}
+
+const fn engine_kind(engine: Engine) -> EngineKind {
+    match engine {
+        Engine::Vllm => EngineKind::Vllm,
+        Engine::Sglang => EngineKind::Sglang,
+        Engine::Trtllm => EngineKind::Trtllm,
+        Engine::Custom => EngineKind::Custom,
+    }
+}
+
+const fn loss_policy(policy: LossPolicy) -> sequence::LossPolicy {
+    match policy {
+        LossPolicy::Keep => sequence::LossPolicy::Keep,
+        LossPolicy::Clear => sequence::LossPolicy::Clear,
+    }
+}
+
+/// One endpoint, with all that its task needs.
+pub(super) struct Link {
+    name: String,
+    config: LinkConfig,
+    sink: Sink,
+}
+
+/// Where a link's commands go.
+struct Sink {
+    partition: Arc<Partition>,
+    source: SourceId,
+    writer: Writer,
+    origin: Origin,
+    metrics: IngestMetrics,
+    unmatchable: Counter,
+    /// As the index was told last.
+    status: SourceStatus,
+}
+
+impl Link {
+    pub(super) fn new(ingest: &Ingest, worker: &Worker, source: SourceId, plan: LinkPlan) -> Self {
+        let sink = Sink {
+            partition: Arc::clone(&worker.partition),
+            source,
+            writer: ingest.writer.clone(),
+            origin: ingest.origin,
+            metrics: ingest.metrics.clone(),
+            unmatchable: ingest.metrics.unmatchable_blocks.clone(),
+            status: SourceStatus::default(),
+        };
+        Self { name: plan.name, config: plan.config, sink }
+    }
+
+    /// Follows the endpoint until cancelled. A panic in it, which one engine's bytes may cause,
+    /// costs that engine's blocks and nobody else's.
+    pub(super) async fn run(mut self, permits: Arc<Semaphore>, cancel: CancellationToken) {
+        loop {
+            let (commands, queue) = mpsc::channel(COMMANDS_MAX);
+            let (config, permits) = (self.config.clone(), Arc::clone(&permits));
+            let link = link::run(config, None, commands, permits, cancel.clone());
+            let work = async { join!(link, self.sink.forward(queue)).1 };
+            match AssertUnwindSafe(work).catch_unwind().await {
+                Ok(Ok(()) | Err(WriterGone)) => return,
+                Err(_panic) => {
+                    tracing::error!(source = self.name, "the link failed: it begins afresh");
+                }
+            }
+            if self.sink.begin_afresh().await.is_err() {
+                return;
+            }
+            select! {
+                () = cancel.cancelled() => return,
+                () = sleep(FAULT_PAUSE) => {}
+            }
+        }
+    }
+}
+
+impl Sink {
+    /// Hands on commands until the link ends, those that it left behind included.
+    async fn forward(
+        &mut self,
+        mut commands: mpsc::Receiver<SourceCommand>,
+    ) -> Result<(), WriterGone> {
+        while let Some(command) = commands.recv().await {
+            self.take(command).await?;
+        }
+        Ok(())
+    }
+
+    async fn take(&mut self, command: SourceCommand) -> Result<(), WriterGone> {
+        let (partition, source) = (&self.partition, self.source);
+        match command {
+            SourceCommand::Apply { cursor, rank, events, drops, unmatchable_blocks } => {
+                self.metrics.count_received(events.iter().map(KvEvent::operations).sum(), &drops);
+                self.metrics.count_batches(kvasir_proto::types::BatchOutcome::Applied, 1);
+                self.unmatchable.inc_by(unmatchable_blocks);
+                self.status.applied = Some(cursor);
+                let status = self.status.clone();
+                self.writer.submit(partition, (source, rank), events, status).await
+            }
+            SourceCommand::Clear { .. } | SourceCommand::Expired => {
+                self.status.applied = None;
+                self.status.last_live = None;
+                self.writer.clear(partition, source).await?;
+                self.writer.set_status(partition, source, self.status.clone()).await
+            }
+            SourceCommand::ClearLost => self.writer.clear(partition, source).await,
+            SourceCommand::MarkSuspect => self.writer.mark_suspect(partition, source).await,
+            SourceCommand::DropSuspects => self.writer.drop_suspects(partition, source).await,
+            SourceCommand::Outcome { outcome, batches } => {
+                self.metrics.count_batches(outcome, batches);
+                Ok(())
+            }
+            SourceCommand::Status(status) => {
+                self.metrics.count_state(self.status.state, status.state);
+                self.status = SourceStatus {
+                    state: status.state,
+                    applied: status.applied,
+                    last_live: status.last_live,
+                    buffered_batches: status.buffered_batches as u64,
+                    connected: status.connected,
+                    verified_at: status.verified_at.map(|at| self.origin.since(at)),
+                };
+                self.writer.set_status(partition, source, self.status.clone()).await
+            }
+        }
+    }
+
+    /// Drops all that is known of the source.
+    async fn begin_afresh(&mut self) -> Result<(), WriterGone> {
+        self.status = SourceStatus { state: SourceState::Cold, ..SourceStatus::default() };
+        self.writer.clear(&self.partition, self.source).await?;
+        self.writer.set_status(&self.partition, self.source, self.status.clone()).await
+    }
+}

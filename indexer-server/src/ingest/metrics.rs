@@ -1,0 +1,160 @@
+use crate::index::{INDEX_OUTCOMES, IndexMetrics};
+use kvasir_engine::normalise::{DropReason, Drops};
+use kvasir_proto::types::{BatchOutcome, SourceState};
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
+
+/// What became of a batch.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct BatchLabels {
+    /// applied, duplicate, stale, undecodable or lost; received for all of them.
+    pub outcome: &'static str,
+}
+
+/// What became of a gap.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct GapLabels {
+    /// opened, healed or lost.
+    pub outcome: &'static str,
+}
+
+/// Why a publisher's batch was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct RefusalLabels {
+    /// fenced, gap or invalid.
+    pub reason: &'static str,
+}
+
+/// One counter, as `GetStats` shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Count {
+    /// block or batch.
+    pub unit: &'static str,
+    /// What became of them.
+    pub outcome: &'static str,
+    /// Why they were ignored or rejected; else "".
+    pub reason: &'static str,
+    /// How many since the server started.
+    pub count: u64,
+}
+
+const BATCH_OUTCOMES: [&str; 6] =
+    ["received", "applied", "duplicate", "stale", "undecodable", "lost"];
+
+/// Metrics of all sources together.
+#[derive(Debug, Clone)]
+pub struct IngestMetrics {
+    /// Counts block operations, those that never reach the index included.
+    pub operations: IndexMetrics,
+    /// What became of every batch.
+    pub batches: Family<BatchLabels, Counter>,
+    /// Gaps in engines' streams.
+    pub gaps: Family<GapLabels, Counter>,
+    /// Batches of publishers that were refused; they will be sent again.
+    pub refusals: Family<RefusalLabels, Counter>,
+    /// Blocks that no query can match: adapter without a name, or content not understood.
+    pub unmatchable_blocks: Counter,
+    /// Workers registered.
+    pub workers: Gauge,
+    /// `PublishEvents` streams that are open.
+    pub publishers: Gauge,
+}
+
+impl IngestMetrics {
+    /// Registers the metrics.
+    #[must_use]
+    pub fn register(registry: &mut Registry, operations: IndexMetrics) -> Self {
+        let metrics = Self {
+            operations,
+            batches: Family::default(),
+            gaps: Family::default(),
+            refusals: Family::default(),
+            unmatchable_blocks: Counter::default(),
+            workers: Gauge::default(),
+            publishers: Gauge::default(),
+        };
+        for outcome in BATCH_OUTCOMES {
+            drop(metrics.batches.get_or_create(&BatchLabels { outcome }));
+        }
+        registry.register(
+            "batches",
+            "Batches of events by outcome; outcome received counts all of them",
+            metrics.batches.clone(),
+        );
+        registry.register(
+            "gaps",
+            "Gaps in engines' streams: opened, then healed by a replay or lost for good",
+            metrics.gaps.clone(),
+        );
+        registry.register(
+            "publish_refusals",
+            "Batches of publishers that were refused, by reason",
+            metrics.refusals.clone(),
+        );
+        registry.register(
+            "unmatchable_blocks",
+            "Blocks stored that no query can match: their adapter has no name here, or something \
+             besides their tokens is not understood",
+            metrics.unmatchable_blocks.clone(),
+        );
+        registry.register("workers", "Workers registered", metrics.workers.clone());
+        registry.register("publishers", "Open PublishEvents streams", metrics.publishers.clone());
+        metrics
+    }
+
+    /// All counters of block operations and batches, in a fixed order.
+    pub(super) fn counts(&self) -> Vec<Count> {
+        let dropped = DropReason::ALL.iter().map(|at| (at.kind().as_str(), at.as_str()));
+        let operations = INDEX_OUTCOMES.into_iter().chain(dropped).map(|(outcome, reason)| {
+            let count = self.operations.get(outcome, reason);
+            Count { unit: "block", outcome, reason, count }
+        });
+        let batches = BATCH_OUTCOMES.into_iter().map(|outcome| {
+            let counter = self.batches.get_or_create(&BatchLabels { outcome });
+            Count { unit: "batch", outcome, reason: "", count: counter.get() }
+        });
+        operations.chain(batches).collect()
+    }
+
+    /// Counts batches that have met their outcome.
+    pub(super) fn count_batches(&self, outcome: BatchOutcome, batches: u64) {
+        let name = match outcome {
+            BatchOutcome::Applied => "applied",
+            BatchOutcome::Duplicate => "duplicate",
+            BatchOutcome::Stale => "stale",
+            BatchOutcome::Undecodable => "undecodable",
+            BatchOutcome::Lost => "lost",
+        };
+        for outcome in ["received", name] {
+            self.batches.get_or_create(&BatchLabels { outcome }).inc_by(batches);
+        }
+    }
+
+    /// Counts operations that were received, and those among them that go no further.
+    pub(super) fn count_received(&self, operations: usize, drops: &Drops) {
+        let received = (operations as u64).saturating_add(drops.total());
+        self.operations.add("received", "", received);
+        for (reason, count) in drops.iter() {
+            self.operations.add(reason.kind().as_str(), reason.as_str(), count);
+        }
+    }
+
+    /// Counts what a change of state says about gaps.
+    pub(super) fn count_state(&self, before: SourceState, after: SourceState) {
+        let outcome = match (before, after) {
+            (SourceState::Gap, SourceState::Gap) => return,
+            (_, SourceState::Gap) => "opened",
+            (SourceState::Gap, SourceState::Degraded) => "lost",
+            (SourceState::Gap, SourceState::Exact) => "healed",
+            _ => return,
+        };
+        self.gaps.get_or_create(&GapLabels { outcome }).inc();
+    }
+
+    pub(super) fn count_refusal(&self, reason: &'static str) {
+        self.refusals.get_or_create(&RefusalLabels { reason }).inc();
+    }
+}

@@ -1,0 +1,250 @@
+use super::{
+    Count, IngestConfig, IngestError, IngestMetrics,
+    link::{Link, LinkPlan},
+    worker::Worker,
+};
+use crate::index::{Origin, Partitions, Writer};
+use dashmap::DashMap;
+use kvasir_proto::{
+    convert::{Registration, WorkerAddress},
+    limits::WORKERS_MAX,
+    types::PartitionKey,
+};
+use std::sync::Arc;
+use tokio::sync::{Mutex, Semaphore};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+/// All workers, and what feeds them.
+#[derive(Debug)]
+pub struct Ingest {
+    pub(super) config: IngestConfig,
+    pub(super) partitions: Arc<Partitions>,
+    pub(super) writer: Writer,
+    pub(super) origin: Origin,
+    pub(super) metrics: IngestMetrics,
+    pub(super) workers: DashMap<WorkerAddress, Arc<Worker>>,
+    /// Held while the set of workers changes: registrations and removals are rare and whole.
+    control: Mutex<()>,
+    replay_permits: Arc<Semaphore>,
+    cancel: CancellationToken,
+    /// Registrations and removals run to their end, whether or not anybody waits for them.
+    changes: TaskTracker,
+}
+
+/// What a registration did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Registered {
+    /// The worker was added.
+    Created,
+    /// The same registration was there.
+    Present,
+}
+
+impl Ingest {
+    /// No workers yet.
+    #[must_use]
+    pub fn new(
+        config: IngestConfig,
+        partitions: Arc<Partitions>,
+        writer: Writer,
+        origin: Origin,
+        metrics: IngestMetrics,
+    ) -> Self {
+        let replay_permits = Arc::new(Semaphore::new(config.replay_concurrency));
+        Self {
+            config,
+            partitions,
+            writer,
+            origin,
+            metrics,
+            workers: DashMap::new(),
+            control: Mutex::default(),
+            replay_permits,
+            cancel: CancellationToken::new(),
+            changes: TaskTracker::new(),
+        }
+    }
+
+    /// Registrations, by partition and worker.
+    #[must_use]
+    pub fn registrations(&self) -> Vec<Registration> {
+        let entries = self.workers.iter();
+        let mut list: Vec<_> = entries.map(|entry| entry.registration.clone()).collect();
+        list.sort_by(|a, b| (&a.partition, &a.worker).cmp(&(&b.partition, &b.worker)));
+        list
+    }
+
+    /// Number of workers registered in a partition.
+    #[must_use]
+    pub fn workers_of(&self, key: &PartitionKey) -> u64 {
+        self.workers.iter().filter(|entry| entry.key().partition == *key).count() as u64
+    }
+
+    /// All counters of block operations and batches, in a fixed order.
+    #[must_use]
+    pub fn counts(&self) -> Vec<Count> {
+        self.metrics.counts()
+    }
+
+    /// Whether a worker is registered.
+    #[must_use]
+    pub fn contains(&self, address: &WorkerAddress) -> bool {
+        self.workers.contains_key(address)
+    }
+
+    /// Adds a worker and attaches to its endpoints.
+    ///
+    /// # Errors
+    /// If it is registered otherwise, contradicts its partition, names an unusable endpoint, or a
+    /// limit is reached.
+    pub async fn register(
+        self: &Arc<Self>,
+        registration: Registration,
+    ) -> Result<Registered, IngestError> {
+        let ingest = Arc::clone(self);
+        self.whole(async move { ingest.register_now(registration).await }).await
+    }
+
+    /// Detaches a worker and frees all it holds. Returns how many blocks it held.
+    ///
+    /// # Errors
+    /// If there is no such worker.
+    pub async fn remove(self: &Arc<Self>, address: WorkerAddress) -> Result<u64, IngestError> {
+        let ingest = Arc::clone(self);
+        self.whole(async move { ingest.remove_now(&address).await }).await
+    }
+
+    /// Runs a change to its end, even if the caller goes away meanwhile.
+    async fn whole<R: Send + 'static>(
+        &self,
+        change: impl Future<Output = Result<R, IngestError>> + Send + 'static,
+    ) -> Result<R, IngestError> {
+        let outcome = self.changes.spawn(change).await;
+        outcome.unwrap_or_else(|error| {
+            tracing::error!(%error, "a change of the registry failed");
+            Err(IngestError::Failed)
+        })
+    }
+
+    async fn register_now(
+        self: &Arc<Self>,
+        registration: Registration,
+    ) -> Result<Registered, IngestError> {
+        let _control = self.control.lock().await;
+        let address = WorkerAddress {
+            partition: registration.partition.clone(),
+            worker: registration.worker.clone(),
+        };
+        if let Some(present) = self.workers.get(&address).map(|entry| Arc::clone(&entry)) {
+            return same_or_conflict(address, &present.registration, &registration);
+        }
+        if self.workers.len() >= WORKERS_MAX {
+            return Err(IngestError::TooManyWorkers);
+        }
+        let plans = LinkPlan::all(&registration, &self.config)?;
+        let partition =
+            self.partitions.get_or_create(&registration.partition, registration.block_size)?;
+        let cancel = self.cancel.child_token();
+        let worker = Arc::new(Worker::new(registration, partition, cancel));
+        if let Err(error) = self.attach(&worker, plans).await {
+            self.detach(&worker).await?;
+            return Err(error);
+        }
+        tracing::info!(worker = %address, "worker registered");
+        self.workers.insert(address, worker);
+        self.count_workers();
+        Ok(Registered::Created)
+    }
+
+    /// Adds the sources of a worker's endpoints, then starts their tasks.
+    async fn attach(
+        self: &Arc<Self>,
+        worker: &Arc<Worker>,
+        plans: Vec<LinkPlan>,
+    ) -> Result<(), IngestError> {
+        let mut links = worker.links.lock().await;
+        let mut ready = Vec::with_capacity(plans.len());
+        for plan in plans {
+            let (id, name, rank) = (worker.id().clone(), plan.name.clone(), plan.rank);
+            let copy_mode = worker.registration.copy_mode;
+            let added = self
+                .writer
+                .change(&worker.partition, move |index| {
+                    index.add_source(&id, &name, rank, copy_mode)
+                })
+                .await??;
+            links.sources.push(added);
+            ready.push(Link::new(self, worker, added, plan));
+        }
+        for link in ready {
+            let permits = Arc::clone(&self.replay_permits);
+            links.tasks.spawn(link.run(permits, worker.cancel.clone()));
+        }
+        Ok(())
+    }
+
+    async fn remove_now(&self, address: &WorkerAddress) -> Result<u64, IngestError> {
+        let _control = self.control.lock().await;
+        let Some((_, worker)) = self.workers.remove(address) else {
+            return Err(IngestError::UnknownWorker { address: address.clone() });
+        };
+        self.count_workers();
+        let removed = self.detach(&worker).await?;
+        tracing::info!(worker = %address, blocks = removed, "worker removed");
+        Ok(removed)
+    }
+
+    /// Stops all that feeds a worker and frees what it holds; with its last worker a partition
+    /// goes. The worker is not in the map.
+    async fn detach(&self, worker: &Worker) -> Result<u64, IngestError> {
+        worker.stop_links().await;
+        let mut sources = std::mem::take(&mut worker.links.lock().await.sources);
+        sources.extend(worker.close_publishers().await);
+        let held = held_blocks(worker);
+        for source in sources {
+            self.writer.remove_source(&worker.partition, source).await?;
+        }
+        let key = worker.partition.key();
+        if !self.workers.iter().any(|entry| entry.key().partition == *key) {
+            self.partitions.remove(key);
+        }
+        Ok(held)
+    }
+
+    fn count_workers(&self) {
+        self.metrics.workers.set(i64::try_from(self.workers.len()).unwrap_or(i64::MAX));
+    }
+
+    /// Stops all that feeds the index, and waits for it. What was received is handed to the
+    /// writer.
+    pub async fn stop(&self) {
+        self.changes.close();
+        self.changes.wait().await;
+        self.cancel.cancel();
+        let workers: Vec<_> = self.workers.iter().map(|entry| Arc::clone(&entry)).collect();
+        for worker in workers {
+            worker.stop_links().await;
+            worker.close_publishers().await;
+        }
+    }
+}
+
+fn same_or_conflict(
+    address: WorkerAddress,
+    present: &Registration,
+    asked: &Registration,
+) -> Result<Registered, IngestError> {
+    match present.difference(asked) {
+        None => Ok(Registered::Present),
+        Some((field, present, asked)) => {
+            Err(IngestError::Conflict { address, field, present, asked })
+        }
+    }
+}
+
+fn held_blocks(worker: &Worker) -> u64 {
+    let index = worker.partition.read();
+    let ranks = index.worker(worker.id());
+    let ranks = ranks.iter().flat_map(kvasir_index::WorkerView::holders);
+    ranks.map(|rank| rank.placed_blocks() + rank.parked_blocks()).sum()
+}

@@ -1,0 +1,78 @@
+use super::{IngestError, publisher::Publisher};
+use crate::index::Partition;
+use kvasir_index::SourceId;
+use kvasir_proto::{
+    convert::{Registration, WorkerAddress},
+    types::WorkerId,
+};
+use std::{collections::BTreeMap, sync::Arc};
+use tokio::{sync::Mutex, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+/// One registered worker.
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub(super) registration: Registration,
+    pub(super) partition: Arc<Partition>,
+    /// Ends the tasks of its endpoints.
+    pub(super) cancel: CancellationToken,
+    pub(super) links: Mutex<Links>,
+    pub(super) publishers: Mutex<Publishers>,
+}
+
+/// Tasks and sources of a worker's endpoints.
+#[derive(Debug, Default)]
+pub(super) struct Links {
+    pub(super) tasks: JoinSet<()>,
+    pub(super) sources: Vec<SourceId>,
+}
+
+/// Publishers of a worker, by the name of their source.
+#[derive(Debug, Default)]
+pub(super) struct Publishers {
+    /// The worker was removed: nobody may open a stream any more.
+    pub(super) closed: bool,
+    pub(super) by_name: BTreeMap<String, Arc<Publisher>>,
+}
+
+impl Worker {
+    pub(super) fn new(
+        registration: Registration,
+        partition: Arc<Partition>,
+        cancel: CancellationToken,
+    ) -> Self {
+        Self {
+            registration,
+            partition,
+            cancel,
+            links: Mutex::default(),
+            publishers: Mutex::default(),
+        }
+    }
+
+    pub(super) const fn id(&self) -> &WorkerId {
+        &self.registration.worker
+    }
+
+    pub(super) fn address(&self) -> WorkerAddress {
+        WorkerAddress {
+            partition: self.registration.partition.clone(),
+            worker: self.registration.worker.clone(),
+        }
+    }
+
+    pub(super) fn unknown(&self) -> IngestError {
+        IngestError::UnknownWorker { address: self.address() }
+    }
+
+    /// Ends the tasks of its endpoints and waits for them.
+    pub(super) async fn stop_links(&self) {
+        self.cancel.cancel();
+        let mut links = self.links.lock().await;
+        while let Some(ended) = links.tasks.join_next().await {
+            if let Err(error) = ended {
+                tracing::error!(%error, worker = %self.id(), "the task of an endpoint failed");
+            }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+use crate::index::{Origin, Partition};
+use kvasir_index::SourceStatus;
+use kvasir_proto::types::{DpRank, WorkerId};
+use std::time::Duration;
+
+/// One rank of a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RankView {
+    /// Its number.
+    pub rank: DpRank,
+    /// Positions held.
+    pub placed_blocks: u64,
+    /// Names held that are not placed.
+    pub parked_blocks: u64,
+}
+
+/// One source of a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceView {
+    /// Its name.
+    pub name: String,
+    /// Where it stands.
+    pub status: SourceStatus,
+    /// Time since it was last seen to have nothing newer.
+    pub verified_age: Option<Duration>,
+}
+
+/// What the index knows of a worker.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct WorkerDescription {
+    /// Its ranks, in order.
+    pub ranks: Vec<RankView>,
+    /// Its sources, in order of arrival.
+    pub sources: Vec<SourceView>,
+}
+
+/// Describes a worker; empty if nothing feeds it yet.
+#[must_use]
+pub fn describe(partition: &Partition, worker: &WorkerId, origin: Origin) -> WorkerDescription {
+    let index = partition.read();
+    let Some(worker) = index.worker(worker) else {
+        return WorkerDescription::default();
+    };
+    let ranks = worker.holders().map(|rank| RankView {
+        rank: rank.rank(),
+        placed_blocks: rank.placed_blocks(),
+        parked_blocks: rank.parked_blocks(),
+    });
+    let now = origin.elapsed();
+    let sources = worker.sources().map(|(_, name, status)| SourceView {
+        name: name.to_owned(),
+        status: status.clone(),
+        verified_age: status.verified_at.map(|at| now.saturating_sub(at)),
+    });
+    WorkerDescription { ranks: ranks.collect(), sources: sources.collect() }
+}

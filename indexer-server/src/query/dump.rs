@@ -1,0 +1,105 @@
+use super::QueryError;
+use crate::index::{Partition, Writer};
+use kvasir_index::{DumpRecord, DumpScan, DumpSourceEnd, DumpTail, Index, IndexError};
+use kvasir_proto::convert::DumpQuery;
+use std::{mem, sync::Arc};
+
+/// A dump under way, in chunks of bounded size: memory does not grow with the worker. Drive it
+/// with [`next`](Self::next) to its end, or give it up with [`cancel`](Self::cancel): it must not
+/// be dropped, for the index notes what changes as long as it is open.
+#[derive(Debug)]
+pub struct Dump {
+    partition: Arc<Partition>,
+    writer: Writer,
+    chunk_records: usize,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Scanning(DumpScan),
+    /// What changed meanwhile, then the ends.
+    Tail(std::vec::IntoIter<DumpRecord>, Vec<DumpSourceEnd>),
+    Done,
+}
+
+/// A part of a dump.
+#[derive(Debug)]
+pub enum DumpPart {
+    /// Some records, at least one.
+    Records(Vec<DumpRecord>),
+    /// The last part: one end per source.
+    Ends(Vec<DumpSourceEnd>),
+}
+
+impl Dump {
+    /// Begins a dump.
+    ///
+    /// # Errors
+    /// If the worker or rank is not known, or too many dumps of it are under way.
+    pub async fn begin(
+        partition: Arc<Partition>,
+        writer: Writer,
+        query: &DumpQuery,
+    ) -> Result<Self, QueryError> {
+        let (worker, rank) = (query.worker.clone(), query.rank);
+        let begin = move |index: &mut Index| index.begin_dump(&worker, rank);
+        let scan = writer.change(&partition, begin).await??;
+        let chunk_records = query.chunk_records;
+        Ok(Self { partition, writer, chunk_records, stage: Stage::Scanning(scan) })
+    }
+
+    /// The next part; none after the ends.
+    ///
+    /// # Errors
+    /// If a concurrent change cut the dump off, or the server is stopping; then it is over.
+    pub async fn next(&mut self) -> Result<Option<DumpPart>, QueryError> {
+        if let Stage::Scanning(scan) = &mut self.stage {
+            let mut records = Vec::with_capacity(self.chunk_records);
+            let scanned = self.partition.read().dump_chunk(scan, self.chunk_records, &mut records);
+            if let Err(error) = scanned {
+                self.give_up().await?;
+                return Err(error.into());
+            }
+            if !records.is_empty() {
+                return Ok(Some(DumpPart::Records(records)));
+            }
+            self.finish().await?;
+        }
+        let Stage::Tail(records, ends) = &mut self.stage else { return Ok(None) };
+        let chunk: Vec<_> = records.take(self.chunk_records).collect();
+        if !chunk.is_empty() {
+            return Ok(Some(DumpPart::Records(chunk)));
+        }
+        let ends = mem::take(ends);
+        self.stage = Stage::Done;
+        Ok(Some(DumpPart::Ends(ends)))
+    }
+
+    async fn finish(&mut self) -> Result<(), QueryError> {
+        let Stage::Scanning(scan) = mem::replace(&mut self.stage, Stage::Done) else {
+            return Ok(());
+        };
+        let finish = move |index: &mut Index| index.finish_dump(scan);
+        let tail: Result<DumpTail, IndexError> =
+            self.writer.change(&self.partition, finish).await?;
+        let DumpTail { records, ends } = tail?;
+        self.stage = Stage::Tail(records.into_iter(), ends);
+        Ok(())
+    }
+
+    async fn give_up(&mut self) -> Result<(), QueryError> {
+        let Stage::Scanning(scan) = mem::replace(&mut self.stage, Stage::Done) else {
+            return Ok(());
+        };
+        self.writer.change(&self.partition, move |index| index.cancel_dump(scan)).await?;
+        Ok(())
+    }
+
+    /// Gives the dump up, wherever it stands.
+    pub async fn cancel(mut self) {
+        if let Err(error) = self.give_up().await {
+            tracing::debug!(%error, "a dump ends with the server");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+use crate::index::WriterGone;
+use kvasir_index::IndexError;
+use kvasir_proto::{code::ErrorCode, limits::QUERY_BLOCKS_MAX, types::PartitionKey};
+
+/// Why a question was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum QueryError {
+    /// No worker of that model and tenant is registered.
+    #[error(
+        "no worker is registered for model {:?}, tenant {:?}; models of this tenant: {}",
+        key.model(), key.tenant(), listed(models)
+    )]
+    UnknownPartition {
+        /// What was asked for.
+        key: PartitionKey,
+        /// Models of the same tenant, the first few.
+        models: Vec<String>,
+    },
+    /// The client assumes another block size.
+    #[error("block_size is {asked}, but this partition has {present}")]
+    BlockSize {
+        /// The partition's, in tokens.
+        present: u32,
+        /// The client's.
+        asked: u32,
+    },
+    /// The tokens fill too many blocks.
+    #[error("the tokens fill {blocks} blocks, the limit is {QUERY_BLOCKS_MAX}: send fewer")]
+    TooManyBlocks {
+        /// Whole blocks of the query.
+        blocks: usize,
+    },
+    /// The index refuses.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    /// The server is stopping.
+    #[error(transparent)]
+    Stopping(#[from] WriterGone),
+}
+
+fn listed(models: &[String]) -> String {
+    if models.is_empty() {
+        return "none".to_owned();
+    }
+    models.join(", ")
+}
+
+impl QueryError {
+    /// Code to report it with.
+    #[must_use]
+    pub const fn code(&self) -> ErrorCode {
+        match self {
+            Self::UnknownPartition { .. } | Self::Index(IndexError::UnknownWorker { .. }) => {
+                ErrorCode::NotFound
+            }
+            Self::BlockSize { .. } => ErrorCode::FailedPrecondition,
+            Self::TooManyBlocks { .. } => ErrorCode::InvalidArgument,
+            Self::Index(IndexError::DumpAborted { .. }) => ErrorCode::Aborted,
+            Self::Index(IndexError::TooMany { .. }) => ErrorCode::ResourceExhausted,
+            Self::Index(
+                IndexError::UnknownSource { .. }
+                | IndexError::DuplicateSource { .. }
+                | IndexError::NotCleared { .. },
+            ) => ErrorCode::Internal,
+            Self::Stopping(_) => ErrorCode::Unavailable,
+        }
+    }
+}

@@ -1,0 +1,136 @@
+use super::{QueryError, QueryMetrics};
+use crate::index::{Origin, Partition, Partitions};
+use kvasir_index::{HolderView, Index, Match, Query, QueryKey, Scratch, SourceStatus};
+use kvasir_proto::{
+    convert::{FindAnswer, FindQuery, QueryInput, WorkerMatch},
+    hash::local_hashes,
+    limits::QUERY_BLOCKS_MAX,
+    types::{LocalHash, PartitionKey},
+};
+use std::{cell::RefCell, sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// Models named in the answer to a query for one that is not known.
+const MODELS_NAMED_MAX: usize = 8;
+
+/// Answers queries.
+#[derive(Debug, Clone)]
+pub struct Finder {
+    partitions: Arc<Partitions>,
+    origin: Origin,
+    metrics: QueryMetrics,
+}
+
+/// Memory of one thread's lookups, kept between them.
+#[derive(Default)]
+struct Workspace {
+    scratch: Scratch,
+    locals: Vec<LocalHash>,
+}
+
+thread_local! {
+    static WORKSPACE: RefCell<Workspace> = RefCell::default();
+}
+
+impl Finder {
+    /// Answers queries of these partitions.
+    #[must_use]
+    pub const fn new(partitions: Arc<Partitions>, origin: Origin, metrics: QueryMetrics) -> Self {
+        Self { partitions, origin, metrics }
+    }
+
+    /// A partition.
+    ///
+    /// # Errors
+    /// If no worker of that model and tenant is registered.
+    pub fn partition(&self, key: &PartitionKey) -> Result<Arc<Partition>, QueryError> {
+        self.partitions.get(key).ok_or_else(|| {
+            let known = self.partitions.list().into_iter();
+            let models = known
+                .filter(|partition| partition.key().tenant() == key.tenant())
+                .map(|partition| partition.key().model().to_owned())
+                .take(MODELS_NAMED_MAX)
+                .collect();
+            QueryError::UnknownPartition { key: key.clone(), models }
+        })
+    }
+
+    /// Scores a prompt against every worker of its partition. Takes microseconds, and at most one
+    /// hold of the writer longer.
+    ///
+    /// # Errors
+    /// If the partition is not known, has another block size, or the query is too long for it.
+    pub fn find(&self, query: &FindQuery) -> Result<FindAnswer, QueryError> {
+        let begin = Instant::now();
+        let partition = self.partition(&query.partition)?;
+        let present = partition.block_size();
+        if let Some(asked) = query.block_size.filter(|asked| *asked != present) {
+            return Err(QueryError::BlockSize { present, asked });
+        }
+        let answer = WORKSPACE.with_borrow_mut(|workspace| {
+            let Workspace { scratch, locals } = workspace;
+            let (key, blocks) = key(&query.input, present, locals)?;
+            // One block less than asked for would hide the best overlap, which is reported.
+            let minimum_overlap = query.minimum_overlap_blocks.min(1);
+            let workers = query.workers.as_deref();
+            let index = partition.read();
+            index.find(Query { key, tiers: query.tiers, workers, minimum_overlap }, scratch);
+            let best_overlap_blocks = scratch.matches().first().map_or(0, |best| best.blocks);
+            let wanted = scratch.matches().iter().take(query.top_k.unwrap_or(usize::MAX));
+            let wanted = wanted.take_while(|found| found.blocks >= query.minimum_overlap_blocks);
+            let now = self.origin.elapsed();
+            let matches = wanted.filter_map(|found| answer(&index, found, now)).collect();
+            let (query_blocks, block_size) = (blocks, present);
+            let answer = FindAnswer { query_blocks, best_overlap_blocks, block_size, matches };
+            Ok::<_, QueryError>(answer)
+        })?;
+        self.metrics.count(answer.query_blocks, answer.best_overlap_blocks, begin.elapsed());
+        Ok(answer)
+    }
+}
+
+/// What the index is asked for, and how many blocks that is.
+fn key<'a>(
+    input: &'a QueryInput,
+    block_size: u32,
+    buffer: &'a mut Vec<LocalHash>,
+) -> Result<(QueryKey<'a>, u32), QueryError> {
+    let (key, blocks) = match input {
+        QueryInput::Tokens { tokens, seed, multimodal } => {
+            let block_size = usize::try_from(block_size).unwrap_or(usize::MAX);
+            let blocks = tokens.count() / block_size.max(1);
+            if blocks > QUERY_BLOCKS_MAX {
+                return Err(QueryError::TooManyBlocks { blocks });
+            }
+            buffer.clear();
+            local_hashes(&tokens.as_le(), block_size, *seed, multimodal, buffer);
+            (QueryKey::Locals(&*buffer), blocks)
+        }
+        QueryInput::Locals(locals) => (QueryKey::Locals(locals), locals.len()),
+        QueryInput::Names(names) => (QueryKey::Names(names), names.len()),
+    };
+    // All three are limited to QUERY_BLOCKS_MAX.
+    Ok((key, u32::try_from(blocks).unwrap_or(u32::MAX)))
+}
+
+fn answer(index: &Index, found: &Match, now: Duration) -> Option<WorkerMatch> {
+    let holder = index.holder(found.holder)?;
+    let status = worst(holder);
+    Some(WorkerMatch {
+        worker: holder.worker().clone(),
+        rank: holder.rank(),
+        blocks: found.blocks,
+        by_tier: found.by_tier,
+        state: status.state,
+        applied: status.applied,
+        lag_batches: status.lag_batches(),
+        verified_age: status.verified_at.map(|at| now.saturating_sub(at)),
+    })
+}
+
+/// Status of the least trustworthy source that feeds a rank; of equals, the one behind most.
+fn worst(holder: HolderView<'_>) -> SourceStatus {
+    let sources = holder.sources().map(|(_, _, status)| status);
+    let worst = sources.max_by_key(|status| (status.state, status.lag_batches()));
+    worst.cloned().unwrap_or_default()
+}

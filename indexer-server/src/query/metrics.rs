@@ -1,0 +1,68 @@
+use prometheus_client::{
+    metrics::{counter::Counter, histogram::Histogram},
+    registry::{Registry, Unit},
+};
+use std::time::Duration;
+
+/// Metrics of the lookups.
+#[derive(Debug, Clone)]
+pub struct QueryMetrics {
+    /// Queries answered.
+    pub queries: Counter,
+    /// Blocks asked for by them: the denominator of the hit rate.
+    pub query_blocks: Counter,
+    /// Blocks that the best worker of each held: the numerator.
+    pub hit_blocks: Counter,
+    latency: Histogram,
+    matched: Histogram,
+}
+
+impl QueryMetrics {
+    /// Registers the metrics.
+    #[must_use]
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            queries: Counter::default(),
+            query_blocks: Counter::default(),
+            hit_blocks: Counter::default(),
+            // From a short hit (0.25 us) to a lookup that waited for many holds (0.26 s).
+            latency: Histogram::new((0..21).map(|step| 0.25e-6 * f64::from(1_u32 << step))),
+            // From one block to the longest chain.
+            matched: Histogram::new(
+                std::iter::once(0.0).chain((0..17).map(|step| f64::from(1_u32 << step))),
+            ),
+        };
+        registry.register("queries", "FindMatches queries answered", metrics.queries.clone());
+        registry.register(
+            "query_blocks",
+            "Blocks asked for: denominator of the hit rate",
+            metrics.query_blocks.clone(),
+        );
+        registry.register(
+            "hit_blocks",
+            "Blocks that the best worker of each query held: numerator of the hit rate",
+            metrics.hit_blocks.clone(),
+        );
+        registry.register_with_unit(
+            "lookup",
+            "Time of a lookup: hashing, waiting for the lock, walking, answer",
+            Unit::Seconds,
+            metrics.latency.clone(),
+        );
+        registry.register_with_unit(
+            "matched_length",
+            "Leading blocks that the best worker of a query held",
+            Unit::Other("blocks".to_owned()),
+            metrics.matched.clone(),
+        );
+        metrics
+    }
+
+    pub(super) fn count(&self, asked: u32, hit: u32, took: Duration) {
+        self.queries.inc();
+        self.query_blocks.inc_by(u64::from(asked));
+        self.hit_blocks.inc_by(u64::from(hit));
+        self.latency.observe(took.as_secs_f64());
+        self.matched.observe(f64::from(hit));
+    }
+}

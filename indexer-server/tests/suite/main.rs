@@ -1,0 +1,12 @@
+//! The whole server in process, over real gRPC on ports of the system's choice; and its binary.
+
+mod harness;
+
+mod t10_find;
+mod t10_publish;
+mod t20_dump;
+mod t20_registry;
+mod t30_engine;
+mod t40_limits;
+mod t50_life;
+mod t60_process;

@@ -1,0 +1,62 @@
+use crate::normalise::Drops;
+use kvasir_proto::types::{BatchOutcome, Cursor, DpRank, Incarnation, KvEvent, SourceState};
+use tokio::time::Instant;
+
+/// What the index is to do for a source, in this order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SourceCommand {
+    /// Apply one batch. Implies one [`BatchOutcome::Applied`].
+    Apply {
+        /// The source's cursor once it is applied.
+        cursor: Cursor,
+        /// Rank that holds the blocks.
+        rank: DpRank,
+        /// What the batch announces, in order.
+        events: Vec<KvEvent>,
+        /// Block operations of the batch that are not in `events`.
+        drops: Drops,
+        /// Blocks in `events` that no query can match.
+        unmatchable_blocks: u64,
+    },
+    /// What follows belongs to this life: drop all that the source stored. May come twice for one
+    /// restart, when the final id is known only with the first batch.
+    Clear {
+        /// Id of the life.
+        incarnation: Incarnation,
+    },
+    /// Events were lost: what is held now is doubtful until it is announced again.
+    MarkSuspect,
+    /// Drop what is still doubtful.
+    DropSuspects,
+    /// Events were lost: drop all that the source stored, in the same life.
+    ClearLost,
+    /// Disconnected for too long: drop all that the source stored, its cursor included. The link
+    /// goes on trying and begins afresh with a [`SourceCommand::Clear`].
+    Expired,
+    /// Batches that are not applied.
+    Outcome {
+        /// What became of them.
+        outcome: BatchOutcome,
+        /// How many since the last such command.
+        batches: u64,
+    },
+    /// The source's status changed.
+    Status(SourceStatus),
+}
+
+/// What a link knows of its source. Covers all commands sent before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SourceStatus {
+    /// How far the source's entry can be trusted.
+    pub state: SourceState,
+    /// Whether the publisher is connected.
+    pub connected: bool,
+    /// How far it was applied.
+    pub applied: Option<Cursor>,
+    /// Highest number seen live in this life; the lag is what it is ahead of `applied`.
+    pub last_live: Option<u64>,
+    /// Batches held back until their turn.
+    pub buffered_batches: usize,
+    /// When the publisher's newest batch was last known to be applied.
+    pub verified_at: Option<Instant>,
+}

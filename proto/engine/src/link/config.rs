@@ -1,0 +1,37 @@
+use crate::{
+    normalise::NormaliserConfig,
+    sequence::SequencerConfig,
+    zmtp::{Attach, Endpoint, Limits},
+};
+use bytes::Bytes;
+use std::time::Duration;
+
+/// Commands held for a slow receiver, besides those in its channel.
+pub const OUTBOX_COMMANDS_MAX: usize = 1_024;
+/// Bytes of payload of the batches in these commands.
+pub const OUTBOX_BYTES_MAX: usize = 16 << 20;
+/// A round of replay fails if its next reply takes longer than this, by default.
+pub const REPLAY_REPLY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Changes of [`SourceStatus`](super::SourceStatus) and outcomes that are not urgent are sent this
+/// often at most.
+pub const STATUS_INTERVAL: Duration = Duration::from_millis(200);
+
+/// What a link connects to and how.
+#[derive(Debug, Clone)]
+pub struct LinkConfig {
+    /// The publisher's socket.
+    pub attach: Attach,
+    /// The publisher's replay socket, if it has one.
+    pub replay: Option<Endpoint>,
+    /// A round of replay fails if its next reply takes longer than this; for the first one,
+    /// connecting included. [`REPLAY_REPLY_TIMEOUT`] is a good value.
+    pub replay_reply_timeout: Duration,
+    /// Prefix of the topics wanted; empty for all.
+    pub topic: Bytes,
+    /// How batches are read.
+    pub normaliser: NormaliserConfig,
+    /// How batches are ordered. Whether there is a replay socket is taken from `replay`.
+    pub sequencing: SequencerConfig,
+    /// Limits and times of the connections.
+    pub zmtp: Limits,
+}

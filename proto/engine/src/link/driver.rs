@@ -1,0 +1,341 @@
+use super::{
+    command::{SourceCommand, SourceStatus},
+    config::{LinkConfig, OUTBOX_BYTES_MAX, OUTBOX_COMMANDS_MAX},
+    frames::{self, Payload},
+    replay::{Asked, Replay, ReplayError, ReplayEvent},
+    reports::{Reports, Sums},
+    throttle::Throttle,
+};
+use crate::{
+    decode::{DecodeError, decode},
+    normalise::{Normalised, Normaliser},
+    sequence::{Input, Resume, Sequencer, SequencerConfig, Step},
+    zmtp::{LinkError, Message, SubEvent, SubSocket},
+};
+use kvasir_proto::types::{Cursor, KvEvent};
+use std::{collections::VecDeque, future::pending, sync::Arc, time::Duration};
+use tokio::{
+    sync::{Semaphore, mpsc},
+    task::yield_now,
+    time::{Instant, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+/// Steps worked off before other tasks get their turn.
+const STEPS_PER_TURN: usize = 32;
+
+/// Follows one source until `cancel` is cancelled or the receiver of `commands` is dropped.
+///
+/// `resume` is what a checkpoint knows: the index is expected to hold what was applied up to its
+/// cursor. Each round of replay takes one of `replay_permits`.
+pub async fn run(
+    config: LinkConfig,
+    resume: Option<Resume>,
+    commands: mpsc::Sender<SourceCommand>,
+    replay_permits: Arc<Semaphore>,
+    cancel: CancellationToken,
+) {
+    let mut driver = Driver::new(config, resume, commands, replay_permits);
+    tokio::select! {
+        () = cancel.cancelled() => {}
+        _receiver_gone = driver.run() => {}
+    }
+}
+
+/// Nobody wants the commands any more.
+struct ReceiverGone;
+
+/// What happened next.
+enum Event {
+    Live(SubEvent),
+    Replay(ReplayEvent),
+    Tick,
+    /// A command was taken by the receiver.
+    Delivered,
+}
+
+/// A command that waits, and the bytes of payload it stands for.
+struct Waiting {
+    command: SourceCommand,
+    bytes: usize,
+}
+
+struct Driver {
+    /// The sequencer's time 0.
+    origin: Instant,
+    config: LinkConfig,
+    socket: SubSocket,
+    replay: Option<Replay>,
+    replay_permits: Arc<Semaphore>,
+    sequencer: Sequencer<Payload>,
+    normaliser: Normaliser,
+    commands: mpsc::Sender<SourceCommand>,
+    outbox: VecDeque<Waiting>,
+    outbox_bytes: usize,
+    /// Batches that could not be read.
+    undecodable: u64,
+    reports: Reports,
+    log: Logs,
+}
+
+#[derive(Default)]
+struct Logs {
+    link: Throttle,
+    replay: Throttle,
+    content: Throttle,
+}
+
+impl Driver {
+    fn new(
+        config: LinkConfig,
+        resume: Option<Resume>,
+        commands: mpsc::Sender<SourceCommand>,
+        replay_permits: Arc<Semaphore>,
+    ) -> Self {
+        let replay = config.replay.is_some();
+        let sequencing = SequencerConfig { replay, ..config.sequencing };
+        let (attach, topic) = (config.attach.clone(), config.topic.clone());
+        Self {
+            origin: Instant::now(),
+            socket: SubSocket::new(attach, topic, config.zmtp.clone()),
+            replay: None,
+            replay_permits,
+            sequencer: Sequencer::new(sequencing, resume, Duration::ZERO),
+            normaliser: Normaliser::new(config.normaliser.clone()),
+            commands,
+            outbox: VecDeque::new(),
+            outbox_bytes: 0,
+            undecodable: 0,
+            reports: Reports::default(),
+            log: Logs::default(),
+            config,
+        }
+    }
+
+    async fn run(&mut self) -> ReceiverGone {
+        loop {
+            let worked_off = match self.work().await {
+                Ok(worked_off) => worked_off,
+                Err(gone) => return gone,
+            };
+            match self.wait(worked_off).await {
+                Ok(event) => self.take(event),
+                Err(gone) => return gone,
+            }
+        }
+    }
+
+    /// Carries out steps until none is left, or the outbox is full: then `false`.
+    async fn work(&mut self) -> Result<bool, ReceiverGone> {
+        for turn in 1_usize.. {
+            if self.outbox.len() >= OUTBOX_COMMANDS_MAX || self.outbox_bytes >= OUTBOX_BYTES_MAX {
+                return Ok(false);
+            }
+            let Some(step) = self.sequencer.next_step() else { break };
+            self.carry_out(step)?;
+            if turn.is_multiple_of(STEPS_PER_TURN) {
+                yield_now().await;
+            }
+        }
+        self.report()?;
+        Ok(true)
+    }
+
+    /// Waits for the next event. Nothing more is taken in unless all is worked off.
+    async fn wait(&mut self, worked_off: bool) -> Result<Event, ReceiverGone> {
+        let deadline = self.deadline();
+        let Self { socket, replay, commands, outbox, outbox_bytes, .. } = self;
+        if !worked_off && let Some(replay) = replay {
+            replay.pardon();
+        }
+        let next_reply = async {
+            match replay {
+                Some(replay) => replay.next().await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            permit = commands.reserve(), if !outbox.is_empty() => {
+                let permit = permit.map_err(|_closed| ReceiverGone)?;
+                if let Some(Waiting { command, bytes }) = outbox.pop_front() {
+                    *outbox_bytes -= bytes;
+                    permit.send(command);
+                }
+                Ok(Event::Delivered)
+            }
+            () = commands.closed() => Err(ReceiverGone),
+            event = socket.next(), if worked_off => Ok(Event::Live(event)),
+            event = next_reply, if worked_off => Ok(Event::Replay(event)),
+            () = sleep_until(deadline), if worked_off => Ok(Event::Tick),
+        }
+    }
+
+    fn deadline(&self) -> Instant {
+        /// The sequencer always has a reason to be woken; this is for when it does not.
+        const FAR: Duration = Duration::from_secs(3_600);
+        let far = Instant::now() + FAR;
+        let sequencer = self.sequencer.deadline().map(|deadline| self.origin + deadline);
+        [sequencer, self.reports.deadline()]
+            .into_iter()
+            .flatten()
+            .min()
+            .map_or(far, |at| at.min(far))
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Live(SubEvent::Connected) => self.input(Input::Connected),
+            Event::Live(SubEvent::Disconnected(error)) => {
+                self.log_disconnected(&error);
+                self.input(Input::Disconnected);
+            }
+            Event::Live(SubEvent::Message(message)) => self.take_live(&message),
+            Event::Replay(event) => self.take_reply(event),
+            Event::Tick => self.input(Input::Tick),
+            Event::Delivered => {}
+        }
+    }
+
+    fn input(&mut self, input: Input<Payload>) {
+        self.sequencer.handle(input, self.origin.elapsed());
+    }
+
+    fn take_live(&mut self, message: &Message) {
+        match frames::live(message) {
+            Ok(received) => self.input(Input::Live(received)),
+            Err(error) => {
+                // If it was a batch, its number is missing from the stream.
+                self.undecodable += 1;
+                if let Some(num_suppressed) = self.log.content.admit() {
+                    tracing::warn!(%error, num_suppressed, "malformed message");
+                }
+            }
+        }
+    }
+
+    fn take_reply(&mut self, event: ReplayEvent) {
+        let Some(round) = self.replay.as_ref().map(|replay| replay.round) else { return };
+        let input = match event {
+            ReplayEvent::Batch(received) => Input::ReplayReply { round, received },
+            ReplayEvent::End => Input::ReplayEnd { round },
+            ReplayEvent::Failed(error) => {
+                self.log_replay_failed(&error);
+                Input::ReplayFailed { round }
+            }
+        };
+        if !matches!(input, Input::ReplayReply { .. }) {
+            self.replay = None;
+        }
+        self.input(input);
+    }
+
+    fn carry_out(&mut self, step: Step<Payload>) -> Result<(), ReceiverGone> {
+        let command = match step {
+            Step::Apply { cursor, item } => return self.apply(cursor, &item),
+            Step::StartReplay { round, from } => {
+                self.start_replay(round, from);
+                return Ok(());
+            }
+            Step::CancelReplay { .. } => {
+                self.replay = None;
+                return Ok(());
+            }
+            Step::NewLife { incarnation } => {
+                self.normaliser.reset();
+                tracing::info!(%incarnation, "new life of the source");
+                SourceCommand::Clear { incarnation }
+            }
+            Step::Expired => {
+                self.normaliser.reset();
+                tracing::warn!("source is gone for too long");
+                SourceCommand::Expired
+            }
+            Step::MarkSuspect => SourceCommand::MarkSuspect,
+            Step::ClearLost => SourceCommand::ClearLost,
+            Step::DropSuspects => SourceCommand::DropSuspects,
+        };
+        self.send(command, 0)
+    }
+
+    fn start_replay(&mut self, round: u64, from: u64) {
+        let permits = Arc::clone(&self.replay_permits);
+        self.replay =
+            Asked::from(&self.config).map(|asked| Replay::start(round, from, asked, permits));
+    }
+
+    fn apply(&mut self, cursor: Cursor, payload: &Payload) -> Result<(), ReceiverGone> {
+        let batch = match decode(&payload.bytes, self.config.normaliser.engine) {
+            Ok(batch) => batch,
+            Err(error) => {
+                self.log_undecodable(cursor, &error);
+                self.undecodable += 1;
+                self.sequencer.content_lost();
+                return Ok(());
+            }
+        };
+        let Normalised { rank, events, drops, unreadable_events, unmatchable_blocks, .. } =
+            self.normaliser.normalise(batch);
+        if events.contains(&KvEvent::Cleared) {
+            self.sequencer.content_cleared();
+        }
+        if unreadable_events > 0 {
+            self.sequencer.content_lost();
+        }
+        let command = SourceCommand::Apply { cursor, rank, events, drops, unmatchable_blocks };
+        self.send(command, payload.bytes.len())
+    }
+
+    /// Hands a command to the receiver, or to the outbox if it is not ready.
+    fn send(&mut self, command: SourceCommand, bytes: usize) -> Result<(), ReceiverGone> {
+        let command = if self.outbox.is_empty() {
+            match self.commands.try_send(command) {
+                Ok(()) => return Ok(()),
+                Err(mpsc::error::TrySendError::Closed(_)) => return Err(ReceiverGone),
+                Err(mpsc::error::TrySendError::Full(command)) => command,
+            }
+        } else {
+            command
+        };
+        self.outbox_bytes += bytes;
+        self.outbox.push_back(Waiting { command, bytes });
+        Ok(())
+    }
+
+    /// Sends what changed since the last report.
+    fn report(&mut self) -> Result<(), ReceiverGone> {
+        let known = self.sequencer.status();
+        let status = SourceStatus {
+            state: known.state,
+            connected: known.connected,
+            applied: known.applied,
+            last_live: known.last_live,
+            buffered_batches: known.buffered_batches,
+            verified_at: known.verified_at.map(|at| self.origin + at),
+        };
+        let sums = Sums { counts: self.sequencer.counts(), undecodable: self.undecodable };
+        let commands = self.reports.next(status, sums, Instant::now());
+        for command in commands.into_iter().flatten() {
+            self.send(command, 0)?;
+        }
+        Ok(())
+    }
+
+    fn log_disconnected(&mut self, error: &LinkError) {
+        if let Some(num_suppressed) = self.log.link.admit() {
+            tracing::warn!(%error, num_suppressed, "publisher is not connected");
+        }
+    }
+
+    fn log_replay_failed(&mut self, error: &ReplayError) {
+        if let Some(num_suppressed) = self.log.replay.admit() {
+            tracing::warn!(%error, num_suppressed, "replay broke off");
+        }
+    }
+
+    fn log_undecodable(&mut self, cursor: Cursor, error: &DecodeError) {
+        if let Some(num_suppressed) = self.log.content.admit() {
+            let sequence = cursor.sequence;
+            tracing::warn!(sequence, %error, num_suppressed, "batch cannot be read");
+        }
+    }
+}

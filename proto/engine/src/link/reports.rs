@@ -1,0 +1,69 @@
+use super::{
+    command::{SourceCommand, SourceStatus},
+    config::STATUS_INTERVAL,
+};
+use crate::sequence::OutcomeCounts;
+use kvasir_proto::types::BatchOutcome;
+use tokio::time::Instant;
+
+/// Sums that only grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Sums {
+    pub(super) counts: OutcomeCounts,
+    /// Batches that could not be read.
+    pub(super) undecodable: u64,
+}
+
+/// What the receiver was told last, and when it is told again.
+#[derive(Debug, Default)]
+pub(super) struct Reports {
+    status: Option<SourceStatus>,
+    sums: Sums,
+    /// Nothing before this time, unless it is urgent.
+    next_at: Option<Instant>,
+    /// Whether there is something to tell then.
+    due: bool,
+}
+
+impl Reports {
+    /// When to ask again.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.next_at.filter(|_| self.due)
+    }
+
+    /// What to tell now: at once if the state or the connection changed, else now and then.
+    pub(super) fn next(
+        &mut self,
+        status: SourceStatus,
+        sums: Sums,
+        now: Instant,
+    ) -> Option<Vec<SourceCommand>> {
+        let urgent = self
+            .status
+            .is_none_or(|last| (last.state, last.connected) != (status.state, status.connected));
+        let changed = self.status != Some(status) || self.sums != sums;
+        let early = !urgent && self.next_at.is_some_and(|at| now < at);
+        self.due = changed && early;
+        if !changed || early {
+            return None;
+        }
+        if urgent {
+            tracing::info!(state = %status.state, connected = status.connected, "source state");
+        }
+        let Sums { counts: told, undecodable } = self.sums;
+        let outcomes = [
+            (BatchOutcome::Duplicate, sums.counts.duplicate - told.duplicate),
+            (BatchOutcome::Stale, sums.counts.stale - told.stale),
+            (BatchOutcome::Undecodable, sums.undecodable - undecodable),
+            (BatchOutcome::Lost, sums.counts.lost - told.lost),
+        ];
+        let outcomes = outcomes.into_iter().filter(|(_, batches)| *batches > 0);
+        let commands = outcomes
+            .map(|(outcome, batches)| SourceCommand::Outcome { outcome, batches })
+            .chain([SourceCommand::Status(status)])
+            .collect();
+        *self =
+            Self { status: Some(status), sums, next_at: Some(now + STATUS_INTERVAL), due: false };
+        Some(commands)
+    }
+}

@@ -1,0 +1,195 @@
+use super::{
+    config::REPLAY_REPLIES_MAX,
+    incarnation,
+    life::Position,
+    replays::Round,
+    sequencer::{Connection, Sequencer},
+    step::{Item, Received, Step},
+};
+use std::mem;
+
+impl<I: Item> Sequencer<I> {
+    pub(super) fn on_connected(&mut self) {
+        if matches!(self.connection, Connection::Up { .. }) {
+            self.on_disconnected();
+        }
+        self.connection = Connection::Up { live_seen: false };
+        self.replays.reset();
+        if self.config.replay {
+            self.replays.recover(self.now, &self.config);
+        } else if self.life.is_doubtful() {
+            self.accept_unproved();
+        }
+    }
+
+    pub(super) fn on_disconnected(&mut self) {
+        if matches!(self.connection, Connection::Down { .. }) {
+            return;
+        }
+        self.connection = Connection::Down { since: self.now, expired: false };
+        if let Some(round) = self.replays.abandon() {
+            self.steps.push_back(Step::CancelReplay { round: round.number });
+        }
+        self.replays.reset();
+        // The publisher keeps what was held back, and only the next connection can tell whether it
+        // is still of the same life.
+        self.counts.stale += self.buffer.clear();
+        self.life = self.life.doubted();
+        self.last_live = self.life.position();
+        self.caught_up = false;
+    }
+
+    pub(super) fn on_live(&mut self, received: Received<I>) {
+        self.received += 1;
+        let Connection::Up { live_seen } = &mut self.connection else {
+            self.counts.stale += 1;
+            return;
+        };
+        *live_seen = true;
+        let Received { sequence, fingerprint, .. } = received;
+        if self.last_live.is_some_and(|last| last.is(sequence, fingerprint)) {
+            self.counts.duplicate += 1;
+            return;
+        }
+        if self.shows_restart(&received) {
+            self.end_life(incarnation::of_first_batch(sequence, fingerprint));
+            self.connection = Connection::Up { live_seen: true };
+        }
+        self.last_live = Some(Position { sequence, fingerprint: Some(fingerprint) });
+        if sequence < self.next {
+            self.counts.duplicate += 1;
+            return;
+        }
+        self.buffer.insert(received);
+        let (batches, bytes) = (self.config.buffer_batches_max, self.config.buffer_bytes_max);
+        self.counts.duplicate += self.buffer.shed(batches, bytes);
+    }
+
+    /// Numbers of one life only grow on the live stream, and a number that replay covered names
+    /// the same batch here.
+    fn shows_restart(&self, received: &Received<I>) -> bool {
+        let Received { sequence, fingerprint, .. } = *received;
+        self.last_live.is_some_and(|last| sequence <= last.sequence)
+            || self.life.position().is_some_and(|cursor| {
+                cursor.sequence == sequence && !cursor.is(sequence, fingerprint)
+            })
+    }
+
+    pub(super) fn on_reply(&mut self, number: u64, received: Received<I>) {
+        self.received += 1;
+        let last_attempt = self.replays.is_last_attempt(&self.config);
+        let Some(round) = self.replays.current(number) else {
+            self.counts.stale += 1;
+            return;
+        };
+        let Received { sequence, fingerprint, .. } = received;
+        let before = round.last;
+        round.last = before.max(Some(sequence));
+        round.replies += 1;
+        if round.replies > REPLAY_REPLIES_MAX {
+            self.counts.duplicate += 1;
+            self.break_off(number);
+            return;
+        }
+        if let Some(cursor) = self.life.position().filter(|cursor| sequence <= cursor.sequence) {
+            self.counts.duplicate += 1;
+            if cursor.is(sequence, fingerprint) {
+                round.proved = true;
+                self.life = self.life.accepted();
+            } else if cursor.sequence == sequence {
+                self.end_life(incarnation::of_first_batch(sequence, fingerprint));
+            }
+            return;
+        }
+        // A hole behind an earlier reply of the round may come from a full send queue: ask again.
+        // One before the first reply is a batch that is no longer kept.
+        let hole = before.is_some_and(|before| sequence > before.saturating_add(1));
+        if hole && !last_attempt {
+            self.counts.duplicate += 1;
+            self.break_off(number);
+            return;
+        }
+        let follows = mem::replace(&mut round.proved, true) && !hole;
+        round.brought = true;
+        if !follows {
+            self.leap_to(sequence);
+        }
+        self.buffer.insert(received);
+    }
+
+    /// Goes on with a reply that does not follow from the cursor: all below it is given up. Live
+    /// batches that were held back for it may be of another life than the reply; they go.
+    fn leap_to(&mut self, sequence: u64) {
+        self.counts.stale += self.buffer.drop_through(sequence);
+        self.given_up_below = sequence;
+        self.life = self.life.accepted();
+        if sequence == self.next && !self.life.is_fresh() {
+            // Nothing is missing, and still it cannot be proved to be the next.
+            self.degrade();
+        }
+    }
+
+    pub(super) fn on_replay_end(&mut self, number: u64) {
+        let Some(round) = self.replays.finish(number) else { return };
+        let nothing_kept = round.cursor.is_some_and(|cursor| round.last < Some(cursor));
+        match self.life.incarnation() {
+            Some(incarnation) if nothing_kept && self.life.is_doubtful() => {
+                // The newest batch is older than the cursor.
+                self.replays.outlived(&self.config);
+                self.end_life(incarnation::after(incarnation));
+            }
+            // On a connection that has proved its life this says only that nothing is kept.
+            Some(_) if nothing_kept => self.attempt_again(&round),
+            _ if self.buffer.len() > 0 => self.attempt_again(&round),
+            _ => self.complete(&round),
+        }
+    }
+
+    pub(super) fn on_replay_failed(&mut self, number: u64) {
+        if let Some(round) = self.replays.finish(number) {
+            self.attempt_again(&round);
+        }
+    }
+
+    /// A round ended well and nothing is known to be missing.
+    fn complete(&mut self, round: &Round) {
+        // The end of a replay can be missing like any other part of it. Either the live stream
+        // has gone on from there, or a second round shows that nothing followed.
+        let proved_by_live = self.connection == Connection::Up { live_seen: true };
+        if round.brought && !proved_by_live && self.replays.confirm(self.now, &self.config) {
+            return;
+        }
+        self.caught_up = true;
+        self.verified_at = Some(self.now);
+        self.replays.probe_later(self.now, &self.config);
+    }
+
+    /// Ends a round early and plans another.
+    fn break_off(&mut self, number: u64) {
+        if let Some(round) = self.replays.finish(number) {
+            self.steps.push_back(Step::CancelReplay { round: number });
+            self.attempt_again(&round);
+        }
+    }
+
+    /// Plans another round after one that did not end well, or gives up.
+    fn attempt_again(&mut self, round: &Round) {
+        if !self.replays.exhausted_by(round, &self.config) {
+            self.replays.recover(self.now, &self.config);
+            return;
+        }
+        self.replays.probe_later(self.now, &self.config);
+        if self.life.is_doubtful() {
+            self.accept_unproved();
+        }
+        if let Some(front) = self.buffer.front() {
+            self.given_up_below = front.sequence;
+        }
+    }
+
+    /// Goes on with a cursor that cannot be proved: what was applied under it is doubtful.
+    fn accept_unproved(&mut self) {
+        self.life = self.life.accepted();
+        self.degrade();
+    }
+}

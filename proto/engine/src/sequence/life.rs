@@ -1,0 +1,75 @@
+use kvasir_proto::types::{Fingerprint, Incarnation};
+
+/// One batch of a source, by number and fingerprint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Position {
+    pub(super) sequence: u64,
+    /// None only where a restored cursor has none: it then equals no batch.
+    pub(super) fingerprint: Option<Fingerprint>,
+}
+
+impl Position {
+    pub(super) fn is(&self, sequence: u64, fingerprint: Fingerprint) -> bool {
+        self.sequence == sequence && self.fingerprint == Some(fingerprint)
+    }
+}
+
+/// The life of the source and how far it was applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Life {
+    /// Nothing of it was applied. The id is there if the life before it was seen to end.
+    Fresh(Option<Incarnation>),
+    /// The cursor is from a checkpoint or an earlier connection: the engine may have restarted.
+    Doubtful(Incarnation, Position),
+    /// The cursor belongs to the life of the present connection.
+    Known(Incarnation, Position),
+}
+
+impl Life {
+    /// Last batch applied.
+    pub(super) const fn position(&self) -> Option<Position> {
+        match self {
+            Self::Fresh(_) => None,
+            Self::Doubtful(_, position) | Self::Known(_, position) => Some(*position),
+        }
+    }
+
+    pub(super) const fn incarnation(&self) -> Option<Incarnation> {
+        match self {
+            Self::Fresh(incarnation) => *incarnation,
+            Self::Doubtful(incarnation, _) | Self::Known(incarnation, _) => Some(*incarnation),
+        }
+    }
+
+    pub(super) const fn is_doubtful(&self) -> bool {
+        matches!(self, Self::Doubtful(..))
+    }
+
+    pub(super) const fn is_fresh(&self) -> bool {
+        matches!(self, Self::Fresh(_))
+    }
+
+    /// The same cursor, to be proved again.
+    pub(super) const fn doubted(self) -> Self {
+        match self {
+            Self::Known(incarnation, position) => Self::Doubtful(incarnation, position),
+            Self::Fresh(_) | Self::Doubtful(..) => self,
+        }
+    }
+
+    /// The same cursor, proved or taken on trust.
+    pub(super) const fn accepted(self) -> Self {
+        match self {
+            Self::Doubtful(incarnation, position) => Self::Known(incarnation, position),
+            Self::Fresh(_) | Self::Known(..) => self,
+        }
+    }
+
+    /// Number of the next batch.
+    pub(super) const fn next(&self) -> u64 {
+        match self.position() {
+            Some(position) => position.sequence.saturating_add(1),
+            None => 0,
+        }
+    }
+}

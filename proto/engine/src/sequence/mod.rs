@@ -1,0 +1,57 @@
+//! Ordering of one source that states no incarnation: which batch is next, which is missing, which
+//! belongs to another life of the engine.
+//!
+//! A bare engine numbers its batches from 0 and says nothing else: a restart, a lost batch and a
+//! late subscriber all look like a jump in the numbers. [`Sequencer`] tells them apart. It is a
+//! pure state machine: connection events, live batches, replayed batches and the time go in,
+//! [`Step`]s come out, and whoever drives it does the I/O.
+//!
+//! **Guarantees**
+//! - Steps are in order: what a batch depends on (a new life, a loss) precedes it.
+//! - Batches of one life are applied in the order of their numbers, each at most once.
+//! - A cursor from a checkpoint or an earlier connection is compared with the publisher's own copy
+//!   of that batch before anything is applied on top of it.
+//! - A state of `exact` means that every batch of this life up to the newest known one was
+//!   applied. What was lost for good makes the source `degraded` until the engine clears its cache
+//!   or begins a new life.
+//! - Every batch that comes in has exactly one outcome (applied, duplicate, stale) or is buffered;
+//!   batches that could not be had are counted as lost, by their numbers.
+//!
+//! **One idea for all recovery.** Every replay asks from the cursor *inclusive*. Its first reply
+//! proves or refutes that the publisher still lives the life the cursor was taken in; what follows
+//! fills the gap. Joining late, reconnecting, resuming from a checkpoint, filling a gap and the
+//! periodic probe are the same round, started for different reasons.
+//!
+//! **Incarnations** of bare engines are made here, from the number and fingerprint of the first
+//! batch of a life that is applied: two servers that both see batch 0 agree on the id. A life that
+//! is known to have begun before any of its batches is at hand gets a provisional id, and
+//! [`Step::NewLife`] is issued again with the final one.
+
+mod buffer;
+mod config;
+mod incarnation;
+mod inputs;
+mod jitter;
+mod life;
+mod outcomes;
+mod replays;
+mod sequencer;
+mod step;
+mod validate;
+
+#[cfg(test)]
+mod explore_test;
+#[cfg(test)]
+mod model_test;
+#[cfg(test)]
+mod rules_test;
+#[cfg(test)]
+mod simulation_test;
+
+pub use config::{
+    BUFFER_BATCHES_MAX, BUFFER_BYTES_MAX, LossPolicy, REPLAY_ATTEMPTS_MAX, REPLAY_REPLIES_MAX,
+    SequencerConfig,
+};
+pub use outcomes::OutcomeCounts;
+pub use sequencer::{Resume, Sequencer, SequencerStatus};
+pub use step::{Input, Item, Received, Step};

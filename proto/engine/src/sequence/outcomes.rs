@@ -1,0 +1,23 @@
+/// What became of batches, summed.
+///
+/// Every batch handed to the sequencer is one of `applied`, `duplicate` and `stale`, or is
+/// buffered. `lost` counts numbers of which no batch was applied, whether one was seen or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OutcomeCounts {
+    /// Handed out in [`Step::Apply`](super::Step::Apply).
+    pub applied: u64,
+    /// A copy of a batch that the cursor covers or that replay brings again.
+    pub duplicate: u64,
+    /// Of an earlier life, connection or round of replay.
+    pub stale: u64,
+    /// Announced and not to be had.
+    pub lost: u64,
+}
+
+impl OutcomeCounts {
+    /// Batches that came in and are settled.
+    #[must_use]
+    pub const fn settled(&self) -> u64 {
+        self.applied + self.duplicate + self.stale
+    }
+}

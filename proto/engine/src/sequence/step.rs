@@ -1,0 +1,85 @@
+use kvasir_proto::types::{Cursor, Fingerprint, Incarnation};
+
+/// What a sequencer orders: the payload of a batch.
+pub trait Item {
+    /// Memory it takes, in bytes.
+    fn bytes(&self) -> usize;
+}
+
+/// A batch as it came in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Received<I> {
+    /// Its number, from 0 in each life.
+    pub sequence: u64,
+    /// Tells it from a batch of another life with the same number.
+    pub fingerprint: Fingerprint,
+    /// Its payload.
+    pub item: I,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input<I> {
+    /// The live stream is connected and subscribed.
+    Connected,
+    /// The live stream is gone; nothing of it is still to come.
+    Disconnected,
+    /// A batch of the live stream.
+    Live(Received<I>),
+    /// A batch of a round of replay.
+    ReplayReply {
+        /// The round, as given by [`Step::StartReplay`].
+        round: u64,
+        /// The batch.
+        received: Received<I>,
+    },
+    /// A round of replay ended as it should.
+    ReplayEnd {
+        /// The round.
+        round: u64,
+    },
+    /// A round of replay broke off: not reachable, too slow, malformed.
+    ReplayFailed {
+        /// The round.
+        round: u64,
+    },
+    /// Time passed.
+    Tick,
+}
+
+/// What to do, in this order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step<I> {
+    /// What follows belongs to this life: drop all that the source stored.
+    NewLife {
+        /// Id of the life.
+        incarnation: Incarnation,
+    },
+    /// Apply one batch.
+    Apply {
+        /// The source's cursor once it is applied.
+        cursor: Cursor,
+        /// Its payload.
+        item: I,
+    },
+    /// Batches were lost: what the source holds now is doubtful until announced again.
+    MarkSuspect,
+    /// Batches were lost: drop all that the source stored, in the same life.
+    ClearLost,
+    /// Drop what is still doubtful.
+    DropSuspects,
+    /// Disconnected for too long: drop all that the source stored. It begins afresh once it is back.
+    Expired,
+    /// Ask the replay socket, over a connection of its own.
+    StartReplay {
+        /// Number of this round.
+        round: u64,
+        /// First batch to ask for.
+        from: u64,
+    },
+    /// Drop the connection of a round.
+    CancelReplay {
+        /// The round.
+        round: u64,
+    },
+}

@@ -1,0 +1,372 @@
+use super::{
+    ConvertError, Problem,
+    shared::{
+        age_ms, check_block_size, check_count, check_name, check_required, cursor, read_tier, state,
+    },
+};
+use crate::{
+    hash::{HASH_SCHEME, MultimodalSpan, Namespace, Seed, multimodal_hash, tokens_le},
+    limits::{
+        MULTIMODAL_IDENTIFIER_BYTES_MAX, QUERY_BLOCKS_MAX, QUERY_MULTIMODAL_ITEMS_MAX,
+        QUERY_TOKENS_MAX, QUERY_WORKER_IDS_MAX,
+    },
+    pb,
+    types::{
+        BlockName, Cursor, DpRank, LocalHash, PartitionKey, SourceState, Tier, TierSet, WorkerId,
+    },
+};
+use prost::bytes::Bytes;
+use std::{borrow::Cow, fmt, time::Duration};
+
+/// A checked `FindMatchesRequest`.
+#[derive(Debug, Clone)]
+pub struct FindQuery {
+    /// Index to ask.
+    pub partition: PartitionKey,
+    /// Block size the client assumes, in tokens.
+    pub block_size: Option<u32>,
+    /// The prompt.
+    pub input: QueryInput,
+    /// Tiers that count as held; never empty.
+    pub tiers: TierSet,
+    /// These workers only.
+    pub workers: Option<Vec<WorkerId>>,
+    /// Leave out workers with fewer matching blocks.
+    pub minimum_overlap_blocks: u32,
+    /// The best so many only.
+    pub top_k: Option<usize>,
+}
+
+/// A prompt in one of the forms a query may give it.
+#[derive(Debug, Clone)]
+pub enum QueryInput {
+    /// Tokens, to be hashed with the partition's block size.
+    Tokens {
+        /// The tokens.
+        tokens: QueryTokens,
+        /// Seed of the prompt's LoRA adapter and salt.
+        seed: Seed,
+        /// Multimodal content; ends within the prompt.
+        multimodal: Vec<MultimodalSpan>,
+    },
+    /// Local hashes of the whole blocks.
+    Locals(Vec<LocalHash>),
+    /// The engine's own names of the blocks.
+    Names(Vec<BlockName>),
+}
+
+/// Tokens of a prompt, as received. Its `Debug` form shows their number only: tokens are prompts,
+/// and prompts are not logged.
+#[derive(Clone)]
+pub enum QueryTokens {
+    /// One number each.
+    Numbers(Vec<u32>),
+    /// Little-endian u32, a multiple of 4 bytes.
+    LittleEndian(Bytes),
+}
+
+impl QueryTokens {
+    /// Number of tokens.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        match self {
+            Self::Numbers(tokens) => tokens.len(),
+            Self::LittleEndian(bytes) => bytes.len() / 4,
+        }
+    }
+
+    /// The bytes that are hashed; not copied on little-endian machines.
+    #[must_use]
+    pub fn as_le(&self) -> Cow<'_, [u8]> {
+        match self {
+            Self::Numbers(tokens) => tokens_le(tokens),
+            Self::LittleEndian(bytes) => Cow::Borrowed(bytes),
+        }
+    }
+}
+
+impl fmt::Debug for QueryTokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "QueryTokens({})", self.count())
+    }
+}
+
+impl TryFrom<pb::FindMatchesRequest> for FindQuery {
+    type Error = ConvertError;
+
+    fn try_from(request: pb::FindMatchesRequest) -> Result<Self, ConvertError> {
+        let partition = PartitionKey::new(&request.model, &request.tenant)?;
+        let block_size = request.block_size.map(check_block_size).transpose()?;
+        if let Some(scheme) = request
+            .hash_scheme
+            .as_ref()
+            .filter(|scheme| *scheme != HASH_SCHEME)
+        {
+            let scheme = scheme.chars().take(64).collect();
+            return Err(ConvertError::new(
+                "hash_scheme",
+                Problem::HashScheme(scheme),
+            ));
+        }
+        let tiers = read_tiers(&request.tiers)?;
+        let workers = read_workers(&request.worker_ids)?;
+        let minimum_overlap_blocks = request.minimum_overlap_blocks.unwrap_or(1);
+        let top_k = match request.top_k {
+            0 => None,
+            count => Some(usize::try_from(count).unwrap_or(usize::MAX)),
+        };
+        let input = read_input(request)?;
+        Ok(Self {
+            partition,
+            block_size,
+            input,
+            tiers,
+            workers,
+            minimum_overlap_blocks,
+            top_k,
+        })
+    }
+}
+
+fn read_tiers(tiers: &[i32]) -> Result<TierSet, ConvertError> {
+    if tiers.is_empty() {
+        return Ok(TierSet::ALL);
+    }
+    check_count("tiers", tiers.len(), Tier::COUNT)?;
+    tiers
+        .iter()
+        .enumerate()
+        .map(|(index, &tier)| read_tier(&format!("tiers[{index}]"), tier, None))
+        .collect()
+}
+
+fn read_workers(ids: &[String]) -> Result<Option<Vec<WorkerId>>, ConvertError> {
+    check_count("worker_ids", ids.len(), QUERY_WORKER_IDS_MAX)?;
+    if ids.is_empty() {
+        return Ok(None);
+    }
+    let workers = ids.iter().enumerate().map(|(index, id)| {
+        WorkerId::new(id).map_err(|error| ConvertError {
+            field: format!("worker_ids[{index}]"),
+            ..ConvertError::from(error)
+        })
+    });
+    workers.collect::<Result<_, _>>().map(Some)
+}
+
+const INPUTS: &str = "token_ids, token_ids_le, local_hashes or sequence_hashes";
+
+fn read_input(request: pb::FindMatchesRequest) -> Result<QueryInput, ConvertError> {
+    let given = [
+        !request.token_ids.is_empty(),
+        !request.token_ids_le.is_empty(),
+        !request.local_hashes.is_empty(),
+        !request.sequence_hashes.is_empty(),
+    ];
+    match given {
+        [true, false, false, false] => {
+            check_count("token_ids", request.token_ids.len(), QUERY_TOKENS_MAX)?;
+            let tokens = QueryTokens::Numbers(request.token_ids);
+            let extras = (
+                &*request.lora_name,
+                &*request.cache_salt,
+                &*request.multimodal,
+            );
+            read_tokens(tokens, extras)
+        }
+        [false, true, false, false] => {
+            check_tokens_le("token_ids_le", &request.token_ids_le)?;
+            check_count(
+                "token_ids_le",
+                request.token_ids_le.len() / 4,
+                QUERY_TOKENS_MAX,
+            )?;
+            let tokens = QueryTokens::LittleEndian(request.token_ids_le);
+            let extras = (
+                &*request.lora_name,
+                &*request.cache_salt,
+                &*request.multimodal,
+            );
+            read_tokens(tokens, extras)
+        }
+        [false, false, true, false] => {
+            check_count("local_hashes", request.local_hashes.len(), QUERY_BLOCKS_MAX)?;
+            refuse_extras(&request)?;
+            // Same layout: collected in place, nothing is allocated.
+            let locals = request.local_hashes.into_iter().map(LocalHash).collect();
+            Ok(QueryInput::Locals(locals))
+        }
+        [false, false, false, true] => {
+            check_count(
+                "sequence_hashes",
+                request.sequence_hashes.len(),
+                QUERY_BLOCKS_MAX,
+            )?;
+            refuse_extras(&request)?;
+            let names = request.sequence_hashes.into_iter().map(BlockName).collect();
+            Ok(QueryInput::Names(names))
+        }
+        [false, false, false, false] => Err(ConvertError::new(INPUTS, Problem::Required)),
+        _ => {
+            let set = given.iter().filter(|set| **set).count();
+            let actual = format!("are {set} inputs");
+            Err(ConvertError::new(
+                INPUTS,
+                Problem::Mismatch {
+                    actual,
+                    expected: "exactly one".to_owned(),
+                },
+            ))
+        }
+    }
+}
+
+pub(super) fn check_tokens_le(field: &str, bytes: &[u8]) -> Result<(), ConvertError> {
+    if bytes.len().is_multiple_of(4) {
+        return Ok(());
+    }
+    let actual = format!("has {} bytes", bytes.len());
+    let expected = "a multiple of 4: little-endian u32".to_owned();
+    Err(ConvertError::new(
+        field,
+        Problem::Mismatch { actual, expected },
+    ))
+}
+
+fn read_tokens(
+    tokens: QueryTokens,
+    (lora_name, cache_salt, items): (&str, &str, &[pb::MultimodalItem]),
+) -> Result<QueryInput, ConvertError> {
+    check_name("lora_name", lora_name)?;
+    check_name("cache_salt", cache_salt)?;
+    check_count("multimodal", items.len(), QUERY_MULTIMODAL_ITEMS_MAX)?;
+    let spans = items.iter().enumerate().map(|(index, item)| {
+        read_span(item, tokens.count())
+            .map_err(|error| error.within(format!("multimodal[{index}]")))
+    });
+    let multimodal = spans.collect::<Result<_, _>>()?;
+    Ok(QueryInput::Tokens {
+        tokens,
+        seed: Namespace {
+            lora_name,
+            cache_salt,
+        }
+        .seed(),
+        multimodal,
+    })
+}
+
+fn read_span(item: &pb::MultimodalItem, tokens: usize) -> Result<MultimodalSpan, ConvertError> {
+    check_required(
+        "identifier",
+        &item.identifier,
+        MULTIMODAL_IDENTIFIER_BYTES_MAX,
+    )?;
+    if item.token_count == 0 {
+        return Err(ConvertError::new("token_count", Problem::Required));
+    }
+    let end = u64::from(item.token_offset) + u64::from(item.token_count);
+    match (usize::try_from(item.token_offset), usize::try_from(end)) {
+        (Ok(start), Ok(end)) if end <= tokens => Ok(MultimodalSpan {
+            hash: multimodal_hash(&item.identifier),
+            start,
+            end,
+        }),
+        _ => {
+            let actual = format!("ends at token {end}");
+            let expected = format!("within the prompt's {tokens} tokens");
+            Err(ConvertError::new(
+                "token_count",
+                Problem::Mismatch { actual, expected },
+            ))
+        }
+    }
+}
+
+fn refuse_extras(request: &pb::FindMatchesRequest) -> Result<(), ConvertError> {
+    const REASON: &str = "with hashes: they contain it; send tokens instead";
+    let extras = [
+        ("lora_name", request.lora_name.is_empty()),
+        ("cache_salt", request.cache_salt.is_empty()),
+        ("multimodal", request.multimodal.is_empty()),
+    ];
+    match extras.iter().find(|(_, empty)| !empty) {
+        Some((field, _)) => Err(ConvertError::new(*field, Problem::Unexpected(REASON))),
+        None => Ok(()),
+    }
+}
+
+/// The answer to one [`FindQuery`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FindAnswer {
+    /// Whole blocks of the query.
+    pub query_blocks: u32,
+    /// Most matching blocks of any worker that passed the filter.
+    pub best_overlap_blocks: u32,
+    /// Block size of the partition, in tokens.
+    pub block_size: u32,
+    /// Best first.
+    pub matches: Vec<WorkerMatch>,
+}
+
+/// One rank's answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerMatch {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Its rank.
+    pub rank: DpRank,
+    /// Leading blocks of the query that it holds.
+    pub blocks: u32,
+    /// How many of them lie in each tier, by [`Tier::index`].
+    pub by_tier: [u32; Tier::COUNT],
+    /// Worst state among its sources.
+    pub state: SourceState,
+    /// Where that source stands.
+    pub applied: Option<Cursor>,
+    /// Batches that it announced and that are not applied.
+    pub lag_batches: u64,
+    /// Time since it was last seen to have nothing newer.
+    pub verified_age: Option<Duration>,
+}
+
+impl FindAnswer {
+    /// The message, for the request with this id.
+    #[must_use]
+    pub fn into_message(self, request_id: u64) -> pb::FindMatchesResponse {
+        let block_size = self.block_size;
+        let matches = self
+            .matches
+            .into_iter()
+            .map(|found| found.into_message(block_size));
+        pb::FindMatchesResponse {
+            request_id,
+            query_blocks: self.query_blocks,
+            best_overlap_blocks: self.best_overlap_blocks,
+            block_size,
+            matches: matches.collect(),
+            missing_shards: Vec::new(),
+        }
+    }
+}
+
+impl WorkerMatch {
+    fn into_message(self, block_size: u32) -> pb::WorkerMatch {
+        let [device, host, disk] = self.by_tier;
+        pb::WorkerMatch {
+            worker_id: self.worker.as_str().to_owned(),
+            dp_rank: self.rank,
+            matched_blocks: self.blocks,
+            matched_tokens: u64::from(self.blocks) * u64::from(block_size),
+            blocks_by_tier: Some(pb::BlocksByTier { device, host, disk }),
+            state: state(self.state).into(),
+            applied: self.applied.map(cursor),
+            lag_batches: self.lag_batches,
+            verified_age_ms: self.verified_age.map(age_ms),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "find_test.rs"]
+mod tests;

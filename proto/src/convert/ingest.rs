@@ -1,0 +1,235 @@
+use super::{
+    ConvertError, Problem, WorkerAddress,
+    find::check_tokens_le,
+    shared::{
+        check_block_size, check_count, check_name, check_required, read_copy_mode,
+        read_incarnation, read_tier,
+    },
+};
+use crate::{
+    hash::{Namespace, local_hashes},
+    limits::{BATCH_EVENTS_MAX, EVENT_BLOCKS_MAX, NAME_BYTES_MAX},
+    pb,
+    types::{
+        BlockName, CopyMode, DpRank, Incarnation, KvEvent, LocalHash, PartitionKey, StoredBlock,
+        Tier, WorkerId,
+    },
+};
+
+/// A checked `PublishHello`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hello {
+    /// The worker that the source feeds.
+    pub address: WorkerAddress,
+    /// Name of the source.
+    pub source: String,
+    /// Tokens per block.
+    pub block_size: u32,
+    /// Life of the source's cache.
+    pub incarnation: Incarnation,
+    /// How second announcements are read.
+    pub copy_mode: CopyMode,
+}
+
+/// One checked message of a publisher.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Publication {
+    /// The first.
+    Hello(Hello),
+    /// All others; not read yet, since reading needs the block size.
+    Batch(pb::PublishBatch),
+}
+
+/// A checked `PublishBatch`: its tokens are hashed and gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublishedBatch {
+    /// Number within the incarnation.
+    pub sequence: u64,
+    /// Rank that holds the blocks.
+    pub rank: DpRank,
+    /// At most [`BATCH_EVENTS_MAX`] events.
+    pub events: Vec<KvEvent>,
+}
+
+impl TryFrom<pb::PublishEventsRequest> for Publication {
+    type Error = ConvertError;
+
+    fn try_from(request: pb::PublishEventsRequest) -> Result<Self, ConvertError> {
+        match request.message {
+            Some(pb::publish_events_request::Message::Hello(hello)) => {
+                let hello = Hello::try_from(hello).map_err(|error| error.within("hello"))?;
+                Ok(Self::Hello(hello))
+            }
+            Some(pb::publish_events_request::Message::Batch(batch)) => Ok(Self::Batch(batch)),
+            None => Err(ConvertError::new("hello or batch", Problem::Required)),
+        }
+    }
+}
+
+impl TryFrom<pb::PublishHello> for Hello {
+    type Error = ConvertError;
+
+    fn try_from(hello: pb::PublishHello) -> Result<Self, ConvertError> {
+        check_required("source", &hello.source, NAME_BYTES_MAX)?;
+        let copy_mode = read_copy_mode("copy_mode", hello.copy_mode)?;
+        Ok(Self {
+            address: WorkerAddress {
+                partition: PartitionKey::new(&hello.model, &hello.tenant)?,
+                worker: WorkerId::new(&hello.worker_id)?,
+            },
+            source: hello.source,
+            block_size: check_block_size(hello.block_size)?,
+            incarnation: read_incarnation("incarnation", &hello.incarnation)?,
+            copy_mode: copy_mode.unwrap_or(CopyMode::Set),
+        })
+    }
+}
+
+impl PublishedBatch {
+    /// Checks a batch and hashes its tokens, for a partition of `block_size` tokens a block.
+    ///
+    /// # Errors
+    /// If the batch or one of its events breaks the contract.
+    pub fn read(batch: pb::PublishBatch, block_size: u32) -> Result<Self, ConvertError> {
+        check_count("events", batch.events.len(), BATCH_EVENTS_MAX)?;
+        let events = batch.events.into_iter().enumerate().map(|(index, event)| {
+            read_event(event, block_size).map_err(|error| error.within(format!("events[{index}]")))
+        });
+        Ok(Self {
+            sequence: batch.sequence,
+            rank: batch.dp_rank,
+            events: events.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+fn read_event(event: pb::PublishedEvent, block_size: u32) -> Result<KvEvent, ConvertError> {
+    match event.event {
+        Some(pb::published_event::Event::Stored(stored)) => {
+            read_stored(stored, block_size).map_err(|error| error.within("stored"))
+        }
+        Some(pb::published_event::Event::Removed(removed)) => {
+            read_removed(removed).map_err(|error| error.within("removed"))
+        }
+        Some(pb::published_event::Event::Cleared(pb::BlocksCleared {})) => Ok(KvEvent::Cleared),
+        None => Err(ConvertError::new(
+            "stored, removed or cleared",
+            Problem::Required,
+        )),
+    }
+}
+
+fn read_names(names: Vec<u64>) -> Result<Vec<BlockName>, ConvertError> {
+    if names.is_empty() {
+        return Err(ConvertError::new("names", Problem::Required));
+    }
+    check_count("names", names.len(), EVENT_BLOCKS_MAX)?;
+    Ok(names.into_iter().map(BlockName).collect())
+}
+
+fn read_removed(removed: pb::BlocksRemoved) -> Result<KvEvent, ConvertError> {
+    let tier = read_tier("tier", removed.tier, Some(Tier::Device))?;
+    Ok(KvEvent::Removed {
+        tier,
+        names: read_names(removed.names)?,
+    })
+}
+
+fn read_stored(stored: pb::BlocksStored, block_size: u32) -> Result<KvEvent, ConvertError> {
+    let tier = read_tier("tier", stored.tier, Some(Tier::Device))?;
+    let names = read_names(stored.names)?;
+    let parent = stored.parent_name.map(BlockName);
+    let locals = match (
+        stored.local_hashes.is_empty(),
+        stored.token_ids_le.is_empty(),
+    ) {
+        (true, true) => {
+            refuse(
+                "parent_name",
+                parent.is_some(),
+                "without local_hashes or token_ids_le",
+            )?;
+            refuse_namespace(&stored.lora_name, &stored.cache_salt)?;
+            return Ok(KvEvent::StoredNames { tier, names });
+        }
+        (false, true) => {
+            refuse_namespace(&stored.lora_name, &stored.cache_salt)?;
+            let count = stored.local_hashes.len();
+            check_equal("local_hashes", "entries", count, names.len())?;
+            stored.local_hashes.into_iter().map(LocalHash).collect()
+        }
+        (true, false) => {
+            let namespace = Namespace {
+                lora_name: &stored.lora_name,
+                cache_salt: &stored.cache_salt,
+            };
+            hash_tokens(&stored.token_ids_le, namespace, names.len(), block_size)?
+        }
+        (false, false) => {
+            return Err(ConvertError::new(
+                "token_ids_le",
+                Problem::Unexpected("together with local_hashes: send one of them"),
+            ));
+        }
+    };
+    let blocks = names
+        .into_iter()
+        .zip(locals)
+        .map(|(name, local)| StoredBlock { name, local });
+    Ok(KvEvent::Stored {
+        parent,
+        tier,
+        blocks: blocks.collect(),
+    })
+}
+
+fn hash_tokens(
+    tokens_le: &[u8],
+    namespace: Namespace<'_>,
+    blocks: usize,
+    block_size: u32,
+) -> Result<Vec<LocalHash>, ConvertError> {
+    check_name("lora_name", namespace.lora_name)?;
+    check_name("cache_salt", namespace.cache_salt)?;
+    check_tokens_le("token_ids_le", tokens_le)?;
+    let block_size = usize::try_from(block_size).unwrap_or(usize::MAX);
+    let tokens = blocks.saturating_mul(block_size);
+    check_equal("token_ids_le", "tokens", tokens_le.len() / 4, tokens)?;
+    let mut locals = Vec::new();
+    local_hashes(tokens_le, block_size, namespace.seed(), &[], &mut locals);
+    Ok(locals)
+}
+
+fn refuse_namespace(lora_name: &str, cache_salt: &str) -> Result<(), ConvertError> {
+    const REASON: &str = "without token_ids_le: local hashes contain it";
+    refuse("lora_name", !lora_name.is_empty(), REASON)?;
+    refuse("cache_salt", !cache_salt.is_empty(), REASON)
+}
+
+fn refuse(field: &str, given: bool, reason: &'static str) -> Result<(), ConvertError> {
+    if given {
+        return Err(ConvertError::new(field, Problem::Unexpected(reason)));
+    }
+    Ok(())
+}
+
+fn check_equal(
+    field: &str,
+    unit: &str,
+    actual: usize,
+    expected: usize,
+) -> Result<(), ConvertError> {
+    if actual == expected {
+        return Ok(());
+    }
+    let actual = format!("has {actual} {unit}");
+    let expected = format!("{expected}, as the number of names says");
+    Err(ConvertError::new(
+        field,
+        Problem::Mismatch { actual, expected },
+    ))
+}
+
+#[cfg(test)]
+#[path = "ingest_test.rs"]
+mod tests;

@@ -1,0 +1,17 @@
+//! Conversions between messages and value types, one file per message family. They reject, naming
+//! the field and the fix, and never panic; every limit of [`crate::limits`] on a request is
+//! enforced here.
+
+mod dump;
+mod error;
+mod find;
+mod ingest;
+mod shared;
+mod worker;
+
+pub use dump::DumpQuery;
+pub use error::{ConvertError, Problem};
+pub use find::{FindAnswer, FindQuery, QueryInput, QueryTokens, WorkerMatch};
+pub use ingest::{Hello, Publication, PublishedBatch};
+pub use shared::{age_ms, cursor, incarnation, state};
+pub use worker::{EndpointSpec, Engine, LossPolicy, Registration, WorkerAddress};

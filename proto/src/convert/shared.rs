@@ -1,0 +1,134 @@
+//! Pieces that more than one family of messages uses.
+
+use super::{ConvertError, Problem};
+use crate::{
+    limits::{BLOCK_SIZE_TOKENS_MAX, NAME_BYTES_MAX},
+    pb,
+    types::{CopyMode, Cursor, Incarnation, SourceState, Tier},
+};
+use prost::bytes::Bytes;
+use std::time::Duration;
+
+/// An incarnation on the wire: its 16 bytes in the order they are displayed.
+#[must_use]
+pub fn incarnation(incarnation: Incarnation) -> Bytes {
+    Bytes::copy_from_slice(&incarnation.0.to_be_bytes())
+}
+
+/// A cursor on the wire; its fingerprint stays here.
+#[must_use]
+pub fn cursor(cursor: Cursor) -> pb::Cursor {
+    pb::Cursor {
+        incarnation: incarnation(cursor.incarnation),
+        sequence: cursor.sequence,
+    }
+}
+
+/// A source's state on the wire.
+#[must_use]
+pub const fn state(state: SourceState) -> pb::WorkerState {
+    match state {
+        SourceState::Exact => pb::WorkerState::Exact,
+        SourceState::CatchingUp => pb::WorkerState::CatchingUp,
+        SourceState::Gap => pb::WorkerState::Gap,
+        SourceState::Partial => pb::WorkerState::Partial,
+        SourceState::Degraded => pb::WorkerState::Degraded,
+        SourceState::Cold => pb::WorkerState::Cold,
+    }
+}
+
+/// An age on the wire, in whole milliseconds.
+#[must_use]
+pub fn age_ms(age: Duration) -> u64 {
+    u64::try_from(age.as_millis()).unwrap_or(u64::MAX)
+}
+
+pub(super) fn read_incarnation(field: &str, bytes: &[u8]) -> Result<Incarnation, ConvertError> {
+    let Ok(bytes) = <[u8; 16]>::try_from(bytes) else {
+        let actual = format!("has {} bytes", bytes.len());
+        return Err(ConvertError::new(
+            field,
+            Problem::Mismatch {
+                actual,
+                expected: "exactly 16".to_owned(),
+            },
+        ));
+    };
+    Ok(Incarnation(u128::from_be_bytes(bytes)))
+}
+
+/// A tier; 0 is `unspecified`.
+pub(super) fn read_tier(
+    field: &str,
+    value: i32,
+    unspecified: Option<Tier>,
+) -> Result<Tier, ConvertError> {
+    let tier = match pb::Tier::try_from(value) {
+        Ok(pb::Tier::Unspecified) => unspecified,
+        Ok(pb::Tier::Device) => Some(Tier::Device),
+        Ok(pb::Tier::Host) => Some(Tier::Host),
+        Ok(pb::Tier::Disk) => Some(Tier::Disk),
+        Err(_) => None,
+    };
+    tier.ok_or_else(|| ConvertError::new(field, Problem::UnknownValue(value)))
+}
+
+pub(super) fn read_copy_mode(field: &str, value: i32) -> Result<Option<CopyMode>, ConvertError> {
+    match pb::CopyMode::try_from(value) {
+        Ok(pb::CopyMode::Unspecified) => Ok(None),
+        Ok(pb::CopyMode::Counted) => Ok(Some(CopyMode::Counted)),
+        Ok(pb::CopyMode::Set) => Ok(Some(CopyMode::Set)),
+        Err(_) => Err(ConvertError::new(field, Problem::UnknownValue(value))),
+    }
+}
+
+pub(super) fn check_block_size(block_size: u32) -> Result<u32, ConvertError> {
+    check_range(
+        "block_size",
+        block_size.into(),
+        1,
+        BLOCK_SIZE_TOKENS_MAX.into(),
+    )?;
+    Ok(block_size)
+}
+
+pub(super) fn check_range(field: &str, value: u64, min: u64, max: u64) -> Result<(), ConvertError> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(ConvertError::new(
+        field,
+        Problem::OutOfRange { value, min, max },
+    ))
+}
+
+pub(super) fn check_text(field: &str, text: &str, limit: usize) -> Result<(), ConvertError> {
+    if text.len() <= limit {
+        return Ok(());
+    }
+    Err(ConvertError::new(
+        field,
+        Problem::TooLong {
+            bytes: text.len(),
+            limit,
+        },
+    ))
+}
+
+pub(super) fn check_required(field: &str, text: &str, limit: usize) -> Result<(), ConvertError> {
+    if text.is_empty() {
+        return Err(ConvertError::new(field, Problem::Required));
+    }
+    check_text(field, text, limit)
+}
+
+pub(super) fn check_name(field: &str, name: &str) -> Result<(), ConvertError> {
+    check_text(field, name, NAME_BYTES_MAX)
+}
+
+pub(super) fn check_count(field: &str, count: usize, limit: usize) -> Result<(), ConvertError> {
+    if count <= limit {
+        return Ok(());
+    }
+    Err(ConvertError::new(field, Problem::TooMany { count, limit }))
+}

@@ -1,0 +1,277 @@
+use super::{
+    ConvertError, Problem,
+    shared::{check_block_size, check_count, check_name, check_required, read_copy_mode},
+};
+use crate::{
+    limits::{NAME_BYTES_MAX, WORKER_ENDPOINTS_MAX, WORKER_LORA_NAMES_MAX},
+    pb,
+    types::{CopyMode, DpRank, PartitionKey, WorkerId},
+};
+use std::{collections::BTreeMap, fmt, str::FromStr};
+
+/// Which engine publishes a worker's events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Engine {
+    /// vLLM.
+    Vllm,
+    /// SGLang.
+    Sglang,
+    /// TensorRT-LLM.
+    Trtllm,
+    /// Anything else.
+    Custom,
+}
+
+impl Engine {
+    const ALL: [(Self, &'static str); 4] = [
+        (Self::Vllm, "vllm"),
+        (Self::Sglang, "sglang"),
+        (Self::Trtllm, "trtllm"),
+        (Self::Custom, "custom"),
+    ];
+
+    /// How its second announcements are read unless the registration says.
+    #[must_use]
+    pub const fn default_copy_mode(self) -> CopyMode {
+        match self {
+            Self::Vllm => CopyMode::Counted,
+            Self::Sglang | Self::Trtllm | Self::Custom => CopyMode::Set,
+        }
+    }
+
+    /// The message's value.
+    #[must_use]
+    pub const fn message(self) -> pb::Engine {
+        match self {
+            Self::Vllm => pb::Engine::Vllm,
+            Self::Sglang => pb::Engine::Sglang,
+            Self::Trtllm => pb::Engine::Trtllm,
+            Self::Custom => pb::Engine::Custom,
+        }
+    }
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::ALL.iter().find(|(engine, _)| engine == self);
+        f.write_str(name.map_or("", |(_, name)| name))
+    }
+}
+
+impl FromStr for Engine {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.iter().find(|(_, name)| *name == text);
+        found
+            .map(|(engine, _)| *engine)
+            .ok_or_else(|| format!("{text:?} is not one of vllm, sglang, trtllm, custom"))
+    }
+}
+
+/// What happens to a source's blocks once events were lost for good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LossPolicy {
+    /// Keep blocks from before the loss for a while.
+    Keep,
+    /// Drop them at once.
+    Clear,
+}
+
+impl fmt::Display for LossPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Keep => "keep",
+            Self::Clear => "clear",
+        })
+    }
+}
+
+impl FromStr for LossPolicy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "keep" => Ok(Self::Keep),
+            "clear" => Ok(Self::Clear),
+            _ => Err(format!("{text:?} is not one of keep, clear")),
+        }
+    }
+}
+
+/// Sockets of one engine rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndpointSpec {
+    /// Where the engine publishes; with `bind`, where it connects to.
+    pub endpoint: String,
+    /// Where the engine replays.
+    pub replay: Option<String>,
+    /// Topic prefix to subscribe to.
+    pub topic: String,
+    /// Listen instead of connecting.
+    pub bind: bool,
+    /// Rank of batches that name none.
+    pub rank: DpRank,
+}
+
+/// A checked `RegisterWorkerRequest`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registration {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Its partition.
+    pub partition: PartitionKey,
+    /// Tokens per block.
+    pub block_size: u32,
+    /// Its engine.
+    pub engine: Engine,
+    /// Its sockets, each `endpoint` once.
+    pub endpoints: Vec<EndpointSpec>,
+    /// How second announcements are read.
+    pub copy_mode: CopyMode,
+    /// What a loss does; none for the server's default.
+    pub loss_policy: Option<LossPolicy>,
+    /// Names of the adapters that the engine announces by number.
+    pub lora_names: BTreeMap<u64, String>,
+}
+
+impl Registration {
+    /// The first field in which two registrations of one worker differ, with both values.
+    #[must_use]
+    pub fn difference(&self, other: &Self) -> Option<(&'static str, String, String)> {
+        let both = |field, mine: &dyn fmt::Debug, theirs: &dyn fmt::Debug| {
+            Some((field, format!("{mine:?}"), format!("{theirs:?}")))
+        };
+        if self.block_size != other.block_size {
+            return both("block_size", &self.block_size, &other.block_size);
+        }
+        if self.engine != other.engine {
+            return both("engine", &self.engine, &other.engine);
+        }
+        if self.endpoints != other.endpoints {
+            return both("endpoints", &self.endpoints, &other.endpoints);
+        }
+        if self.copy_mode != other.copy_mode {
+            return both("copy_mode", &self.copy_mode, &other.copy_mode);
+        }
+        if self.loss_policy != other.loss_policy {
+            return both("loss_policy", &self.loss_policy, &other.loss_policy);
+        }
+        if self.lora_names != other.lora_names {
+            return both("lora_names", &self.lora_names, &other.lora_names);
+        }
+        None
+    }
+}
+
+impl TryFrom<pb::RegisterWorkerRequest> for Registration {
+    type Error = ConvertError;
+
+    fn try_from(request: pb::RegisterWorkerRequest) -> Result<Self, ConvertError> {
+        let engine = read_engine(request.engine)?;
+        let copy_mode = read_copy_mode("copy_mode", request.copy_mode)?;
+        Ok(Self {
+            worker: WorkerId::new(&request.worker_id)?,
+            partition: PartitionKey::new(&request.model, &request.tenant)?,
+            block_size: check_block_size(request.block_size)?,
+            engine,
+            endpoints: read_endpoints(request.endpoints)?,
+            copy_mode: copy_mode.unwrap_or(engine.default_copy_mode()),
+            loss_policy: read_loss_policy(request.loss_policy)?,
+            lora_names: read_lora_names(request.lora_names)?,
+        })
+    }
+}
+
+fn read_engine(value: i32) -> Result<Engine, ConvertError> {
+    match pb::Engine::try_from(value) {
+        Ok(pb::Engine::Unspecified | pb::Engine::Custom) => Ok(Engine::Custom),
+        Ok(pb::Engine::Vllm) => Ok(Engine::Vllm),
+        Ok(pb::Engine::Sglang) => Ok(Engine::Sglang),
+        Ok(pb::Engine::Trtllm) => Ok(Engine::Trtllm),
+        Err(_) => Err(ConvertError::new("engine", Problem::UnknownValue(value))),
+    }
+}
+
+fn read_loss_policy(value: i32) -> Result<Option<LossPolicy>, ConvertError> {
+    match pb::LossPolicy::try_from(value) {
+        Ok(pb::LossPolicy::Unspecified) => Ok(None),
+        Ok(pb::LossPolicy::Keep) => Ok(Some(LossPolicy::Keep)),
+        Ok(pb::LossPolicy::Clear) => Ok(Some(LossPolicy::Clear)),
+        Err(_) => Err(ConvertError::new(
+            "loss_policy",
+            Problem::UnknownValue(value),
+        )),
+    }
+}
+
+fn read_endpoints(endpoints: Vec<pb::EngineEndpoint>) -> Result<Vec<EndpointSpec>, ConvertError> {
+    check_count("endpoints", endpoints.len(), WORKER_ENDPOINTS_MAX)?;
+    let mut specs: Vec<EndpointSpec> = Vec::with_capacity(endpoints.len());
+    for (index, endpoint) in endpoints.into_iter().enumerate() {
+        let outer = format!("endpoints[{index}]");
+        check_endpoint(&endpoint).map_err(|error| error.within(&outer))?;
+        if specs.iter().any(|spec| spec.endpoint == endpoint.endpoint) {
+            let problem = Problem::Repeated(endpoint.endpoint);
+            return Err(ConvertError::new("endpoint", problem).within(outer));
+        }
+        specs.push(EndpointSpec {
+            endpoint: endpoint.endpoint,
+            replay: Some(endpoint.replay_endpoint).filter(|replay| !replay.is_empty()),
+            topic: endpoint.topic,
+            bind: endpoint.bind,
+            rank: endpoint.dp_rank,
+        });
+    }
+    Ok(specs)
+}
+
+fn check_endpoint(endpoint: &pb::EngineEndpoint) -> Result<(), ConvertError> {
+    check_required("endpoint", &endpoint.endpoint, NAME_BYTES_MAX)?;
+    check_name("replay_endpoint", &endpoint.replay_endpoint)?;
+    check_name("topic", &endpoint.topic)
+}
+
+fn read_lora_names(names: Vec<pb::LoraName>) -> Result<BTreeMap<u64, String>, ConvertError> {
+    check_count("lora_names", names.len(), WORKER_LORA_NAMES_MAX)?;
+    let mut read = BTreeMap::new();
+    for (index, pb::LoraName { id, name }) in names.into_iter().enumerate() {
+        let outer = format!("lora_names[{index}]");
+        check_required("name", &name, NAME_BYTES_MAX).map_err(|error| error.within(&outer))?;
+        if read.insert(id, name).is_some() {
+            let problem = Problem::Repeated(id.to_string());
+            return Err(ConvertError::new("id", problem).within(outer));
+        }
+    }
+    Ok(read)
+}
+
+/// A checked `RemoveWorkerRequest`: which worker is meant.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkerAddress {
+    /// Its partition.
+    pub partition: PartitionKey,
+    /// The worker.
+    pub worker: WorkerId,
+}
+
+impl fmt::Display for WorkerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.partition, self.worker)
+    }
+}
+
+impl TryFrom<pb::RemoveWorkerRequest> for WorkerAddress {
+    type Error = ConvertError;
+
+    fn try_from(request: pb::RemoveWorkerRequest) -> Result<Self, ConvertError> {
+        Ok(Self {
+            partition: PartitionKey::new(&request.model, &request.tenant)?,
+            worker: WorkerId::new(&request.worker_id)?,
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "worker_test.rs"]
+mod tests;

@@ -1,0 +1,162 @@
+//! Helpers over the generated gRPC client: what tests and the demo ask a server again and again.
+
+use anyhow::{Context, Result, bail, ensure};
+use kvasir_proto::pb;
+use kvasir_proto::pb::dump_worker_response::Part;
+use kvasir_proto::pb::indexer_client::IndexerClient;
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::time::Instant;
+use tonic::transport::{Channel, Endpoint};
+
+/// Client of service `Indexer`.
+pub type Indexer = IndexerClient<Channel>;
+
+/// Longest wait for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often a condition is looked at that nothing announces.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Tenant of every worker here.
+pub const TENANT: &str = "";
+
+/// Connects to a server.
+///
+/// # Errors
+/// If nothing answers at `address`.
+pub async fn connect(address: SocketAddr) -> Result<Indexer> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
+    let channel = endpoint
+        .connect_timeout(CONNECT_TIMEOUT)
+        .tcp_nodelay(true)
+        .connect()
+        .await?;
+    Ok(IndexerClient::new(channel)
+        .max_decoding_message_size(kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX))
+}
+
+/// The entry of one worker, if the server knows it.
+///
+/// # Errors
+/// If the call fails.
+pub async fn find_worker(
+    client: &mut Indexer,
+    model: &str,
+    worker_id: &str,
+) -> Result<Option<pb::WorkerInfo>> {
+    let request = pb::ListWorkersRequest {
+        model: Some(model.to_owned()),
+        tenant: Some(TENANT.to_owned()),
+    };
+    let workers = client.list_workers(request).await?.into_inner().workers;
+    Ok(workers
+        .into_iter()
+        .find(|worker| worker.worker_id == worker_id))
+}
+
+/// Waits until every source of a worker satisfies `condition`; looks again and again, for at most
+/// `patience`.
+///
+/// # Errors
+/// If a call fails, the worker is not known or has no source, or patience runs out.
+pub async fn wait_for_sources(
+    client: &mut Indexer,
+    (model, worker_id): (&str, &str),
+    what: &str,
+    patience: Duration,
+    condition: impl Fn(&pb::SourceInfo) -> bool,
+) -> Result<()> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let worker = find_worker(client, model, worker_id).await?;
+        let Some(worker) = worker else {
+            bail!("the server does not know worker {worker_id}")
+        };
+        ensure!(
+            !worker.sources.is_empty(),
+            "worker {worker_id} has no source"
+        );
+        if worker.sources.iter().all(&condition) {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            bail!(
+                "{worker_id} is not {what} after {patience:?}: {:?}",
+                worker.sources
+            );
+        }
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// True if the source is exact and has applied batch `sequence`.
+#[must_use]
+pub fn is_exact_at(source: &pb::SourceInfo, sequence: u64) -> bool {
+    let applied = source
+        .applied
+        .as_ref()
+        .is_some_and(|cursor| cursor.sequence >= sequence);
+    applied && source.state == pb::WorkerState::Exact as i32
+}
+
+/// What the index holds for a worker on its device, from a dump: names with their copies.
+///
+/// # Errors
+/// If the dump fails or is not complete.
+pub async fn dump_device_copies(
+    client: &mut Indexer,
+    model: &str,
+    worker_id: &str,
+) -> Result<BTreeMap<u64, u32>> {
+    let request = pb::DumpWorkerRequest {
+        model: model.to_owned(),
+        tenant: TENANT.to_owned(),
+        worker_id: worker_id.to_owned(),
+        dp_rank: None,
+        chunk_records: None,
+    };
+    let mut parts = client
+        .dump_worker(request)
+        .await
+        .context("dump the worker")?
+        .into_inner();
+    // A later record for the same rank, name and source replaces an earlier one.
+    let mut records: HashMap<(u32, u32, u64), u32> = HashMap::new();
+    let mut received: HashMap<u32, u64> = HashMap::new();
+    let mut ended: HashMap<u32, u64> = HashMap::new();
+    while let Some(part) = parts.message().await.context("dump the worker")? {
+        match part.part {
+            Some(Part::Chunk(chunk)) => {
+                for record in chunk.records {
+                    let key = (chunk.dp_rank, record.source_index, record.name);
+                    *received.entry(record.source_index).or_default() += 1;
+                    records.insert(key, record.device_copies);
+                }
+            }
+            Some(Part::End(end)) => {
+                ended.insert(end.source_index, end.records);
+            }
+            None => bail!("a message of the dump is empty"),
+        }
+    }
+    ensure!(!ended.is_empty(), "the dump of {worker_id} has no end");
+    for (source, records) in ended {
+        let received = received.remove(&source).unwrap_or_default();
+        ensure!(
+            received == records,
+            "{received} of {records} records of {worker_id} arrived"
+        );
+    }
+    ensure!(
+        received.is_empty(),
+        "records of {worker_id} belong to no source"
+    );
+    let mut copies = BTreeMap::new();
+    for ((_, _, name), count) in records {
+        if count > 0 {
+            *copies.entry(name).or_default() += count;
+        }
+    }
+    Ok(copies)
+}

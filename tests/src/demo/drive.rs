@@ -1,0 +1,230 @@
+//! One pass of a workload over one fleet.
+
+use super::fleet::Fleet;
+use super::progress::Progress;
+use super::route::{Placed, Policy, Router};
+use super::{Args, MODEL, Workload};
+use crate::client;
+use crate::client::Indexer;
+use crate::engine::{Completion, Prompt};
+use crate::workload::{Profile, Request};
+use anyhow::{Context, Result};
+use futures::stream::{FuturesUnordered, StreamExt};
+use kvasir_proto::hash::tokens_le;
+use kvasir_proto::pb;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Requests under way at most when they are sent at their times of arrival.
+const OPEN_LOOP_REQUESTS_MAX: usize = 1_024;
+/// Prompts that are kept to be asked for once more, one at a time.
+const SAMPLES_MAX: usize = 256;
+/// Block size of the workload's profile: that of the published traces.
+const PROFILE_BLOCK_TOKENS: usize = 512;
+
+/// A pass to run.
+#[derive(Debug)]
+pub struct Pass<'a> {
+    /// Sizes.
+    pub args: &'a Args,
+    /// How workers are chosen.
+    pub policy: Policy,
+    /// Whom to choose from.
+    pub fleet: &'a Fleet,
+    /// Whom to ask.
+    pub client: Indexer,
+}
+
+/// What happened in a pass.
+#[derive(Debug)]
+pub struct PassResult {
+    /// Requests served.
+    pub requests: u64,
+    /// Tokens of their prompts.
+    pub prompt_tokens: u64,
+    /// Tokens of their prompts that the engines found in their caches.
+    pub hit_tokens: u64,
+    /// Round trips of FindMatches; empty if it was not used.
+    pub latencies: Vec<Duration>,
+    /// How long it took.
+    pub elapsed: Duration,
+    /// The workload's own statistics.
+    pub profile: Profile,
+    /// Some of the prompts.
+    pub samples: Vec<Vec<u32>>,
+}
+
+/// What became of one request.
+struct Served {
+    completion: Completion,
+    latency: Option<Duration>,
+}
+
+// === impl Pass ===
+
+impl Pass<'_> {
+    /// Sends every request of the workload and waits for all answers.
+    ///
+    /// # Errors
+    /// At the first request that fails.
+    pub async fn run(self, workload: Workload) -> Result<PassResult> {
+        let router = self.fleet.router();
+        let under_way_max = match self.args.speed {
+            Some(_) => OPEN_LOOP_REQUESTS_MAX,
+            None => self.args.concurrency * self.args.engines,
+        };
+        let mut result = PassResult::new();
+        let mut progress = Progress::new(self.policy, self.args.requests as u64);
+        let mut under_way = FuturesUnordered::new();
+        let start = Instant::now();
+        for request in workload {
+            let request = request.context("read the workload")?;
+            while under_way.len() >= under_way_max {
+                result.finish(under_way.next().await, &mut progress)?;
+            }
+            if let Some(speed) = self.args.speed {
+                let at = start + request.arrival.div_f64(speed);
+                self.serve_until(at, &mut under_way, &mut result, &mut progress)
+                    .await?;
+            }
+            result.start(&request);
+            under_way.push(self.serve(&router, request));
+        }
+        while !under_way.is_empty() {
+            result.finish(under_way.next().await, &mut progress)?;
+        }
+        result.elapsed = start.elapsed();
+        progress.finish();
+        Ok(result)
+    }
+
+    /// Lets requests under way go on until it is time for the next.
+    async fn serve_until<F: Future<Output = Result<Served>>>(
+        &self,
+        at: Instant,
+        under_way: &mut FuturesUnordered<F>,
+        result: &mut PassResult,
+        progress: &mut Progress,
+    ) -> Result<()> {
+        let due = tokio::time::sleep_until(at);
+        tokio::pin!(due);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut due => return Ok(()),
+                served = under_way.next(), if !under_way.is_empty() => {
+                    result.finish(served, progress)?;
+                }
+            }
+        }
+    }
+
+    /// Chooses a worker for a request and has it serve it.
+    async fn serve(&self, router: &Router, request: Request) -> Result<Served> {
+        let (placed, latency) = self.place(router, &request.prompt).await?;
+        let engine = &self.fleet.engines[placed.worker];
+        let prompt = Prompt {
+            tokens: request.prompt,
+            answer: request.answer,
+        };
+        let completion = engine.mock.run(prompt).await.with_context(|| {
+            format!(
+                "run a request on {} (see --capacity-blocks)",
+                engine.worker_id
+            )
+        })?;
+        Ok(Served {
+            completion,
+            latency,
+        })
+    }
+
+    async fn place<'r>(
+        &self,
+        router: &'r Router,
+        prompt: &[u32],
+    ) -> Result<(Placed<'r>, Option<Duration>)> {
+        match self.policy {
+            Policy::RoundRobin => Ok((router.place_in_turn(prompt.len()), None)),
+            Policy::FindMatches => {
+                let mut client = self.client.clone();
+                let (matches, latency) = find_matches(&mut client, prompt).await?;
+                Ok((
+                    router.place_by_overlap(&matches, prompt.len()),
+                    Some(latency),
+                ))
+            }
+        }
+    }
+}
+
+// === impl PassResult ===
+
+impl PassResult {
+    fn new() -> Self {
+        Self {
+            requests: 0,
+            prompt_tokens: 0,
+            hit_tokens: 0,
+            latencies: Vec::new(),
+            elapsed: Duration::ZERO,
+            profile: Profile::new(PROFILE_BLOCK_TOKENS),
+            samples: Vec::new(),
+        }
+    }
+
+    /// Share of prompt tokens that were found in caches.
+    #[must_use]
+    pub fn hit_share(&self) -> f64 {
+        self.hit_tokens as f64 / self.prompt_tokens.max(1) as f64
+    }
+
+    fn start(&mut self, request: &Request) {
+        self.profile.record(request);
+        if self.samples.len() < SAMPLES_MAX {
+            self.samples.push(request.prompt.clone());
+        }
+    }
+
+    fn finish(&mut self, served: Option<Result<Served>>, progress: &mut Progress) -> Result<()> {
+        let Some(served) = served else { return Ok(()) };
+        let Served {
+            completion,
+            latency,
+        } = served?;
+        self.requests += 1;
+        self.prompt_tokens += completion.prompt_tokens;
+        self.hit_tokens += completion.hit_tokens;
+        self.latencies.extend(latency);
+        progress.advance(self.requests, self.hit_share());
+        Ok(())
+    }
+}
+
+/// Asks for each prompt once, one at a time, and says how long each answer took.
+///
+/// # Errors
+/// If a call fails.
+pub async fn probe(client: &mut Indexer, prompts: &[Vec<u32>]) -> Result<Vec<Duration>> {
+    let mut latencies = Vec::with_capacity(prompts.len());
+    for prompt in prompts {
+        latencies.push(find_matches(client, prompt).await?.1);
+    }
+    Ok(latencies)
+}
+
+/// Asks which workers hold what of a prompt, and says how long the answer took.
+async fn find_matches(
+    client: &mut Indexer,
+    prompt: &[u32],
+) -> Result<(Vec<pb::WorkerMatch>, Duration)> {
+    let request = pb::FindMatchesRequest {
+        model: MODEL.to_owned(),
+        tenant: client::TENANT.to_owned(),
+        token_ids_le: tokens_le(prompt).into_owned().into(),
+        ..pb::FindMatchesRequest::default()
+    };
+    let start = Instant::now();
+    let response = client.find_matches(request).await.context("find matches")?;
+    Ok((response.into_inner().matches, start.elapsed()))
+}

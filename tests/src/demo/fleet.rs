@@ -1,0 +1,225 @@
+//! The engines of one pass: started, registered, waited for by cursor, and compared with dumps.
+
+use super::route::{Policy, Router};
+use super::{Args, MODEL};
+use crate::client;
+use crate::client::Indexer;
+use crate::engine::{EngineConfig, MockEngine, Truth};
+use anyhow::{Context, Result, ensure};
+use kvasir_proto::pb;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Longest wait for the server to connect to an engine.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
+/// Longest wait for the server to apply what an engine has published.
+const APPLY_PATIENCE: Duration = Duration::from_secs(120);
+/// Seed of the engines' names: as with vLLM's default, all engines name equal blocks equally.
+const NAME_SEED: u64 = 0x5eed;
+
+/// One engine and the id it is registered by.
+#[derive(Debug)]
+pub struct Engine {
+    /// Its id.
+    pub worker_id: String,
+    /// The engine.
+    pub mock: MockEngine,
+}
+
+/// The engines of one pass.
+#[derive(Debug)]
+pub struct Fleet {
+    /// By number.
+    pub engines: Vec<Engine>,
+}
+
+/// What the comparison of one engine with the index found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// The worker.
+    pub worker_id: String,
+    /// Blocks that the engine holds.
+    pub blocks: u64,
+    /// Physical copies of them.
+    pub copies: u64,
+    /// Number of the engine's last batch.
+    pub last_sequence: Option<u64>,
+    /// Blocks of the engine that the index misses.
+    pub missing: u64,
+    /// Blocks of the index that the engine does not hold.
+    pub phantom: u64,
+    /// Blocks that both hold in different numbers of copies.
+    pub miscounted: u64,
+}
+
+// === impl Fleet ===
+
+impl Fleet {
+    /// Starts engines, registers them and waits until the server is connected to each.
+    ///
+    /// # Errors
+    /// If an engine does not start, or the server refuses or does not reach it.
+    pub async fn start(args: &Args, policy: Policy, client: &mut Indexer) -> Result<Self> {
+        let mut engines = Vec::new();
+        for number in 0..args.engines {
+            let mock = MockEngine::start(EngineConfig {
+                block_size: args.block_size,
+                capacity_blocks: args.capacity_blocks,
+                sliding_window: args.sliding_window,
+                name_seed: NAME_SEED,
+                ..EngineConfig::default()
+            });
+            let mock = mock.await.context("start an engine")?;
+            let worker_id = format!("{}-{number}", policy.worker_prefix());
+            register(client, args, &worker_id, &mock).await?;
+            engines.push(Engine { worker_id, mock });
+        }
+        for engine in &engines {
+            let worker = (MODEL, engine.worker_id.as_str());
+            let connected = |source: &pb::SourceInfo| source.connected;
+            client::wait_for_sources(client, worker, "connected", CONNECT_PATIENCE, connected)
+                .await?;
+        }
+        Ok(Self { engines })
+    }
+
+    /// A router over these engines.
+    #[must_use]
+    pub fn router(&self) -> Router {
+        Router::new(self.engines.iter().map(|engine| engine.worker_id.clone()))
+    }
+
+    /// Waits until the index is exact at each engine's last batch, and says how long that took.
+    ///
+    /// # Errors
+    /// If it never is.
+    pub async fn wait_until_applied(&self, client: &mut Indexer) -> Result<Duration> {
+        let start = Instant::now();
+        for engine in &self.engines {
+            // Nothing published, nothing to wait for.
+            let Some(last) = engine.mock.truth().await?.last_sequence else {
+                continue;
+            };
+            let worker = (MODEL, engine.worker_id.as_str());
+            let what = format!("exact at batch {last}");
+            let applied = |source: &pb::SourceInfo| client::is_exact_at(source, last);
+            client::wait_for_sources(client, worker, &what, APPLY_PATIENCE, applied).await?;
+        }
+        Ok(start.elapsed())
+    }
+
+    /// Compares every engine with the index's dump of it.
+    ///
+    /// # Errors
+    /// If a dump fails.
+    pub async fn verify(&self, client: &mut Indexer) -> Result<Vec<Verdict>> {
+        let mut verdicts = Vec::new();
+        for engine in &self.engines {
+            let truth = engine.mock.truth().await?;
+            let dumped = client::dump_device_copies(client, MODEL, &engine.worker_id).await?;
+            verdicts.push(Verdict::compare(&engine.worker_id, &truth, &dumped));
+        }
+        Ok(verdicts)
+    }
+
+    /// Stops all engines.
+    pub async fn stop(self) {
+        for engine in self.engines {
+            engine.mock.stop().await;
+        }
+    }
+}
+
+async fn register(
+    client: &mut Indexer,
+    args: &Args,
+    worker_id: &str,
+    engine: &MockEngine,
+) -> Result<()> {
+    let request = pb::RegisterWorkerRequest {
+        worker_id: worker_id.to_owned(),
+        model: MODEL.to_owned(),
+        tenant: client::TENANT.to_owned(),
+        block_size: args.block_size as u32,
+        engine: pb::Engine::Vllm as i32,
+        endpoints: vec![pb::EngineEndpoint {
+            endpoint: engine.endpoint().to_owned(),
+            replay_endpoint: engine.replay_endpoint().to_owned(),
+            ..pb::EngineEndpoint::default()
+        }],
+        ..pb::RegisterWorkerRequest::default()
+    };
+    let response = client
+        .register_worker(request)
+        .await
+        .context("register a worker")?;
+    ensure!(
+        response.into_inner().created,
+        "{worker_id} was registered before"
+    );
+    Ok(())
+}
+
+// === impl Verdict ===
+
+impl Verdict {
+    /// Compares what an engine holds with what a dump says.
+    #[must_use]
+    pub fn compare(worker_id: &str, truth: &Truth, dumped: &BTreeMap<u64, u32>) -> Self {
+        let count = |number: usize| number as u64;
+        let shared = truth
+            .copies
+            .iter()
+            .filter_map(|(name, copies)| dumped.get(name).map(|dumped| (*copies, *dumped)));
+        Self {
+            worker_id: worker_id.to_owned(),
+            blocks: count(truth.copies.len()),
+            copies: truth.copies.values().map(|&copies| u64::from(copies)).sum(),
+            last_sequence: truth.last_sequence,
+            missing: count(
+                truth
+                    .copies
+                    .keys()
+                    .filter(|name| !dumped.contains_key(name))
+                    .count(),
+            ),
+            phantom: count(
+                dumped
+                    .keys()
+                    .filter(|name| !truth.copies.contains_key(name))
+                    .count(),
+            ),
+            miscounted: count(shared.filter(|(copies, dumped)| copies != dumped).count()),
+        }
+    }
+
+    /// True if the index holds exactly what the engine holds.
+    #[must_use]
+    pub fn is_equal(&self) -> bool {
+        self.missing == 0 && self.phantom == 0 && self.miscounted == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_difference_is_counted() {
+        let truth = Truth {
+            copies: BTreeMap::from([(1, 1), (2, 2), (3, 1)]),
+            last_sequence: Some(4),
+        };
+        let dumped = BTreeMap::from([(1, 1), (2, 1), (9, 1)]);
+        let verdict = Verdict::compare("a", &truth, &dumped);
+        assert_eq!(
+            (verdict.missing, verdict.phantom, verdict.miscounted),
+            (1, 1, 1)
+        );
+        assert_eq!((verdict.blocks, verdict.copies), (3, 4));
+        assert!(!verdict.is_equal());
+        assert!(Verdict::compare("a", &truth, &truth.copies).is_equal());
+    }
+}

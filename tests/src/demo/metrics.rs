@@ -1,0 +1,108 @@
+//! The server's `/metrics`, in the Prometheus text form.
+
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// Longest wait for the whole page.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Largest page in bytes.
+const PAGE_BYTES_MAX: u64 = 16 << 20;
+
+/// One line of the page.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Sample {
+    /// Name of the metric.
+    pub name: String,
+    /// Its labels, as written: `a="b",c="d"`.
+    pub labels: String,
+    /// Its value.
+    pub value: f64,
+}
+
+/// Reads and parses `/metrics`.
+///
+/// # Errors
+/// If the server does not answer with a page that parses.
+pub async fn fetch(address: SocketAddr) -> Result<Vec<Sample>> {
+    let page = tokio::time::timeout(TIMEOUT, get(address))
+        .await
+        .context("wait for the page")??;
+    parse(&page)
+}
+
+async fn get(address: SocketAddr) -> Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    // HTTP/1.0: the answer ends with the connection, in one piece.
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await?;
+    let mut answer = String::new();
+    stream
+        .take(PAGE_BYTES_MAX)
+        .read_to_string(&mut answer)
+        .await?;
+    let (head, body) = answer
+        .split_once("\r\n\r\n")
+        .context("the answer has no body")?;
+    let status = head.lines().next().unwrap_or_default();
+    ensure!(status.contains(" 200 "), "the answer is {status}");
+    Ok(body.to_owned())
+}
+
+fn parse(page: &str) -> Result<Vec<Sample>> {
+    let lines = page
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| parse_line(line).with_context(|| format!("parse {line:?}")))
+        .collect()
+}
+
+fn parse_line(line: &str) -> Result<Sample> {
+    let (series, rest) = match line.rfind('}') {
+        Some(end) => line.split_at(end + 1),
+        None => line.split_at(line.find(' ').context("no value")?),
+    };
+    let (name, labels) = match series.split_once('{') {
+        Some((name, labels)) => (name, labels.trim_end_matches('}')),
+        None => (series, ""),
+    };
+    let value = rest
+        .split_whitespace()
+        .next()
+        .context("no value")?
+        .parse()?;
+    Ok(Sample {
+        name: name.to_owned(),
+        labels: labels.to_owned(),
+        value,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_split_into_name_labels_and_value() {
+        let page = "# HELP a b\na_total{unit=\"block\",reason=\"a } b\"} 12\nb 1.5\n# EOF\n";
+        let sample = |name: &str, labels: &str, value| Sample {
+            name: name.to_owned(),
+            labels: labels.to_owned(),
+            value,
+        };
+        let expected = [
+            sample("a_total", "unit=\"block\",reason=\"a } b\"", 12.0),
+            sample("b", "", 1.5),
+        ];
+        assert_eq!(parse(page).unwrap(), expected);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        assert!(parse("a\n").is_err());
+        assert!(parse("a x\n").is_err());
+    }
+}

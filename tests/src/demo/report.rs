@@ -1,0 +1,511 @@
+//! What a demo found: tables for people, JSON for programs.
+
+use super::MODEL;
+use super::drive::PassResult;
+use super::fleet::Verdict;
+use super::metrics::Sample;
+use super::route::Policy;
+use super::server::Addresses;
+use anyhow::{Context, Result};
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{CellAlignment, Table};
+use kvasir_proto::pb;
+use serde::Serialize;
+use std::path::Path;
+use std::time::Duration;
+
+/// Width of a full bar of the chart, in characters.
+const CHART_WIDTH: f64 = 50.0;
+/// Blocks of the query that is offered for pasting.
+const QUERY_BLOCKS: usize = 4;
+
+/// Everything a demo found.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// Seed of the workload.
+    pub seed: u64,
+    /// Engines per fleet.
+    pub engines: usize,
+    /// Tokens per block.
+    pub block_size: usize,
+    /// Physical blocks per engine.
+    pub capacity_blocks: usize,
+    /// One per pass.
+    pub sections: Vec<Section>,
+    /// From GetStats, at the end.
+    pub counters: Vec<Counter>,
+    /// From `/metrics`, at the end.
+    pub metrics: Vec<Sample>,
+}
+
+/// What was asked of the server around a pass.
+#[derive(Debug)]
+pub struct Observed {
+    /// Its sizes and counters before the pass.
+    pub before: pb::GetStatsResponse,
+    /// The same when everything was applied.
+    pub after: pb::GetStatsResponse,
+    /// How long after the last answer everything was applied.
+    pub caught_up: Duration,
+    /// Engines compared with dumps.
+    pub verdicts: Vec<Verdict>,
+    /// Round trips of FindMatches while nothing else ran.
+    pub idle_latencies: Vec<Duration>,
+}
+
+/// What one pass found.
+#[derive(Debug, Serialize)]
+pub struct Section {
+    policy: Policy,
+    requests: u64,
+    prompt_tokens: u64,
+    hit_tokens: u64,
+    hit_share: f64,
+    elapsed_secs: f64,
+    caught_up_secs: f64,
+    find_matches: Option<Latency>,
+    find_matches_idle: Option<Latency>,
+    batches_per_sec: f64,
+    block_events_per_sec: f64,
+    index: IndexSize,
+    workload: WorkloadSummary,
+    verdicts: Vec<Verdict>,
+    /// Tokens of a query that finds something.
+    query: Vec<u32>,
+}
+
+/// Round trips of FindMatches, seen from the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Latency {
+    p50_micros: u64,
+    p99_micros: u64,
+}
+
+/// Sizes of the demo's partition.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
+struct IndexSize {
+    workers: u64,
+    blocks: u64,
+    pairs: u64,
+    parked: u64,
+    bytes: u64,
+}
+
+/// Statistics of the workload itself.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct WorkloadSummary {
+    mean_prompt_tokens: f64,
+    mean_answer_tokens: f64,
+    mean_gap_secs: f64,
+    reuse_share: f64,
+}
+
+/// One counter of GetStats.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Counter {
+    unit: String,
+    outcome: String,
+    reason: String,
+    count: u64,
+}
+
+// === impl Report ===
+
+impl Report {
+    /// True if every dump equalled its engine.
+    #[must_use]
+    pub fn is_verified(&self) -> bool {
+        self.sections
+            .iter()
+            .flat_map(|section| &section.verdicts)
+            .all(Verdict::is_equal)
+    }
+
+    /// Prints all tables, the chart and the line to paste.
+    pub fn print(&self, server: Addresses) {
+        if let Some(section) = self.sections.first() {
+            section.workload.print();
+        }
+        println!("{}\n", self.passes());
+        self.print_chart();
+        println!(
+            "\nEvent counters since start (GetStats)\n{}",
+            self.counter_table()
+        );
+        self.print_sums();
+        println!(
+            "\nCounters of http://{}/metrics that are not 0",
+            server.http
+        );
+        println!("{}", self.metric_table());
+        self.print_query(server);
+    }
+
+    /// Writes everything to a file as JSON.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let json = serde_json::to_vec_pretty(self).context("write the report as JSON")?;
+        std::fs::write(path, json).with_context(|| format!("write {}", path.display()))
+    }
+
+    fn passes(&self) -> Table {
+        let names = self
+            .sections
+            .iter()
+            .map(|section| section.policy.name().to_owned());
+        let mut table = table(["".to_owned()].into_iter().chain(names));
+        let mut row = |name: &str, value: &dyn Fn(&Section) -> String| {
+            let values = self.sections.iter().map(value);
+            table.add_row([name.to_owned()].into_iter().chain(values));
+        };
+        row("requests", &|section| grouped(section.requests));
+        row("prompt tokens", &|section| grouped(section.prompt_tokens));
+        row("prefix-hit tokens, by the engines", &|section| {
+            grouped(section.hit_tokens)
+        });
+        row("prefix-hit share", &|section| percent(section.hit_share));
+        row("FindMatches p50 / p99, under load", &|section| {
+            latency(section.find_matches)
+        });
+        row("FindMatches p50 / p99, one at a time", &|section| {
+            latency(section.find_matches_idle)
+        });
+        row("time", &|section| format!("{:.1} s", section.elapsed_secs));
+        row("requests/s", &|section| {
+            rate(section.requests as f64 / section.elapsed_secs)
+        });
+        row("block events/s", &|section| {
+            rate(section.block_events_per_sec)
+        });
+        row("batches/s", &|section| rate(section.batches_per_sec));
+        row("exact after the last answer", &|section| {
+            format!("{:.2} s", section.caught_up_secs)
+        });
+        row("workers in the index", &|section| {
+            grouped(section.index.workers)
+        });
+        row("distinct blocks", &|section| grouped(section.index.blocks));
+        row("(worker, block) pairs", &|section| {
+            grouped(section.index.pairs)
+        });
+        row("parked names", &|section| grouped(section.index.parked));
+        row("index size", &|section| section.index.size());
+        row("dumps equal to their engines", &|section| {
+            let equal = section
+                .verdicts
+                .iter()
+                .filter(|verdict| verdict.is_equal())
+                .count();
+            format!("{equal} of {}", section.verdicts.len())
+        });
+        table
+    }
+
+    fn print_chart(&self) {
+        println!("Prefix-hit share of all prompt tokens");
+        for section in &self.sections {
+            print_bar(section.policy.name(), section.hit_share);
+        }
+        if let Some(section) = self.sections.first() {
+            print_bar("one cache *", section.workload.reuse_share);
+            println!(
+                "{:>13} * a single infinite cache of all prompts, in blocks of 512 tokens",
+                ""
+            );
+        }
+    }
+
+    fn counter_table(&self) -> Table {
+        let mut table = table(["unit", "outcome", "reason", "count"].map(str::to_owned));
+        for counter in &self.counters {
+            let Counter {
+                unit,
+                outcome,
+                reason,
+                count,
+            } = counter;
+            table.add_row([
+                unit.clone(),
+                outcome.clone(),
+                reason.clone(),
+                grouped(*count),
+            ]);
+        }
+        table
+    }
+
+    /// Says whether every operation and batch received has exactly one outcome.
+    fn print_sums(&self) {
+        for unit in ["block", "batch"] {
+            let of_unit = self.counters.iter().filter(|counter| counter.unit == unit);
+            let (received, outcomes): (Vec<_>, Vec<_>) =
+                of_unit.partition(|counter| counter.outcome == "received");
+            let sum = |counters: &[&Counter]| counters.iter().map(|c| c.count).sum::<u64>();
+            let (received, outcomes) = (sum(&received), sum(&outcomes));
+            let sign = if received == outcomes { "=" } else { "≠" };
+            println!("{unit}: received {received} {sign} {outcomes}, the sum of all outcomes");
+        }
+    }
+
+    fn metric_table(&self) -> Table {
+        let mut table = table(["metric", "labels", "value"].map(str::to_owned));
+        let counters = self
+            .metrics
+            .iter()
+            .filter(|sample| sample.name.ends_with("_total"));
+        for sample in counters.filter(|sample| sample.value != 0.0) {
+            let value = grouped(sample.value as u64);
+            table.add_row([sample.name.clone(), sample.labels.clone(), value]);
+        }
+        table
+    }
+
+    fn print_query(&self, server: Addresses) {
+        let Some(section) = self.sections.first() else {
+            return;
+        };
+        let tokens = section
+            .query
+            .iter()
+            .map(u32::to_string)
+            .collect::<Vec<_>>()
+            .join(",");
+        println!("\nAsk it yourself:");
+        println!(
+            "  grpcurl -plaintext -d '{{\"model\":\"{MODEL}\",\"token_ids\":[{tokens}]}}' {} \
+             kvasir.v1.Indexer/FindMatches",
+            server.grpc
+        );
+    }
+}
+
+/// Prints how the engines of a pass compare with the index.
+pub fn print_verdicts(policy: Policy, verdicts: &[Verdict]) {
+    println!("{}: the index compared with the engines", policy.name());
+    let columns = [
+        "worker",
+        "last batch",
+        "blocks",
+        "copies",
+        "missing",
+        "phantom",
+        "miscounted",
+    ];
+    let mut table = table(columns.into_iter().chain([""]).map(str::to_owned));
+    for verdict in verdicts {
+        let last = verdict
+            .last_sequence
+            .map_or_else(|| "-".to_owned(), grouped);
+        let numbers = [
+            verdict.blocks,
+            verdict.copies,
+            verdict.missing,
+            verdict.phantom,
+        ];
+        let numbers = numbers.into_iter().chain([verdict.miscounted]).map(grouped);
+        let word = if verdict.is_equal() {
+            "equal"
+        } else {
+            "DIFFERENT"
+        };
+        let row = [verdict.worker_id.clone(), last].into_iter().chain(numbers);
+        table.add_row(row.chain([word.to_owned()]));
+    }
+    println!("{table}\n");
+}
+
+// === impl Section ===
+
+impl Section {
+    /// Puts together what a pass found.
+    #[must_use]
+    pub fn new(policy: Policy, block_size: usize, pass: &PassResult, observed: Observed) -> Self {
+        let seconds = (pass.elapsed + observed.caught_up).as_secs_f64();
+        let per_sec = |unit| {
+            let received = received(&observed.after, unit) - received(&observed.before, unit);
+            received as f64 / seconds
+        };
+        let query = pass.samples.first().map_or(&[][..], Vec::as_slice);
+        Self {
+            policy,
+            requests: pass.requests,
+            prompt_tokens: pass.prompt_tokens,
+            hit_tokens: pass.hit_tokens,
+            hit_share: pass.hit_share(),
+            elapsed_secs: pass.elapsed.as_secs_f64(),
+            caught_up_secs: observed.caught_up.as_secs_f64(),
+            find_matches: Latency::of(&pass.latencies),
+            find_matches_idle: Latency::of(&observed.idle_latencies),
+            batches_per_sec: per_sec("batch"),
+            block_events_per_sec: per_sec("block"),
+            index: IndexSize::of(&observed.after),
+            workload: WorkloadSummary {
+                mean_prompt_tokens: pass.profile.mean_prompt_tokens(),
+                mean_answer_tokens: pass.profile.mean_answer_tokens(),
+                mean_gap_secs: pass.profile.mean_gap_secs(),
+                reuse_share: pass.profile.reuse_share(),
+            },
+            verdicts: observed.verdicts,
+            query: query
+                .iter()
+                .copied()
+                .take(QUERY_BLOCKS * block_size)
+                .collect(),
+        }
+    }
+}
+
+// === impl Latency ===
+
+impl Latency {
+    /// Median and 99th percentile; `None` of nothing.
+    #[must_use]
+    pub fn of(latencies: &[Duration]) -> Option<Self> {
+        let mut sorted = latencies.to_vec();
+        sorted.sort_unstable();
+        let last = sorted.len().checked_sub(1)?;
+        let at = |percent: usize| sorted[(last * percent).div_ceil(100)].as_micros() as u64;
+        Some(Self {
+            p50_micros: at(50),
+            p99_micros: at(99),
+        })
+    }
+}
+
+// === impl IndexSize ===
+
+impl IndexSize {
+    fn of(stats: &pb::GetStatsResponse) -> Self {
+        let demo = stats
+            .partitions
+            .iter()
+            .find(|partition| partition.model == MODEL);
+        demo.map_or_else(Self::default, |partition| Self {
+            workers: partition.workers,
+            blocks: partition.blocks,
+            pairs: partition.pairs,
+            parked: partition.parked,
+            bytes: partition.index_bytes,
+        })
+    }
+
+    fn size(&self) -> String {
+        let per_pair = self.bytes as f64 / self.pairs.max(1) as f64;
+        format!(
+            "{:.1} MiB, {per_pair:.0} B/pair",
+            self.bytes as f64 / (1 << 20) as f64
+        )
+    }
+}
+
+// === impl WorkloadSummary ===
+
+impl WorkloadSummary {
+    fn print(&self) {
+        println!(
+            "Workload: mean prompt {:.0} tokens, mean answer {:.0} tokens, mean gap {:.0} ms, \
+             prefix reuse with one infinite cache {}",
+            self.mean_prompt_tokens,
+            self.mean_answer_tokens,
+            1_000.0 * self.mean_gap_secs,
+            percent(self.reuse_share),
+        );
+    }
+}
+
+// === impl Counter ===
+
+impl From<&pb::Counter> for Counter {
+    fn from(counter: &pb::Counter) -> Self {
+        Self {
+            unit: counter.unit.clone(),
+            outcome: counter.outcome.clone(),
+            reason: counter.reason.clone(),
+            count: counter.count,
+        }
+    }
+}
+
+fn received(stats: &pb::GetStatsResponse, unit: &str) -> u64 {
+    let of_unit = stats.counters.iter().filter(|counter| counter.unit == unit);
+    of_unit
+        .filter(|counter| counter.outcome == "received")
+        .map(|counter| counter.count)
+        .sum()
+}
+
+/// A table whose columns but the first are numbers.
+fn table(columns: impl IntoIterator<Item = String>) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED).set_header(columns);
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn print_bar(name: &str, share: f64) {
+    let bar = "█".repeat((CHART_WIDTH * share).round() as usize);
+    println!("{name:>13} {bar} {}", percent(share));
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+fn rate(per_sec: f64) -> String {
+    grouped(per_sec.round() as u64)
+}
+
+fn latency(latency: Option<Latency>) -> String {
+    let Some(Latency {
+        p50_micros,
+        p99_micros,
+    }) = latency
+    else {
+        return "-".to_owned();
+    };
+    format!("{} / {} µs", grouped(p50_micros), grouped(p99_micros))
+}
+
+/// A number with commas between its thousands.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_by_thousands() {
+        let grouped = [0, 999, 1_000, 1_234_567].map(grouped);
+        assert_eq!(grouped, ["0", "999", "1,000", "1,234,567"]);
+    }
+
+    #[test]
+    fn percentiles_are_those_of_the_sorted_list() {
+        let micros = |range: std::ops::RangeInclusive<u64>| {
+            range.rev().map(Duration::from_micros).collect::<Vec<_>>()
+        };
+        let latency = |p50_micros, p99_micros| {
+            Some(Latency {
+                p50_micros,
+                p99_micros,
+            })
+        };
+        assert_eq!(Latency::of(&micros(1..=101)), latency(51, 100));
+        assert_eq!(Latency::of(&micros(7..=7)), latency(7, 7));
+        assert_eq!(Latency::of(&[]), None);
+    }
+}

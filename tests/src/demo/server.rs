@@ -1,0 +1,190 @@
+//! The indexer-server as a child process.
+
+use super::Args;
+use crate::client;
+use anyhow::{Context, Result, anyhow, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::VecDeque;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::process::{Child, Command};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+
+/// Name of the server's binary, beside the demo's own.
+const BINARY: &str = "indexer-server";
+/// Longest wait for the server to answer after its start.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often it is asked meanwhile.
+const START_POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Longest wait for the server to end after SIGTERM; then it is killed.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// How soon the end of the server is noticed after a call to it failed for that.
+const EXIT_NOTICE_TIMEOUT: Duration = Duration::from_millis(500);
+/// Lines of the server's output that are kept for an error message.
+const OUTPUT_LINES_MAX: usize = 20;
+
+type Output = Arc<Mutex<VecDeque<String>>>;
+
+/// Where a server listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Addresses {
+    /// gRPC.
+    pub grpc: SocketAddr,
+    /// HTTP.
+    pub http: SocketAddr,
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct Server {
+    /// Where it listens.
+    pub addresses: Addresses,
+    child: Child,
+    output: Output,
+    readers: JoinSet<()>,
+}
+
+impl Server {
+    /// Starts the server and waits until it answers.
+    ///
+    /// # Errors
+    /// If the binary is missing, or the server ends or stays silent.
+    pub async fn start(args: &Args) -> Result<Self> {
+        let (grpc, http) = (free_address(args.listen)?, free_address(args.http_listen)?);
+        let binary = binary()?;
+        // A process group of its own: Ctrl-C reaches the demo only, which then stops the server.
+        let mut child = Command::new(&binary)
+            .args([
+                "--listen",
+                &grpc.to_string(),
+                "--http-listen",
+                &http.to_string(),
+            ])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("start {}", binary.display()))?;
+        let (output, mut readers) = (Output::default(), JoinSet::new());
+        if let Some(stdout) = child.stdout.take() {
+            readers.spawn(keep_last_lines(stdout, Arc::clone(&output)));
+        }
+        if let Some(stderr) = child.stderr.take() {
+            readers.spawn(keep_last_lines(stderr, Arc::clone(&output)));
+        }
+        let mut server = Self {
+            addresses: Addresses { grpc, http },
+            child,
+            output,
+            readers,
+        };
+        server.wait_until_ready().await?;
+        Ok(server)
+    }
+
+    /// Waits for the server to end by itself, and says how it did.
+    pub async fn exited(&mut self) -> anyhow::Error {
+        match self.child.wait().await {
+            Ok(status) => {
+                // Its pipes are closed, so the readers come to their ends.
+                while self.readers.join_next().await.is_some() {}
+                anyhow!(
+                    "the server ended with {status}; it said last:\n{}",
+                    self.last_lines()
+                )
+            }
+            Err(error) => anyhow!("failed to wait for the server: {error}"),
+        }
+    }
+
+    /// The reason behind an error of a call: if the server ended, that.
+    pub async fn explain(&mut self, error: anyhow::Error) -> anyhow::Error {
+        match timeout(EXIT_NOTICE_TIMEOUT, self.exited()).await {
+            Ok(exit) => exit.context(error),
+            Err(_) => error,
+        }
+    }
+
+    /// Asks the server to end, and kills it if it does not.
+    pub async fn stop(&mut self) {
+        // None and errors both mean that it has ended already.
+        let pid = self.child.id().and_then(|id| Pid::from_raw(id as i32));
+        if let Some(pid) = pid {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        if timeout(STOP_TIMEOUT, self.child.wait()).await.is_err() {
+            println!("the server did not end within {STOP_TIMEOUT:?}: killed");
+            drop(self.child.kill().await);
+        }
+    }
+
+    async fn wait_until_ready(&mut self) -> Result<()> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        while client::connect(self.addresses.grpc).await.is_err() {
+            if self.child.try_wait()?.is_some() {
+                return Err(self.exited().await);
+            }
+            if Instant::now() >= deadline {
+                bail!(
+                    "the server does not answer; it said last:\n{}",
+                    self.last_lines()
+                );
+            }
+            tokio::time::sleep(START_POLL_INTERVAL).await;
+        }
+        Ok(())
+    }
+
+    fn last_lines(&self) -> String {
+        let lines = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        lines
+            .iter()
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+}
+
+fn binary() -> Result<PathBuf> {
+    let own = std::env::current_exe().context("find the demo's own binary")?;
+    let binary = own
+        .with_file_name(BINARY)
+        .with_extension(std::env::consts::EXE_EXTENSION);
+    if !binary.is_file() {
+        bail!(
+            "{} does not exist: build it with `cargo build -p indexer-server` in the same profile",
+            binary.display()
+        );
+    }
+    Ok(binary)
+}
+
+/// `wanted` if nobody listens there, else a free port of the same interface.
+fn free_address(wanted: SocketAddr) -> Result<SocketAddr> {
+    if let Ok(listener) = TcpListener::bind(wanted) {
+        return Ok(listener.local_addr()?);
+    }
+    let listener = TcpListener::bind(SocketAddr::new(wanted.ip(), 0))
+        .with_context(|| format!("find a free port at {}", wanted.ip()))?;
+    let address = listener.local_addr()?;
+    println!("{wanted} is in use: taking {address}");
+    Ok(address)
+}
+
+async fn keep_last_lines(source: impl AsyncRead + Unpin, output: Output) {
+    let mut lines = BufReader::new(source).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
+        output.push_back(line);
+        while output.len() > OUTPUT_LINES_MAX {
+            output.pop_front();
+        }
+    }
+}

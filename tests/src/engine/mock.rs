@@ -1,0 +1,331 @@
+//! The running mock engine: one task that owns scheduler and sockets, and a handle to it.
+
+use super::publisher::{Endpoints, Publisher, PublisherConfig};
+use super::scheduler::{Completion, MAIN_GROUP, Prompt, Scheduler, SchedulerConfig, TooLarge};
+use super::wire::{BatchStyle, EngineEvent, HashForm, WireForm};
+use std::collections::{BTreeMap, HashMap};
+use thiserror::Error;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use zeromq::ZmqError;
+
+/// Commands that may wait for the engine's task.
+const COMMANDS_MAX: usize = 1_024;
+/// Timestamp of the first batch of the first life, in seconds.
+const TIME_START_SECS: f64 = 1_700_000_000.0;
+/// How far apart the timestamps of two lives start, in seconds.
+const TIME_LIFE_SECS: f64 = 1_000_000.0;
+/// What a step advances the timestamp by, in seconds.
+const TIME_STEP_SECS: f64 = 0.01;
+
+/// What an engine is like.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineConfig {
+    /// Tokens per block.
+    pub block_size: usize,
+    /// Physical blocks, shared by all groups.
+    pub capacity_blocks: usize,
+    /// Window of a second, sliding-window group in tokens; `None` for no second group.
+    pub sliding_window: Option<usize>,
+    /// Engines with equal seeds name equal blocks equally.
+    pub name_seed: u64,
+    /// Layout of events.
+    pub form: WireForm,
+    /// Form of names.
+    pub hashes: HashForm,
+    /// Topic of live batches.
+    pub topic: String,
+    /// Batches kept for replays.
+    pub buffer_batches: usize,
+    /// Data-parallel rank that batches state.
+    pub dp_rank: u32,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            block_size: 16,
+            capacity_blocks: 4_096,
+            sliding_window: None,
+            name_seed: 0,
+            form: WireForm::default(),
+            hashes: HashForm::default(),
+            topic: String::new(),
+            buffer_batches: 10_000,
+            dp_rank: 0,
+        }
+    }
+}
+
+/// Why an engine could not do what was asked.
+#[derive(Debug, Error)]
+pub enum EngineError {
+    /// The pool can never hold the request.
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
+    /// A socket could not be bound.
+    #[error("failed to bind the engine's sockets: {0}")]
+    Bind(#[from] ZmqError),
+    /// The engine stopped, or was restarted under the request.
+    #[error("the engine is gone")]
+    Gone,
+}
+
+/// What an engine really holds in its main group, and how far it has published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Truth {
+    /// Names with their number of physical copies.
+    pub copies: BTreeMap<u64, u32>,
+    /// Number of the last batch; `None` before the first.
+    pub last_sequence: Option<u64>,
+}
+
+type Reply<T> = oneshot::Sender<T>;
+
+enum Command {
+    Run(Prompt, Reply<Result<Completion, TooLarge>>),
+    Reset(Reply<bool>),
+    DropNext(u64, Reply<()>),
+    Restart(Reply<Result<(), ZmqError>>),
+    Truth(Reply<Truth>),
+}
+
+/// Handle to a running engine; dropping it stops the engine.
+#[derive(Debug)]
+pub struct MockEngine {
+    commands: mpsc::Sender<Command>,
+    endpoints: Endpoints,
+    tasks: JoinSet<()>,
+}
+
+// === impl MockEngine ===
+
+impl MockEngine {
+    /// Starts an engine on free ports of the loopback interface.
+    ///
+    /// # Errors
+    /// If a socket cannot be bound.
+    pub async fn start(config: EngineConfig) -> Result<Self, EngineError> {
+        let engine = Actor::start(config).await?;
+        let endpoints = engine.publisher.endpoints().clone();
+        let (commands, received) = mpsc::channel(COMMANDS_MAX);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(engine.run(received));
+        Ok(Self {
+            commands,
+            endpoints,
+            tasks,
+        })
+    }
+
+    /// Where it publishes: `tcp://host:port`; the same after a restart.
+    #[must_use]
+    pub fn endpoint(&self) -> &str {
+        &self.endpoints.live
+    }
+
+    /// Where it replays: `tcp://host:port`; the same after a restart.
+    #[must_use]
+    pub fn replay_endpoint(&self) -> &str {
+        &self.endpoints.replay
+    }
+
+    /// Runs a request to its end. By then all its events are published.
+    ///
+    /// # Errors
+    /// If it is too large, or the engine is stopped or restarted meanwhile.
+    pub async fn run(&self, prompt: Prompt) -> Result<Completion, EngineError> {
+        Ok(self.ask(|reply| Command::Run(prompt, reply)).await??)
+    }
+
+    /// Empties the prefix cache; false, and no effect, while a request runs.
+    ///
+    /// # Errors
+    /// If the engine is gone.
+    pub async fn reset(&self) -> Result<bool, EngineError> {
+        self.ask(Command::Reset).await
+    }
+
+    /// The next `batches` are numbered and can be replayed, but are not sent.
+    ///
+    /// # Errors
+    /// If the engine is gone.
+    pub async fn drop_next(&self, batches: u64) -> Result<(), EngineError> {
+        self.ask(|reply| Command::DropNext(batches, reply)).await
+    }
+
+    /// Kills the engine and starts it anew on the same ports: empty pool and buffer, numbers from
+    /// 0, running requests lost.
+    ///
+    /// # Errors
+    /// If the engine is gone or its ports were taken meanwhile.
+    pub async fn restart(&self) -> Result<(), EngineError> {
+        Ok(self.ask(Command::Restart).await??)
+    }
+
+    /// What it holds now.
+    ///
+    /// # Errors
+    /// If the engine is gone.
+    pub async fn truth(&self) -> Result<Truth, EngineError> {
+        self.ask(Command::Truth).await
+    }
+
+    /// Stops it and waits until its sockets are closed.
+    pub async fn stop(mut self) {
+        drop(self.commands);
+        while self.tasks.join_next().await.is_some() {}
+    }
+
+    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, EngineError> {
+        let (reply, answer) = oneshot::channel();
+        self.commands
+            .send(command(reply))
+            .await
+            .map_err(|_| EngineError::Gone)?;
+        answer.await.map_err(|_| EngineError::Gone)
+    }
+}
+
+/// What the task owns.
+struct Actor {
+    config: EngineConfig,
+    scheduler: Scheduler,
+    publisher: Publisher,
+    replies: HashMap<u64, Reply<Result<Completion, TooLarge>>>,
+    next_request: u64,
+    time: f64,
+    lives: u32,
+}
+
+// === impl Actor ===
+
+impl Actor {
+    async fn start(config: EngineConfig) -> Result<Self, ZmqError> {
+        let publisher = Publisher::bind(publisher_config(&config), &Endpoints::any()).await?;
+        Ok(Self {
+            scheduler: scheduler(&config),
+            publisher,
+            replies: HashMap::new(),
+            next_request: 0,
+            time: TIME_START_SECS,
+            lives: 1,
+            config,
+        })
+    }
+
+    async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
+        'running: loop {
+            if self.scheduler.is_idle() {
+                let Some(command) = commands.recv().await else {
+                    break;
+                };
+                self.handle(command).await;
+            }
+            loop {
+                match commands.try_recv() {
+                    Ok(command) => self.handle(command).await,
+                    Err(mpsc::error::TryRecvError::Empty) => break,
+                    Err(mpsc::error::TryRecvError::Disconnected) => break 'running,
+                }
+            }
+            let step = self.scheduler.step();
+            self.publish(&step.events).await;
+            for (id, completion) in step.finished {
+                if let Some(reply) = self.replies.remove(&id) {
+                    // Whoever asked may have stopped waiting.
+                    let _ = reply.send(Ok(completion));
+                }
+            }
+            // A step costs no time: let the other tasks of the process have their turn.
+            tokio::task::yield_now().await;
+        }
+        self.publisher.close().await;
+    }
+
+    /// Answers go to whoever asked; if nobody waits any more, they are of no use.
+    async fn handle(&mut self, command: Command) {
+        match command {
+            Command::Run(prompt, reply) => self.submit(prompt, reply),
+            Command::Reset(reply) => {
+                let done = self.scheduler.reset();
+                if done {
+                    self.publish(&[EngineEvent::Cleared]).await;
+                }
+                let _ = reply.send(done);
+            }
+            Command::DropNext(batches, reply) => {
+                self.publisher.drop_next(batches);
+                let _ = reply.send(());
+            }
+            Command::Restart(reply) => {
+                let _ = reply.send(self.restart().await);
+            }
+            Command::Truth(reply) => {
+                let copies = self.scheduler.contents(MAIN_GROUP);
+                let last_sequence = self.publisher.last_sequence();
+                let _ = reply.send(Truth {
+                    copies,
+                    last_sequence,
+                });
+            }
+        }
+    }
+
+    fn submit(&mut self, prompt: Prompt, reply: Reply<Result<Completion, TooLarge>>) {
+        let id = self.next_request;
+        self.next_request += 1;
+        match self.scheduler.submit(id, prompt) {
+            Ok(()) => {
+                self.replies.insert(id, reply);
+            }
+            Err(error) => {
+                let _ = reply.send(Err(error));
+            }
+        }
+    }
+
+    async fn publish(&mut self, events: &[EngineEvent]) {
+        self.time += TIME_STEP_SECS;
+        if events.is_empty() {
+            return;
+        }
+        let style = BatchStyle {
+            form: self.config.form,
+            hashes: self.config.hashes,
+            block_size: self.config.block_size,
+            sliding_window: self.config.sliding_window,
+            dp_rank: self.config.dp_rank,
+        };
+        let payload = style.encode(self.time, events);
+        // A PUB socket has no errors that concern the engine; what was not sent can be replayed.
+        drop(self.publisher.publish(payload).await);
+    }
+
+    async fn restart(&mut self) -> Result<(), ZmqError> {
+        self.scheduler = scheduler(&self.config);
+        // Whoever waits for a lost request learns that the engine is gone.
+        self.replies.clear();
+        // No two lives publish equal batches: timestamps are far apart.
+        self.time = TIME_START_SECS + f64::from(self.lives) * TIME_LIFE_SECS;
+        self.lives += 1;
+        self.publisher.restart().await
+    }
+}
+
+fn scheduler(config: &EngineConfig) -> Scheduler {
+    Scheduler::new(SchedulerConfig {
+        block_size: config.block_size,
+        capacity_blocks: config.capacity_blocks,
+        sliding_window: config.sliding_window,
+        name_seed: config.name_seed,
+    })
+}
+
+fn publisher_config(config: &EngineConfig) -> PublisherConfig {
+    PublisherConfig {
+        topic: config.topic.clone(),
+        buffer_batches: config.buffer_batches,
+        form: config.form,
+    }
+}

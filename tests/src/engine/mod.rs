@@ -1,0 +1,26 @@
+//! A mock inference engine: everything about KV caching that the index can observe, nothing of the
+//! model.
+//!
+//! - [`pool`]: fixed number of physical blocks, prefix cache, reference counts, LRU eviction (pure);
+//! - [`scheduler`]: continuous batching over that pool: prefix hits, chunked prefill, decode (pure);
+//! - [`wire`]: events and batches in vLLM's `MessagePack` forms (pure);
+//! - [`publisher`]: the PUB socket and the replay ROUTER socket;
+//! - [`mock`]: the running engine, one task around the parts above.
+//!
+//! What it shares with vLLM's block manager: second physical copies (a prompt that is cached whole
+//! computes its last block again; two requests may compute the same block side by side), one store
+//! event per copy and one removal per evicted copy, blocks freed tail first so that prefixes live
+//! longest, an optional second (sliding-window) group in the same pool, and a reset that works only
+//! while nothing runs. What it leaves out: time (a step costs nothing), preemption (a request is
+//! admitted only once its whole length is reserved), speculation, and the model itself (the request
+//! brings its own answer).
+
+pub mod mock;
+pub mod pool;
+pub mod publisher;
+pub mod scheduler;
+pub mod wire;
+
+pub use mock::{EngineConfig, EngineError, MockEngine, Truth};
+pub use scheduler::{Completion, Prompt};
+pub use wire::{HashForm, WireForm};

@@ -1,0 +1,286 @@
+//! The engine's sockets: PUB for live batches, ROUTER for replays out of a bounded buffer.
+//!
+//! Live frames are `[topic, sequence, payload]`. A replay request is `[identity, "", start]`; the
+//! answer is one message for every buffered batch from `start` on, then one with the end marker.
+
+use super::wire::WireForm;
+use bytes::Bytes;
+use futures::future::{Either, select};
+use std::collections::VecDeque;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use zeromq::{
+    PubSocket, RouterSocket, Socket, SocketRecv, SocketSend, ZmqError, ZmqMessage, ZmqResult,
+};
+
+/// Sequence number that ends a replay.
+const END: [u8; 8] = [0xff; 8];
+/// Longest wait for one frame of a replay to be taken; a peer that is slower loses the rest of it.
+const REPLAY_SEND_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How a publisher behaves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublisherConfig {
+    /// Topic frame of live batches.
+    pub topic: String,
+    /// Batches kept for replays.
+    pub buffer_batches: usize,
+    /// Decides the number of frames in a reply.
+    pub form: WireForm,
+}
+
+/// Where a publisher listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoints {
+    /// PUB socket, `tcp://host:port`.
+    pub live: String,
+    /// ROUTER socket, `tcp://host:port`.
+    pub replay: String,
+}
+
+impl Endpoints {
+    /// Free ports of the loopback interface.
+    #[must_use]
+    pub fn any() -> Self {
+        let any = "tcp://127.0.0.1:0";
+        Self {
+            live: any.to_owned(),
+            replay: any.to_owned(),
+        }
+    }
+}
+
+/// Batches that can be replayed, oldest first.
+#[derive(Debug, Default)]
+struct Buffer {
+    batches: VecDeque<(u64, Bytes)>,
+}
+
+type SharedBuffer = Arc<Mutex<Buffer>>;
+
+/// Both sockets of one life of an engine.
+pub struct Publisher {
+    config: PublisherConfig,
+    endpoints: Endpoints,
+    live: PubSocket,
+    buffer: SharedBuffer,
+    next_sequence: u64,
+    drop_left: u64,
+    stop_replay: Option<oneshot::Sender<()>>,
+    replay: JoinSet<()>,
+}
+
+impl std::fmt::Debug for Publisher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Publisher")
+            .field("endpoints", &self.endpoints)
+            .field("next_sequence", &self.next_sequence)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Publisher {
+    /// Binds both sockets; the first batch gets number 0.
+    ///
+    /// # Errors
+    /// If an endpoint cannot be bound.
+    pub async fn bind(config: PublisherConfig, endpoints: &Endpoints) -> ZmqResult<Self> {
+        let mut live = PubSocket::new();
+        let mut router = RouterSocket::new();
+        let endpoints = Endpoints {
+            live: live.bind(&endpoints.live).await?.to_string(),
+            replay: router.bind(&endpoints.replay).await?.to_string(),
+        };
+        let buffer = SharedBuffer::default();
+        let (stop_replay, stopped) = oneshot::channel();
+        let mut replay = JoinSet::new();
+        replay.spawn(serve_replays(
+            router,
+            config.clone(),
+            Arc::clone(&buffer),
+            stopped,
+        ));
+        Ok(Self {
+            config,
+            endpoints,
+            live,
+            buffer,
+            next_sequence: 0,
+            drop_left: 0,
+            stop_replay: Some(stop_replay),
+            replay,
+        })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn endpoints(&self) -> &Endpoints {
+        &self.endpoints
+    }
+
+    /// Number of the last batch; `None` before the first.
+    #[must_use]
+    pub fn last_sequence(&self) -> Option<u64> {
+        self.next_sequence.checked_sub(1)
+    }
+
+    /// The next `batches` are numbered and buffered, but not sent: subscribers see a gap.
+    pub fn drop_next(&mut self, batches: u64) {
+        self.drop_left = batches;
+    }
+
+    /// Numbers, buffers and sends a batch. As with any PUB socket, a subscriber whose subscription
+    /// has not arrived yet never sees it.
+    ///
+    /// # Errors
+    /// If the socket fails.
+    pub async fn publish(&mut self, payload: Vec<u8>) -> ZmqResult<()> {
+        let (sequence, payload) = (self.next_sequence, Bytes::from(payload));
+        self.next_sequence += 1;
+        lock(&self.buffer).push(sequence, payload.clone(), self.config.buffer_batches);
+        if self.drop_left > 0 {
+            self.drop_left -= 1;
+            return Ok(());
+        }
+        let topic = Bytes::copy_from_slice(self.config.topic.as_bytes());
+        self.live
+            .send(message(vec![topic, sequence_frame(sequence), payload]))
+            .await
+    }
+
+    /// Closes both sockets and starts anew at the same endpoints: empty buffer, numbers from 0.
+    ///
+    /// # Errors
+    /// If an endpoint was taken meanwhile; then nothing listens any more.
+    pub async fn restart(&mut self) -> ZmqResult<()> {
+        self.close().await;
+        *self = Self::bind(self.config.clone(), &self.endpoints).await?;
+        Ok(())
+    }
+
+    /// Closes both sockets; their ports are free when it returns.
+    pub async fn close(&mut self) {
+        if let Some(stop) = self.stop_replay.take() {
+            // The task may have ended already: then there is nothing left to stop.
+            let _ = stop.send(());
+        }
+        while self.replay.join_next().await.is_some() {}
+        // An error means that the listener is gone, which is what is wanted.
+        drop(self.live.unbind_all().await);
+        self.live = PubSocket::new();
+    }
+}
+
+impl Buffer {
+    fn push(&mut self, sequence: u64, payload: Bytes, limit: usize) {
+        self.batches.push_back((sequence, payload));
+        while self.batches.len() > limit {
+            self.batches.pop_front();
+        }
+    }
+
+    fn from(&self, start: u64) -> Vec<(u64, Bytes)> {
+        let wanted = self
+            .batches
+            .iter()
+            .filter(|(sequence, _)| *sequence >= start);
+        wanted.cloned().collect()
+    }
+}
+
+fn lock(buffer: &SharedBuffer) -> std::sync::MutexGuard<'_, Buffer> {
+    buffer.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn serve_replays(
+    mut router: RouterSocket,
+    config: PublisherConfig,
+    buffer: SharedBuffer,
+    mut stopped: oneshot::Receiver<()>,
+) {
+    loop {
+        let request = match select(pin!(router.recv()), &mut stopped).await {
+            Either::Left((Ok(request), _)) => request,
+            // Faults of one peer; the socket itself goes on.
+            Either::Left((Err(_), _)) => continue,
+            Either::Right(_) => break,
+        };
+        let Some((identity, start)) = parse_request(&request) else {
+            continue;
+        };
+        let answer = pin!(answer(&mut router, &config, &buffer, identity, start));
+        match select(answer, &mut stopped).await {
+            // The peer went away or is too slow: it will ask again.
+            Either::Left(_) => {}
+            Either::Right(_) => break,
+        }
+    }
+    drop(router.unbind_all().await);
+}
+
+/// Identity and first sequence number, if the request is one.
+fn parse_request(request: &ZmqMessage) -> Option<(Bytes, u64)> {
+    if request.len() != 3 {
+        return None;
+    }
+    let start = request.get(2)?.as_ref().try_into().ok()?;
+    Some((request.get(0)?.clone(), u64::from_be_bytes(start)))
+}
+
+async fn answer(
+    router: &mut RouterSocket,
+    config: &PublisherConfig,
+    buffer: &SharedBuffer,
+    identity: Bytes,
+    start: u64,
+) -> ZmqResult<()> {
+    let batches = lock(buffer).from(start);
+    let topic = Bytes::copy_from_slice(config.topic.as_bytes());
+    for (sequence, payload) in batches {
+        let frames = reply(
+            config.form,
+            &identity,
+            &topic,
+            sequence_frame(sequence),
+            payload,
+        );
+        send_bounded(router, frames).await?;
+    }
+    let end = Bytes::from_static(&END);
+    send_bounded(
+        router,
+        reply(config.form, &identity, &Bytes::new(), end, Bytes::new()),
+    )
+    .await
+}
+
+fn reply(
+    form: WireForm,
+    identity: &Bytes,
+    topic: &Bytes,
+    sequence: Bytes,
+    payload: Bytes,
+) -> ZmqMessage {
+    let mut frames = vec![identity.clone(), Bytes::new()];
+    if form == WireForm::Map {
+        frames.push(topic.clone());
+    }
+    frames.extend([sequence, payload]);
+    message(frames)
+}
+
+async fn send_bounded(router: &mut RouterSocket, message: ZmqMessage) -> ZmqResult<()> {
+    let sent = tokio::time::timeout(REPLAY_SEND_TIMEOUT, router.send(message)).await;
+    sent.unwrap_or(Err(ZmqError::Socket("the peer does not take its replay")))
+}
+
+fn sequence_frame(sequence: u64) -> Bytes {
+    Bytes::copy_from_slice(&sequence.to_be_bytes())
+}
+
+fn message(frames: Vec<Bytes>) -> ZmqMessage {
+    ZmqMessage::try_from(frames).expect("a message has frames")
+}

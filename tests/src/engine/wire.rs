@@ -1,0 +1,267 @@
+//! Events and batches as vLLM writes them: the map form of 0.33 and the array form of 0.23.
+
+use rmp::encode::{
+    write_array_len, write_bin, write_f64, write_map_len, write_nil, write_str, write_uint,
+};
+
+/// What happened to the blocks of one group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EngineEvent {
+    /// Blocks were computed and cached.
+    Stored {
+        /// Their group.
+        group: u8,
+        /// Their names, in order.
+        names: Vec<u64>,
+        /// Name of the block before the first token; `None` at the start of a prompt.
+        parent: Option<u64>,
+        /// Tokens of the span; more than the names cover if blocks of it were left out.
+        tokens: Vec<u32>,
+    },
+    /// One copy of a block was evicted.
+    Removed {
+        /// Its group.
+        group: u8,
+        /// Its name.
+        name: u64,
+    },
+    /// The whole cache was reset.
+    Cleared,
+}
+
+/// How events are laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WireForm {
+    /// As vLLM 0.33: maps with a `type` key; replies to a replay have four frames.
+    #[default]
+    Map,
+    /// As vLLM 0.23: arrays with the type in slot 0; replies to a replay have three frames.
+    Array,
+}
+
+/// How names are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HashForm {
+    /// As unsigned integers, vLLM's default.
+    #[default]
+    Integer,
+    /// As byte strings of 32 bytes that end in the name, big-endian.
+    Bytes,
+}
+
+/// What a batch says beside its events.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BatchStyle {
+    /// Layout of events.
+    pub form: WireForm,
+    /// Form of names.
+    pub hashes: HashForm,
+    /// Tokens per block.
+    pub block_size: usize,
+    /// Window of the second group in tokens, if there is one.
+    pub sliding_window: Option<usize>,
+    /// Data-parallel rank.
+    pub dp_rank: u32,
+}
+
+/// Bytes of a name in [`HashForm::Bytes`].
+const NAME_BYTES: usize = 32;
+
+impl BatchStyle {
+    /// The payload of a batch; `timestamp` in seconds.
+    #[must_use]
+    pub fn encode(&self, timestamp: f64, events: &[EngineEvent]) -> Vec<u8> {
+        let mut out = Writer {
+            style: *self,
+            bytes: Vec::new(),
+        };
+        out.array(3);
+        out.float(timestamp);
+        out.array(events.len());
+        for event in events {
+            match self.form {
+                WireForm::Map => out.event_map(event),
+                WireForm::Array => out.event_array(event),
+            }
+        }
+        out.int(u64::from(self.dp_rank));
+        out.bytes
+    }
+}
+
+/// Appends `MessagePack` values to a buffer; writing to memory cannot fail.
+struct Writer {
+    style: BatchStyle,
+    bytes: Vec<u8>,
+}
+
+const MEMORY: &str = "writing to memory cannot fail";
+
+impl Writer {
+    fn event_map(&mut self, event: &EngineEvent) {
+        match event {
+            EngineEvent::Stored {
+                group,
+                names,
+                parent,
+                tokens,
+            } => {
+                let window = self.window(*group);
+                self.map(11 + usize::from(window.is_some()));
+                self.entry("type", |out| out.text("BlockStored"));
+                self.entry("block_hashes", |out| out.names(names));
+                self.entry("parent_block_hash", |out| out.optional_name(*parent));
+                self.entry("token_ids", |out| out.tokens(tokens));
+                self.entry("block_size", |out| out.int(out.style.block_size as u64));
+                self.entry("lora_id", Self::nil);
+                self.entry("medium", |out| out.text("GPU"));
+                self.entry("lora_name", Self::nil);
+                self.entry("extra_keys", |out| out.extra_keys(names.len()));
+                self.entry("group_idx", |out| out.int(u64::from(*group)));
+                self.entry("kv_cache_spec_kind", |out| out.text(spec_kind(*group)));
+                if let Some(window) = window {
+                    self.entry("kv_cache_spec_sliding_window", |out| out.int(window));
+                }
+            }
+            EngineEvent::Removed { group, name } => {
+                self.map(4);
+                self.entry("type", |out| out.text("BlockRemoved"));
+                self.entry("block_hashes", |out| out.names(&[*name]));
+                self.entry("medium", |out| out.text("GPU"));
+                self.entry("group_idx", |out| out.int(u64::from(*group)));
+            }
+            EngineEvent::Cleared => {
+                self.map(1);
+                self.entry("type", |out| out.text("AllBlocksCleared"));
+            }
+        }
+    }
+
+    fn event_array(&mut self, event: &EngineEvent) {
+        match event {
+            EngineEvent::Stored {
+                group,
+                names,
+                parent,
+                tokens,
+            } => {
+                self.array(12);
+                self.text("BlockStored");
+                self.names(names);
+                self.optional_name(*parent);
+                self.tokens(tokens);
+                self.int(self.style.block_size as u64);
+                self.nil();
+                self.text("GPU");
+                self.nil();
+                self.extra_keys(names.len());
+                self.int(u64::from(*group));
+                self.text(spec_kind(*group));
+                match self.window(*group) {
+                    Some(window) => self.int(window),
+                    None => self.nil(),
+                }
+            }
+            EngineEvent::Removed { group, name } => {
+                self.array(4);
+                self.text("BlockRemoved");
+                self.names(&[*name]);
+                self.text("GPU");
+                self.int(u64::from(*group));
+            }
+            EngineEvent::Cleared => {
+                self.array(1);
+                self.text("AllBlocksCleared");
+            }
+        }
+    }
+
+    fn window(&self, group: u8) -> Option<u64> {
+        self.style
+            .sliding_window
+            .filter(|_| group > 0)
+            .map(|window| window as u64)
+    }
+
+    fn entry(&mut self, key: &str, value: impl FnOnce(&mut Self)) {
+        self.text(key);
+        value(self);
+    }
+
+    fn names(&mut self, names: &[u64]) {
+        self.array(names.len());
+        for &name in names {
+            self.name(name);
+        }
+    }
+
+    fn optional_name(&mut self, name: Option<u64>) {
+        match name {
+            Some(name) => self.name(name),
+            None => self.nil(),
+        }
+    }
+
+    fn name(&mut self, name: u64) {
+        match self.style.hashes {
+            HashForm::Integer => self.int(name),
+            HashForm::Bytes => {
+                let mut bytes = [0; NAME_BYTES];
+                for (index, word) in bytes.chunks_exact_mut(8).enumerate() {
+                    word.copy_from_slice(&name.rotate_left(16 * (index as u32 + 1)).to_be_bytes());
+                }
+                write_bin(&mut self.bytes, &bytes).expect(MEMORY);
+            }
+        }
+    }
+
+    fn tokens(&mut self, tokens: &[u32]) {
+        self.array(tokens.len());
+        for &token in tokens {
+            self.int(u64::from(token));
+        }
+    }
+
+    fn extra_keys(&mut self, len: usize) {
+        self.array(len);
+        for _ in 0..len {
+            self.nil();
+        }
+    }
+
+    fn array(&mut self, len: usize) {
+        write_array_len(&mut self.bytes, len as u32).expect(MEMORY);
+    }
+
+    fn map(&mut self, len: usize) {
+        write_map_len(&mut self.bytes, len as u32).expect(MEMORY);
+    }
+
+    fn int(&mut self, value: u64) {
+        write_uint(&mut self.bytes, value).expect(MEMORY);
+    }
+
+    fn float(&mut self, value: f64) {
+        write_f64(&mut self.bytes, value).expect(MEMORY);
+    }
+
+    fn text(&mut self, text: &str) {
+        write_str(&mut self.bytes, text).expect(MEMORY);
+    }
+
+    fn nil(&mut self) {
+        write_nil(&mut self.bytes).expect(MEMORY);
+    }
+}
+
+fn spec_kind(group: u8) -> &'static str {
+    if group == 0 {
+        "full_attention"
+    } else {
+        "sliding_window"
+    }
+}
+
+#[cfg(test)]
+#[path = "wire_test.rs"]
+mod wire_test;

@@ -1,0 +1,221 @@
+//! What events do to the records of one rank, and what those records answer.
+
+use super::{OracleLimits, Path, Record, SourceNo};
+use kvasir_proto::types::{
+    BlockCounts, BlockName, BlockOutcome, CopyMode, LocalHash, StoredBlock, Tier, TierSet,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What one rank knows, by name.
+pub(super) type Names = BTreeMap<BlockName, Record>;
+
+/// Who announces: one source, its tier and its way of counting.
+#[derive(Clone, Copy)]
+pub(super) struct Announcer {
+    pub(super) source: SourceNo,
+    pub(super) tier: Tier,
+    pub(super) mode: CopyMode,
+}
+
+pub(super) fn parked(names: &Names) -> usize {
+    names.values().filter(|record| record.position.is_none()).count()
+}
+
+pub(super) fn stored(
+    names: &mut Names,
+    limits: OracleLimits,
+    by: Announcer,
+    parent: Option<BlockName>,
+    blocks: &[StoredBlock],
+    counts: &mut BlockCounts,
+) {
+    let mut parent_name = parent;
+    let mut at = match parent {
+        None => Some(Path::new()),
+        Some(parent) => names.get(&parent).and_then(|record| record.position.clone()),
+    };
+    for (index, block) in blocks.iter().enumerate() {
+        let target = at.as_ref().map(|path| below(path, block.local));
+        if target.as_ref().is_some_and(|target| target.len() > limits.chain_blocks_max) {
+            for _ in index..blocks.len() {
+                counts.add(BlockOutcome::Rejected);
+            }
+            return;
+        }
+        let outcome = store_block(names, limits, by, parent_name, *block, target);
+        counts.add(outcome);
+        parent_name = Some(block.name);
+        at = match outcome {
+            BlockOutcome::Rejected => None,
+            _ => names[&block.name].position.clone(),
+        };
+    }
+}
+
+fn below(path: &Path, local: LocalHash) -> Path {
+    let mut path = path.clone();
+    path.push(local);
+    path
+}
+
+fn store_block(
+    names: &mut Names,
+    limits: OracleLimits,
+    by: Announcer,
+    parent: Option<BlockName>,
+    block: StoredBlock,
+    target: Option<Path>,
+) -> BlockOutcome {
+    let too_many_parked = target.is_none() && parked(names) >= limits.rank_parked_max;
+    let Some(existing) = names.get_mut(&block.name) else {
+        if too_many_parked {
+            return BlockOutcome::Rejected;
+        }
+        names.insert(block.name, new_record(parent, Some(block.local), target, by));
+        place_children(names, limits, block.name);
+        return BlockOutcome::Applied;
+    };
+    let same_position = target.is_some() && existing.position == target;
+    let without_tokens = existing.position.is_none() && existing.local.is_none();
+    let elsewhere = target.is_some() && existing.position.is_some() && existing.position != target;
+    let same_link = existing.parent == parent && existing.local == Some(block.local);
+    if same_position || without_tokens || (same_link && !elsewhere) {
+        let outcome = add_copy(existing, by);
+        if existing.position.is_some() {
+            return outcome;
+        }
+        let learned = existing.local.is_none() || target.is_some();
+        existing.parent = parent;
+        existing.local = Some(block.local);
+        existing.position = target;
+        place_children(names, limits, block.name);
+        return if learned { BlockOutcome::Applied } else { outcome };
+    }
+    if too_many_parked {
+        return BlockOutcome::Rejected;
+    }
+    names.insert(block.name, new_record(parent, Some(block.local), target, by));
+    place_children(names, limits, block.name);
+    BlockOutcome::Conflict
+}
+
+pub(super) fn store_name(
+    names: &mut Names,
+    limits: OracleLimits,
+    by: Announcer,
+    name: BlockName,
+) -> BlockOutcome {
+    if let Some(existing) = names.get_mut(&name) {
+        return add_copy(existing, by);
+    }
+    if parked(names) >= limits.rank_parked_max {
+        return BlockOutcome::Rejected;
+    }
+    names.insert(name, new_record(None, None, None, by));
+    BlockOutcome::Applied
+}
+
+pub(super) fn remove_name(names: &mut Names, by: Announcer, name: BlockName) -> BlockOutcome {
+    let key = (by.source, by.tier);
+    let Some(record) = names.get_mut(&name) else {
+        return BlockOutcome::Noop;
+    };
+    let Some(copies) = record.copies.get_mut(&key) else {
+        return BlockOutcome::Noop;
+    };
+    if by.mode == CopyMode::Counted && *copies > 1 {
+        *copies -= 1;
+        return BlockOutcome::Applied;
+    }
+    record.copies.remove(&key);
+    record.suspect.remove(&key);
+    if record.copies.is_empty() {
+        names.remove(&name);
+    }
+    BlockOutcome::Applied
+}
+
+fn new_record(
+    parent: Option<BlockName>,
+    local: Option<LocalHash>,
+    position: Option<Path>,
+    by: Announcer,
+) -> Record {
+    let copies = BTreeMap::from([((by.source, by.tier), 1)]);
+    Record { parent, local, position, copies, suspect: BTreeSet::new() }
+}
+
+fn add_copy(record: &mut Record, by: Announcer) -> BlockOutcome {
+    let key = (by.source, by.tier);
+    let copies = record.copies.entry(key).or_insert(0);
+    if record.suspect.remove(&key) {
+        *copies = 1;
+        return BlockOutcome::Applied;
+    }
+    if by.mode == CopyMode::Set && *copies == 1 {
+        return BlockOutcome::Noop;
+    }
+    *copies += 1;
+    BlockOutcome::Applied
+}
+
+/// Places the records that waited for `name`, and those that waited for them, if `name` is placed.
+fn place_children(names: &mut Names, limits: OracleLimits, name: BlockName) {
+    let mut placed = vec![name];
+    while let Some(parent) = placed.pop() {
+        let Some(position) = names[&parent].position.clone() else {
+            continue;
+        };
+        if position.len() >= limits.chain_blocks_max {
+            continue;
+        }
+        for (&child, record) in names.iter_mut() {
+            let Some(local) = record.local else {
+                continue;
+            };
+            if record.position.is_none() && record.parent == Some(parent) {
+                record.position = Some(below(&position, local));
+                placed.push(child);
+            }
+        }
+    }
+}
+
+/// For each block of `query`, the tiers in which the path up to it is held.
+pub(super) fn held_along_path(names: &Names, query: &[LocalHash]) -> Vec<TierSet> {
+    let mut held = vec![TierSet::EMPTY; query.len()];
+    for record in names.values() {
+        let Some(position) = &record.position else {
+            continue;
+        };
+        if query.starts_with(position) {
+            let block = &mut held[position.len() - 1];
+            *block = record.copies.keys().fold(*block, |tiers, &(_, tier)| tiers.with(tier));
+        }
+    }
+    held
+}
+
+/// For each name of `query`, the tiers in which a placed block of that name is held.
+pub(super) fn held_by_name(names: &Names, query: &[BlockName]) -> Vec<TierSet> {
+    let placed = |name| names.get(name).filter(|record| record.position.is_some());
+    let tiers = |record: &Record| record.copies.keys().map(|&(_, tier)| tier).collect();
+    query.iter().map(|name| placed(name).map_or(TierSet::EMPTY, tiers)).collect()
+}
+
+/// Leading blocks that are held in an asked tier, and how many of them in each asked tier.
+pub(super) fn leading(held: &[TierSet], asked: TierSet) -> (u32, [u32; Tier::COUNT]) {
+    let mut blocks = 0;
+    let mut by_tier = [0; Tier::COUNT];
+    for tiers in held {
+        let hits = Tier::ALL.map(|tier| asked.contains(tier) && tiers.contains(tier));
+        if hits == [false; Tier::COUNT] {
+            break;
+        }
+        blocks += 1;
+        for (count, hit) in by_tier.iter_mut().zip(hits) {
+            *count += u32::from(hit);
+        }
+    }
+    (blocks, by_tier)
+}

@@ -1,0 +1,282 @@
+//! An endless, seeded workload of conversations.
+//!
+//! Its statistics are those of the published Mooncake conversation trace (12,031 requests of one
+//! hour), measured on that trace and written down here as quantiles:
+//!
+//! | statistic | trace |
+//! | --- | --- |
+//! | prompt length, mean | 12,035 tokens |
+//! | answer length, mean | 343 tokens |
+//! | gap between arrivals, mean | 294 ms |
+//! | blocks of 512 tokens that an infinite cache has seen in the same prefix | 36.6 % |
+//! | turns that follow another turn of their conversation | 38.7 % |
+//! | of those, turns that go back to an earlier point and go on differently | 15.2 % |
+//! | of those, turns that repeat the prompt before | 2.5 % |
+//!
+//! A conversation starts with the system prompt that all of them share (the first 512 tokens, as in
+//! the trace). The prompt of a further turn is the prompt before, the answer to it and a new
+//! message; or a part of the prompt before and other text; or the very prompt before, to which the
+//! model gives the same answer, so that its blocks are computed into second copies. The tests hold
+//! the generator to the table.
+//!
+//! Different from the trace: arrivals are a Poisson process (the trace stamps them in ticks of
+//! three seconds).
+
+use super::{Request, tokens};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+/// Tokens that every prompt starts with.
+pub const SYSTEM_TOKENS: usize = 512;
+/// A conversation ends before its prompt would be longer; about the longest prompt of the trace.
+pub const PROMPT_TOKENS_MAX: usize = 126_195;
+/// Mean gap between the starts of two conversations, in seconds.
+const START_GAP_SECS: f64 = 0.480;
+/// Share of following turns that repeat the prompt before.
+const REPEAT_SHARE: f64 = 0.025;
+/// Share of following turns that go back to an earlier point.
+const EDIT_SHARE: f64 = 0.152;
+/// Stream of the system prompt; those of conversations and of their edits count from 1.
+const SYSTEM_STREAM: u64 = 0;
+
+/// Chance that a conversation goes on after its n-th turn; the last value holds for all later ones.
+/// A little above what the trace shows, which ends before its last conversations do.
+const CONTINUE: [f64; 9] = [0.33, 0.46, 0.55, 0.63, 0.63, 0.75, 0.75, 0.79, 0.83];
+
+/// Tokens of a first prompt.
+const FIRST_PROMPT: Quantiles = Quantiles(&[
+    (0.00, 891.0),
+    (0.10, 905.0),
+    (0.25, 1_336.0),
+    (0.50, 5_264.0),
+    (0.75, 13_056.0),
+    (0.90, 25_553.0),
+    (0.95, 38_464.0),
+    (0.99, 89_867.0),
+    (1.00, 126_195.0),
+]);
+/// Tokens of a message that goes on with a conversation.
+const MESSAGE: Quantiles = Quantiles(&[
+    (0.00, 1.0),
+    (0.10, 3.0),
+    (0.25, 10.0),
+    (0.50, 32.0),
+    (0.75, 621.0),
+    (0.90, 4_690.0),
+    (0.95, 7_542.0),
+    (0.99, 17_920.0),
+    (1.00, 91_467.0),
+]);
+/// Tokens of an answer.
+const ANSWER: Quantiles = Quantiles(&[
+    (0.00, 1.0),
+    (0.01, 3.0),
+    (0.05, 10.0),
+    (0.10, 24.0),
+    (0.25, 156.0),
+    (0.50, 350.0),
+    (0.75, 472.0),
+    (0.90, 597.0),
+    (0.95, 698.0),
+    (0.99, 1_115.0),
+    (1.00, 2_000.0),
+]);
+/// Seconds from one turn to the next.
+const TURN_GAP_SECS: Quantiles = Quantiles(&[
+    (0.00, 3.0),
+    (0.01, 12.0),
+    (0.05, 30.0),
+    (0.10, 42.0),
+    (0.25, 66.0),
+    (0.50, 123.0),
+    (0.75, 264.0),
+    (0.90, 480.0),
+    (0.95, 615.0),
+    (0.99, 1_473.0),
+    (1.00, 3_030.0),
+]);
+
+/// A distribution by some of its quantiles, in ascending order; geometric in between.
+struct Quantiles(&'static [(f64, f64)]);
+
+impl Quantiles {
+    fn sample(&self, rng: &mut ChaCha8Rng) -> f64 {
+        let share = rng.random::<f64>();
+        let above = self
+            .0
+            .iter()
+            .position(|&(at, _)| at > share)
+            .unwrap_or(self.0.len() - 1);
+        let ((from, low), (to, high)) = (self.0[above - 1], self.0[above]);
+        low * (high / low).powf((share - from) / (to - from))
+    }
+
+    fn tokens(&self, rng: &mut ChaCha8Rng) -> usize {
+        self.sample(rng).round() as usize
+    }
+}
+
+/// How a turn's prompt came about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TurnKind {
+    /// The first of its conversation.
+    First,
+    /// Prompt before, answer, new message.
+    Next,
+    /// A part of the prompt before, then other text.
+    Edit,
+    /// The prompt before.
+    Repeat,
+}
+
+/// A request without its tokens.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Turn {
+    /// When it arrives, from the start of the workload.
+    pub arrival: Duration,
+    /// Its conversation, from 1.
+    pub conversation: u64,
+    /// Its number within the conversation, from 1.
+    pub number: usize,
+    /// How its prompt came about.
+    pub kind: TurnKind,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Tokens of the answer.
+    pub answer_tokens: usize,
+    /// Where its text comes from: streams of tokens, each with the position from which on it is
+    /// read, ascending.
+    text: Vec<(u64, usize)>,
+}
+
+/// The generator: an endless iterator of requests by arrival.
+#[derive(Debug)]
+pub struct Conversations {
+    seed: u64,
+    rng: ChaCha8Rng,
+    next_start: Duration,
+    next_stream: u64,
+    /// Next turns of conversations that go on, the earliest on top.
+    following: BinaryHeap<Reverse<Turn>>,
+}
+
+impl Conversations {
+    /// The workload of a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            rng: ChaCha8Rng::seed_from_u64(seed),
+            next_start: Duration::ZERO,
+            next_stream: SYSTEM_STREAM + 1,
+            following: BinaryHeap::new(),
+        }
+    }
+
+    /// The next turn, without its tokens.
+    pub fn next_turn(&mut self) -> Turn {
+        let due = |turn: &Reverse<Turn>| turn.0.arrival <= self.next_start;
+        let turn = match self.following.peek().is_some_and(due) {
+            true => self.following.pop().map(|Reverse(turn)| turn),
+            false => None,
+        };
+        let turn = turn.unwrap_or_else(|| self.start());
+        if let Some(next) = self.follow(&turn) {
+            self.following.push(Reverse(next));
+        }
+        turn
+    }
+
+    /// The tokens of a turn.
+    #[must_use]
+    pub fn request(&self, turn: &Turn) -> Request {
+        let end = turn.prompt_tokens + turn.answer_tokens;
+        let ends = turn
+            .text
+            .iter()
+            .skip(1)
+            .map(|&(_, start)| start)
+            .chain([end]);
+        let mut prompt = Vec::with_capacity(end);
+        for (&(stream, start), end) in turn.text.iter().zip(ends) {
+            tokens::append(self.seed, stream, start..end, &mut prompt);
+        }
+        let answer = prompt.split_off(turn.prompt_tokens);
+        Request {
+            arrival: turn.arrival,
+            prompt,
+            answer,
+        }
+    }
+
+    fn start(&mut self) -> Turn {
+        let stream = self.take_stream();
+        let turn = Turn {
+            arrival: self.next_start,
+            conversation: stream,
+            number: 1,
+            kind: TurnKind::First,
+            prompt_tokens: FIRST_PROMPT.tokens(&mut self.rng),
+            answer_tokens: ANSWER.tokens(&mut self.rng),
+            text: vec![(SYSTEM_STREAM, 0), (stream, SYSTEM_TOKENS)],
+        };
+        // An exponential gap: arrivals of strangers do not know of each other.
+        let gap = -START_GAP_SECS * (1.0 - self.rng.random::<f64>()).ln();
+        self.next_start += Duration::from_secs_f64(gap);
+        turn
+    }
+
+    /// The turn after `turn`, if the conversation goes on.
+    fn follow(&mut self, turn: &Turn) -> Option<Turn> {
+        let chance = CONTINUE[(turn.number - 1).min(CONTINUE.len() - 1)];
+        if self.rng.random::<f64>() >= chance {
+            return None;
+        }
+        let mut next = turn.clone();
+        next.arrival += Duration::from_secs_f64(TURN_GAP_SECS.sample(&mut self.rng));
+        next.number += 1;
+        let kind = self.rng.random::<f64>();
+        if kind < REPEAT_SHARE {
+            next.kind = TurnKind::Repeat;
+            return Some(next);
+        }
+        if kind < REPEAT_SHARE + EDIT_SHARE {
+            next.kind = TurnKind::Edit;
+            self.edit(&mut next);
+        } else {
+            next.kind = TurnKind::Next;
+            next.prompt_tokens += turn.answer_tokens + MESSAGE.tokens(&mut self.rng);
+        }
+        next.answer_tokens = ANSWER.tokens(&mut self.rng);
+        (next.prompt_tokens <= PROMPT_TOKENS_MAX).then_some(next)
+    }
+
+    /// Replaces the text from some point on; early points are likelier, as in the trace.
+    fn edit(&mut self, turn: &mut Turn) {
+        let open = turn.prompt_tokens - SYSTEM_TOKENS;
+        let point = SYSTEM_TOKENS + (open as f64 * self.rng.random::<f64>().powi(2)) as usize;
+        turn.text.retain(|&(_, start)| start < point);
+        turn.text.push((self.take_stream(), point));
+    }
+
+    fn take_stream(&mut self) -> u64 {
+        self.next_stream += 1;
+        self.next_stream - 1
+    }
+}
+
+impl Iterator for Conversations {
+    type Item = Request;
+
+    fn next(&mut self) -> Option<Request> {
+        let turn = self.next_turn();
+        Some(self.request(&turn))
+    }
+}
+
+#[cfg(test)]
+#[path = "conversations_test.rs"]
+mod conversations_test;

@@ -1,0 +1,29 @@
+//! What the engines are asked: generated conversations, or a recorded trace.
+//!
+//! - [`conversations`]: an endless, seeded, multi-turn workload with the statistics of a production
+//!   trace;
+//! - [`trace`]: a trace in the Mooncake JSONL form;
+//! - [`profile`]: lengths, gaps and prefix reuse of any workload, so that claims can be checked;
+//! - [`tokens`]: token ids as a pure function of a seed and a position.
+
+pub mod conversations;
+pub mod profile;
+pub mod tokens;
+pub mod trace;
+
+pub use conversations::Conversations;
+pub use profile::Profile;
+pub use trace::{Trace, TraceError};
+
+use std::time::Duration;
+
+/// One request of a workload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// When it arrives, from the start of the workload.
+    pub arrival: Duration,
+    /// Tokens of the prompt.
+    pub prompt: Vec<u32>,
+    /// Tokens the model will answer.
+    pub answer: Vec<u32>,
+}

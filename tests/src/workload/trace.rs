@@ -1,0 +1,198 @@
+//! Traces in the Mooncake JSONL form: one object per line with `timestamp` (milliseconds),
+//! `input_length`, `output_length` and `hash_ids`, the ids of the prompt's blocks of 512 tokens.
+//!
+//! An id stands for the same 512 tokens wherever it occurs; they are derived from the seed and the
+//! id, and the last block is cut to `input_length`. Answers are not in the trace: theirs are derived
+//! from the line's number, so a later turn finds its predecessor's prompt in a cache, but not the
+//! answer.
+
+use super::{Request, tokens};
+use serde::Deserialize;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use thiserror::Error;
+
+/// Tokens of one hash id.
+pub const HASH_ID_TOKENS: usize = 512;
+/// Longest line in bytes.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+/// Longest prompt, and longest answer, in tokens.
+const LENGTH_TOKENS_MAX: usize = 1 << 20;
+/// Streams of answers start here, far from every hash id.
+const ANSWER_STREAMS: u64 = 1 << 63;
+
+/// Why a trace cannot be read.
+#[derive(Debug, Error)]
+pub enum TraceError {
+    /// The file cannot be opened.
+    #[error("failed to open the trace {path}: {error}")]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// A line cannot be read.
+    #[error("line {line}: {error}")]
+    Read {
+        /// Number of the line, from 1.
+        line: u64,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// A line is longer than 1 MiB.
+    #[error("line {line} is longer than {LINE_BYTES_MAX} bytes")]
+    LineTooLong {
+        /// Number of the line, from 1.
+        line: u64,
+    },
+    /// A line is not an entry.
+    #[error("line {line}: {error}")]
+    Parse {
+        /// Number of the line, from 1.
+        line: u64,
+        /// Why.
+        error: serde_json::Error,
+    },
+    /// A length is 0 or too large, or the hash ids do not cover the prompt.
+    #[error("line {line}: {field} is {value}, expected {expected}")]
+    Field {
+        /// Number of the line, from 1.
+        line: u64,
+        /// Which field.
+        field: &'static str,
+        /// What it is.
+        value: usize,
+        /// What it must be.
+        expected: String,
+    },
+}
+
+/// One line of a trace.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+struct Entry {
+    timestamp: u64,
+    input_length: usize,
+    output_length: usize,
+    hash_ids: Vec<u64>,
+}
+
+/// A trace being read: an iterator of requests, in the order of the file.
+#[derive(Debug)]
+pub struct Trace<R> {
+    lines: BufReader<R>,
+    seed: u64,
+    line: u64,
+}
+
+// === impl Trace ===
+
+impl Trace<File> {
+    /// Opens a trace.
+    ///
+    /// # Errors
+    /// If the file cannot be opened.
+    pub fn open(path: &Path, seed: u64) -> Result<Self, TraceError> {
+        let opened = File::open(path);
+        let file = opened.map_err(|error| TraceError::Open {
+            path: path.to_owned(),
+            error,
+        })?;
+        Ok(Self::new(file, seed))
+    }
+}
+
+impl<R: Read> Trace<R> {
+    /// Reads a trace from anything.
+    pub fn new(source: R, seed: u64) -> Self {
+        Self {
+            lines: BufReader::new(source),
+            seed,
+            line: 0,
+        }
+    }
+
+    /// The next line that is not empty; `None` at the end.
+    fn next_entry(&mut self) -> Option<Result<Entry, TraceError>> {
+        let mut text = Vec::new();
+        while text.trim_ascii().is_empty() {
+            text.clear();
+            self.line += 1;
+            let line = self.line;
+            match (&mut self.lines)
+                .take(LINE_BYTES_MAX)
+                .read_until(b'\n', &mut text)
+            {
+                Err(error) => return Some(Err(TraceError::Read { line, error })),
+                Ok(0) => return None,
+                Ok(read) if read as u64 == LINE_BYTES_MAX => {
+                    return Some(Err(TraceError::LineTooLong { line }));
+                }
+                Ok(_) => {}
+            }
+        }
+        let parsed = serde_json::from_slice(&text);
+        Some(parsed.map_err(|error| TraceError::Parse {
+            line: self.line,
+            error,
+        }))
+    }
+
+    fn request(&self, entry: &Entry) -> Result<Request, TraceError> {
+        let field = |field, value, expected: String| {
+            Err(TraceError::Field {
+                line: self.line,
+                field,
+                value,
+                expected,
+            })
+        };
+        let lengths = 1..=LENGTH_TOKENS_MAX;
+        if !lengths.contains(&entry.input_length) {
+            return field("input_length", entry.input_length, format!("{lengths:?}"));
+        }
+        if entry.output_length > LENGTH_TOKENS_MAX {
+            return field(
+                "output_length",
+                entry.output_length,
+                format!("0..={LENGTH_TOKENS_MAX}"),
+            );
+        }
+        let needed = entry.input_length.div_ceil(HASH_ID_TOKENS);
+        if entry.hash_ids.len() < needed {
+            return field(
+                "number of hash_ids",
+                entry.hash_ids.len(),
+                format!("at least {needed}"),
+            );
+        }
+        let mut prompt = Vec::with_capacity(needed * HASH_ID_TOKENS);
+        for &id in entry.hash_ids.iter().take(needed) {
+            tokens::append(self.seed, id, 0..HASH_ID_TOKENS, &mut prompt);
+        }
+        prompt.truncate(entry.input_length);
+        let mut answer = Vec::new();
+        let stream = ANSWER_STREAMS + self.line;
+        tokens::append(self.seed, stream, 0..entry.output_length, &mut answer);
+        Ok(Request {
+            arrival: Duration::from_millis(entry.timestamp),
+            prompt,
+            answer,
+        })
+    }
+}
+
+impl<R: Read> Iterator for Trace<R> {
+    type Item = Result<Request, TraceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let entry = self.next_entry()?;
+        Some(entry.and_then(|entry| self.request(&entry)))
+    }
+}
+
+#[cfg(test)]
+#[path = "trace_test.rs"]
+mod trace_test;

@@ -1,0 +1,156 @@
+//! The demo as a user runs it: the binary, a real server, and what is left afterwards.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader, Read};
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Once;
+
+const DEMO: &str = env!("CARGO_BIN_EXE_demo");
+const SMALL: [&str; 10] = [
+    "--engines=3",
+    "--requests=60",
+    "--capacity-blocks=10000",
+    "--concurrency=2",
+    "--seed=7",
+    "--listen=127.0.0.1:0",
+    "--http-listen=127.0.0.1:0",
+    "--block-size=16",
+    "--sliding-window=4096",
+    "--exit",
+];
+
+/// Builds the server beside the demo; a matter of moments if it is there already.
+fn build_server() {
+    static BUILT: Once = Once::new();
+    BUILT.call_once(|| {
+        let profile_dir = Path::new(DEMO).parent().expect("a folder");
+        let profile = match profile_dir.file_name().and_then(|name| name.to_str()) {
+            Some("debug") | None => "dev",
+            Some(name) => name,
+        };
+        let target_dir = profile_dir.parent().expect("a target folder");
+        let status = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--package=indexer-server", "--bins", "--profile", profile])
+            .arg("--target-dir")
+            .arg(target_dir)
+            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
+            .status()
+            .expect("cargo runs");
+        assert!(status.success(), "the server does not build");
+    });
+}
+
+fn demo(arguments: &[&str]) -> Output {
+    build_server();
+    Command::new(DEMO).args(arguments).output().expect("the demo runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn every_engine_equals_its_dump() {
+    let report = report_path("every_engine_equals_its_dump");
+    let report_flag = format!("--report={}", report.display());
+    let mut arguments = SMALL.to_vec();
+    arguments.push(&report_flag);
+    let output = demo(&arguments);
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{stdout}\n{stderr}");
+    let json = std::fs::read(&report).expect("a report");
+    std::fs::remove_file(&report).expect("the report was there");
+    let json: serde_json::Value = serde_json::from_slice(&json).expect("JSON");
+    for (section, prefix) in [(0, "kv"), (1, "rr")] {
+        let section = &json["sections"][section];
+        assert_eq!(section["requests"], 60);
+        let verdicts = section["verdicts"].as_array().expect("verdicts");
+        assert_eq!(verdicts.len(), 3);
+        for (number, verdict) in verdicts.iter().enumerate() {
+            assert_eq!(verdict["worker_id"], format!("{prefix}-{number}"));
+            for difference in ["missing", "phantom", "miscounted"] {
+                assert_eq!(verdict[difference], 0, "{verdict}");
+            }
+            assert!(verdict["blocks"].as_u64() > Some(0), "{verdict}");
+        }
+    }
+    assert!(stdout.contains("grpcurl -plaintext"), "{stdout}");
+    assert!(stdout.contains("3 of 3"), "{stdout}");
+}
+
+fn report_path(test: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}-{}.json", std::process::id()))
+}
+
+/// Reads the demo's output up to a line that contains `wanted`; returns all of it.
+fn read_until(child: &mut Child, wanted: &str) -> String {
+    let stdout = child.stdout.as_mut().expect("a pipe");
+    let mut seen = String::new();
+    for line in BufReader::new(stdout).lines() {
+        let line = line.expect("text");
+        seen.push_str(&line);
+        seen.push('\n');
+        if line.contains(wanted) {
+            return seen;
+        }
+    }
+    panic!("the demo ended without saying {wanted:?}:\n{seen}");
+}
+
+fn interrupt(child: &Child) {
+    let pid = Pid::from_raw(child.id() as i32).expect("a process id");
+    kill_process(pid, Signal::INT).expect("the demo is there");
+}
+
+fn start(arguments: &[&str]) -> Child {
+    build_server();
+    let mut command = Command::new(DEMO);
+    command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().expect("the demo runs")
+}
+
+fn finish(mut child: Child) -> (Option<i32>, String) {
+    let mut stderr = String::new();
+    child.stderr.take().expect("a pipe").read_to_string(&mut stderr).expect("text");
+    (child.wait().expect("the demo ends").code(), stderr)
+}
+
+#[test]
+fn an_interrupt_ends_the_server_too() {
+    let arguments: Vec<_> = SMALL.into_iter().filter(|flag| *flag != "--exit").collect();
+    let mut child = start(&arguments);
+    let seen = read_until(&mut child, "Ctrl-C ends the demo");
+    let address = seen.lines().find_map(|line| line.strip_suffix(" kvasir.v1.Indexer/FindMatches"));
+    let address = address.and_then(|line| line.rsplit(' ').next()).expect("the line to paste");
+    let address: SocketAddr = address.parse().expect("an address");
+    assert!(TcpListener::bind(address).is_err(), "the server listens");
+    interrupt(&child);
+    let (code, stderr) = finish(child);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(TcpListener::bind(address).is_ok(), "the server is gone");
+}
+
+#[test]
+fn an_interrupt_in_the_middle_is_not_success() {
+    let mut arguments = SMALL.to_vec();
+    arguments[1] = "--requests=1000000";
+    // A window of requests so far apart that the pass cannot end by itself.
+    arguments.push("--speed=0.001");
+    let mut child = start(&arguments);
+    read_until(&mut child, "server");
+    interrupt(&child);
+    let (code, stderr) = finish(child);
+    assert_eq!(code, Some(130), "{stderr}");
+}
+
+#[test]
+fn requests_that_never_fit_are_explained() {
+    let mut arguments = SMALL.to_vec();
+    arguments[2] = "--capacity-blocks=50";
+    let output = demo(&arguments);
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("--capacity-blocks"), "{stderr}");
+}

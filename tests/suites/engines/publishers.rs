@@ -1,0 +1,212 @@
+//! The engines' own publisher classes, unmodified, driven from here and read by the server.
+
+use crate::harness::Fleet;
+use anyhow::{Context, Result, ensure};
+use kvasir_proto::pb;
+use serde_json::{Value, json};
+use std::env;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+const WORKER: &str = "engine-0";
+const BLOCK_SIZE: u32 = 4;
+
+/// What the two engines do differently.
+#[derive(Clone, Copy)]
+struct Subject {
+    name: &'static str,
+    version: &'static str,
+    engine: pb::Engine,
+    host_medium: &'static str,
+}
+
+const SGLANG: Subject = Subject {
+    name: "sglang",
+    version: "0.5.23",
+    engine: pb::Engine::Sglang,
+    host_medium: "CPU_PINNED",
+};
+
+#[cfg(feature = "vllm")]
+const VLLM: Subject =
+    Subject { name: "vllm", version: "0.33.0", engine: pb::Engine::Vllm, host_medium: "CPU" };
+
+fn scripts() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("engines")
+}
+
+fn cache() -> PathBuf {
+    let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache/kvasir"));
+    let chosen = env::var_os("KVASIR_CACHE").map(PathBuf::from);
+    chosen.or_else(home).unwrap_or_else(env::temp_dir).join("engines")
+}
+
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// A process that runs the engine's publisher.
+struct Publisher {
+    child: Child,
+    commands: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+/// Where a publisher is to be had and where it listens.
+struct Place {
+    subject: Subject,
+    python: String,
+    folder: String,
+    live: u16,
+    replay: u16,
+}
+
+impl Place {
+    async fn prepare(subject: Subject) -> Result<Self> {
+        let output = Command::new("python3")
+            .arg(scripts().join("setup.py"))
+            .args(["--engine", subject.name, "--version", subject.version])
+            .arg("--cache")
+            .arg(cache())
+            .stderr(Stdio::inherit())
+            .output()
+            .await
+            .context("run python3")?;
+        ensure!(output.status.success(), "set-up of {} failed", subject.name);
+        let output = String::from_utf8(output.stdout)?;
+        let mut lines = output.lines().map(str::to_owned);
+        let (python, folder) = (lines.next().context("python")?, lines.next().context("folder")?);
+        Ok(Self { subject, python, folder, live: free_port()?, replay: free_port()? })
+    }
+
+    async fn publisher(&self) -> Result<Publisher> {
+        let mut child = Command::new(&self.python)
+            .arg(scripts().join("publish.py"))
+            .args(["--engine", self.subject.name, "--folder", &self.folder])
+            .args(["--endpoint", &format!("tcp://*:{}", self.live)])
+            .args(["--replay", &format!("tcp://*:{}", self.replay)])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let commands = child.stdin.take().context("standard input")?;
+        let answers = BufReader::new(child.stdout.take().context("standard output")?).lines();
+        let mut publisher = Publisher { child, commands, answers };
+        publisher.expect("ready").await?;
+        Ok(publisher)
+    }
+}
+
+impl Publisher {
+    async fn expect(&mut self, wanted: &str) -> Result<()> {
+        let line = self.answers.next_line().await?.context("the publisher ended")?;
+        ensure!(line == wanted, "the publisher said {line:?} instead of {wanted:?}");
+        Ok(())
+    }
+
+    /// Publishes one batch, the `number`th from 1.
+    async fn publish(&mut self, number: u64, events: &[Value]) -> Result<()> {
+        let line = format!("{}\n", Value::from(events));
+        self.commands.write_all(line.as_bytes()).await?;
+        self.expect(&number.to_string()).await
+    }
+
+    async fn kill(mut self) -> Result<()> {
+        Ok(self.child.kill().await?)
+    }
+}
+
+fn stored(medium: &str, parent: Option<i64>, hashes: &[i64], tokens: &[u32]) -> Value {
+    json!({
+        "type": "BlockStored", "block_hashes": hashes, "parent_block_hash": parent,
+        "token_ids": tokens, "block_size": BLOCK_SIZE, "medium": medium,
+        "group_idx": 0, "kv_cache_spec_kind": "full_attention",
+    })
+}
+
+fn removed(medium: &str, hashes: &[i64]) -> Value {
+    json!({"type": "BlockRemoved", "block_hashes": hashes, "medium": medium, "group_idx": 0})
+}
+
+async fn overlap(fleet: &mut Fleet, tokens: &[u32], salt: &str, tiers: &[pb::Tier]) -> Result<u32> {
+    let request = pb::FindMatchesRequest {
+        token_ids: tokens.to_vec(),
+        cache_salt: salt.to_owned(),
+        tiers: tiers.iter().map(|&tier| tier.into()).collect(),
+        ..pb::FindMatchesRequest::default()
+    };
+    let found = fleet.find(request).await?;
+    Ok(found.first().map_or(0, |&(_, blocks)| blocks))
+}
+
+async fn check(subject: Subject) -> Result<()> {
+    let place = Place::prepare(subject).await?;
+    let mut fleet = Fleet::start().await?;
+    let prompt: Vec<u32> = (2_001..2_017).collect();
+    let (first, second, third, fourth) =
+        (&prompt[..4], &prompt[4..8], &prompt[8..12], &prompt[12..]);
+    let host = subject.host_medium;
+
+    // Published before anybody listens: the server must ask for it.
+    let mut publisher = place.publisher().await?;
+    publisher.publish(1, &[stored("GPU", None, &[-77], first)]).await?;
+    publisher.publish(2, &[stored("GPU", Some(-77), &[5], second)]).await?;
+    let sockets = |port: u16| format!("tcp://127.0.0.1:{port}");
+    let (live, replay) = (sockets(place.live), sockets(place.replay));
+    fleet.register(WORKER, subject.engine, BLOCK_SIZE, (&live, &replay)).await?;
+    fleet.wait_exact(WORKER, 1).await?;
+    ensure!(overlap(&mut fleet, &prompt, "", &[]).await? == 2, "two blocks from the replay");
+
+    // Live: two blocks in one event, one of them in host memory as well, then removals.
+    let both = [third, fourth].concat();
+    publisher.publish(3, &[stored("GPU", Some(5), &[6, i64::MIN], &both)]).await?;
+    publisher.publish(4, &[stored(host, None, &[-77], first)]).await?;
+    publisher.publish(5, &[removed("GPU", &[-77])]).await?;
+    fleet.wait_exact(WORKER, 4).await?;
+    ensure!(overlap(&mut fleet, &prompt, "", &[]).await? == 4, "the first block is on the host");
+    let device = [pb::Tier::Device];
+    ensure!(overlap(&mut fleet, &prompt, "", &device).await? == 0, "and not on the device");
+    publisher.publish(6, &[removed(host, &[-77]), removed("GPU", &[6])]).await?;
+    fleet.wait_exact(WORKER, 5).await?;
+    ensure!(overlap(&mut fleet, &prompt, "", &[]).await? == 0, "a hole at the start");
+    ensure!(fleet.held(WORKER).await?.len() == 2, "the rest is still held");
+
+    // Salted content answers salted queries only; a clear takes everything.
+    publisher.publish(7, &[json!({"type": "AllBlocksCleared"})]).await?;
+    let mut salted = stored("GPU", None, &[9], first);
+    salted["cache_salt"] = json!("tenant-a");
+    salted["extra_keys"] = json!([["tenant-a"]]);
+    publisher.publish(8, &[salted]).await?;
+    fleet.wait_exact(WORKER, 7).await?;
+    ensure!(overlap(&mut fleet, first, "", &[]).await? == 0, "unsalted");
+    ensure!(overlap(&mut fleet, first, "tenant-b", &[]).await? == 0, "another salt");
+    ensure!(overlap(&mut fleet, first, "tenant-a", &[]).await? == 1, "its own salt");
+
+    // A new life under the same address: what the old one held is gone.
+    publisher.kill().await?;
+    let mut publisher = place.publisher().await?;
+    publisher.publish(1, &[stored("GPU", None, &[1], first)]).await?;
+    publisher.publish(2, &[stored("GPU", Some(1), &[2], second)]).await?;
+    fleet.wait_exact(WORKER, 1).await?;
+    ensure!(overlap(&mut fleet, &prompt, "", &[]).await? == 2, "the new life's blocks");
+    ensure!(overlap(&mut fleet, first, "tenant-a", &[]).await? == 0, "the old life's are gone");
+    ensure!(fleet.held(WORKER).await?.len() == 2, "and nothing else");
+
+    publisher.kill().await?;
+    fleet.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sglangs_own_publisher() -> Result<()> {
+    check(SGLANG).await
+}
+
+#[cfg(feature = "vllm")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn vllms_own_publisher() -> Result<()> {
+    check(VLLM).await
+}

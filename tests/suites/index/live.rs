@@ -1,0 +1,171 @@
+//! The index itself as the subject.
+
+use crate::subject::{DumpedRecord, DumpedTail, Piece, RankSizes, Refusal, Sizes, Subject};
+use kvasir_index::{
+    Cleared, DumpRecord, DumpScan, DumpTail, Index, IndexError, Limits, Query, QueryKey, Scratch,
+    SourceId,
+};
+use kvasir_proto::types::{BlockCounts, DpRank, KvEvent, WorkerId};
+use kvasir_tests::{
+    oracle::{Found, Held, OracleStats, Question, QuestionKey},
+    script::{ScriptLimits, SourceSpec},
+};
+use std::collections::BTreeMap;
+
+pub struct Live {
+    index: Index,
+    scratch: Scratch,
+}
+
+impl Live {
+    pub fn new(limits: ScriptLimits) -> Self {
+        let ScriptLimits { chain_blocks_max, rank_parked_max, dirty_names_max } = limits;
+        let limits =
+            Limits { chain_blocks_max, rank_parked_max, dirty_names_max, ..Limits::default() };
+        Self { index: Index::new(limits), scratch: Scratch::default() }
+    }
+}
+
+fn text(error: IndexError) -> String {
+    error.to_string()
+}
+
+fn refusal(error: IndexError) -> Refusal {
+    match error {
+        IndexError::DumpAborted { reason, .. } => Refusal::Aborted(reason.to_owned()),
+        other => Refusal::Other(other.to_string()),
+    }
+}
+
+fn record(record: DumpRecord) -> DumpedRecord<SourceId> {
+    let DumpRecord { rank, source, name, parent, local, placed, copies } = record;
+    ((rank, source, name), Held { parent, local, placed, copies })
+}
+
+fn piece(cleared: Cleared) -> Piece {
+    Piece { removed: cleared.removed, done: cleared.done }
+}
+
+impl Subject for Live {
+    type Source = SourceId;
+    type Scan = DumpScan;
+
+    fn add_source(&mut self, spec: &SourceSpec) -> Result<SourceId, String> {
+        let SourceSpec { worker, name, rank, copy_mode } = spec;
+        self.index.add_source(worker, name, *rank, *copy_mode).map_err(text)
+    }
+
+    fn remove_source(&mut self, source: SourceId) -> Result<(), String> {
+        self.index.remove_source(source).map_err(text)
+    }
+
+    fn apply(
+        &mut self,
+        source: SourceId,
+        rank: DpRank,
+        event: &KvEvent,
+    ) -> Result<BlockCounts, String> {
+        self.index.apply(source, rank, event).map_err(text)
+    }
+
+    fn clear(
+        &mut self,
+        source: SourceId,
+        rank: Option<DpRank>,
+        budget: usize,
+    ) -> Result<Piece, String> {
+        self.index.clear_source(source, rank, budget).map(piece).map_err(text)
+    }
+
+    fn mark_suspect(&mut self, source: SourceId) {
+        self.index.mark_suspect(source);
+    }
+
+    fn drop_suspects(&mut self, source: SourceId, budget: usize) -> Result<Piece, String> {
+        self.index.drop_suspects(source, budget).map(piece).map_err(text)
+    }
+
+    fn find(&mut self, question: &Question) -> Result<Vec<Found>, String> {
+        let key = match &question.key {
+            QuestionKey::Locals(locals) => QueryKey::Locals(locals),
+            QuestionKey::Names(names) => QueryKey::Names(names),
+        };
+        let query = Query {
+            key,
+            tiers: question.tiers,
+            workers: question.workers.as_deref(),
+            minimum_overlap: question.minimum_overlap,
+        };
+        self.index.find(query, &mut self.scratch);
+        let found = self.scratch.matches().iter().map(|at| {
+            let holder = self.index.holder(at.holder).ok_or("match of an unknown holder")?;
+            Ok(Found {
+                worker: holder.worker().clone(),
+                rank: holder.rank(),
+                blocks: at.blocks,
+                by_tier: at.by_tier,
+            })
+        });
+        found.collect()
+    }
+
+    fn begin_dump(&mut self, worker: &WorkerId, rank: Option<DpRank>) -> Result<DumpScan, Refusal> {
+        self.index.begin_dump(worker, rank).map_err(refusal)
+    }
+
+    fn read_dump(
+        &mut self,
+        scan: &mut DumpScan,
+        records_max: usize,
+        out: &mut Vec<DumpedRecord<SourceId>>,
+    ) -> Result<bool, Refusal> {
+        let mut chunk = Vec::new();
+        let more = self.index.dump_chunk(scan, records_max, &mut chunk).map_err(refusal)?;
+        out.extend(chunk.into_iter().map(record));
+        Ok(more)
+    }
+
+    fn finish_dump(&mut self, scan: DumpScan) -> Result<DumpedTail<SourceId>, Refusal> {
+        let DumpTail { records, ends } = self.index.finish_dump(scan).map_err(refusal)?;
+        Ok(DumpedTail {
+            records: records.into_iter().map(record).collect(),
+            ends: ends.into_iter().map(|end| (end.source, end.name.to_string())).collect(),
+        })
+    }
+
+    fn cancel_dump(&mut self, scan: DumpScan) {
+        self.index.cancel_dump(scan);
+    }
+
+    fn sizes(&self) -> Sizes {
+        let stats = self.index.stats();
+        Sizes {
+            stats: OracleStats {
+                blocks: stats.blocks,
+                pairs: stats.pairs,
+                parked: stats.parked,
+                workers: stats.workers,
+                ranks: stats.ranks,
+                sources: stats.sources,
+            },
+            leftovers: BTreeMap::from([
+                ("segments", stats.segments),
+                ("holder_sets", stats.holder_sets),
+            ]),
+            bytes: stats.bytes,
+        }
+    }
+
+    fn ranks(&self) -> RankSizes {
+        let holders = self.index.workers().flat_map(|worker| worker.holders());
+        let sizes = holders.map(|holder| {
+            let key = (holder.worker().clone(), holder.rank());
+            (key, (holder.placed_blocks(), holder.parked_blocks()))
+        });
+        sizes.collect()
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        self.index.validate()
+    }
+}

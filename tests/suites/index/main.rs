@@ -1,0 +1,83 @@
+//! The index equals the reference after any stream of events.
+//!
+//! `KVASIR_SEEDS=n` runs seeds 0 to n instead of the usual number, `KVASIR_SEED=n` only seed n.
+
+mod ask;
+mod cases;
+mod double;
+mod driver;
+mod dumps;
+mod live;
+mod runner;
+mod shrink;
+mod subject;
+mod sweeps;
+
+use crate::{
+    double::{Double, Fault},
+    driver::{report, run_seeds},
+    live::Live,
+};
+use kvasir_tests::script::Script;
+use std::ops::Range;
+
+/// Seeds in the ordinary test command.
+const SEEDS: u64 = 10_000;
+/// Seeds within which each fault of a double must show.
+const FAULT_SEEDS: u64 = 600;
+/// Large scripts.
+const LARGE_SEEDS: u64 = 8;
+
+#[expect(clippy::disallowed_methods, reason = "the seeds to run are chosen by whoever runs tests")]
+fn seeds() -> Range<u64> {
+    let number = |name: &str| {
+        let text = std::env::var(name).ok()?;
+        Some(text.parse::<u64>().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
+    };
+    if let Some(seed) = number("KVASIR_SEED") {
+        return seed..seed + 1;
+    }
+    0..number("KVASIR_SEEDS").unwrap_or(SEEDS)
+}
+
+/// No difference in outcomes, answers, dumps and sizes, and no broken invariant, at any step.
+#[test]
+fn the_index_equals_the_reference() {
+    let seeds = seeds();
+    match run_seeds(seeds.clone(), Script::generate, Live::new) {
+        Ok(seen) => println!("seeds {seeds:?}: {seen:?}"),
+        Err((seed, failure)) => panic!("{}", report(&Script::generate(seed), &failure, Live::new)),
+    }
+}
+
+/// The same where tables grow, split, shrink and go.
+#[test]
+fn large_states_are_equal_too() {
+    match run_seeds(0..LARGE_SEEDS, Script::generate_large, Live::new) {
+        Ok(seen) => println!("{seen:?}"),
+        Err((seed, failure)) => {
+            panic!("{}", report(&Script::generate_large(seed), &failure, Live::new))
+        }
+    }
+}
+
+/// The suite agrees with itself: an oracle beside an oracle shows no difference.
+#[test]
+fn a_faultless_double_passes() {
+    let make = |limits| Double::new(limits, Fault::None);
+    match run_seeds(0..FAULT_SEEDS, Script::generate, make) {
+        Ok(seen) => println!("{seen:?}"),
+        Err((seed, failure)) => panic!("{}", report(&Script::generate(seed), &failure, make)),
+    }
+}
+
+/// The suite can fail: each way to be wrong is noticed.
+#[test]
+fn every_fault_of_a_double_is_noticed() {
+    for fault in Fault::ALL {
+        let outcome =
+            run_seeds(0..FAULT_SEEDS, Script::generate, |limits| Double::new(limits, fault));
+        let (seed, failure) = outcome.err().unwrap_or_else(|| panic!("{fault:?} was not noticed"));
+        println!("{fault:?}: seed {seed}, {}", failure.message.lines().next().unwrap_or(""));
+    }
+}
