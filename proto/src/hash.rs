@@ -64,9 +64,7 @@ impl Seed {
 pub fn multimodal_hash(identifier: &str) -> u64 {
     let bytes = identifier.as_bytes();
     if bytes.len() == 64 && bytes.iter().all(u8::is_ascii_hexdigit) {
-        let head = identifier
-            .get(..16)
-            .and_then(|hex| u64::from_str_radix(hex, 16).ok());
+        let head = identifier.get(..16).and_then(|hex| u64::from_str_radix(hex, 16).ok());
         if let Some(hash) = head {
             return hash;
         }
@@ -91,12 +89,7 @@ pub fn tokens_le(tokens: &[u32]) -> Cow<'_, [u8]> {
     if cfg!(target_endian = "little") {
         Cow::Borrowed(bytemuck::cast_slice(tokens))
     } else {
-        Cow::Owned(
-            tokens
-                .iter()
-                .flat_map(|token| token.to_le_bytes())
-                .collect(),
-        )
+        Cow::Owned(tokens.iter().flat_map(|token| token.to_le_bytes()).collect())
     }
 }
 
@@ -136,9 +129,7 @@ pub fn local_hashes(
     for (index, block) in blocks.enumerate() {
         let (start, end) = (index * block_size, (index + 1) * block_size);
         extras.clear();
-        let inside = multimodal
-            .iter()
-            .filter(|span| span.start < end && start < span.end);
+        let inside = multimodal.iter().filter(|span| span.start < end && start < span.end);
         extras.extend(inside.map(|span| span.hash));
         extras.sort_unstable();
         out.push(local_hash(block, &extras, seed));

@@ -1,28 +1,19 @@
 //! `src/gen` is what the `.proto` files say. With `KVASIR_REGENERATE=1` this test rewrites it.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "a test may read its switch from the environment"
-)]
+#![allow(clippy::disallowed_methods, reason = "a test may read its switch from the environment")]
 
 use prost::Message;
 use std::{env, fs, path::Path};
 
-const FILES: [&str; 3] = [
-    "kvasir/v1/types.proto",
-    "kvasir/v1/indexer.proto",
-    "kvasir/v1/ingest.proto",
-];
+const FILES: [&str; 3] =
+    ["kvasir/v1/types.proto", "kvasir/v1/indexer.proto", "kvasir/v1/ingest.proto"];
 
 #[test]
 fn generated_code_is_current() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let out = tempfile::tempdir().expect("a temporary folder");
     let descriptors = protox::compile(FILES, [root]).expect("the .proto files compile");
-    fs::write(
-        out.path().join("kvasir.v1.bin"),
-        strip_source(&descriptors).encode_to_vec(),
-    )
-    .expect("write descriptors");
+    fs::write(out.path().join("kvasir.v1.bin"), strip_source(&descriptors).encode_to_vec())
+        .expect("write descriptors");
     tonic_prost_build::configure()
         .bytes(".")
         .out_dir(out.path())

@@ -22,10 +22,7 @@ fn hashes_equal_the_published_crates() {
     let mut count = 0;
     for line in lines {
         let vector: Vector = serde_json::from_str(line).expect("a vector");
-        let namespace = Namespace {
-            lora_name: &vector.lora_name,
-            cache_salt: &vector.cache_salt,
-        };
+        let namespace = Namespace { lora_name: &vector.lora_name, cache_salt: &vector.cache_salt };
         let spans = spans(&vector);
         let mut locals: Vec<LocalHash> = Vec::new();
         hash::local_hashes(
@@ -36,9 +33,8 @@ fn hashes_equal_the_published_crates() {
             &mut locals,
         );
         let local: Vec<String> = locals.iter().map(ToString::to_string).collect();
-        let sequence: Vec<String> = hash::sequence_hashes(&locals)
-            .map(|hash| hash.to_string())
-            .collect();
+        let sequence: Vec<String> =
+            hash::sequence_hashes(&locals).map(|hash| hash.to_string()).collect();
         assert_eq!(local, vector.local, "{line}");
         assert_eq!(sequence, vector.sequence, "{line}");
         count += 1;
@@ -62,14 +58,8 @@ fn spans(vector: &Vector) -> Vec<MultimodalSpan> {
 
 #[test]
 fn seeds_equal_the_published_ones() {
-    let lora = Namespace {
-        lora_name: "adapter-a",
-        cache_salt: "",
-    };
-    let salt = Namespace {
-        lora_name: "",
-        cache_salt: "tenant-a",
-    };
+    let lora = Namespace { lora_name: "adapter-a", cache_salt: "" };
+    let salt = Namespace { lora_name: "", cache_salt: "tenant-a" };
     assert_eq!(Namespace::default().seed().0, 1337);
     assert_eq!(lora.seed().0, 8_842_669_519_798_868_182);
     assert_eq!(salt.seed().0, 1_948_188_790_972_764_086);
@@ -81,8 +71,5 @@ fn multimodal_identifiers_hash_by_their_form() {
     assert_eq!(hash::multimodal_hash(&hex), 0x00ff_00ff_00ff_00ff);
     let not_hex = "g".repeat(64);
     assert_ne!(hash::multimodal_hash(&not_hex), 0);
-    assert_ne!(
-        hash::multimodal_hash("mmhash0a1b"),
-        hash::multimodal_hash("mmhash0a1c")
-    );
+    assert_ne!(hash::multimodal_hash("mmhash0a1b"), hash::multimodal_hash("mmhash0a1c"));
 }

@@ -21,10 +21,7 @@ impl IndexerClient {
     /// # Errors
     /// If `endpoint` is not a URI.
     pub fn connect(endpoint: &str, config: ClientConfig) -> Result<Self, ClientError> {
-        let unusable = |source| ClientError::Endpoint {
-            endpoint: endpoint.to_owned(),
-            source,
-        };
+        let unusable = |source| ClientError::Endpoint { endpoint: endpoint.to_owned(), source };
         let channel = Endpoint::from_shared(endpoint.to_owned())
             .map_err(unusable)?
             .connect_timeout(config.connect_timeout)
@@ -33,11 +30,7 @@ impl IndexerClient {
         let stub = Stub::new(channel)
             .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
             .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX);
-        Ok(Self {
-            stub,
-            in_flight: Arc::new(Semaphore::new(config.in_flight_max)),
-            config,
-        })
+        Ok(Self { stub, in_flight: Arc::new(Semaphore::new(config.in_flight_max)), config })
     }
 
     /// Which worker holds how much of `prompt`.

@@ -65,10 +65,7 @@ impl TryFrom<WorkerMatch> for Overlap {
         let worker = WorkerId::new(&at.worker_id)
             .map_err(|error| ClientError::Malformed(error.to_string()))?;
         Ok(Self {
-            worker: WorkerKey {
-                worker,
-                rank: at.dp_rank,
-            },
+            worker: WorkerKey { worker, rank: at.dp_rank },
             blocks: at.matched_blocks,
             device_blocks: tiers.device,
             host_blocks: tiers.host,

@@ -25,14 +25,7 @@ impl<'a> Prompt<'a> {
     #[must_use]
     pub fn new(model: &'a str, block_size: u32, tokens: &'a [u32]) -> Self {
         let namespace = Namespace::default();
-        Self {
-            model,
-            tenant: "",
-            namespace,
-            block_size,
-            tokens,
-            multimodal: &[],
-        }
+        Self { model, tenant: "", namespace, block_size, tokens, multimodal: &[] }
     }
 
     /// Local hashes of its whole blocks.

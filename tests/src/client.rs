@@ -26,11 +26,7 @@ pub const TENANT: &str = "";
 /// If nothing answers at `address`.
 pub async fn connect(address: SocketAddr) -> Result<Indexer> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
-    let channel = endpoint
-        .connect_timeout(CONNECT_TIMEOUT)
-        .tcp_nodelay(true)
-        .connect()
-        .await?;
+    let channel = endpoint.connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true).connect().await?;
     Ok(IndexerClient::new(channel)
         .max_decoding_message_size(kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX))
@@ -45,14 +41,10 @@ pub async fn find_worker(
     model: &str,
     worker_id: &str,
 ) -> Result<Option<pb::WorkerInfo>> {
-    let request = pb::ListWorkersRequest {
-        model: Some(model.to_owned()),
-        tenant: Some(TENANT.to_owned()),
-    };
+    let request =
+        pb::ListWorkersRequest { model: Some(model.to_owned()), tenant: Some(TENANT.to_owned()) };
     let workers = client.list_workers(request).await?.into_inner().workers;
-    Ok(workers
-        .into_iter()
-        .find(|worker| worker.worker_id == worker_id))
+    Ok(workers.into_iter().find(|worker| worker.worker_id == worker_id))
 }
 
 /// Waits until every source of a worker satisfies `condition`; looks again and again, for at most
@@ -70,21 +62,13 @@ pub async fn wait_for_sources(
     let deadline = Instant::now() + patience;
     loop {
         let worker = find_worker(client, model, worker_id).await?;
-        let Some(worker) = worker else {
-            bail!("the server does not know worker {worker_id}")
-        };
-        ensure!(
-            !worker.sources.is_empty(),
-            "worker {worker_id} has no source"
-        );
+        let Some(worker) = worker else { bail!("the server does not know worker {worker_id}") };
+        ensure!(!worker.sources.is_empty(), "worker {worker_id} has no source");
         if worker.sources.iter().all(&condition) {
             return Ok(());
         }
         if Instant::now() >= deadline {
-            bail!(
-                "{worker_id} is not {what} after {patience:?}: {:?}",
-                worker.sources
-            );
+            bail!("{worker_id} is not {what} after {patience:?}: {:?}", worker.sources);
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
@@ -93,10 +77,7 @@ pub async fn wait_for_sources(
 /// True if the source is exact and has applied batch `sequence`.
 #[must_use]
 pub fn is_exact_at(source: &pb::SourceInfo, sequence: u64) -> bool {
-    let applied = source
-        .applied
-        .as_ref()
-        .is_some_and(|cursor| cursor.sequence >= sequence);
+    let applied = source.applied.as_ref().is_some_and(|cursor| cursor.sequence >= sequence);
     applied && source.state == pb::WorkerState::Exact as i32
 }
 
@@ -116,11 +97,7 @@ pub async fn dump_device_copies(
         dp_rank: None,
         chunk_records: None,
     };
-    let mut parts = client
-        .dump_worker(request)
-        .await
-        .context("dump the worker")?
-        .into_inner();
+    let mut parts = client.dump_worker(request).await.context("dump the worker")?.into_inner();
     // A later record for the same rank, name and source replaces an earlier one.
     let mut records: HashMap<(u32, u32, u64), u32> = HashMap::new();
     let mut received: HashMap<u32, u64> = HashMap::new();
@@ -143,15 +120,9 @@ pub async fn dump_device_copies(
     ensure!(!ended.is_empty(), "the dump of {worker_id} has no end");
     for (source, records) in ended {
         let received = received.remove(&source).unwrap_or_default();
-        ensure!(
-            received == records,
-            "{received} of {records} records of {worker_id} arrived"
-        );
+        ensure!(received == records, "{received} of {records} records of {worker_id} arrived");
     }
-    ensure!(
-        received.is_empty(),
-        "records of {worker_id} belong to no source"
-    );
+    ensure!(received.is_empty(), "records of {worker_id} belong to no source");
     let mut copies = BTreeMap::new();
     for ((_, _, name), count) in records {
         if count > 0 {

@@ -1,7 +1,19 @@
-//! Under construction.
-pub mod client;
-pub mod demo;
-pub mod engine;
+//! What Kvasir is tested with, and shown with.
+//!
+//! - [`oracle`]: the reference index, literal and slow: the definition of what is right.
+//! - [`script`]: seeded streams of events for it and for the index.
+//! - [`engine`]: a mock engine: a block pool and a publisher that behave as vLLM's do.
+//! - [`workload`]: prompts for engines: a seeded generator, and traces.
+//! - [`server`], [`client`]: an `indexer-server` process and questions to it.
+//! - [`demo`]: all of these together, for people.
+
 pub mod oracle;
 pub mod script;
+
+pub mod engine;
 pub mod workload;
+
+pub mod client;
+pub mod server;
+
+pub mod demo;

@@ -5,13 +5,12 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::Once;
 
 const DEMO: &str = env!("CARGO_BIN_EXE_demo");
 const SMALL: [&str; 10] = [
     "--engines=3",
     "--requests=60",
-    "--capacity-blocks=10000",
+    "--capacity-blocks=20000",
     "--concurrency=2",
     "--seed=7",
     "--listen=127.0.0.1:0",
@@ -21,29 +20,7 @@ const SMALL: [&str; 10] = [
     "--exit",
 ];
 
-/// Builds the server beside the demo; a matter of moments if it is there already.
-fn build_server() {
-    static BUILT: Once = Once::new();
-    BUILT.call_once(|| {
-        let profile_dir = Path::new(DEMO).parent().expect("a folder");
-        let profile = match profile_dir.file_name().and_then(|name| name.to_str()) {
-            Some("debug") | None => "dev",
-            Some(name) => name,
-        };
-        let target_dir = profile_dir.parent().expect("a target folder");
-        let status = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--package=indexer-server", "--bins", "--profile", profile])
-            .arg("--target-dir")
-            .arg(target_dir)
-            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
-            .status()
-            .expect("cargo runs");
-        assert!(status.success(), "the server does not build");
-    });
-}
-
 fn demo(arguments: &[&str]) -> Output {
-    build_server();
     Command::new(DEMO).args(arguments).output().expect("the demo runs")
 }
 
@@ -53,7 +30,7 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn every_engine_equals_its_dump() {
-    let report = report_path("every_engine_equals_its_dump");
+    let report = file_path("report", "json");
     let report_flag = format!("--report={}", report.display());
     let mut arguments = SMALL.to_vec();
     arguments.push(&report_flag);
@@ -80,8 +57,9 @@ fn every_engine_equals_its_dump() {
     assert!(stdout.contains("3 of 3"), "{stdout}");
 }
 
-fn report_path(test: &str) -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}-{}.json", std::process::id()))
+fn file_path(name: &str, extension: &str) -> PathBuf {
+    let name = format!("{name}-{}.{extension}", std::process::id());
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
 /// Reads the demo's output up to a line that contains `wanted`; returns all of it.
@@ -105,7 +83,6 @@ fn interrupt(child: &Child) {
 }
 
 fn start(arguments: &[&str]) -> Child {
-    build_server();
     let mut command = Command::new(DEMO);
     command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().expect("the demo runs")
@@ -149,8 +126,25 @@ fn an_interrupt_in_the_middle_is_not_success() {
 fn requests_that_never_fit_are_explained() {
     let mut arguments = SMALL.to_vec();
     arguments[2] = "--capacity-blocks=50";
-    let output = demo(&arguments);
+    check_refused(&arguments, "--capacity-blocks must be at least");
+}
+
+#[test]
+fn a_trace_that_cannot_be_read_is_explained() {
+    let path = file_path("trace", "jsonl");
+    let line = r#"{"timestamp": 0, "input_length": 600, "output_length": 1, "hash_ids": [1]}"#;
+    std::fs::write(&path, line).expect("a file");
+    let flag = format!("--trace={}", path.display());
+    check_refused(&[&flag, "--exit"], "line 1: number of hash_ids is 1, expected at least 2");
+    std::fs::write(&path, "").expect("a file");
+    check_refused(&[&flag, "--exit"], "is empty");
+    std::fs::remove_file(&path).expect("the trace was there");
+}
+
+#[track_caller]
+fn check_refused(arguments: &[&str], reason: &str) {
+    let output = Command::new(DEMO).args(arguments).output().expect("the demo runs");
     assert_eq!(output.status.code(), Some(1));
     let stderr = text(&output.stderr);
-    assert!(stderr.contains("--capacity-blocks"), "{stderr}");
+    assert!(stderr.contains(reason), "{stderr}");
 }

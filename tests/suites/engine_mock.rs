@@ -41,10 +41,7 @@ fn prompt(start: u32, tokens: u32, answer: u32) -> Prompt {
 /// The end of a replay, or a batch.
 fn parse_reply(message: &ZmqMessage, frames: usize) -> Option<Batch> {
     assert_eq!(message.len(), frames, "frames of a reply");
-    assert!(
-        message.get(0).expect("a first frame").is_empty(),
-        "the delimiter"
-    );
+    assert!(message.get(0).expect("a first frame").is_empty(), "the delimiter");
     let sequence = message.get(frames - 2).expect("a sequence number").as_ref();
     let sequence = u64::from_be_bytes(sequence.try_into().expect("eight bytes"));
     let payload = message.get(frames - 1).expect("a payload").to_vec();
@@ -57,14 +54,9 @@ fn parse_reply(message: &ZmqMessage, frames: usize) -> Option<Batch> {
 
 async fn replay(engine: &MockEngine, start: u64, frames: usize) -> Vec<Batch> {
     let mut dealer = DealerSocket::new();
-    patiently("replay socket", dealer.connect(engine.replay_endpoint()))
-        .await
-        .unwrap();
+    patiently("replay socket", dealer.connect(engine.replay_endpoint())).await.unwrap();
     let request: Vec<Bytes> = vec![Bytes::new(), start.to_be_bytes().to_vec().into()];
-    dealer
-        .send(ZmqMessage::try_from(request).unwrap())
-        .await
-        .unwrap();
+    dealer.send(ZmqMessage::try_from(request).unwrap()).await.unwrap();
     let mut batches = Vec::new();
     loop {
         let message = patiently("reply", dealer.recv()).await.unwrap();
@@ -78,9 +70,7 @@ async fn replay(engine: &MockEngine, start: u64, frames: usize) -> Vec<Batch> {
 /// A subscriber that gets live batches: connects, then has the engine publish until one arrives.
 async fn subscribe(engine: &MockEngine) -> (SubSocket, Batch) {
     let mut subscriber = SubSocket::new();
-    patiently("live socket", subscriber.connect(engine.endpoint()))
-        .await
-        .unwrap();
+    patiently("live socket", subscriber.connect(engine.endpoint())).await.unwrap();
     subscriber.subscribe("kv-").await.unwrap();
     let first = patiently("live batch", async {
         let mut start = 1_000_000;
@@ -100,16 +90,8 @@ async fn subscribe(engine: &MockEngine) -> (SubSocket, Batch) {
 fn parse_live(message: &ZmqMessage) -> Batch {
     assert_eq!(message.len(), 3, "frames of a live batch");
     assert_eq!(message.get(0).unwrap().as_ref(), b"kv-events");
-    let sequence = message
-        .get(1)
-        .unwrap()
-        .as_ref()
-        .try_into()
-        .expect("eight bytes");
-    (
-        u64::from_be_bytes(sequence),
-        message.get(2).unwrap().to_vec(),
-    )
+    let sequence = message.get(1).unwrap().as_ref().try_into().expect("eight bytes");
+    (u64::from_be_bytes(sequence), message.get(2).unwrap().to_vec())
 }
 
 async fn receive(subscriber: &mut SubSocket) -> Batch {
@@ -120,11 +102,7 @@ async fn receive(subscriber: &mut SubSocket) -> Batch {
 fn count(batches: &[Batch]) -> BTreeMap<u64, u32> {
     let mut copies = BTreeMap::new();
     for (index, (sequence, payload)) in batches.iter().enumerate() {
-        assert_eq!(
-            *sequence,
-            batches[0].0 + index as u64,
-            "batches are contiguous"
-        );
+        assert_eq!(*sequence, batches[0].0 + index as u64, "batches are contiguous");
         let batch = rmpv::decode::read_value(&mut payload.as_slice()).expect("MessagePack");
         for event in batch[1].as_array().expect("events") {
             apply(&mut copies, event);
@@ -155,11 +133,7 @@ fn apply(copies: &mut BTreeMap<u64, u32>, event: &rmpv::Value) {
             None => name.as_u64().expect("an unsigned name"),
         };
         let held = copies.entry(name).or_default();
-        *held = if kind == "BlockStored" {
-            *held + 1
-        } else {
-            *held - 1
-        };
+        *held = if kind == "BlockStored" { *held + 1 } else { *held - 1 };
         if *held == 0 {
             copies.remove(&name);
         }
@@ -185,11 +159,7 @@ async fn check_stream(config: EngineConfig, frames: usize) {
     let truth = engine.truth().await.unwrap();
     let batches = replay(&engine, 0, frames).await;
     assert_eq!(batches.first().map(|batch| batch.0), Some(0), "{config:?}");
-    assert_eq!(
-        batches.last().map(|batch| batch.0),
-        truth.last_sequence,
-        "{config:?}"
-    );
+    assert_eq!(batches.last().map(|batch| batch.0), truth.last_sequence, "{config:?}");
     assert_eq!(count(&batches), truth.copies, "{config:?}");
     engine.stop().await;
 }
@@ -199,12 +169,7 @@ async fn counted_events_are_the_truth_in_every_form() {
     for sliding_window in [None, Some(12)] {
         for hashes in [HashForm::Integer, HashForm::Bytes] {
             for (form, frames) in [(WireForm::Map, 4), (WireForm::Array, 3)] {
-                let config = EngineConfig {
-                    sliding_window,
-                    hashes,
-                    form,
-                    ..config()
-                };
+                let config = EngineConfig { sliding_window, hashes, form, ..config() };
                 check_stream(config, frames).await;
             }
         }
@@ -236,12 +201,7 @@ async fn a_dropped_batch_is_a_gap_that_a_replay_fills() {
 
 #[tokio::test]
 async fn a_replay_begins_at_the_oldest_batch_that_is_kept() {
-    let engine = MockEngine::start(EngineConfig {
-        buffer_batches: 2,
-        ..config()
-    })
-    .await
-    .unwrap();
+    let engine = MockEngine::start(EngineConfig { buffer_batches: 2, ..config() }).await.unwrap();
     for start in [1, 2, 3, 4, 5].map(|round| 10_000 * round) {
         engine.run(prompt(start, 8, 1)).await.unwrap();
     }
@@ -276,10 +236,7 @@ async fn a_restart_is_a_new_life_on_the_same_ports() {
     work(&engine).await;
     let after = replay(&engine, 0, 4).await;
     assert_eq!(after[0].0, 0);
-    assert_ne!(
-        after[0].1, before[0].1,
-        "no two lives publish equal batches"
-    );
+    assert_ne!(after[0].1, before[0].1, "no two lives publish equal batches");
     assert_eq!(count(&after), engine.truth().await.unwrap().copies);
     // The old subscriber comes back by itself and hears the new life. Errors are the end of the old
     // connection.
@@ -291,9 +248,7 @@ async fn a_restart_is_a_new_life_on_the_same_ports() {
                 continue;
             };
             let (sequence, payload) = parse_live(&message);
-            let old = before
-                .iter()
-                .any(|batch| *batch == (sequence, payload.clone()));
+            let old = before.iter().any(|batch| *batch == (sequence, payload.clone()));
             if !old {
                 break;
             }
@@ -307,11 +262,6 @@ async fn a_restart_is_a_new_life_on_the_same_ports() {
 async fn a_lost_request_is_reported() {
     let engine = MockEngine::start(config()).await.unwrap();
     let too_large = engine.run(prompt(0, 1_000, 1)).await.unwrap_err();
-    assert!(
-        too_large
-            .to_string()
-            .contains("needs 250 blocks, the pool has 64"),
-        "{too_large}"
-    );
+    assert!(too_large.to_string().contains("needs 250 blocks, the pool has 64"), "{too_large}");
     engine.stop().await;
 }

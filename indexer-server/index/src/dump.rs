@@ -120,31 +120,19 @@ impl Index {
         worker: &WorkerId,
         rank: Option<DpRank>,
     ) -> Result<DumpScan, IndexError> {
-        let unknown = || IndexError::UnknownWorker {
-            worker: worker.clone(),
-        };
+        let unknown = || IndexError::UnknownWorker { worker: worker.clone() };
         let known = self.workers.get(worker).ok_or_else(unknown)?;
         let wanted = |at: &&(DpRank, HolderIndex)| rank.is_none_or(|rank| rank == at.0);
-        let holders: Vec<HolderIndex> = known
-            .ranks
-            .iter()
-            .filter(wanted)
-            .map(|&(_, holder)| holder)
-            .collect();
+        let holders: Vec<HolderIndex> =
+            known.ranks.iter().filter(wanted).map(|&(_, holder)| holder).collect();
         if holders.is_empty() {
             return Err(unknown());
         }
         let limit = self.limits.dumps_max;
-        let busy = |&at: &HolderIndex| {
-            self.holder_at(at)
-                .is_none_or(|holder| holder.dumps.len() >= limit)
-        };
+        let busy =
+            |&at: &HolderIndex| self.holder_at(at).is_none_or(|holder| holder.dumps.len() >= limit);
         if holders.iter().any(busy) {
-            return Err(IndexError::TooMany {
-                worker: worker.clone(),
-                what: "dumps",
-                limit,
-            });
+            return Err(IndexError::TooMany { worker: worker.clone(), what: "dumps", limit });
         }
         let dump = self.next_dump;
         self.next_dump += 1;
@@ -153,12 +141,7 @@ impl Index {
             if let Some(Some(holder)) = self.holders.get_mut(at as usize) {
                 let names_max = self.limits.dirty_names_max;
                 let names = FxHashSet::default();
-                holder.dumps.push(DirtyNames {
-                    dump,
-                    names,
-                    names_max,
-                    aborted: None,
-                });
+                holder.dumps.push(DirtyNames { dump, names, names_max, aborted: None });
                 ranks.push(RankScan {
                     holder: at,
                     rank: holder.rank,
@@ -168,14 +151,7 @@ impl Index {
             }
         }
         let (stack, pending) = (Vec::new(), VecDeque::new());
-        Ok(DumpScan {
-            dump,
-            worker: worker.clone(),
-            ranks,
-            current: 0,
-            stack,
-            pending,
-        })
+        Ok(DumpScan { dump, worker: worker.clone(), ranks, current: 0, stack, pending })
     }
 
     /// Appends up to `records_max` further records to `out`; false once there are no more.
@@ -188,6 +164,9 @@ impl Index {
         records_max: usize,
         out: &mut Vec<DumpRecord>,
     ) -> Result<bool, IndexError> {
+        for rank in &scan.ranks {
+            self.dumped(&scan.worker, scan.dump, rank.holder)?;
+        }
         let end = out.len() + records_max.max(1);
         loop {
             while out.len() < end {
@@ -221,17 +200,10 @@ impl Index {
         dump: u64,
         holder: HolderIndex,
     ) -> Result<&Holder, IndexError> {
-        let aborted = |reason| IndexError::DumpAborted {
-            worker: worker.clone(),
-            reason,
-        };
+        let aborted = |reason| IndexError::DumpAborted { worker: worker.clone(), reason };
         let gone = || aborted("the worker was removed");
         let holder = self.holder_at(holder).ok_or_else(gone)?;
-        let dirty = holder
-            .dumps
-            .iter()
-            .find(|at| at.dump == dump)
-            .ok_or_else(gone)?;
+        let dirty = holder.dumps.iter().find(|at| at.dump == dump).ok_or_else(gone)?;
         match dirty.aborted {
             Some(reason) => Err(aborted(reason)),
             None => Ok(holder),
@@ -244,11 +216,7 @@ impl Index {
         while let Some(at) = slot {
             rank.slots.remove(at);
             stack.push(Next::Slot(at));
-            let parent = if self.trie.slots.is_used(at) {
-                self.trie.parent(at)
-            } else {
-                NONE
-            };
+            let parent = if self.trie.slots.is_used(at) { self.trie.parent(at) } else { NONE };
             slot = Some(parent).filter(|&parent| parent != NONE && rank.slots.contains(parent));
         }
         if !stack.is_empty() {
@@ -268,9 +236,7 @@ impl Index {
             return;
         }
         match holder.slot_names.get(slot) {
-            Some(names) => names
-                .iter()
-                .for_each(|&name| read_record(holder, name, out)),
+            Some(names) => names.iter().for_each(|&name| read_record(holder, name, out)),
             None => {
                 let record = holder.plain_record(&self.trie, slot, 0);
                 out.extend(by_source(holder, self.trie.slots.name(slot), &record));
@@ -284,10 +250,10 @@ impl Index {
     /// # Errors
     /// If a concurrent change cut the dump off.
     pub fn finish_dump(&mut self, scan: DumpScan) -> Result<DumpTail, IndexError> {
-        let check = scan.ranks.iter().try_for_each(|rank| {
-            self.dumped(&scan.worker, scan.dump, rank.holder)
-                .map(|_| ())
-        });
+        let check = scan
+            .ranks
+            .iter()
+            .try_for_each(|rank| self.dumped(&scan.worker, scan.dump, rank.holder).map(|_| ()));
         let mut records = Vec::new();
         let mut ends = Vec::new();
         if check.is_ok() {
@@ -297,21 +263,14 @@ impl Index {
                     continue;
                 };
                 let fed = |rank: &&RankScan| {
-                    source
-                        .ranks
-                        .iter()
-                        .any(|&(_, holder)| holder == rank.holder)
+                    source.ranks.iter().any(|&(_, holder)| holder == rank.holder)
                 };
                 let before = ends.len();
                 for rank in scan.ranks.iter().filter(fed) {
                     self.read_dirty(scan.dump, rank, id, &mut records);
                     ends.truncate(before);
                     let (name, status) = (Arc::clone(&source.name), source.status.clone());
-                    ends.push(DumpSourceEnd {
-                        source: id,
-                        name,
-                        status,
-                    });
+                    ends.push(DumpSourceEnd { source: id, name, status });
                 }
             }
         }
@@ -329,10 +288,7 @@ impl Index {
         for name in names {
             let spelled = holder.records.get(name).cloned();
             let plain = || {
-                let slot = self
-                    .trie
-                    .named(name)
-                    .filter(|&slot| holder.is_plain(slot))?;
+                let slot = self.trie.named(name).filter(|&slot| holder.is_plain(slot))?;
                 Some(holder.plain_record(&self.trie, slot, 0))
             };
             let record = spelled.or_else(plain);
@@ -362,10 +318,7 @@ impl Index {
 }
 
 fn parked_names(holder: &Holder) -> FxHashSet<BlockName> {
-    let parked = holder
-        .records
-        .iter()
-        .filter(|(_, record)| record.slot.is_none());
+    let parked = holder.records.iter().filter(|(_, record)| record.slot.is_none());
     parked.map(|&(name, _)| name).collect()
 }
 
@@ -384,9 +337,7 @@ fn by_source<'a>(
         record.copies.iter().map(|copies| copies.source).collect();
     sources.sort_unstable();
     sources.dedup();
-    sources
-        .into_iter()
-        .map(move |source| as_dumped(holder.rank, source, name, record))
+    sources.into_iter().map(move |source| as_dumped(holder.rank, source, name, record))
 }
 
 fn as_dumped(rank: DpRank, source: SourceId, name: BlockName, record: &Record) -> DumpRecord {

@@ -150,11 +150,7 @@ fn set_bit(bitmap: &mut [u64], holder: HolderIndex) {
 fn push_bits(matches: &mut Vec<Match>, word: usize, mut bits: u64, blocks: u32) {
     while bits != 0 {
         let holder = HolderId(index_u32(word * 64) + bits.trailing_zeros());
-        matches.push(Match {
-            holder,
-            blocks,
-            by_tier: [0; Tier::COUNT],
-        });
+        matches.push(Match { holder, blocks, by_tier: [0; Tier::COUNT] });
         bits &= bits - 1;
     }
 }
@@ -179,9 +175,7 @@ impl Index {
     fn find_locals(&self, locals: &[LocalHash], tiers: TierSet, scratch: &mut Scratch) {
         let mut from = 0;
         let mut rest = locals;
-        let mut next = rest
-            .first()
-            .and_then(|&first| self.trie.branch(NONE, first));
+        let mut next = rest.first().and_then(|&first| self.trie.branch(NONE, first));
         while let Some(head) = next {
             let segment = self.trie.segment_of(head);
             let stored = self.trie.slots.locals(head, segment.len);
@@ -202,9 +196,7 @@ impl Index {
 
     /// Counts, for each match, the blocks in each asked tier.
     fn count_tiers(&self, tiers: TierSet, scratch: &mut Scratch) {
-        let Scratch {
-            matches, stretches, ..
-        } = scratch;
+        let Scratch { matches, stretches, .. } = scratch;
         let used = |tier: Tier| {
             let set = |stretch: &Stretch| stretch.sets.get(tier.index()).copied();
             tiers.contains(tier) && stretches.iter().any(|at| set(at) != Some(SetId::EMPTY))
@@ -223,10 +215,7 @@ impl Index {
 
     fn count_stretches(&self, at: &mut Match, stretches: &[Stretch], used: [bool; Tier::COUNT]) {
         let mut from = 0;
-        for stretch in stretches
-            .iter()
-            .take_while(|stretch| stretch.end <= at.blocks)
-        {
+        for stretch in stretches.iter().take_while(|stretch| stretch.end <= at.blocks) {
             for ((&set, count), used) in stretch.sets.iter().zip(&mut at.by_tier).zip(used) {
                 if used && self.trie.sets.contains(set, at.holder.0) {
                     *count += stretch.end - from;
@@ -247,11 +236,8 @@ impl Index {
             if asked.get(word).is_none_or(|word| word & bit == 0) {
                 continue;
             }
-            let mut at = Match {
-                holder: HolderId(holder.index),
-                blocks: 0,
-                by_tier: [0; Tier::COUNT],
-            };
+            let mut at =
+                Match { holder: HolderId(holder.index), blocks: 0, by_tier: [0; Tier::COUNT] };
             for &name in names {
                 let held = self.tiers_of(holder.index, name);
                 let asked = Tier::ALL.map(|tier| tiers.contains(tier) && held.contains(tier));

@@ -107,17 +107,11 @@ impl Holder {
     }
 
     pub(crate) fn is_doubtful(&self, slot: Slot, tier: Tier) -> bool {
-        self.doubtful
-            .get(tier.index())
-            .is_some_and(|slots| slots.contains(slot))
+        self.doubtful.get(tier.index()).is_some_and(|slots| slots.contains(slot))
     }
 
     pub(crate) fn clear_doubt(&mut self, slot: Slot, tier: Tier) {
-        if let Some(slots) = self
-            .doubtful
-            .get_mut(tier.index())
-            .filter(|at| !at.is_empty())
-        {
+        if let Some(slots) = self.doubtful.get_mut(tier.index()).filter(|at| !at.is_empty()) {
             slots.remove(slot);
         }
     }
@@ -130,12 +124,7 @@ impl Holder {
                 if trie.holds(slot, self.index, tier) {
                     let doubtful = u32::from(self.is_doubtful(slot, tier));
                     let epoch = epoch.saturating_sub(doubtful);
-                    copies.push(Copies {
-                        source,
-                        tier,
-                        count: 1,
-                        epoch,
-                    });
+                    copies.push(Copies { source, tier, count: 1, epoch });
                 }
             }
         }
@@ -163,9 +152,7 @@ impl Holder {
             self.slot_names.remove(slot);
         }
         let held = |tier| {
-            names
-                .iter()
-                .any(|&name| self.records.get(name).is_some_and(|at| at.is_in(tier)))
+            names.iter().any(|&name| self.records.get(name).is_some_and(|at| at.is_in(tier)))
         };
         let tiers = Tier::ALL.map(|tier| (tier, held(tier)));
         let any = tiers.iter().any(|&(_, held)| held);
@@ -202,9 +189,7 @@ impl Holder {
         if plain {
             self.records.remove(name);
             self.slot_names.remove(slot);
-            Tier::ALL
-                .iter()
-                .for_each(|&tier| self.clear_doubt(slot, tier));
+            Tier::ALL.iter().for_each(|&tier| self.clear_doubt(slot, tier));
         }
     }
 

@@ -25,10 +25,7 @@ impl Index {
     /// An empty index.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
-        Self {
-            limits,
-            ..Self::default()
-        }
+        Self { limits, ..Self::default() }
     }
 
     /// Applies one event of a source to one rank, as a whole: owners split long events, and carry
@@ -44,35 +41,23 @@ impl Index {
     ) -> Result<BlockCounts, IndexError> {
         let mut counts = BlockCounts::default();
         match event {
-            KvEvent::Stored {
-                parent,
-                tier,
-                blocks,
-            } => {
+            KvEvent::Stored { parent, tier, blocks } => {
                 let by = self.announcement(source, *tier)?;
                 return Ok(self.change(source, rank)?.store(by, *parent, blocks));
             }
             KvEvent::StoredNames { tier, names } => {
                 let by = self.announcement(source, *tier)?;
                 let mut change = self.change(source, rank)?;
-                names
-                    .iter()
-                    .for_each(|&name| counts.add(change.store_name(by, name)));
+                names.iter().for_each(|&name| counts.add(change.store_name(by, name)));
             }
             KvEvent::Removed { tier, names } => {
                 let by = self.announcement(source, *tier)?;
                 let mut change = self.change(source, rank)?;
-                names
-                    .iter()
-                    .for_each(|&name| counts.add(change.remove(by, name)));
+                names.iter().for_each(|&name| counts.add(change.remove(by, name)));
             }
             KvEvent::Cleared => {
                 let removed = self.clear_source(source, Some(rank), usize::MAX)?.removed;
-                counts.add(if removed > 0 {
-                    BlockOutcome::Applied
-                } else {
-                    BlockOutcome::Noop
-                });
+                counts.add(if removed > 0 { BlockOutcome::Applied } else { BlockOutcome::Noop });
             }
         }
         Ok(counts)

@@ -51,9 +51,7 @@ pub(crate) enum Change {
 
 impl Record {
     pub(crate) fn find(&self, source: SourceId, tier: Tier) -> Option<&Copies> {
-        self.copies
-            .iter()
-            .find(|at| at.source == source && at.tier == tier)
+        self.copies.iter().find(|at| at.source == source && at.tier == tier)
     }
 
     /// Whether any source holds it in `tier`.
@@ -65,18 +63,8 @@ impl Record {
     pub(crate) fn announce(&mut self, by: Announcement) -> Change {
         let same = |at: &&mut Copies| at.source == by.source && at.tier == by.tier;
         let Some(copies) = self.copies.iter_mut().find(same) else {
-            let Announcement {
-                source,
-                tier,
-                epoch,
-                ..
-            } = by;
-            self.copies.push(Copies {
-                source,
-                tier,
-                count: 1,
-                epoch,
-            });
+            let Announcement { source, tier, epoch, .. } = by;
+            self.copies.push(Copies { source, tier, count: 1, epoch });
             return Change::Key;
         };
         if copies.epoch < by.epoch {

@@ -111,18 +111,11 @@ impl Index {
         let named = |id: &SourceId| self.sources.get(id).is_some_and(|at| &*at.name == name);
         if at.sources.iter().any(named) {
             let name = name.to_owned();
-            return Err(IndexError::DuplicateSource {
-                worker: worker.clone(),
-                name,
-            });
+            return Err(IndexError::DuplicateSource { worker: worker.clone(), name });
         }
         let limit = self.limits.sources_max;
         if at.sources.len() >= limit {
-            return Err(IndexError::TooMany {
-                worker: worker.clone(),
-                what: "sources",
-                limit,
-            });
+            return Err(IndexError::TooMany { worker: worker.clone(), what: "sources", limit });
         }
         let id = SourceId(self.next_source);
         self.next_source += 1;
@@ -154,10 +147,7 @@ impl Index {
     pub fn remove_source(&mut self, source: SourceId) -> Result<(), IndexError> {
         let copies = self.source(source)?.keys;
         if copies > 0 {
-            return Err(IndexError::NotCleared {
-                source_id: source,
-                copies,
-            });
+            return Err(IndexError::NotCleared { source_id: source, copies });
         }
         self.forget(source);
         Ok(())
@@ -195,9 +185,7 @@ impl Index {
     }
 
     pub(crate) fn source(&self, id: SourceId) -> Result<&Source, IndexError> {
-        self.sources
-            .get(&id)
-            .ok_or(IndexError::UnknownSource { source_id: id })
+        self.sources.get(&id).ok_or(IndexError::UnknownSource { source_id: id })
     }
 
     pub(crate) fn announcement(
@@ -206,12 +194,7 @@ impl Index {
         tier: Tier,
     ) -> Result<Announcement, IndexError> {
         let source = self.source(id)?;
-        Ok(Announcement {
-            source: id,
-            tier,
-            mode: source.mode,
-            epoch: source.epoch,
-        })
+        Ok(Announcement { source: id, tier, mode: source.mode, epoch: source.epoch })
     }
 
     /// The holder of a source's rank; made if it is new.
@@ -231,16 +214,14 @@ impl Index {
             Err(at) => {
                 let limit = self.limits.ranks_max;
                 if worker.ranks.len() >= limit {
-                    return Err(IndexError::TooMany {
-                        worker: name,
-                        what: "ranks",
-                        limit,
-                    });
+                    return Err(IndexError::TooMany { worker: name, what: "ranks", limit });
                 }
-                let index = self
-                    .free_holders
-                    .pop()
-                    .unwrap_or(index_u32(self.holders.len()));
+                for &(_, other) in &worker.ranks {
+                    if let Some(Some(other)) = self.holders.get_mut(other as usize) {
+                        other.abort_dumps("a rank was added");
+                    }
+                }
+                let index = self.free_holders.pop().unwrap_or(index_u32(self.holders.len()));
                 worker.ranks.insert(at, (rank, index));
                 let holder = Some(Box::new(Holder::new(name, rank, index)));
                 match self.holders.get_mut(index as usize) {
@@ -288,30 +269,19 @@ impl Index {
     #[must_use]
     pub fn holder(&self, holder: HolderId) -> Option<HolderView<'_>> {
         let holder = self.holder_at(holder.0)?;
-        Some(HolderView {
-            index: self,
-            holder,
-        })
+        Some(HolderView { index: self, holder })
     }
 
     /// All workers, by id.
     pub fn workers(&self) -> impl Iterator<Item = WorkerView<'_>> {
-        self.workers.iter().map(|(id, worker)| WorkerView {
-            index: self,
-            id,
-            worker,
-        })
+        self.workers.iter().map(|(id, worker)| WorkerView { index: self, id, worker })
     }
 
     /// One worker.
     #[must_use]
     pub fn worker(&self, id: &WorkerId) -> Option<WorkerView<'_>> {
         let (id, worker) = self.workers.get_key_value(id)?;
-        Some(WorkerView {
-            index: self,
-            id,
-            worker,
-        })
+        Some(WorkerView { index: self, id, worker })
     }
 }
 
@@ -333,11 +303,7 @@ impl<'a> WorkerView<'a> {
     /// Its ranks, in order.
     pub fn holders(&self) -> impl Iterator<Item = HolderView<'a>> + use<'a> {
         let index = self.index;
-        let holders = self
-            .worker
-            .ranks
-            .iter()
-            .filter_map(|&(_, at)| index.holder_at(at));
+        let holders = self.worker.ranks.iter().filter_map(|&(_, at)| index.holder_at(at));
         holders.map(move |holder| HolderView { index, holder })
     }
 
@@ -345,10 +311,7 @@ impl<'a> WorkerView<'a> {
     pub fn sources(&self) -> impl Iterator<Item = (SourceId, &'a str, &'a SourceStatus)> + use<'a> {
         let index = self.index;
         self.worker.sources.iter().filter_map(move |&id| {
-            index
-                .sources
-                .get(&id)
-                .map(|source| (id, &*source.name, &source.status))
+            index.sources.get(&id).map(|source| (id, &*source.name, &source.status))
         })
     }
 }
@@ -389,13 +352,10 @@ impl<'a> HolderView<'a> {
     pub fn sources(&self) -> impl Iterator<Item = (SourceId, &'a str, &'a SourceStatus)> + use<'a> {
         let (index, at) = (self.index, self.holder.index);
         let worker = self.index.workers.get(&self.holder.worker);
-        worker
-            .into_iter()
-            .flat_map(|worker| &worker.sources)
-            .filter_map(move |id| {
-                let source = index.sources.get(id)?;
-                let feeds = source.ranks.iter().any(|&(_, holder)| holder == at);
-                feeds.then_some((*id, &*source.name, &source.status))
-            })
+        worker.into_iter().flat_map(|worker| &worker.sources).filter_map(move |id| {
+            let source = index.sources.get(id)?;
+            let feeds = source.ranks.iter().any(|&(_, holder)| holder == at);
+            feeds.then_some((*id, &*source.name, &source.status))
+        })
     }
 }

@@ -1,9 +1,6 @@
 //! Segments: stretches of consecutive slots, each the only child of the one before, all with the
 //! same holders. A segment never leaves its page; children hang off its last slot only.
-#![expect(
-    clippy::indexing_slicing,
-    reason = "segment numbers are handed out by this file only"
-)]
+#![expect(clippy::indexing_slicing, reason = "segment numbers are handed out by this file only")]
 
 use crate::sets::{SetId, TierSets};
 use crate::slots::{NONE, Slot};
@@ -55,11 +52,7 @@ pub(crate) struct Segments {
 
 impl Default for Segments {
     fn default() -> Self {
-        Self {
-            chunks: Vec::new(),
-            free: NONE,
-            used: 0,
-        }
+        Self { chunks: Vec::new(), free: NONE, used: 0 }
     }
 }
 
@@ -84,11 +77,7 @@ impl Segments {
             *self.get_mut(id) = segment;
             return id;
         }
-        if self
-            .chunks
-            .last()
-            .is_none_or(|chunk| chunk.len() == CHUNK_SEGMENTS)
-        {
+        if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK_SEGMENTS) {
             self.chunks.push(Vec::with_capacity(CHUNK_SEGMENTS));
         }
         let last = self.chunks.len() - 1;
@@ -111,8 +100,7 @@ impl Segments {
     /// Every segment in use.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SegmentId, &Segment)> {
         let all = self.chunks.iter().flatten().enumerate();
-        all.filter(|(_, segment)| segment.len > 0)
-            .map(|(id, segment)| (index_u32(id), segment))
+        all.filter(|(_, segment)| segment.len > 0).map(|(id, segment)| (index_u32(id), segment))
     }
 
     /// Bytes allocated.

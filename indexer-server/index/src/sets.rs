@@ -1,10 +1,7 @@
 //! Interned sets of holders. Equal sets have equal ids, so a walk compares one number per tier and
 //! segment, and a set costs its bits once however many segments use it. The empty set and sets of
 //! one holder are their own id and cost nothing.
-#![expect(
-    clippy::indexing_slicing,
-    reason = "set numbers are handed out by this file only"
-)]
+#![expect(clippy::indexing_slicing, reason = "set numbers are handed out by this file only")]
 
 use crate::table::{SplitTable, index_u32, mix};
 use kvasir_proto::types::Tier;
@@ -31,11 +28,7 @@ impl SetId {
     }
 
     const fn as_single(self) -> Option<HolderIndex> {
-        if self.0 & SINGLE == 0 {
-            None
-        } else {
-            Some(self.0 & !SINGLE)
-        }
+        if self.0 & SINGLE == 0 { None } else { Some(self.0 & !SINGLE) }
     }
 
     /// The id itself, for the walk that checks every invariant.
@@ -88,10 +81,7 @@ impl Sets {
             return single == holder;
         }
         let (word, bit) = position(holder);
-        self.entries[set.entry()]
-            .words
-            .get(word)
-            .is_some_and(|word| word & bit != 0)
+        self.entries[set.entry()].words.get(word).is_some_and(|word| word & bit != 0)
     }
 
     /// Adds the set's holders to a bitmap that has room for every holder of the index.
@@ -117,11 +107,7 @@ impl Sets {
         if set.as_single().is_some() {
             return 1;
         }
-        self.entries[set.entry()]
-            .words
-            .iter()
-            .map(|word| word.count_ones())
-            .sum()
+        self.entries[set.entry()].words.iter().map(|word| word.count_ones()).sum()
     }
 
     /// One more user of a set.
@@ -207,17 +193,12 @@ impl Sets {
         }
         let hashed = hash(&words);
         let entries = &self.entries;
-        if let Some(&number) = self
-            .interned
-            .find(hashed, |&at| entries[at as usize].words == words)
+        if let Some(&number) = self.interned.find(hashed, |&at| entries[at as usize].words == words)
         {
             self.entries[number as usize].references += 1;
             return SetId(number + 1);
         }
-        let entry = Entry {
-            words,
-            references: 1,
-        };
+        let entry = Entry { words, references: 1 };
         let number = if let Some(number) = self.free.pop() {
             self.entries[number as usize] = entry;
             number
@@ -226,8 +207,7 @@ impl Sets {
             index_u32(self.entries.len() - 1)
         };
         let entries = &self.entries;
-        self.interned
-            .insert(hashed, number, |&at| hash(&entries[at as usize].words));
+        self.interned.insert(hashed, number, |&at| hash(&entries[at as usize].words));
         SetId(number + 1)
     }
 
@@ -262,11 +242,7 @@ mod tests {
         let other = sets.with(SetId::single(200), 3);
         assert_eq!(two, other);
         assert_eq!(
-            (
-                sets.len(two),
-                sets.contains(two, 200),
-                sets.contains(two, 64)
-            ),
+            (sets.len(two), sets.contains(two, 200), sets.contains(two, 64)),
             (2, true, false)
         );
         assert_eq!(sets.without(two, 200), SetId::single(3));

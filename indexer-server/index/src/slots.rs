@@ -5,10 +5,7 @@
 //! read. Pages are kept in lists by the longest run of free slots they have, so that chains get
 //! consecutive slots and freed slots are found again; a page's occupancy bitmap merges neighbours
 //! by itself. 20 bytes a slot, plus 40 a page.
-#![expect(
-    clippy::indexing_slicing,
-    reason = "slots and pages are handed out by this file only"
-)]
+#![expect(clippy::indexing_slicing, reason = "slots and pages are handed out by this file only")]
 
 use crate::table::index_u32;
 use kvasir_proto::types::{BlockName, LocalHash};
@@ -64,11 +61,7 @@ pub(crate) struct Slots {
 
 impl Default for Slots {
     fn default() -> Self {
-        Self {
-            chunks: Vec::new(),
-            heads: [NONE; CLASSES],
-            used: 0,
-        }
+        Self { chunks: Vec::new(), heads: [NONE; CLASSES], used: 0 }
     }
 }
 
@@ -191,21 +184,13 @@ impl Slots {
         }
         let wanted = wanted.clamp(1, PAGE_SLOTS as usize);
         let class = wanted.next_power_of_two().trailing_zeros() as usize;
-        let roomy = self.heads[class..]
-            .iter()
-            .find(|&&head| head != NONE)
-            .copied();
+        let roomy = self.heads[class..].iter().find(|&&head| head != NONE).copied();
         if let Some(page) = roomy {
             return Self::run(page, self.page(page).used, wanted);
         }
         let capacity = self.chunks.len() * CHUNK_PAGES * PAGE_SLOTS as usize;
         if (capacity - self.used) * SPARSE_FRACTION > capacity {
-            let best = self
-                .heads
-                .iter()
-                .enumerate()
-                .rev()
-                .find(|(_, head)| **head != NONE);
+            let best = self.heads.iter().enumerate().rev().find(|(_, head)| **head != NONE);
             if let Some((class, &page)) = best {
                 return Self::run(page, self.page(page).used, 1 << class);
             }
@@ -219,11 +204,7 @@ impl Slots {
         let mut starts = !used;
         let mut have = 1;
         while have < wanted {
-            let step = if have < wanted - have {
-                have
-            } else {
-                wanted - have
-            };
+            let step = if have < wanted - have { have } else { wanted - have };
             starts &= starts >> step;
             have += step;
         }
@@ -232,8 +213,7 @@ impl Slots {
 
     fn grow(&mut self) {
         let first = self.chunks.len() * CHUNK_PAGES;
-        self.chunks
-            .push(vec![EMPTY_PAGE; CHUNK_PAGES].into_boxed_slice());
+        self.chunks.push(vec![EMPTY_PAGE; CHUNK_PAGES].into_boxed_slice());
         for page in (first..first + CHUNK_PAGES).rev() {
             self.reclass(index_u32(page));
         }
@@ -271,11 +251,7 @@ impl Slots {
                 self.page_mut(next).previous = previous;
             }
         }
-        let head = if now == FULL {
-            NONE
-        } else {
-            self.heads[now as usize]
-        };
+        let head = if now == FULL { NONE } else { self.heads[now as usize] };
         let page = self.page_mut(number);
         (page.class, page.previous, page.next) = (now, NONE, head);
         if head != NONE {
@@ -294,16 +270,10 @@ impl Slots {
 
     /// Every slot in use.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Slot> + '_ {
-        let pages = self
-            .chunks
-            .iter()
-            .flat_map(|chunk| chunk.iter())
-            .enumerate();
+        let pages = self.chunks.iter().flat_map(|chunk| chunk.iter()).enumerate();
         pages.flat_map(|(number, page)| {
             let first = index_u32(number) << PAGE_BITS;
-            (0..PAGE_SLOTS)
-                .filter(|at| page.used & (1 << at) != 0)
-                .map(move |at| first + at)
+            (0..PAGE_SLOTS).filter(|at| page.used & (1 << at) != 0).map(move |at| first + at)
         })
     }
 }
@@ -347,10 +317,6 @@ mod tests {
         slots.free(first + 8, 1);
         slots.free(first, 8);
         slots.free(first + 24, 40);
-        assert_eq!(
-            (slots.used(), slots.bytes() < bytes),
-            (0, true),
-            "nothing remains"
-        );
+        assert_eq!((slots.used(), slots.bytes() < bytes), (0, true), "nothing remains");
     }
 }

@@ -32,9 +32,7 @@ impl Index {
     pub fn stats(&self) -> Stats {
         let holders = || self.holders.iter().flatten();
         let bytes = self.trie.bytes()
-            + holders()
-                .map(|holder| size_of_val(&**holder) + holder.bytes())
-                .sum::<usize>()
+            + holders().map(|holder| size_of_val(&**holder) + holder.bytes()).sum::<usize>()
             + self.holders.capacity() * size_of::<usize>()
             + self.sources.len() * size_of::<Source>()
             + self.workers.len() * size_of::<Worker>();

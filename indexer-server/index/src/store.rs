@@ -39,10 +39,7 @@ impl RankChange<'_> {
         let mut rest = blocks;
         while let Some((&block, tail)) = rest.split_first() {
             if let At::Slot(slot) = at {
-                let room = self
-                    .limits
-                    .chain_blocks_max
-                    .saturating_sub(self.trie.depth(slot));
+                let room = self.limits.chain_blocks_max.saturating_sub(self.trie.depth(slot));
                 let run = rest.get(..room).unwrap_or(rest);
                 if run.is_empty() {
                     counts.rejected += rest.len() as u64;
@@ -72,9 +69,7 @@ impl RankChange<'_> {
     }
 
     fn position(&self, name: BlockName) -> At {
-        self.holder
-            .position(self.trie, name)
-            .map_or(At::Unknown, At::Slot)
+        self.holder.position(self.trie, name).map_or(At::Unknown, At::Slot)
     }
 
     /// Announces a name without tokens.
@@ -84,12 +79,8 @@ impl RankChange<'_> {
             Place::Plain(slot) => self.announce_plain(by, slot),
             Place::Recorded => self.announce_record(by, name),
             Place::Unknown => {
-                let record = Record {
-                    parent: None,
-                    local: None,
-                    slot: None,
-                    copies: SmallVec::new(),
-                };
+                let record =
+                    Record { parent: None, local: None, slot: None, copies: SmallVec::new() };
                 self.park(by, name, record)
             }
         }
@@ -122,10 +113,7 @@ impl RankChange<'_> {
             last = slot;
         }
         if !self.holder.dumps.is_empty() {
-            blocks
-                .iter()
-                .take(done)
-                .for_each(|block| self.holder.touch(block.name));
+            blocks.iter().take(done).for_each(|block| self.holder.touch(block.name));
         }
         (done, last)
     }
@@ -150,13 +138,7 @@ impl RankChange<'_> {
             }
             let wanted = blocks.len() - done;
             let (parent, holder, tier) = (last, self.holder.index, by.tier);
-            last = self.trie.create(NewSlot {
-                parent,
-                block,
-                holder,
-                tier,
-                wanted,
-            });
+            last = self.trie.create(NewSlot { parent, block, holder, tier, wanted });
             if run.end == last {
                 run.end += 1;
             } else {
@@ -176,9 +158,7 @@ impl RankChange<'_> {
     /// Joins the holders of positions below `at` that exist under just these names and that this
     /// rank does not hold yet; at most to the end of one segment.
     fn join(&mut self, by: Announcement, at: Slot, blocks: &[StoredBlock]) -> (usize, Slot) {
-        let first = blocks
-            .first()
-            .and_then(|block| self.trie.child(at, block.local));
+        let first = blocks.first().and_then(|block| self.trie.child(at, block.local));
         let Some(first) = first else {
             return (0, at);
         };
@@ -237,16 +217,10 @@ impl RankChange<'_> {
         match relation {
             Relation::SamePlain(slot) => return self.announce_plain(by, slot),
             Relation::SameRecord => {
-                let parked = self
-                    .holder
-                    .records
-                    .get(block.name)
-                    .is_some_and(|at| at.slot.is_none());
-                let unread = self
-                    .holder
-                    .records
-                    .get(block.name)
-                    .is_some_and(|at| at.local.is_none());
+                let parked =
+                    self.holder.records.get(block.name).is_some_and(|at| at.slot.is_none());
+                let unread =
+                    self.holder.records.get(block.name).is_some_and(|at| at.local.is_none());
                 if !parked || (at == At::Unknown && !unread) {
                     return self.announce_record(by, block.name);
                 }
@@ -254,12 +228,8 @@ impl RankChange<'_> {
             }
             Relation::New | Relation::Conflict => {}
         }
-        let record = Record {
-            parent,
-            local: Some(block.local),
-            slot: None,
-            copies: SmallVec::new(),
-        };
+        let record =
+            Record { parent, local: Some(block.local), slot: None, copies: SmallVec::new() };
         let slot = match at {
             At::Slot(slot) => slot,
             At::Unknown if self.holder.parked >= self.limits.rank_parked_max => {
@@ -281,11 +251,7 @@ impl RankChange<'_> {
             self.settle(old);
         }
         self.wake(block.name);
-        if relation == Relation::Conflict {
-            BlockOutcome::Conflict
-        } else {
-            BlockOutcome::Applied
-        }
+        if relation == Relation::Conflict { BlockOutcome::Conflict } else { BlockOutcome::Applied }
     }
 
     fn relation(&self, at: At, parent: Option<BlockName>, block: StoredBlock) -> Relation {
@@ -303,11 +269,7 @@ impl RankChange<'_> {
                     },
                     |child| child == Some(slot),
                 );
-                return if same {
-                    Relation::SamePlain(slot)
-                } else {
-                    Relation::Conflict
-                };
+                return if same { Relation::SamePlain(slot) } else { Relation::Conflict };
             }
             Place::Recorded => self.holder.records.get(block.name).is_some_and(|record| {
                 let spelled_same = record.parent == parent && record.local == Some(block.local);
@@ -318,11 +280,7 @@ impl RankChange<'_> {
                 }
             }),
         };
-        if same {
-            Relation::SameRecord
-        } else {
-            Relation::Conflict
-        }
+        if same { Relation::SameRecord } else { Relation::Conflict }
     }
 
     /// Drops what a conflicting name stood for.
@@ -450,13 +408,7 @@ impl RankChange<'_> {
             }
             None => {
                 let (holder, tier) = (self.holder.index, by.tier);
-                self.trie.create(NewSlot {
-                    parent,
-                    block,
-                    holder,
-                    tier,
-                    wanted,
-                })
+                self.trie.create(NewSlot { parent, block, holder, tier, wanted })
             }
         };
         if let Some(record) = self.holder.records.get_mut(block.name) {

@@ -90,13 +90,7 @@ impl Index {
         budget: usize,
     ) -> Result<Cleared, IndexError> {
         let source = self.source(id)?;
-        let fresh = SweepCursor {
-            kind,
-            only,
-            rank: 0,
-            slot: 0,
-            part: 0,
-        };
+        let fresh = SweepCursor { kind, only, rank: 0, slot: 0, part: 0 };
         let started = source.sweep.filter(|at| at.kind == kind && at.only == only);
         let mut cursor = started.unwrap_or(fresh);
         let mut removed = 0;
@@ -110,10 +104,7 @@ impl Index {
                     break;
                 }
             }
-            cursor = SweepCursor {
-                rank: cursor.rank + 1,
-                ..fresh
-            };
+            cursor = SweepCursor { rank: cursor.rank + 1, ..fresh };
         }
         if let Some(source) = self.sources.get_mut(&id) {
             source.sweep = (!done).then_some(cursor);
@@ -146,28 +137,27 @@ impl RankChange<'_> {
             return true;
         }
         // What another source has spelled out since the records were read is met here again.
+        let mut looked_at = 0;
         while let Some(slot) = self.next_slot(cursor.kind, cursor.slot) {
-            if *removed >= budget {
+            if *removed + looked_at >= budget {
                 cursor.slot = slot;
                 return false;
             }
-            if let Some(names) = self.holder.slot_names.get(slot).cloned() {
-                for name in names {
-                    *removed += self.drop_recorded(by, cursor.kind, name);
-                }
-                cursor.slot = slot + 1;
+            let Some(names) = self.holder.slot_names.get(slot).cloned() else {
+                let room = u32::try_from(budget - *removed).unwrap_or(u32::MAX);
+                let len = self.plain_run(slot, cursor.kind, room);
+                *removed += self.drop_run(by, cursor.kind, slot, len);
+                cursor.slot = slot + len;
                 continue;
+            };
+            for name in names {
+                *removed += self.drop_recorded(by, cursor.kind, name);
             }
-            let room = u32::try_from(budget - *removed).unwrap_or(u32::MAX);
-            let len = self.plain_run(slot, cursor.kind, room);
-            *removed += self.drop_run(by, cursor.kind, slot, len);
-            cursor.slot = slot + len;
+            looked_at += 1;
+            cursor.slot = slot + 1;
         }
         if cursor.kind == Kind::Doubtful {
-            self.holder
-                .doubtful
-                .iter_mut()
-                .for_each(RoaringBitmap::clear);
+            self.holder.doubtful.iter_mut().for_each(RoaringBitmap::clear);
         }
         true
     }
@@ -198,19 +188,14 @@ impl RankChange<'_> {
         }
         let tail = self.trie.segment_of(slot).tail();
         let longest = (tail - slot + 1).min(room.max(1));
-        (1..longest)
-            .find(|&len| !self.holder.is_plain(slot + len))
-            .unwrap_or(longest)
+        (1..longest).find(|&len| !self.holder.is_plain(slot + len)).unwrap_or(longest)
     }
 
     fn drop_run(&mut self, by: Announcement, kind: Kind, slot: Slot, len: u32) -> u64 {
         let mut removed = 0;
         let tiers = Tier::ALL.map(|tier| {
             let doubtful = kind == Kind::All || self.holder.is_doubtful(slot, tier);
-            (
-                tier,
-                doubtful && self.trie.holds(slot, self.holder.index, tier),
-            )
+            (tier, doubtful && self.trie.holds(slot, self.holder.index, tier))
         });
         for (tier, _) in tiers.into_iter().filter(|&(_, drop)| drop) {
             self.drop_plain(Announcement { tier, ..by }, slot, len);
@@ -227,11 +212,7 @@ impl RankChange<'_> {
         for tier in Tier::ALL {
             let doubtful = |at: &Copies| kind == Kind::All || at.epoch < by.epoch;
             if record.find(by.source, tier).is_some_and(doubtful) {
-                record.withdraw(Announcement {
-                    tier,
-                    mode: CopyMode::Set,
-                    ..by
-                });
+                record.withdraw(Announcement { tier, mode: CopyMode::Set, ..by });
                 dropped += 1;
             }
         }

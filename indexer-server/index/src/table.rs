@@ -11,10 +11,7 @@ const DIRECTORY_BITS_MAX: u32 = 22;
 /// Spreads 64 bits over 64 bits; names and local hashes may be small or sequential numbers.
 pub(crate) const fn mix(value: u64) -> u64 {
     let product = (value ^ 0x9e37_79b9_7f4a_7c15) as u128 * 0xd6e8_feb8_6659_fd93_u128;
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "both halves are folded together"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "both halves are folded together")]
     let folded = (product as u64) ^ ((product >> 64) as u64);
     folded.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -38,19 +35,11 @@ pub(crate) struct SplitTable<T> {
 
 impl<T> Default for SplitTable<T> {
     fn default() -> Self {
-        Self {
-            directory: Vec::new(),
-            subs: Vec::new(),
-            bits: 0,
-            len: 0,
-        }
+        Self { directory: Vec::new(), subs: Vec::new(), bits: 0, len: 0 }
     }
 }
 
-#[expect(
-    clippy::indexing_slicing,
-    reason = "the directory holds indexes of subs"
-)]
+#[expect(clippy::indexing_slicing, reason = "the directory holds indexes of subs")]
 impl<T> SplitTable<T> {
     pub(crate) const fn len(&self) -> usize {
         self.len
@@ -82,10 +71,7 @@ impl<T> SplitTable<T> {
     /// Adds an entry that the caller knows is not there.
     pub(crate) fn insert(&mut self, hash: u64, value: T, hasher: impl Fn(&T) -> u64) {
         if self.directory.is_empty() {
-            self.subs.push(Sub {
-                entries: HashTable::new(),
-                bits: 0,
-            });
+            self.subs.push(Sub { entries: HashTable::new(), bits: 0 });
             self.directory.push(0);
         }
         let mut sub = self.directory[self.slot(hash)] as usize;
@@ -113,22 +99,12 @@ impl<T> SplitTable<T> {
         let mut upper = HashTable::with_capacity(half);
         for value in std::mem::take(&mut self.subs[sub].entries) {
             let hash = hasher(&value);
-            let side = if goes_up(hash) {
-                &mut upper
-            } else {
-                &mut lower
-            };
+            let side = if goes_up(hash) { &mut upper } else { &mut lower };
             side.insert_unique(hash, value, hasher);
         }
-        self.subs[sub] = Sub {
-            entries: lower,
-            bits: bit + 1,
-        };
+        self.subs[sub] = Sub { entries: lower, bits: bit + 1 };
         let above = index_u32(self.subs.len());
-        self.subs.push(Sub {
-            entries: upper,
-            bits: bit + 1,
-        });
+        self.subs.push(Sub { entries: upper, bits: bit + 1 });
         let first = self.slot(hash) & ((1 << bit) - 1) | 1 << bit;
         for target in self.directory[first..].iter_mut().step_by(2 << bit) {
             *target = above;
@@ -170,11 +146,7 @@ impl<T> SplitTable<T> {
 
     /// Bytes allocated, without what entries own themselves.
     pub(crate) fn bytes(&self) -> usize {
-        let entries: usize = self
-            .subs
-            .iter()
-            .map(|sub| sub.entries.allocation_size())
-            .sum();
+        let entries: usize = self.subs.iter().map(|sub| sub.entries.allocation_size()).sum();
         entries + self.subs.capacity() * size_of::<Sub<T>>() + self.directory.capacity() * 4
     }
 }
@@ -217,15 +189,11 @@ impl<K: MapKey, V> SplitMap<K, V> {
     }
 
     pub(crate) fn get(&self, key: K) -> Option<&V> {
-        self.0
-            .find(mix(key.bits()), |(at, _)| *at == key)
-            .map(|(_, value)| value)
+        self.0.find(mix(key.bits()), |(at, _)| *at == key).map(|(_, value)| value)
     }
 
     pub(crate) fn get_mut(&mut self, key: K) -> Option<&mut V> {
-        self.0
-            .find_mut(mix(key.bits()), |(at, _)| *at == key)
-            .map(|(_, value)| value)
+        self.0.find_mut(mix(key.bits()), |(at, _)| *at == key).map(|(_, value)| value)
     }
 
     pub(crate) fn contains(&self, key: K) -> bool {
@@ -235,16 +203,12 @@ impl<K: MapKey, V> SplitMap<K, V> {
     /// Adds a key that the caller knows is not there.
     pub(crate) fn insert(&mut self, key: K, value: V) {
         debug_assert!(!self.contains(key), "keys are unique");
-        self.0
-            .insert(mix(key.bits()), (key, value), |(key, _)| mix(key.bits()));
+        self.0.insert(mix(key.bits()), (key, value), |(key, _)| mix(key.bits()));
     }
 
     pub(crate) fn remove(&mut self, key: K) -> Option<V> {
-        let removed = self.0.remove(
-            mix(key.bits()),
-            |(at, _)| *at == key,
-            |(key, _)| mix(key.bits()),
-        );
+        let removed =
+            self.0.remove(mix(key.bits()), |(at, _)| *at == key, |(key, _)| mix(key.bits()));
         removed.map(|(_, value)| value)
     }
 

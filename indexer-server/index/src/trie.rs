@@ -46,11 +46,7 @@ impl Trie {
     /// Slot that `slot` is a child of, or [`NONE`].
     pub(crate) fn parent(&self, slot: Slot) -> Slot {
         let segment = self.segment_of(slot);
-        if slot == segment.head {
-            segment.parent
-        } else {
-            slot - 1
-        }
+        if slot == segment.head { segment.parent } else { slot - 1 }
     }
 
     /// Depth of a slot, 1 for first blocks; 0 for [`NONE`].
@@ -90,16 +86,12 @@ impl Trie {
         let is_it = |&slot: &Slot| {
             self.slots.local(slot) == local && self.segment_of(slot).parent == parent
         };
-        self.branches
-            .find(branch_hash(parent, local), is_it)
-            .copied()
+        self.branches.find(branch_hash(parent, local), is_it).copied()
     }
 
     /// The slot whose own name this is.
     pub(crate) fn named(&self, name: BlockName) -> Option<Slot> {
-        self.names
-            .find(mix(name.0), |&slot| self.slots.name(slot) == name)
-            .copied()
+        self.names.find(mix(name.0), |&slot| self.slots.name(slot) == name).copied()
     }
 
     pub(crate) fn holds(&self, slot: Slot, holder: HolderIndex, tier: Tier) -> bool {
@@ -145,22 +137,12 @@ impl Trie {
     /// Adds a position that does not exist, held by one rank in one tier. Its name goes to the
     /// name table unless another slot has it.
     pub(crate) fn create(&mut self, new: NewSlot) -> Slot {
-        let NewSlot {
-            parent,
-            block,
-            holder,
-            tier,
-            wanted,
-        } = new;
-        debug_assert!(
-            self.child(parent, block.local).is_none(),
-            "the position is new"
-        );
+        let NewSlot { parent, block, holder, tier, wanted } = new;
+        debug_assert!(self.child(parent, block.local).is_none(), "the position is new");
         let slot = self.slots.allocate(parent, wanted, block.local, block.name);
         if self.named(block.name).is_none() {
             let slots = &self.slots;
-            self.names
-                .insert(mix(block.name.0), slot, |&at| mix(slots.name(at).0));
+            self.names.insert(mix(block.name.0), slot, |&at| mix(slots.name(at).0));
             self.slots.set_named(slot);
         }
         let mut sets: TierSets = [SetId::EMPTY; Tier::COUNT];
@@ -351,10 +333,7 @@ impl Trie {
         self.split_after(slot + len - 1);
         let id = self.slots.segment(slot);
         let segment = self.segments.get_mut(id);
-        debug_assert!(
-            (segment.head, segment.len) == (slot, len),
-            "one segment was asked for"
-        );
+        debug_assert!((segment.head, segment.len) == (slot, len), "one segment was asked for");
         if let Some(set) = segment.sets.get_mut(tier.index()) {
             *set = after;
         }
@@ -405,11 +384,7 @@ impl Trie {
             if self.slots.is_named(at) {
                 let slots = &self.slots;
                 let hash = mix(slots.name(at).0);
-                self.names.remove(
-                    hash,
-                    |&other| other == at,
-                    |&other| mix(slots.name(other).0),
-                );
+                self.names.remove(hash, |&other| other == at, |&other| mix(slots.name(other).0));
             }
         }
         self.slots.free(slot, len);

@@ -36,11 +36,7 @@ impl Index {
         }
         for (id, source) in &self.sources {
             let counted = keys.get(id).copied().unwrap_or(0);
-            ensure!(
-                source.keys == counted,
-                "source {id} counts {} of {counted} keys",
-                source.keys
-            );
+            ensure!(source.keys == counted, "source {id} counts {} of {counted} keys", source.keys);
         }
         Ok(())
     }
@@ -56,10 +52,7 @@ impl Index {
             if self.trie.slots.is_named(slot) {
                 named += 1;
                 let found = self.trie.named(self.trie.slots.name(slot));
-                ensure!(
-                    found == Some(slot),
-                    "the name of slot {slot} leads to {found:?}"
-                );
+                ensure!(found == Some(slot), "the name of slot {slot} leads to {found:?}");
             }
         }
         ensure!(used == self.trie.slots.used(), "{used} slots are used");
@@ -73,35 +66,20 @@ impl Index {
         for (id, segment) in self.trie.segments.iter() {
             slots += segment.len as usize;
             let page = segment.head / PAGE_SLOTS;
-            ensure!(
-                segment.tail() / PAGE_SLOTS == page,
-                "segment {id} leaves its page"
-            );
+            ensure!(segment.tail() / PAGE_SLOTS == page, "segment {id} leaves its page");
             for slot in segment.head..=segment.tail() {
-                ensure!(
-                    self.trie.slots.is_used(slot),
-                    "slot {slot} of segment {id} is free"
-                );
-                ensure!(
-                    self.trie.slots.segment(slot) == id,
-                    "slot {slot} is not in {id}"
-                );
+                ensure!(self.trie.slots.is_used(slot), "slot {slot} of segment {id} is free");
+                ensure!(self.trie.slots.segment(slot) == id, "slot {slot} is not in {id}");
             }
             ensure!(
                 !segment.is_unheld() || segment.children > 0,
                 "segment {id} leads to nothing that is held"
             );
             let depth = self.trie.depth(segment.parent) + 1;
-            ensure!(
-                segment.depth as usize == depth,
-                "segment {id} is at depth {depth}"
-            );
+            ensure!(segment.depth as usize == depth, "segment {id} is at depth {depth}");
             self.validate_merged(id, segment)?;
         }
-        ensure!(
-            slots == self.trie.slots.used(),
-            "segments cover {slots} slots"
-        );
+        ensure!(slots == self.trie.slots.used(), "segments cover {slots} slots");
         Ok(())
     }
 
@@ -109,10 +87,7 @@ impl Index {
         let next = segment.first_child;
         if segment.children == 1 && crate::slots::adjacent(segment.tail(), next) {
             let child = self.trie.segment_of(next);
-            ensure!(
-                child.sets != segment.sets,
-                "segment {id} and its only child are one"
-            );
+            ensure!(child.sets != segment.sets, "segment {id} and its only child are one");
         }
         Ok(())
     }
@@ -123,39 +98,24 @@ impl Index {
         let mut positions = BTreeSet::new();
         for (id, segment) in self.trie.segments.iter() {
             let local = self.trie.slots.local(segment.head);
-            ensure!(
-                positions.insert((segment.parent, local)),
-                "segment {id} has a twin"
-            );
+            ensure!(positions.insert((segment.parent, local)), "segment {id} has a twin");
             let found = self.trie.child(segment.parent, local);
-            ensure!(
-                found == Some(segment.head),
-                "segment {id} is not found: {found:?}"
-            );
+            ensure!(found == Some(segment.head), "segment {id} is not found: {found:?}");
             if segment.parent == NONE {
                 in_table += 1;
                 continue;
             }
             let above = self.trie.segment_of(segment.parent);
-            ensure!(
-                above.tail() == segment.parent,
-                "segment {id} hangs off mid-segment"
-            );
+            ensure!(above.tail() == segment.parent, "segment {id} hangs off mid-segment");
             *children.entry(segment.parent).or_default() += 1;
             in_table += usize::from(above.first_child != segment.head);
         }
         for (id, segment) in self.trie.segments.iter() {
             let counted = children.get(&segment.tail()).copied().unwrap_or(0);
-            ensure!(
-                segment.children == counted,
-                "segment {id} has {counted} children"
-            );
+            ensure!(segment.children == counted, "segment {id} has {counted} children");
         }
         let branches = self.trie.branch_slots().count();
-        ensure!(
-            branches == in_table,
-            "{branches} branches for {in_table} children"
-        );
+        ensure!(branches == in_table, "{branches} branches for {in_table} children");
         Ok(())
     }
 
@@ -171,10 +131,7 @@ impl Index {
         for (set, references) in self.trie.sets.references() {
             shared += 1;
             let counted = users.get(&number(set)).copied().unwrap_or(0);
-            ensure!(
-                references == counted,
-                "{set:?} counts {references} of {counted} users"
-            );
+            ensure!(references == counted, "{set:?} counts {references} of {counted} users");
             ensure!(self.trie.sets.len(set) > 1, "{set:?} needs no entry");
         }
         ensure!(shared == self.trie.sets.used(), "{shared} sets are in use");
@@ -183,50 +140,25 @@ impl Index {
 
     fn validate_slots_held(&self, holder: &Holder) -> Result<(), String> {
         let name = format!("{}#{}", holder.worker, holder.rank);
-        ensure!(
-            holder.placed == holder.slots.len(),
-            "{name} counts {} blocks",
-            holder.placed
-        );
+        ensure!(holder.placed == holder.slots.len(), "{name} counts {} blocks", holder.placed);
         for (_, segment) in self.trie.segments.iter() {
-            let held = segment
-                .sets
-                .iter()
-                .any(|&set| self.trie.sets.contains(set, holder.index));
+            let held = segment.sets.iter().any(|&set| self.trie.sets.contains(set, holder.index));
             for slot in segment.head..=segment.tail() {
                 let noted = holder.slots.contains(slot);
-                ensure!(
-                    noted == held,
-                    "{name} and slot {slot}: noted {noted}, held {held}"
-                );
+                ensure!(noted == held, "{name} and slot {slot}: noted {noted}, held {held}");
             }
         }
         for slot in &holder.slots {
-            ensure!(
-                self.trie.slots.is_used(slot),
-                "{name} holds the free slot {slot}"
-            );
+            ensure!(self.trie.slots.is_used(slot), "{name} holds the free slot {slot}");
             if holder.is_plain(slot) {
-                ensure!(
-                    self.trie.slots.is_named(slot),
-                    "{name}: plain slot {slot} has no name"
-                );
-                ensure!(
-                    holder.primary.is_some(),
-                    "{name}: plain slot {slot} has no source"
-                );
+                ensure!(self.trie.slots.is_named(slot), "{name}: plain slot {slot} has no name");
+                ensure!(holder.primary.is_some(), "{name}: plain slot {slot} has no source");
                 let named = self.trie.slots.name(slot);
-                ensure!(
-                    !holder.records.contains(named),
-                    "{name}: {named} is in two places"
-                );
+                ensure!(!holder.records.contains(named), "{name}: {named} is in two places");
             }
         }
         for doubtful in &holder.doubtful {
-            ensure!(
-                doubtful.is_subset(&holder.slots),
-                "{name} doubts what it does not hold"
-            );
+            ensure!(doubtful.is_subset(&holder.slots), "{name} doubts what it does not hold");
         }
         Ok(())
     }
@@ -238,9 +170,7 @@ impl Index {
     ) -> Result<(), String> {
         let name = format!("{}#{}", holder.worker, holder.rank);
         for slot in holder.slots.iter().filter(|&slot| holder.is_plain(slot)) {
-            let tiers = Tier::ALL
-                .iter()
-                .filter(|&&tier| self.trie.holds(slot, holder.index, tier));
+            let tiers = Tier::ALL.iter().filter(|&&tier| self.trie.holds(slot, holder.index, tier));
             if let Some(primary) = holder.primary {
                 *keys.entry(primary).or_default() += tiers.count() as u64;
             }
@@ -258,27 +188,16 @@ impl Index {
                 ensure!(record.local == local, "{name}: {at} is at the wrong slot");
             }
         }
-        ensure!(
-            at_slots.len() == holder.slot_names.len(),
-            "{name} has stray slot names"
-        );
+        ensure!(at_slots.len() == holder.slot_names.len(), "{name} has stray slot names");
         for (slot, names) in at_slots {
             let listed = holder.slot_names.get(slot).into_iter().flatten().copied();
-            ensure!(
-                listed.collect::<BTreeSet<_>>() == names,
-                "{name}: names of slot {slot}"
-            );
+            ensure!(listed.collect::<BTreeSet<_>>() == names, "{name}: names of slot {slot}");
             for tier in Tier::ALL {
                 let recorded = |at: &BlockName| {
-                    holder
-                        .records
-                        .get(*at)
-                        .is_some_and(|record| record.is_in(tier))
+                    holder.records.get(*at).is_some_and(|record| record.is_in(tier))
                 };
-                let (recorded, held) = (
-                    names.iter().any(recorded),
-                    self.trie.holds(slot, holder.index, tier),
-                );
+                let (recorded, held) =
+                    (names.iter().any(recorded), self.trie.holds(slot, holder.index, tier));
                 ensure!(recorded == held, "{name}: slot {slot} in {tier:?}");
             }
         }
@@ -287,40 +206,20 @@ impl Index {
 
     fn validate_waiting(&self, holder: &Holder) -> Result<(), String> {
         let name = format!("{}#{}", holder.worker, holder.rank);
-        let parked = || {
-            holder
-                .records
-                .iter()
-                .filter(|(_, record)| record.slot.is_none())
-        };
+        let parked = || holder.records.iter().filter(|(_, record)| record.slot.is_none());
         let count = parked().count();
-        ensure!(
-            holder.parked == count,
-            "{name} counts {} of {count} parked",
-            holder.parked
-        );
+        ensure!(holder.parked == count, "{name} counts {} of {count} parked", holder.parked);
         let waiting: usize = holder.waiting.iter().map(|(_, names)| names.len()).sum();
-        let with_parent = parked()
-            .filter(|(_, record)| record.parent.is_some())
-            .count();
-        ensure!(
-            waiting == with_parent,
-            "{name}: {waiting} of {with_parent} wait"
-        );
+        let with_parent = parked().filter(|(_, record)| record.parent.is_some()).count();
+        ensure!(waiting == with_parent, "{name}: {waiting} of {with_parent} wait");
         for (at, record) in parked() {
             let Some(parent) = record.parent else {
                 continue;
             };
-            let listed = holder
-                .waiting
-                .get(parent)
-                .is_some_and(|names| names.contains(at));
+            let listed = holder.waiting.get(parent).is_some_and(|names| names.contains(at));
             ensure!(listed, "{name}: {at} does not wait for {parent}");
         }
-        ensure!(
-            self.workers.contains_key(&holder.worker),
-            "{name} belongs to no worker"
-        );
+        ensure!(self.workers.contains_key(&holder.worker), "{name} belongs to no worker");
         Ok(())
     }
 }

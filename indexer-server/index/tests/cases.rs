@@ -7,22 +7,14 @@ use kvasir_proto::types::{
 };
 
 fn stored(parent: Option<u64>, blocks: &[(u64, u64)]) -> KvEvent {
-    let blocks = blocks.iter().map(|&(name, local)| StoredBlock {
-        name: BlockName(name),
-        local: LocalHash(local),
-    });
-    KvEvent::Stored {
-        parent: parent.map(BlockName),
-        tier: Tier::Device,
-        blocks: blocks.collect(),
-    }
+    let blocks = blocks
+        .iter()
+        .map(|&(name, local)| StoredBlock { name: BlockName(name), local: LocalHash(local) });
+    KvEvent::Stored { parent: parent.map(BlockName), tier: Tier::Device, blocks: blocks.collect() }
 }
 
 fn removed(names: &[u64]) -> KvEvent {
-    KvEvent::Removed {
-        tier: Tier::Device,
-        names: names.iter().copied().map(BlockName).collect(),
-    }
+    KvEvent::Removed { tier: Tier::Device, names: names.iter().copied().map(BlockName).collect() }
 }
 
 struct Bench {
@@ -32,17 +24,12 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        Self {
-            index: Index::new(Limits::default()),
-            scratch: Scratch::default(),
-        }
+        Self { index: Index::new(Limits::default()), scratch: Scratch::default() }
     }
 
     fn worker(&mut self, id: &str, mode: CopyMode) -> SourceId {
         let worker = WorkerId::new(id).expect("a name");
-        self.index
-            .add_source(&worker, "events", 0, mode)
-            .expect("a source")
+        self.index.add_source(&worker, "events", 0, mode).expect("a source")
     }
 
     fn apply(&mut self, source: SourceId, event: &KvEvent) {
@@ -70,10 +57,8 @@ impl Bench {
                 (holder.worker().to_string(), at.blocks)
             })
             .collect();
-        let expected: Vec<(String, u32)> = expected
-            .iter()
-            .map(|&(id, blocks)| (id.to_owned(), blocks))
-            .collect();
+        let expected: Vec<(String, u32)> =
+            expected.iter().map(|&(id, blocks)| (id.to_owned(), blocks)).collect();
         assert_eq!(found, expected);
     }
 }
@@ -135,26 +120,13 @@ fn orphans_wait_for_their_parent_and_long_chains_branch() {
     bench.check(&branch, &[("b", 71), ("a", 70)]);
     let all = bench.index.clear_source(a, None, 16).expect("a source");
     assert!(!all.done);
-    while !bench
-        .index
-        .clear_source(a, None, 16)
-        .expect("a source")
-        .done
-    {}
+    while !bench.index.clear_source(a, None, 16).expect("a source").done {}
     bench.check(&locals, &[("b", 150)]);
-    while !bench
-        .index
-        .clear_source(b, None, 1_000)
-        .expect("a source")
-        .done
-    {}
+    while !bench.index.clear_source(b, None, 1_000).expect("a source").done {}
     bench.index.remove_source(a).expect("cleared");
     bench.index.remove_source(b).expect("cleared");
     let stats = bench.index.stats();
-    assert_eq!(
-        (stats.blocks, stats.pairs, stats.segments, stats.workers),
-        (0, 0, 0, 0)
-    );
+    assert_eq!((stats.blocks, stats.pairs, stats.segments, stats.workers), (0, 0, 0, 0));
     assert_eq!(stats.bytes, 0);
 }
 

@@ -19,6 +19,11 @@ use tokio_util::sync::CancellationToken;
 /// How often publishers without a stream are looked for.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Share of the time for stopping that clients get; the rest is for what they left behind.
+const CLIENTS_SHARE: f64 = 0.75;
+/// Share of it that clients of the side port get, at the end.
+const HTTP_SHARE: f64 = 0.1;
+
 /// Why the process ended, other than by being told to.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -38,7 +43,7 @@ pub enum RunError {
         /// Why.
         reason: String,
     },
-    /// Stopping took longer than it may; some streams were cut off.
+    /// Stopping took longer than it may; some events were not applied.
     #[error("drain-timeout: stopping took longer than {0:?}")]
     DrainTimeout(Duration),
 }
@@ -71,7 +76,7 @@ impl App {
         } else {
             tracing::info!("stopping");
         }
-        let drained = timeout(drain_timeout, running.drain()).await;
+        let drained = timeout(drain_timeout, running.drain(drain_timeout)).await;
         match (early, drained) {
             (Some(ended), _) => Err(task_error(ended)),
             (None, Err(_late)) => Err(RunError::DrainTimeout(drain_timeout)),
@@ -105,28 +110,36 @@ impl App {
 }
 
 impl Running {
-    async fn drain(mut self) -> Result<(), RunError> {
+    async fn drain(mut self, limit: Duration) -> Result<(), RunError> {
         let stopping = self.readiness.hold();
         self.stop.cancel();
         let mut outcome = Ok(());
-        for _ in ["expiry", "grpc"] {
-            if let Some(ended) = self.tasks.next_ended().await.filter(|it| it.outcome.is_err()) {
-                outcome = outcome.and(Err(task_error(ended)));
-            }
+        let clients = self.tasks.ended(&["expiry", "grpc"], &mut outcome);
+        if timeout(limit.mul_f64(CLIENTS_SHARE), clients).await.is_err() {
+            tracing::warn!("clients that do not go are cut off");
         }
         self.ingest.stop().await;
-        // The last to hold on to the writer: its thread finishes what it was given and ends.
-        drop(self.ingest);
-        self.writer_thread.join().await;
+        self.writer_thread.stop().await;
         self.stop_http.cancel();
-        while let Some(ended) = self.tasks.next_ended().await {
-            if ended.outcome.is_err() {
-                outcome = outcome.and(Err(task_error(ended)));
-            }
+        let clients = self.tasks.ended(&["http"], &mut outcome);
+        if timeout(limit.mul_f64(HTTP_SHARE), clients).await.is_err() {
+            tracing::warn!("clients of the side port that do not go are cut off");
         }
         drop(stopping);
         tracing::info!("stopped");
         outcome
+    }
+}
+
+impl Tasks {
+    /// Waits for the end of the named tasks; the first error is kept.
+    async fn ended(&mut self, names: &[&str], outcome: &mut Result<(), RunError>) {
+        while names.iter().any(|name| self.runs(name)) {
+            let Some(ended) = self.next_ended().await else { return };
+            if ended.outcome.is_err() && outcome.is_ok() {
+                *outcome = Err(task_error(ended));
+            }
+        }
     }
 }
 

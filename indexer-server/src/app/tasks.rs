@@ -25,6 +25,11 @@ impl Tasks {
         self.names.insert(id, name);
     }
 
+    /// Whether a task of that name has not ended.
+    pub(super) fn runs(&self, name: &str) -> bool {
+        self.names.values().any(|running| *running == name)
+    }
+
     /// The next task to end; none once all have. A panic is an error.
     pub(super) async fn next_ended(&mut self) -> Option<Ended> {
         let (id, outcome) = match self.set.join_next_with_id().await? {

@@ -33,7 +33,7 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
-    pub(super) fn invalid(field: impl Into<String>, problem: impl ToString) -> Self {
-        Self::Invalid { field: field.into(), problem: problem.to_string() }
+    pub(super) fn invalid(field: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self::Invalid { field: field.into(), problem: problem.into() }
     }
 }

@@ -58,7 +58,7 @@ pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Action, Con
         let text = toml::to_string(&settings);
         return text
             .map(Action::Print)
-            .map_err(|error| ConfigError::invalid("print-config", error));
+            .map_err(|error| ConfigError::invalid("print-config", error.to_string()));
     }
     Ok(Action::Run(Box::new(config)))
 }

@@ -12,9 +12,9 @@ pub fn options_table() -> String {
     for option in command.get_arguments() {
         let name = option.get_long().unwrap_or_default();
         let variable = option.get_env().map(|name| name.to_string_lossy()).unwrap_or_default();
-        let default = defaults.get(name).map(|value| match value {
-            toml::Value::String(text) => format!("`{text}`"),
-            other => format!("`{other}`"),
+        let default = defaults.get(name).map(|value| match value.as_str() {
+            Some(text) => format!("`{text}`"),
+            None => format!("`{value}`"),
         });
         let default = default.unwrap_or_default();
         let meaning = option.get_help().map(ToString::to_string).unwrap_or_default();

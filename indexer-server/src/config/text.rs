@@ -55,6 +55,7 @@ pub(super) fn serialize<T: fmt::Display, S: Serializer>(
 pub(super) mod optional {
     use super::{Deserialize, Deserializer, Error, FromStr, Serializer, fmt};
 
+    #[expect(clippy::ref_option, reason = "as serde wants it")]
     pub(in crate::config) fn serialize<T: fmt::Display, S: Serializer>(
         value: &Option<T>,
         serializer: S,

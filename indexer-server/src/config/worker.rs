@@ -100,8 +100,8 @@ pub(super) fn registrations(specs: &[WorkerSpec]) -> Result<Vec<Registration>, C
     let mut block_sizes = BTreeMap::new();
     for (index, spec) in specs.iter().enumerate() {
         let field = |name: &str| format!("worker[{index}] ({}).{name}", spec.id);
-        let mut one =
-            registration(spec).map_err(|(name, why)| ConfigError::invalid(field(name), why))?;
+        let mut one = registration(spec)
+            .map_err(|(name, why)| ConfigError::invalid(field(name), why.to_string()))?;
         let present = *block_sizes.entry(one.partition.clone()).or_insert(one.block_size);
         if present != one.block_size {
             let why = format!("{} differs from the {present} of its partition", one.block_size);
@@ -135,7 +135,7 @@ pub(super) fn registrations(specs: &[WorkerSpec]) -> Result<Vec<Registration>, C
     }
     for (index, registration) in registrations.iter().enumerate() {
         ingest::check_endpoints(registration)
-            .map_err(|error| ConfigError::invalid(format!("worker[{index}]"), error))?;
+            .map_err(|error| ConfigError::invalid(format!("worker[{index}]"), error.to_string()))?;
     }
     Ok(registrations)
 }

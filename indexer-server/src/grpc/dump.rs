@@ -1,45 +1,45 @@
 use super::{
     config::{CHUNKS_QUEUED_MAX, DUMP_STALL_TIMEOUT},
+    outlet::{Last, Outlet, outlet},
     server::Parts,
     status::{status, stopping},
 };
 use crate::query::{Dump, DumpPart, QueryError};
+use futures::Stream;
 use kvasir_index::{DumpRecord, DumpSourceEnd, IndexError, SourceId};
 use kvasir_proto::{
     convert::{self, DumpQuery, WorkerAddress},
     pb,
 };
 use std::pin::Pin;
-use tokio::{
-    select,
-    sync::{mpsc, oneshot},
-    time::timeout,
-};
-use tokio_stream::{Stream, wrappers::ReceiverStream};
+use tokio::{select, sync::oneshot, time::timeout};
 use tonic::Status;
 
 pub(super) type DumpStream =
     Pin<Box<dyn Stream<Item = Result<pb::DumpWorkerResponse, Status>> + Send>>;
 
-type Parcel = Result<pb::DumpWorkerResponse, Status>;
-
 /// Begins a dump in a task of its own, which gives it up properly whatever the client does.
 pub(super) async fn start(parts: &Parts, query: DumpQuery) -> Result<DumpStream, Status> {
     let partition = parts.finder.partition(&query.partition).map_err(status)?;
-    let (parcels, stream) = mpsc::channel(CHUNKS_QUEUED_MAX);
+    let (parcels, stream) = outlet(CHUNKS_QUEUED_MAX);
     let (begun_tx, begun) = oneshot::channel();
     let task_parts = parts.clone();
     parts.tasks.spawn(async move {
         match Dump::begin(partition, task_parts.writer.clone(), &query).await {
             Err(error) => {
-                let _client_gone = begun_tx.send(begin_error(&task_parts, query, error));
+                let outcome = begin_error(&task_parts, query, error);
+                let _client_gone = begun_tx.send(outcome);
+                parcels.end(Ok(None));
             }
-            Ok(dump) if begun_tx.send(Ok(())).is_ok() => run(dump, &task_parts, parcels).await,
+            Ok(dump) if begun_tx.send(Ok(())).is_ok() => {
+                let last = run(dump, &task_parts, &parcels).await;
+                parcels.end(last);
+            }
             Ok(dump) => dump.cancel().await,
         }
     });
     begun.await.unwrap_or_else(|_gone| Err(stopping()))?;
-    Ok(Box::pin(ReceiverStream::new(stream)))
+    Ok(Box::pin(stream))
 }
 
 /// A registered worker that nothing has fed yet has an empty dump.
@@ -52,37 +52,41 @@ fn begin_error(parts: &Parts, query: DumpQuery, error: QueryError) -> Result<(),
     Err(status(error))
 }
 
-async fn run(mut dump: Dump, parts: &Parts, parcels: mpsc::Sender<Parcel>) {
+async fn run(
+    mut dump: Dump,
+    parts: &Parts,
+    parcels: &Outlet<pb::DumpWorkerResponse>,
+) -> Last<pb::DumpWorkerResponse> {
     let mut sources = Sources::default();
     loop {
-        let messages = match dump.next().await {
-            Ok(None) => return,
-            Ok(Some(DumpPart::Records(records))) => sources.chunks(&records),
-            Ok(Some(DumpPart::Ends(ends))) => sources.ends(&ends),
-            Err(error) => {
-                deliver(&parcels, Err(status(error))).await;
-                return;
-            }
+        let messages = match dump.next().await.map_err(status)? {
+            None => return Ok(None),
+            Some(DumpPart::Records(records)) => sources.chunks(&records),
+            Some(DumpPart::Ends(ends)) => sources.ends(&ends),
         };
         for message in messages {
-            let delivered = select! {
-                () = parts.stop.cancelled() => {
-                    // The queue may be full: then the client learns of it by the connection.
-                    let _queue_full = parcels.try_send(Err(stopping()));
-                    false
-                }
-                delivered = deliver(&parcels, Ok(message)) => delivered,
-            };
-            if !delivered {
+            if let Err(cut_off) = deliver(parts, parcels, message).await {
                 dump.cancel().await;
-                return;
+                return Err(cut_off);
             }
         }
     }
 }
 
-async fn deliver(parcels: &mpsc::Sender<Parcel>, parcel: Parcel) -> bool {
-    matches!(timeout(DUMP_STALL_TIMEOUT, parcels.send(parcel)).await, Ok(Ok(())))
+async fn deliver(
+    parts: &Parts,
+    parcels: &Outlet<pb::DumpWorkerResponse>,
+    message: pb::DumpWorkerResponse,
+) -> Result<(), Status> {
+    let sent = select! {
+        () = parts.stop.cancelled() => return Err(stopping()),
+        sent = timeout(DUMP_STALL_TIMEOUT, parcels.queue.send(message)) => sent,
+    };
+    match sent {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_gone)) => Err(Status::cancelled("the client is gone")),
+        Err(_late) => Err(Status::aborted("the client took nothing for too long: dump again")),
+    }
 }
 
 /// Numbers of the sources of one dump, in the order in which they appear.

@@ -1,16 +1,17 @@
 use super::{
     config::{ANSWERS_QUEUED_MAX, HELLO_TIMEOUT},
+    outlet::{Last, Outlet, outlet},
     server::Parts,
     status::{status, stopping},
 };
 use crate::ingest::{Accepted, BatchAnswer, Refusal, Session};
+use futures::Stream;
 use kvasir_proto::{
     convert::{self, Hello, Publication, PublishedBatch},
     pb::{self, event_ingest_server::EventIngest, publish_events_response::Message},
 };
 use std::{ops::ControlFlow, pin::Pin};
-use tokio::{select, sync::mpsc, time::timeout};
-use tokio_stream::{Stream, wrappers::ReceiverStream};
+use tokio::{select, time::timeout};
 use tonic::{Request, Response, Status, Streaming};
 
 /// The service `kvasir.v1.EventIngest`.
@@ -31,23 +32,21 @@ impl EventIngest for EventIngestService {
         &self,
         request: Request<Requests>,
     ) -> Result<Response<Self::PublishEventsStream>, Status> {
-        let (answers, stream) = mpsc::channel(ANSWERS_QUEUED_MAX);
+        let (answers, stream) = outlet(ANSWERS_QUEUED_MAX);
         let (parts, requests) = (self.parts.clone(), request.into_inner());
         self.parts.tasks.spawn(async move {
-            if let Err(error) = serve(&parts, requests, &answers).await {
-                // The queue may be full: then nobody reads it either.
-                let _queue_full = answers.try_send(Err(error));
-            }
+            let last = serve(&parts, requests, &answers).await;
+            answers.end(last);
         });
-        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+        Ok(Response::new(Box::pin(stream)))
     }
 }
 
 async fn serve(
     parts: &Parts,
     mut requests: Requests,
-    answers: &mpsc::Sender<Answer>,
-) -> Result<(), Status> {
+    answers: &Outlet<pb::PublishEventsResponse>,
+) -> Last<pb::PublishEventsResponse> {
     let hello = select! {
         () = parts.stop.cancelled() => return Err(stopping()),
         hello = timeout(HELLO_TIMEOUT, read_hello(&mut requests)) => hello,
@@ -56,12 +55,12 @@ async fn serve(
     let Accepted { session, applied } = parts.ingest.open(&hello).await.map_err(status)?;
     let accepted = pb::PublishAccepted { applied: applied.map(convert::cursor) };
     let stream = OpenStream { parts, session: &session, answers };
-    let outcome = match stream.answer(Message::Accepted(accepted)).await {
+    let last = match stream.answer(Message::Accepted(accepted)).await {
         ControlFlow::Continue(()) => stream.serve(&mut requests).await,
-        ControlFlow::Break(outcome) => outcome,
+        ControlFlow::Break(last) => last,
     };
     session.close().await;
-    outcome
+    last
 }
 
 async fn read_hello(requests: &mut Requests) -> Result<Hello, Status> {
@@ -80,22 +79,22 @@ async fn read_hello(requests: &mut Requests) -> Result<Hello, Status> {
 struct OpenStream<'a> {
     parts: &'a Parts,
     session: &'a Session,
-    answers: &'a mpsc::Sender<Answer>,
+    answers: &'a Outlet<pb::PublishEventsResponse>,
 }
 
 /// Whether the stream goes on, else how it ends.
-type Flow = ControlFlow<Result<(), Status>>;
+type Flow = ControlFlow<Last<pb::PublishEventsResponse>>;
 
 impl OpenStream<'_> {
-    async fn serve(&self, requests: &mut Requests) -> Result<(), Status> {
+    async fn serve(&self, requests: &mut Requests) -> Last<pb::PublishEventsResponse> {
         loop {
             let request = select! {
                 biased;
                 () = self.parts.stop.cancelled() => return Err(stopping()),
-                () = self.session.fenced().cancelled() => return self.end_fenced(0).await,
+                () = self.session.fenced().cancelled() => return Ok(Some(fenced(0))),
                 request = requests.message() => request?,
             };
-            let Some(request) = request else { return Ok(()) };
+            let Some(request) = request else { return Ok(None) };
             if let ControlFlow::Break(outcome) = self.take(request).await {
                 return outcome;
             }
@@ -133,18 +132,10 @@ impl OpenStream<'_> {
                 self.answer(refusal(sequence, pb::RefusalReason::Gap, expected, message)).await
             }
             Ok(BatchAnswer::Refused(Refusal::Fenced)) => {
-                ControlFlow::Break(self.end_fenced(sequence).await)
+                ControlFlow::Break(Ok(Some(fenced(sequence))))
             }
             Err(error) => ControlFlow::Break(Err(status(error))),
         }
-    }
-
-    async fn end_fenced(&self, sequence: u64) -> Result<(), Status> {
-        let message = "another stream took this source over, or the worker was removed";
-        let answer = refusal(sequence, pb::RefusalReason::Fenced, 0, message.to_owned());
-        // Whoever does not read its answers learns of it by the end of the stream.
-        let _queue_full = self.answers.try_send(Ok(response(answer)));
-        Ok(())
     }
 
     /// Queues an answer. A client that does not read holds up nobody but itself.
@@ -152,15 +143,20 @@ impl OpenStream<'_> {
         let sent = select! {
             () = self.parts.stop.cancelled() => return ControlFlow::Break(Err(stopping())),
             () = self.session.fenced().cancelled() => {
-                return ControlFlow::Break(self.end_fenced(0).await);
+                return ControlFlow::Break(Ok(Some(fenced(0))));
             }
-            sent = self.answers.send(Ok(response(answer))) => sent,
+            sent = self.answers.queue.send(response(answer)) => sent,
         };
         match sent {
             Ok(()) => ControlFlow::Continue(()),
-            Err(_gone) => ControlFlow::Break(Ok(())),
+            Err(_gone) => ControlFlow::Break(Ok(None)),
         }
     }
+}
+
+fn fenced(sequence: u64) -> pb::PublishEventsResponse {
+    let message = "another stream took this source over, or the worker was removed";
+    response(refusal(sequence, pb::RefusalReason::Fenced, 0, message.to_owned()))
 }
 
 fn refusal(sequence: u64, reason: pb::RefusalReason, expected: u64, message: String) -> Message {

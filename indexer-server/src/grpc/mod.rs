@@ -9,6 +9,7 @@ mod indexer;
 mod ingest;
 mod limit;
 mod metrics;
+mod outlet;
 mod server;
 mod status;
 

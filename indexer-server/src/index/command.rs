@@ -115,19 +115,15 @@ impl Apply {
             if operations > *budget && *budget < HOLD_OPERATIONS_MAX {
                 return false;
             }
-            let outcome = if matches!(event, KvEvent::Cleared) {
-                match index.clear_source(self.source, Some(self.rank), (*budget).max(1)) {
-                    Ok(step) => {
-                        self.cleared += step.removed;
-                        if !step.done {
-                            return false;
-                        }
-                        Ok(clear_counts(mem::take(&mut self.cleared)))
-                    }
+            let outcome = match event {
+                KvEvent::Cleared => match self.clear(index, *budget) {
+                    Ok(None) => return false,
+                    Ok(Some(counts)) => Ok(counts),
                     Err(error) => Err(error),
+                },
+                KvEvent::Stored { .. } | KvEvent::StoredNames { .. } | KvEvent::Removed { .. } => {
+                    index.apply(self.source, self.rank, event)
                 }
-            } else {
-                index.apply(self.source, self.rank, event)
             };
             match outcome {
                 Ok(counts) => self.done.counts.merge(counts),
@@ -141,6 +137,17 @@ impl Apply {
         }
         index.set_status(self.source, self.status.clone());
         true
+    }
+
+    /// A step of a clear; its counts once it is done.
+    fn clear(
+        &mut self,
+        index: &mut Index,
+        budget: usize,
+    ) -> Result<Option<BlockCounts>, IndexError> {
+        let step = index.clear_source(self.source, Some(self.rank), budget.max(1))?;
+        self.cleared += step.removed;
+        Ok(step.done.then(|| clear_counts(mem::take(&mut self.cleared))))
     }
 }
 

@@ -12,11 +12,13 @@ use std::{
         atomic::{AtomicU32, Ordering},
     },
     thread,
+    time::Duration,
 };
+use tokio::time::Instant;
 
-/// How often the writer steps aside for waiting readers between two holds. They wait on the lock
-/// itself and need to be scheduled only, so the bound is there for the worst case.
-const YIELDS_MAX: u32 = 1_024;
+/// How long the writer steps aside for waiting readers between two holds. They were woken when it
+/// let go and need to be scheduled only; one that is not by then waits for another hold.
+const LET_IN_MAX: Duration = Duration::from_micros(100);
 
 /// One (model, tenant) with its index.
 pub struct Partition {
@@ -65,10 +67,8 @@ impl Partition {
     /// Changes the index, then lets waiting readers in. For the writer thread only.
     pub(super) fn write<R>(&self, change: impl FnOnce(&mut Index) -> R) -> R {
         let result = change(&mut self.index.write().unwrap_or_else(PoisonError::into_inner));
-        for _ in 0..YIELDS_MAX {
-            if self.waiting.load(Ordering::Acquire) == 0 {
-                break;
-            }
+        let released = Instant::now();
+        while self.waiting.load(Ordering::Acquire) > 0 && released.elapsed() < LET_IN_MAX {
             thread::yield_now();
         }
         result

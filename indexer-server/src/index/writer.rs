@@ -21,11 +21,17 @@ const TAKE_COMMANDS_MAX: usize = 64;
 #[error("the server is stopping")]
 pub struct WriterGone;
 
-/// Hands changes to the writer thread, which makes them in order. Clones share its mailbox; it
-/// ends once the last is gone.
+/// Hands changes to the writer thread, which makes them in order. Clones share its mailbox.
 #[derive(Clone)]
 pub struct Writer {
-    commands: mpsc::Sender<Command>,
+    mailbox: mpsc::Sender<Mail>,
+}
+
+#[expect(clippy::large_enum_variant, reason = "all but the last are commands")]
+enum Mail {
+    Command(Command),
+    /// No more will be taken; what came before is carried out.
+    Stop,
 }
 
 impl std::fmt::Debug for Writer {
@@ -38,7 +44,7 @@ impl Writer {
     async fn send(&self, partition: &Arc<Partition>, work: Work) -> Result<(), WriterGone> {
         let (partition, queued_at) = (Arc::clone(partition), Instant::now());
         let command = Command { partition, work, queued_at };
-        self.commands.send(command).await.map_err(|_gone| WriterGone)
+        self.mailbox.send(Mail::Command(command)).await.map_err(|_gone| WriterGone)
     }
 
     /// Makes a short change and returns what it returns. It runs under the lock: it must do no
@@ -170,15 +176,19 @@ impl Writer {
     }
 }
 
-/// The writer thread, to be joined.
+/// The writer thread, to be stopped.
 #[derive(Debug)]
 pub struct WriterThread {
+    writer: Writer,
     done: oneshot::Receiver<()>,
 }
 
 impl WriterThread {
-    /// Waits until the thread has written everything and ended.
-    pub async fn join(self) {
+    /// Lets the thread write all that it was given, and waits for its end. Whoever hands in more
+    /// is told that it is gone.
+    pub async fn stop(self) {
+        // Fails if the thread is gone already.
+        let _gone = self.writer.mailbox.send(Mail::Stop).await;
         // Ends with the thread, by answer or by drop.
         let _ended = self.done.await;
     }
@@ -201,7 +211,7 @@ impl Drop for AbortOnPanic {
 /// # Errors
 /// If the thread cannot be started.
 pub fn start_writer(metrics: IndexMetrics) -> io::Result<(Writer, WriterThread)> {
-    let (commands, mailbox) = mpsc::channel(MAILBOX_COMMANDS_MAX);
+    let (sender, mailbox) = mpsc::channel(MAILBOX_COMMANDS_MAX);
     let (done_tx, done) = oneshot::channel();
     thread::Builder::new().name("writer-0".to_owned()).spawn(move || {
         let abort = AbortOnPanic;
@@ -209,20 +219,26 @@ pub fn start_writer(metrics: IndexMetrics) -> io::Result<(Writer, WriterThread)>
         drop(abort);
         let _nobody_joins = done_tx.send(());
     })?;
-    Ok((Writer { commands }, WriterThread { done }))
+    let writer = Writer { mailbox: sender };
+    Ok((writer.clone(), WriterThread { writer, done }))
 }
 
-fn run(mut mailbox: mpsc::Receiver<Command>, metrics: &IndexMetrics) {
+fn run(mut mailbox: mpsc::Receiver<Mail>, metrics: &IndexMetrics) {
     let mut taken = Vec::with_capacity(TAKE_COMMANDS_MAX);
     let mut queue = VecDeque::with_capacity(TAKE_COMMANDS_MAX);
     let mut finished = Vec::with_capacity(TAKE_COMMANDS_MAX);
     while mailbox.blocking_recv_many(&mut taken, TAKE_COMMANDS_MAX) > 0 {
         let now = Instant::now();
-        for command in &taken {
-            let wait = now.saturating_duration_since(command.queued_at);
-            metrics.mailbox_wait.observe(wait.as_secs_f64());
+        for mail in taken.drain(..) {
+            match mail {
+                Mail::Command(command) => {
+                    let wait = now.saturating_duration_since(command.queued_at);
+                    metrics.mailbox_wait.observe(wait.as_secs_f64());
+                    queue.push_back(command);
+                }
+                Mail::Stop => mailbox.close(),
+            }
         }
-        queue.extend(taken.drain(..));
         while let Some(first) = queue.front() {
             let partition = Arc::clone(&first.partition);
             hold(&partition, &mut queue, &mut finished, metrics);

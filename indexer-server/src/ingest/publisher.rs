@@ -2,8 +2,7 @@
 
 use super::{Ingest, IngestError, worker::Worker};
 use kvasir_engine::normalise::Drops;
-use kvasir_index::IndexError;
-use kvasir_index::{SourceId, SourceStatus};
+use kvasir_index::{Index, IndexError, SourceId, SourceStatus};
 use kvasir_proto::{
     convert::{Hello, PublishedBatch},
     limits::WORKER_SOURCES_MAX,
@@ -217,9 +216,12 @@ impl Ingest {
         Ok(())
     }
 
+    /// Shows a life's status, before anybody is answered about it.
     async fn publish_status(&self, worker: &Worker, life: &Life) -> Result<(), IngestError> {
         if let Some(source) = life.source {
-            self.writer.set_status(&worker.partition, source, life.status.clone()).await?;
+            let status = life.status.clone();
+            let set = move |index: &mut Index| index.set_status(source, status);
+            self.writer.change(&worker.partition, set).await?;
         }
         Ok(())
     }

@@ -1,5 +1,4 @@
 use crate::harness::{Publisher, Server, begin_request, hello, http_get, query, stored, within};
-use indexer_server::app::RunError;
 use kvasir_proto::pb;
 use tokio::{net::TcpStream, sync::mpsc};
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
@@ -120,14 +119,13 @@ async fn a_stop_ends_open_streams_and_refuses_new_connections() {
 
 #[tokio::test]
 async fn a_stop_is_bounded_even_if_a_request_never_ends() {
-    let server = Server::start(&["--drain-timeout=50ms"]).await;
+    let server = Server::start(&["--drain-timeout=1s"]).await;
     let _pending = begin_request(&server).await;
     within(async {
         while !server.http("/metrics").await.1.contains("kvasir_grpc_find_matches_in_flight 1\n") {}
     })
     .await;
-    let outcome = server.stop().await;
-    assert!(matches!(outcome, Err(RunError::DrainTimeout(_))), "{outcome:?}");
+    server.stop().await.expect("whoever does not go is cut off");
 }
 
 #[tokio::test]

@@ -1,10 +1,14 @@
 use crate::harness::{http_get, within};
+use axum::{body::Bytes, http::Uri};
 use kvasir_proto::pb::{self, indexer_client::IndexerClient};
 use std::{
     io::{BufRead, BufReader},
     net::SocketAddr,
     process::{Child, Command, Output, Stdio},
 };
+use tokio::{net::TcpListener, sync::mpsc, task::JoinSet};
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::{Status, service::Routes, transport::Server};
 
 fn binary() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_indexer-server"));
@@ -65,9 +69,21 @@ struct Process {
     lines: std::io::Lines<BufReader<std::process::ChildStderr>>,
 }
 
-fn start() -> Process {
+impl Process {
+    /// Sends SIGTERM; the exit code, and what was logged until then.
+    fn terminate(mut self) -> (Option<i32>, Vec<String>) {
+        let id = self.child.id().to_string();
+        let killed = Command::new("kill").args(["-TERM", &id]).status().expect("a kill command");
+        assert!(killed.success());
+        let log = self.lines.map(|line| line.expect("UTF-8")).collect();
+        (self.child.wait().expect("an end").code(), log)
+    }
+}
+
+fn start(flags: &[&str]) -> Process {
     let mut command = binary();
     command.args(["--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", "--log-format=json"]);
+    command.args(flags);
     let mut child = command.stderr(Stdio::piped()).spawn().expect("a binary");
     let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
     let line = lines.by_ref().map(|line| line.expect("UTF-8")).find(|at| at.contains("listening"));
@@ -80,9 +96,10 @@ fn start() -> Process {
     Process { child, grpc: address("grpc"), http: address("http"), lines }
 }
 
-#[tokio::test]
+// The client must see the farewell while this thread reads the log.
+#[tokio::test(flavor = "multi_thread")]
 async fn sigterm_stops_it_in_order_and_tokens_are_never_logged() {
-    let mut process = start();
+    let process = start(&[]);
     let url = format!("http://{}", process.grpc);
     let mut client = within(IndexerClient::connect(url)).await.expect("a server that listens");
     let secret = 1_234_567_u32;
@@ -93,12 +110,37 @@ async fn sigterm_stops_it_in_order_and_tokens_are_never_logged() {
     }
     let (status, _) = http_get(process.http, "/readyz").await.expect("a side port");
     assert_eq!(status, 200);
-    let id = process.child.id().to_string();
-    let killed = Command::new("kill").args(["-TERM", &id]).status().expect("a kill command");
-    assert!(killed.success());
-    let log: Vec<_> = process.lines.map(|line| line.expect("UTF-8")).collect();
-    let status = process.child.wait().expect("an end");
-    assert_eq!(status.code(), Some(0), "{log:?}");
+    let (code, log) = process.terminate();
+    assert_eq!(code, Some(0), "{log:?}");
     assert!(log.iter().any(|line| line.contains("stopped")), "{log:?}");
     assert!(!log.iter().any(|line| line.contains(&secret.to_string())), "{log:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn spans_are_exported_and_the_last_are_flushed_on_stop() {
+    let (exports, mut exported) = mpsc::channel(16);
+    let sink = async move |uri: Uri, body: Bytes| {
+        exports.send((uri.path().to_owned(), body)).await.expect("a test that listens");
+        Status::ok("").into_http::<axum::body::Body>()
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let url = format!("--otlp-endpoint=http://{}", listener.local_addr().expect("an address"));
+    let mut server = JoinSet::new();
+    let routes = Routes::from(axum::Router::new().fallback(sink));
+    let incoming = TcpListenerStream::new(listener);
+    server.spawn(Server::builder().add_routes(routes).serve_with_incoming(incoming));
+
+    let process = start(&[&url]);
+    let url = format!("http://{}", process.grpc);
+    let mut client = within(IndexerClient::connect(url)).await.expect("a server that listens");
+    let request = pb::FindMatchesRequest::default();
+    client.find_matches(request).await.expect_err("model is required");
+    let (code, log) = process.terminate();
+    assert_eq!(code, Some(0), "{log:?}");
+    let (path, body) = within(exported.recv()).await.expect("spans");
+    assert_eq!(path, "/opentelemetry.proto.collector.trace.v1.TraceService/Export");
+    for text in ["indexer-server", "/kvasir.v1.Indexer/FindMatches"] {
+        let found = body.windows(text.len()).any(|window| window == text.as_bytes());
+        assert!(found, "no {text} in {body:?}");
+    }
 }

@@ -72,23 +72,14 @@ impl Uplink {
             incarnation: Bytes::copy_from_slice(&source.incarnation.0.to_be_bytes()),
             copy_mode: 0,
         };
-        let hello = PublishEventsRequest {
-            message: Some(Sent::Hello(hello)),
-        };
-        requests
-            .send(hello)
-            .await
-            .map_err(|_closed| UplinkError::Closed)?;
+        let hello = PublishEventsRequest { message: Some(Sent::Hello(hello)) };
+        requests.send(hello).await.map_err(|_closed| UplinkError::Closed)?;
         let answers = EventIngestClient::new(channel)
             .publish_events(ReceiverStream::new(outgoing))
             .await
             .map_err(|status| UplinkError::Status(Box::new(status)))?
             .into_inner();
-        let mut uplink = Self {
-            requests,
-            answers,
-            next_sequence: 0,
-        };
+        let mut uplink = Self { requests, answers, next_sequence: 0 };
         match uplink.answer().await? {
             Answered::Accepted(accepted) => {
                 let applied = accepted.applied.map(|cursor| cursor.sequence + 1);
@@ -117,25 +108,13 @@ impl Uplink {
     ) -> Result<Acknowledged, UplinkError> {
         let sequence = self.next_sequence;
         let events = events.iter().map(published).collect();
-        let batch = PublishBatch {
-            sequence,
-            dp_rank: rank,
-            events,
-        };
-        let request = PublishEventsRequest {
-            message: Some(Sent::Batch(batch)),
-        };
-        self.requests
-            .send(request)
-            .await
-            .map_err(|_closed| UplinkError::Closed)?;
+        let batch = PublishBatch { sequence, dp_rank: rank, events };
+        let request = PublishEventsRequest { message: Some(Sent::Batch(batch)) };
+        self.requests.send(request).await.map_err(|_closed| UplinkError::Closed)?;
         match self.answer().await? {
             Answered::Ack(ack) => {
                 self.next_sequence = ack.sequence + 1;
-                Ok(Acknowledged {
-                    sequence: ack.sequence,
-                    duplicate: ack.duplicate,
-                })
+                Ok(Acknowledged { sequence: ack.sequence, duplicate: ack.duplicate })
             }
             Answered::Refusal(refusal) => Err(refusal.into()),
             Answered::Accepted(_) => Err(UplinkError::Malformed("accepted twice")),
@@ -145,10 +124,7 @@ impl Uplink {
     async fn answer(&mut self) -> Result<Answered, UplinkError> {
         let answer = self.answers.message().await;
         let answer = answer.map_err(|status| UplinkError::Status(Box::new(status)))?;
-        answer
-            .ok_or(UplinkError::Closed)?
-            .message
-            .ok_or(UplinkError::Malformed("empty"))
+        answer.ok_or(UplinkError::Closed)?.message.ok_or(UplinkError::Malformed("empty"))
     }
 }
 
@@ -159,11 +135,7 @@ fn published(event: &KvEvent) -> PublishedEvent {
         Tier::Disk => kvasir_proto::pb::Tier::Disk as i32,
     };
     let event = match event {
-        KvEvent::Stored {
-            parent,
-            tier: at,
-            blocks,
-        } => Event::Stored(BlocksStored {
+        KvEvent::Stored { parent, tier: at, blocks } => Event::Stored(BlocksStored {
             parent_name: parent.map(|name| name.0),
             names: blocks.iter().map(|block| block.name.0).collect(),
             local_hashes: blocks.iter().map(|block| block.local.0).collect(),

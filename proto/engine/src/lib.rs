@@ -1,6 +1,23 @@
-//! Under construction.
-pub mod decode;
-pub mod normalise;
-pub mod sequence;
-pub mod link;
+//! The engines' side of the contract: what an engine publishes, read with limits, put in order and
+//! said in the index's words.
+//!
+//! The modules stand in the order in which data flows:
+//!
+//! - [`zmtp`]: a ZMTP client (SUB and DEALER) with hard limits: a pure session and thin sockets.
+//! - [`decode`]: payloads of every engine and version to raw events; what cannot be read costs an
+//!   event, not the batch.
+//! - [`normalise`]: what a raw event means: tier, attention group, namespace, block hashes. Tokens
+//!   end here. What is dropped is counted by reason.
+//! - [`sequence`]: order, gaps, restarts and loss of one source: a pure state machine, inputs in,
+//!   steps out.
+//! - [`link`]: the task that drives the four for one source.
+
 pub mod zmtp;
+
+pub mod decode;
+
+pub mod normalise;
+
+pub mod sequence;
+
+pub mod link;

@@ -22,9 +22,7 @@ impl TryFrom<pb::DumpWorkerRequest> for DumpQuery {
     type Error = ConvertError;
 
     fn try_from(request: pb::DumpWorkerRequest) -> Result<Self, ConvertError> {
-        let asked = request
-            .chunk_records
-            .map_or(DUMP_CHUNK_RECORDS_DEFAULT as u64, u64::from);
+        let asked = request.chunk_records.map_or(DUMP_CHUNK_RECORDS_DEFAULT as u64, u64::from);
         check_range("chunk_records", asked, 1, DUMP_CHUNK_RECORDS_MAX as u64)?;
         Ok(Self {
             partition: PartitionKey::new(&request.model, &request.tenant)?,
@@ -49,9 +47,7 @@ mod tests {
         };
         let check = |chunk_records, expected: Result<usize, &str>| {
             let query = DumpQuery::try_from(request(chunk_records));
-            let found = query
-                .map(|query| query.chunk_records)
-                .map_err(|error| error.to_string());
+            let found = query.map(|query| query.chunk_records).map_err(|error| error.to_string());
             assert_eq!(found, expected.map_err(str::to_owned));
         };
         check(None, Ok(2_048));

@@ -69,19 +69,13 @@ impl ConvertError {
     /// An error of one field.
     #[must_use]
     pub fn new(field: impl Into<String>, problem: Problem) -> Self {
-        Self {
-            field: field.into(),
-            problem,
-        }
+        Self { field: field.into(), problem }
     }
 
     /// The same error seen from the message around: `names` within `events[2]`.
     #[must_use]
     pub fn within(self, outer: impl fmt::Display) -> Self {
-        Self {
-            field: format!("{outer}.{}", self.field),
-            problem: self.problem,
-        }
+        Self { field: format!("{outer}.{}", self.field), problem: self.problem }
     }
 
     /// Code to report it with.
@@ -105,13 +99,9 @@ impl From<NameError> for ConvertError {
     fn from(error: NameError) -> Self {
         match error {
             NameError::Missing { field } => Self::new(field, Problem::Required),
-            NameError::TooLong { field, bytes } => Self::new(
-                field,
-                Problem::TooLong {
-                    bytes,
-                    limit: NAME_BYTES_MAX,
-                },
-            ),
+            NameError::TooLong { field, bytes } => {
+                Self::new(field, Problem::TooLong { bytes, limit: NAME_BYTES_MAX })
+            }
         }
     }
 }

@@ -97,16 +97,9 @@ impl TryFrom<pb::FindMatchesRequest> for FindQuery {
     fn try_from(request: pb::FindMatchesRequest) -> Result<Self, ConvertError> {
         let partition = PartitionKey::new(&request.model, &request.tenant)?;
         let block_size = request.block_size.map(check_block_size).transpose()?;
-        if let Some(scheme) = request
-            .hash_scheme
-            .as_ref()
-            .filter(|scheme| *scheme != HASH_SCHEME)
-        {
+        if let Some(scheme) = request.hash_scheme.as_ref().filter(|scheme| *scheme != HASH_SCHEME) {
             let scheme = scheme.chars().take(64).collect();
-            return Err(ConvertError::new(
-                "hash_scheme",
-                Problem::HashScheme(scheme),
-            ));
+            return Err(ConvertError::new("hash_scheme", Problem::HashScheme(scheme)));
         }
         let tiers = read_tiers(&request.tiers)?;
         let workers = read_workers(&request.worker_ids)?;
@@ -116,15 +109,7 @@ impl TryFrom<pb::FindMatchesRequest> for FindQuery {
             count => Some(usize::try_from(count).unwrap_or(usize::MAX)),
         };
         let input = read_input(request)?;
-        Ok(Self {
-            partition,
-            block_size,
-            input,
-            tiers,
-            workers,
-            minimum_overlap_blocks,
-            top_k,
-        })
+        Ok(Self { partition, block_size, input, tiers, workers, minimum_overlap_blocks, top_k })
     }
 }
 
@@ -167,26 +152,14 @@ fn read_input(request: pb::FindMatchesRequest) -> Result<QueryInput, ConvertErro
         [true, false, false, false] => {
             check_count("token_ids", request.token_ids.len(), QUERY_TOKENS_MAX)?;
             let tokens = QueryTokens::Numbers(request.token_ids);
-            let extras = (
-                &*request.lora_name,
-                &*request.cache_salt,
-                &*request.multimodal,
-            );
+            let extras = (&*request.lora_name, &*request.cache_salt, &*request.multimodal);
             read_tokens(tokens, extras)
         }
         [false, true, false, false] => {
             check_tokens_le("token_ids_le", &request.token_ids_le)?;
-            check_count(
-                "token_ids_le",
-                request.token_ids_le.len() / 4,
-                QUERY_TOKENS_MAX,
-            )?;
+            check_count("token_ids_le", request.token_ids_le.len() / 4, QUERY_TOKENS_MAX)?;
             let tokens = QueryTokens::LittleEndian(request.token_ids_le);
-            let extras = (
-                &*request.lora_name,
-                &*request.cache_salt,
-                &*request.multimodal,
-            );
+            let extras = (&*request.lora_name, &*request.cache_salt, &*request.multimodal);
             read_tokens(tokens, extras)
         }
         [false, false, true, false] => {
@@ -197,11 +170,7 @@ fn read_input(request: pb::FindMatchesRequest) -> Result<QueryInput, ConvertErro
             Ok(QueryInput::Locals(locals))
         }
         [false, false, false, true] => {
-            check_count(
-                "sequence_hashes",
-                request.sequence_hashes.len(),
-                QUERY_BLOCKS_MAX,
-            )?;
+            check_count("sequence_hashes", request.sequence_hashes.len(), QUERY_BLOCKS_MAX)?;
             refuse_extras(&request)?;
             let names = request.sequence_hashes.into_iter().map(BlockName).collect();
             Ok(QueryInput::Names(names))
@@ -212,10 +181,7 @@ fn read_input(request: pb::FindMatchesRequest) -> Result<QueryInput, ConvertErro
             let actual = format!("are {set} inputs");
             Err(ConvertError::new(
                 INPUTS,
-                Problem::Mismatch {
-                    actual,
-                    expected: "exactly one".to_owned(),
-                },
+                Problem::Mismatch { actual, expected: "exactly one".to_owned() },
             ))
         }
     }
@@ -227,10 +193,7 @@ pub(super) fn check_tokens_le(field: &str, bytes: &[u8]) -> Result<(), ConvertEr
     }
     let actual = format!("has {} bytes", bytes.len());
     let expected = "a multiple of 4: little-endian u32".to_owned();
-    Err(ConvertError::new(
-        field,
-        Problem::Mismatch { actual, expected },
-    ))
+    Err(ConvertError::new(field, Problem::Mismatch { actual, expected }))
 }
 
 fn read_tokens(
@@ -245,40 +208,23 @@ fn read_tokens(
             .map_err(|error| error.within(format!("multimodal[{index}]")))
     });
     let multimodal = spans.collect::<Result<_, _>>()?;
-    Ok(QueryInput::Tokens {
-        tokens,
-        seed: Namespace {
-            lora_name,
-            cache_salt,
-        }
-        .seed(),
-        multimodal,
-    })
+    Ok(QueryInput::Tokens { tokens, seed: Namespace { lora_name, cache_salt }.seed(), multimodal })
 }
 
 fn read_span(item: &pb::MultimodalItem, tokens: usize) -> Result<MultimodalSpan, ConvertError> {
-    check_required(
-        "identifier",
-        &item.identifier,
-        MULTIMODAL_IDENTIFIER_BYTES_MAX,
-    )?;
+    check_required("identifier", &item.identifier, MULTIMODAL_IDENTIFIER_BYTES_MAX)?;
     if item.token_count == 0 {
         return Err(ConvertError::new("token_count", Problem::Required));
     }
     let end = u64::from(item.token_offset) + u64::from(item.token_count);
     match (usize::try_from(item.token_offset), usize::try_from(end)) {
-        (Ok(start), Ok(end)) if end <= tokens => Ok(MultimodalSpan {
-            hash: multimodal_hash(&item.identifier),
-            start,
-            end,
-        }),
+        (Ok(start), Ok(end)) if end <= tokens => {
+            Ok(MultimodalSpan { hash: multimodal_hash(&item.identifier), start, end })
+        }
         _ => {
             let actual = format!("ends at token {end}");
             let expected = format!("within the prompt's {tokens} tokens");
-            Err(ConvertError::new(
-                "token_count",
-                Problem::Mismatch { actual, expected },
-            ))
+            Err(ConvertError::new("token_count", Problem::Mismatch { actual, expected }))
         }
     }
 }
@@ -335,10 +281,7 @@ impl FindAnswer {
     #[must_use]
     pub fn into_message(self, request_id: u64) -> pb::FindMatchesResponse {
         let block_size = self.block_size;
-        let matches = self
-            .matches
-            .into_iter()
-            .map(|found| found.into_message(block_size));
+        let matches = self.matches.into_iter().map(|found| found.into_message(block_size));
         pb::FindMatchesResponse {
             request_id,
             query_blocks: self.query_blocks,

@@ -112,10 +112,7 @@ fn read_event(event: pb::PublishedEvent, block_size: u32) -> Result<KvEvent, Con
             read_removed(removed).map_err(|error| error.within("removed"))
         }
         Some(pb::published_event::Event::Cleared(pb::BlocksCleared {})) => Ok(KvEvent::Cleared),
-        None => Err(ConvertError::new(
-            "stored, removed or cleared",
-            Problem::Required,
-        )),
+        None => Err(ConvertError::new("stored, removed or cleared", Problem::Required)),
     }
 }
 
@@ -129,26 +126,16 @@ fn read_names(names: Vec<u64>) -> Result<Vec<BlockName>, ConvertError> {
 
 fn read_removed(removed: pb::BlocksRemoved) -> Result<KvEvent, ConvertError> {
     let tier = read_tier("tier", removed.tier, Some(Tier::Device))?;
-    Ok(KvEvent::Removed {
-        tier,
-        names: read_names(removed.names)?,
-    })
+    Ok(KvEvent::Removed { tier, names: read_names(removed.names)? })
 }
 
 fn read_stored(stored: pb::BlocksStored, block_size: u32) -> Result<KvEvent, ConvertError> {
     let tier = read_tier("tier", stored.tier, Some(Tier::Device))?;
     let names = read_names(stored.names)?;
     let parent = stored.parent_name.map(BlockName);
-    let locals = match (
-        stored.local_hashes.is_empty(),
-        stored.token_ids_le.is_empty(),
-    ) {
+    let locals = match (stored.local_hashes.is_empty(), stored.token_ids_le.is_empty()) {
         (true, true) => {
-            refuse(
-                "parent_name",
-                parent.is_some(),
-                "without local_hashes or token_ids_le",
-            )?;
+            refuse("parent_name", parent.is_some(), "without local_hashes or token_ids_le")?;
             refuse_namespace(&stored.lora_name, &stored.cache_salt)?;
             return Ok(KvEvent::StoredNames { tier, names });
         }
@@ -159,10 +146,8 @@ fn read_stored(stored: pb::BlocksStored, block_size: u32) -> Result<KvEvent, Con
             stored.local_hashes.into_iter().map(LocalHash).collect()
         }
         (true, false) => {
-            let namespace = Namespace {
-                lora_name: &stored.lora_name,
-                cache_salt: &stored.cache_salt,
-            };
+            let namespace =
+                Namespace { lora_name: &stored.lora_name, cache_salt: &stored.cache_salt };
             hash_tokens(&stored.token_ids_le, namespace, names.len(), block_size)?
         }
         (false, false) => {
@@ -172,15 +157,8 @@ fn read_stored(stored: pb::BlocksStored, block_size: u32) -> Result<KvEvent, Con
             ));
         }
     };
-    let blocks = names
-        .into_iter()
-        .zip(locals)
-        .map(|(name, local)| StoredBlock { name, local });
-    Ok(KvEvent::Stored {
-        parent,
-        tier,
-        blocks: blocks.collect(),
-    })
+    let blocks = names.into_iter().zip(locals).map(|(name, local)| StoredBlock { name, local });
+    Ok(KvEvent::Stored { parent, tier, blocks: blocks.collect() })
 }
 
 fn hash_tokens(
@@ -224,10 +202,7 @@ fn check_equal(
     }
     let actual = format!("has {actual} {unit}");
     let expected = format!("{expected}, as the number of names says");
-    Err(ConvertError::new(
-        field,
-        Problem::Mismatch { actual, expected },
-    ))
+    Err(ConvertError::new(field, Problem::Mismatch { actual, expected }))
 }
 
 #[cfg(test)]

@@ -16,31 +16,17 @@ fn hello() -> pb::PublishHello {
 }
 
 fn stored() -> pb::BlocksStored {
-    pb::BlocksStored {
-        names: vec![1, 2],
-        local_hashes: vec![11, 12],
-        ..Default::default()
-    }
+    pb::BlocksStored { names: vec![1, 2], local_hashes: vec![11, 12], ..Default::default() }
 }
 
 fn tokens() -> pb::BlocksStored {
     let token_ids_le = Bytes::from_static(&[1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0]);
-    pb::BlocksStored {
-        local_hashes: vec![],
-        token_ids_le,
-        ..stored()
-    }
+    pb::BlocksStored { local_hashes: vec![], token_ids_le, ..stored() }
 }
 
 fn batch(events: Vec<pb::published_event::Event>) -> pb::PublishBatch {
-    let events = events
-        .into_iter()
-        .map(|event| pb::PublishedEvent { event: Some(event) });
-    pb::PublishBatch {
-        sequence: 5,
-        dp_rank: 1,
-        events: events.collect(),
-    }
+    let events = events.into_iter().map(|event| pb::PublishedEvent { event: Some(event) });
+    pb::PublishBatch { sequence: 5, dp_rank: 1, events: events.collect() }
 }
 
 fn read_one(event: pb::published_event::Event) -> Result<KvEvent, String> {
@@ -56,44 +42,22 @@ fn read_one(event: pb::published_event::Event) -> Result<KvEvent, String> {
 #[test]
 fn every_form_of_a_stored_event() {
     let check = |stored, expected| {
-        assert_eq!(
-            read_one(pb::published_event::Event::Stored(stored)),
-            Ok(expected)
-        );
+        assert_eq!(read_one(pb::published_event::Event::Stored(stored)), Ok(expected));
     };
-    let block = |name, local| StoredBlock {
-        name: BlockName(name),
-        local: LocalHash(local),
-    };
+    let block = |name, local| StoredBlock { name: BlockName(name), local: LocalHash(local) };
     check(
-        pb::BlocksStored {
-            parent_name: Some(9),
-            tier: pb::Tier::Host.into(),
-            ..stored()
-        },
+        pb::BlocksStored { parent_name: Some(9), tier: pb::Tier::Host.into(), ..stored() },
         KvEvent::Stored {
             parent: Some(BlockName(9)),
             tier: Tier::Host,
             blocks: vec![block(1, 11), block(2, 12)],
         },
     );
-    let namespace = Namespace {
-        lora_name: "lora",
-        cache_salt: "",
-    };
+    let namespace = Namespace { lora_name: "lora", cache_salt: "" };
     let mut locals = Vec::new();
-    local_hashes(
-        &tokens().token_ids_le,
-        2,
-        namespace.seed(),
-        &[],
-        &mut locals,
-    );
+    local_hashes(&tokens().token_ids_le, 2, namespace.seed(), &[], &mut locals);
     check(
-        pb::BlocksStored {
-            lora_name: "lora".to_owned(),
-            ..tokens()
-        },
+        pb::BlocksStored { lora_name: "lora".to_owned(), ..tokens() },
         KvEvent::Stored {
             parent: None,
             tier: Tier::Device,
@@ -101,14 +65,8 @@ fn every_form_of_a_stored_event() {
         },
     );
     check(
-        pb::BlocksStored {
-            local_hashes: vec![],
-            ..stored()
-        },
-        KvEvent::StoredNames {
-            tier: Tier::Device,
-            names: vec![BlockName(1), BlockName(2)],
-        },
+        pb::BlocksStored { local_hashes: vec![], ..stored() },
+        KvEvent::StoredNames { tier: Tier::Device, names: vec![BlockName(1), BlockName(2)] },
     );
 }
 
@@ -118,113 +76,63 @@ fn every_refusal_of_a_stored_event_names_the_field_and_the_fix() {
         let error = read_one(pb::published_event::Event::Stored(stored));
         assert_eq!(error, Err(format!("events[0].stored.{expected}")));
     };
+    check(pb::BlocksStored { names: vec![], ..stored() }, "names is required");
     check(
-        pb::BlocksStored {
-            names: vec![],
-            ..stored()
-        },
-        "names is required",
-    );
-    check(
-        pb::BlocksStored {
-            names: vec![0; 65_537],
-            ..stored()
-        },
+        pb::BlocksStored { names: vec![0; 65_537], ..stored() },
         "names has 65537 entries, the limit is 65536: send fewer",
     );
+    check(pb::BlocksStored { tier: 9, ..stored() }, "tier has the unknown value 9");
     check(
-        pb::BlocksStored {
-            tier: 9,
-            ..stored()
-        },
-        "tier has the unknown value 9",
-    );
-    check(
-        pb::BlocksStored {
-            local_hashes: vec![1],
-            ..stored()
-        },
+        pb::BlocksStored { local_hashes: vec![1], ..stored() },
         "local_hashes has 1 entries, must be 2, as the number of names says",
     );
     check(
-        pb::BlocksStored {
-            local_hashes: vec![1],
-            ..tokens()
-        },
+        pb::BlocksStored { local_hashes: vec![1], ..tokens() },
         "token_ids_le must not be set together with local_hashes: send one of them",
     );
     check(
-        pb::BlocksStored {
-            token_ids_le: Bytes::from_static(&[0; 12]),
-            ..tokens()
-        },
+        pb::BlocksStored { token_ids_le: Bytes::from_static(&[0; 12]), ..tokens() },
         "token_ids_le has 3 tokens, must be 4, as the number of names says",
     );
     check(
-        pb::BlocksStored {
-            token_ids_le: Bytes::from_static(&[0; 13]),
-            ..tokens()
-        },
+        pb::BlocksStored { token_ids_le: Bytes::from_static(&[0; 13]), ..tokens() },
         "token_ids_le has 13 bytes, must be a multiple of 4: little-endian u32",
     );
     check(
-        pb::BlocksStored {
-            lora_name: "a".to_owned(),
-            ..stored()
-        },
+        pb::BlocksStored { lora_name: "a".to_owned(), ..stored() },
         "lora_name must not be set without token_ids_le: local hashes contain it",
     );
     check(
-        pb::BlocksStored {
-            parent_name: Some(1),
-            local_hashes: vec![],
-            ..stored()
-        },
+        pb::BlocksStored { parent_name: Some(1), local_hashes: vec![], ..stored() },
         "parent_name must not be set without local_hashes or token_ids_le",
     );
 }
 
 #[test]
 fn removals_clears_and_empty_events() {
-    let removed = pb::BlocksRemoved {
-        names: vec![3],
-        tier: pb::Tier::Disk.into(),
-    };
+    let removed = pb::BlocksRemoved { names: vec![3], tier: pb::Tier::Disk.into() };
     assert_eq!(
         read_one(pb::published_event::Event::Removed(removed)),
-        Ok(KvEvent::Removed {
-            tier: Tier::Disk,
-            names: vec![BlockName(3)]
-        })
+        Ok(KvEvent::Removed { tier: Tier::Disk, names: vec![BlockName(3)] })
     );
     assert_eq!(
-        read_one(pb::published_event::Event::Removed(
-            pb::BlocksRemoved::default()
-        )),
+        read_one(pb::published_event::Event::Removed(pb::BlocksRemoved::default())),
         Err("events[0].removed.names is required".to_owned())
     );
     assert_eq!(
         read_one(pb::published_event::Event::Cleared(pb::BlocksCleared {})),
         Ok(KvEvent::Cleared)
     );
-    let empty = pb::PublishBatch {
-        events: vec![pb::PublishedEvent { event: None }],
-        ..Default::default()
-    };
+    let empty =
+        pb::PublishBatch { events: vec![pb::PublishedEvent { event: None }], ..Default::default() };
     let error = PublishedBatch::read(empty, BLOCK_SIZE).expect_err("an empty event");
-    assert_eq!(
-        error.to_string(),
-        "events[0].stored, removed or cleared is required"
-    );
+    assert_eq!(error.to_string(), "events[0].stored, removed or cleared is required");
     let long = pb::PublishBatch {
         events: vec![pb::PublishedEvent { event: None }; 4_097],
         ..Default::default()
     };
     let error = PublishedBatch::read(long, BLOCK_SIZE).expect_err("a long batch");
-    assert_eq!(
-        error.to_string(),
-        "events has 4097 entries, the limit is 4096: send fewer"
-    );
+    assert_eq!(error.to_string(), "events has 4097 entries, the limit is 4096: send fewer");
 }
 
 #[test]
@@ -236,49 +144,20 @@ fn a_hello_is_checked() {
     let check = |hello, expected: &str| {
         assert_eq!(read(hello).expect_err(expected).to_string(), expected);
     };
+    check(pb::PublishHello { source: String::new(), ..hello() }, "hello.source is required");
+    check(pb::PublishHello { model: String::new(), ..hello() }, "hello.model is required");
+    check(pb::PublishHello { worker_id: String::new(), ..hello() }, "hello.worker_id is required");
     check(
-        pb::PublishHello {
-            source: String::new(),
-            ..hello()
-        },
-        "hello.source is required",
-    );
-    check(
-        pb::PublishHello {
-            model: String::new(),
-            ..hello()
-        },
-        "hello.model is required",
-    );
-    check(
-        pb::PublishHello {
-            worker_id: String::new(),
-            ..hello()
-        },
-        "hello.worker_id is required",
-    );
-    check(
-        pb::PublishHello {
-            block_size: 0,
-            ..hello()
-        },
+        pb::PublishHello { block_size: 0, ..hello() },
         "hello.block_size is 0, must be 1 to 65536",
     );
     check(
-        pb::PublishHello {
-            incarnation: Bytes::from_static(&[0; 15]),
-            ..hello()
-        },
+        pb::PublishHello { incarnation: Bytes::from_static(&[0; 15]), ..hello() },
         "hello.incarnation has 15 bytes, must be exactly 16",
     );
-    let Ok(Publication::Hello(hello)) = read(hello()) else {
-        panic!("a valid hello")
-    };
+    let Ok(Publication::Hello(hello)) = read(hello()) else { panic!("a valid hello") };
     assert_eq!(hello.copy_mode, CopyMode::Set);
     assert_eq!(hello.incarnation.to_string(), "07".repeat(16));
     let error = Publication::try_from(pb::PublishEventsRequest { message: None });
-    assert_eq!(
-        error.expect_err("no message").to_string(),
-        "hello or batch is required"
-    );
+    assert_eq!(error.expect_err("no message").to_string(), "hello or batch is required");
 }

@@ -18,10 +18,7 @@ pub fn incarnation(incarnation: Incarnation) -> Bytes {
 /// A cursor on the wire; its fingerprint stays here.
 #[must_use]
 pub fn cursor(cursor: Cursor) -> pb::Cursor {
-    pb::Cursor {
-        incarnation: incarnation(cursor.incarnation),
-        sequence: cursor.sequence,
-    }
+    pb::Cursor { incarnation: incarnation(cursor.incarnation), sequence: cursor.sequence }
 }
 
 /// A source's state on the wire.
@@ -48,10 +45,7 @@ pub(super) fn read_incarnation(field: &str, bytes: &[u8]) -> Result<Incarnation,
         let actual = format!("has {} bytes", bytes.len());
         return Err(ConvertError::new(
             field,
-            Problem::Mismatch {
-                actual,
-                expected: "exactly 16".to_owned(),
-            },
+            Problem::Mismatch { actual, expected: "exactly 16".to_owned() },
         ));
     };
     Ok(Incarnation(u128::from_be_bytes(bytes)))
@@ -83,12 +77,7 @@ pub(super) fn read_copy_mode(field: &str, value: i32) -> Result<Option<CopyMode>
 }
 
 pub(super) fn check_block_size(block_size: u32) -> Result<u32, ConvertError> {
-    check_range(
-        "block_size",
-        block_size.into(),
-        1,
-        BLOCK_SIZE_TOKENS_MAX.into(),
-    )?;
+    check_range("block_size", block_size.into(), 1, BLOCK_SIZE_TOKENS_MAX.into())?;
     Ok(block_size)
 }
 
@@ -96,23 +85,14 @@ pub(super) fn check_range(field: &str, value: u64, min: u64, max: u64) -> Result
     if (min..=max).contains(&value) {
         return Ok(());
     }
-    Err(ConvertError::new(
-        field,
-        Problem::OutOfRange { value, min, max },
-    ))
+    Err(ConvertError::new(field, Problem::OutOfRange { value, min, max }))
 }
 
 pub(super) fn check_text(field: &str, text: &str, limit: usize) -> Result<(), ConvertError> {
     if text.len() <= limit {
         return Ok(());
     }
-    Err(ConvertError::new(
-        field,
-        Problem::TooLong {
-            bytes: text.len(),
-            limit,
-        },
-    ))
+    Err(ConvertError::new(field, Problem::TooLong { bytes: text.len(), limit }))
 }
 
 pub(super) fn check_required(field: &str, text: &str, limit: usize) -> Result<(), ConvertError> {

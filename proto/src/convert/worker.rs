@@ -198,10 +198,7 @@ fn read_loss_policy(value: i32) -> Result<Option<LossPolicy>, ConvertError> {
         Ok(pb::LossPolicy::Unspecified) => Ok(None),
         Ok(pb::LossPolicy::Keep) => Ok(Some(LossPolicy::Keep)),
         Ok(pb::LossPolicy::Clear) => Ok(Some(LossPolicy::Clear)),
-        Err(_) => Err(ConvertError::new(
-            "loss_policy",
-            Problem::UnknownValue(value),
-        )),
+        Err(_) => Err(ConvertError::new("loss_policy", Problem::UnknownValue(value))),
     }
 }
 

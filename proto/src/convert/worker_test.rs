@@ -11,17 +11,11 @@ fn request() -> pb::RegisterWorkerRequest {
 }
 
 fn endpoint(endpoint: &str) -> pb::EngineEndpoint {
-    pb::EngineEndpoint {
-        endpoint: endpoint.to_owned(),
-        ..Default::default()
-    }
+    pb::EngineEndpoint { endpoint: endpoint.to_owned(), ..Default::default() }
 }
 
 fn lora(id: u64, name: &str) -> pb::LoraName {
-    pb::LoraName {
-        id,
-        name: name.to_owned(),
-    }
+    pb::LoraName { id, name: name.to_owned() }
 }
 
 #[test]
@@ -31,67 +25,31 @@ fn every_refusal_names_the_field_and_the_fix() {
         assert_eq!(error.to_string(), expected);
         assert_eq!(error.code(), ErrorCode::InvalidArgument);
     };
-    let with = |endpoints| pb::RegisterWorkerRequest {
-        endpoints,
-        ..request()
-    };
-    let named = |lora_names| pb::RegisterWorkerRequest {
-        lora_names,
-        ..request()
-    };
+    let with = |endpoints| pb::RegisterWorkerRequest { endpoints, ..request() };
+    let named = |lora_names| pb::RegisterWorkerRequest { lora_names, ..request() };
     check(
-        pb::RegisterWorkerRequest {
-            worker_id: String::new(),
-            ..request()
-        },
+        pb::RegisterWorkerRequest { worker_id: String::new(), ..request() },
         "worker_id is required",
     );
+    check(pb::RegisterWorkerRequest { model: String::new(), ..request() }, "model is required");
     check(
-        pb::RegisterWorkerRequest {
-            model: String::new(),
-            ..request()
-        },
-        "model is required",
-    );
-    check(
-        pb::RegisterWorkerRequest {
-            block_size: 0,
-            ..request()
-        },
+        pb::RegisterWorkerRequest { block_size: 0, ..request() },
         "block_size is 0, must be 1 to 65536",
     );
     check(
-        pb::RegisterWorkerRequest {
-            block_size: 65_537,
-            ..request()
-        },
+        pb::RegisterWorkerRequest { block_size: 65_537, ..request() },
         "block_size is 65537, must be 1 to 65536",
     );
+    check(pb::RegisterWorkerRequest { engine: 9, ..request() }, "engine has the unknown value 9");
     check(
-        pb::RegisterWorkerRequest {
-            engine: 9,
-            ..request()
-        },
-        "engine has the unknown value 9",
-    );
-    check(
-        pb::RegisterWorkerRequest {
-            copy_mode: 9,
-            ..request()
-        },
+        pb::RegisterWorkerRequest { copy_mode: 9, ..request() },
         "copy_mode has the unknown value 9",
     );
     check(
-        pb::RegisterWorkerRequest {
-            loss_policy: 9,
-            ..request()
-        },
+        pb::RegisterWorkerRequest { loss_policy: 9, ..request() },
         "loss_policy has the unknown value 9",
     );
-    check(
-        with(vec![endpoint("")]),
-        "endpoints[0].endpoint is required",
-    );
+    check(with(vec![endpoint("")]), "endpoints[0].endpoint is required");
     check(
         with(vec![endpoint("a"), endpoint("a")]),
         "endpoints[1].endpoint repeats a: each may be given once",
@@ -101,10 +59,7 @@ fn every_refusal_names_the_field_and_the_fix() {
         "endpoints has 65 entries, the limit is 64: send fewer",
     );
     check(
-        with(vec![pb::EngineEndpoint {
-            topic: "x".repeat(257),
-            ..endpoint("a")
-        }]),
+        with(vec![pb::EngineEndpoint { topic: "x".repeat(257), ..endpoint("a") }]),
         "endpoints[0].topic has 257 bytes, the limit is 256",
     );
     check(named(vec![lora(1, "")]), "lora_names[0].name is required");
@@ -125,17 +80,9 @@ fn the_engine_decides_the_copy_mode_unless_the_registration_does() {
         let registration = Registration::try_from(request).expect("a valid request");
         assert_eq!(registration.copy_mode, expected);
     };
-    check(
-        pb::Engine::Vllm,
-        pb::CopyMode::Unspecified,
-        CopyMode::Counted,
-    );
+    check(pb::Engine::Vllm, pb::CopyMode::Unspecified, CopyMode::Counted);
     check(pb::Engine::Sglang, pb::CopyMode::Unspecified, CopyMode::Set);
-    check(
-        pb::Engine::Unspecified,
-        pb::CopyMode::Unspecified,
-        CopyMode::Set,
-    );
+    check(pb::Engine::Unspecified, pb::CopyMode::Unspecified, CopyMode::Set);
     check(pb::Engine::Vllm, pb::CopyMode::Set, CopyMode::Set);
     check(pb::Engine::Trtllm, pb::CopyMode::Counted, CopyMode::Counted);
 }
@@ -150,18 +97,9 @@ fn a_difference_is_named_with_both_values() {
         assert_eq!(registration.difference(&other), expected);
     };
     check(|_| {}, None);
-    check(
-        |other| other.block_size = 32,
-        Some(("block_size", "16", "32")),
-    );
-    check(
-        |other| other.engine = Engine::Vllm,
-        Some(("engine", "Custom", "Vllm")),
-    );
-    check(
-        |other| other.copy_mode = CopyMode::Counted,
-        Some(("copy_mode", "Set", "Counted")),
-    );
+    check(|other| other.block_size = 32, Some(("block_size", "16", "32")));
+    check(|other| other.engine = Engine::Vllm, Some(("engine", "Custom", "Vllm")));
+    check(|other| other.copy_mode = CopyMode::Counted, Some(("copy_mode", "Set", "Counted")));
     check(
         |other| other.loss_policy = Some(LossPolicy::Clear),
         Some(("loss_policy", "None", "Some(Clear)")),

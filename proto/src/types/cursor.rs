@@ -31,10 +31,7 @@ impl Fingerprint {
     /// Fingerprint of one batch.
     #[must_use]
     pub fn of(ts_bits: u64, payload: &[u8]) -> Self {
-        Self {
-            ts_bits,
-            payload_hash: xxh3_64(payload),
-        }
+        Self { ts_bits, payload_hash: xxh3_64(payload) }
     }
 }
 

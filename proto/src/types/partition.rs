@@ -22,10 +22,7 @@ pub enum NameError {
 
 pub(super) fn check_name(field: &'static str, name: &str) -> Result<(), NameError> {
     if name.len() > NAME_BYTES_MAX {
-        return Err(NameError::TooLong {
-            field,
-            bytes: name.len(),
-        });
+        return Err(NameError::TooLong { field, bytes: name.len() });
     }
     Ok(())
 }
@@ -52,10 +49,7 @@ impl PartitionKey {
     pub fn new(model: &str, tenant: &str) -> Result<Self, NameError> {
         check_required("model", model)?;
         check_name("tenant", tenant)?;
-        Ok(Self {
-            model: model.into(),
-            tenant: tenant.into(),
-        })
+        Ok(Self { model: model.into(), tenant: tenant.into() })
     }
 
     /// Name of the model.

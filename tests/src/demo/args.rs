@@ -12,9 +12,9 @@ pub struct Args {
     /// Number of engines in each of the two fleets.
     #[arg(long, default_value_t = 8, value_parser = in_range(1, 64))]
     pub engines: usize,
-    /// Requests per pass; a trace that is shorter ends earlier.
-    #[arg(long, default_value_t = 2_000, value_parser = in_range(1, 10_000_000))]
-    pub requests: usize,
+    /// Requests per pass [default: 4000 generated ones, or the whole trace].
+    #[arg(long, value_name = "N", value_parser = in_range(1, 10_000_000))]
+    pub requests: Option<usize>,
     /// Seed of all text, and of the generated workload. The same seed gives the same requests.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -29,9 +29,9 @@ pub struct Args {
     /// Requests under way per engine, unless --speed is given.
     #[arg(long, default_value_t = 4, value_parser = in_range(1, 256))]
     pub concurrency: usize,
-    /// Physical blocks of each engine. The default is small enough that engines evict: about a
-    /// quarter of a million tokens with the default block size.
-    #[arg(long, default_value_t = 16_384, value_parser = in_range(1, 10_000_000))]
+    /// Physical blocks of each engine. The default is what a model of 8 billion parameters leaves
+    /// on an 80 GB accelerator, half a million tokens, and small enough that engines evict.
+    #[arg(long, default_value_t = 32_768, value_parser = in_range(1, 10_000_000))]
     pub capacity_blocks: usize,
     /// Tokens per block.
     #[arg(long, default_value_t = 16, value_parser = in_range(1, 1_024))]
@@ -86,10 +86,7 @@ mod tests {
             ["--block-size", "x"],
             ["--capacity-blocks", "0"],
         ] {
-            assert!(
-                Args::try_parse_from(["demo"].into_iter().chain(wrong)).is_err(),
-                "{wrong:?}"
-            );
+            assert!(Args::try_parse_from(["demo"].into_iter().chain(wrong)).is_err(), "{wrong:?}");
         }
     }
 }

@@ -67,25 +67,24 @@ impl Pass<'_> {
     ///
     /// # Errors
     /// At the first request that fails.
-    pub async fn run(self, workload: Workload) -> Result<PassResult> {
+    pub(super) async fn run(self, workload: Workload) -> Result<PassResult> {
         let router = self.fleet.router();
         let under_way_max = match self.args.speed {
             Some(_) => OPEN_LOOP_REQUESTS_MAX,
             None => self.args.concurrency * self.args.engines,
         };
         let mut result = PassResult::new();
-        let mut progress = Progress::new(self.policy, self.args.requests as u64);
+        let mut progress = Progress::new(self.policy, workload.len as u64);
         let mut under_way = FuturesUnordered::new();
         let start = Instant::now();
-        for request in workload {
+        for request in workload.requests.take(workload.len) {
             let request = request.context("read the workload")?;
             while under_way.len() >= under_way_max {
                 result.finish(under_way.next().await, &mut progress)?;
             }
             if let Some(speed) = self.args.speed {
                 let at = start + request.arrival.div_f64(speed);
-                self.serve_until(at, &mut under_way, &mut result, &mut progress)
-                    .await?;
+                self.serve_until(at, &mut under_way, &mut result, &mut progress).await?;
             }
             result.start(&request);
             under_way.push(self.serve(&router, request));
@@ -123,20 +122,11 @@ impl Pass<'_> {
     async fn serve(&self, router: &Router, request: Request) -> Result<Served> {
         let (placed, latency) = self.place(router, &request.prompt).await?;
         let engine = &self.fleet.engines[placed.worker];
-        let prompt = Prompt {
-            tokens: request.prompt,
-            answer: request.answer,
-        };
-        let completion = engine.mock.run(prompt).await.with_context(|| {
-            format!(
-                "run a request on {} (see --capacity-blocks)",
-                engine.worker_id
-            )
-        })?;
-        Ok(Served {
-            completion,
-            latency,
-        })
+        let prompt = Prompt { tokens: request.prompt, answer: request.answer };
+        let completion = engine.mock.run(prompt).await;
+        let completion =
+            completion.with_context(|| format!("run a request on {}", engine.worker_id))?;
+        Ok(Served { completion, latency })
     }
 
     async fn place<'r>(
@@ -149,10 +139,7 @@ impl Pass<'_> {
             Policy::FindMatches => {
                 let mut client = self.client.clone();
                 let (matches, latency) = find_matches(&mut client, prompt).await?;
-                Ok((
-                    router.place_by_overlap(&matches, prompt.len()),
-                    Some(latency),
-                ))
+                Ok((router.place_by_overlap(&matches, prompt.len()), Some(latency)))
             }
         }
     }
@@ -188,10 +175,7 @@ impl PassResult {
 
     fn finish(&mut self, served: Option<Result<Served>>, progress: &mut Progress) -> Result<()> {
         let Some(served) = served else { return Ok(()) };
-        let Served {
-            completion,
-            latency,
-        } = served?;
+        let Served { completion, latency } = served?;
         self.requests += 1;
         self.prompt_tokens += completion.prompt_tokens;
         self.hit_tokens += completion.hit_tokens;

@@ -10,12 +10,15 @@ use kvasir_proto::pb;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
 
 /// Longest wait for the server to connect to an engine.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 /// Longest wait for the server to apply what an engine has published.
 const APPLY_PATIENCE: Duration = Duration::from_secs(120);
+/// Threads that the engines of a fleet share.
+const ENGINE_THREADS: usize = 2;
 /// Seed of the engines' names: as with vLLM's default, all engines name equal blocks equally.
 const NAME_SEED: u64 = 0x5eed;
 
@@ -33,7 +36,13 @@ pub struct Engine {
 pub struct Fleet {
     /// By number.
     pub engines: Vec<Engine>,
+    runtime: EngineRuntime,
 }
+
+/// Threads that engines run on, so that their work does not stand in the way of questions to the
+/// server, whose latency is measured.
+#[derive(Debug)]
+struct EngineRuntime(Option<Runtime>);
 
 /// What the comparison of one engine with the index found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -62,9 +71,10 @@ impl Fleet {
     /// # Errors
     /// If an engine does not start, or the server refuses or does not reach it.
     pub async fn start(args: &Args, policy: Policy, client: &mut Indexer) -> Result<Self> {
+        let runtime = EngineRuntime::new()?;
         let mut engines = Vec::new();
         for number in 0..args.engines {
-            let mock = MockEngine::start(EngineConfig {
+            let mock = runtime.start(EngineConfig {
                 block_size: args.block_size,
                 capacity_blocks: args.capacity_blocks,
                 sliding_window: args.sliding_window,
@@ -82,7 +92,7 @@ impl Fleet {
             client::wait_for_sources(client, worker, "connected", CONNECT_PATIENCE, connected)
                 .await?;
         }
-        Ok(Self { engines })
+        Ok(Self { engines, runtime })
     }
 
     /// A router over these engines.
@@ -129,6 +139,32 @@ impl Fleet {
         for engine in self.engines {
             engine.mock.stop().await;
         }
+        drop(self.runtime);
+    }
+}
+
+// === impl EngineRuntime ===
+
+impl EngineRuntime {
+    fn new() -> Result<Self> {
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(ENGINE_THREADS).thread_name("engine").enable_all();
+        Ok(Self(Some(builder.build().context("start threads for engines")?)))
+    }
+
+    /// Starts an engine on these threads.
+    async fn start(&self, config: EngineConfig) -> Result<MockEngine> {
+        let runtime = self.0.as_ref().context("the threads are there until they are dropped")?;
+        Ok(runtime.spawn(MockEngine::start(config)).await??)
+    }
+}
+
+impl Drop for EngineRuntime {
+    fn drop(&mut self) {
+        // Waiting for threads is not allowed where asynchronous code may drop this.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 
@@ -151,14 +187,8 @@ async fn register(
         }],
         ..pb::RegisterWorkerRequest::default()
     };
-    let response = client
-        .register_worker(request)
-        .await
-        .context("register a worker")?;
-    ensure!(
-        response.into_inner().created,
-        "{worker_id} was registered before"
-    );
+    let response = client.register_worker(request).await.context("register a worker")?;
+    ensure!(response.into_inner().created, "{worker_id} was registered before");
     Ok(())
 }
 
@@ -178,19 +208,8 @@ impl Verdict {
             blocks: count(truth.copies.len()),
             copies: truth.copies.values().map(|&copies| u64::from(copies)).sum(),
             last_sequence: truth.last_sequence,
-            missing: count(
-                truth
-                    .copies
-                    .keys()
-                    .filter(|name| !dumped.contains_key(name))
-                    .count(),
-            ),
-            phantom: count(
-                dumped
-                    .keys()
-                    .filter(|name| !truth.copies.contains_key(name))
-                    .count(),
-            ),
+            missing: count(truth.copies.keys().filter(|name| !dumped.contains_key(name)).count()),
+            phantom: count(dumped.keys().filter(|name| !truth.copies.contains_key(name)).count()),
             miscounted: count(shared.filter(|(copies, dumped)| copies != dumped).count()),
         }
     }
@@ -208,16 +227,11 @@ mod tests {
 
     #[test]
     fn every_difference_is_counted() {
-        let truth = Truth {
-            copies: BTreeMap::from([(1, 1), (2, 2), (3, 1)]),
-            last_sequence: Some(4),
-        };
+        let truth =
+            Truth { copies: BTreeMap::from([(1, 1), (2, 2), (3, 1)]), last_sequence: Some(4) };
         let dumped = BTreeMap::from([(1, 1), (2, 1), (9, 1)]);
         let verdict = Verdict::compare("a", &truth, &dumped);
-        assert_eq!(
-            (verdict.missing, verdict.phantom, verdict.miscounted),
-            (1, 1, 1)
-        );
+        assert_eq!((verdict.missing, verdict.phantom, verdict.miscounted), (1, 1, 1));
         assert_eq!((verdict.blocks, verdict.copies), (3, 4));
         assert!(!verdict.is_equal());
         assert!(Verdict::compare("a", &truth, &truth.copies).is_equal());

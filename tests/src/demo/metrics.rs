@@ -28,9 +28,7 @@ pub struct Sample {
 /// # Errors
 /// If the server does not answer with a page that parses.
 pub async fn fetch(address: SocketAddr) -> Result<Vec<Sample>> {
-    let page = tokio::time::timeout(TIMEOUT, get(address))
-        .await
-        .context("wait for the page")??;
+    let page = tokio::time::timeout(TIMEOUT, get(address)).await.context("wait for the page")??;
     parse(&page)
 }
 
@@ -39,25 +37,16 @@ async fn get(address: SocketAddr) -> Result<String> {
     // HTTP/1.0: the answer ends with the connection, in one piece.
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await?;
     let mut answer = String::new();
-    stream
-        .take(PAGE_BYTES_MAX)
-        .read_to_string(&mut answer)
-        .await?;
-    let (head, body) = answer
-        .split_once("\r\n\r\n")
-        .context("the answer has no body")?;
+    stream.take(PAGE_BYTES_MAX).read_to_string(&mut answer).await?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("the answer has no body")?;
     let status = head.lines().next().unwrap_or_default();
     ensure!(status.contains(" 200 "), "the answer is {status}");
     Ok(body.to_owned())
 }
 
 fn parse(page: &str) -> Result<Vec<Sample>> {
-    let lines = page
-        .lines()
-        .filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines
-        .map(|line| parse_line(line).with_context(|| format!("parse {line:?}")))
-        .collect()
+    let lines = page.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.map(|line| parse_line(line).with_context(|| format!("parse {line:?}"))).collect()
 }
 
 fn parse_line(line: &str) -> Result<Sample> {
@@ -69,16 +58,8 @@ fn parse_line(line: &str) -> Result<Sample> {
         Some((name, labels)) => (name, labels.trim_end_matches('}')),
         None => (series, ""),
     };
-    let value = rest
-        .split_whitespace()
-        .next()
-        .context("no value")?
-        .parse()?;
-    Ok(Sample {
-        name: name.to_owned(),
-        labels: labels.to_owned(),
-        value,
-    })
+    let value = rest.split_whitespace().next().context("no value")?.parse()?;
+    Ok(Sample { name: name.to_owned(), labels: labels.to_owned(), value })
 }
 
 #[cfg(test)]
@@ -93,10 +74,8 @@ mod tests {
             labels: labels.to_owned(),
             value,
         };
-        let expected = [
-            sample("a_total", "unit=\"block\",reason=\"a } b\"", 12.0),
-            sample("b", "", 1.5),
-        ];
+        let expected =
+            [sample("a_total", "unit=\"block\",reason=\"a } b\"", 12.0), sample("b", "", 1.5)];
         assert_eq!(parse(page).unwrap(), expected);
     }
 

@@ -1,7 +1,6 @@
 //! The demo: an indexer-server, a fleet of mock engines and a workload, routed twice.
 //!
 //! - [`args`]: the command line;
-//! - [`server`]: the server as a child process;
 //! - [`fleet`]: engines, their registration, and the comparison of dumps with their truth;
 //! - [`route`]: where a request goes;
 //! - [`drive`]: one pass of the workload;
@@ -15,24 +14,26 @@ pub mod metrics;
 pub mod progress;
 pub mod report;
 pub mod route;
-pub mod server;
 
 pub use args::Args;
 
 use crate::client;
 use crate::client::Indexer;
+use crate::server::{Addresses, Server};
 use crate::workload::{Conversations, Request, Trace};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use drive::Pass;
 use fleet::Fleet;
 use kvasir_proto::pb;
 use report::{Counter, Observed, Report, Section};
 use route::Policy;
-use server::{Addresses, Server};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Model of the demo's partition.
 pub const MODEL: &str = "demo";
+
+/// Requests of a pass that is generated, where nothing else is said.
+const GENERATED_REQUESTS: usize = 4_000;
 
 /// How a demo ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,15 +51,16 @@ pub enum Outcome {
 /// # Errors
 /// If the server cannot be started, or anything it should answer fails.
 pub async fn run(args: Args) -> Result<Outcome> {
+    let len = Workload::check(&args)?;
     let mut stop = StopSignals::listen()?;
     let mut server = tokio::select! {
-        server = Server::start(&args) => server?,
+        server = Server::start(args.listen, args.http_listen) => server?,
         () = stop.received() => return Ok(Outcome::Interrupted),
     };
     let addresses = server.addresses;
     println!("server: gRPC at {}, HTTP at {}", addresses.grpc, addresses.http);
     let done = tokio::select! {
-        done = run_passes(&args, addresses) => done.map(Some),
+        done = run_passes(&args, len, addresses) => done.map(Some),
         () = stop.received() => Ok(None),
         exit = server.exited() => Err(exit),
     };
@@ -91,10 +93,10 @@ async fn stay_up(server: &mut Server, stop: &mut StopSignals) -> Result<()> {
 }
 
 /// Both passes and the report; says whether every dump equalled its engine.
-async fn run_passes(args: &Args, server: Addresses) -> Result<(bool, [Fleet; 2])> {
+async fn run_passes(args: &Args, len: usize, server: Addresses) -> Result<(bool, [Fleet; 2])> {
     let mut client = client::connect(server.grpc).await.context("connect to the server")?;
-    let (first, matched) = run_pass(args, Policy::FindMatches, &mut client).await?;
-    let (second, rotated) = run_pass(args, Policy::RoundRobin, &mut client).await?;
+    let (first, matched) = run_pass(args, len, Policy::FindMatches, &mut client).await?;
+    let (second, rotated) = run_pass(args, len, Policy::RoundRobin, &mut client).await?;
     let report = Report {
         seed: args.seed,
         engines: args.engines,
@@ -113,51 +115,72 @@ async fn run_passes(args: &Args, server: Addresses) -> Result<(bool, [Fleet; 2])
 }
 
 /// One pass on a fleet of its own: drive, wait by cursor, compare.
-async fn run_pass(args: &Args, policy: Policy, client: &mut Indexer) -> Result<(Section, Fleet)> {
+async fn run_pass(
+    args: &Args,
+    len: usize,
+    policy: Policy,
+    client: &mut Indexer,
+) -> Result<(Section, Fleet)> {
     let fleet = Fleet::start(args, policy, client).await?;
     let before = stats(client).await?;
-    let pass = Pass {
-        args,
-        policy,
-        fleet: &fleet,
-        client: client.clone(),
-    };
-    let result = pass.run(workload(args)?).await?;
+    let pass = Pass { args, policy, fleet: &fleet, client: client.clone() };
+    let result = pass.run(Workload::open(args, len)?).await?;
     let caught_up = fleet.wait_until_applied(client).await?;
     let after = stats(client).await?;
     let verdicts = fleet.verify(client).await?;
     report::print_verdicts(policy, &verdicts);
     let idle_latencies = drive::probe(client, &result.samples).await?;
-    let observed = Observed {
-        before,
-        after,
-        caught_up,
-        verdicts,
-        idle_latencies,
-    };
-    Ok((
-        Section::new(policy, args.block_size, &result, observed),
-        fleet,
-    ))
+    let observed = Observed { before, after, caught_up, verdicts, idle_latencies };
+    Ok((Section::new(policy, args.block_size, &result, observed), fleet))
 }
 
 async fn stats(client: &mut Indexer) -> Result<pb::GetStatsResponse> {
-    let response = client
-        .get_stats(pb::GetStatsRequest {})
-        .await
-        .context("ask for stats")?;
+    let response = client.get_stats(pb::GetStatsRequest {}).await.context("ask for stats")?;
     Ok(response.into_inner())
 }
 
 /// The requests of a pass; both passes get the same.
-type Workload = Box<dyn Iterator<Item = Result<Request>> + Send>;
+struct Workload {
+    requests: Box<dyn Iterator<Item = Result<Request>> + Send>,
+    /// How many of them are taken.
+    len: usize,
+}
 
-fn workload(args: &Args) -> Result<Workload> {
-    let requests: Workload = match &args.trace {
-        Some(path) => Box::new(Trace::open(path, args.seed)?.map(|entry| Ok(entry?))),
-        None => Box::new(Conversations::new(args.seed).map(Ok)),
-    };
-    Ok(Box::new(requests.take(args.requests)))
+impl Workload {
+    /// Number of requests. All are looked at, so that their faults are found before anything is
+    /// started on them.
+    fn check(args: &Args) -> Result<usize> {
+        let (mut len, mut longest) = (0, 0);
+        if let Some(path) = &args.trace {
+            for entry in Trace::open(path, args.seed)?.take(args.requests.unwrap_or(usize::MAX)) {
+                let entry = entry.with_context(|| format!("read the trace {}", path.display()))?;
+                longest = longest.max(entry.prompt.len() + entry.answer.len());
+                len += 1;
+            }
+            ensure!(len > 0, "the trace {} is empty", path.display());
+        } else {
+            len = args.requests.unwrap_or(GENERATED_REQUESTS);
+            let mut conversations = Conversations::new(args.seed);
+            let lengths = (0..len).map(|_| conversations.next_turn());
+            let lengths = lengths.map(|turn| turn.prompt_tokens + turn.answer_tokens);
+            longest = longest.max(lengths.max().unwrap_or(0));
+        }
+        let groups = if args.sliding_window.is_some() { 2 } else { 1 };
+        let needed = longest.div_ceil(args.block_size) * groups;
+        ensure!(
+            needed <= args.capacity_blocks,
+            "the longest request has {longest} tokens: --capacity-blocks must be at least {needed}"
+        );
+        Ok(len)
+    }
+
+    fn open(args: &Args, len: usize) -> Result<Self> {
+        let Some(path) = &args.trace else {
+            return Ok(Self { requests: Box::new(Conversations::new(args.seed).map(Ok)), len });
+        };
+        let requests = Box::new(Trace::open(path, args.seed)?.map(|entry| Ok(entry?)));
+        Ok(Self { requests, len })
+    }
 }
 
 /// The ways a process is asked to stop: Ctrl-C and SIGTERM.

@@ -5,7 +5,7 @@ use super::drive::PassResult;
 use super::fleet::Verdict;
 use super::metrics::Sample;
 use super::route::Policy;
-use super::server::Addresses;
+use crate::server::Addresses;
 use anyhow::{Context, Result};
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
@@ -115,10 +115,7 @@ impl Report {
     /// True if every dump equalled its engine.
     #[must_use]
     pub fn is_verified(&self) -> bool {
-        self.sections
-            .iter()
-            .flat_map(|section| &section.verdicts)
-            .all(Verdict::is_equal)
+        self.sections.iter().flat_map(|section| &section.verdicts).all(Verdict::is_equal)
     }
 
     /// Prints all tables, the chart and the line to paste.
@@ -126,17 +123,12 @@ impl Report {
         if let Some(section) = self.sections.first() {
             section.workload.print();
         }
-        println!("{}\n", self.passes());
+        println!("{}", self.passes());
+        println!("* as the driver sees it; driver, engines and server share this machine\n");
         self.print_chart();
-        println!(
-            "\nEvent counters since start (GetStats)\n{}",
-            self.counter_table()
-        );
+        println!("\nEvent counters since start (GetStats)\n{}", self.counter_table());
         self.print_sums();
-        println!(
-            "\nCounters of http://{}/metrics that are not 0",
-            server.http
-        );
+        println!("\nCounters of http://{}/metrics that are not 0", server.http);
         println!("{}", self.metric_table());
         self.print_query(server);
     }
@@ -151,10 +143,7 @@ impl Report {
     }
 
     fn passes(&self) -> Table {
-        let names = self
-            .sections
-            .iter()
-            .map(|section| section.policy.name().to_owned());
+        let names = self.sections.iter().map(|section| section.policy.name().to_owned());
         let mut table = table(["".to_owned()].into_iter().chain(names));
         let mut row = |name: &str, value: &dyn Fn(&Section) -> String| {
             let values = self.sections.iter().map(value);
@@ -162,42 +151,24 @@ impl Report {
         };
         row("requests", &|section| grouped(section.requests));
         row("prompt tokens", &|section| grouped(section.prompt_tokens));
-        row("prefix-hit tokens, by the engines", &|section| {
-            grouped(section.hit_tokens)
-        });
+        row("prefix-hit tokens, by the engines", &|section| grouped(section.hit_tokens));
         row("prefix-hit share", &|section| percent(section.hit_share));
-        row("FindMatches p50 / p99, under load", &|section| {
-            latency(section.find_matches)
-        });
-        row("FindMatches p50 / p99, one at a time", &|section| {
+        row("FindMatches p50 / p99, under load *", &|section| latency(section.find_matches));
+        row("FindMatches p50 / p99, one at a time *", &|section| {
             latency(section.find_matches_idle)
         });
         row("time", &|section| format!("{:.1} s", section.elapsed_secs));
-        row("requests/s", &|section| {
-            rate(section.requests as f64 / section.elapsed_secs)
-        });
-        row("block events/s", &|section| {
-            rate(section.block_events_per_sec)
-        });
+        row("requests/s", &|section| rate(section.requests as f64 / section.elapsed_secs));
+        row("block events/s", &|section| rate(section.block_events_per_sec));
         row("batches/s", &|section| rate(section.batches_per_sec));
-        row("exact after the last answer", &|section| {
-            format!("{:.2} s", section.caught_up_secs)
-        });
-        row("workers in the index", &|section| {
-            grouped(section.index.workers)
-        });
+        row("exact after the last answer", &|section| format!("{:.2} s", section.caught_up_secs));
+        row("workers in the index", &|section| grouped(section.index.workers));
         row("distinct blocks", &|section| grouped(section.index.blocks));
-        row("(worker, block) pairs", &|section| {
-            grouped(section.index.pairs)
-        });
+        row("(worker, block) pairs", &|section| grouped(section.index.pairs));
         row("parked names", &|section| grouped(section.index.parked));
         row("index size", &|section| section.index.size());
         row("dumps equal to their engines", &|section| {
-            let equal = section
-                .verdicts
-                .iter()
-                .filter(|verdict| verdict.is_equal())
-                .count();
+            let equal = section.verdicts.iter().filter(|verdict| verdict.is_equal()).count();
             format!("{equal} of {}", section.verdicts.len())
         });
         table
@@ -209,9 +180,9 @@ impl Report {
             print_bar(section.policy.name(), section.hit_share);
         }
         if let Some(section) = self.sections.first() {
-            print_bar("one cache *", section.workload.reuse_share);
+            print_bar("one cache **", section.workload.reuse_share);
             println!(
-                "{:>13} * a single infinite cache of all prompts, in blocks of 512 tokens",
+                "{:>13} ** a single infinite cache of all prompts, in blocks of 512 tokens",
                 ""
             );
         }
@@ -220,18 +191,8 @@ impl Report {
     fn counter_table(&self) -> Table {
         let mut table = table(["unit", "outcome", "reason", "count"].map(str::to_owned));
         for counter in &self.counters {
-            let Counter {
-                unit,
-                outcome,
-                reason,
-                count,
-            } = counter;
-            table.add_row([
-                unit.clone(),
-                outcome.clone(),
-                reason.clone(),
-                grouped(*count),
-            ]);
+            let Counter { unit, outcome, reason, count } = counter;
+            table.add_row([unit.clone(), outcome.clone(), reason.clone(), grouped(*count)]);
         }
         table
     }
@@ -251,10 +212,7 @@ impl Report {
 
     fn metric_table(&self) -> Table {
         let mut table = table(["metric", "labels", "value"].map(str::to_owned));
-        let counters = self
-            .metrics
-            .iter()
-            .filter(|sample| sample.name.ends_with("_total"));
+        let counters = self.metrics.iter().filter(|sample| sample.name.ends_with("_total"));
         for sample in counters.filter(|sample| sample.value != 0.0) {
             let value = grouped(sample.value as u64);
             table.add_row([sample.name.clone(), sample.labels.clone(), value]);
@@ -266,12 +224,7 @@ impl Report {
         let Some(section) = self.sections.first() else {
             return;
         };
-        let tokens = section
-            .query
-            .iter()
-            .map(u32::to_string)
-            .collect::<Vec<_>>()
-            .join(",");
+        let tokens = section.query.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
         println!("\nAsk it yourself:");
         println!(
             "  grpcurl -plaintext -d '{{\"model\":\"{MODEL}\",\"token_ids\":[{tokens}]}}' {} \
@@ -284,32 +237,13 @@ impl Report {
 /// Prints how the engines of a pass compare with the index.
 pub fn print_verdicts(policy: Policy, verdicts: &[Verdict]) {
     println!("{}: the index compared with the engines", policy.name());
-    let columns = [
-        "worker",
-        "last batch",
-        "blocks",
-        "copies",
-        "missing",
-        "phantom",
-        "miscounted",
-    ];
+    let columns = ["worker", "last batch", "blocks", "copies", "missing", "phantom", "miscounted"];
     let mut table = table(columns.into_iter().chain([""]).map(str::to_owned));
     for verdict in verdicts {
-        let last = verdict
-            .last_sequence
-            .map_or_else(|| "-".to_owned(), grouped);
-        let numbers = [
-            verdict.blocks,
-            verdict.copies,
-            verdict.missing,
-            verdict.phantom,
-        ];
+        let last = verdict.last_sequence.map_or_else(|| "-".to_owned(), grouped);
+        let numbers = [verdict.blocks, verdict.copies, verdict.missing, verdict.phantom];
         let numbers = numbers.into_iter().chain([verdict.miscounted]).map(grouped);
-        let word = if verdict.is_equal() {
-            "equal"
-        } else {
-            "DIFFERENT"
-        };
+        let word = if verdict.is_equal() { "equal" } else { "DIFFERENT" };
         let row = [verdict.worker_id.clone(), last].into_iter().chain(numbers);
         table.add_row(row.chain([word.to_owned()]));
     }
@@ -348,11 +282,7 @@ impl Section {
                 reuse_share: pass.profile.reuse_share(),
             },
             verdicts: observed.verdicts,
-            query: query
-                .iter()
-                .copied()
-                .take(QUERY_BLOCKS * block_size)
-                .collect(),
+            query: query.iter().copied().take(QUERY_BLOCKS * block_size).collect(),
         }
     }
 }
@@ -367,10 +297,7 @@ impl Latency {
         sorted.sort_unstable();
         let last = sorted.len().checked_sub(1)?;
         let at = |percent: usize| sorted[(last * percent).div_ceil(100)].as_micros() as u64;
-        Some(Self {
-            p50_micros: at(50),
-            p99_micros: at(99),
-        })
+        Some(Self { p50_micros: at(50), p99_micros: at(99) })
     }
 }
 
@@ -378,10 +305,7 @@ impl Latency {
 
 impl IndexSize {
     fn of(stats: &pb::GetStatsResponse) -> Self {
-        let demo = stats
-            .partitions
-            .iter()
-            .find(|partition| partition.model == MODEL);
+        let demo = stats.partitions.iter().find(|partition| partition.model == MODEL);
         demo.map_or_else(Self::default, |partition| Self {
             workers: partition.workers,
             blocks: partition.blocks,
@@ -393,10 +317,7 @@ impl IndexSize {
 
     fn size(&self) -> String {
         let per_pair = self.bytes as f64 / self.pairs.max(1) as f64;
-        format!(
-            "{:.1} MiB, {per_pair:.0} B/pair",
-            self.bytes as f64 / (1 << 20) as f64
-        )
+        format!("{:.1} MiB, {per_pair:.0} B/pair", self.bytes as f64 / (1 << 20) as f64)
     }
 }
 
@@ -430,10 +351,7 @@ impl From<&pb::Counter> for Counter {
 
 fn received(stats: &pb::GetStatsResponse, unit: &str) -> u64 {
     let of_unit = stats.counters.iter().filter(|counter| counter.unit == unit);
-    of_unit
-        .filter(|counter| counter.outcome == "received")
-        .map(|counter| counter.count)
-        .sum()
+    of_unit.filter(|counter| counter.outcome == "received").map(|counter| counter.count).sum()
 }
 
 /// A table whose columns but the first are numbers.
@@ -460,11 +378,7 @@ fn rate(per_sec: f64) -> String {
 }
 
 fn latency(latency: Option<Latency>) -> String {
-    let Some(Latency {
-        p50_micros,
-        p99_micros,
-    }) = latency
-    else {
+    let Some(Latency { p50_micros, p99_micros }) = latency else {
         return "-".to_owned();
     };
     format!("{} / {} µs", grouped(p50_micros), grouped(p99_micros))
@@ -498,12 +412,7 @@ mod tests {
         let micros = |range: std::ops::RangeInclusive<u64>| {
             range.rev().map(Duration::from_micros).collect::<Vec<_>>()
         };
-        let latency = |p50_micros, p99_micros| {
-            Some(Latency {
-                p50_micros,
-                p99_micros,
-            })
-        };
+        let latency = |p50_micros, p99_micros| Some(Latency { p50_micros, p99_micros });
         assert_eq!(Latency::of(&micros(1..=101)), latency(51, 100));
         assert_eq!(Latency::of(&micros(7..=7)), latency(7, 7));
         assert_eq!(Latency::of(&[]), None);

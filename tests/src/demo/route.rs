@@ -81,10 +81,7 @@ impl Router {
     pub fn new(worker_ids: impl IntoIterator<Item = String>) -> Self {
         let numbers: HashMap<_, _> = worker_ids.into_iter().zip(0..).collect();
         let loads = vec![Load::default(); numbers.len()];
-        Self {
-            numbers,
-            state: Mutex::new(State { loads, turn: 0 }),
-        }
+        Self { numbers, state: Mutex::new(State { loads, turn: 0 }) }
     }
 
     /// The next worker in turn.
@@ -111,12 +108,7 @@ impl Router {
         let score = |&number: &usize| {
             let load = state.loads[number];
             let score = matched[number] - TOKENS_PER_REQUEST * load.requests;
-            (
-                score,
-                Reverse(load.requests),
-                Reverse(load.tokens),
-                Reverse(number),
-            )
+            (score, Reverse(load.requests), Reverse(load.tokens), Reverse(number))
         };
         let best = (0..state.loads.len()).max_by_key(score).unwrap_or(0);
         self.place(&mut state, best, prompt_tokens)
@@ -125,10 +117,7 @@ impl Router {
     fn place(&self, state: &mut State, worker: usize, prompt_tokens: usize) -> Placed<'_> {
         state.loads[worker].requests += 1;
         state.loads[worker].tokens += prompt_tokens as u64;
-        Placed {
-            router: self,
-            worker,
-        }
+        Placed { router: self, worker }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -181,18 +170,12 @@ mod tests {
     #[test]
     fn workers_of_other_fleets_do_not_count() {
         let router = router();
-        assert_eq!(
-            router.place_by_overlap(&matches(&[("x", 9_999)]), 1).worker,
-            0
-        );
+        assert_eq!(router.place_by_overlap(&matches(&[("x", 9_999)]), 1).worker, 0);
     }
 
     #[test]
     fn turns_go_round() {
         let router = router();
-        assert_eq!(
-            [(); 4].map(|()| router.place_in_turn(1).worker),
-            [0, 1, 2, 0]
-        );
+        assert_eq!([(); 4].map(|()| router.place_in_turn(1).worker), [0, 1, 2, 0]);
     }
 }

@@ -111,11 +111,7 @@ impl MockEngine {
         let (commands, received) = mpsc::channel(COMMANDS_MAX);
         let mut tasks = JoinSet::new();
         tasks.spawn(engine.run(received));
-        Ok(Self {
-            commands,
-            endpoints,
-            tasks,
-        })
+        Ok(Self { commands, endpoints, tasks })
     }
 
     /// Where it publishes: `tcp://host:port`; the same after a restart.
@@ -179,10 +175,7 @@ impl MockEngine {
 
     async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, EngineError> {
         let (reply, answer) = oneshot::channel();
-        self.commands
-            .send(command(reply))
-            .await
-            .map_err(|_| EngineError::Gone)?;
+        self.commands.send(command(reply)).await.map_err(|_| EngineError::Gone)?;
         answer.await.map_err(|_| EngineError::Gone)
     }
 }
@@ -264,10 +257,7 @@ impl Actor {
             Command::Truth(reply) => {
                 let copies = self.scheduler.contents(MAIN_GROUP);
                 let last_sequence = self.publisher.last_sequence();
-                let _ = reply.send(Truth {
-                    copies,
-                    last_sequence,
-                });
+                let _ = reply.send(Truth { copies, last_sequence });
             }
         }
     }

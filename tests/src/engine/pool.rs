@@ -48,17 +48,8 @@ impl BlockPool {
     /// If `capacity` does not fit a block number.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        assert!(
-            capacity < NONE as usize,
-            "capacity of {capacity} blocks is too large"
-        );
-        let empty = Block {
-            key: None,
-            references: 0,
-            free: false,
-            previous: NONE,
-            next: NONE,
-        };
+        assert!(capacity < NONE as usize, "capacity of {capacity} blocks is too large");
+        let empty = Block { key: None, references: 0, free: false, previous: NONE, next: NONE };
         let mut pool = Self {
             blocks: vec![empty; capacity],
             cached: HashMap::new(),
@@ -87,9 +78,7 @@ impl BlockPool {
     /// A block with this content, if there is one: the oldest copy.
     #[must_use]
     pub fn lookup(&self, key: CacheKey) -> Option<BlockId> {
-        self.cached
-            .get(&key)
-            .and_then(|copies| copies.first().copied())
+        self.cached.get(&key).and_then(|copies| copies.first().copied())
     }
 
     /// True if nobody uses the block.
@@ -126,11 +115,7 @@ impl BlockPool {
     pub fn cache(&mut self, id: BlockId, key: CacheKey) {
         let block = &mut self.blocks[id as usize];
         assert!(block.references > 0, "block {id} is free");
-        assert!(
-            block.key.is_none(),
-            "block {id} already holds {:?}",
-            block.key
-        );
+        assert!(block.key.is_none(), "block {id} already holds {:?}", block.key);
         block.key = Some(key);
         self.cached.entry(key).or_default().push(id);
     }
@@ -164,9 +149,7 @@ impl BlockPool {
     #[must_use]
     pub fn contents(&self, group: u8) -> BTreeMap<u64, u32> {
         let of_group = self.cached.iter().filter(|(key, _)| key.group == group);
-        of_group
-            .map(|(key, copies)| (key.name, copies.len() as u32))
-            .collect()
+        of_group.map(|(key, copies)| (key.name, copies.len() as u32)).collect()
     }
 
     /// Checks every invariant of the pool.
@@ -178,10 +161,7 @@ impl BlockPool {
         let (mut id, mut previous) = (self.head, NONE);
         while id != NONE {
             let block = &self.blocks[id as usize];
-            assert!(
-                block.free && block.references == 0,
-                "used block {id} in the free list"
-            );
+            assert!(block.free && block.references == 0, "used block {id} in the free list");
             assert_eq!(block.previous, previous, "free list is torn at {id}");
             walked += 1;
             assert!(walked <= self.blocks.len(), "free list has a cycle");
@@ -189,32 +169,17 @@ impl BlockPool {
         }
         assert_eq!(previous, self.tail, "free list ends elsewhere");
         assert_eq!(walked, self.free, "free blocks are miscounted");
-        let unused = self
-            .blocks
-            .iter()
-            .filter(|block| block.references == 0)
-            .count();
-        assert_eq!(
-            unused, self.free,
-            "a block without users is not in the free list"
-        );
+        let unused = self.blocks.iter().filter(|block| block.references == 0).count();
+        assert_eq!(unused, self.free, "a block without users is not in the free list");
         let mut copies = 0;
         for (key, ids) in &self.cached {
             assert!(!ids.is_empty(), "empty cache entry {key:?}");
             for &id in ids {
-                assert_eq!(
-                    self.blocks[id as usize].key,
-                    Some(*key),
-                    "block {id} holds another"
-                );
+                assert_eq!(self.blocks[id as usize].key, Some(*key), "block {id} holds another");
             }
             copies += ids.len();
         }
-        let with_content = self
-            .blocks
-            .iter()
-            .filter(|block| block.key.is_some())
-            .count();
+        let with_content = self.blocks.iter().filter(|block| block.key.is_some()).count();
         assert_eq!(with_content, copies, "a content is missing from the cache");
     }
 

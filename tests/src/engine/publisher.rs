@@ -46,10 +46,7 @@ impl Endpoints {
     #[must_use]
     pub fn any() -> Self {
         let any = "tcp://127.0.0.1:0";
-        Self {
-            live: any.to_owned(),
-            replay: any.to_owned(),
-        }
+        Self { live: any.to_owned(), replay: any.to_owned() }
     }
 }
 
@@ -97,12 +94,7 @@ impl Publisher {
         let buffer = SharedBuffer::default();
         let (stop_replay, stopped) = oneshot::channel();
         let mut replay = JoinSet::new();
-        replay.spawn(serve_replays(
-            router,
-            config.clone(),
-            Arc::clone(&buffer),
-            stopped,
-        ));
+        replay.spawn(serve_replays(router, config.clone(), Arc::clone(&buffer), stopped));
         Ok(Self {
             config,
             endpoints,
@@ -146,9 +138,7 @@ impl Publisher {
             return Ok(());
         }
         let topic = Bytes::copy_from_slice(self.config.topic.as_bytes());
-        self.live
-            .send(message(vec![topic, sequence_frame(sequence), payload]))
-            .await
+        self.live.send(message(vec![topic, sequence_frame(sequence), payload])).await
     }
 
     /// Closes both sockets and starts anew at the same endpoints: empty buffer, numbers from 0.
@@ -183,10 +173,7 @@ impl Buffer {
     }
 
     fn from(&self, start: u64) -> Vec<(u64, Bytes)> {
-        let wanted = self
-            .batches
-            .iter()
-            .filter(|(sequence, _)| *sequence >= start);
+        let wanted = self.batches.iter().filter(|(sequence, _)| *sequence >= start);
         wanted.cloned().collect()
     }
 }
@@ -240,21 +227,11 @@ async fn answer(
     let batches = lock(buffer).from(start);
     let topic = Bytes::copy_from_slice(config.topic.as_bytes());
     for (sequence, payload) in batches {
-        let frames = reply(
-            config.form,
-            &identity,
-            &topic,
-            sequence_frame(sequence),
-            payload,
-        );
+        let frames = reply(config.form, &identity, &topic, sequence_frame(sequence), payload);
         send_bounded(router, frames).await?;
     }
     let end = Bytes::from_static(&END);
-    send_bounded(
-        router,
-        reply(config.form, &identity, &Bytes::new(), end, Bytes::new()),
-    )
-    .await
+    send_bounded(router, reply(config.form, &identity, &Bytes::new(), end, Bytes::new())).await
 }
 
 fn reply(

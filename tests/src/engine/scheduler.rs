@@ -130,23 +130,12 @@ impl Scheduler {
         let groups = self.group_len();
         let needed = tokens.len().div_ceil(self.config.block_size) * groups;
         if needed > self.config.capacity_blocks {
-            return Err(TooLarge {
-                needed,
-                capacity: self.config.capacity_blocks,
-            });
+            return Err(TooLarge { needed, capacity: self.config.capacity_blocks });
         }
         let names = block_names(&tokens, self.config.block_size, self.config.name_seed);
         let tables = vec![Vec::new(); groups];
-        let job = Job {
-            id,
-            tokens,
-            prompt_len,
-            names,
-            computed: 0,
-            hit_tokens: 0,
-            tables,
-            reserved: 0,
-        };
+        let job =
+            Job { id, tokens, prompt_len, names, computed: 0, hit_tokens: 0, tables, reserved: 0 };
         self.waiting.push_back(job);
         Ok(())
     }
@@ -209,18 +198,11 @@ impl Scheduler {
         self.pool.validate();
         let reserved = self.running.iter().map(|job| job.reserved).sum::<usize>();
         assert_eq!(reserved, self.reserved, "reservations are miscounted");
-        assert!(
-            reserved <= self.pool.free_len(),
-            "more blocks are reserved than free"
-        );
+        assert!(reserved <= self.pool.free_len(), "more blocks are reserved than free");
     }
 
     fn group_len(&self) -> usize {
-        if self.config.sliding_window.is_some() {
-            2
-        } else {
-            1
-        }
+        if self.config.sliding_window.is_some() { 2 } else { 1 }
     }
 
     /// Takes the first waiting request, with the blocks it finds cached, if there is room for it.
@@ -252,20 +234,13 @@ impl Scheduler {
     fn hit_blocks(&self, job: &Job) -> usize {
         let cached = |group, &name: &u64| self.pool.lookup(CacheKey { group, name }).is_some();
         let most = (job.prompt_len - 1) / self.config.block_size;
-        let main = job
-            .names
-            .iter()
-            .take(most)
-            .take_while(|name| cached(MAIN_GROUP, name))
-            .count();
+        let main = job.names.iter().take(most).take_while(|name| cached(MAIN_GROUP, name)).count();
         if self.config.sliding_window.is_none() {
             return main;
         }
         let fits = |&hit: &usize| {
             let first = self.window_start(hit * self.config.block_size);
-            job.names[first..hit]
-                .iter()
-                .all(|name| cached(WINDOW_GROUP, name))
+            job.names[first..hit].iter().all(|name| cached(WINDOW_GROUP, name))
         };
         (0..=main).rev().find(fits).unwrap_or(0)
     }
@@ -275,18 +250,11 @@ impl Scheduler {
         let window_start = self.window_start(hit_blocks * self.config.block_size);
         let block = |group: usize, index: usize, name: u64| {
             let inside = group == usize::from(MAIN_GROUP) || index >= window_start;
-            let key = CacheKey {
-                group: group as u8,
-                name,
-            };
+            let key = CacheKey { group: group as u8, name };
             if inside { self.pool.lookup(key) } else { None }
         };
         let names = || job.names.iter().take(hit_blocks).enumerate();
-        let table = |group| {
-            names()
-                .map(|(index, &name)| block(group, index, name))
-                .collect()
-        };
+        let table = |group| names().map(|(index, &name)| block(group, index, name)).collect();
         (0..self.group_len()).map(table).collect()
     }
 
@@ -330,10 +298,7 @@ impl Scheduler {
     }
 
     fn take_block(&mut self, events: &mut Vec<EngineEvent>) -> BlockId {
-        let (id, evicted) = self
-            .pool
-            .allocate()
-            .expect("blocks were reserved at admission");
+        let (id, evicted) = self.pool.allocate().expect("blocks were reserved at admission");
         if let Some(CacheKey { group, name }) = evicted {
             events.push(EngineEvent::Removed { group, name });
         }
@@ -353,13 +318,7 @@ impl Scheduler {
         for index in range.clone() {
             if let Some(id) = job.tables[group][index] {
                 let name = job.names[index];
-                self.pool.cache(
-                    id,
-                    CacheKey {
-                        group: group as u8,
-                        name,
-                    },
-                );
+                self.pool.cache(id, CacheKey { group: group as u8, name });
                 names.push(name);
             }
         }
@@ -383,10 +342,7 @@ impl Scheduler {
                 self.pool.release(id);
             }
         }
-        Completion {
-            prompt_tokens: job.prompt_len as u64,
-            hit_tokens: job.hit_tokens as u64,
-        }
+        Completion { prompt_tokens: job.prompt_len as u64, hit_tokens: job.hit_tokens as u64 }
     }
 }
 

@@ -14,12 +14,8 @@ struct Rig {
 
 impl Rig {
     fn new(capacity_blocks: usize, sliding_window: Option<usize>) -> Self {
-        let config = SchedulerConfig {
-            block_size: BLOCK,
-            capacity_blocks,
-            sliding_window,
-            name_seed: 1,
-        };
+        let config =
+            SchedulerConfig { block_size: BLOCK, capacity_blocks, sliding_window, name_seed: 1 };
         Self {
             scheduler: Scheduler::new(config),
             counted: BTreeMap::new(),
@@ -32,10 +28,7 @@ impl Rig {
     fn submit(&mut self, tokens: &[u32], answer: &[u32]) -> Result<u64, TooLarge> {
         let id = self.next_id;
         self.next_id += 1;
-        let prompt = Prompt {
-            tokens: tokens.to_vec(),
-            answer: answer.to_vec(),
-        };
+        let prompt = Prompt { tokens: tokens.to_vec(), answer: answer.to_vec() };
         self.scheduler.submit(id, prompt)?;
         Ok(id)
     }
@@ -56,22 +49,14 @@ impl Rig {
 
     fn apply(&mut self, event: EngineEvent) {
         match event {
-            EngineEvent::Stored {
-                group,
-                names,
-                tokens,
-                ..
-            } => {
+            EngineEvent::Stored { group, names, tokens, .. } => {
                 self.stored.push((group, names.len(), tokens.len()));
                 for name in names {
                     *self.counted.entry((group, name)).or_default() += 1;
                 }
             }
             EngineEvent::Removed { group, name } => {
-                let copies = self
-                    .counted
-                    .get_mut(&(group, name))
-                    .expect("a stored block");
+                let copies = self.counted.get_mut(&(group, name)).expect("a stored block");
                 *copies -= 1;
                 if *copies == 0 {
                     self.counted.remove(&(group, name));
@@ -106,23 +91,11 @@ fn tokens(range: std::ops::Range<u32>) -> Vec<u32> {
 fn a_second_turn_hits_prompt_and_answer() {
     let mut rig = Rig::new(100, None);
     let first = rig.run(&tokens(0..10), &tokens(10..15));
-    assert_eq!(
-        first,
-        Completion {
-            prompt_tokens: 10,
-            hit_tokens: 0
-        }
-    );
+    assert_eq!(first, Completion { prompt_tokens: 10, hit_tokens: 0 });
     // 14 tokens were computed: the answer's last one is not.
     assert_eq!(rig.copies(), [1, 1, 1]);
     let second = rig.run(&tokens(0..20), &[]);
-    assert_eq!(
-        second,
-        Completion {
-            prompt_tokens: 20,
-            hit_tokens: 12
-        }
-    );
+    assert_eq!(second, Completion { prompt_tokens: 20, hit_tokens: 12 });
 }
 
 #[test]
@@ -160,13 +133,7 @@ fn a_request_waits_until_its_whole_length_is_free() {
 #[test]
 fn a_request_that_can_never_fit_is_refused() {
     let mut rig = Rig::new(4, None);
-    assert_eq!(
-        rig.submit(&tokens(0..17), &[]),
-        Err(TooLarge {
-            needed: 5,
-            capacity: 4
-        })
-    );
+    assert_eq!(rig.submit(&tokens(0..17), &[]), Err(TooLarge { needed: 5, capacity: 4 }));
 }
 
 #[test]

@@ -71,10 +71,7 @@ impl BatchStyle {
     /// The payload of a batch; `timestamp` in seconds.
     #[must_use]
     pub fn encode(&self, timestamp: f64, events: &[EngineEvent]) -> Vec<u8> {
-        let mut out = Writer {
-            style: *self,
-            bytes: Vec::new(),
-        };
+        let mut out = Writer { style: *self, bytes: Vec::new() };
         out.array(3);
         out.float(timestamp);
         out.array(events.len());
@@ -100,12 +97,7 @@ const MEMORY: &str = "writing to memory cannot fail";
 impl Writer {
     fn event_map(&mut self, event: &EngineEvent) {
         match event {
-            EngineEvent::Stored {
-                group,
-                names,
-                parent,
-                tokens,
-            } => {
+            EngineEvent::Stored { group, names, parent, tokens } => {
                 let window = self.window(*group);
                 self.map(11 + usize::from(window.is_some()));
                 self.entry("type", |out| out.text("BlockStored"));
@@ -139,12 +131,7 @@ impl Writer {
 
     fn event_array(&mut self, event: &EngineEvent) {
         match event {
-            EngineEvent::Stored {
-                group,
-                names,
-                parent,
-                tokens,
-            } => {
+            EngineEvent::Stored { group, names, parent, tokens } => {
                 self.array(12);
                 self.text("BlockStored");
                 self.names(names);
@@ -177,10 +164,7 @@ impl Writer {
     }
 
     fn window(&self, group: u8) -> Option<u64> {
-        self.style
-            .sliding_window
-            .filter(|_| group > 0)
-            .map(|window| window as u64)
+        self.style.sliding_window.filter(|_| group > 0).map(|window| window as u64)
     }
 
     fn entry(&mut self, key: &str, value: impl FnOnce(&mut Self)) {
@@ -255,11 +239,7 @@ impl Writer {
 }
 
 fn spec_kind(group: u8) -> &'static str {
-    if group == 0 {
-        "full_attention"
-    } else {
-        "sliding_window"
-    }
+    if group == 0 { "full_attention" } else { "sliding_window" }
 }
 
 #[cfg(test)]

@@ -24,13 +24,7 @@ const NAME: u64 = 4_174_169_873_132_658_991;
 
 #[track_caller]
 fn check(form: WireForm, hashes: HashForm, timestamp: f64, event: EngineEvent, expected: &str) {
-    let style = BatchStyle {
-        form,
-        hashes,
-        block_size: 4,
-        sliding_window: Some(1_024),
-        dp_rank: 0,
-    };
+    let style = BatchStyle { form, hashes, block_size: 4, sliding_window: Some(1_024), dp_rank: 0 };
     let payload = style.encode(timestamp, &[event]);
     let hex: String = payload.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, expected.replace(['[', ']'], ""));
@@ -47,57 +41,18 @@ fn stored() -> EngineEvent {
 }
 
 fn removed() -> EngineEvent {
-    EngineEvent::Removed {
-        group: 1,
-        name: NAME,
-    }
+    EngineEvent::Removed { group: 1, name: NAME }
 }
 
 #[test]
 fn payloads_are_those_of_the_engine() {
     use HashForm::Integer;
-    check(
-        WireForm::Array,
-        Integer,
-        1_763_640_002.5,
-        stored(),
-        STORED_ARRAY,
-    );
-    check(
-        WireForm::Map,
-        Integer,
-        1_763_640_002.5,
-        stored(),
-        STORED_MAP,
-    );
-    check(
-        WireForm::Array,
-        Integer,
-        1_763_640_003.0,
-        removed(),
-        REMOVED_ARRAY,
-    );
-    check(
-        WireForm::Map,
-        Integer,
-        1_763_640_003.0,
-        removed(),
-        REMOVED_MAP,
-    );
-    check(
-        WireForm::Array,
-        Integer,
-        1_763_640_004.0,
-        EngineEvent::Cleared,
-        CLEARED_ARRAY,
-    );
-    check(
-        WireForm::Map,
-        Integer,
-        1_763_640_005.0,
-        EngineEvent::Cleared,
-        CLEARED_MAP,
-    );
+    check(WireForm::Array, Integer, 1_763_640_002.5, stored(), STORED_ARRAY);
+    check(WireForm::Map, Integer, 1_763_640_002.5, stored(), STORED_MAP);
+    check(WireForm::Array, Integer, 1_763_640_003.0, removed(), REMOVED_ARRAY);
+    check(WireForm::Map, Integer, 1_763_640_003.0, removed(), REMOVED_MAP);
+    check(WireForm::Array, Integer, 1_763_640_004.0, EngineEvent::Cleared, CLEARED_ARRAY);
+    check(WireForm::Map, Integer, 1_763_640_005.0, EngineEvent::Cleared, CLEARED_MAP);
 }
 
 #[test]
@@ -111,13 +66,6 @@ fn a_byte_name_ends_in_the_name() {
     };
     let payload = style.encode(0.0, &[removed()]);
     let name = NAME.to_be_bytes();
-    let at = payload
-        .windows(8)
-        .position(|window| window == name)
-        .expect("the name");
-    assert_eq!(
-        payload[at - 26..at - 24],
-        [0xc4, 32],
-        "a byte string of 32 bytes"
-    );
+    let at = payload.windows(8).position(|window| window == name).expect("the name");
+    assert_eq!(payload[at - 26..at - 24], [0xc4, 32], "a byte string of 32 bytes");
 }

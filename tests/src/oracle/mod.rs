@@ -12,8 +12,8 @@ use kvasir_proto::types::{
     WorkerId,
 };
 use rules::{
-    Announcer, Names, held_along_path, held_by_name, leading, parked, remove_name, store_name,
-    stored,
+    Announcer, Names, drop_copies_of, held_along_path, held_by_name, leading, parked, remove_name,
+    store_name, stored,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -239,14 +239,7 @@ impl Oracle {
                 continue;
             }
             for record in names.values_mut() {
-                for tier in Tier::ALL {
-                    let key = (source, tier);
-                    if record.copies.contains_key(&key) && goes(record.suspect.contains(&key)) {
-                        record.copies.remove(&key);
-                        record.suspect.remove(&key);
-                        dropped = true;
-                    }
-                }
+                dropped |= drop_copies_of(record, source, &goes);
             }
             names.retain(|_, record| !record.copies.is_empty());
         }
@@ -325,8 +318,8 @@ impl Oracle {
                 stats.parked += parked(names) as u64;
                 for path in held {
                     // From the block up to the root; above a path already seen all are seen.
-                    let mut upwards = (1..=path.len()).rev();
-                    while upwards.next().is_some_and(|end| needed.insert(&path[..end])) {}
+                    let upwards = (1..=path.len()).rev();
+                    upwards.take_while(|&end| needed.insert(&path[..end])).for_each(drop);
                 }
             }
         }

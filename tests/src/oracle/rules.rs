@@ -135,6 +135,23 @@ pub(super) fn remove_name(names: &mut Names, by: Announcer, name: BlockName) -> 
     BlockOutcome::Applied
 }
 
+/// Drops the copies of the source for which `goes(is it marked)` says so. Whether there were any.
+pub(super) fn drop_copies_of(
+    record: &mut Record,
+    source: SourceNo,
+    goes: impl Fn(bool) -> bool,
+) -> bool {
+    let before = record.copies.len();
+    for tier in Tier::ALL {
+        let key = (source, tier);
+        if record.copies.contains_key(&key) && goes(record.suspect.contains(&key)) {
+            record.copies.remove(&key);
+            record.suspect.remove(&key);
+        }
+    }
+    record.copies.len() < before
+}
+
 fn new_record(
     parent: Option<BlockName>,
     local: Option<LocalHash>,

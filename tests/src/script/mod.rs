@@ -166,9 +166,9 @@ impl Script {
     #[must_use]
     pub fn generate(seed: u64) -> Self {
         let mut rng = ScriptRng::seed_from_u64(seed);
-        match seed % 32 {
-            31 => fleet::generate(seed, 220, &mut rng),
-            24..=30 => fleet::generate(seed, 24, &mut rng),
+        match seed % 64 {
+            63 => fleet::generate(seed, 220, &mut rng),
+            55..=62 => fleet::generate(seed, 24, &mut rng),
             _ => chaos::generate(seed, &mut rng),
         }
     }

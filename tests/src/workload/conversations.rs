@@ -105,11 +105,7 @@ struct Quantiles(&'static [(f64, f64)]);
 impl Quantiles {
     fn sample(&self, rng: &mut ChaCha8Rng) -> f64 {
         let share = rng.random::<f64>();
-        let above = self
-            .0
-            .iter()
-            .position(|&(at, _)| at > share)
-            .unwrap_or(self.0.len() - 1);
+        let above = self.0.iter().position(|&(at, _)| at > share).unwrap_or(self.0.len() - 1);
         let ((from, low), (to, high)) = (self.0[above - 1], self.0[above]);
         low * (high / low).powf((share - from) / (to - from))
     }
@@ -194,22 +190,13 @@ impl Conversations {
     #[must_use]
     pub fn request(&self, turn: &Turn) -> Request {
         let end = turn.prompt_tokens + turn.answer_tokens;
-        let ends = turn
-            .text
-            .iter()
-            .skip(1)
-            .map(|&(_, start)| start)
-            .chain([end]);
+        let ends = turn.text.iter().skip(1).map(|&(_, start)| start).chain([end]);
         let mut prompt = Vec::with_capacity(end);
         for (&(stream, start), end) in turn.text.iter().zip(ends) {
             tokens::append(self.seed, stream, start..end, &mut prompt);
         }
         let answer = prompt.split_off(turn.prompt_tokens);
-        Request {
-            arrival: turn.arrival,
-            prompt,
-            answer,
-        }
+        Request { arrival: turn.arrival, prompt, answer }
     }
 
     fn start(&mut self) -> Turn {

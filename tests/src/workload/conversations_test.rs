@@ -14,30 +14,15 @@ fn profile(seed: u64, requests: usize) -> Profile {
 #[track_caller]
 fn check_near(what: &str, seed: u64, actual: f64, expected: f64, tolerance: f64) {
     let off = (actual - expected).abs() / expected;
-    assert!(
-        off <= tolerance,
-        "seed {seed}: {what} is {actual:.3}, not near {expected}"
-    );
+    assert!(off <= tolerance, "seed {seed}: {what} is {actual:.3}, not near {expected}");
 }
 
 #[test]
 fn statistics_are_those_of_the_published_trace() {
     for seed in [SEED, 2, 3] {
         let profile = profile(seed, 12_031);
-        check_near(
-            "mean prompt",
-            seed,
-            profile.mean_prompt_tokens(),
-            12_035.0,
-            0.10,
-        );
-        check_near(
-            "mean answer",
-            seed,
-            profile.mean_answer_tokens(),
-            343.0,
-            0.05,
-        );
+        check_near("mean prompt", seed, profile.mean_prompt_tokens(), 12_035.0, 0.10);
+        check_near("mean answer", seed, profile.mean_answer_tokens(), 343.0, 0.05);
         check_near("mean gap", seed, profile.mean_gap_secs(), 0.294, 0.05);
         check_near("prefix reuse", seed, profile.reuse_share(), 0.366, 0.10);
     }
@@ -49,27 +34,9 @@ fn shares_of_turns_are_those_of_the_published_trace() {
     let turns: Vec<Turn> = (0..12_031).map(|_| conversations.next_turn()).collect();
     let count = |kind| turns.iter().filter(|turn| turn.kind == kind).count() as f64;
     let following = turns.len() as f64 - count(TurnKind::First);
-    check_near(
-        "following turns",
-        SEED,
-        following / turns.len() as f64,
-        0.387,
-        0.05,
-    );
-    check_near(
-        "edits",
-        SEED,
-        count(TurnKind::Edit) / following,
-        0.152,
-        0.10,
-    );
-    check_near(
-        "repetitions",
-        SEED,
-        count(TurnKind::Repeat) / following,
-        0.025,
-        0.25,
-    );
+    check_near("following turns", SEED, following / turns.len() as f64, 0.387, 0.05);
+    check_near("edits", SEED, count(TurnKind::Edit) / following, 0.152, 0.10);
+    check_near("repetitions", SEED, count(TurnKind::Repeat) / following, 0.025, 0.25);
 }
 
 #[test]
@@ -101,19 +68,10 @@ fn a_turn_shares_with_the_turn_before_what_its_kind_says() {
         assert_eq!(request.prompt.len(), turn.prompt_tokens);
         assert_eq!(request.answer.len(), turn.answer_tokens);
         let said = before.get(&turn.conversation).map(|before| {
-            before
-                .prompt
-                .iter()
-                .chain(&before.answer)
-                .copied()
-                .collect::<Vec<u32>>()
+            before.prompt.iter().chain(&before.answer).copied().collect::<Vec<u32>>()
         });
         let said = said.unwrap_or_default();
-        let shared = said
-            .iter()
-            .zip(&request.prompt)
-            .take_while(|(a, b)| a == b)
-            .count();
+        let shared = said.iter().zip(&request.prompt).take_while(|(a, b)| a == b).count();
         match turn.kind {
             TurnKind::First => assert!(said.is_empty(), "seed {SEED}: {turn:?}"),
             TurnKind::Next => assert_eq!(shared, said.len(), "seed {SEED}: {turn:?}"),
@@ -126,19 +84,13 @@ fn a_turn_shares_with_the_turn_before_what_its_kind_says() {
         *seen.entry(turn.kind).or_default() += 1;
         before.insert(turn.conversation, request);
     }
-    assert!(
-        seen.len() == 4 && seen.values().all(|&count| count > 5),
-        "{seen:?}"
-    );
+    assert!(seen.len() == 4 && seen.values().all(|&count| count > 5), "{seen:?}");
 }
 
 #[test]
 fn every_prompt_starts_with_the_system_prompt() {
     let prompts = Conversations::new(SEED).take(20).collect::<Vec<_>>();
     for request in &prompts {
-        assert_eq!(
-            request.prompt[..SYSTEM_TOKENS],
-            prompts[0].prompt[..SYSTEM_TOKENS]
-        );
+        assert_eq!(request.prompt[..SYSTEM_TOKENS], prompts[0].prompt[..SYSTEM_TOKENS]);
     }
 }

@@ -26,10 +26,7 @@ impl Profile {
     #[must_use]
     pub fn new(block_size: usize) -> Self {
         assert!(block_size > 0, "a block needs a token");
-        Self {
-            block_size,
-            ..Self::default()
-        }
+        Self { block_size, ..Self::default() }
     }
 
     /// Counts a request.

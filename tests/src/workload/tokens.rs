@@ -51,10 +51,6 @@ mod tests {
 
     #[test]
     fn tokens_stay_in_the_vocabulary() {
-        assert!(
-            tokens(7, 7, 0..10_000)
-                .into_iter()
-                .all(|token| u64::from(token) < VOCABULARY)
-        );
+        assert!(tokens(7, 7, 0..10_000).into_iter().all(|token| u64::from(token) < VOCABULARY));
     }
 }

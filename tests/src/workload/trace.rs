@@ -96,10 +96,7 @@ impl Trace<File> {
     /// If the file cannot be opened.
     pub fn open(path: &Path, seed: u64) -> Result<Self, TraceError> {
         let opened = File::open(path);
-        let file = opened.map_err(|error| TraceError::Open {
-            path: path.to_owned(),
-            error,
-        })?;
+        let file = opened.map_err(|error| TraceError::Open { path: path.to_owned(), error })?;
         Ok(Self::new(file, seed))
     }
 }
@@ -107,11 +104,7 @@ impl Trace<File> {
 impl<R: Read> Trace<R> {
     /// Reads a trace from anything.
     pub fn new(source: R, seed: u64) -> Self {
-        Self {
-            lines: BufReader::new(source),
-            seed,
-            line: 0,
-        }
+        Self { lines: BufReader::new(source), seed, line: 0 }
     }
 
     /// The next line that is not empty; `None` at the end.
@@ -121,10 +114,7 @@ impl<R: Read> Trace<R> {
             text.clear();
             self.line += 1;
             let line = self.line;
-            match (&mut self.lines)
-                .take(LINE_BYTES_MAX)
-                .read_until(b'\n', &mut text)
-            {
+            match (&mut self.lines).take(LINE_BYTES_MAX).read_until(b'\n', &mut text) {
                 Err(error) => return Some(Err(TraceError::Read { line, error })),
                 Ok(0) => return None,
                 Ok(read) if read as u64 == LINE_BYTES_MAX => {
@@ -134,39 +124,23 @@ impl<R: Read> Trace<R> {
             }
         }
         let parsed = serde_json::from_slice(&text);
-        Some(parsed.map_err(|error| TraceError::Parse {
-            line: self.line,
-            error,
-        }))
+        Some(parsed.map_err(|error| TraceError::Parse { line: self.line, error }))
     }
 
     fn request(&self, entry: &Entry) -> Result<Request, TraceError> {
         let field = |field, value, expected: String| {
-            Err(TraceError::Field {
-                line: self.line,
-                field,
-                value,
-                expected,
-            })
+            Err(TraceError::Field { line: self.line, field, value, expected })
         };
         let lengths = 1..=LENGTH_TOKENS_MAX;
         if !lengths.contains(&entry.input_length) {
             return field("input_length", entry.input_length, format!("{lengths:?}"));
         }
         if entry.output_length > LENGTH_TOKENS_MAX {
-            return field(
-                "output_length",
-                entry.output_length,
-                format!("0..={LENGTH_TOKENS_MAX}"),
-            );
+            return field("output_length", entry.output_length, format!("0..={LENGTH_TOKENS_MAX}"));
         }
         let needed = entry.input_length.div_ceil(HASH_ID_TOKENS);
         if entry.hash_ids.len() < needed {
-            return field(
-                "number of hash_ids",
-                entry.hash_ids.len(),
-                format!("at least {needed}"),
-            );
+            return field("number of hash_ids", entry.hash_ids.len(), format!("at least {needed}"));
         }
         let mut prompt = Vec::with_capacity(needed * HASH_ID_TOKENS);
         for &id in entry.hash_ids.iter().take(needed) {
@@ -176,11 +150,7 @@ impl<R: Read> Trace<R> {
         let mut answer = Vec::new();
         let stream = ANSWER_STREAMS + self.line;
         tokens::append(self.seed, stream, 0..entry.output_length, &mut answer);
-        Ok(Request {
-            arrival: Duration::from_millis(entry.timestamp),
-            prompt,
-            answer,
-        })
+        Ok(Request { arrival: Duration::from_millis(entry.timestamp), prompt, answer })
     }
 }
 

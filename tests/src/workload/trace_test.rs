@@ -27,12 +27,7 @@ fn lengths_and_times_are_those_of_the_line() {
 
 #[test]
 fn an_id_is_the_same_tokens_wherever_it_stands() {
-    let text = [
-        line(1_024, 1, &[4, 5]),
-        String::new(),
-        line(600, 1, &[5, 9]),
-    ]
-    .join("\n");
+    let text = [line(1_024, 1, &[4, 5]), String::new(), line(600, 1, &[5, 9])].join("\n");
     let requests = read(&text).unwrap();
     assert_eq!(requests[0].prompt[512..], requests[1].prompt[..512]);
     assert_ne!(requests[0].prompt[..512], requests[1].prompt[..512]);
@@ -49,16 +44,10 @@ fn answers_differ_by_line() {
 #[test]
 fn wrong_lines_are_named() {
     let good = line(10, 5, &[4]);
-    check_error(
-        &format!("{good}\n{{}}"),
-        "line 2: missing field `timestamp`",
-    );
+    check_error(&format!("{good}\n{{}}"), "line 2: missing field `timestamp`");
     check_error(&format!("{good}\n\nnot json"), "line 3");
     check_error(&line(0, 5, &[4]), "line 1: input_length is 0");
-    check_error(
-        &line(513, 5, &[4]),
-        "number of hash_ids is 1, expected at least 2",
-    );
+    check_error(&line(513, 5, &[4]), "number of hash_ids is 1, expected at least 2");
     check_error(&line(10, usize::MAX >> 1, &[4]), "output_length");
     check_error(&line(2_000_000, 5, &[4]), "input_length");
     check_error(&" ".repeat(1 << 20), "line 1 is longer than");
@@ -66,8 +55,6 @@ fn wrong_lines_are_named() {
 
 #[test]
 fn a_missing_file_is_named() {
-    let error = Trace::open(Path::new("/no/such/trace.jsonl"), 1)
-        .unwrap_err()
-        .to_string();
+    let error = Trace::open(Path::new("/no/such/trace.jsonl"), 1).unwrap_err().to_string();
     assert!(error.contains("/no/such/trace.jsonl"), "{error}");
 }

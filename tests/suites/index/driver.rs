@@ -12,7 +12,7 @@ use std::{
     panic::{self, AssertUnwindSafe},
     sync::{
         Mutex, Once,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     thread,
 };
@@ -58,26 +58,24 @@ pub fn run_seeds<S: Subject>(
     make: impl Fn(ScriptLimits) -> S + Sync,
 ) -> Result<Seen, (u64, Failure)> {
     let next = AtomicU64::new(seeds.start);
-    let stop = AtomicBool::new(false);
     let total = Mutex::new(Seen::default());
     let failure = Mutex::new(None);
+    let take = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&seed| seed < seeds.end);
+    let work = || {
+        while let Some(seed) = take() {
+            match run_caught(&script(seed), &make) {
+                Ok(seen) => total.lock().expect("not poisoned").merge(seen),
+                Err(found) => {
+                    // Nobody takes another seed.
+                    next.store(seeds.end, Ordering::Relaxed);
+                    failure.lock().expect("not poisoned").get_or_insert((seed, found));
+                }
+            }
+        }
+    };
     thread::scope(|scope| {
         for _ in 0..THREADS {
-            scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end {
-                        break;
-                    }
-                    match run_caught(&script(seed), &make) {
-                        Ok(seen) => total.lock().expect("not poisoned").merge(seen),
-                        Err(found) => {
-                            stop.store(true, Ordering::Relaxed);
-                            failure.lock().expect("not poisoned").get_or_insert((seed, found));
-                        }
-                    }
-                }
-            });
+            scope.spawn(work);
         }
     });
     match failure.into_inner().expect("not poisoned") {

@@ -26,7 +26,7 @@ const SEEDS: u64 = 10_000;
 /// Seeds within which each fault of a double must show.
 const FAULT_SEEDS: u64 = 600;
 /// Large scripts.
-const LARGE_SEEDS: u64 = 8;
+const LARGE_SEEDS: u64 = 4;
 
 #[expect(clippy::disallowed_methods, reason = "the seeds to run are chosen by whoever runs tests")]
 fn seeds() -> Range<u64> {

@@ -41,17 +41,21 @@ impl<F: Fn(&Script) -> bool> Shrinker<F> {
         for step in 0..script.steps.len() {
             let mut chunk = elements(&script.steps[step].action) / 2;
             while chunk > 0 {
-                let mut start = 0;
-                while start + chunk <= elements(&script.steps[step].action) {
-                    let mut candidate = script.clone();
-                    leave_out(&mut candidate.steps[step].action, start, chunk);
-                    if self.still_fails(&candidate) {
-                        *script = candidate;
-                    } else {
-                        start += chunk;
-                    }
-                }
+                self.leave_out_chunks(script, step, chunk);
                 chunk /= 2;
+            }
+        }
+    }
+
+    fn leave_out_chunks(&mut self, script: &mut Script, step: usize, chunk: usize) {
+        let mut start = 0;
+        while start + chunk <= elements(&script.steps[step].action) {
+            let mut candidate = script.clone();
+            leave_out(&mut candidate.steps[step].action, start, chunk);
+            if self.still_fails(&candidate) {
+                *script = candidate;
+            } else {
+                start += chunk;
             }
         }
     }

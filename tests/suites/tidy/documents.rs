@@ -19,7 +19,7 @@ fn check(path: &str, name: &str, fresh: &str) {
 
 #[test]
 fn configuration_table_is_current() {
-    check("README.md", "configuration", &indexer_server::config::table());
+    check("README.md", "configuration", &indexer_server::config::options_table());
 }
 
 #[test]
@@ -44,8 +44,16 @@ fn limits_table_is_current() {
 fn the_card_of_packages_is_declared() {
     let manifest = read("Cargo.toml");
     for name in [
-        "tonic", "prost", "tokio", "zeromq", "async-nats", "dashmap", "tower", "tracing",
-        "opentelemetry", "rocksdb",
+        "tonic",
+        "prost",
+        "tokio",
+        "zeromq",
+        "async-nats",
+        "dashmap",
+        "tower",
+        "tracing",
+        "opentelemetry",
+        "rocksdb",
     ] {
         let declared = manifest.lines().any(|line| line.starts_with(&format!("{name} = ")));
         assert!(declared, "{name} is not in [workspace.dependencies]");
@@ -55,10 +63,27 @@ fn the_card_of_packages_is_declared() {
 #[test]
 fn nothing_else_lies_at_the_top() {
     let allowed = [
-        ".ci", ".git", ".gitignore", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md",
-        "Cargo.lock", "Cargo.toml", "LICENSE", "README.md", "benches", "clippy.toml", "deny.toml",
-        "docker", "indexer-server", "kvbm-agent", "proto", "router-client", "rustfmt.toml",
-        "target", "tests",
+        ".ci",
+        ".git",
+        ".gitignore",
+        "ARCHITECTURE.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "Cargo.lock",
+        "Cargo.toml",
+        "LICENSE",
+        "README.md",
+        "benches",
+        "clippy.toml",
+        "deny.toml",
+        "docker",
+        "indexer-server",
+        "kvbm-agent",
+        "proto",
+        "router-client",
+        "rustfmt.toml",
+        "target",
+        "tests",
     ];
     for entry in fs::read_dir(root()).expect("the root") {
         let name = entry.expect("an entry").file_name().to_string_lossy().into_owned();

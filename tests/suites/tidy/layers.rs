@@ -16,10 +16,7 @@ const EDGES: &[(&str, &[(&str, &[&str])])] = &[
             ("grpc", &["index", "ingest", "query", "telemetry"]),
             ("http", &["telemetry"]),
             ("config", &["index", "ingest", "query", "grpc", "http", "telemetry"]),
-            (
-                "app",
-                &["config", "index", "ingest", "query", "grpc", "http", "telemetry"],
-            ),
+            ("app", &["config", "index", "ingest", "query", "grpc", "http", "telemetry"]),
         ],
     ),
     (

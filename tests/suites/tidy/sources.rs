@@ -38,16 +38,13 @@ pub fn read(path: &str) -> String {
 /// All Rust files of the workspace but generated ones.
 pub fn rust_files() -> Vec<Source> {
     let mut files = Vec::new();
-    for folder in
-        ["proto", "indexer-server", "router-client", "kvbm-agent", "tests", "benches"]
-    {
+    for folder in ["proto", "indexer-server", "router-client", "kvbm-agent", "tests", "benches"] {
         walk(&root().join(folder), &mut files);
     }
     assert!(files.len() > 50, "the walk found {} files", files.len());
     files.sort();
-    let relative = |path: &PathBuf| {
-        path.strip_prefix(root()).expect("inside the root").display().to_string()
-    };
+    let relative =
+        |path: &PathBuf| path.strip_prefix(root()).expect("inside the root").display().to_string();
     let sources = files.iter().map(|path| Source {
         path: relative(path),
         text: fs::read_to_string(path).expect("a text file"),

@@ -17,6 +17,13 @@
 //! - Every batch that comes in has exactly one outcome (applied, duplicate, stale) or is buffered;
 //!   batches that could not be had are counted as lost, by their numbers.
 //!
+//! **Limits of what can be known.** While bytes of a process that is gone are still on their way
+//! on the live connection, a replay may already bring its successor's batches, and the two can be
+//! mixed. The end of that connection, which the driver must notice, puts an end to it: the next
+//! one begins with a comparison. An engine whose replay socket keeps nothing cannot be told from
+//! one that restarted and has announced nothing; configure it without a replay socket. Without
+//! one, a lost last batch shows only with the next.
+//!
 //! **One idea for all recovery.** Every replay asks from the cursor *inclusive*. Its first reply
 //! proves or refutes that the publisher still lives the life the cursor was taken in; what follows
 //! fills the gap. Joining late, reconnecting, resuming from a checkpoint, filling a gap and the

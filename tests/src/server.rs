@@ -1,6 +1,5 @@
 //! The indexer-server as a child process.
 
-use super::Args;
 use crate::client;
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::{Pid, Signal, kill_process};
@@ -15,7 +14,7 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-/// Name of the server's binary, beside the demo's own.
+/// Name of the server's binary, in the folder of the profile that we were built with.
 const BINARY: &str = "indexer-server";
 /// Longest wait for the server to answer after its start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -54,17 +53,12 @@ impl Server {
     ///
     /// # Errors
     /// If the binary is missing, or the server ends or stays silent.
-    pub async fn start(args: &Args) -> Result<Self> {
-        let (grpc, http) = (free_address(args.listen)?, free_address(args.http_listen)?);
+    pub async fn start(listen: SocketAddr, http_listen: SocketAddr) -> Result<Self> {
+        let (grpc, http) = (free_address(listen)?, free_address(http_listen)?);
         let binary = binary()?;
         // A process group of its own: Ctrl-C reaches the demo only, which then stops the server.
         let mut child = Command::new(&binary)
-            .args([
-                "--listen",
-                &grpc.to_string(),
-                "--http-listen",
-                &http.to_string(),
-            ])
+            .args(["--listen", &grpc.to_string(), "--http-listen", &http.to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -79,14 +73,18 @@ impl Server {
         if let Some(stderr) = child.stderr.take() {
             readers.spawn(keep_last_lines(stderr, Arc::clone(&output)));
         }
-        let mut server = Self {
-            addresses: Addresses { grpc, http },
-            child,
-            output,
-            readers,
-        };
+        let mut server = Self { addresses: Addresses { grpc, http }, child, output, readers };
         server.wait_until_ready().await?;
         Ok(server)
+    }
+
+    /// Starts a server on free ports of the loopback interface.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub async fn start_anywhere() -> Result<Self> {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        Self::start(any, any).await
     }
 
     /// Waits for the server to end by itself, and says how it did.
@@ -95,10 +93,7 @@ impl Server {
             Ok(status) => {
                 // Its pipes are closed, so the readers come to their ends.
                 while self.readers.join_next().await.is_some() {}
-                anyhow!(
-                    "the server ended with {status}; it said last:\n{}",
-                    self.last_lines()
-                )
+                anyhow!("the server ended with {status}; it said last:\n{}", self.last_lines())
             }
             Err(error) => anyhow!("failed to wait for the server: {error}"),
         }
@@ -132,10 +127,7 @@ impl Server {
                 return Err(self.exited().await);
             }
             if Instant::now() >= deadline {
-                bail!(
-                    "the server does not answer; it said last:\n{}",
-                    self.last_lines()
-                );
+                bail!("the server does not answer; it said last:\n{}", self.last_lines());
             }
             tokio::time::sleep(START_POLL_INTERVAL).await;
         }
@@ -144,19 +136,16 @@ impl Server {
 
     fn last_lines(&self) -> String {
         let lines = self.output.lock().unwrap_or_else(PoisonError::into_inner);
-        lines
-            .iter()
-            .map(String::as_str)
-            .collect::<Vec<_>>()
-            .join("\n")
+        lines.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
     }
 }
 
 fn binary() -> Result<PathBuf> {
-    let own = std::env::current_exe().context("find the demo's own binary")?;
-    let binary = own
-        .with_file_name(BINARY)
-        .with_extension(std::env::consts::EXE_EXTENSION);
+    let own = std::env::current_exe().context("find our own binary")?;
+    // Test programs lie one folder deeper than binaries.
+    let folder = own.ancestors().skip(1).find(|folder| !folder.ends_with("deps"));
+    let folder = folder.context("find the folder of our own binary")?;
+    let binary = folder.join(BINARY).with_extension(std::env::consts::EXE_EXTENSION);
     if !binary.is_file() {
         bail!(
             "{} does not exist: build it with `cargo build -p indexer-server` in the same profile",
