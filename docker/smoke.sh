@@ -65,7 +65,7 @@ make_build_base() {
         || { tail "$work/debootstrap.log"; fail "debootstrap"; }
     mkdir -p "$work/build/opt/rust/lib"
     cp -a "$toolchain/bin" "$work/build/opt/rust/"
-    cp -a "$toolchain"/lib/*.so "$toolchain/lib/rustlib" "$work/build/opt/rust/lib/"
+    cp -a "$toolchain"/lib/*.so* "$toolchain/lib/rustlib" "$work/build/opt/rust/lib/"
     import_root "$work/build" localhost/kvasir-build-base \
         PATH=/opt/rust/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
     rm -rf "$work/build"
@@ -100,7 +100,7 @@ start() {
         container=$(buildah_ from "$image")
         local root
         root=$(buildah_ mount "$container")
-        env -i chroot --userspec=65532:65532 "$root" /usr/local/bin/indexer-server "${flags[@]}" &
+        env -i PATH=/usr/sbin:/usr/bin chroot --userspec=65532:65532 "$root" /usr/local/bin/indexer-server "${flags[@]}" &
         server=$!
     else
         container=$("$engine" run --detach --network host "$image" "${flags[@]}")

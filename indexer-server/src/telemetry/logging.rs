@@ -2,7 +2,12 @@ use super::VERSION;
 use opentelemetry::{KeyValue, trace::TracerProvider};
 use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig};
 use opentelemetry_sdk::{Resource, trace::SdkTracerProvider};
-use std::{fmt, io, str::FromStr, time::Duration};
+use std::{
+    fmt,
+    io::{self, IsTerminal},
+    str::FromStr,
+    time::Duration,
+};
 use tracing_subscriber::{
     EnvFilter, Layer, layer::SubscriberExt, util::SubscriberInitExt, util::TryInitError,
 };
@@ -70,7 +75,8 @@ pub fn start_logging(
     otlp_endpoint: Option<&str>,
 ) -> Result<Logging, LoggingError> {
     let filter: EnvFilter = filter.parse()?;
-    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+    let colours = io::stderr().is_terminal();
+    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(colours);
     let lines = match format {
         LogFormat::Text => lines.boxed(),
         LogFormat::Json => lines.json().boxed(),

@@ -10,11 +10,12 @@ const EDGES: &[(&str, &[(&str, &[&str])])] = &[
         "indexer-server/src",
         &[
             ("telemetry", &[]),
+            ("net", &[]),
             ("index", &["telemetry"]),
             ("ingest", &["index", "telemetry"]),
             ("query", &["index", "telemetry"]),
-            ("grpc", &["index", "ingest", "query", "telemetry"]),
-            ("http", &["telemetry"]),
+            ("grpc", &["index", "ingest", "query", "telemetry", "net"]),
+            ("http", &["telemetry", "net"]),
             ("config", &["index", "ingest", "query", "grpc", "http", "telemetry"]),
             ("app", &["config", "index", "ingest", "query", "grpc", "http", "telemetry"]),
         ],
@@ -50,15 +51,37 @@ fn module<'a>(source: &'a Source, folder: &str) -> Option<&'a str> {
 /// Modules that a text names with `crate::`.
 fn named(text: &str) -> BTreeSet<&str> {
     let after = text.split("crate::").skip(1);
-    let grouped = after.flat_map(|rest| match rest.strip_prefix('{') {
-        Some(group) => group.split('}').next().unwrap_or_default().split(',').collect(),
+    let paths = after.flat_map(|rest| match rest.strip_prefix('{') {
+        Some(group) => group_paths(group),
         None => vec![rest],
     });
     let is_word = |at: char| at.is_ascii_alphanumeric() || at == '_';
-    grouped
+    paths
         .map(|rest| rest.trim().split(|at| !is_word(at)).next().unwrap_or_default())
         .filter(|name| name.chars().next().is_some_and(|first| first.is_ascii_lowercase()))
         .collect()
+}
+
+/// The paths of a group, up to its closing brace; nested groups stay whole.
+fn group_paths(group: &str) -> Vec<&str> {
+    let mut depth = 0;
+    let mut start = 0;
+    let mut paths = Vec::new();
+    for (at, letter) in group.char_indices() {
+        match letter {
+            '{' => depth += 1,
+            '}' if depth > 0 => depth -= 1,
+            '}' | ',' if depth == 0 => {
+                paths.push(&group[start..at]);
+                start = at + 1;
+                if letter == '}' {
+                    break;
+                }
+            }
+            _ => {}
+        }
+    }
+    paths
 }
 
 #[test]
