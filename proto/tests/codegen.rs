@@ -1,5 +1,9 @@
 //! `src/gen` is what the `.proto` files say. With `KVASIR_REGENERATE=1` this test rewrites it.
-#![allow(clippy::disallowed_methods, reason = "a test may read its switch from the environment")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    reason = "a test may read its switch from the environment, and panic"
+)]
 
 use prost::Message;
 use std::{env, fs, path::Path};

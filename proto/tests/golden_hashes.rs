@@ -1,6 +1,8 @@
 //! Block hashing equals the published `dynamo-kv-router` 1.6.1 and `kv-index` 2.0.0 bit for bit.
 //! The vectors were made by running those crates; each line names the ones that agreed on it.
 
+#![allow(clippy::expect_used, reason = "tests")]
+
 use kvasir_proto::hash::{self, MultimodalSpan, Namespace};
 use kvasir_proto::types::LocalHash;
 use serde::Deserialize;

@@ -20,12 +20,12 @@
 //! them only where they change. One table maps the engine's names to slots for every rank that
 //! uses the slot's own name with one copy per tier: the *plain* case, which costs a rank a bit or
 //! two in a bitmap. Whatever is not plain (a second copy, a second source, another name for the
-//! same content, a parked name) is an explicit [`record`] of that rank.
+//! same content, a parked name) is an explicit record of that rank.
 //!
-//! Reading order: [`slots`] and [`segments`] (storage), [`sets`] and [`table`] (shared pieces),
-//! [`trie`] (positions and who holds them), [`record`] and [`holder`] (one rank), [`registry`],
-//! then what is done with them: [`store`], [`remove`], [`sweep`], [`find`], [`dump`], and
-//! [`validate`], which states every invariant.
+//! Reading order: `slots` and `segments` (storage), `sets` and `table` (shared pieces),
+//! `trie` (positions and who holds them), `record` and `holder` (one rank), `registry`,
+//! then what is done with them: `store`, `remove`, `sweep`, `find`, `dump`, and
+//! `validate`, which states every invariant.
 
 mod error;
 mod index;

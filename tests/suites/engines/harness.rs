@@ -73,15 +73,6 @@ impl Fleet {
         Ok(matches.map(|at| (at.worker_id, at.matched_blocks)).collect())
     }
 
-    pub async fn counter(&mut self, outcome: &str, reason: &str) -> Result<u64> {
-        let stats = self.client.get_stats(pb::GetStatsRequest {}).await?.into_inner();
-        let counters = stats.counters.into_iter();
-        Ok(counters
-            .filter(|at| at.outcome == outcome && at.reason == reason)
-            .map(|at| at.count)
-            .sum())
-    }
-
     pub async fn stop(mut self) {
         self.server.stop().await;
     }

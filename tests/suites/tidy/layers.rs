@@ -4,8 +4,11 @@ use crate::sources::{Source, root, rust_files};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-/// For each crate, each module and the modules of the crate that it may name.
-const EDGES: &[(&str, &[(&str, &[&str])])] = &[
+/// A module, and the modules of its crate that it may name.
+type Edges = (&'static str, &'static [&'static str]);
+
+/// For each crate, its modules.
+const EDGES: &[(&str, &[Edges])] = &[
     (
         "indexer-server/src",
         &[

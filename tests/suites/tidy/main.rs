@@ -2,6 +2,8 @@
 //! may grow, which words stay out, and which parts of the documents are made from the code.
 //! With `KVASIR_REGENERATE=1` the generated parts are rewritten instead of compared.
 
+#![allow(clippy::disallowed_methods, reason = "tests read their switches from the environment")]
+
 mod documents;
 mod layers;
 mod sizes;
