@@ -125,12 +125,19 @@ pub fn local_hashes(
         out.extend(blocks.map(|block| LocalHash(xxh3_64_with_seed(block, seed.0))));
         return;
     }
+    let mut spans: Vec<&MultimodalSpan> = multimodal.iter().collect();
+    spans.sort_unstable_by_key(|span| span.start);
+    let mut spans = spans.into_iter().peekable();
+    let mut open: Vec<&MultimodalSpan> = Vec::new();
     let mut extras = Vec::new();
     for (index, block) in blocks.enumerate() {
         let (start, end) = (index * block_size, (index + 1) * block_size);
+        open.retain(|span| start < span.end);
+        while let Some(span) = spans.next_if(|span| span.start < end) {
+            open.push(span);
+        }
         extras.clear();
-        let inside = multimodal.iter().filter(|span| span.start < end && start < span.end);
-        extras.extend(inside.map(|span| span.hash));
+        extras.extend(open.iter().filter(|span| start < span.end).map(|span| span.hash));
         extras.sort_unstable();
         out.push(local_hash(block, &extras, seed));
     }

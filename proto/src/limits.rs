@@ -42,7 +42,7 @@ pub const CHAIN_BLOCKS_MAX: usize = 65_536;
 /// Most parked names of one rank: held, parent unknown.
 pub const RANK_PARKED_MAX: usize = 65_536;
 /// Most names touched while one dump is under way; more abort it.
-pub const DUMP_DIRTY_NAMES_MAX: usize = 1 << 18;
+pub const DUMP_DIRTY_NAMES_MAX: usize = 1 << 16;
 
 const _: () = assert!(QUERY_TOKENS_MAX * 4 <= GRPC_MESSAGE_BYTES_MAX);
 const _: () = assert!(QUERY_BLOCKS_MAX * 8 <= GRPC_MESSAGE_BYTES_MAX);

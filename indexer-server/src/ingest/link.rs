@@ -245,6 +245,10 @@ impl Sink {
                 self.metrics.count_batches(outcome, batches);
                 Ok(())
             }
+            SourceCommand::Replays { outcome, rounds } => {
+                self.metrics.count_replays(outcome, rounds);
+                Ok(())
+            }
             SourceCommand::Status(status) => {
                 self.metrics.count_state(self.status.state, status.state);
                 self.status = SourceStatus {

@@ -1,5 +1,8 @@
 use crate::index::{INDEX_OUTCOMES, IndexMetrics};
-use kvasir_engine::normalise::{DropReason, Drops};
+use kvasir_engine::{
+    link::ReplayOutcome,
+    normalise::{DropReason, Drops},
+};
 use kvasir_proto::types::{BatchOutcome, SourceState};
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -18,6 +21,13 @@ pub struct BatchLabels {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct GapLabels {
     /// opened, healed or lost.
+    pub outcome: &'static str,
+}
+
+/// What became of a round of replay.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ReplayLabels {
+    /// completed, failed or cancelled.
     pub outcome: &'static str,
 }
 
@@ -53,6 +63,8 @@ pub struct IngestMetrics {
     pub batches: Family<BatchLabels, Counter>,
     /// Gaps in engines' streams.
     pub gaps: Family<GapLabels, Counter>,
+    /// Rounds of replay.
+    pub replays: Family<ReplayLabels, Counter>,
     /// Batches of publishers that were refused; they will be sent again.
     pub refusals: Family<RefusalLabels, Counter>,
     /// Blocks that no query can match: adapter without a name, or content not understood.
@@ -71,6 +83,7 @@ impl IngestMetrics {
             operations,
             batches: Family::default(),
             gaps: Family::default(),
+            replays: Family::default(),
             refusals: Family::default(),
             unmatchable_blocks: Counter::default(),
             workers: Gauge::default(),
@@ -88,6 +101,11 @@ impl IngestMetrics {
             "gaps",
             "Gaps in engines' streams: opened, then healed by a replay or lost for good",
             metrics.gaps.clone(),
+        );
+        registry.register(
+            "replays",
+            "Rounds of replay asked of engines, periodic probes included, by outcome",
+            metrics.replays.clone(),
         );
         registry.register(
             "publish_refusals",
@@ -152,6 +170,16 @@ impl IngestMetrics {
             _ => return,
         };
         self.gaps.get_or_create(&GapLabels { outcome }).inc();
+    }
+
+    /// Counts rounds of replay that have ended.
+    pub(super) fn count_replays(&self, outcome: ReplayOutcome, rounds: u64) {
+        let outcome = match outcome {
+            ReplayOutcome::Completed => "completed",
+            ReplayOutcome::Failed => "failed",
+            ReplayOutcome::Cancelled => "cancelled",
+        };
+        self.replays.get_or_create(&ReplayLabels { outcome }).inc_by(rounds);
     }
 
     pub(super) fn count_refusal(&self, reason: &'static str) {

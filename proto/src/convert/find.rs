@@ -207,7 +207,15 @@ fn read_tokens(
         read_span(item, tokens.count())
             .map_err(|error| error.within(format!("multimodal[{index}]")))
     });
-    let multimodal = spans.collect::<Result<_, _>>()?;
+    let mut multimodal = spans.collect::<Result<Vec<MultimodalSpan>, _>>()?;
+    multimodal.sort_unstable_by_key(|span| span.start);
+    for (before, after) in multimodal.iter().zip(multimodal.iter().skip(1)) {
+        if after.start < before.end {
+            let actual = format!("has two items at token {}", after.start);
+            let expected = "items that do not overlap".to_owned();
+            return Err(ConvertError::new("multimodal", Problem::Mismatch { actual, expected }));
+        }
+    }
     Ok(QueryInput::Tokens { tokens, seed: Namespace { lora_name, cache_salt }.seed(), multimodal })
 }
 

@@ -71,6 +71,10 @@ fn every_refusal_of_the_prompt_names_the_field_and_the_fix() {
         "multimodal[0].identifier is required",
     );
     check(
+        pb::FindMatchesRequest { multimodal: vec![item("i", 1, 2), item("j", 0, 2)], ..tokens() },
+        "multimodal has two items at token 1, must be items that do not overlap",
+    );
+    check(
         pb::FindMatchesRequest { multimodal: vec![item("i", 0, 0)], ..tokens() },
         "multimodal[0].token_count is required",
     );

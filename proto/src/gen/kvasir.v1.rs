@@ -252,7 +252,7 @@ pub struct FindMatchesRequest {
     /// The engine's own names of the prompt's blocks, at most 65,536.
     #[prost(fixed64, repeated, tag = "13")]
     pub sequence_hashes: ::prost::alloc::vec::Vec<u64>,
-    /// Multimodal content of the prompt, at most 1,024 items. Only with tokens.
+    /// Multimodal content of the prompt, at most 1,024 items that do not overlap. Only with tokens.
     #[prost(message, repeated, tag = "14")]
     pub multimodal: ::prost::alloc::vec::Vec<MultimodalItem>,
     /// Tiers that count as held; default all.

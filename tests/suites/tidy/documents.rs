@@ -2,9 +2,14 @@
 
 use crate::sources::{read, root};
 use std::fs;
+use std::sync::{Mutex, PoisonError};
+
+/// Held while a document is rewritten: it has several generated parts, and tests run side by side.
+static REWRITING: Mutex<()> = Mutex::new(());
 
 /// Compares the part of a document between `<!-- name -->` and `<!-- /name -->`, or rewrites it.
 fn check(path: &str, name: &str, fresh: &str) {
+    let _guard = REWRITING.lock().unwrap_or_else(PoisonError::into_inner);
     let document = read(path);
     let (open, close) = (format!("<!-- {name} -->\n"), format!("<!-- /{name} -->"));
     let (head, rest) = document.split_once(&open).unwrap_or_else(|| panic!("{path}: no {open}"));

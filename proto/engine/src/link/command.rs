@@ -40,8 +40,26 @@ pub enum SourceCommand {
         /// How many since the last such command.
         batches: u64,
     },
+    /// Rounds of replay that came to an end.
+    Replays {
+        /// How they did.
+        outcome: ReplayOutcome,
+        /// How many since the last such command.
+        rounds: u64,
+    },
     /// The source's status changed.
     Status(SourceStatus),
+}
+
+/// How a round of replay ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ReplayOutcome {
+    /// The publisher said that this was all.
+    Completed,
+    /// It broke off: no answer in time, a malformed one, or no connection.
+    Failed,
+    /// It was ended from here: a hole in it, a new life, or the end of the live connection.
+    Cancelled,
 }
 
 /// What a link knows of its source. Covers all commands sent before it.

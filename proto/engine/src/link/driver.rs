@@ -73,7 +73,7 @@ struct Driver {
     outbox: VecDeque<Waiting>,
     outbox_bytes: usize,
     /// Batches that could not be read.
-    undecodable: u64,
+    sums: Sums,
     reports: Reports,
     log: Logs,
 }
@@ -105,7 +105,7 @@ impl Driver {
             commands,
             outbox: VecDeque::new(),
             outbox_bytes: 0,
-            undecodable: 0,
+            sums: Sums::default(),
             reports: Reports::default(),
             log: Logs::default(),
             config,
@@ -205,7 +205,7 @@ impl Driver {
             Ok(received) => self.input(Input::Live(received)),
             Err(error) => {
                 // If it was a batch, its number is missing from the stream.
-                self.undecodable += 1;
+                self.sums.undecodable += 1;
                 if let Some(num_suppressed) = self.log.content.admit() {
                     tracing::warn!(%error, num_suppressed, "malformed message");
                 }
@@ -217,8 +217,12 @@ impl Driver {
         let Some(round) = self.replay.as_ref().map(|replay| replay.round) else { return };
         let input = match event {
             ReplayEvent::Batch(received) => Input::ReplayReply { round, received },
-            ReplayEvent::End => Input::ReplayEnd { round },
+            ReplayEvent::End => {
+                self.sums.replays_completed += 1;
+                Input::ReplayEnd { round }
+            }
             ReplayEvent::Failed(error) => {
+                self.sums.replays_failed += 1;
                 self.log_replay_failed(&error);
                 Input::ReplayFailed { round }
             }
@@ -237,7 +241,7 @@ impl Driver {
                 return Ok(());
             }
             Step::CancelReplay { .. } => {
-                self.replay = None;
+                self.sums.replays_cancelled += u64::from(self.replay.take().is_some());
                 return Ok(());
             }
             Step::NewLife { incarnation } => {
@@ -268,7 +272,7 @@ impl Driver {
             Ok(batch) => batch,
             Err(error) => {
                 self.log_undecodable(cursor, &error);
-                self.undecodable += 1;
+                self.sums.undecodable += 1;
                 self.sequencer.content_lost();
                 return Ok(());
             }
@@ -312,8 +316,8 @@ impl Driver {
             buffered_batches: known.buffered_batches,
             verified_at: known.verified_at.map(|at| self.origin + at),
         };
-        let sums = Sums { counts: self.sequencer.counts(), undecodable: self.undecodable };
-        let commands = self.reports.next(status, sums, Instant::now());
+        self.sums.counts = self.sequencer.counts();
+        let commands = self.reports.next(status, self.sums, Instant::now());
         for command in commands.into_iter().flatten() {
             self.send(command, 0)?;
         }

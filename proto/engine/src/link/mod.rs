@@ -24,7 +24,7 @@ mod throttle;
 #[cfg(test)]
 mod frames_test;
 
-pub use command::{SourceCommand, SourceStatus};
+pub use command::{ReplayOutcome, SourceCommand, SourceStatus};
 pub use config::{
     LinkConfig, OUTBOX_BYTES_MAX, OUTBOX_COMMANDS_MAX, REPLAY_REPLY_TIMEOUT, STATUS_INTERVAL,
 };

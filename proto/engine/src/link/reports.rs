@@ -1,5 +1,5 @@
 use super::{
-    command::{SourceCommand, SourceStatus},
+    command::{ReplayOutcome, SourceCommand, SourceStatus},
     config::STATUS_INTERVAL,
 };
 use crate::sequence::OutcomeCounts;
@@ -12,6 +12,9 @@ pub(super) struct Sums {
     pub(super) counts: OutcomeCounts,
     /// Batches that could not be read.
     pub(super) undecodable: u64,
+    pub(super) replays_completed: u64,
+    pub(super) replays_failed: u64,
+    pub(super) replays_cancelled: u64,
 }
 
 /// What the receiver was told last, and when it is told again.
@@ -50,16 +53,24 @@ impl Reports {
         if urgent {
             tracing::info!(state = %status.state, connected = status.connected, "source state");
         }
-        let Sums { counts: told, undecodable } = self.sums;
+        let last = self.sums;
+        let told = last.counts;
         let outcomes = [
             (BatchOutcome::Duplicate, sums.counts.duplicate - told.duplicate),
             (BatchOutcome::Stale, sums.counts.stale - told.stale),
-            (BatchOutcome::Undecodable, sums.undecodable - undecodable),
+            (BatchOutcome::Undecodable, sums.undecodable - last.undecodable),
             (BatchOutcome::Lost, sums.counts.lost - told.lost),
         ];
         let outcomes = outcomes.into_iter().filter(|(_, batches)| *batches > 0);
+        let replays = [
+            (ReplayOutcome::Completed, sums.replays_completed - last.replays_completed),
+            (ReplayOutcome::Failed, sums.replays_failed - last.replays_failed),
+            (ReplayOutcome::Cancelled, sums.replays_cancelled - last.replays_cancelled),
+        ];
+        let replays = replays.into_iter().filter(|(_, rounds)| *rounds > 0);
         let commands = outcomes
             .map(|(outcome, batches)| SourceCommand::Outcome { outcome, batches })
+            .chain(replays.map(|(outcome, rounds)| SourceCommand::Replays { outcome, rounds }))
             .chain([SourceCommand::Status(status)])
             .collect();
         *self =

@@ -11,7 +11,7 @@ mod publisher;
 
 use kvasir_engine::{
     decode::{EngineKind, decode},
-    link::{LinkConfig, SourceCommand, SourceStatus, run},
+    link::{LinkConfig, ReplayOutcome, SourceCommand, SourceStatus, run},
     normalise::NormaliserConfig,
     sequence::{Resume, SequencerConfig},
     zmtp::{Attach, Limits},
@@ -62,6 +62,7 @@ struct Received {
     clears: usize,
     suspects_marked: usize,
     outcomes: BTreeMap<&'static str, u64>,
+    replays: BTreeMap<&'static str, u64>,
     status: Option<SourceStatus>,
 }
 
@@ -99,6 +100,14 @@ impl Received {
                     BatchOutcome::Lost => "lost",
                 };
                 *self.outcomes.entry(name).or_default() += batches;
+            }
+            SourceCommand::Replays { outcome, rounds } => {
+                let name = match outcome {
+                    ReplayOutcome::Completed => "completed",
+                    ReplayOutcome::Failed => "failed",
+                    ReplayOutcome::Cancelled => "cancelled",
+                };
+                *self.replays.entry(name).or_default() += rounds;
             }
             SourceCommand::Status(status) => self.status = Some(status),
         }
@@ -275,6 +284,7 @@ async fn a_hole_in_a_replay_is_asked_for_again() {
     with_link(config(&publisher), None, async |mut receiver| {
         receiver.until_exact(&mut publisher).await;
         assert_eq!(receiver.received.applied, (0..50).collect::<Vec<_>>());
+        assert_eq!(receiver.received.replays.get("cancelled"), Some(&2));
     })
     .await;
 }
@@ -311,6 +321,7 @@ async fn malformed_replies_fail_the_round_and_the_next_one_is_asked() {
     with_link(config(&publisher), None, async |mut receiver| {
         receiver.until_exact(&mut publisher).await;
         assert_eq!(receiver.received.suspects_marked, 0);
+        assert_eq!(receiver.received.replays.get("failed"), Some(&3));
     })
     .await;
 }
