@@ -1,6 +1,5 @@
 //! The indexer-server as a child process.
 
-use crate::client;
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::VecDeque;
@@ -11,15 +10,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 /// Name of the server's binary, in the folder of the profile that we were built with.
 const BINARY: &str = "indexer-server";
-/// Longest wait for the server to answer after its start.
+/// Longest wait for the server to listen after its start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often it is asked meanwhile.
-const START_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Longest wait for the server to end after SIGTERM; then it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// How soon the end of the server is noticed after a call to it failed for that.
@@ -49,16 +47,18 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the server and waits until it answers.
+    /// Starts the server and waits until it listens. An address that is in use is replaced by a
+    /// free port of the same interface; port 0 is any.
     ///
     /// # Errors
     /// If the binary is missing, or the server ends or stays silent.
     pub async fn start(listen: SocketAddr, http_listen: SocketAddr) -> Result<Self> {
-        let (grpc, http) = (free_address(listen)?, free_address(http_listen)?);
+        let (grpc, http) = (usable_address(listen), usable_address(http_listen));
         let binary = binary()?;
         // A process group of its own: Ctrl-C reaches the demo only, which then stops the server.
         let mut child = Command::new(&binary)
             .args(["--listen", &grpc.to_string(), "--http-listen", &http.to_string()])
+            .args(["--log-format", "text", "--log-filter", "info"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -67,14 +67,19 @@ impl Server {
             .spawn()
             .with_context(|| format!("start {}", binary.display()))?;
         let (output, mut readers) = (Output::default(), JoinSet::new());
+        let (listening, mut addresses) = mpsc::channel(1);
         if let Some(stdout) = child.stdout.take() {
-            readers.spawn(keep_last_lines(stdout, Arc::clone(&output)));
+            readers.spawn(read_lines(stdout, Arc::clone(&output), listening.clone()));
         }
         if let Some(stderr) = child.stderr.take() {
-            readers.spawn(keep_last_lines(stderr, Arc::clone(&output)));
+            readers.spawn(read_lines(stderr, Arc::clone(&output), listening));
         }
         let mut server = Self { addresses: Addresses { grpc, http }, child, output, readers };
-        server.wait_until_ready().await?;
+        match timeout(START_TIMEOUT, addresses.recv()).await {
+            Ok(Some(addresses)) => server.addresses = addresses,
+            Ok(None) => return Err(server.exited().await),
+            Err(_) => bail!("the server does not listen; it said last:\n{}", server.last_lines()),
+        }
         Ok(server)
     }
 
@@ -120,20 +125,6 @@ impl Server {
         }
     }
 
-    async fn wait_until_ready(&mut self) -> Result<()> {
-        let deadline = Instant::now() + START_TIMEOUT;
-        while client::connect(self.addresses.grpc).await.is_err() {
-            if self.child.try_wait()?.is_some() {
-                return Err(self.exited().await);
-            }
-            if Instant::now() >= deadline {
-                bail!("the server does not answer; it said last:\n{}", self.last_lines());
-            }
-            tokio::time::sleep(START_POLL_INTERVAL).await;
-        }
-        Ok(())
-    }
-
     fn last_lines(&self) -> String {
         let lines = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         lines.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
@@ -155,25 +146,40 @@ fn binary() -> Result<PathBuf> {
     Ok(binary)
 }
 
-/// `wanted` if nobody listens there, else a free port of the same interface.
-fn free_address(wanted: SocketAddr) -> Result<SocketAddr> {
-    if let Ok(listener) = TcpListener::bind(wanted) {
-        return Ok(listener.local_addr()?);
+/// `wanted` if nobody listens there, else any port of the same interface.
+fn usable_address(wanted: SocketAddr) -> SocketAddr {
+    if TcpListener::bind(wanted).is_ok() {
+        return wanted;
     }
-    let listener = TcpListener::bind(SocketAddr::new(wanted.ip(), 0))
-        .with_context(|| format!("find a free port at {}", wanted.ip()))?;
-    let address = listener.local_addr()?;
-    println!("{wanted} is in use: taking {address}");
-    Ok(address)
+    println!("{wanted} is in use: taking another port");
+    SocketAddr::new(wanted.ip(), 0)
 }
 
-async fn keep_last_lines(source: impl AsyncRead + Unpin, output: Output) {
+async fn read_lines(
+    source: impl AsyncRead + Unpin,
+    output: Output,
+    listening: mpsc::Sender<Addresses>,
+) {
     let mut lines = BufReader::new(source).lines();
     while let Ok(Some(line)) = lines.next_line().await {
+        if let Some(addresses) = listening_at(&line) {
+            // It says so once; nobody may be left to hear it.
+            let _ = listening.try_send(addresses);
+        }
         let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
         output.push_back(line);
         while output.len() > OUTPUT_LINES_MAX {
             output.pop_front();
         }
     }
+}
+
+/// The addresses in the log line that states them.
+fn listening_at(line: &str) -> Option<Addresses> {
+    let (_, fields) = line.split_once(" listening ")?;
+    let field = |name: &str| {
+        let mut words = fields.split_whitespace();
+        words.find_map(|word| word.strip_prefix(name)?.parse::<SocketAddr>().ok())
+    };
+    Some(Addresses { grpc: field("grpc=")?, http: field("http=")? })
 }

@@ -1,13 +1,14 @@
 //! The engines' own publisher classes, unmodified, driven from here and read by the server.
 
 use crate::harness::Fleet;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use kvasir_proto::pb;
 use serde_json::{Value, json};
 use std::env;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU16, Ordering};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
@@ -44,8 +45,18 @@ fn cache() -> PathBuf {
     chosen.or_else(home).unwrap_or_else(env::temp_dir).join("engines")
 }
 
+/// A port below those that the system hands out by itself, so that nothing takes it before the
+/// publisher does.
 fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = u16::try_from(std::process::id() % 10_000)?;
+    for _ in 0..1_000 {
+        let port = 20_000 + (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 12_000;
+        if TcpListener::bind(("0.0.0.0", port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("no free port between 20000 and 32000")
 }
 
 /// A process that runs the engine's publisher.
