@@ -4,10 +4,12 @@
 //! - [`hash`]: tokens to block hashes, the one implementation that all sides use.
 //! - [`limits`]: every bound on what a peer may send.
 //! - [`code`]: the restricted set of error codes and its table to gRPC status.
-//! - `pb` and `convert` (feature `grpc`): generated messages, and conversions that reject and
-//!   never panic.
+//! - `pb`, `codec` and `convert` (feature `grpc`): generated messages, their measuring on the wire,
+//!   and conversions that reject and never panic.
 
 pub mod code;
+#[cfg(feature = "grpc")]
+pub mod codec;
 #[cfg(feature = "grpc")]
 pub mod convert;
 pub mod hash;

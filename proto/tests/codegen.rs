@@ -7,6 +7,7 @@
 
 use prost::Message;
 use std::{env, fs, path::Path};
+use tonic_prost_build::Config;
 
 const FILES: [&str; 3] =
     ["kvasir/v1/types.proto", "kvasir/v1/indexer.proto", "kvasir/v1/ingest.proto"];
@@ -18,10 +19,14 @@ fn generated_code_is_current() {
     let descriptors = protox::compile(FILES, [root]).expect("the .proto files compile");
     fs::write(out.path().join("kvasir.v1.bin"), strip_source(&descriptors).encode_to_vec())
         .expect("write descriptors");
+    let mut config = Config::new();
+    // The codec knows a request by its name.
+    config.enable_type_names();
     tonic_prost_build::configure()
         .bytes(".")
+        .codec_path("crate::codec::BoundedCodec")
         .out_dir(out.path())
-        .compile_fds(descriptors)
+        .compile_fds_with_config(descriptors, config)
         .expect("code generation");
 
     let committed = root.join("src/gen");

@@ -30,7 +30,8 @@ impl IndexerClient {
         let stub = Stub::new(channel)
             .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
             .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX);
-        Ok(Self { stub, in_flight: Arc::new(Semaphore::new(config.in_flight_max)), config })
+        let in_flight = config.in_flight_max.clamp(1, Semaphore::MAX_PERMITS);
+        Ok(Self { stub, in_flight: Arc::new(Semaphore::new(in_flight)), config })
     }
 
     /// Which worker holds how much of `prompt`.

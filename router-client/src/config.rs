@@ -5,7 +5,7 @@ use std::time::Duration;
 pub struct ClientConfig {
     /// How long one question may take, waiting for its turn included.
     pub deadline: Duration,
-    /// Most questions in flight; further ones wait for their turn.
+    /// Most questions in flight, at least 1; further ones wait for their turn.
     pub in_flight_max: usize,
     /// How long a connection attempt may take.
     pub connect_timeout: Duration,

@@ -89,7 +89,12 @@ struct RankScan {
     holder: HolderIndex,
     rank: DpRank,
     slots: RoaringBitmap,
-    parked: FxHashSet<BlockName>,
+    /// Next part of the records to look for parked names in, once all slots are read.
+    part: usize,
+    /// Parked names of the part before, still to be read.
+    parked: Vec<BlockName>,
+    /// Parked names that were read.
+    read: FxHashSet<BlockName>,
 }
 
 /// Something to read, ancestors on top.
@@ -146,7 +151,9 @@ impl Index {
                     holder: at,
                     rank: holder.rank,
                     slots: holder.slots.clone(),
-                    parked: parked_names(holder),
+                    part: 0,
+                    parked: Vec::new(),
+                    read: FxHashSet::default(),
                 });
             }
         }
@@ -222,12 +229,15 @@ impl Index {
         if !stack.is_empty() {
             return;
         }
-        let mut name = rank.parked.iter().next().copied();
-        while let Some(at) = name {
-            rank.parked.remove(&at);
-            stack.push(Next::Parked(at));
-            let parent = holder.records.get(at).and_then(|record| record.parent);
-            name = parent.filter(|parent| rank.parked.contains(parent));
+        while let Some(name) = next_parked(holder, rank) {
+            let mut name = Some(name);
+            while let Some(at) = name.filter(|at| is_parked(holder, *at) && rank.read.insert(*at)) {
+                stack.push(Next::Parked(at));
+                name = holder.records.get(at).and_then(|record| record.parent);
+            }
+            if !stack.is_empty() {
+                return;
+            }
         }
     }
 
@@ -317,9 +327,19 @@ impl Index {
     }
 }
 
-fn parked_names(holder: &Holder) -> FxHashSet<BlockName> {
-    let parked = holder.records.iter().filter(|(_, record)| record.slot.is_none());
-    parked.map(|&(name, _)| name).collect()
+fn is_parked(holder: &Holder, name: BlockName) -> bool {
+    holder.records.get(name).is_some_and(|record| record.slot.is_none())
+}
+
+/// A parked name of the part of the records at hand, or of the next part that has one.
+fn next_parked(holder: &Holder, rank: &mut RankScan) -> Option<BlockName> {
+    while rank.parked.is_empty() {
+        let part = holder.records.part(rank.part)?;
+        let parked = part.filter(|(_, record)| record.slot.is_none());
+        rank.parked.extend(parked.map(|&(name, _)| name));
+        rank.part += 1;
+    }
+    rank.parked.pop()
 }
 
 fn read_record(holder: &Holder, name: BlockName, out: &mut VecDeque<DumpRecord>) {

@@ -43,7 +43,7 @@ impl Index {
         match event {
             KvEvent::Stored { parent, tier, blocks } => {
                 let by = self.announcement(source, *tier)?;
-                return Ok(self.change(source, rank)?.store(by, *parent, blocks));
+                counts = self.change(source, rank)?.store(by, *parent, blocks);
             }
             KvEvent::StoredNames { tier, names } => {
                 let by = self.announcement(source, *tier)?;
@@ -59,6 +59,9 @@ impl Index {
                 let removed = self.clear_source(source, Some(rank), usize::MAX)?.removed;
                 counts.add(if removed > 0 { BlockOutcome::Applied } else { BlockOutcome::Noop });
             }
+        }
+        if counts.rejected > 0 {
+            self.mark_incomplete(source);
         }
         Ok(counts)
     }

@@ -83,7 +83,14 @@ pub(crate) struct Source {
     pub(crate) ranks: SmallVec<[(DpRank, HolderIndex); 1]>,
     /// Number of (name, tier) of which it holds copies.
     pub(crate) keys: u64,
+    /// As reported, but for the state, which is the worst of those below.
     pub(crate) status: SourceStatus,
+    /// As reported.
+    reported: SourceState,
+    /// Whether a change is under way that takes several holds.
+    changing: bool,
+    /// Whether blocks that it stored were refused.
+    incomplete: bool,
     pub(crate) sweep: Option<SweepCursor>,
 }
 
@@ -130,6 +137,9 @@ impl Index {
                 ranks: SmallVec::new(),
                 keys: 0,
                 status: SourceStatus::default(),
+                reported: SourceState::Cold,
+                changing: false,
+                incomplete: false,
                 sweep: None,
             },
         );
@@ -214,6 +224,7 @@ impl Index {
             Err(at) => {
                 let limit = self.limits.ranks_max;
                 if worker.ranks.len() >= limit {
+                    self.mark_incomplete(id);
                     return Err(IndexError::TooMany { worker: name, what: "ranks", limit });
                 }
                 for &(_, other) in &worker.ranks {
@@ -252,10 +263,43 @@ impl Index {
         self.holders.get(holder as usize)?.as_deref()
     }
 
-    /// Says where a source stands; unknown sources are passed over.
+    /// Says where a source stands; unknown sources are passed over. Its state is shown as it is
+    /// said, or worse: while a change is under way, or once blocks were refused.
     pub fn set_status(&mut self, source: SourceId, status: SourceStatus) {
-        if let Some(source) = self.sources.get_mut(&source) {
+        self.change_source(source, |source| {
+            source.reported = status.state;
             source.status = status;
+        });
+    }
+
+    /// A change that takes several calls begins or goes on: until [`Index::end_change`] the source
+    /// is not exact.
+    pub fn begin_change(&mut self, source: SourceId) {
+        self.change_source(source, |source| source.changing = true);
+    }
+
+    /// The change is complete.
+    pub fn end_change(&mut self, source: SourceId) {
+        self.change_source(source, |source| source.changing = false);
+    }
+
+    /// Blocks that the source stored are not held: until it is cleared it is partial at best.
+    pub fn mark_incomplete(&mut self, source: SourceId) {
+        self.change_source(source, |source| source.incomplete = true);
+    }
+
+    /// If nothing of it is held, nothing is missing either.
+    pub(crate) fn complete_if_empty(&mut self, source: SourceId) {
+        self.change_source(source, |source| source.incomplete &= source.keys > 0);
+    }
+
+    fn change_source(&mut self, source: SourceId, change: impl FnOnce(&mut Source)) {
+        if let Some(source) = self.sources.get_mut(&source) {
+            change(source);
+            let changing =
+                if source.changing { SourceState::CatchingUp } else { SourceState::Exact };
+            let partial = if source.incomplete { SourceState::Partial } else { SourceState::Exact };
+            source.status.state = source.reported.max(changing).max(partial);
         }
     }
 

@@ -43,6 +43,7 @@ impl RankChange<'_> {
                 let run = rest.get(..room).unwrap_or(rest);
                 if run.is_empty() {
                     counts.rejected += rest.len() as u64;
+                    self.reject_too_deep(parent, rest);
                     break;
                 }
                 let (done, last) = self.store_ordinary(by, slot, parent, run);
@@ -233,6 +234,7 @@ impl RankChange<'_> {
         let slot = match at {
             At::Slot(slot) => slot,
             At::Unknown if self.holder.parked >= self.limits.rank_parked_max => {
+                self.drop_for(relation, block.name);
                 return BlockOutcome::Rejected;
             }
             At::Unknown => {
@@ -281,6 +283,24 @@ impl RankChange<'_> {
             }),
         };
         if same { Relation::SameRecord } else { Relation::Conflict }
+    }
+
+    /// Blocks too deep to be held: what their names stood for, if that is other content, is not
+    /// held any more either.
+    fn reject_too_deep(&mut self, parent: Option<BlockName>, blocks: &[StoredBlock]) {
+        let mut parent = parent;
+        for block in blocks {
+            let relation = match self.holder.records.get(block.name) {
+                Some(record) if record.slot.is_none() => {
+                    let spelled_same = record.parent == parent && record.local == Some(block.local);
+                    let same = record.local.is_none() || spelled_same;
+                    if same { Relation::SameRecord } else { Relation::Conflict }
+                }
+                _ => Relation::Conflict,
+            };
+            self.drop_for(relation, block.name);
+            parent = Some(block.name);
+        }
     }
 
     /// Drops what a conflicting name stood for.

@@ -109,6 +109,9 @@ impl Index {
         if let Some(source) = self.sources.get_mut(&id) {
             source.sweep = (!done).then_some(cursor);
         }
+        if done && kind == Kind::All {
+            self.complete_if_empty(id);
+        }
         Ok(Cleared { removed, done })
     }
 }

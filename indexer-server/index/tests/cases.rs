@@ -1,9 +1,9 @@
 //! The index by hand: a handful of cases that read like the design's promises.
 #![allow(clippy::expect_used, clippy::panic, reason = "tests")]
 
-use kvasir_index::{Index, Limits, Query, QueryKey, Scratch, SourceId};
+use kvasir_index::{Index, Limits, Query, QueryKey, Scratch, SourceId, SourceStatus};
 use kvasir_proto::types::{
-    BlockName, CopyMode, KvEvent, LocalHash, StoredBlock, Tier, TierSet, WorkerId,
+    BlockName, CopyMode, KvEvent, LocalHash, SourceState, StoredBlock, Tier, TierSet, WorkerId,
 };
 
 fn stored(parent: Option<u64>, blocks: &[(u64, u64)]) -> KvEvent {
@@ -146,4 +146,43 @@ fn a_clear_takes_both_names_of_one_position() {
     bench.apply(a, &KvEvent::Cleared);
     let stats = bench.index.stats();
     assert_eq!((stats.blocks, stats.pairs, stats.parked), (0, 0, 0));
+}
+
+#[test]
+fn a_refused_block_is_not_credited_under_its_old_content() {
+    let limits = Limits { chain_blocks_max: 2, rank_parked_max: 1, ..Limits::default() };
+    let mut bench = Bench { index: Index::new(limits), scratch: Scratch::default() };
+    let a = bench.worker("a", CopyMode::Set);
+    let state = |bench: &Bench| bench.index.status(a).expect("a source").state;
+    let exact = SourceStatus { state: SourceState::Exact, ..SourceStatus::default() };
+    bench.index.set_status(a, exact.clone());
+    bench.apply(a, &stored(None, &[(1, 11), (2, 12)]));
+    bench.apply(a, &stored(Some(77), &[(3, 13)]));
+    assert_eq!(state(&bench), SourceState::Exact);
+    // No room to park name 1 with its new content: the old content is gone all the same.
+    bench.apply(a, &stored(Some(78), &[(1, 99)]));
+    bench.check(&[11, 12], &[]);
+    assert_eq!(state(&bench), SourceState::Partial);
+    // Nor for name 2 as a third block.
+    bench.apply(a, &stored(None, &[(4, 14), (5, 15), (2, 16)]));
+    bench.check(&[14, 15, 16], &[("a", 2)]);
+    bench.apply(a, &stored(None, &[(6, 11)]));
+    bench.check(&[11, 12], &[("a", 1)]);
+    // Reports do not hide it; a clear ends it.
+    bench.index.set_status(a, exact);
+    assert_eq!(state(&bench), SourceState::Partial);
+    bench.apply(a, &KvEvent::Cleared);
+    assert_eq!(state(&bench), SourceState::Exact);
+}
+
+#[test]
+fn a_source_is_not_exact_in_mid_change() {
+    let mut bench = Bench::new();
+    let a = bench.worker("a", CopyMode::Set);
+    let exact = SourceStatus { state: SourceState::Exact, ..SourceStatus::default() };
+    bench.index.set_status(a, exact.clone());
+    bench.index.begin_change(a);
+    assert_eq!(bench.index.status(a).map(|at| at.state), Some(SourceState::CatchingUp));
+    bench.index.end_change(a);
+    assert_eq!(bench.index.status(a), Some(&exact));
 }

@@ -47,7 +47,7 @@ pub struct Options {
     /// Most replays at a time, over all engines
     #[arg(long, env = "KVASIR_REPLAY_CONCURRENCY", value_name = "COUNT")]
     pub replay_concurrency: Option<usize>,
-    /// Most FindMatches requests at a time, over all connections; more are refused
+    /// Most requests with one answer at a time, over all connections; more are refused
     #[arg(long, env = "KVASIR_MAX_IN_FLIGHT", value_name = "COUNT")]
     pub max_in_flight: Option<usize>,
     /// Most gRPC connections at a time; more are closed at once

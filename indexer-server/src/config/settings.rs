@@ -53,7 +53,7 @@ impl Settings {
         worker_timeout: Span::seconds(60),
         probe_interval: Span::seconds(30),
         replay_concurrency: 8,
-        max_in_flight: 1_024,
+        max_in_flight: 256,
         max_connections: 1_024,
         drain_timeout: Span::seconds(10),
         worker: Vec::new(),

@@ -10,10 +10,14 @@ pub struct GrpcMetrics {
     pub(super) connections: Gauge,
     /// Connections closed at once, because there were too many.
     pub(super) connections_refused: Counter,
-    /// `FindMatches` requests under way.
+    /// Requests with one answer that are under way.
     pub(super) in_flight: Gauge,
-    /// `FindMatches` requests refused, because there were too many.
+    /// Such requests refused, because there were too many.
     pub(super) requests_refused: Counter,
+    /// Streams that are open.
+    pub(super) streams: Gauge,
+    /// Streams refused, because there were too many.
+    pub(super) streams_refused: Counter,
 }
 
 impl GrpcMetrics {
@@ -28,14 +32,24 @@ impl GrpcMetrics {
             metrics.connections_refused.clone(),
         );
         registry.register(
-            "grpc_find_matches_in_flight",
-            "FindMatches requests under way",
+            "grpc_requests_in_flight",
+            "Requests with one answer under way",
             metrics.in_flight.clone(),
         );
         registry.register(
-            "grpc_find_matches_refused",
-            "FindMatches requests refused: --max-in-flight were under way",
+            "grpc_requests_refused",
+            "Requests with one answer refused: --max-in-flight were under way",
             metrics.requests_refused.clone(),
+        );
+        registry.register(
+            "grpc_streams",
+            "Open streams: FindMatchesStream, DumpWorker, PublishEvents",
+            metrics.streams.clone(),
+        );
+        registry.register(
+            "grpc_streams_refused",
+            "Streams refused: the most were open",
+            metrics.streams_refused.clone(),
         );
         metrics
     }

@@ -1,10 +1,13 @@
 use super::{
     GrpcConfig, GrpcMetrics,
-    config::{CONNECTION_STREAMS_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, REQUEST_TIMEOUT},
+    config::{
+        CONNECTION_STREAMS_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, PATIENCE, REQUEST_TIMEOUT,
+        SIDE_MESSAGE_BYTES_MAX, STREAMS_MAX,
+    },
     incoming::incoming,
     indexer::IndexerService,
     ingest::EventIngestService,
-    limit::InFlightLimit,
+    limit::RequestLimit,
 };
 use crate::{
     index::{Origin, Partitions, Writer},
@@ -67,7 +70,7 @@ pub async fn serve(
     metrics: GrpcMetrics,
 ) -> Result<(), ServeError> {
     let (open, refused) = (metrics.connections.clone(), metrics.connections_refused.clone());
-    let listener = LimitedListener::new(listener, config.max_connections, open, refused);
+    let listener = LimitedListener::new(listener, config.max_connections, PATIENCE, open, refused);
     let (reporter, health) = tonic_health::server::health_reporter();
     set_health(&reporter, ServingStatus::Serving).await;
     let (tasks, stop) = (parts.tasks.clone(), parts.stop.clone());
@@ -91,12 +94,14 @@ pub async fn serve(
         server = server.trace_fn(request_span);
     }
     server
-        .layer(InFlightLimit::new(config.max_in_flight, metrics))
+        .layer(RequestLimit::new(config.max_in_flight, STREAMS_MAX, metrics))
         .add_service(indexer)
         .add_service(ingest)
-        .add_service(health)
-        .add_service(reflection().build_v1()?)
-        .add_service(reflection().build_v1alpha()?)
+        .add_service(health.max_decoding_message_size(SIDE_MESSAGE_BYTES_MAX))
+        .add_service(reflection().build_v1()?.max_decoding_message_size(SIDE_MESSAGE_BYTES_MAX))
+        .add_service(
+            reflection().build_v1alpha()?.max_decoding_message_size(SIDE_MESSAGE_BYTES_MAX),
+        )
         .serve_with_incoming_shutdown(incoming(listener), async move {
             stop.cancelled().await;
             set_health(&reporter, ServingStatus::NotServing).await;

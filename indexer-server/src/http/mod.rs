@@ -1,7 +1,7 @@
 //! The HTTP side port: `/metrics`, `/livez`, `/readyz`. Knows telemetry only, of what the server does nothing.
 
 use crate::{
-    net::{Connection, LimitedListener},
+    net::{Connection, LimitedListener, Patience},
     telemetry::{CONTENT_TYPE, Metrics, Readiness},
 };
 use axum::{
@@ -12,13 +12,20 @@ use axum::{
     routing::get,
     serve::Listener,
 };
-use prometheus_client::metrics::{counter::Counter, gauge::Gauge};
-use std::{io, net::SocketAddr};
+use prometheus_client::{
+    encoding::text,
+    metrics::{counter::Counter, gauge::Gauge},
+    registry::Registry,
+};
+use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 /// Most connections at a time.
 pub const CONNECTIONS_MAX: usize = 64;
+/// How long a connection may be silent: scrapers that keep theirs use it more often.
+const PATIENCE: Patience =
+    Patience { first_byte: Duration::from_secs(10), idle: Duration::from_secs(90) };
 
 /// The side port.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,12 +44,13 @@ pub async fn serve(
     readiness: Readiness,
     stop: CancellationToken,
 ) -> io::Result<()> {
+    let (open, refused) = (Gauge::default(), Counter::default());
+    let shown = Shown { server: metrics, port: Arc::new(register(&open, &refused)) };
     let router = Router::new()
-        .route("/metrics", get(show_metrics).with_state(metrics))
+        .route("/metrics", get(show_metrics).with_state(shown))
         .route("/livez", get("ok\n"))
         .route("/readyz", get(show_readiness).with_state(readiness));
-    let limited =
-        LimitedListener::new(listener, CONNECTIONS_MAX, Gauge::default(), Counter::default());
+    let limited = LimitedListener::new(listener, CONNECTIONS_MAX, PATIENCE, open, refused);
     axum::serve(limited, router).with_graceful_shutdown(stop.cancelled_owned()).await
 }
 
@@ -59,8 +67,36 @@ impl Listener for LimitedListener {
     }
 }
 
-async fn show_metrics(State(metrics): State<Metrics>) -> Response {
-    match metrics.encode() {
+/// All that `/metrics` shows: the port counts its own connections.
+#[derive(Debug, Clone)]
+struct Shown {
+    server: Metrics,
+    port: Arc<Registry>,
+}
+
+fn register(open: &Gauge, refused: &Counter) -> Registry {
+    let mut registry = Registry::with_prefix("kvasir");
+    registry.register("http_connections", "Open HTTP connections", open.clone());
+    registry.register(
+        "http_connections_refused",
+        "HTTP connections closed at once: the most were open",
+        refused.clone(),
+    );
+    registry
+}
+
+impl Shown {
+    /// The port's metrics, then the server's, which end the text.
+    fn encode(&self) -> Result<String, fmt::Error> {
+        let mut shown = String::new();
+        text::encode_registry(&mut shown, &self.port)?;
+        shown.push_str(&self.server.encode()?);
+        Ok(shown)
+    }
+}
+
+async fn show_metrics(State(shown): State<Shown>) -> Response {
+    match shown.encode() {
         Ok(text) => ([(CONTENT_TYPE_HEADER, CONTENT_TYPE)], text).into_response(),
         Err(error) => {
             tracing::error!(%error, "the metrics cannot be written as text");

@@ -50,7 +50,7 @@ impl Work {
                 metrics.count(apply.done.counts);
                 if let Some((error, operations)) = &apply.done.refused {
                     metrics.add("rejected", refusal_reason(error), *operations);
-                    tracing::warn!(%error, operations, "events refused by the index");
+                    tracing::debug!(%error, operations, "events refused by the index");
                 }
                 if let Some(reply) = apply.reply {
                     let _asker_gone = reply.send(apply.done);
@@ -110,6 +110,19 @@ impl Apply {
     }
 
     fn step(&mut self, index: &mut Index, budget: &mut usize) -> bool {
+        let left = self.events.len();
+        let done = self.advance(index, budget);
+        if done {
+            index.end_change(self.source);
+            index.set_status(self.source, self.status.clone());
+        } else if self.events.len() < left || self.cleared > 0 {
+            // Readers get in between: what they see is neither the old state nor the new one.
+            index.begin_change(self.source);
+        }
+        done
+    }
+
+    fn advance(&mut self, index: &mut Index, budget: &mut usize) -> bool {
         while let Some(event) = self.events.as_slice().first() {
             let operations = event.operations();
             if operations > *budget && *budget < HOLD_OPERATIONS_MAX {
@@ -135,7 +148,6 @@ impl Apply {
             *budget = budget.saturating_sub(operations.max(1));
             self.events.next();
         }
-        index.set_status(self.source, self.status.clone());
         true
     }
 
@@ -211,13 +223,16 @@ pub(super) struct Sweep {
 
 impl Sweep {
     fn step(&mut self, index: &mut Index, budget: &mut usize) -> bool {
-        match self.sweep(index, budget) {
-            Ok(done) => done,
-            Err(error) => {
-                self.error = Some(error);
-                true
-            }
+        let done = self.sweep(index, budget).unwrap_or_else(|error| {
+            self.error = Some(error);
+            true
+        });
+        if done {
+            index.end_change(self.source);
+        } else {
+            index.begin_change(self.source);
         }
+        done
     }
 
     fn sweep(&mut self, index: &mut Index, budget: &mut usize) -> Result<bool, IndexError> {

@@ -125,6 +125,19 @@ impl Writer {
         self.send(partition, Work::Brief(Some(brief))).await
     }
 
+    /// Blocks that a source stored are not held: marks it as partial until it is cleared.
+    ///
+    /// # Errors
+    /// If the writer is gone.
+    pub async fn mark_incomplete(
+        &self,
+        partition: &Arc<Partition>,
+        source: SourceId,
+    ) -> Result<(), WriterGone> {
+        let brief = Box::new(move |index: &mut Index| index.mark_incomplete(source));
+        self.send(partition, Work::Brief(Some(brief))).await
+    }
+
     /// Drops what is still doubtful of a source, in steps.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use futures::FutureExt;
 use kvasir_engine::{
     decode::EngineKind,
     link::{self, LinkConfig, REPLAY_REPLY_TIMEOUT, SourceCommand},
-    normalise::NormaliserConfig,
+    normalise::{DropKind, NormaliserConfig},
     sequence::{self, SequencerConfig},
     zmtp::{Attach, Endpoint, EndpointError, Limits},
 };
@@ -184,6 +184,18 @@ impl Link {
         Self { name: plan.name, config: plan.config, sink }
     }
 
+    /// Says in every line of the endpoint's log whose it is. Of the highest level, so that any
+    /// filter that lets a line through lets this through too.
+    pub(super) fn span(&self, of: &Registration) -> tracing::Span {
+        tracing::error_span!(
+            "engine",
+            model = of.partition.model(),
+            tenant = of.partition.tenant(),
+            worker = of.worker.as_str(),
+            endpoint = self.name,
+        )
+    }
+
     /// Follows the endpoint until cancelled. A panic in it, which one engine's bytes may cause,
     /// costs that engine's blocks and nobody else's.
     pub(super) async fn run(mut self, permits: Arc<Semaphore>, cancel: CancellationToken) {
@@ -195,7 +207,7 @@ impl Link {
             match AssertUnwindSafe(work).catch_unwind().await {
                 Ok(Ok(()) | Err(WriterGone)) => return,
                 Err(_panic) => {
-                    tracing::error!(source = self.name, "the link failed: it begins afresh");
+                    tracing::error!("the link failed: it begins afresh");
                 }
             }
             if self.sink.begin_afresh().await.is_err() {
@@ -230,9 +242,15 @@ impl Sink {
                 self.unmatchable.inc_by(unmatchable_blocks);
                 self.status.applied = Some(cursor);
                 let status = self.status.clone();
-                self.writer.submit(partition, (source, rank), events, status).await
+                let refused = drops.iter().any(|(reason, _)| reason.kind() == DropKind::Rejected);
+                self.writer.submit(partition, (source, rank), events, status).await?;
+                if refused {
+                    self.writer.mark_incomplete(partition, source).await?;
+                }
+                Ok(())
             }
             SourceCommand::Clear { .. } | SourceCommand::Expired => {
+                self.status.state = self.status.state.max(SourceState::CatchingUp);
                 self.status.applied = None;
                 self.status.last_live = None;
                 self.writer.clear(partition, source).await?;

@@ -12,6 +12,9 @@ use std::{mem, sync::Arc};
 use tokio::{sync::Mutex, time::Instant};
 use tokio_util::sync::CancellationToken;
 
+/// A number further ahead of the cursor than this says nothing about what the publisher has.
+const ANNOUNCED_AHEAD_MAX: u64 = 1 << 32;
+
 /// One source that pushes, across its streams.
 #[derive(Debug)]
 pub(super) struct Publisher {
@@ -205,6 +208,8 @@ impl Ingest {
         }
         let Some(life) = &mut state.life else { return Ok(None) };
         life.status.connected = true;
+        // What an earlier stream announced and did not send may never come.
+        life.status.last_live = life.applied();
         self.publish_status(worker, life).await?;
         Ok(life.status.applied)
     }
@@ -304,8 +309,12 @@ impl Session {
             metrics.count_refusal("fenced");
             return Ok(BatchAnswer::Refused(Refusal::Fenced));
         };
-        life.status.last_live = life.status.last_live.max(Some(batch.sequence));
-        match verdict(life.applied(), batch.sequence) {
+        let verdict = verdict(life.applied(), batch.sequence);
+        let ahead = batch.sequence.saturating_sub(life.applied().unwrap_or(batch.sequence));
+        if ahead <= ANNOUNCED_AHEAD_MAX {
+            life.status.last_live = life.status.last_live.max(Some(batch.sequence));
+        }
+        match verdict {
             Verdict::Duplicate => {
                 metrics.count_batches(BatchOutcome::Duplicate, 1);
                 Ok(BatchAnswer::Acked { duplicate: true, counts: BlockCounts::default() })

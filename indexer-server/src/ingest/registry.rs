@@ -13,6 +13,7 @@ use kvasir_proto::{
 use std::sync::Arc;
 use tokio::sync::{Mutex, Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::Instrument;
 
 /// All workers, and what feeds them.
 #[derive(Debug)]
@@ -178,7 +179,8 @@ impl Ingest {
         }
         for link in ready {
             let permits = Arc::clone(&self.replay_permits);
-            links.tasks.spawn(link.run(permits, worker.cancel.clone()));
+            let span = link.span(&worker.registration);
+            links.tasks.spawn(link.run(permits, worker.cancel.clone()).instrument(span));
         }
         Ok(())
     }

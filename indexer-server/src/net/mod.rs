@@ -1,4 +1,5 @@
-//! Connections, counted and bounded: a port that never has more of them than it may.
+//! Connections, counted and bounded: a port that never has more of them than it may, and none that
+//! says nothing for ever.
 
 use prometheus_client::metrics::{counter::Counter, gauge::Gauge};
 use std::{
@@ -6,24 +7,34 @@ use std::{
     net::SocketAddr,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::sleep,
+    time::{Instant, Sleep, sleep},
 };
 
 /// Pause after a failed accept, which is most often a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long a peer may say nothing before its connection is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// Until its first byte.
+    pub first_byte: Duration,
+    /// After a byte, until the next.
+    pub idle: Duration,
+}
 
 /// A listening socket with a limit on its connections.
 #[derive(Debug)]
 pub struct LimitedListener {
     listener: TcpListener,
     permits: Arc<Semaphore>,
+    patience: Patience,
     open: Gauge,
     refused: Counter,
 }
@@ -32,6 +43,9 @@ pub struct LimitedListener {
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
+    /// Elapses when the peer has said nothing for too long.
+    silence: Pin<Box<Sleep>>,
+    idle: Duration,
     open: Gauge,
     _permit: OwnedSemaphorePermit,
 }
@@ -39,8 +53,14 @@ pub struct Connection {
 impl LimitedListener {
     /// Limits the connections of a socket; `open` and `refused` count them.
     #[must_use]
-    pub fn new(listener: TcpListener, limit: usize, open: Gauge, refused: Counter) -> Self {
-        Self { listener, permits: Arc::new(Semaphore::new(limit)), open, refused }
+    pub fn new(
+        listener: TcpListener,
+        limit: usize,
+        patience: Patience,
+        open: Gauge,
+        refused: Counter,
+    ) -> Self {
+        Self { listener, permits: Arc::new(Semaphore::new(limit)), patience, open, refused }
     }
 
     /// Address of the socket.
@@ -72,7 +92,9 @@ impl LimitedListener {
                 continue;
             }
             self.open.inc();
-            return (Connection { stream, open: self.open.clone(), _permit: permit }, peer);
+            let Patience { first_byte, idle } = self.patience;
+            let (silence, open) = (Box::pin(sleep(first_byte)), self.open.clone());
+            return (Connection { stream, silence, idle, open, _permit: permit }, peer);
         }
     }
 }
@@ -92,12 +114,19 @@ impl Drop for Connection {
 }
 
 impl AsyncRead for Connection {
+    /// Fails with `TimedOut` if the peer has said nothing for too long.
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        if let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(context, buffer) {
+            let next = Instant::now() + self.idle;
+            self.silence.as_mut().reset(next);
+            return Poll::Ready(read);
+        }
+        ready!(self.silence.as_mut().poll(context));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -130,3 +159,7 @@ impl AsyncWrite for Connection {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+#[path = "net_test.rs"]
+mod tests;

@@ -199,3 +199,41 @@ async fn ranks_come_with_their_batches() {
     assert_eq!(BLOCK_SIZE, answer.block_size);
     server.stop().await.expect("a clean stop");
 }
+
+#[tokio::test]
+async fn an_absurd_number_says_nothing_about_the_publisher() {
+    let (server, mut client) = Server::with_worker(&[]).await;
+    let mut publisher = server.publisher(hello("w", "s", 1)).await;
+    publisher.acked(0, vec![stored(None, &[1])]).await;
+    publisher.refused(u64::MAX, vec![stored(None, &[9])]).await;
+    publisher.acked(1, vec![stored(Some(1), &[2])]).await;
+    assert_eq!(find(&mut client, &[1, 2]).await, [(2, EXACT)]);
+    // What a stream announced and never sent does not bind the next one.
+    publisher.refused(7, vec![stored(None, &[9])]).await;
+    drop(publisher);
+    let mut publisher = server.publisher(hello("w", "s", 1)).await;
+    publisher.acked(2, vec![stored(Some(2), &[3])]).await;
+    assert_eq!(find(&mut client, &[1, 2, 3]).await, [(3, EXACT)]);
+    server.stop().await.expect("a clean stop");
+}
+
+#[tokio::test]
+async fn what_the_index_refuses_makes_the_worker_partial_until_a_clear() {
+    const PARTIAL: i32 = pb::WorkerState::Partial as i32;
+    let (server, mut client) = Server::with_worker(&[]).await;
+    let mut publisher = server.publisher(hello("w", "s", 1)).await;
+    publisher.acked(0, vec![stored(None, &[1])]).await;
+    // Two names more than may be parked, in orphaned chains.
+    let mut sequence = 1;
+    let names: Vec<u64> = (100..100 + 65_538).collect();
+    for chain in names.chunks(8_192) {
+        publisher.acked(sequence, vec![stored(Some(u64::MAX), chain)]).await;
+        sequence += 1;
+    }
+    assert_eq!(find(&mut client, &[1]).await, [(1, PARTIAL)]);
+    let cleared = published_event::Event::Cleared(pb::BlocksCleared {});
+    publisher.acked(sequence, vec![cleared]).await;
+    publisher.acked(sequence + 1, vec![stored(None, &[1])]).await;
+    assert_eq!(find(&mut client, &[1]).await, [(1, EXACT)]);
+    server.stop().await.expect("a clean stop");
+}

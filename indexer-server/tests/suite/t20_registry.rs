@@ -12,7 +12,7 @@ async fn registering_twice_changes_nothing_and_otherwise_is_a_conflict() {
     assert_refused(
         client.register_worker(engine).await,
         Code::FailedPrecondition,
-        "worker m//w is registered with engine Custom, not Sglang: remove it first, or register \
+        "worker m//w is registered with engine custom, not sglang: remove it first, or register \
          it as it is",
     );
     let block_size = pb::RegisterWorkerRequest { block_size: 16, ..registration("w") };

@@ -6,7 +6,7 @@ use tonic::transport::Channel;
 use zeromq::{PubSocket, Socket, SocketSend, ZmqMessage};
 
 /// A batch as vLLM encodes it: `[ts, [["BlockStored", [name], nil, tokens, size, nil]], rank]`.
-fn vllm_batch(name: u64, tokens: &[u32]) -> Vec<u8> {
+pub(crate) fn vllm_batch(name: u64, tokens: &[u32]) -> Vec<u8> {
     let mut out = Vec::new();
     let unwritten = "a Vec takes everything";
     rmp::encode::write_array_len(&mut out, 3).expect(unwritten);
@@ -28,14 +28,14 @@ fn vllm_batch(name: u64, tokens: &[u32]) -> Vec<u8> {
     out
 }
 
-async fn send(socket: &mut PubSocket, sequence: u64, payload: Vec<u8>) {
+pub(crate) async fn send(socket: &mut PubSocket, sequence: u64, payload: Vec<u8>) {
     let mut message = ZmqMessage::from("");
     message.push_back(sequence.to_be_bytes().to_vec().into());
     message.push_back(payload.into());
     socket.send(message).await.expect("a bound socket");
 }
 
-async fn source(client: &mut IndexerClient<Channel>) -> pb::SourceInfo {
+pub(crate) async fn source(client: &mut IndexerClient<Channel>) -> pb::SourceInfo {
     let list = client.list_workers(pb::ListWorkersRequest::default()).await.expect("a list");
     list.into_inner().workers.remove(0).sources.remove(0)
 }

@@ -1,13 +1,21 @@
 use crate::harness::{
     Publisher, Server, assert_refused, begin_request, hello, query, registration, within,
 };
+use bytes::{Buf, BufMut};
+use futures::stream;
 use kvasir_proto::{
     limits::{GRPC_MESSAGE_BYTES_MAX, WORKER_SOURCES_MAX},
     pb::{self, indexer_client::IndexerClient, publish_events_request::Message},
 };
 use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
-use tonic::Code;
+use tokio::{net::TcpStream, sync::mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{
+    Code, Request, Status,
+    client::Grpc,
+    codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
+    codegen::http::uri::PathAndQuery,
+};
 
 #[tokio::test]
 async fn a_message_may_be_8_mib_and_no_more() {
@@ -40,7 +48,7 @@ async fn requests_beyond_the_limit_are_refused_even_while_bodies_are_on_their_wa
     let (server, mut client) = Server::with_worker(&["--max-in-flight=1"]).await;
     let pending = begin_request(&server).await;
     within(async {
-        while !server.http("/metrics").await.1.contains("kvasir_grpc_find_matches_in_flight 1\n") {}
+        while !server.http("/metrics").await.1.contains("kvasir_grpc_requests_in_flight 1\n") {}
     })
     .await;
     assert_refused(
@@ -48,9 +56,117 @@ async fn requests_beyond_the_limit_are_refused_even_while_bodies_are_on_their_wa
         Code::ResourceExhausted,
         "1 requests are under way, the limit: retry later",
     );
-    client.get_stats(pb::GetStatsRequest {}).await.expect("other calls are not limited");
+    let stats = client.get_stats(pb::GetStatsRequest {}).await;
+    assert_refused(
+        stats,
+        Code::ResourceExhausted,
+        "1 requests are under way, the limit: retry later",
+    );
+    let mut stream = client.find_matches_stream(stream::iter([query(&[1])])).await;
+    let answer = stream.as_mut().expect("streams have a limit of their own").get_mut().message();
+    answer.await.expect("an answer").expect("an outcome");
+    let (_, metrics) = server.http("/metrics").await;
+    assert!(metrics.contains("kvasir_grpc_requests_refused_total 2\n"), "{metrics}");
     drop(pending);
     within(async { while client.find_matches(query(&[1])).await.is_err() {} }).await;
+    server.stop().await.expect("a clean stop");
+}
+
+#[tokio::test]
+async fn streams_beyond_the_limit_are_refused_until_others_end() {
+    let (server, mut client) = Server::with_worker(&[]).await;
+    let mut open = Vec::new();
+    for _ in 0..8 {
+        let mut client = server.indexer().await;
+        for _ in 0..128 {
+            let (requests, queue) = mpsc::channel(1);
+            let begun = within(client.find_matches_stream(ReceiverStream::new(queue))).await;
+            open.push((requests, begun.expect("a stream within the limit")));
+        }
+    }
+    let refusal = "1024 streams are open, the limit: retry later";
+    let more = client.find_matches_stream(stream::empty()).await;
+    assert_refused(more.map(drop), Code::ResourceExhausted, refusal);
+    let dump = pb::DumpWorkerRequest {
+        model: "m".to_owned(),
+        worker_id: "w".to_owned(),
+        ..Default::default()
+    };
+    let dump = client.dump_worker(dump).await;
+    assert_refused(dump.map(drop), Code::ResourceExhausted, refusal);
+    client.find_matches(query(&[1])).await.expect("requests have a limit of their own");
+    drop(open.pop());
+    within(async { while client.find_matches_stream(stream::empty()).await.is_err() {} }).await;
+    let (_, metrics) = server.http("/metrics").await;
+    assert!(metrics.contains("kvasir_http_connections_refused_total 0\n"), "{metrics}");
+    drop(open);
+    within(async { while !server.http("/metrics").await.1.contains("kvasir_grpc_streams 0\n") {} })
+        .await;
+    server.stop().await.expect("a clean stop");
+}
+
+/// Requests as bytes, since a client that built them would need the memory they are refused for.
+#[derive(Default)]
+struct Raw;
+
+impl Codec for Raw {
+    type Encode = Vec<u8>;
+    type Decode = ();
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for Raw {
+    type Item = Vec<u8>;
+    type Error = Status;
+
+    fn encode(&mut self, bytes: Vec<u8>, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        out.put_slice(&bytes);
+        Ok(())
+    }
+}
+
+impl Decoder for Raw {
+    type Item = ();
+    type Error = Status;
+
+    fn decode(&mut self, answer: &mut DecodeBuf<'_>) -> Result<Option<()>, Status> {
+        answer.advance(answer.remaining());
+        Ok(Some(()))
+    }
+}
+
+#[tokio::test]
+async fn millions_of_empty_entries_are_refused_by_the_name_of_their_list() {
+    let (server, _client) = Server::with_worker(&[]).await;
+    let mut raw = Grpc::new(server.channel().await);
+    // Field 2, the batch, of 8,000,000 bytes: as often field 3, an event, of none.
+    let batch = [&[0x12, 0x80, 0xa4, 0xe8, 0x03][..], &[0x1a, 0].repeat(4_000_000)].concat();
+    raw.ready().await.expect("an open channel");
+    let path = PathAndQuery::from_static("/kvasir.v1.EventIngest/PublishEvents");
+    let requests = Request::new(stream::iter([batch]));
+    let answers = within(raw.streaming(requests, path, Raw)).await.expect("a stream");
+    assert_refused(
+        within(answers.into_inner().message()).await,
+        Code::InvalidArgument,
+        "batch.events has 4000000 entries, the limit is 4096: send fewer",
+    );
+    raw.ready().await.expect("an open channel");
+    let path = PathAndQuery::from_static("/kvasir.v1.Indexer/RegisterWorker");
+    let endpoints = Request::new([0x32, 0].repeat(500_000));
+    assert_refused(
+        within(raw.unary(endpoints, path, Raw)).await.map(drop),
+        Code::InvalidArgument,
+        "endpoints has 500000 entries, the limit is 64: send fewer",
+    );
     server.stop().await.expect("a clean stop");
 }
 

@@ -122,7 +122,7 @@ async fn a_stop_is_bounded_even_if_a_request_never_ends() {
     let server = Server::start(&["--drain-timeout=1s"]).await;
     let _pending = begin_request(&server).await;
     within(async {
-        while !server.http("/metrics").await.1.contains("kvasir_grpc_find_matches_in_flight 1\n") {}
+        while !server.http("/metrics").await.1.contains("kvasir_grpc_requests_in_flight 1\n") {}
     })
     .await;
     server.stop().await.expect("whoever does not go is cut off");

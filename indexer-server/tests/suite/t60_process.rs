@@ -1,14 +1,24 @@
-use crate::harness::{http_get, within};
+use crate::{
+    harness::{Publisher, hello, http_get, registration, scores, within},
+    t30_engine::{send, source, vllm_batch},
+};
 use axum::{body::Bytes, http::Uri};
-use kvasir_proto::pb::{self, indexer_client::IndexerClient};
+use kvasir_proto::pb::{self, indexer_client::IndexerClient, published_event};
 use std::{
     io::{BufRead, BufReader},
     net::SocketAddr,
     process::{Child, Command, Output, Stdio},
+    thread::{self, JoinHandle},
+    time::Duration,
 };
-use tokio::{net::TcpListener, sync::mpsc, task::JoinSet};
+use tokio::{net::TcpListener, sync::mpsc, task::JoinSet, time::sleep};
 use tokio_stream::wrappers::TcpListenerStream;
-use tonic::{Status, service::Routes, transport::Server};
+use tonic::{
+    Status,
+    service::Routes,
+    transport::{Channel, Server},
+};
+use zeromq::{PubSocket, Socket};
 
 fn binary() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_indexer-server"));
@@ -66,7 +76,8 @@ struct Process {
     child: Child,
     grpc: SocketAddr,
     http: SocketAddr,
-    lines: std::io::Lines<BufReader<std::process::ChildStderr>>,
+    /// What it logs, read as it comes: a full pipe would stop the process.
+    log: JoinHandle<Vec<String>>,
 }
 
 impl Process {
@@ -75,8 +86,12 @@ impl Process {
         let id = self.child.id().to_string();
         let killed = Command::new("kill").args(["-TERM", &id]).status().expect("a kill command");
         assert!(killed.success());
-        let log = self.lines.map(|line| line.expect("UTF-8")).collect();
+        let log = self.log.join().expect("UTF-8");
         (self.child.wait().expect("an end").code(), log)
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.grpc)
     }
 }
 
@@ -86,34 +101,188 @@ fn start(flags: &[&str]) -> Process {
     command.args(flags);
     let mut child = command.stderr(Stdio::piped()).spawn().expect("a binary");
     let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
-    let line = lines.by_ref().map(|line| line.expect("UTF-8")).find(|at| at.contains("listening"));
-    let line = line.expect("a server that starts");
-    let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+    let mut log: Vec<String> = Vec::new();
+    let line: serde_json::Value = loop {
+        let line = lines.next().expect("a server that starts").expect("UTF-8");
+        log.push(line.clone());
+        if line.contains("listening") {
+            break serde_json::from_str(&line).expect("JSON");
+        }
+    };
     let address = |name: &str| {
         let text = line["fields"][name].as_str().expect("an address");
         text.parse().expect("an address")
     };
-    Process { child, grpc: address("grpc"), http: address("http"), lines }
+    let (grpc, http) = (address("grpc"), address("http"));
+    let log = thread::spawn(move || {
+        log.extend(lines.map(|line| line.expect("UTF-8")));
+        log
+    });
+    Process { child, grpc, http, log }
 }
 
-// The client must see the farewell while this thread reads the log.
+// The client must see the farewell while this thread waits for the log.
 #[tokio::test(flavor = "multi_thread")]
-async fn sigterm_stops_it_in_order_and_tokens_are_never_logged() {
+async fn sigterm_stops_it_in_order() {
     let process = start(&[]);
-    let url = format!("http://{}", process.grpc);
-    let mut client = within(IndexerClient::connect(url)).await.expect("a server that listens");
-    let secret = 1_234_567_u32;
-    for token_ids in [vec![secret], vec![]] {
-        let request =
-            pb::FindMatchesRequest { model: "m".to_owned(), token_ids, ..Default::default() };
-        client.find_matches(request).await.expect_err("nothing is registered");
-    }
+    within(IndexerClient::connect(process.url())).await.expect("a server that listens");
     let (status, _) = http_get(process.http, "/readyz").await.expect("a side port");
     assert_eq!(status, 200);
     let (code, log) = process.terminate();
     assert_eq!(code, Some(0), "{log:?}");
     assert!(log.iter().any(|line| line.contains("stopped")), "{log:?}");
-    assert!(!log.iter().any(|line| line.contains(&secret.to_string())), "{log:?}");
+}
+
+const SALT: &str = "a-salt-that-is-a-secret";
+const LORA_NAME: &str = "an-adapter";
+
+/// Two blocks of tokens that no log contains by chance; the bytes of the first block are letters,
+/// so that bytes that are logged as text show too.
+fn secret_tokens() -> Vec<u32> {
+    let letters = [*b"Qz0k", *b"Qz1k", *b"Qz2k", *b"Qz3k"].map(u32::from_le_bytes);
+    letters.into_iter().chain(3_133_731_337..3_133_731_341).collect()
+}
+
+fn bytes_le(tokens: &[u32]) -> Vec<u8> {
+    tokens.iter().flat_map(|token| token.to_le_bytes()).collect()
+}
+
+/// All that would give a token away.
+fn spellings(token: u32) -> Vec<String> {
+    let little = token.to_le_bytes();
+    let list = little.map(|byte| byte.to_string());
+    let escaped =
+        format!("{:?}", Bytes::copy_from_slice(&little)).trim_matches(['b', '"']).to_owned();
+    let mut all = vec![
+        token.to_string(),
+        format!("{token:x}"),
+        format!("{token:X}"),
+        format!("{:08x}", token.swap_bytes()),
+        format!("{:08X}", token.swap_bytes()),
+        list.join(", "),
+        list.join(","),
+        // JSON escapes backslashes once more.
+        escaped.replace('\\', "\\\\"),
+    ];
+    all.push(escaped);
+    all
+}
+
+/// Sends the tokens in every way there is, well-formed and not.
+async fn send_secrets(process: &Process) {
+    let mut engine = PubSocket::new();
+    let endpoint = engine.bind("tcp://127.0.0.1:0").await.expect("a free port").to_string();
+    let channel = Channel::from_shared(process.url()).expect("a URL");
+    let channel = within(channel.connect()).await.expect("a server that listens");
+    let mut client = IndexerClient::new(channel.clone());
+    let worker = pb::RegisterWorkerRequest {
+        engine: pb::Engine::Vllm.into(),
+        endpoints: vec![pb::EngineEndpoint { endpoint, ..Default::default() }],
+        lora_names: vec![pb::LoraName { id: 1, name: LORA_NAME.to_owned() }],
+        ..registration("w")
+    };
+    client.register_worker(worker).await.expect("a first worker");
+
+    let tokens = secret_tokens();
+    let secret = || pb::FindMatchesRequest {
+        model: "m".to_owned(),
+        lora_name: LORA_NAME.to_owned(),
+        cache_salt: SALT.to_owned(),
+        ..Default::default()
+    };
+    let by_list = pb::FindMatchesRequest { token_ids: tokens.clone(), ..secret() };
+    let by_bytes = pb::FindMatchesRequest { token_ids_le: bytes_le(&tokens).into(), ..secret() };
+    let stored = |token_ids_le: Vec<u8>| {
+        published_event::Event::Stored(pb::BlocksStored {
+            names: vec![1, 2],
+            token_ids_le: token_ids_le.into(),
+            lora_name: LORA_NAME.to_owned(),
+            cache_salt: SALT.to_owned(),
+            ..Default::default()
+        })
+    };
+    let mut publisher = Publisher::open(channel, hello("w", "s", 1)).await;
+    publisher.acked(0, vec![stored(bytes_le(&tokens))]).await;
+    publisher.refused(1, vec![stored(bytes_le(&tokens[1..]))]).await;
+    for query in [by_list, by_bytes.clone()] {
+        let answer = client.find_matches(query).await.expect("a valid query").into_inner();
+        assert_eq!(scores(&answer), [("w", 0, 2)]);
+    }
+    let ragged = pb::FindMatchesRequest {
+        token_ids_le: bytes_le(&tokens)[1..].to_vec().into(),
+        ..by_bytes.clone()
+    };
+    client.find_matches(ragged).await.expect_err("whole tokens only");
+    let unknown = pb::FindMatchesRequest { model: "other".to_owned(), ..by_bytes };
+    client.find_matches(unknown).await.expect_err("no such model");
+
+    // Slow joiners miss messages, so the engine goes on until it was heard.
+    let plain = pb::FindMatchesRequest {
+        model: "m".to_owned(),
+        token_ids: tokens[..4].to_vec(),
+        ..Default::default()
+    };
+    within(async {
+        for sequence in (0..).step_by(2) {
+            let batch = vllm_batch(77, &tokens[..4]);
+            let broken = batch[..batch.len() - 3].to_vec();
+            send(&mut engine, sequence, broken).await;
+            send(&mut engine, sequence + 1, batch).await;
+            let answer = client.find_matches(plain.clone()).await.expect("a valid query");
+            if !answer.into_inner().matches.is_empty() {
+                break;
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_and_salts_are_never_logged() {
+    let process = start(&["--log-filter=trace"]);
+    send_secrets(&process).await;
+    let (code, log) = process.terminate();
+    assert_eq!(code, Some(0), "{log:?}");
+    // The log would show them: it has the finest level, the engine's lines and the worker's.
+    for expected in ["\"TRACE\"", "source state", "worker registered", "stopped"] {
+        assert!(log.iter().any(|line| line.contains(expected)), "no {expected} in {log:?}");
+    }
+    let secrets = secret_tokens().into_iter().flat_map(spellings).chain([SALT.to_owned()]);
+    for secret in secrets {
+        let found = log.iter().find(|line| line.contains(&secret));
+        assert_eq!(found, None, "it gives {secret} away");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lines_about_an_engine_say_which() {
+    let process = start(&["--log-filter=info"]);
+    let mut client =
+        within(IndexerClient::connect(process.url())).await.expect("a server that listens");
+    let mut engine = PubSocket::new();
+    let endpoint = engine.bind("tcp://127.0.0.1:0").await.expect("a free port").to_string();
+    let worker = pb::RegisterWorkerRequest {
+        tenant: "t".to_owned(),
+        endpoints: vec![pb::EngineEndpoint { endpoint: endpoint.clone(), ..Default::default() }],
+        ..registration("w")
+    };
+    client.register_worker(worker).await.expect("a first worker");
+    within(async {
+        while !source(&mut client).await.connected {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let (code, log) = process.terminate();
+    assert_eq!(code, Some(0), "{log:?}");
+    let line = log.iter().find(|line| line.contains("source state"));
+    let line = line.unwrap_or_else(|| panic!("no state in {log:?}"));
+    let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+    let expected = [("model", "m"), ("tenant", "t"), ("worker", "w"), ("endpoint", &endpoint)];
+    for (field, value) in expected {
+        assert_eq!(line["span"][field], value, "{field} of {line}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -131,8 +300,8 @@ async fn spans_are_exported_and_the_last_are_flushed_on_stop() {
     server.spawn(Server::builder().add_routes(routes).serve_with_incoming(incoming));
 
     let process = start(&[&url]);
-    let url = format!("http://{}", process.grpc);
-    let mut client = within(IndexerClient::connect(url)).await.expect("a server that listens");
+    let mut client =
+        within(IndexerClient::connect(process.url())).await.expect("a server that listens");
     let request = pb::FindMatchesRequest::default();
     client.find_matches(request).await.expect_err("model is required");
     let (code, log) = process.terminate();

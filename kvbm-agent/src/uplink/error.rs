@@ -13,9 +13,9 @@ pub enum UplinkError {
     #[error("the indexer ended the stream")]
     Closed,
     /// The indexer refused the batch.
-    #[error("batch {sequence} refused ({reason:?}): {message}")]
+    #[error("refused ({}): {message}", reason.as_str_name())]
     Refused {
-        /// The batch.
+        /// The batch; 0 if it is the stream that is refused, whichever batch comes next.
         sequence: u64,
         /// Why.
         reason: RefusalReason,
@@ -24,6 +24,13 @@ pub enum UplinkError {
         /// For people.
         message: String,
     },
+    /// The answer to an earlier batch was not waited for, so whether the index has it is unknown;
+    /// open a new stream.
+    #[error("an earlier batch was given up before its answer: open a new stream")]
+    Abandoned,
+    /// The incarnation's numbers are used up.
+    #[error("the sequence numbers of this incarnation are used up: begin a new incarnation")]
+    Exhausted,
     /// The indexer answered something that the contract does not allow.
     #[error("malformed answer: {0}")]
     Malformed(&'static str),

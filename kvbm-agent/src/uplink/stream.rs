@@ -9,13 +9,16 @@ use kvasir_proto::pb::{
     PublishEventsResponse, PublishHello, PublishedEvent,
 };
 use kvasir_proto::types::{DpRank, Incarnation, KvEvent, PartitionKey, Tier, WorkerId};
+use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 use tonic::transport::Endpoint;
 
-/// Batches on their way that have not been acknowledged, at the most.
-const IN_FLIGHT_MAX: usize = 64;
+/// Messages on their way to the connection. Each batch waits for its answer, so there is one.
+const REQUESTS_QUEUED_MAX: usize = 1;
+/// Longest time until a connection is there.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Which source speaks.
 #[derive(Debug, Clone)]
@@ -41,12 +44,15 @@ pub struct Acknowledged {
     pub duplicate: bool,
 }
 
-/// An open stream. Batches are sent one after another and acknowledged in the same order.
+/// An open stream. Each batch waits for its acknowledgement before the next is sent.
 #[derive(Debug)]
 pub struct Uplink {
     requests: mpsc::Sender<PublishEventsRequest>,
     answers: Streaming<PublishEventsResponse>,
-    next_sequence: u64,
+    /// None once the last number is used.
+    next_sequence: Option<u64>,
+    /// A batch was sent and its answer not yet read.
+    awaiting: bool,
 }
 
 impl Uplink {
@@ -58,11 +64,12 @@ impl Uplink {
     pub async fn open(endpoint: &str, source: SourceIdentity) -> Result<Self, UplinkError> {
         let channel = Endpoint::from_shared(endpoint.to_owned())
             .map_err(UplinkError::Endpoint)?
+            .connect_timeout(CONNECT_TIMEOUT)
             .tcp_nodelay(true)
             .connect()
             .await
             .map_err(UplinkError::Endpoint)?;
-        let (requests, outgoing) = mpsc::channel(IN_FLIGHT_MAX);
+        let (requests, outgoing) = mpsc::channel(REQUESTS_QUEUED_MAX);
         let hello = PublishHello {
             model: source.partition.model().to_owned(),
             tenant: source.partition.tenant().to_owned(),
@@ -79,11 +86,12 @@ impl Uplink {
             .await
             .map_err(|status| UplinkError::Status(Box::new(status)))?
             .into_inner();
-        let mut uplink = Self { requests, answers, next_sequence: 0 };
+        let mut uplink = Self { requests, answers, next_sequence: Some(0), awaiting: false };
         match uplink.answer().await? {
             Answered::Accepted(accepted) => {
-                let applied = accepted.applied.map(|cursor| cursor.sequence + 1);
-                uplink.next_sequence = applied.unwrap_or(0);
+                if let Some(applied) = accepted.applied {
+                    uplink.next_sequence = applied.sequence.checked_add(1);
+                }
                 Ok(uplink)
             }
             Answered::Refusal(refusal) => Err(refusal.into()),
@@ -91,29 +99,40 @@ impl Uplink {
         }
     }
 
-    /// Number of the next batch.
+    /// Number of the next batch; none if the numbers of this incarnation are used up.
     #[must_use]
-    pub const fn next_sequence(&self) -> u64 {
+    pub const fn next_sequence(&self) -> Option<u64> {
         self.next_sequence
     }
 
-    /// Sends one batch and waits until the index has it.
+    /// Sends one batch and waits until the index has it. A call that is dropped half-way leaves the
+    /// stream unusable: open a new one, which tells where the index stands.
     ///
     /// # Errors
-    /// If the stream ended or the batch was refused.
+    /// If the stream ended, the batch was refused, or there is no number left.
     pub async fn publish(
         &mut self,
         rank: DpRank,
         events: &[KvEvent],
     ) -> Result<Acknowledged, UplinkError> {
-        let sequence = self.next_sequence;
+        if self.awaiting {
+            return Err(UplinkError::Abandoned);
+        }
+        let sequence = self.next_sequence.ok_or(UplinkError::Exhausted)?;
         let events = events.iter().map(published).collect();
         let batch = PublishBatch { sequence, dp_rank: rank, events };
         let request = PublishEventsRequest { message: Some(Sent::Batch(batch)) };
-        self.requests.send(request).await.map_err(|_closed| UplinkError::Closed)?;
-        match self.answer().await? {
+        self.awaiting = true;
+        // If the indexer has ended the stream, its answer says why.
+        let _ended = self.requests.send(request).await;
+        let answer = self.answer().await;
+        self.awaiting = false;
+        match answer? {
+            Answered::Ack(ack) if ack.sequence != sequence => {
+                Err(UplinkError::Malformed("an ack of another batch"))
+            }
             Answered::Ack(ack) => {
-                self.next_sequence = ack.sequence + 1;
+                self.next_sequence = sequence.checked_add(1);
                 Ok(Acknowledged { sequence: ack.sequence, duplicate: ack.duplicate })
             }
             Answered::Refusal(refusal) => Err(refusal.into()),

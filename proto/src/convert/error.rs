@@ -28,6 +28,9 @@ pub enum Problem {
         /// The most that is accepted.
         limit: usize,
     },
+    /// A name could forge lines of a log or a report.
+    #[error("has a control character: remove it")]
+    ControlCharacter,
     /// A list has too many entries.
     #[error("has {count} entries, the limit is {limit}: send fewer")]
     TooMany {
@@ -86,6 +89,7 @@ impl ConvertError {
             Problem::Required
             | Problem::Unexpected(_)
             | Problem::TooLong { .. }
+            | Problem::ControlCharacter
             | Problem::TooMany { .. }
             | Problem::OutOfRange { .. }
             | Problem::Mismatch { .. }
@@ -102,6 +106,7 @@ impl From<NameError> for ConvertError {
             NameError::TooLong { field, bytes } => {
                 Self::new(field, Problem::TooLong { bytes, limit: NAME_BYTES_MAX })
             }
+            NameError::ControlCharacter { field } => Self::new(field, Problem::ControlCharacter),
         }
     }
 }

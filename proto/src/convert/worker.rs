@@ -114,6 +114,19 @@ pub struct EndpointSpec {
     pub rank: DpRank,
 }
 
+impl fmt::Display for EndpointSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (rank {}", self.endpoint, self.rank)?;
+        if let Some(replay) = &self.replay {
+            write!(f, ", replay {replay}")?;
+        }
+        if !self.topic.is_empty() {
+            write!(f, ", topic {:?}", self.topic)?;
+        }
+        f.write_str(if self.bind { ", bind)" } else { ")" })
+    }
+}
+
 /// A checked `RegisterWorkerRequest`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registration {
@@ -136,11 +149,12 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// The first field in which two registrations of one worker differ, with both values.
+    /// The first field in which two registrations of one worker differ, with both values in words;
+    /// of a list, the first entries that differ.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Option<(&'static str, String, String)> {
-        let both = |field, mine: &dyn fmt::Debug, theirs: &dyn fmt::Debug| {
-            Some((field, format!("{mine:?}"), format!("{theirs:?}")))
+        let both = |field, mine: &dyn fmt::Display, theirs: &dyn fmt::Display| {
+            Some((field, mine.to_string(), theirs.to_string()))
         };
         if self.block_size != other.block_size {
             return both("block_size", &self.block_size, &other.block_size);
@@ -148,19 +162,44 @@ impl Registration {
         if self.engine != other.engine {
             return both("engine", &self.engine, &other.engine);
         }
-        if self.endpoints != other.endpoints {
-            return both("endpoints", &self.endpoints, &other.endpoints);
+        for index in 0..self.endpoints.len().max(other.endpoints.len()) {
+            let (mine, theirs) = (self.endpoints.get(index), other.endpoints.get(index));
+            if mine != theirs {
+                return both("endpoints", &OrNone(mine), &OrNone(theirs));
+            }
         }
         if self.copy_mode != other.copy_mode {
-            return both("copy_mode", &self.copy_mode, &other.copy_mode);
+            return both("copy_mode", &copy_mode(self.copy_mode), &copy_mode(other.copy_mode));
         }
         if self.loss_policy != other.loss_policy {
-            return both("loss_policy", &self.loss_policy, &other.loss_policy);
+            let words = |policy: Option<LossPolicy>| {
+                policy.map_or_else(|| "the server's default".to_owned(), |at| at.to_string())
+            };
+            return both("loss_policy", &words(self.loss_policy), &words(other.loss_policy));
         }
-        if self.lora_names != other.lora_names {
-            return both("lora_names", &self.lora_names, &other.lora_names);
+        let mut ids = self.lora_names.keys().chain(other.lora_names.keys());
+        let id = ids.find(|id| self.lora_names.get(id) != other.lora_names.get(id))?;
+        let name = |at: &Self| OrNone(at.lora_names.get(id).map(|name| format!("{id}={name}")));
+        both("lora_names", &name(self), &name(other))
+    }
+}
+
+/// An entry of a list, in words.
+struct OrNone<T>(Option<T>);
+
+impl<T: fmt::Display> fmt::Display for OrNone<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(entry) => entry.fmt(f),
+            None => f.write_str("none"),
         }
-        None
+    }
+}
+
+const fn copy_mode(mode: CopyMode) -> &'static str {
+    match mode {
+        CopyMode::Counted => "counted",
+        CopyMode::Set => "set",
     }
 }
 

@@ -98,16 +98,27 @@ fn a_difference_is_named_with_both_values() {
     };
     check(|_| {}, None);
     check(|other| other.block_size = 32, Some(("block_size", "16", "32")));
-    check(|other| other.engine = Engine::Vllm, Some(("engine", "Custom", "Vllm")));
-    check(|other| other.copy_mode = CopyMode::Counted, Some(("copy_mode", "Set", "Counted")));
+    check(|other| other.engine = Engine::Vllm, Some(("engine", "custom", "vllm")));
+    check(|other| other.copy_mode = CopyMode::Counted, Some(("copy_mode", "set", "counted")));
     check(
         |other| other.loss_policy = Some(LossPolicy::Clear),
-        Some(("loss_policy", "None", "Some(Clear)")),
+        Some(("loss_policy", "the server's default", "clear")),
     );
     check(
         |other| other.lora_names = BTreeMap::from([(1, "a".to_owned())]),
-        Some(("lora_names", "{}", "{1: \"a\"}")),
+        Some(("lora_names", "none", "1=a")),
     );
+    let endpoint = EndpointSpec {
+        endpoint: "tcp://a:2".to_owned(),
+        replay: Some("tcp://a:3".to_owned()),
+        topic: "kv".to_owned(),
+        bind: true,
+        rank: 7,
+    };
+    let with = Registration { endpoints: vec![endpoint], ..registration.clone() };
+    let without = Registration { endpoints: vec![], ..registration };
+    let words = "tcp://a:2 (rank 7, replay tcp://a:3, topic \"kv\", bind)".to_owned();
+    assert_eq!(with.difference(&without), Some(("endpoints", words, "none".to_owned())));
 }
 
 #[test]

@@ -9,6 +9,16 @@ pub struct Cursor {
     #[prost(uint64, tag = "2")]
     pub sequence: u64,
 }
+impl ::prost::Name for Cursor {
+    const NAME: &'static str = "Cursor";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.Cursor".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.Cursor".into()
+    }
+}
 /// An item whose content, not its placeholder tokens, decides what a block holds.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MultimodalItem {
@@ -22,6 +32,16 @@ pub struct MultimodalItem {
     /// Number of tokens the item spans, at least 1.
     #[prost(uint32, tag = "3")]
     pub token_count: u32,
+}
+impl ::prost::Name for MultimodalItem {
+    const NAME: &'static str = "MultimodalItem";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.MultimodalItem".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.MultimodalItem".into()
+    }
 }
 /// Memory tier of a worker that a block lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
@@ -74,7 +94,8 @@ pub enum WorkerState {
     Gap = 3,
     /// Events were lost for good; blocks from before the loss may be phantoms until they expire.
     Degraded = 4,
-    /// Blocks were shed to stay within a limit; answers may under-credit.
+    /// Blocks were refused or shed, by a limit or because they contradict the registration; answers
+    /// under-credit until the source is cleared.
     Partial = 5,
     /// Registered, but nothing has been heard yet.
     Cold = 6,
@@ -268,6 +289,16 @@ pub struct FindMatchesRequest {
     #[prost(uint32, tag = "23")]
     pub top_k: u32,
 }
+impl ::prost::Name for FindMatchesRequest {
+    const NAME: &'static str = "FindMatchesRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.FindMatchesRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.FindMatchesRequest".into()
+    }
+}
 /// How many of a worker's matched blocks lie in each tier. A block may lie in several.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct BlocksByTier {
@@ -280,6 +311,16 @@ pub struct BlocksByTier {
     /// Blocks on local disk.
     #[prost(uint32, tag = "3")]
     pub disk: u32,
+}
+impl ::prost::Name for BlocksByTier {
+    const NAME: &'static str = "BlocksByTier";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.BlocksByTier".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.BlocksByTier".into()
+    }
 }
 /// One worker's answer.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -312,6 +353,16 @@ pub struct WorkerMatch {
     #[prost(uint64, optional, tag = "9")]
     pub verified_age_ms: ::core::option::Option<u64>,
 }
+impl ::prost::Name for WorkerMatch {
+    const NAME: &'static str = "WorkerMatch";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.WorkerMatch".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.WorkerMatch".into()
+    }
+}
 /// Answer to one prompt, best first; equal overlaps are ordered by worker_id, then dp_rank.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct FindMatchesResponse {
@@ -334,6 +385,16 @@ pub struct FindMatchesResponse {
     #[prost(uint32, repeated, tag = "6")]
     pub missing_shards: ::prost::alloc::vec::Vec<u32>,
 }
+impl ::prost::Name for FindMatchesResponse {
+    const NAME: &'static str = "FindMatchesResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.FindMatchesResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.FindMatchesResponse".into()
+    }
+}
 /// Why one request of a stream was refused.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StreamError {
@@ -343,6 +404,16 @@ pub struct StreamError {
     /// Names the field and the fix.
     #[prost(string, tag = "2")]
     pub message: ::prost::alloc::string::String,
+}
+impl ::prost::Name for StreamError {
+    const NAME: &'static str = "StreamError";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.StreamError".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.StreamError".into()
+    }
 }
 /// One answer of FindMatchesStream.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -365,6 +436,16 @@ pub mod find_matches_stream_response {
         Error(super::StreamError),
     }
 }
+impl ::prost::Name for FindMatchesStreamResponse {
+    const NAME: &'static str = "FindMatchesStreamResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.FindMatchesStreamResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.FindMatchesStreamResponse".into()
+    }
+}
 /// Which worker to dump.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DumpWorkerRequest {
@@ -383,6 +464,16 @@ pub struct DumpWorkerRequest {
     /// Records per chunk, 1 to 8,192; default 2,048.
     #[prost(uint32, optional, tag = "5")]
     pub chunk_records: ::core::option::Option<u32>,
+}
+impl ::prost::Name for DumpWorkerRequest {
+    const NAME: &'static str = "DumpWorkerRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.DumpWorkerRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.DumpWorkerRequest".into()
+    }
 }
 /// Absolute state of one name at one source. A later record for the same name, rank and source
 /// replaces an earlier one; all copies 0 says that the name is gone.
@@ -414,6 +505,16 @@ pub struct BlockRecord {
     #[prost(uint32, tag = "8")]
     pub disk_copies: u32,
 }
+impl ::prost::Name for BlockRecord {
+    const NAME: &'static str = "BlockRecord";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.BlockRecord".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.BlockRecord".into()
+    }
+}
 /// Some records of one rank.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct DumpChunk {
@@ -423,6 +524,16 @@ pub struct DumpChunk {
     /// At most chunk_records records.
     #[prost(message, repeated, tag = "2")]
     pub records: ::prost::alloc::vec::Vec<BlockRecord>,
+}
+impl ::prost::Name for DumpChunk {
+    const NAME: &'static str = "DumpChunk";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.DumpChunk".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.DumpChunk".into()
+    }
 }
 /// End of one source's part of the dump.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -443,6 +554,16 @@ pub struct DumpEnd {
     #[prost(enumeration = "WorkerState", tag = "5")]
     pub state: i32,
 }
+impl ::prost::Name for DumpEnd {
+    const NAME: &'static str = "DumpEnd";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.DumpEnd".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.DumpEnd".into()
+    }
+}
 /// One message of a dump: chunks first, then the ends of all sources.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct DumpWorkerResponse {
@@ -461,6 +582,16 @@ pub mod dump_worker_response {
         End(super::DumpEnd),
     }
 }
+impl ::prost::Name for DumpWorkerResponse {
+    const NAME: &'static str = "DumpWorkerResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.DumpWorkerResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.DumpWorkerResponse".into()
+    }
+}
 /// Which workers to list.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListWorkersRequest {
@@ -470,6 +601,16 @@ pub struct ListWorkersRequest {
     /// This tenant only; default all.
     #[prost(string, optional, tag = "2")]
     pub tenant: ::core::option::Option<::prost::alloc::string::String>,
+}
+impl ::prost::Name for ListWorkersRequest {
+    const NAME: &'static str = "ListWorkersRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.ListWorkersRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.ListWorkersRequest".into()
+    }
 }
 /// One rank of a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -483,6 +624,16 @@ pub struct RankInfo {
     /// Names held whose parent is not known yet.
     #[prost(uint64, tag = "3")]
     pub parked_blocks: u64,
+}
+impl ::prost::Name for RankInfo {
+    const NAME: &'static str = "RankInfo";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.RankInfo".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.RankInfo".into()
+    }
 }
 /// One event stream of a worker.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -512,6 +663,16 @@ pub struct SourceInfo {
     #[prost(uint64, optional, tag = "8")]
     pub verified_age_ms: ::core::option::Option<u64>,
 }
+impl ::prost::Name for SourceInfo {
+    const NAME: &'static str = "SourceInfo";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.SourceInfo".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.SourceInfo".into()
+    }
+}
 /// One worker.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct WorkerInfo {
@@ -537,12 +698,32 @@ pub struct WorkerInfo {
     #[prost(message, repeated, tag = "7")]
     pub sources: ::prost::alloc::vec::Vec<SourceInfo>,
 }
+impl ::prost::Name for WorkerInfo {
+    const NAME: &'static str = "WorkerInfo";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.WorkerInfo".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.WorkerInfo".into()
+    }
+}
 /// All workers that were asked for, by model, tenant and id.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListWorkersResponse {
     /// The workers.
     #[prost(message, repeated, tag = "1")]
     pub workers: ::prost::alloc::vec::Vec<WorkerInfo>,
+}
+impl ::prost::Name for ListWorkersResponse {
+    const NAME: &'static str = "ListWorkersResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.ListWorkersResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.ListWorkersResponse".into()
+    }
 }
 /// Sockets of one engine rank.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -563,6 +744,16 @@ pub struct EngineEndpoint {
     #[prost(uint32, tag = "5")]
     pub dp_rank: u32,
 }
+impl ::prost::Name for EngineEndpoint {
+    const NAME: &'static str = "EngineEndpoint";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.EngineEndpoint".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.EngineEndpoint".into()
+    }
+}
 /// A LoRA adapter that an engine announces by number only.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LoraName {
@@ -572,6 +763,16 @@ pub struct LoraName {
     /// Its name, 1 to 256 bytes.
     #[prost(string, tag = "2")]
     pub name: ::prost::alloc::string::String,
+}
+impl ::prost::Name for LoraName {
+    const NAME: &'static str = "LoraName";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.LoraName".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.LoraName".into()
+    }
 }
 /// A worker to add.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -604,12 +805,32 @@ pub struct RegisterWorkerRequest {
     #[prost(message, repeated, tag = "9")]
     pub lora_names: ::prost::alloc::vec::Vec<LoraName>,
 }
+impl ::prost::Name for RegisterWorkerRequest {
+    const NAME: &'static str = "RegisterWorkerRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.RegisterWorkerRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.RegisterWorkerRequest".into()
+    }
+}
 /// The worker was added.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RegisterWorkerResponse {
     /// False if the same registration was there before; then nothing changed.
     #[prost(bool, tag = "1")]
     pub created: bool,
+}
+impl ::prost::Name for RegisterWorkerResponse {
+    const NAME: &'static str = "RegisterWorkerResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.RegisterWorkerResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.RegisterWorkerResponse".into()
+    }
 }
 /// A worker to remove.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -624,6 +845,16 @@ pub struct RemoveWorkerRequest {
     #[prost(string, tag = "3")]
     pub tenant: ::prost::alloc::string::String,
 }
+impl ::prost::Name for RemoveWorkerRequest {
+    const NAME: &'static str = "RemoveWorkerRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.RemoveWorkerRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.RemoveWorkerRequest".into()
+    }
+}
 /// The worker is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RemoveWorkerResponse {
@@ -631,9 +862,29 @@ pub struct RemoveWorkerResponse {
     #[prost(uint64, tag = "1")]
     pub removed_blocks: u64,
 }
+impl ::prost::Name for RemoveWorkerResponse {
+    const NAME: &'static str = "RemoveWorkerResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.RemoveWorkerResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.RemoveWorkerResponse".into()
+    }
+}
 /// Asks for sizes and counters.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetStatsRequest {}
+impl ::prost::Name for GetStatsRequest {
+    const NAME: &'static str = "GetStatsRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.GetStatsRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.GetStatsRequest".into()
+    }
+}
 /// Sizes of one partition.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PartitionStats {
@@ -662,6 +913,16 @@ pub struct PartitionStats {
     #[prost(uint64, tag = "8")]
     pub index_bytes: u64,
 }
+impl ::prost::Name for PartitionStats {
+    const NAME: &'static str = "PartitionStats";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.PartitionStats".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.PartitionStats".into()
+    }
+}
 /// One counter: what happened to how many block operations or batches.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Counter {
@@ -678,6 +939,16 @@ pub struct Counter {
     /// Since start.
     #[prost(uint64, tag = "4")]
     pub count: u64,
+}
+impl ::prost::Name for Counter {
+    const NAME: &'static str = "Counter";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.Counter".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.Counter".into()
+    }
 }
 /// Sizes and counters of this server.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -703,6 +974,16 @@ pub struct GetStatsResponse {
     /// Blocks that the best worker of each query held.
     #[prost(uint64, tag = "7")]
     pub hit_blocks: u64,
+}
+impl ::prost::Name for GetStatsResponse {
+    const NAME: &'static str = "GetStatsResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.GetStatsResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.GetStatsResponse".into()
+    }
 }
 /// Generated client implementations.
 pub mod indexer_client {
@@ -813,7 +1094,7 @@ pub mod indexer_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/kvasir.v1.Indexer/FindMatches",
             );
@@ -841,7 +1122,7 @@ pub mod indexer_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/kvasir.v1.Indexer/FindMatchesStream",
             );
@@ -866,7 +1147,7 @@ pub mod indexer_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/kvasir.v1.Indexer/DumpWorker",
             );
@@ -891,7 +1172,7 @@ pub mod indexer_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/kvasir.v1.Indexer/ListWorkers",
             );
@@ -916,7 +1197,7 @@ pub mod indexer_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/kvasir.v1.Indexer/RegisterWorker",
             );
@@ -941,7 +1222,7 @@ pub mod indexer_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/kvasir.v1.Indexer/RemoveWorker",
             );
@@ -966,7 +1247,7 @@ pub mod indexer_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/kvasir.v1.Indexer/GetStats",
             );
@@ -1168,7 +1449,7 @@ pub mod indexer_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = FindMatchesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1216,7 +1497,7 @@ pub mod indexer_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = FindMatchesStreamSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1262,7 +1543,7 @@ pub mod indexer_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = DumpWorkerSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1307,7 +1588,7 @@ pub mod indexer_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListWorkersSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1352,7 +1633,7 @@ pub mod indexer_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RegisterWorkerSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1397,7 +1678,7 @@ pub mod indexer_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RemoveWorkerSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1440,7 +1721,7 @@ pub mod indexer_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetStatsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1520,6 +1801,16 @@ pub struct PublishHello {
     #[prost(enumeration = "CopyMode", tag = "7")]
     pub copy_mode: i32,
 }
+impl ::prost::Name for PublishHello {
+    const NAME: &'static str = "PublishHello";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.PublishHello".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.PublishHello".into()
+    }
+}
 /// Blocks that are now held, each the parent of the next.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct BlocksStored {
@@ -1546,6 +1837,16 @@ pub struct BlocksStored {
     #[prost(string, tag = "7")]
     pub cache_salt: ::prost::alloc::string::String,
 }
+impl ::prost::Name for BlocksStored {
+    const NAME: &'static str = "BlocksStored";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.BlocksStored".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.BlocksStored".into()
+    }
+}
 /// Blocks that are no longer held.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct BlocksRemoved {
@@ -1556,9 +1857,29 @@ pub struct BlocksRemoved {
     #[prost(enumeration = "Tier", tag = "2")]
     pub tier: i32,
 }
+impl ::prost::Name for BlocksRemoved {
+    const NAME: &'static str = "BlocksRemoved";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.BlocksRemoved".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.BlocksRemoved".into()
+    }
+}
 /// Everything this source stored for the batch's rank is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct BlocksCleared {}
+impl ::prost::Name for BlocksCleared {
+    const NAME: &'static str = "BlocksCleared";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.BlocksCleared".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.BlocksCleared".into()
+    }
+}
 /// One event.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PublishedEvent {
@@ -1580,6 +1901,16 @@ pub mod published_event {
         Cleared(super::BlocksCleared),
     }
 }
+impl ::prost::Name for PublishedEvent {
+    const NAME: &'static str = "PublishedEvent";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.PublishedEvent".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.PublishedEvent".into()
+    }
+}
 /// One numbered batch.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PublishBatch {
@@ -1592,6 +1923,16 @@ pub struct PublishBatch {
     /// At most 4,096 events.
     #[prost(message, repeated, tag = "3")]
     pub events: ::prost::alloc::vec::Vec<PublishedEvent>,
+}
+impl ::prost::Name for PublishBatch {
+    const NAME: &'static str = "PublishBatch";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.PublishBatch".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.PublishBatch".into()
+    }
 }
 /// A hello, then batches.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -1611,12 +1952,32 @@ pub mod publish_events_request {
         Batch(super::PublishBatch),
     }
 }
+impl ::prost::Name for PublishEventsRequest {
+    const NAME: &'static str = "PublishEventsRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.PublishEventsRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.PublishEventsRequest".into()
+    }
+}
 /// The stream is open.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PublishAccepted {
     /// Where the index stands for this source; absent if it knows nothing of this incarnation.
     #[prost(message, optional, tag = "1")]
     pub applied: ::core::option::Option<Cursor>,
+}
+impl ::prost::Name for PublishAccepted {
+    const NAME: &'static str = "PublishAccepted";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.PublishAccepted".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.PublishAccepted".into()
+    }
 }
 /// A batch is in the index.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1637,6 +1998,16 @@ pub struct PublishAck {
     #[prost(uint64, tag = "5")]
     pub rejected: u64,
 }
+impl ::prost::Name for PublishAck {
+    const NAME: &'static str = "PublishAck";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.PublishAck".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.PublishAck".into()
+    }
+}
 /// A batch is not in the index.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PublishRefusal {
@@ -1652,6 +2023,16 @@ pub struct PublishRefusal {
     /// For people.
     #[prost(string, tag = "4")]
     pub message: ::prost::alloc::string::String,
+}
+impl ::prost::Name for PublishRefusal {
+    const NAME: &'static str = "PublishRefusal";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.PublishRefusal".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.PublishRefusal".into()
+    }
 }
 /// Answer to a hello or a batch.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1672,6 +2053,16 @@ pub mod publish_events_response {
         /// To a batch.
         #[prost(message, tag = "3")]
         Refusal(super::PublishRefusal),
+    }
+}
+impl ::prost::Name for PublishEventsResponse {
+    const NAME: &'static str = "PublishEventsResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.PublishEventsResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.PublishEventsResponse".into()
     }
 }
 /// Why a batch was refused.
@@ -1822,7 +2213,7 @@ pub mod event_ingest_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/kvasir.v1.EventIngest/PublishEvents",
             );
@@ -1972,7 +2363,7 @@ pub mod event_ingest_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = PublishEventsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,

@@ -1,7 +1,7 @@
 use crate::limits::NAME_BYTES_MAX;
 use std::{fmt, sync::Arc};
 
-/// A name that is missing or too long.
+/// Why a name was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// A required name is empty.
@@ -18,11 +18,20 @@ pub enum NameError {
         /// Its length.
         bytes: usize,
     },
+    /// A name has a control character: it could forge lines of a log or a report.
+    #[error("{field} has a control character")]
+    ControlCharacter {
+        /// Field of the request.
+        field: &'static str,
+    },
 }
 
 pub(super) fn check_name(field: &'static str, name: &str) -> Result<(), NameError> {
     if name.len() > NAME_BYTES_MAX {
         return Err(NameError::TooLong { field, bytes: name.len() });
+    }
+    if name.chars().any(char::is_control) {
+        return Err(NameError::ControlCharacter { field });
     }
     Ok(())
 }
@@ -42,10 +51,11 @@ pub struct PartitionKey {
 }
 
 impl PartitionKey {
-    /// A partition of 1–256 bytes of `model` and up to 256 bytes of `tenant`.
+    /// A partition of 1–256 bytes of `model` and up to 256 bytes of `tenant`, without control
+    /// characters.
     ///
     /// # Errors
-    /// If `model` is empty or either is too long.
+    /// If `model` is empty, or either is too long or has a control character.
     pub fn new(model: &str, tenant: &str) -> Result<Self, NameError> {
         check_required("model", model)?;
         check_name("tenant", tenant)?;
@@ -68,5 +78,33 @@ impl PartitionKey {
 impl fmt::Display for PartitionKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.model, self.tenant)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::WorkerId;
+
+    #[test]
+    fn names_are_checked() {
+        let long = "x".repeat(NAME_BYTES_MAX + 1);
+        let check = |model: &str, tenant: &str, worker: &str, expected: Result<(), &str>| {
+            let partition = PartitionKey::new(model, tenant).map(drop);
+            let found = partition.and_then(|()| WorkerId::new(worker).map(drop));
+            assert_eq!(found.map_err(|error| error.to_string()), expected.map_err(str::to_owned));
+        };
+        check("m", "", "w", Ok(()));
+        check("org/model name", "mandant-ü", "w#0 日本", Ok(()));
+        let longest = "x".repeat(NAME_BYTES_MAX);
+        check(&longest, &longest, &longest, Ok(()));
+        check("", "", "w", Err("model is required"));
+        check("m", "", "", Err("worker_id is required"));
+        check(&long, "", "w", Err("model has 257 bytes, the limit is 256"));
+        check("m", &long, "w", Err("tenant has 257 bytes, the limit is 256"));
+        check("m\n", "", "w", Err("model has a control character"));
+        check("m", "\u{1b}[2J", "w", Err("tenant has a control character"));
+        check("m", "", "w\0", Err("worker_id has a control character"));
+        check("m", "", "w\u{85}", Err("worker_id has a control character"));
     }
 }

@@ -1,7 +1,7 @@
 use super::partition::{NameError, check_required};
 use std::{fmt, sync::Arc};
 
-/// Name of a worker: 1–256 bytes, unique within its partition.
+/// Name of a worker: 1–256 bytes without control characters, unique within its partition.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerId(Arc<str>);
 
@@ -9,7 +9,7 @@ impl WorkerId {
     /// Checks and takes a name.
     ///
     /// # Errors
-    /// If `id` is empty or too long.
+    /// If `id` is empty, too long, or has a control character.
     pub fn new(id: &str) -> Result<Self, NameError> {
         check_required("worker_id", id)?;
         Ok(Self(id.into()))

@@ -37,7 +37,9 @@ pub(super) fn stored(
     for (index, block) in blocks.iter().enumerate() {
         let target = at.as_ref().map(|path| below(path, block.local));
         if target.as_ref().is_some_and(|target| target.len() > limits.chain_blocks_max) {
-            for _ in index..blocks.len() {
+            for block in &blocks[index..] {
+                reject_too_deep(names, parent_name, *block);
+                parent_name = Some(block.name);
                 counts.add(BlockOutcome::Rejected);
             }
             return;
@@ -49,6 +51,19 @@ pub(super) fn stored(
             BlockOutcome::Rejected => None,
             _ => names[&block.name].position.clone(),
         };
+    }
+}
+
+/// A block too deep to be held: what its name stood for, if that is other content, is not held
+/// any more either.
+fn reject_too_deep(names: &mut Names, parent: Option<BlockName>, block: StoredBlock) {
+    let Some(existing) = names.get(&block.name) else {
+        return;
+    };
+    let same_link = existing.parent == parent && existing.local == Some(block.local);
+    let may_be_the_same = existing.position.is_none() && (existing.local.is_none() || same_link);
+    if !may_be_the_same {
+        names.remove(&block.name);
     }
 }
 
@@ -92,6 +107,7 @@ fn store_block(
         return if learned { BlockOutcome::Applied } else { outcome };
     }
     if too_many_parked {
+        names.remove(&block.name);
         return BlockOutcome::Rejected;
     }
     names.insert(block.name, new_record(parent, Some(block.local), target, by));

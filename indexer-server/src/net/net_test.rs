@@ -1,0 +1,57 @@
+use super::{Connection, LimitedListener, Patience};
+use prometheus_client::metrics::{counter::Counter, gauge::Gauge};
+use std::{io::ErrorKind, time::Duration};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+
+const SHORT: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(3_600);
+
+/// A connection, its peer, and the listener, which has no room for another.
+async fn connect(
+    first_byte: Duration,
+    idle: Duration,
+) -> (Connection, TcpStream, LimitedListener, Gauge) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let (open, patience) = (Gauge::default(), Patience { first_byte, idle });
+    let mut listener =
+        LimitedListener::new(listener, 1, patience, open.clone(), Counter::default());
+    let address = listener.local_addr().expect("an address");
+    let peer = TcpStream::connect(address).await.expect("a listener");
+    let (connection, _) = listener.accept().await;
+    (connection, peer, listener, open)
+}
+
+async fn read(connection: &mut Connection) -> Result<u8, ErrorKind> {
+    connection.read_u8().await.map_err(|error| error.kind())
+}
+
+#[tokio::test]
+async fn a_connection_whose_first_byte_does_not_come_is_closed_and_makes_room() {
+    let (mut connection, _peer, mut listener, open) = connect(SHORT, LONG).await;
+    assert_eq!(read(&mut connection).await, Err(ErrorKind::TimedOut));
+    drop(connection);
+    assert_eq!(open.get(), 0);
+    let address = listener.local_addr().expect("an address");
+    let _next = TcpStream::connect(address).await.expect("a listener");
+    let _room = listener.accept().await;
+    assert_eq!(open.get(), 1);
+}
+
+#[tokio::test]
+async fn a_connection_that_falls_silent_is_closed() {
+    let (mut connection, mut peer, _listener, _open) = connect(LONG, SHORT).await;
+    peer.write_all(b"x").await.expect("an open connection");
+    assert_eq!(read(&mut connection).await, Ok(b'x'));
+    assert_eq!(read(&mut connection).await, Err(ErrorKind::TimedOut));
+}
+
+#[tokio::test]
+async fn what_was_said_in_time_is_read_however_late() {
+    let (mut connection, mut peer, _listener, _open) = connect(Duration::ZERO, LONG).await;
+    peer.write_all(b"x").await.expect("an open connection");
+    connection.stream().readable().await.expect("an open connection");
+    assert_eq!(read(&mut connection).await, Ok(b'x'));
+}

@@ -1,0 +1,190 @@
+//! The codec of the generated services: protobuf whose requests are measured before they are
+//! decoded.
+//!
+//! An empty entry of a list takes two bytes on the wire and a hundred times that in memory, so
+//! the largest message could take gigabytes before its conversion counts the entries. Here they are
+//! counted on the wire, where they cost nothing.
+
+use crate::{
+    convert::{ConvertError, Problem},
+    limits::{
+        BATCH_EVENTS_MAX, GRPC_MESSAGE_BYTES_MAX, QUERY_MULTIMODAL_ITEMS_MAX, QUERY_WORKER_IDS_MAX,
+        WORKER_ENDPOINTS_MAX, WORKER_LORA_NAMES_MAX,
+    },
+};
+use prost::{
+    DecodeError, Message, Name,
+    bytes::Buf,
+    encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field},
+};
+use std::{fmt, marker::PhantomData};
+use tonic::{
+    Status,
+    codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
+};
+
+/// Largest request that is neither a query nor a batch of events.
+pub const SMALL_REQUEST_BYTES_MAX: usize = 1 << 20;
+
+/// A list is counted as it comes and refused here above so many times its limit. Between the limit
+/// and this, conversion refuses it, which can tell the client which request of a stream is meant
+/// and does not end the stream.
+pub const EXCESS_MAX: usize = 4;
+
+/// Protobuf, with requests that are refused before they are decoded where they exceed their bounds.
+pub struct BoundedCodec<T, U>(PhantomData<(T, U)>);
+
+impl<T, U> Default for BoundedCodec<T, U> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T, U> fmt::Debug for BoundedCodec<T, U> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("BoundedCodec")
+    }
+}
+
+impl<T, U> Codec for BoundedCodec<T, U>
+where
+    T: Message + Send + 'static,
+    U: Message + Name + Default + Send + 'static,
+{
+    type Encode = T;
+    type Decode = U;
+    type Encoder = BoundedCodec<T, U>;
+    type Decoder = BoundedCodec<T, U>;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        Self::default()
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        Self::default()
+    }
+}
+
+impl<T: Message, U> Encoder for BoundedCodec<T, U> {
+    type Item = T;
+    type Error = Status;
+
+    fn encode(&mut self, message: T, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        message.encode(out).map_err(|error| Status::internal(error.to_string()))
+    }
+}
+
+impl<T, U: Message + Name + Default> Decoder for BoundedCodec<T, U> {
+    type Item = U;
+    type Error = Status;
+
+    fn decode(&mut self, source: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
+        // One piece, not copied: the `bytes` fields of the message share it.
+        let message = source.copy_to_bytes(source.remaining());
+        measure(U::NAME, &message)?;
+        U::decode(message).map(Some).map_err(malformed)
+    }
+}
+
+/// As gRPC reports messages that are not protobuf.
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn malformed(error: DecodeError) -> Status {
+    Status::internal(error.to_string())
+}
+
+/// What a request may be, seen on the wire.
+struct Bounds {
+    message: &'static str,
+    bytes_max: usize,
+    lists: &'static [List],
+}
+
+/// A list of messages or strings within a request.
+struct List {
+    /// Its name, as errors say it.
+    name: &'static str,
+    /// Numbers of the fields that lead to it.
+    path: &'static [u32],
+    /// Its most entries.
+    limit: usize,
+}
+
+const fn small(message: &'static str, lists: &'static [List]) -> Bounds {
+    Bounds { message, bytes_max: SMALL_REQUEST_BYTES_MAX, lists }
+}
+
+const fn large(message: &'static str, lists: &'static [List]) -> Bounds {
+    Bounds { message, bytes_max: GRPC_MESSAGE_BYTES_MAX, lists }
+}
+
+const fn list(name: &'static str, path: &'static [u32], limit: usize) -> List {
+    List { name, path, limit }
+}
+
+/// Every request of the package; answers are the server's own and are not measured.
+static REQUESTS: [Bounds; 7] = [
+    large(
+        "FindMatchesRequest",
+        &[
+            list("multimodal", &[14], QUERY_MULTIMODAL_ITEMS_MAX),
+            list("worker_ids", &[21], QUERY_WORKER_IDS_MAX),
+        ],
+    ),
+    large("PublishEventsRequest", &[list("batch.events", &[2, 3], BATCH_EVENTS_MAX)]),
+    small(
+        "RegisterWorkerRequest",
+        &[
+            list("endpoints", &[6], WORKER_ENDPOINTS_MAX),
+            list("lora_names", &[9], WORKER_LORA_NAMES_MAX),
+        ],
+    ),
+    small("RemoveWorkerRequest", &[]),
+    small("ListWorkersRequest", &[]),
+    small("DumpWorkerRequest", &[]),
+    small("GetStatsRequest", &[]),
+];
+
+/// Refuses a request that exceeds its bounds or is not protobuf.
+fn measure(name: &str, message: &[u8]) -> Result<(), Status> {
+    let Some(bounds) = REQUESTS.iter().find(|bounds| bounds.message == name) else {
+        return Ok(());
+    };
+    let (bytes, limit) = (message.len(), bounds.bytes_max);
+    if bytes > limit {
+        return Err(refusal(name, Problem::TooLong { bytes, limit }));
+    }
+    for &List { name, path, limit } in bounds.lists {
+        let count = count(message, path).map_err(malformed)?;
+        if count > limit.saturating_mul(EXCESS_MAX) {
+            return Err(refusal(name, Problem::TooMany { count, limit }));
+        }
+    }
+    Ok(())
+}
+
+fn refusal(field: &str, problem: Problem) -> Status {
+    Status::invalid_argument(ConvertError::new(field, problem).to_string())
+}
+
+/// Entries of the list at `path`, in all occurrences of the messages around it: the decoder merges
+/// them. It reads with the decoder's own functions, so that what one reads, the other reads too.
+fn count(mut message: &[u8], path: &[u32]) -> Result<usize, DecodeError> {
+    let Some((&field, inner)) = path.split_first() else { return Ok(1) };
+    let mut entries = 0;
+    while !message.is_empty() {
+        let (tag, wire_type) = decode_key(&mut message)?;
+        let mut rest = message;
+        skip_field(wire_type, tag, &mut rest, DecodeContext::default())?;
+        if tag == field && wire_type == WireType::LengthDelimited {
+            decode_varint(&mut message)?;
+            let length = message.len().saturating_sub(rest.len());
+            entries += count(message.get(..length).unwrap_or_default(), inner)?;
+        }
+        message = rest;
+    }
+    Ok(entries)
+}
+
+#[cfg(test)]
+#[path = "codec_test.rs"]
+mod tests;
