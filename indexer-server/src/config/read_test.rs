@@ -123,7 +123,7 @@ fn every_refusal_of_a_worker_names_the_key() {
             "id=w,model=m,block-size=1,endpoint=tcp://a:1",
             "id=w,model=m,block-size=1,endpoint=tcp://a:2,engine=vllm",
         ],
-        "worker[1] (w).engine: Vllm here, but Custom in an earlier spec",
+        "worker[1] (w).engine: vllm here, but custom in an earlier spec",
     );
 }
 

@@ -126,8 +126,11 @@ fn start(flags: &[&str]) -> Process {
 async fn sigterm_stops_it_in_order() {
     let process = start(&[]);
     within(IndexerClient::connect(process.url())).await.expect("a server that listens");
-    let (status, _) = http_get(process.http, "/readyz").await.expect("a side port");
-    assert_eq!(status, 200);
+    // Connections are taken a moment before the server says that it is ready.
+    within(async {
+        while http_get(process.http, "/readyz").await.expect("a side port").0 != 200 {}
+    })
+    .await;
     let (code, log) = process.terminate();
     assert_eq!(code, Some(0), "{log:?}");
     assert!(log.iter().any(|line| line.contains("stopped")), "{log:?}");

@@ -40,6 +40,7 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("code", &[]),
             ("types", &["limits"]),
             ("hash", &["types"]),
+            ("codec", &["limits"]),
             ("convert", &["types", "hash", "limits", "code", "pb"]),
         ],
     ),
