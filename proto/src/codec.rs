@@ -5,12 +5,9 @@
 //! the largest message could take gigabytes before its conversion counts the entries. Here they are
 //! counted on the wire, where they cost nothing.
 
-use crate::{
-    convert::{ConvertError, Problem},
-    limits::{
-        BATCH_EVENTS_MAX, GRPC_MESSAGE_BYTES_MAX, QUERY_MULTIMODAL_ITEMS_MAX, QUERY_WORKER_IDS_MAX,
-        WORKER_ENDPOINTS_MAX, WORKER_LORA_NAMES_MAX,
-    },
+use crate::limits::{
+    BATCH_EVENTS_MAX, GRPC_MESSAGE_BYTES_MAX, QUERY_MULTIMODAL_ITEMS_MAX, QUERY_WORKER_IDS_MAX,
+    WORKER_ENDPOINTS_MAX, WORKER_LORA_NAMES_MAX,
 };
 use prost::{
     DecodeError, Message, Name,
@@ -151,19 +148,20 @@ fn measure(name: &str, message: &[u8]) -> Result<(), Status> {
     };
     let (bytes, limit) = (message.len(), bounds.bytes_max);
     if bytes > limit {
-        return Err(refusal(name, Problem::TooLong { bytes, limit }));
+        return Err(refusal(format_args!("{name} has {bytes} bytes, the limit is {limit}")));
     }
     for &List { name, path, limit } in bounds.lists {
         let count = count(message, path).map_err(malformed)?;
         if count > limit.saturating_mul(EXCESS_MAX) {
-            return Err(refusal(name, Problem::TooMany { count, limit }));
+            let text = "entries, the limit is";
+            return Err(refusal(format_args!("{name} has {count} {text} {limit}: send fewer")));
         }
     }
     Ok(())
 }
 
-fn refusal(field: &str, problem: Problem) -> Status {
-    Status::invalid_argument(ConvertError::new(field, problem).to_string())
+fn refusal(text: fmt::Arguments<'_>) -> Status {
+    Status::invalid_argument(text.to_string())
 }
 
 /// Entries of the list at `path`, in all occurrences of the messages around it: the decoder merges

@@ -71,9 +71,20 @@ fn flags_win_over_the_environment_and_that_over_the_file() {
     assert!(stdout.contains("degraded-ttl = \"600s\"\n"), "{stdout}");
 }
 
+/// A child that does not outlive a test that fails.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // An error means that it has ended already.
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
 /// A process that serves; its addresses are those it logs.
 struct Process {
-    child: Child,
+    child: Ended,
     grpc: SocketAddr,
     http: SocketAddr,
     /// What it logs, read as it comes: a full pipe would stop the process.
@@ -83,11 +94,11 @@ struct Process {
 impl Process {
     /// Sends SIGTERM; the exit code, and what was logged until then.
     fn terminate(mut self) -> (Option<i32>, Vec<String>) {
-        let id = self.child.id().to_string();
+        let id = self.child.0.id().to_string();
         let killed = Command::new("kill").args(["-TERM", &id]).status().expect("a kill command");
         assert!(killed.success());
         let log = self.log.join().expect("UTF-8");
-        (self.child.wait().expect("an end").code(), log)
+        (self.child.0.wait().expect("an end").code(), log)
     }
 
     fn url(&self) -> String {
@@ -99,8 +110,8 @@ fn start(flags: &[&str]) -> Process {
     let mut command = binary();
     command.args(["--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", "--log-format=json"]);
     command.args(flags);
-    let mut child = command.stderr(Stdio::piped()).spawn().expect("a binary");
-    let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
+    let mut child = Ended(command.stderr(Stdio::piped()).spawn().expect("a binary"));
+    let mut lines = BufReader::new(child.0.stderr.take().expect("a pipe")).lines();
     let mut log: Vec<String> = Vec::new();
     let line: serde_json::Value = loop {
         let line = lines.next().expect("a server that starts").expect("UTF-8");
