@@ -153,8 +153,9 @@ fn measure(name: &str, message: &[u8]) -> Result<(), Status> {
     for &List { name, path, limit } in bounds.lists {
         let count = count(message, path).map_err(malformed)?;
         if count > limit.saturating_mul(EXCESS_MAX) {
-            let text = "entries, the limit is";
-            return Err(refusal(format_args!("{name} has {count} {text} {limit}: send fewer")));
+            let refused =
+                format_args!("{name} has {count} entries, the limit is {limit}: send fewer");
+            return Err(refusal(refused));
         }
     }
     Ok(())
