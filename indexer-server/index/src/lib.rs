@@ -18,8 +18,8 @@
 //! so a lookup compares runs of local hashes and nothing else. A *segment* is a stretch of
 //! consecutive slots with one set of holders per tier; the sets are interned, so a walk looks at
 //! them only where they change. One table maps the engine's names to slots for every rank that
-//! uses the slot's own name with one copy per tier: the *plain* case, which costs a rank a bit or
-//! two in a bitmap. Whatever is not plain (a second copy, a second source, another name for the
+//! uses the slot's own name with one copy per tier: the *plain* case, which costs a rank a bit in
+//! the set and about two bytes in its bitmap of slots. Whatever is not plain (a second copy, a second source, another name for the
 //! same content, a parked name) is an explicit record of that rank.
 //!
 //! Reading order: `slots` and `segments` (storage), `sets` and `table` (shared pieces),

@@ -95,3 +95,32 @@ fn nothing_else_lies_at_the_top() {
         assert!(allowed.contains(&name.as_str()), "{name} does not belong at the top");
     }
 }
+
+#[test]
+fn paths_in_the_documents_exist() {
+    let folders = [
+        ".ci/",
+        "benches/",
+        "docker/",
+        "indexer-server/",
+        "kvbm-agent/",
+        "proto/",
+        "router-client/",
+        "tests/",
+    ];
+    let mut seen = 0;
+    let mut missing = Vec::new();
+    for document in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docker/README.md"] {
+        let text = read(document);
+        for word in text.split(['`', '(', ')', ' ', '\n']) {
+            if folders.iter().any(|folder| word.starts_with(folder)) {
+                seen += 1;
+                if !root().join(word.trim_end_matches([',', '.', ':', ';'])).exists() {
+                    missing.push(format!("{document}: {word}"));
+                }
+            }
+        }
+    }
+    assert!(seen > 20, "{seen} paths");
+    assert!(missing.is_empty(), "{missing:#?}");
+}
