@@ -17,7 +17,8 @@ import sys
 import tempfile
 import zipfile
 
-PACKAGES = ["msgspec==0.22.0", "pyzmq==27.3.0", "pydantic==2.14.3", "psutil==7.2.2"]
+PACKAGES = ["msgspec==0.22.0", "pyzmq==27.3.0", "pydantic==2.14.3", "psutil==7.2.2",
+            "urllib3==2.8.0"]
 FILES = {
     "sglang": {
         "sglang/srt/disaggregation/kv_events.py": "kv_events.py",
