@@ -75,3 +75,28 @@ fn multimodal_identifiers_hash_by_their_form() {
     assert_ne!(hash::multimodal_hash(&not_hex), 0);
     assert_ne!(hash::multimodal_hash("mmhash0a1b"), hash::multimodal_hash("mmhash0a1c"));
 }
+
+/// The definition, block by block: every span that overlaps the block counts, in ascending order.
+#[test]
+fn spans_count_in_every_block_they_overlap() {
+    let tokens: Vec<u32> = (0..40).collect();
+    let bytes = hash::tokens_le(&tokens);
+    let seed = Namespace::default().seed();
+    let span = |hash, start, end| MultimodalSpan { hash, start, end };
+    for spans in [
+        vec![span(9, 3, 17)],
+        vec![span(5, 30, 31), span(9, 0, 12), span(7, 12, 16), span(1, 3, 5)],
+        vec![span(2, 39, 40), span(1, 0, 40)],
+    ] {
+        let mut found = Vec::new();
+        hash::local_hashes(&bytes, 4, seed, &spans, &mut found);
+        let expected = bytes.chunks_exact(16).enumerate().map(|(block, bytes)| {
+            let (start, end) = (block * 4, block * 4 + 4);
+            let overlapping = spans.iter().filter(|at| at.start < end && start < at.end);
+            let mut extras: Vec<u64> = overlapping.map(|at| at.hash).collect();
+            extras.sort_unstable();
+            hash::local_hash(bytes, &extras, seed)
+        });
+        assert_eq!(found, expected.collect::<Vec<_>>(), "{spans:?}");
+    }
+}

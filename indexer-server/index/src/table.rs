@@ -243,3 +243,35 @@ impl<K: MapKey, V: Default> SplitMap<K, V> {
 pub(crate) fn index_u32(index: usize) -> u32 {
     u32::try_from(index).expect("fewer than 2^32 entries")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Hashes whose directory bits are the number itself, so that a test decides which sub-tables
+    /// fill up; the rest of the hash is mixed as usual.
+    const fn chosen(number: u64) -> u64 {
+        mix(number) & 0xff00_0000_ffff_ffff | (number & 0xff_ffff) << 32
+    }
+
+    #[test]
+    fn sub_tables_that_fill_unevenly_lose_nothing() {
+        let mut table = SplitTable::default();
+        let hasher = |&number: &u64| chosen(number);
+        // Nearly all in one corner of the directory, then some everywhere.
+        let numbers = || (0..20_000_u64).map(|at| at * 64).chain((0..5_000).map(|at| at * 64 + 7));
+        for number in numbers() {
+            table.insert(chosen(number), number, hasher);
+        }
+        assert_eq!((table.len(), table.iter().count()), (25_000, 25_000));
+        for number in numbers() {
+            assert!(table.find(chosen(number), |&at| at == number).is_some(), "{number}");
+        }
+        let parts = (0..).map_while(|part| table.part(part).map(Iterator::count));
+        assert_eq!(parts.sum::<usize>(), 25_000);
+        for number in numbers() {
+            assert_eq!(table.remove(chosen(number), |&at| at == number, hasher), Some(number));
+        }
+        assert_eq!((table.len(), table.bytes()), (0, 0));
+    }
+}

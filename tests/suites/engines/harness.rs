@@ -24,18 +24,36 @@ impl Fleet {
         Ok(Self { server, client })
     }
 
+    /// Adds a worker whose engine listens.
     pub async fn register(
         &mut self,
         worker: &str,
         engine: pb::Engine,
         block_size: u32,
-        (live, replay): (&str, &str),
+        sockets: (&str, &str),
     ) -> Result<()> {
-        let endpoint = pb::EngineEndpoint {
-            endpoint: live.to_owned(),
-            replay_endpoint: replay.to_owned(),
-            ..pb::EngineEndpoint::default()
-        };
+        self.register_as(worker, engine, block_size, endpoint(sockets)).await
+    }
+
+    /// Adds a worker whose engine connects to the server.
+    pub async fn register_bound(
+        &mut self,
+        worker: &str,
+        engine: pb::Engine,
+        block_size: u32,
+        sockets: (&str, &str),
+    ) -> Result<()> {
+        let endpoint = pb::EngineEndpoint { bind: true, ..endpoint(sockets) };
+        self.register_as(worker, engine, block_size, endpoint).await
+    }
+
+    async fn register_as(
+        &mut self,
+        worker: &str,
+        engine: pb::Engine,
+        block_size: u32,
+        endpoint: pb::EngineEndpoint,
+    ) -> Result<()> {
         let request = pb::RegisterWorkerRequest {
             worker_id: worker.to_owned(),
             model: MODEL.to_owned(),
@@ -75,5 +93,13 @@ impl Fleet {
 
     pub async fn stop(mut self) {
         self.server.stop().await;
+    }
+}
+
+fn endpoint((live, replay): (&str, &str)) -> pb::EngineEndpoint {
+    pb::EngineEndpoint {
+        endpoint: live.to_owned(),
+        replay_endpoint: replay.to_owned(),
+        ..pb::EngineEndpoint::default()
     }
 }

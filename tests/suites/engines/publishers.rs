@@ -93,11 +93,17 @@ impl Place {
         Ok(Self { subject, python, folder, live: free_port()?, replay: free_port()? })
     }
 
+    /// A publisher that listens.
     async fn publisher(&self) -> Result<Publisher> {
+        self.publisher_at(&format!("tcp://*:{}", self.live)).await
+    }
+
+    /// A publisher whose engine listens or, without a `*`, connects.
+    async fn publisher_at(&self, endpoint: &str) -> Result<Publisher> {
         let mut child = Command::new(&self.python)
             .arg(scripts().join("publish.py"))
             .args(["--engine", self.subject.name, "--folder", &self.folder])
-            .args(["--endpoint", &format!("tcp://*:{}", self.live)])
+            .args(["--endpoint", endpoint])
             .args(["--replay", &format!("tcp://*:{}", self.replay)])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -206,6 +212,25 @@ async fn check(subject: Subject) -> Result<()> {
     ensure!(overlap(&mut fleet, first, "tenant-a", &[]).await? == 0, "the old life's are gone");
     ensure!(fleet.held(WORKER).await?.len() == 2, "and nothing else");
 
+    publisher.kill().await?;
+    fleet.stop().await;
+    Ok(())
+}
+
+/// An engine whose endpoint has no `*` connects to whoever listens there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sglangs_own_publisher_connects_to_a_server_that_listens() -> Result<()> {
+    let place = Place::prepare(SGLANG).await?;
+    let mut fleet = Fleet::start().await?;
+    let live = format!("tcp://127.0.0.1:{}", place.live);
+    let replay = format!("tcp://127.0.0.1:{}", place.replay);
+    fleet.register_bound(WORKER, SGLANG.engine, BLOCK_SIZE, (&live, &replay)).await?;
+    let mut publisher = place.publisher_at(&live).await?;
+    let prompt: Vec<u32> = (1..9).collect();
+    publisher.publish(1, &[stored("GPU", None, &[-7], &prompt[..4])]).await?;
+    publisher.publish(2, &[stored("GPU", Some(-7), &[8], &prompt[4..])]).await?;
+    fleet.wait_exact(WORKER, 1).await?;
+    ensure!(overlap(&mut fleet, &prompt, "", &[]).await? == 2, "both blocks");
     publisher.kill().await?;
     fleet.stop().await;
     Ok(())

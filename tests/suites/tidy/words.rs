@@ -22,7 +22,7 @@ fn no_leftovers() {
 }
 
 #[test]
-fn every_file_says_what_it_is_or_holds_one_type() {
+fn every_folder_says_what_it_is() {
     // A folder's mod.rs and a crate's lib.rs are where a reader arrives.
     let arrivals = |path: &str| path.ends_with("/mod.rs") || path.ends_with("/lib.rs");
     let silent: Vec<String> = rust_files()
