@@ -31,6 +31,7 @@ mod error;
 mod index;
 mod limits;
 
+mod runs;
 mod segments;
 mod sets;
 mod slots;

@@ -32,10 +32,8 @@ impl RankChange<'_> {
         let in_others = kvasir_proto::types::Tier::ALL
             .iter()
             .any(|&tier| tier != by.tier && self.trie.holds(slot, holder, tier));
-        if in_others {
-            (slot..slot + len).for_each(|at| self.holder.clear_doubt(at, by.tier));
-        } else {
-            self.holder.let_go(slot..slot + len);
+        if !in_others {
+            self.holder.let_go(slot, len);
         }
         self.trie.unhold(slot, len, holder, by.tier);
         self.drop_keys(by.source, u64::from(len));
