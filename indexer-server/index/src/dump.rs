@@ -328,7 +328,8 @@ impl Index {
         for name in names {
             let spelled = holder.records.get(name).cloned();
             let plain = || {
-                let slot = self.trie.named(name).filter(|&slot| holder.is_plain(&self.trie, slot))?;
+                let slot =
+                    self.trie.named(name).filter(|&slot| holder.is_plain(&self.trie, slot))?;
                 Some(holder.plain_record(&self.trie, slot, 0))
             };
             let record = spelled.or_else(plain);

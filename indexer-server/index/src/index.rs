@@ -58,8 +58,7 @@ impl Index {
             }
             KvEvent::Removed { tier, names } => {
                 let by = self.announcement(source, *tier)?;
-                let mut change = self.change(source, rank)?;
-                names.iter().for_each(|&name| counts.add(change.remove(by, name)));
+                counts = self.change(source, rank)?.remove(by, names);
             }
             KvEvent::Cleared => {
                 let removed = self.clear_source(source, Some(rank), usize::MAX)?.removed;

@@ -29,13 +29,25 @@ const CHUNK_SLOTS: u32 = CHUNK_PAGES * PAGE_SLOTS;
 const RESERVED_PAGES_MAX: u32 = 8;
 /// Once more than one slot in this many is free, short free runs are used up before chunks are
 /// added.
-const SPARSE_FRACTION: usize = 4;
+const SPARSE_FRACTION: usize = 8;
 
-#[derive(Debug, Clone)]
-struct Chunk {
+/// What the slots of a chunk stand for: 80 KiB, to the byte, since allocators round up.
+#[derive(Debug)]
+struct Content {
     locals: [LocalHash; CHUNK_SLOTS as usize],
     names: [BlockName; CHUNK_SLOTS as usize],
     segments: [u32; CHUNK_SLOTS as usize],
+}
+
+const EMPTY_CONTENT: Content = Content {
+    locals: [LocalHash(0); CHUNK_SLOTS as usize],
+    names: [BlockName(0); CHUNK_SLOTS as usize],
+    segments: [NONE; CHUNK_SLOTS as usize],
+};
+
+/// Which slots of a chunk are in use.
+#[derive(Debug)]
+struct Chunk {
     /// One bit a slot, one word a page: in use.
     used: [u64; CHUNK_PAGES as usize],
     /// One bit a slot: its name stands in the name table.
@@ -47,9 +59,6 @@ struct Chunk {
 }
 
 const EMPTY_CHUNK: Chunk = Chunk {
-    locals: [LocalHash(0); CHUNK_SLOTS as usize],
-    names: [BlockName(0); CHUNK_SLOTS as usize],
-    segments: [NONE; CHUNK_SLOTS as usize],
     used: [0; CHUNK_PAGES as usize],
     named: [0; CHUNK_PAGES as usize],
     empty: u64::MAX,
@@ -60,6 +69,7 @@ const EMPTY_CHUNK: Chunk = Chunk {
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
     /// Growing copies pointers only.
+    contents: Vec<Box<Content>>,
     chunks: Vec<Box<Chunk>>,
     used: usize,
     /// Chunks by their longest run of empty pages that are not set aside.
@@ -113,21 +123,21 @@ impl Slots {
     }
 
     pub(crate) fn local(&self, slot: Slot) -> LocalHash {
-        self.chunks[chunk_of(slot)].locals[in_chunk(slot)]
+        self.contents[chunk_of(slot)].locals[in_chunk(slot)]
     }
 
     /// Local hashes of `len` consecutive slots of one segment.
     pub(crate) fn locals(&self, slot: Slot, len: u32) -> &[LocalHash] {
-        &self.chunks[chunk_of(slot)].locals[in_chunk(slot)..][..len as usize]
+        &self.contents[chunk_of(slot)].locals[in_chunk(slot)..][..len as usize]
     }
 
     /// Names of `len` consecutive slots of one segment.
     pub(crate) fn names(&self, slot: Slot, len: u32) -> &[BlockName] {
-        &self.chunks[chunk_of(slot)].names[in_chunk(slot)..][..len as usize]
+        &self.contents[chunk_of(slot)].names[in_chunk(slot)..][..len as usize]
     }
 
     pub(crate) fn name(&self, slot: Slot) -> BlockName {
-        self.chunks[chunk_of(slot)].names[in_chunk(slot)]
+        self.contents[chunk_of(slot)].names[in_chunk(slot)]
     }
 
     pub(crate) fn is_named(&self, slot: Slot) -> bool {
@@ -139,19 +149,19 @@ impl Slots {
     }
 
     pub(crate) fn segment(&self, slot: Slot) -> u32 {
-        self.chunks[chunk_of(slot)].segments[in_chunk(slot)]
+        self.contents[chunk_of(slot)].segments[in_chunk(slot)]
     }
 
     /// Says that `len` consecutive slots belong to a segment.
     pub(crate) fn set_segment(&mut self, slot: Slot, len: u32, segment: u32) {
-        self.chunks[chunk_of(slot)].segments[in_chunk(slot)..][..len as usize].fill(segment);
+        self.contents[chunk_of(slot)].segments[in_chunk(slot)..][..len as usize].fill(segment);
     }
 
     /// Says what a slot stands for.
     pub(crate) fn fill(&mut self, slot: Slot, local: LocalHash, name: BlockName) {
-        let chunk = &mut self.chunks[chunk_of(slot)];
-        chunk.locals[in_chunk(slot)] = local;
-        chunk.names[in_chunk(slot)] = name;
+        let content = &mut self.contents[chunk_of(slot)];
+        content.locals[in_chunk(slot)] = local;
+        content.names[in_chunk(slot)] = name;
     }
 
     pub(crate) fn is_used(&self, slot: Slot) -> bool {
@@ -222,8 +232,8 @@ impl Slots {
             let wanted = len.min(PAGE_SLOTS);
             let fitting = self.page_runs.fitting(wanted).map(|page| (page, wanted));
             if let Some((page, wanted)) = fitting.or_else(|| self.page_runs.longest()) {
-                let used = self.chunks[(page / CHUNK_PAGES) as usize].used
-                    [(page % CHUNK_PAGES) as usize];
+                let used =
+                    self.chunks[(page / CHUNK_PAGES) as usize].used[(page % CHUNK_PAGES) as usize];
                 return page * PAGE_SLOTS + first_run(!used, wanted);
             }
         }
@@ -263,6 +273,7 @@ impl Slots {
 
     fn grow(&mut self) {
         let number = index_u32(self.chunks.len());
+        self.contents.push(Box::new(EMPTY_CONTENT));
         self.chunks.push(Box::new(EMPTY_CHUNK));
         self.chunk_runs.update(number, u64::MAX);
         for page in 0..CHUNK_PAGES {
@@ -291,8 +302,8 @@ impl Slots {
 
     /// Bytes allocated.
     pub(crate) const fn bytes(&self) -> usize {
-        self.chunks.len() * size_of::<Chunk>()
-            + self.chunks.capacity() * size_of::<Box<Chunk>>()
+        self.chunks.len() * (size_of::<Content>() + size_of::<Chunk>())
+            + (self.chunks.capacity() + self.contents.capacity()) * size_of::<Box<Chunk>>()
             + self.chunk_runs.bytes()
             + self.page_runs.bytes()
     }

@@ -1,10 +1,13 @@
 //! Positions and who holds them: slots linked into segments, segments into a trie.
 
+use crate::numbers::Numbers;
 use crate::segments::{NO_SEGMENT, Segment, SegmentId, Segments};
 use crate::sets::{HolderIndex, SetId, Sets, TierSets};
 use crate::slots::{NONE, Slot, Slots, adjacent};
-use crate::table::{SplitTable, mix};
+use crate::table::mix;
 use kvasir_proto::types::{BlockName, LocalHash, StoredBlock, Tier};
+use smallvec::SmallVec;
+use std::hint::black_box;
 
 /// Where new positions go, and who holds them.
 #[derive(Debug, Clone, Copy)]
@@ -23,9 +26,9 @@ pub(crate) struct Trie {
     pub(crate) sets: Sets,
     /// Segments of first blocks, and of children that are no segment's `first_child`, by the parent
     /// and the local hash of their head.
-    branches: SplitTable<SegmentId>,
+    branches: Numbers,
     /// Slots by their own name, where no other slot had the name first.
-    names: SplitTable<Slot>,
+    names: Numbers,
 }
 
 fn branch_hash(parent: Slot, local: LocalHash) -> u64 {
@@ -68,7 +71,11 @@ impl Trie {
     }
 
     /// The segment that goes on with this content after a segment's last slot.
-    pub(crate) fn child_of_segment(&self, segment: &Segment, local: LocalHash) -> Option<SegmentId> {
+    pub(crate) fn child_of_segment(
+        &self,
+        segment: &Segment,
+        local: LocalHash,
+    ) -> Option<SegmentId> {
         let first = segment.first_child;
         if first != NO_SEGMENT && self.slots.local(self.segments.get(first).head) == local {
             return Some(first);
@@ -81,16 +88,15 @@ impl Trie {
 
     /// The segment below `parent` that begins with this content, as the branch table has it.
     pub(crate) fn branch(&self, parent: Slot, local: LocalHash) -> Option<SegmentId> {
-        let is_it = |&id: &SegmentId| {
+        self.branches.find(branch_hash(parent, local), |id| {
             let segment = self.segments.get(id);
             segment.parent == parent && self.slots.local(segment.head) == local
-        };
-        self.branches.find(branch_hash(parent, local), is_it).copied()
+        })
     }
 
     /// The slot whose own name this is.
     pub(crate) fn named(&self, name: BlockName) -> Option<Slot> {
-        self.names.find(mix(name.0), |&slot| self.slots.name(slot) == name).copied()
+        self.names.find(mix(name.0), |slot| self.slots.name(slot) == name)
     }
 
     /// Whether a rank holds a slot in any tier.
@@ -117,12 +123,9 @@ impl Trie {
         (parent != NONE).then(|| self.slots.name(parent))
     }
 
-    pub(crate) fn branches(&self) -> impl Iterator<Item = &SegmentId> {
-        self.branches.iter()
-    }
-
-    pub(crate) fn name_slots(&self) -> impl Iterator<Item = &Slot> {
-        self.names.iter()
+    /// Segments in the branch table, and slots in the name table.
+    pub(crate) const fn tabled(&self) -> (usize, usize) {
+        (self.branches.len(), self.names.len())
     }
 
     /// Bytes allocated.
@@ -167,6 +170,7 @@ impl Trie {
         if blocks.first().filter(is_free).is_none() {
             return (NONE, 0);
         }
+        self.touch_names(blocks.iter().map(|block| block.name));
         let wanted = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
         let room = self.room(new.parent, blocks.len());
         let (first, len) = self.slots.allocate(new.parent, wanted, room);
@@ -192,13 +196,28 @@ impl Trie {
 
     /// Lets a name lead to a slot; false if it leads elsewhere already.
     fn insert_name(&mut self, slot: Slot, name: BlockName) -> bool {
-        let slots = &self.slots;
-        let hash = mix(name.0);
-        if self.names.find(hash, |&at| slots.name(at) == name).is_some() {
-            return false;
+        let is_new = self.named(name).is_none();
+        if is_new {
+            self.names.insert(mix(name.0), slot);
         }
-        self.names.insert(hash, slot, |&at| mix(slots.name(at).0));
-        true
+        is_new
+    }
+
+    /// Fetches what the tables have on these names, all at the same time.
+    pub(crate) fn touch_names(&self, names: impl Iterator<Item = BlockName>) {
+        black_box(names.fold(0, |read, name| read ^ self.names.touch(mix(name.0))));
+    }
+
+    /// Fetches the slots of these names and their segments, each step for all at the same time.
+    pub(crate) fn touch_slots(&self, names: &[BlockName]) {
+        if names.len() < 2 {
+            return;
+        }
+        self.touch_names(names.iter().copied());
+        let slots: SmallVec<[Slot; 32]> =
+            names.iter().filter_map(|&name| self.named(name)).collect();
+        let lengths = slots.iter().map(|&slot| self.segment_of(slot).len);
+        black_box(lengths.fold(0, u32::wrapping_add));
     }
 
     /// Hangs a new run of slots below its parent: as more of the parent's segment, where nothing
@@ -224,8 +243,15 @@ impl Trie {
             above.depth + above.len
         });
         let first_child = NO_SEGMENT;
-        let id =
-            self.segments.add(Segment { head: slot, len, parent, first_child, children: 0, depth, sets });
+        let id = self.segments.add(Segment {
+            head: slot,
+            len,
+            parent,
+            first_child,
+            children: 0,
+            depth,
+            sets,
+        });
         self.slots.set_segment(slot, len, id);
         let mut in_table = true;
         if let Some(above) = above {
@@ -242,21 +268,17 @@ impl Trie {
     }
 
     fn insert_branch(&mut self, id: SegmentId) {
-        let (slots, segments) = (&self.slots, &self.segments);
-        let hash = |&id: &SegmentId| {
-            let segment = segments.get(id);
-            branch_hash(segment.parent, slots.local(segment.head))
-        };
-        self.branches.insert(hash(&id), id, hash);
+        self.branches.insert(self.hash_of_branch(id), id);
     }
 
     fn remove_branch(&mut self, id: SegmentId) {
-        let (slots, segments) = (&self.slots, &self.segments);
-        let hash = |&id: &SegmentId| {
-            let segment = segments.get(id);
-            branch_hash(segment.parent, slots.local(segment.head))
-        };
-        self.branches.remove(hash(&id), |&at| at == id, hash);
+        let found = self.branches.remove(self.hash_of_branch(id), id);
+        debug_assert!(found, "segment {id} is in the branch table");
+    }
+
+    fn hash_of_branch(&self, id: SegmentId) -> u64 {
+        let segment = self.segments.get(id);
+        branch_hash(segment.parent, self.slots.local(segment.head))
     }
 }
 
@@ -468,11 +490,11 @@ impl Trie {
     }
 
     fn free_slots(&mut self, slot: Slot, len: u32) {
+        self.touch_names(self.slots.names(slot, len).iter().copied());
         for at in slot..slot + len {
             if self.slots.is_named(at) {
-                let slots = &self.slots;
-                let hash = mix(slots.name(at).0);
-                self.names.remove(hash, |&other| other == at, |&other| mix(slots.name(other).0));
+                let found = self.names.remove(mix(self.slots.name(at).0), at);
+                debug_assert!(found, "the name of slot {at} is in the name table");
             }
         }
         self.slots.free(slot, len);

@@ -56,7 +56,7 @@ impl Index {
             }
         }
         ensure!(used == self.trie.slots.used(), "{used} slots are used");
-        let names = self.trie.name_slots().count();
+        let (_, names) = self.trie.tabled();
         ensure!(names == named, "{names} names for {named} named slots");
         Ok(())
     }
@@ -115,7 +115,7 @@ impl Index {
             let counted = children.get(&segment.tail()).copied().unwrap_or(0);
             ensure!(segment.children == counted, "segment {id} has {counted} children");
         }
-        let branches = self.trie.branches().count();
+        let (branches, _) = self.trie.tabled();
         ensure!(branches == in_table, "{branches} branches for {in_table} children");
         Ok(())
     }
