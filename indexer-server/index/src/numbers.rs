@@ -6,13 +6,13 @@
 //! and growing, shrinking and splitting a sub-table is copying it in order. 32 bits of the hash are
 //! kept beside each number: what is moved is not looked at.
 //!
-//! A step never moves more than one sub-table. 8 bytes a number, 68 to 85 % full.
+//! A step never moves more than one sub-table. 8 bytes a number, half to three quarters full.
 #![expect(clippy::indexing_slicing, reason = "places are computed by this file only")]
 
 use crate::table::index_u32;
 
 /// Places of a sub-table before it is split in two.
-const SUB_PLACES_MAX: usize = 1_792;
+const SUB_PLACES_MAX: usize = 1_536;
 const SUB_PLACES_MIN: usize = 16;
 /// Beyond this many bits of directory a sub-table grows instead (hashes that collide on purpose).
 const DIRECTORY_BITS_MAX: u32 = 22;
@@ -40,6 +40,14 @@ pub(crate) struct Numbers {
     places: usize,
 }
 
+/// What became of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Inserted {
+    New,
+    Known,
+    NoRoom,
+}
+
 const fn short(hash: u64) -> u32 {
     (hash >> 32) as u32
 }
@@ -53,15 +61,14 @@ const fn number_of(entry: u64) -> u32 {
     entry as u32
 }
 
-/// Places for `len` entries, at most 85 % full: 4, 5, 6 or 7 times a power of two, as allocators
-/// round.
+/// Places for `len` entries, at most three quarters full: a power of two, or half as much again.
 const fn places_for(len: usize) -> usize {
-    let wanted = len * 20 / 17 + 1;
+    let wanted = len * 4 / 3 + 1;
     if wanted <= SUB_PLACES_MIN {
         return SUB_PLACES_MIN;
     }
-    let quarter = (wanted.next_power_of_two() / 2) / 4;
-    wanted.div_ceil(quarter) * quarter
+    let half = wanted.next_power_of_two() / 4;
+    wanted.div_ceil(half) * half
 }
 
 impl Sub {
@@ -70,7 +77,7 @@ impl Sub {
     fn home(&self, hash: u32) -> usize {
         let places = self.places.len() - self.places.len() / 32 - 2;
         let position = u64::from(hash.checked_shl(self.bits).unwrap_or(0));
-        usize::try_from(position * places as u64 >> 32).unwrap_or(0)
+        usize::try_from((position * places as u64) >> 32).unwrap_or(0)
     }
 
     /// First place from the hash's own on that is empty or has no smaller hash.
@@ -102,21 +109,26 @@ impl Sub {
         self.places.iter().copied().filter(|&entry| entry != EMPTY)
     }
 
-    /// Inserts an entry, if there is room for it near its place.
-    fn insert(&mut self, entry: u64) -> bool {
-        if (self.len as usize + 1) * 20 > self.places.len() * 17 {
-            return false;
+    /// Inserts an entry unless one of its hash is recognised, or there is no room near its place.
+    fn insert(&mut self, entry: u64, is_it: impl Fn(u32) -> bool) -> Inserted {
+        if (self.len as usize + 1) * 4 > self.places.len() * 3 {
+            return Inserted::NoRoom;
         }
         let at = self.seek(short(entry));
-        let free = self.places[at..].iter().position(|&entry| entry == EMPTY);
-        let free = at + free.unwrap_or(0);
+        let mut free = at;
+        while self.places[free] != EMPTY {
+            if short(self.places[free]) == short(entry) && is_it(number_of(self.places[free])) {
+                return Inserted::Known;
+            }
+            free += 1;
+        }
         if free + 1 == self.places.len() {
-            return false;
+            return Inserted::NoRoom;
         }
         self.places.copy_within(at..free, at + 1);
         self.places[at] = entry;
         self.len += 1;
-        true
+        Inserted::New
     }
 
     fn remove(&mut self, entry: u64) -> bool {
@@ -169,20 +181,24 @@ impl Numbers {
         sub.and_then(|sub| sub.places.get(sub.home(hash)).copied()).unwrap_or(EMPTY)
     }
 
-    /// Adds a number.
-    pub(crate) fn insert(&mut self, hash: u64, number: u32) {
+    /// Adds a number, unless the caller recognises one that is there; false then.
+    pub(crate) fn insert(&mut self, hash: u64, number: u32, is_it: impl Fn(u32) -> bool) -> bool {
         let hash = short(hash);
         if self.directory.is_empty() {
             self.directory.push(0);
             self.subs.push(Sub::default());
         }
         while let Some(sub) = self.sub(hash) {
-            if self.subs[sub].insert(entry(hash, number)) {
-                break;
+            match self.subs[sub].insert(entry(hash, number), &is_it) {
+                Inserted::New => {
+                    self.len += 1;
+                    return true;
+                }
+                Inserted::Known => return false,
+                Inserted::NoRoom => self.make_room(sub, hash),
             }
-            self.make_room(sub, hash);
         }
-        self.len += 1;
+        false
     }
 
     /// Lets the sub-table of a hash grow, or splits it.
@@ -190,7 +206,7 @@ impl Numbers {
         let Sub { places, len, bits } = std::mem::take(&mut self.subs[sub]);
         self.places -= places.len();
         let entries: Vec<u64> = places.iter().copied().filter(|&at| at != EMPTY).collect();
-        let grown = places_for((len as usize + 1).max(places.len() * 17 / 20 + 1));
+        let grown = places_for((len as usize + 1).max(places.len() * 3 / 4 + 1));
         drop(places);
         let splits = grown > SUB_PLACES_MAX && bits < DIRECTORY_BITS_MAX;
         if !splits {
@@ -267,11 +283,11 @@ mod tests {
         let mut table = Numbers::default();
         let mut model = BTreeSet::new();
         for step in 0..numbers * 4 {
-            let at = mix(u64::from(step)) as u32;
+            let at = short(mix(u64::from(step)));
             let (number, adds) =
                 (at % numbers, (at >> 20) % 8 < if step < numbers * 2 { 6 } else { 2 });
             if adds && model.insert(number) {
-                table.insert(hash(number), number);
+                assert!(table.insert(hash(number), number, |at| at == number));
             } else if !adds {
                 assert_eq!(table.remove(hash(number), number), model.remove(&number), "{number}");
             }
@@ -304,7 +320,7 @@ mod tests {
         check(|number| mix(u64::from(number)) >> 12, 6_000);
         check(|number| !(mix(u64::from(number)) >> 20), 6_000);
         check(|number| mix(u64::from(number) / 64), 6_000);
-        check(|number| u64::from(number), 1_500);
+        check(u64::from, 1_500);
         check(|number| !u64::from(number), 1_500);
     }
 
@@ -312,7 +328,7 @@ mod tests {
     fn tables_stay_dense() {
         let mut table = Numbers::default();
         for number in 0..200_000 {
-            table.insert(mix(u64::from(number)), number);
+            table.insert(mix(u64::from(number)), number, |_| false);
             if number > 1_000 && number % 1_000 == 0 {
                 let per_number = table.bytes() as f64 / f64::from(number);
                 assert!(per_number < 12.5, "{per_number} bytes at {number}");
