@@ -16,7 +16,9 @@ const SUB_PLACES_MAX: usize = 1_536;
 const SUB_PLACES_MIN: usize = 16;
 /// Beyond this many bits of directory a sub-table grows instead (hashes that collide on purpose).
 const DIRECTORY_BITS_MAX: u32 = 22;
-/// Hash and number are all ones, which no number of ours is.
+/// Number of an entry that was taken out. Its hash stays, so that the order does.
+const GONE: u32 = u32::MAX;
+/// Hash and number are all ones, which no entry is.
 const EMPTY: u64 = u64::MAX;
 
 #[derive(Debug, Default)]
@@ -24,6 +26,8 @@ struct Sub {
     /// Hash above number, sorted; the last place stays empty.
     places: Box<[u64]>,
     len: u32,
+    /// Places that are not empty: entries, and what was taken out among them.
+    filled: u32,
     /// Leading bits of the hash that all entries share.
     bits: u32,
 }
@@ -48,8 +52,15 @@ enum Inserted {
     NoRoom,
 }
 
+/// The part of a hash that is kept; never all ones.
 const fn short(hash: u64) -> u32 {
-    (hash >> 32) as u32
+    let short = (hash >> 32) as u32;
+    if short == u32::MAX { short - 1 } else { short }
+}
+
+/// The hash of an entry, and all ones for an empty place.
+const fn hash_of(entry: u64) -> u32 {
+    (entry >> 32) as u32
 }
 
 const fn entry(hash: u32, number: u32) -> u64 {
@@ -83,7 +94,7 @@ impl Sub {
     /// First place from the hash's own on that is empty or has no smaller hash.
     fn seek(&self, hash: u32) -> usize {
         let mut at = self.home(hash);
-        while short(self.places[at]) < hash {
+        while hash_of(self.places[at]) < hash {
             at += 1;
         }
         at
@@ -92,10 +103,11 @@ impl Sub {
     /// Spreads sorted entries over `places`, or more if they do not fit.
     fn spread(bits: u32, entries: &[u64], places: usize) -> Self {
         let len = index_u32(entries.len());
-        let mut sub = Self { places: vec![EMPTY; places].into_boxed_slice(), len, bits };
+        let empty = vec![EMPTY; places].into_boxed_slice();
+        let mut sub = Self { places: empty, len, filled: len, bits };
         let mut free = 0;
         for &entry in entries {
-            let at = sub.home(short(entry)).max(free);
+            let at = sub.home(hash_of(entry)).max(free);
             if at + 1 >= places {
                 return Self::spread(bits, entries, places_for(places));
             }
@@ -106,47 +118,61 @@ impl Sub {
     }
 
     fn entries(&self) -> impl Iterator<Item = u64> {
-        self.places.iter().copied().filter(|&entry| entry != EMPTY)
+        self.places.iter().copied().filter(|&entry| number_of(entry) != GONE)
     }
 
     /// Inserts an entry unless one of its hash is recognised, or there is no room near its place.
     fn insert(&mut self, entry: u64, is_it: impl Fn(u32) -> bool) -> Inserted {
-        if (self.len as usize + 1) * 4 > self.places.len() * 3 {
+        if (self.filled as usize + 1) * 4 > self.places.len() * 3 {
             return Inserted::NoRoom;
         }
-        let at = self.seek(short(entry));
-        let mut free = at;
-        while self.places[free] != EMPTY {
-            if short(self.places[free]) == short(entry) && is_it(number_of(self.places[free])) {
+        let at = self.seek(hash_of(entry));
+        let mut free = None;
+        let mut next = at;
+        loop {
+            let there = self.places[next];
+            let same = hash_of(there) == hash_of(entry);
+            if number_of(there) == GONE {
+                free = free.or(Some(next));
+                if there == EMPTY || !same {
+                    break;
+                }
+            } else if same && is_it(number_of(there)) {
                 return Inserted::Known;
+            } else if !same && free.is_some() {
+                break;
             }
-            free += 1;
+            next += 1;
         }
-        if free + 1 == self.places.len() {
+        let free = free.unwrap_or(next);
+        let was_empty = self.places[free] == EMPTY;
+        if was_empty && free + 1 == self.places.len() {
             return Inserted::NoRoom;
         }
         self.places.copy_within(at..free, at + 1);
         self.places[at] = entry;
         self.len += 1;
+        self.filled += u32::from(was_empty);
         Inserted::New
     }
 
     fn remove(&mut self, entry: u64) -> bool {
-        let mut at = self.seek(short(entry));
+        let mut at = self.seek(hash_of(entry));
         while self.places[at] != entry {
-            if short(self.places[at]) != short(entry) || self.places[at] == EMPTY {
+            if hash_of(self.places[at]) != hash_of(entry) {
                 return false;
             }
             at += 1;
         }
-        let stays = |&next: &usize| {
-            let entry = self.places[next];
-            entry == EMPTY || self.home(short(entry)) == next
-        };
-        let end = (at + 1..).find(stays).unwrap_or(at + 1);
-        self.places.copy_within(at + 1..end, at);
-        self.places[end - 1] = EMPTY;
         self.len -= 1;
+        self.places[at] |= u64::from(GONE);
+        // What nothing follows needs no mark.
+        let is_mark = |entry: u64| number_of(entry) == GONE && entry != EMPTY;
+        while self.places[at + 1] == EMPTY && is_mark(self.places[at]) {
+            self.places[at] = EMPTY;
+            self.filled -= 1;
+            at = at.saturating_sub(1);
+        }
         true
     }
 }
@@ -169,8 +195,9 @@ impl Numbers {
             return None;
         }
         let places = &sub.places[sub.seek(hash)..];
-        let same = places.iter().take_while(|&&entry| short(entry) == hash && entry != EMPTY);
-        same.map(|&entry| number_of(entry)).find(|&number| is_it(number))
+        let same = places.iter().take_while(|&&entry| hash_of(entry) == hash);
+        let mut numbers = same.map(|&entry| number_of(entry));
+        numbers.find(|&number| number != GONE && is_it(number))
     }
 
     /// Reads where a hash should be. Done for several hashes in a row, what [`Numbers::find`] and
@@ -203,11 +230,15 @@ impl Numbers {
 
     /// Lets the sub-table of a hash grow, or splits it.
     fn make_room(&mut self, sub: usize, hash: u32) {
-        let Sub { places, len, bits } = std::mem::take(&mut self.subs[sub]);
-        self.places -= places.len();
-        let entries: Vec<u64> = places.iter().copied().filter(|&at| at != EMPTY).collect();
-        let grown = places_for((len as usize + 1).max(places.len() * 3 / 4 + 1));
-        drop(places);
+        let crowded = std::mem::take(&mut self.subs[sub]);
+        let (bits, places, len) = (crowded.bits, crowded.places.len(), crowded.len as usize);
+        let is_marked = crowded.filled > crowded.len;
+        self.places -= places;
+        let entries: Vec<u64> = crowded.entries().collect();
+        drop(crowded);
+        // Many were taken out: there is room once their marks are gone.
+        let same = is_marked && len * 2 < places;
+        let grown = if same { places } else { places_for((len + 1).max(places * 3 / 4 + 1)) };
         let splits = grown > SUB_PLACES_MAX && bits < DIRECTORY_BITS_MAX;
         if !splits {
             self.put(sub, Sub::spread(bits, &entries, grown));
@@ -217,7 +248,7 @@ impl Numbers {
             self.directory = self.directory.iter().flat_map(|&sub| [sub, sub]).collect();
             self.bits += 1;
         }
-        let is_low = |&entry: &u64| short(entry) >> (31 - bits) & 1 == 0;
+        let is_low = |&entry: &u64| hash_of(entry) >> (31 - bits) & 1 == 0;
         let (low, high) = entries.split_at(entries.partition_point(is_low));
         let above = self.subs.len();
         for (at, half) in [(sub, low), (above, high)] {
@@ -253,9 +284,9 @@ impl Numbers {
             *self = Self::default();
             return true;
         }
-        if sub.len == 0 || (sub.len as usize) < sub.places.len() / 3 {
+        if sub.len == 0 || (sub.len as usize) < sub.places.len() / 4 {
             let entries: Vec<u64> = sub.entries().collect();
-            let places = if entries.is_empty() { 0 } else { places_for(entries.len()) };
+            let places = if entries.is_empty() { 0 } else { places_for(entries.len() * 3 / 2) };
             if places < sub.places.len() {
                 self.places -= sub.places.len();
                 let smaller = Sub::spread(sub.bits, &entries, places);
@@ -331,7 +362,7 @@ mod tests {
             table.insert(mix(u64::from(number)), number, |_| false);
             if number > 1_000 && number % 1_000 == 0 {
                 let per_number = table.bytes() as f64 / f64::from(number);
-                assert!(per_number < 12.5, "{per_number} bytes at {number}");
+                assert!(per_number < 16.5, "{per_number} bytes at {number}");
             }
         }
     }
