@@ -4,7 +4,7 @@ use super::{
 };
 use crate::{
     grpc, http,
-    index::WriterThread,
+    index::WriterThreads,
     ingest::{Ingest, IngestError},
     telemetry::Readiness,
 };
@@ -55,12 +55,12 @@ struct Running {
     readiness: Readiness,
     stop: CancellationToken,
     stop_http: CancellationToken,
-    writer_thread: WriterThread,
+    writer_threads: WriterThreads,
 }
 
 impl App {
     /// Serves until `signal` is ready, then stops in order: no new requests, streams end, sources
-    /// are detached, the writer finishes, the side port closes last.
+    /// are detached, the writers finish, the side port closes last.
     ///
     /// # Errors
     /// If a configured worker is refused, a task ends early, or stopping takes too long.
@@ -104,8 +104,8 @@ impl App {
             Ok(grpc::serve(grpc_listener, &grpc_config, parts, metrics).await?)
         });
         drop(self.starting);
-        let writer_thread = self.writer_thread;
-        Ok(Running { tasks, ingest, readiness, stop, stop_http, writer_thread })
+        let writer_threads = self.writer_threads;
+        Ok(Running { tasks, ingest, readiness, stop, stop_http, writer_threads })
     }
 }
 
@@ -119,7 +119,7 @@ impl Running {
             tracing::warn!("clients that do not go are cut off");
         }
         self.ingest.stop().await;
-        self.writer_thread.stop().await;
+        self.writer_threads.stop().await;
         self.stop_http.cancel();
         let clients = self.tasks.ended(&["http"], &mut outcome);
         if timeout(limit.mul_f64(HTTP_SHARE), clients).await.is_err() {

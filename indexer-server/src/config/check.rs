@@ -1,7 +1,13 @@
 use super::{ConfigError, Settings, Span, worker::registrations};
-use crate::{grpc::GrpcConfig, http::HttpConfig, ingest::IngestConfig, telemetry::LogFormat};
+use crate::{
+    grpc::GrpcConfig,
+    http::HttpConfig,
+    index::{IndexConfig, SHARDS_MAX},
+    ingest::IngestConfig,
+    telemetry::LogFormat,
+};
 use kvasir_proto::convert::Registration;
-use std::time::Duration;
+use std::{num::NonZeroUsize, time::Duration};
 use tokio::sync::Semaphore;
 
 /// Checked settings, by the module that they are for.
@@ -13,6 +19,8 @@ pub struct Config {
     pub log_filter: String,
     /// Where spans are exported to.
     pub otlp_endpoint: Option<String>,
+    /// How the index is kept.
+    pub index: IndexConfig,
     /// How events are taken in.
     pub ingest: IngestConfig,
     /// The gRPC port.
@@ -41,6 +49,7 @@ impl Config {
             log_format: settings.log_format,
             log_filter: settings.log_filter.clone().into_owned(),
             otlp_endpoint: settings.otlp_endpoint.clone(),
+            index: IndexConfig { shards: shards(settings.index_shards)? },
             ingest: IngestConfig {
                 loss_policy: settings.loss_policy,
                 degraded_ttl: positive("degraded-ttl", settings.degraded_ttl)?,
@@ -74,6 +83,13 @@ fn count(field: &str, value: usize) -> Result<usize, ConfigError> {
         return Err(ConfigError::invalid(field, format!("is {value}, must be 1 to {max}")));
     }
     Ok(value)
+}
+
+fn shards(count: usize) -> Result<NonZeroUsize, ConfigError> {
+    let counted = NonZeroUsize::new(count).filter(|count| count.get() <= SHARDS_MAX);
+    counted.ok_or_else(|| {
+        ConfigError::invalid("index-shards", format!("is {count}, must be 1 to {SHARDS_MAX}"))
+    })
 }
 
 fn check_url(field: &str, url: &str) -> Result<(), ConfigError> {

@@ -75,6 +75,8 @@ fn every_refusal_names_the_option() {
     check(&["--log-format", "xml"], "\"xml\" is not one of text, json");
     check(&["--no-such-flag"], "--no-such-flag");
     check(&["--max-in-flight", "0"], "max-in-flight: is 0, must be 1 to");
+    check(&["--index-shards", "0"], "index-shards: is 0, must be 1 to 64");
+    check(&["--index-shards", "65"], "index-shards: is 65, must be 1 to 64");
     check(&["--replay-concurrency", "0"], "replay-concurrency: is 0");
     check(&["--drain-timeout", "0s"], "drain-timeout: must be longer than 0s");
     check(&["--otlp-endpoint", "host:1"], "otlp-endpoint: \"host:1\" must start with http://");

@@ -63,11 +63,12 @@ pub(super) fn stats(parts: &Parts) -> pb::GetStatsResponse {
     let mut buffered_batches = 0;
     let mut partitions = Vec::new();
     for partition in parts.partitions.list() {
-        let index = partition.read();
-        let sources = index.workers().flat_map(|worker| worker.sources());
-        buffered_batches += sources.map(|(_, _, status)| status.buffered_batches).sum::<u64>();
-        let stats = index.stats();
-        drop(index);
+        for shard in partition.shards() {
+            let index = shard.read();
+            let sources = index.workers().flat_map(|worker| worker.sources());
+            buffered_batches += sources.map(|(_, _, status)| status.buffered_batches).sum::<u64>();
+        }
+        let stats = partition.stats();
         let key = partition.key();
         let registered = parts.ingest.workers_of(key);
         partitions.push(pb::PartitionStats {

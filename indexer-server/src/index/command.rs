@@ -1,5 +1,5 @@
 use super::{
-    IndexMetrics, Partition,
+    IndexMetrics, Shard,
     metrics::{TOO_MANY_RANKS, UNKNOWN_SOURCE},
 };
 use kvasir_index::{Index, IndexError, SourceId, SourceStatus};
@@ -7,12 +7,12 @@ use kvasir_proto::types::{BlockCounts, BlockOutcome, DpRank, KvEvent};
 use std::{mem, sync::Arc, vec};
 use tokio::{sync::oneshot, time::Instant};
 
-/// Most block operations under one hold of a partition's lock: about half a millisecond.
+/// Most block operations under one hold of a shard's lock: about half a millisecond.
 pub const HOLD_OPERATIONS_MAX: usize = 1_024;
 
-/// Something to write into one partition.
+/// Something to write into one shard.
 pub(super) struct Command {
-    pub(super) partition: Arc<Partition>,
+    pub(super) shard: Arc<Shard>,
     pub(super) work: Work,
     pub(super) queued_at: Instant,
 }

@@ -71,13 +71,13 @@ impl IndexMetrics {
         );
         registry.register_with_unit(
             "index_mailbox_wait",
-            "Time a write waits for the writer thread",
+            "Time a write waits for its writer thread",
             Unit::Seconds,
             metrics.mailbox_wait.clone(),
         );
         registry.register_with_unit(
             "index_hold",
-            "Time the writer thread holds a partition's lock, which is what a lookup waits for",
+            "Time a writer thread holds a shard's lock, which is what a lookup waits for",
             Unit::Seconds,
             metrics.hold.clone(),
         );
@@ -126,7 +126,12 @@ type SizeFamily = (&'static str, &'static str, Option<Unit>, Vec<(PartitionLabel
 impl Sizes {
     fn read(&self) -> ([SizeFamily; 6], Vec<(WorkerLabels, u64)>) {
         let mut families: [SizeFamily; 6] = [
-            ("index_blocks", "Distinct blocks in the index", None, vec![]),
+            (
+                "index_blocks",
+                "Distinct blocks in the index; a block of several shards counts in each",
+                None,
+                vec![],
+            ),
             ("index_holdings", "Pairs of rank and placed block", None, vec![]),
             ("index_parked_blocks", "Names held whose parent is not known", None, vec![]),
             ("index_holders", "Ranks that may hold blocks", None, vec![]),
@@ -135,8 +140,7 @@ impl Sizes {
         ];
         let mut lags = Vec::new();
         for partition in self.partitions.list() {
-            let index = partition.read();
-            let stats = index.stats();
+            let stats = partition.stats();
             let (model, tenant) = (partition.key().model(), partition.key().tenant());
             let values =
                 [stats.blocks, stats.pairs, stats.parked, stats.ranks, stats.sources, stats.bytes];
@@ -144,14 +148,17 @@ impl Sizes {
                 let labels = [("model", model.to_owned()), ("tenant", tenant.to_owned())];
                 rows.push((labels, value));
             }
-            for worker in index.workers() {
-                let lag = worker.sources().map(|(_, _, status)| status.lag_batches()).max();
-                let labels = [
-                    ("model", model.to_owned()),
-                    ("tenant", tenant.to_owned()),
-                    ("worker", worker.id().as_str().to_owned()),
-                ];
-                lags.push((labels, lag.unwrap_or(0)));
+            for shard in partition.shards() {
+                let index = shard.read();
+                lags.extend(index.workers().map(|worker| {
+                    let lag = worker.sources().map(|(_, _, status)| status.lag_batches()).max();
+                    let labels = [
+                        ("model", model.to_owned()),
+                        ("tenant", tenant.to_owned()),
+                        ("worker", worker.id().as_str().to_owned()),
+                    ];
+                    (labels, lag.unwrap_or(0))
+                }));
             }
         }
         (families, lags)

@@ -1,18 +1,28 @@
-//! Partitions: each an index behind a lock that readers share, and the one thread that writes.
+//! Partitions: indexes behind locks that readers share, and the threads that write them.
+//!
+//! # Who owns what
+//! A partition is some [shards](Shard): a worker's bucket decides which of them has all that
+//! concerns it. Shard n of every partition is written by writer thread n. Shards share nothing, so
+//! the union of their answers is exact.
 //!
 //! # Who may wait for whom
-//! Only the writer thread takes a partition's lock for writing, and it holds it for at most
+//! Only its writer thread takes a shard's lock for writing, and it holds it for at most
 //! [`HOLD_OPERATIONS_MAX`] block operations. Then it lets all readers that wait in before it takes
-//! the lock again. So a lookup waits for one such hold at most, however much there is to write.
+//! the lock again. So a lookup waits for one such hold at most in each shard, however much there is
+//! to write. Nobody holds the locks of two shards.
 
 mod command;
+mod config;
 mod metrics;
 mod origin;
 mod partition;
+mod shard;
 mod writer;
 
 pub use command::{Applied, HOLD_OPERATIONS_MAX};
+pub use config::{IndexConfig, SHARDS_MAX};
 pub use metrics::{INDEX_OUTCOMES, IndexMetrics, OperationLabels};
 pub use origin::Origin;
 pub use partition::{Partition, PartitionError, Partitions};
-pub use writer::{MAILBOX_COMMANDS_MAX, Writer, WriterGone, WriterThread, start_writer};
+pub use shard::{IndexedSource, Shard};
+pub use writer::{MAILBOX_COMMANDS_MAX, Writer, WriterGone, WriterThreads, start_writers};

@@ -1,7 +1,7 @@
 //! One engine endpoint: a task that runs `kvasir-engine`'s link and hands on what it says.
 
-use super::{Ingest, IngestConfig, IngestError, IngestMetrics, worker::Worker};
-use crate::index::{Origin, Partition, Writer, WriterGone};
+use super::{Ingest, IngestConfig, IngestError, IngestMetrics};
+use crate::index::{IndexedSource, Origin, Writer, WriterGone};
 use futures::FutureExt;
 use kvasir_engine::{
     decode::EngineKind,
@@ -10,7 +10,7 @@ use kvasir_engine::{
     sequence::{self, SequencerConfig},
     zmtp::{Attach, Endpoint, EndpointError, Limits},
 };
-use kvasir_index::{SourceId, SourceStatus};
+use kvasir_index::SourceStatus;
 use kvasir_proto::{
     convert::{EndpointSpec, Engine, LossPolicy, Registration},
     types::{DpRank, KvEvent, SourceState},
@@ -160,8 +160,7 @@ pub(super) struct Link {
 
 /// Where a link's commands go.
 struct Sink {
-    partition: Arc<Partition>,
-    source: SourceId,
+    source: IndexedSource,
     writer: Writer,
     origin: Origin,
     metrics: IngestMetrics,
@@ -171,9 +170,8 @@ struct Sink {
 }
 
 impl Link {
-    pub(super) fn new(ingest: &Ingest, worker: &Worker, source: SourceId, plan: LinkPlan) -> Self {
+    pub(super) fn new(ingest: &Ingest, source: IndexedSource, plan: LinkPlan) -> Self {
         let sink = Sink {
-            partition: Arc::clone(&worker.partition),
             source,
             writer: ingest.writer.clone(),
             origin: ingest.origin,
@@ -234,7 +232,7 @@ impl Sink {
     }
 
     async fn take(&mut self, command: SourceCommand) -> Result<(), WriterGone> {
-        let (partition, source) = (&self.partition, self.source);
+        let source = &self.source;
         match command {
             SourceCommand::Apply { cursor, rank, events, drops, unmatchable_blocks } => {
                 self.metrics.count_received(events.iter().map(KvEvent::operations).sum(), &drops);
@@ -243,9 +241,9 @@ impl Sink {
                 self.status.applied = Some(cursor);
                 let status = self.status.clone();
                 let refused = drops.iter().any(|(reason, _)| reason.kind() == DropKind::Rejected);
-                self.writer.submit(partition, (source, rank), events, status).await?;
+                self.writer.submit(source, rank, events, status).await?;
                 if refused {
-                    self.writer.mark_incomplete(partition, source).await?;
+                    self.writer.mark_incomplete(source).await?;
                 }
                 Ok(())
             }
@@ -253,12 +251,12 @@ impl Sink {
                 self.status.state = self.status.state.max(SourceState::CatchingUp);
                 self.status.applied = None;
                 self.status.last_live = None;
-                self.writer.clear(partition, source).await?;
-                self.writer.set_status(partition, source, self.status.clone()).await
+                self.writer.clear(source).await?;
+                self.writer.set_status(source, self.status.clone()).await
             }
-            SourceCommand::ClearLost => self.writer.clear(partition, source).await,
-            SourceCommand::MarkSuspect => self.writer.mark_suspect(partition, source).await,
-            SourceCommand::DropSuspects => self.writer.drop_suspects(partition, source).await,
+            SourceCommand::ClearLost => self.writer.clear(source).await,
+            SourceCommand::MarkSuspect => self.writer.mark_suspect(source).await,
+            SourceCommand::DropSuspects => self.writer.drop_suspects(source).await,
             SourceCommand::Outcome { outcome, batches } => {
                 self.metrics.count_batches(outcome, batches);
                 Ok(())
@@ -277,7 +275,7 @@ impl Sink {
                     connected: status.connected,
                     verified_at: status.verified_at.map(|at| self.origin.since(at)),
                 };
-                self.writer.set_status(partition, source, self.status.clone()).await
+                self.writer.set_status(source, self.status.clone()).await
             }
         }
     }
@@ -285,7 +283,7 @@ impl Sink {
     /// Drops all that is known of the source.
     async fn begin_afresh(&mut self) -> Result<(), WriterGone> {
         self.status = SourceStatus { state: SourceState::Cold, ..SourceStatus::default() };
-        self.writer.clear(&self.partition, self.source).await?;
-        self.writer.set_status(&self.partition, self.source, self.status.clone()).await
+        self.writer.clear(&self.source).await?;
+        self.writer.set_status(&self.source, self.status.clone()).await
     }
 }

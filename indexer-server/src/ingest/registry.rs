@@ -166,16 +166,12 @@ impl Ingest {
         let mut links = worker.links.lock().await;
         let mut ready = Vec::with_capacity(plans.len());
         for plan in plans {
-            let (id, name, rank) = (worker.id().clone(), plan.name.clone(), plan.rank);
-            let copy_mode = worker.registration.copy_mode;
-            let added = self
-                .writer
-                .change(&worker.partition, move |index| {
-                    index.add_source(&id, &name, rank, copy_mode)
-                })
-                .await??;
-            links.sources.push(added);
-            ready.push(Link::new(self, worker, added, plan));
+            let named = (plan.name.as_str(), worker.registration.copy_mode);
+            let writer = &self.writer;
+            let added =
+                writer.add_source(&worker.partition, worker.id(), named, plan.rank).await??;
+            links.sources.push(added.clone());
+            ready.push(Link::new(self, added, plan));
         }
         for link in ready {
             let permits = Arc::clone(&self.replay_permits);
@@ -204,7 +200,7 @@ impl Ingest {
         sources.extend(worker.close_publishers().await);
         let held = held_blocks(worker);
         for source in sources {
-            self.writer.remove_source(&worker.partition, source).await?;
+            self.writer.remove_source(source).await?;
         }
         let key = worker.partition.key();
         if !self.workers.iter().any(|entry| entry.key().partition == *key) {
@@ -245,7 +241,7 @@ fn same_or_conflict(
 }
 
 fn held_blocks(worker: &Worker) -> u64 {
-    let index = worker.partition.read();
+    let index = worker.partition.shard_of(worker.id()).read();
     let ranks = index.worker(worker.id());
     let ranks = ranks.iter().flat_map(kvasir_index::WorkerView::holders);
     ranks.map(|rank| rank.placed_blocks() + rank.parked_blocks()).sum()

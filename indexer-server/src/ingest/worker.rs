@@ -1,6 +1,5 @@
 use super::{IngestError, publisher::Publisher};
-use crate::index::Partition;
-use kvasir_index::SourceId;
+use crate::index::{IndexedSource, Partition};
 use kvasir_proto::{
     convert::{Registration, WorkerAddress},
     types::WorkerId,
@@ -24,7 +23,7 @@ pub(super) struct Worker {
 #[derive(Debug, Default)]
 pub(super) struct Links {
     pub(super) tasks: JoinSet<()>,
-    pub(super) sources: Vec<SourceId>,
+    pub(super) sources: Vec<IndexedSource>,
 }
 
 /// Publishers of a worker, by the name of their source.

@@ -73,13 +73,22 @@ impl Finder {
             // One block less than asked for would hide the best overlap, which is reported.
             let minimum_overlap = query.minimum_overlap_blocks.min(1);
             let workers = query.workers.as_deref();
-            let index = partition.read();
-            index.find(Query { key, tiers: query.tiers, workers, minimum_overlap }, scratch);
-            let best_overlap_blocks = scratch.matches().first().map_or(0, |best| best.blocks);
-            let wanted = scratch.matches().iter().take(query.top_k.unwrap_or(usize::MAX));
-            let wanted = wanted.take_while(|found| found.blocks >= query.minimum_overlap_blocks);
-            let now = self.origin.elapsed();
-            let matches = wanted.filter_map(|found| answer(&index, found, now)).collect();
+            let top_k = query.top_k.unwrap_or(usize::MAX);
+            let asked = Query { key, tiers: query.tiers, workers, minimum_overlap };
+            let (mut best_overlap_blocks, mut matches) = (0, Vec::new());
+            for shard in partition.shards() {
+                let index = shard.read();
+                index.find(asked, scratch);
+                let best = scratch.matches().first().map_or(0, |best| best.blocks);
+                best_overlap_blocks = best_overlap_blocks.max(best);
+                let wanted = scratch.matches().iter().take(top_k);
+                let wanted = wanted.take_while(|at| at.blocks >= query.minimum_overlap_blocks);
+                let now = self.origin.elapsed();
+                matches.extend(wanted.filter_map(|found| answer(&index, found, now)));
+            }
+            if partition.shards().len() > 1 {
+                merge(&mut matches, top_k);
+            }
             let (query_blocks, block_size) = (blocks, present);
             let answer = FindAnswer { query_blocks, best_overlap_blocks, block_size, matches };
             Ok::<_, QueryError>(answer)
@@ -87,6 +96,16 @@ impl Finder {
         self.metrics.count(answer.query_blocks, answer.best_overlap_blocks, begin.elapsed());
         Ok(answer)
     }
+}
+
+/// Puts the answers of several shards in the order of one: their workers are others, so together
+/// they are the whole answer.
+fn merge(matches: &mut Vec<WorkerMatch>, top_k: usize) {
+    matches.sort_by(|a, b| {
+        let blocks = b.blocks.cmp(&a.blocks);
+        blocks.then_with(|| a.worker.cmp(&b.worker)).then(a.rank.cmp(&b.rank))
+    });
+    matches.truncate(top_k);
 }
 
 /// What the index is asked for, and how many blocks that is.

@@ -18,3 +18,4 @@ mod t30_engine;
 mod t40_limits;
 mod t50_life;
 mod t60_process;
+mod t70_shards;
