@@ -6,23 +6,26 @@
 //! the union of their answers is exact.
 //!
 //! # Who may wait for whom
-//! Only its writer thread takes a shard's lock for writing, and it holds it for at most
-//! [`HOLD_OPERATIONS_MAX`] block operations. Then it lets all readers that wait in before it takes
-//! the lock again. So a lookup waits for one such hold at most in each shard, however much there is
-//! to write. Nobody holds the locks of two shards.
+//! Only its writer thread takes a shard's lock for writing. It works in steps of at most
+//! [`STEP_OPERATIONS_MAX`] block operations; with the step in which a reader came, or after
+//! [`HOLD_OPERATIONS_MAX`] operations, it lets go, and all readers that wait in, before it takes the
+//! lock again. So a lookup waits for one step at most in each shard, however much there is to
+//! write. Nobody holds the locks of two shards.
 
 mod command;
 mod config;
 mod metrics;
 mod origin;
+mod pace;
 mod partition;
 mod shard;
 mod writer;
 
-pub use command::{Applied, HOLD_OPERATIONS_MAX};
+pub use command::Applied;
 pub use config::{IndexConfig, SHARDS_MAX};
 pub use metrics::{INDEX_OUTCOMES, IndexMetrics, OperationLabels};
 pub use origin::Origin;
+pub use pace::{HOLD_OPERATIONS_MAX, Pace, STEP_OPERATIONS_MAX};
 pub use partition::{Partition, PartitionError, Partitions};
 pub use shard::{IndexedSource, Shard};
 pub use writer::{MAILBOX_COMMANDS_MAX, Writer, WriterGone, WriterThreads, start_writers};

@@ -1,5 +1,5 @@
 use super::{
-    Applied, HOLD_OPERATIONS_MAX, IndexMetrics, IndexedSource, Partition, Shard,
+    Applied, IndexMetrics, IndexedSource, Pace, Partition, Shard,
     command::{Apply, Command, Sweep, SweepKind, Work},
 };
 use kvasir_index::{Index, IndexError, SourceStatus};
@@ -50,8 +50,8 @@ impl Writer {
         mailbox.send(Mail::Command(command)).await.map_err(|_gone| WriterGone)
     }
 
-    /// Makes a short change and returns what it returns. It runs under the lock: it must do no
-    /// more than [`HOLD_OPERATIONS_MAX`] block operations.
+    /// Makes a short change and returns what it returns. It runs under the lock, as one step: it must
+    /// do no more than [`STEP_OPERATIONS_MAX`](super::STEP_OPERATIONS_MAX) block operations.
     ///
     /// # Errors
     /// If the writer is gone.
@@ -199,7 +199,7 @@ impl Writer {
         kind: SweepKind,
         reply: Option<oneshot::Sender<u64>>,
     ) -> Result<(), WriterGone> {
-        let sweep = Sweep { source: source.id, kind, removed: 0, error: None, reply };
+        let sweep = Sweep { source: source.id, kind, removed: 0, begun: false, error: None, reply };
         self.send(&source.shard, Work::Sweep(sweep)).await
     }
 }
@@ -269,6 +269,7 @@ fn run(mut mailbox: mpsc::Receiver<Mail>, metrics: &IndexMetrics) {
     let mut taken = Vec::with_capacity(TAKE_COMMANDS_MAX);
     let mut queue = VecDeque::with_capacity(TAKE_COMMANDS_MAX);
     let mut finished = Vec::with_capacity(TAKE_COMMANDS_MAX);
+    let mut pace = Pace::default();
     while mailbox.blocking_recv_many(&mut taken, TAKE_COMMANDS_MAX) > 0 {
         let now = Instant::now();
         for mail in taken.drain(..) {
@@ -283,7 +284,7 @@ fn run(mut mailbox: mpsc::Receiver<Mail>, metrics: &IndexMetrics) {
         }
         while let Some(first) = queue.front() {
             let shard = Arc::clone(&first.shard);
-            hold(&shard, &mut queue, &mut finished, metrics);
+            hold(&shard, &mut pace, &mut queue, &mut finished, metrics);
             finished.drain(..).for_each(|work: Work| work.finish(metrics));
         }
     }
@@ -292,22 +293,26 @@ fn run(mut mailbox: mpsc::Receiver<Mail>, metrics: &IndexMetrics) {
 /// Carries out commands for one shard under one hold of its lock.
 fn hold(
     shard: &Arc<Shard>,
+    pace: &mut Pace,
     queue: &mut VecDeque<Command>,
     finished: &mut Vec<Work>,
     metrics: &IndexMetrics,
 ) {
     let held = shard.write(|index| {
         let begin = Instant::now();
-        let mut budget = HOLD_OPERATIONS_MAX;
-        while budget > 0 {
-            let front = queue.front_mut();
-            let Some(command) = front.filter(|at| Arc::ptr_eq(&at.shard, shard)) else {
-                break;
-            };
-            if !command.work.step(index, &mut budget) {
+        pace.begin();
+        while let Some(command) = queue.front_mut().filter(|at| Arc::ptr_eq(&at.shard, shard)) {
+            let mut budget = pace.step();
+            let done = command.work.step(index, &mut budget);
+            let go_on = pace.go_on(pace.step() - budget, shard.is_awaited());
+            if done {
+                finished.extend(queue.pop_front().map(|command| command.work));
+            } else if !go_on {
+                command.work.pause(index);
+            }
+            if !go_on {
                 break;
             }
-            finished.extend(queue.pop_front().map(|command| command.work));
         }
         begin.elapsed()
     });
