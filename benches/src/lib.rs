@@ -1,1 +1,3 @@
-//! Micro-benches of Kvasir; see `benches/`.
+//! Benches of Kvasir: micro-benches in `benches/`, the load generator here.
+
+pub mod load;
