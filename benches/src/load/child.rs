@@ -1,9 +1,9 @@
 //! Processes of a run: starting our own program in another role, and what a process has cost.
 
 use anyhow::{Context, Result};
-use std::{fs, io};
 use std::process::Stdio;
 use std::time::Duration;
+use std::{fs, io};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::oneshot;
