@@ -5,15 +5,29 @@ use crate::{
     codec::{malformed, measure},
     convert::{FindRequest, WriteAnswer},
 };
-use prost::bytes::Buf;
+use prost::bytes::{Buf, BufMut};
 use std::{fmt, marker::PhantomData};
 use tonic::{
     Status,
     codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
 };
 
+/// Bytes of an answer that are room for without growing: one with a few matches.
+const ANSWER_BYTES: usize = 512;
+
 /// Reads [`FindRequest`]s and writes answers of one kind.
 pub struct FindCodec<A>(PhantomData<A>);
+
+/// Writes answers of one kind.
+pub struct FindEncoder<A> {
+    /// An answer while it is written; kept for the next one of a stream.
+    answer: Vec<u8>,
+    of: PhantomData<A>,
+}
+
+/// Reads [`FindRequest`]s.
+#[derive(Debug, Clone, Copy)]
+pub struct FindDecoder;
 
 impl<A> Default for FindCodec<A> {
     fn default() -> Self {
@@ -27,33 +41,40 @@ impl<A> fmt::Debug for FindCodec<A> {
     }
 }
 
-impl<A: WriteAnswer + Send + 'static> Codec for FindCodec<A> {
-    type Encode = A;
-    type Decode = FindRequest;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        Self::default()
-    }
-
-    fn decoder(&mut self) -> Self {
-        Self::default()
+impl<A> fmt::Debug for FindEncoder<A> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("FindEncoder")
     }
 }
 
-impl<A: WriteAnswer> Encoder for FindCodec<A> {
+impl<A: WriteAnswer + Send + 'static> Codec for FindCodec<A> {
+    type Encode = A;
+    type Decode = FindRequest;
+    type Encoder = FindEncoder<A>;
+    type Decoder = FindDecoder;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        FindEncoder { answer: Vec::with_capacity(ANSWER_BYTES), of: PhantomData }
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        FindDecoder
+    }
+}
+
+impl<A: WriteAnswer> Encoder for FindEncoder<A> {
     type Item = A;
     type Error = Status;
 
     fn encode(&mut self, answer: A, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        out.reserve(answer.encoded_len());
-        answer.write(out);
+        self.answer.clear();
+        answer.write(&mut self.answer);
+        out.put_slice(&self.answer);
         Ok(())
     }
 }
 
-impl<A> Decoder for FindCodec<A> {
+impl Decoder for FindDecoder {
     type Item = FindRequest;
     type Error = Status;
 

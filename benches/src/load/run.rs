@@ -21,6 +21,9 @@ use tokio::time::Instant;
 
 const FIND: &str = "/kvasir.v1.Indexer/FindMatches";
 const FIND_STREAM: &str = "/kvasir.v1.Indexer/FindMatchesStream";
+/// Overload is to be seen as latency, not as refusals; and what was published stays, although its
+/// publishers are gone.
+const FLAGS: [&str; 4] = ["--max-in-flight", "65536", "--worker-timeout", "86400s"];
 /// Share of a closed loop's capacity at which latencies are measured.
 const OPEN_SHARE: f64 = 0.3;
 /// Questions in flight in the closed loop that capacity is taken from.
@@ -112,8 +115,7 @@ impl Run {
         let known = |name: &String| SHAPES.iter().any(|shape| shape.name == *name);
         ensure!(args.shapes.iter().all(known), "--shapes: one is not known: {:?}", args.shapes);
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        // Overload is to be seen as latency, not as refusals.
-        let server = Server::start_with(any, any, &["--max-in-flight", "65536"]).await?;
+        let server = Server::start_with(any, any, &FLAGS).await?;
         let mut echo = Role::start(&["echo"])?;
         let echo_address: SocketAddr = echo.line().await?.parse()?;
         let mut indexer = client::connect(server.addresses.grpc).await?;

@@ -1,5 +1,8 @@
 use super::*;
-use crate::{code::ErrorCode, convert::FindRequest};
+use crate::{
+    code::ErrorCode,
+    convert::{FindReply, FindRequest, WriteAnswer},
+};
 use prost::Message;
 
 fn read(request: pb::FindMatchesRequest) -> Result<FindQuery, ConvertError> {
@@ -187,5 +190,7 @@ fn an_answer_carries_every_field() {
         }],
         missing_shards: vec![],
     };
-    assert_eq!(answer.into_message(9), expected);
+    let mut bytes = Vec::new();
+    FindReply { request_id: 9, answer }.write(&mut bytes);
+    assert_eq!(pb::FindMatchesResponse::decode(&*bytes).expect("protobuf"), expected);
 }

@@ -8,14 +8,14 @@ use super::{
 };
 use crate::{
     pb,
-    types::{BlockName, Cursor, LocalHash},
+    types::{BlockName, LocalHash},
 };
 use prost::{
     DecodeError,
-    bytes::{BufMut, Bytes},
+    bytes::Bytes,
     encoding::{
-        DecodeContext, WireType, bytes, decode_key, decode_varint, encode_key, encode_varint,
-        encoded_len_varint, fixed64, int32, message, skip_field, string, uint32, uint64,
+        DecodeContext, WireType, bytes, decode_key, decode_varint, fixed64, int32, message,
+        skip_field, string, uint32, uint64,
     },
 };
 
@@ -136,10 +136,8 @@ fn numbers<T>(
 
 /// An answer that can be written.
 pub trait WriteAnswer {
-    /// Bytes that it takes.
-    fn encoded_len(&self) -> usize;
-    /// Writes it: a `FindMatchesResponse`, or a `FindMatchesStreamResponse`.
-    fn write(&self, out: &mut impl BufMut);
+    /// Appends it: a `FindMatchesResponse`, or a `FindMatchesStreamResponse`.
+    fn write(&self, out: &mut Vec<u8>);
 }
 
 /// The answer to a single request.
@@ -161,136 +159,105 @@ pub struct FindStreamReply {
 }
 
 impl WriteAnswer for FindReply {
-    fn encoded_len(&self) -> usize {
-        self.answer.encoded_len(self.request_id)
-    }
-
-    fn write(&self, out: &mut impl BufMut) {
+    fn write(&self, out: &mut Vec<u8>) {
         self.answer.write(self.request_id, out);
     }
 }
 
 impl WriteAnswer for FindStreamReply {
-    fn encoded_len(&self) -> usize {
-        let outcome = match &self.outcome {
-            Ok(answer) => embedded_len(answer.encoded_len(self.request_id)),
-            Err(error) => message::encoded_len(3, error),
-        };
-        number_len(self.request_id) + outcome
-    }
-
-    fn write(&self, out: &mut impl BufMut) {
+    fn write(&self, out: &mut Vec<u8>) {
         number(1, self.request_id, out);
         match &self.outcome {
-            Ok(answer) => {
-                embed(2, answer.encoded_len(self.request_id), out);
-                answer.write(self.request_id, out);
-            }
+            Ok(answer) => embed(2, out, |out| answer.write(self.request_id, out)),
             Err(error) => message::encode(3, error, out),
         }
     }
 }
 
-// All fields below have one-byte keys and, as in proto3, are left out where they are zero.
+// Tags below are less than 16, so that keys have one byte.
 
-fn number(tag: u32, value: u64, out: &mut impl BufMut) {
+/// A number; as in proto3, it is left out if it is zero.
+fn number(tag: u8, value: u64, out: &mut Vec<u8>) {
     if value != 0 {
-        encode_key(tag, WireType::Varint, out);
-        encode_varint(value, out);
+        out.push(tag << 3);
+        varint(value, out);
     }
 }
 
-const fn number_len(value: u64) -> usize {
-    if value == 0 { 0 } else { 1 + encoded_len_varint(value) }
+fn varint(mut value: u64, out: &mut Vec<u8>) {
+    while value >= 0x80 {
+        let [low, ..] = value.to_le_bytes();
+        out.push(low | 0x80);
+        value >>= 7;
+    }
+    let [low, ..] = value.to_le_bytes();
+    out.push(low);
 }
 
-/// Key and length of a message within the message.
-fn embed(tag: u32, length: usize, out: &mut impl BufMut) {
-    encode_key(tag, WireType::LengthDelimited, out);
-    encode_varint(length as u64, out);
+fn text_field(tag: u8, text: &[u8], out: &mut Vec<u8>) {
+    out.push(tag << 3 | 2);
+    varint(text.len() as u64, out);
+    out.extend_from_slice(text);
 }
 
-const fn embedded_len(length: usize) -> usize {
-    1 + encoded_len_varint(length as u64) + length
+/// A message within the message. Its length is known afterwards: most have one byte of it, and the
+/// others are moved.
+fn embed(tag: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    out.push(tag << 3 | 2);
+    let at = out.len();
+    out.push(0);
+    write(out);
+    let mut length = out.len() - at - 1;
+    let mut place = at;
+    while length >= 0x80 {
+        let [low, ..] = length.to_le_bytes();
+        out.insert(place, low | 0x80);
+        place += 1;
+        length >>= 7;
+    }
+    let [last, ..] = length.to_le_bytes();
+    if let Some(byte) = out.get_mut(place) {
+        *byte = last;
+    }
 }
 
 impl FindAnswer {
-    const fn numbers(&self, request_id: u64) -> [u64; 4] {
-        let Self { query_blocks, best_overlap_blocks, block_size, .. } = *self;
-        [request_id, query_blocks as u64, best_overlap_blocks as u64, block_size as u64]
-    }
-
-    fn encoded_len(&self, request_id: u64) -> usize {
-        let numbers: usize = self.numbers(request_id).into_iter().map(number_len).sum();
-        let matches = self.matches.iter().map(|found| embedded_len(found.encoded_len(self)));
-        numbers + matches.sum::<usize>()
-    }
-
-    fn write(&self, request_id: u64, out: &mut impl BufMut) {
-        for (tag, value) in (1..).zip(self.numbers(request_id)) {
-            number(tag, value, out);
-        }
+    fn write(&self, request_id: u64, out: &mut Vec<u8>) {
+        number(1, request_id, out);
+        number(2, self.query_blocks.into(), out);
+        number(3, self.best_overlap_blocks.into(), out);
+        number(4, self.block_size.into(), out);
         for found in &self.matches {
-            embed(5, found.encoded_len(self), out);
-            found.write(self, out);
+            embed(5, out, |out| found.write(self.block_size, out));
         }
     }
 }
 
 impl WorkerMatch {
-    fn numbers(&self, answer: &FindAnswer) -> [u64; 3] {
-        let blocks = u64::from(self.blocks);
-        [self.rank.into(), blocks, blocks * u64::from(answer.block_size)]
-    }
-
-    fn tiers_len(&self) -> usize {
-        self.by_tier.iter().map(|blocks| number_len(u64::from(*blocks))).sum()
-    }
-
-    fn encoded_len(&self, answer: &FindAnswer) -> usize {
-        let age = self.verified_age.map_or(0, |age| 1 + encoded_len_varint(age_ms(age)));
-        let numbers = self.numbers(answer).into_iter().map(number_len).sum::<usize>();
-        embedded_len(self.worker.as_str().len())
-            + numbers
-            + embedded_len(self.tiers_len())
-            + number_len(state_number(self))
-            + self.applied.map_or(0, |cursor| embedded_len(cursor_len(cursor)))
-            + number_len(self.lag_batches)
-            + age
-    }
-
-    fn write(&self, answer: &FindAnswer, out: &mut impl BufMut) {
-        embed(1, self.worker.as_str().len(), out);
-        out.put_slice(self.worker.as_str().as_bytes());
-        for (tag, value) in (2..).zip(self.numbers(answer)) {
-            number(tag, value, out);
-        }
-        embed(5, self.tiers_len(), out);
-        for (tag, blocks) in (1..).zip(self.by_tier) {
-            number(tag, blocks.into(), out);
-        }
-        number(6, state_number(self), out);
+    fn write(&self, block_size: u32, out: &mut Vec<u8>) {
+        text_field(1, self.worker.as_str().as_bytes(), out);
+        number(2, self.rank.into(), out);
+        number(3, self.blocks.into(), out);
+        number(4, u64::from(self.blocks) * u64::from(block_size), out);
+        embed(5, out, |out| {
+            for (tag, blocks) in (1..).zip(self.by_tier) {
+                number(tag, blocks.into(), out);
+            }
+        });
+        number(6, u64::try_from(i32::from(state(self.state))).unwrap_or_default(), out);
         if let Some(cursor) = self.applied {
-            embed(7, cursor_len(cursor), out);
-            let incarnation = cursor.incarnation.0.to_be_bytes();
-            embed(1, incarnation.len(), out);
-            out.put_slice(&incarnation);
-            number(2, cursor.sequence, out);
+            embed(7, out, |out| {
+                text_field(1, &cursor.incarnation.0.to_be_bytes(), out);
+                number(2, cursor.sequence, out);
+            });
         }
         number(8, self.lag_batches, out);
         if let Some(age) = self.verified_age {
-            encode_key(9, WireType::Varint, out);
-            encode_varint(age_ms(age), out);
+            // Absent is not zero here.
+            out.push(9 << 3);
+            varint(age_ms(age), out);
         }
     }
-}
-
-fn state_number(found: &WorkerMatch) -> u64 {
-    u64::try_from(i32::from(state(found.state))).unwrap_or_default()
-}
-
-const fn cursor_len(cursor: Cursor) -> usize {
-    embedded_len(size_of::<u128>()) + number_len(cursor.sequence)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     convert::{QueryInput, cursor},
-    types::{Incarnation, SourceState, WorkerId},
+    types::{Cursor, Incarnation, SourceState, WorkerId},
 };
 use prost::Message;
 use std::time::Duration;
@@ -126,7 +126,6 @@ fn message_of(answer: &FindAnswer, request_id: u64) -> pb::FindMatchesResponse {
 fn written(answer: &impl WriteAnswer) -> Vec<u8> {
     let mut out = Vec::new();
     answer.write(&mut out);
-    assert_eq!(out.len(), answer.encoded_len());
     out
 }
 
