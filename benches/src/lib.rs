@@ -1,3 +1,4 @@
-//! Benches of Kvasir: micro-benches in `benches/`, the load generator here.
+//! Benches of Kvasir: micro-benches in `benches/` and [`ratios`], the load generator in [`load`].
 
 pub mod load;
+pub mod ratios;

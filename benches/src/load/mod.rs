@@ -16,6 +16,7 @@ mod run;
 mod shapes;
 
 pub use args::{Args, Role};
+pub use fleet::mixed;
 pub use run::run;
 
 use anyhow::Result;

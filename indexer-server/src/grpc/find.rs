@@ -4,9 +4,8 @@
 use super::status::{status, stopping};
 use crate::query::Finder;
 use futures::{
-    Stream, StreamExt,
+    Stream,
     future::{self, BoxFuture, Either, Ready},
-    stream,
 };
 use kvasir_proto::{
     convert::{FindAnswer, FindReply, FindRequest, FindStreamReply},
@@ -20,7 +19,7 @@ use std::{
     sync::Arc,
     task::{Context, Poll},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::{
     Request, Response, Status, Streaming,
     body::Body,
@@ -123,23 +122,61 @@ impl UnaryService<FindRequest> for Prompts {
     }
 }
 
-type Replies = Pin<Box<dyn Stream<Item = Result<FindStreamReply, Status>> + Send>>;
+/// Answers of a busy stream between two looks at whether the server stops.
+const UNSTOPPED_MAX: u32 = 64;
+
+/// The answers of one stream. They are made as the client takes them, one request at a time: nothing
+/// is queued here, and HTTP/2 flow control holds a client back that sends faster than it reads.
+pub(super) struct Replies {
+    requests: Streaming<FindRequest>,
+    prompts: Prompts,
+    stopped: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Answers since `stopped` was looked at.
+    unstopped: u32,
+    ended: bool,
+}
+
+impl Stream for Replies {
+    type Item = Result<FindStreamReply, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        if self.unstopped < UNSTOPPED_MAX
+            && let Poll::Ready(request) = Pin::new(&mut self.requests).poll_next(context)
+        {
+            self.unstopped += 1;
+            self.ended = !matches!(request, Some(Ok(_)));
+            let answer = |request| self.prompts.find_in_stream(request);
+            return Poll::Ready(request.map(|request| request.map(answer)));
+        }
+        // Nothing is asked at the moment, or it was for long.
+        if self.stopped.as_mut().poll(context).is_ready() {
+            self.ended = true;
+            return Poll::Ready(Some(Err(stopping())));
+        }
+        if self.unstopped == UNSTOPPED_MAX {
+            self.unstopped = 0;
+            return self.poll_next(context);
+        }
+        self.unstopped = 0;
+        Poll::Pending
+    }
+}
 
 impl StreamingService<FindRequest> for Prompts {
     type Response = FindStreamReply;
     type ResponseStream = Replies;
     type Future = Ready<Result<Response<Replies>, Status>>;
 
-    /// Answers are made as the client takes them, one request at a time: nothing is queued here,
-    /// and HTTP/2 flow control holds a client back that sends faster than it reads.
     fn call(&mut self, request: Request<Streaming<FindRequest>>) -> Self::Future {
-        let (prompts, stop) = (self.clone(), self.stop.clone());
-        let answers = request
-            .into_inner()
-            .map(move |request| request.map(|request| prompts.find_in_stream(request)));
-        let until = stop.clone().cancelled_owned();
-        let end = stream::once(future::lazy(move |_| stop.is_cancelled()));
-        let end = end.filter_map(|stopped| future::ready(stopped.then(|| Err(stopping()))));
-        future::ready(Ok(Response::new(Box::pin(answers.take_until(until).chain(end)))))
+        future::ready(Ok(Response::new(Replies {
+            requests: request.into_inner(),
+            prompts: self.clone(),
+            stopped: Box::pin(self.stop.clone().cancelled_owned()),
+            unstopped: 0,
+            ended: false,
+        })))
     }
 }

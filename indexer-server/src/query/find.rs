@@ -78,7 +78,7 @@ impl Finder {
             let best_overlap_blocks = scratch.matches().first().map_or(0, |best| best.blocks);
             let wanted = scratch.matches().iter().take(query.top_k.unwrap_or(usize::MAX));
             let wanted = wanted.take_while(|found| found.blocks >= query.minimum_overlap_blocks);
-            let now = self.origin.elapsed();
+            let now = self.origin.since(begin);
             let matches = wanted.filter_map(|found| answer(&index, found, now)).collect();
             let (query_blocks, block_size) = (blocks, present);
             let answer = FindAnswer { query_blocks, best_overlap_blocks, block_size, matches };
