@@ -179,6 +179,15 @@ fn code(answer: Result<Answer, ClientError>) -> Code {
     }
 }
 
+/// Asks, and checks that the answer is to this question; every tenth one is refused.
+async fn own_answer(client: &IndexerClient, blocks: u32) {
+    if blocks.is_multiple_of(10) {
+        assert_eq!(code(ask(client, "unknown", blocks).await), Code::NotFound, "{blocks}");
+    } else {
+        assert_eq!(blocks_of(ask(client, "m", blocks).await), blocks);
+    }
+}
+
 #[tokio::test]
 async fn everybody_gets_the_answer_to_the_own_question_and_refusals_hurt_nobody_else() {
     for (calls, streams) in [(Calls::Pipelined, 1), (Calls::Single, 0)] {
@@ -187,17 +196,7 @@ async fn everybody_gets_the_answer_to_the_own_question_and_refusals_hurt_nobody_
         // Fewer turns than questions.
         let config = ClientConfig { calls, in_flight_max: 16, ..patient() };
         let client = client_of(address, config);
-        let questions = (1..=200).map(|blocks| {
-            let client = client.clone();
-            async move {
-                if blocks % 10 == 0 {
-                    let refused = ask(&client, "unknown", blocks).await;
-                    assert_eq!(code(refused), Code::NotFound, "{blocks}");
-                } else {
-                    assert_eq!(blocks_of(ask(&client, "m", blocks).await), blocks);
-                }
-            }
-        });
+        let questions = (1..=200).map(|blocks| own_answer(&client, blocks));
         join_all(questions).await;
         assert_eq!(fake.streams.load(Ordering::SeqCst), streams);
         let singles = fake.singles.load(Ordering::SeqCst);

@@ -93,6 +93,16 @@ pub fn bars(records: &[Record]) -> Vec<Bar> {
         let name = format!("{shape}, unary, 16 in flight: CPU against echo + 1.2 × hashing");
         add(name, 1.0, true, value);
     }
+    let ingested = records.iter().filter_map(|record| record.ingested);
+    let reached = ingested.map(|at| at.blocks_per_second / at.asked_per_second as f64);
+    let reached: Vec<f64> = reached.collect();
+    let share = (!reached.is_empty()).then(|| median(reached));
+    add(
+        "block operations applied beside the questions, of those wanted".to_owned(),
+        0.95,
+        false,
+        share,
+    );
     for mode in ["unary", "stream"] {
         add(
             format!("{mode}, 30 % load, events beside: p99 against quiet"),

@@ -15,13 +15,14 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tokio_stream::wrappers::ReceiverStream;
 
 /// Publishers, each with a worker and a stream of its own.
-const PUBLISHERS: u64 = 8;
+const PUBLISHERS: u64 = 64;
 /// Batches of one publisher that are sent and not acknowledged; it waits with more.
-const AHEAD_MAX: usize = 256;
+const AHEAD_MAX: usize = 64;
 /// Events of one chain, and chains that a publisher holds before it removes the oldest for a new one.
 const CHAIN_EVENTS: u64 = 16;
-const CHAINS_HELD: u64 = 32;
-const TICK: Duration = Duration::from_millis(1);
+const CHAINS_HELD: u64 = 8;
+/// Batches are sent in bursts of so long.
+const TICK: Duration = Duration::from_millis(4);
 /// How long publishers run before they count as steady.
 const SETTLE: Duration = Duration::from_millis(1_500);
 
@@ -190,7 +191,7 @@ impl Publisher {
                 (CHAINS_HELD + round / 2, step, true)
             }
         };
-        let name = |block: u64| mixed((self.number + 1) << 56 | chain << 24 | block);
+        let name = |block: u64| mixed((self.number + 1) << 48 | chain << 24 | block);
         let blocks = EVENT_BLOCKS as u64;
         let (begin, end) = (event * blocks, (event + 1) * blocks);
         let names: Vec<u64> = (begin..end).map(name).collect();

@@ -9,6 +9,7 @@ mod closed;
 mod echo;
 mod fleet;
 mod ingest;
+mod library;
 mod open;
 mod raw;
 mod report;

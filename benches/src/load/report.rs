@@ -14,6 +14,8 @@ const PERCENTILES: [f64; 13] =
 /// Events beside a measurement.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Ingested {
+    /// Block operations that the publishers are to send.
+    pub asked_per_second: u64,
     /// Block operations applied.
     pub blocks_per_second: f64,
     /// Cores that the publishers' process used.
@@ -115,7 +117,7 @@ impl fmt::Display for Record {
         write!(f, " {:9.0}/s p50 {:8.1}", self.requests_per_second, self.p50_us)?;
         write!(f, " p99 {:8.1} p99.9 {:8.1} us", self.p99_us, self.p999_us)?;
         write!(f, "  cpu {:6.2} us  failures {failures}", self.server_cpu_us)?;
-        if let Some(Ingested { blocks_per_second, publisher_cores }) = self.ingested {
+        if let Some(Ingested { blocks_per_second, publisher_cores, .. }) = self.ingested {
             write!(f, "  beside {blocks_per_second:.0} blocks/s, {publisher_cores:.2} cores")?;
         }
         Ok(())
@@ -176,7 +178,11 @@ fn table(text: &mut String, records: &[Record], trials: usize) -> fmt::Result {
             median(row.iter().filter(|record| record.target == target).map(|record| value(record)))
         };
         let pair = |value: fn(&Record) -> f64, digits: usize| {
-            format!("{:.digits$} / {:.digits$}", of("index", value), of("echo", value))
+            let index = of("index", value);
+            if row.iter().all(|record| record.target == "index") {
+                return format!("{index:.digits$}");
+            }
+            format!("{index:.digits$} / {:.digits$}", of("echo", value))
         };
         let load = row.first().map(|record| record.load()).unwrap_or_default();
         writeln!(

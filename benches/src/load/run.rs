@@ -5,6 +5,7 @@ use super::child::Role;
 use super::closed::{self, Tally, Window};
 use super::fleet::Fleet;
 use super::ingest::Publishers;
+use super::library::Prompts;
 use super::raw::Caller;
 use super::report::{self, Ingested, Record};
 use super::shapes::{Question, Questions, SHAPES, Shape};
@@ -12,6 +13,7 @@ use super::{echo, open};
 use anyhow::{Context, Result, ensure};
 use kvasir_tests::client::{self, Indexer};
 use kvasir_tests::server::Server;
+use router_client::Calls;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::net::SocketAddr;
@@ -90,6 +92,7 @@ struct Run {
     shapes: Vec<(Shape, Questions)>,
     out: BufWriter<File>,
     records: Vec<Record>,
+    prompts: Prompts,
     begin: Instant,
 }
 
@@ -139,7 +142,8 @@ impl Run {
         let out = BufWriter::new(File::create(&args.out)?);
         let callers = [index, other];
         let records = Vec::new();
-        Ok(Self { args, server, echo, indexer, callers, shapes, out, records, begin })
+        let prompts = Prompts::new(fleet);
+        Ok(Self { args, server, echo, indexer, callers, shapes, out, records, prompts, begin })
     }
 
     async fn measure(&mut self) -> Result<()> {
@@ -161,13 +165,20 @@ impl Run {
             if self.args.has_part("ingest") {
                 self.ingest(trial).await?;
             }
+            if self.args.has_part("library") {
+                self.library(trial).await?;
+            }
         }
         Ok(())
     }
 
     /// In each trial the other server goes first.
     const fn order(trial: usize) -> [Target; 2] {
-        if trial % 2 == 0 { [Target::Echo, Target::Index] } else { [Target::Index, Target::Echo] }
+        if trial.is_multiple_of(2) {
+            [Target::Echo, Target::Index]
+        } else {
+            [Target::Index, Target::Echo]
+        }
     }
 
     async fn closed(&mut self, trial: usize, shape: usize) -> Result<()> {
@@ -225,6 +236,23 @@ impl Run {
         Ok(())
     }
 
+    /// The client library, by single calls and by its stream.
+    async fn library(&mut self, trial: usize) -> Result<()> {
+        for (mode, calls) in [("unary", Calls::Single), ("stream", Calls::Pipelined)] {
+            for in_flight in self.args.in_flight.clone() {
+                let window = Window::after_warm_up(self.length());
+                let cpu = window.cpu_time(self.process_id(Target::Index)?);
+                let asked =
+                    self.prompts.closed(self.server.addresses.grpc, calls, in_flight, window);
+                let (tally, cpu) = tokio::try_join!(asked, cpu)?;
+                let record = Record::new(&tally, cpu, window.end - window.begin);
+                let place = ("router-client", mode, Target::Index.name());
+                self.keep(record.at(("library", trial), place, (in_flight, None)))?;
+            }
+        }
+        Ok(())
+    }
+
     fn length(&self) -> Duration {
         Duration::from_millis(if self.args.quick { 250 } else { self.args.measure_ms })
     }
@@ -273,7 +301,9 @@ impl Run {
         let ingested = match (publishers, before) {
             (Some(publishers), Some(before)) => {
                 let (blocks, cores) = publishers.mark(&mut self.indexer).await?.since(before);
-                Some(Ingested { blocks_per_second: blocks, publisher_cores: cores })
+                let (blocks_per_second, publisher_cores) = (blocks, cores);
+                let asked_per_second = self.args.ingest_rate;
+                Some(Ingested { asked_per_second, blocks_per_second, publisher_cores })
             }
             _ => None,
         };
@@ -290,6 +320,10 @@ impl Run {
         );
         let hashing_us = questions.hashing.as_secs_f64() * 1e6;
         let record = Record { question_bytes, answer_bytes, hashing_us, ingested, ..record };
+        self.keep(record)
+    }
+
+    fn keep(&mut self, record: Record) -> Result<()> {
         println!("{record}");
         serde_json::to_writer(&mut self.out, &record)?;
         self.out.write_all(b"\n")?;

@@ -5,6 +5,7 @@ use crate::{
 };
 use prost::Message;
 
+#[expect(clippy::needless_pass_by_value, reason = "requests are made on the spot")]
 fn read(request: pb::FindMatchesRequest) -> Result<FindQuery, ConvertError> {
     FindRequest::read(&request.encode_to_vec().into()).expect("protobuf").query
 }

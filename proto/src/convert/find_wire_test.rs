@@ -51,9 +51,10 @@ impl Numbers {
             blocks: self.small(),
             by_tier: [self.small(), self.small(), self.small()],
             state: STATES[usize::try_from(self.next() % 6).expect("small")],
-            applied: (self.next() % 3 > 0).then_some(applied),
+            applied: (!self.next().is_multiple_of(3)).then_some(applied),
             lag_batches: self.next(),
-            verified_age: (self.next() % 3 > 0).then(|| Duration::from_millis(self.next())),
+            verified_age: (!self.next().is_multiple_of(3))
+                .then(|| Duration::from_millis(self.next())),
         }
     }
 
@@ -78,8 +79,9 @@ impl Numbers {
             tenant: self.text(false),
             lora_name: self.text(!tokens),
             cache_salt: self.text(!tokens),
-            block_size: (self.next() % 2 > 0).then_some(16),
-            hash_scheme: (self.next() % 2 > 0).then(|| crate::hash::HASH_SCHEME.to_owned()),
+            block_size: (!self.next().is_multiple_of(2)).then_some(16),
+            hash_scheme: (!self.next().is_multiple_of(2))
+                .then(|| crate::hash::HASH_SCHEME.to_owned()),
             token_ids: ids
                 .into_iter()
                 .map(|id| u32::try_from(id >> 32).expect("32 bits"))
@@ -90,7 +92,7 @@ impl Numbers {
             multimodal: Vec::new(),
             tiers: (0..tiers).map(|tier| 1 + i32::try_from(tier).expect("small") % 3).collect(),
             worker_ids: (0..workers).map(|worker| format!("w{worker}")).collect(),
-            minimum_overlap_blocks: (self.next() % 2 > 0).then(|| self.small()),
+            minimum_overlap_blocks: (!self.next().is_multiple_of(2)).then(|| self.small()),
             top_k: self.small(),
         }
     }
@@ -209,7 +211,7 @@ fn broken_messages_are_refused_as_the_decoder_refuses_them() {
         let mut bytes = numbers.request().encode_to_vec();
         for _ in 0..1 + numbers.next() % 3 {
             let at = usize::try_from(numbers.next()).expect("64 bits") % bytes.len();
-            if numbers.next() % 4 == 0 {
+            if numbers.next().is_multiple_of(4) {
                 bytes.truncate(at.max(1));
             } else {
                 bytes[at] = numbers.next().to_le_bytes()[0];
