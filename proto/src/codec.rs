@@ -85,7 +85,7 @@ impl<T, U: Message + Name + Default> Decoder for BoundedCodec<T, U> {
 
 /// As gRPC reports messages that are not protobuf.
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn malformed(error: DecodeError) -> Status {
+pub(crate) fn malformed(error: DecodeError) -> Status {
     Status::internal(error.to_string())
 }
 
@@ -142,7 +142,7 @@ static REQUESTS: [Bounds; 7] = [
 ];
 
 /// Refuses a request that exceeds its bounds or is not protobuf.
-fn measure(name: &str, message: &[u8]) -> Result<(), Status> {
+pub(crate) fn measure(name: &str, message: &[u8]) -> Result<(), Status> {
     let Some(bounds) = REQUESTS.iter().find(|bounds| bounds.message == name) else {
         return Ok(());
     };

@@ -14,7 +14,8 @@
 //! # }
 //! ```
 //!
-//! Tokens are hashed here and never leave the process. The client bounds what it has in flight and
+//! Tokens are hashed here and never leave the process. Questions travel in one pipelined stream, which
+//! costs a fraction of a call each ([`Calls`]). The client bounds what it has in flight and
 //! how long it waits, because a server that sheds load moves the queue to its callers.
 
 mod client;
@@ -22,9 +23,10 @@ mod config;
 mod error;
 mod overlap;
 mod prompt;
+mod stream;
 
 pub use client::IndexerClient;
-pub use config::ClientConfig;
+pub use config::{Calls, ClientConfig};
 pub use error::ClientError;
 pub use overlap::{Answer, Overlap};
 pub use prompt::Prompt;

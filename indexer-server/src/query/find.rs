@@ -75,6 +75,7 @@ impl Finder {
             let workers = query.workers.as_deref();
             let top_k = query.top_k.unwrap_or(usize::MAX);
             let asked = Query { key, tiers: query.tiers, workers, minimum_overlap };
+            let now = self.origin.since(begin);
             let (mut best_overlap_blocks, mut matches) = (0, Vec::new());
             for shard in partition.shards() {
                 let index = shard.read();
@@ -83,7 +84,6 @@ impl Finder {
                 best_overlap_blocks = best_overlap_blocks.max(best);
                 let wanted = scratch.matches().iter().take(top_k);
                 let wanted = wanted.take_while(|at| at.blocks >= query.minimum_overlap_blocks);
-                let now = self.origin.elapsed();
                 matches.extend(wanted.filter_map(|found| answer(&index, found, now)));
             }
             if partition.shards().len() > 1 {

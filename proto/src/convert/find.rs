@@ -1,8 +1,6 @@
 use super::{
     ConvertError, Problem,
-    shared::{
-        age_ms, check_block_size, check_count, check_name, check_required, cursor, read_tier, state,
-    },
+    shared::{check_block_size, check_count, check_name, check_required, read_tier},
 };
 use crate::{
     hash::{HASH_SCHEME, MultimodalSpan, Namespace, Seed, multimodal_hash, tokens_le},
@@ -91,25 +89,53 @@ impl fmt::Debug for QueryTokens {
     }
 }
 
-impl TryFrom<pb::FindMatchesRequest> for FindQuery {
-    type Error = ConvertError;
+/// The fields of a request as they were received.
+#[derive(Default)]
+pub(super) struct Fields<'a> {
+    pub(super) request_id: u64,
+    pub(super) model: &'a str,
+    pub(super) tenant: &'a str,
+    pub(super) lora_name: &'a str,
+    pub(super) cache_salt: &'a str,
+    pub(super) block_size: Option<u32>,
+    pub(super) hash_scheme: Option<&'a str>,
+    pub(super) token_ids: Vec<u32>,
+    pub(super) token_ids_le: Bytes,
+    pub(super) local_hashes: Vec<LocalHash>,
+    pub(super) sequence_hashes: Vec<BlockName>,
+    pub(super) multimodal: Vec<pb::MultimodalItem>,
+    pub(super) tiers: Vec<i32>,
+    pub(super) worker_ids: Vec<&'a str>,
+    pub(super) minimum_overlap_blocks: Option<u32>,
+    pub(super) top_k: u32,
+}
 
-    fn try_from(request: pb::FindMatchesRequest) -> Result<Self, ConvertError> {
-        let partition = PartitionKey::new(&request.model, &request.tenant)?;
-        let block_size = request.block_size.map(check_block_size).transpose()?;
-        if let Some(scheme) = request.hash_scheme.as_ref().filter(|scheme| *scheme != HASH_SCHEME) {
+impl Fields<'_> {
+    /// The query that they make.
+    pub(super) fn check(self) -> Result<FindQuery, ConvertError> {
+        let partition = PartitionKey::new(self.model, self.tenant)?;
+        let block_size = self.block_size.map(check_block_size).transpose()?;
+        if let Some(scheme) = self.hash_scheme.filter(|scheme| *scheme != HASH_SCHEME) {
             let scheme = scheme.chars().take(64).collect();
             return Err(ConvertError::new("hash_scheme", Problem::HashScheme(scheme)));
         }
-        let tiers = read_tiers(&request.tiers)?;
-        let workers = read_workers(&request.worker_ids)?;
-        let minimum_overlap_blocks = request.minimum_overlap_blocks.unwrap_or(1);
-        let top_k = match request.top_k {
+        let tiers = read_tiers(&self.tiers)?;
+        let workers = read_workers(&self.worker_ids)?;
+        let minimum_overlap_blocks = self.minimum_overlap_blocks.unwrap_or(1);
+        let top_k = match self.top_k {
             0 => None,
             count => Some(usize::try_from(count).unwrap_or(usize::MAX)),
         };
-        let input = read_input(request)?;
-        Ok(Self { partition, block_size, input, tiers, workers, minimum_overlap_blocks, top_k })
+        let input = read_input(self)?;
+        Ok(FindQuery {
+            partition,
+            block_size,
+            input,
+            tiers,
+            workers,
+            minimum_overlap_blocks,
+            top_k,
+        })
     }
 }
 
@@ -125,7 +151,7 @@ fn read_tiers(tiers: &[i32]) -> Result<TierSet, ConvertError> {
         .collect()
 }
 
-fn read_workers(ids: &[String]) -> Result<Option<Vec<WorkerId>>, ConvertError> {
+fn read_workers(ids: &[&str]) -> Result<Option<Vec<WorkerId>>, ConvertError> {
     check_count("worker_ids", ids.len(), QUERY_WORKER_IDS_MAX)?;
     if ids.is_empty() {
         return Ok(None);
@@ -141,7 +167,7 @@ fn read_workers(ids: &[String]) -> Result<Option<Vec<WorkerId>>, ConvertError> {
 
 const INPUTS: &str = "token_ids, token_ids_le, local_hashes or sequence_hashes";
 
-fn read_input(request: pb::FindMatchesRequest) -> Result<QueryInput, ConvertError> {
+fn read_input(request: Fields<'_>) -> Result<QueryInput, ConvertError> {
     let given = [
         !request.token_ids.is_empty(),
         !request.token_ids_le.is_empty(),
@@ -152,28 +178,25 @@ fn read_input(request: pb::FindMatchesRequest) -> Result<QueryInput, ConvertErro
         [true, false, false, false] => {
             check_count("token_ids", request.token_ids.len(), QUERY_TOKENS_MAX)?;
             let tokens = QueryTokens::Numbers(request.token_ids);
-            let extras = (&*request.lora_name, &*request.cache_salt, &*request.multimodal);
+            let extras = (request.lora_name, request.cache_salt, &*request.multimodal);
             read_tokens(tokens, extras)
         }
         [false, true, false, false] => {
             check_tokens_le("token_ids_le", &request.token_ids_le)?;
             check_count("token_ids_le", request.token_ids_le.len() / 4, QUERY_TOKENS_MAX)?;
             let tokens = QueryTokens::LittleEndian(request.token_ids_le);
-            let extras = (&*request.lora_name, &*request.cache_salt, &*request.multimodal);
+            let extras = (request.lora_name, request.cache_salt, &*request.multimodal);
             read_tokens(tokens, extras)
         }
         [false, false, true, false] => {
             check_count("local_hashes", request.local_hashes.len(), QUERY_BLOCKS_MAX)?;
             refuse_extras(&request)?;
-            // Same layout: collected in place, nothing is allocated.
-            let locals = request.local_hashes.into_iter().map(LocalHash).collect();
-            Ok(QueryInput::Locals(locals))
+            Ok(QueryInput::Locals(request.local_hashes))
         }
         [false, false, false, true] => {
             check_count("sequence_hashes", request.sequence_hashes.len(), QUERY_BLOCKS_MAX)?;
             refuse_extras(&request)?;
-            let names = request.sequence_hashes.into_iter().map(BlockName).collect();
-            Ok(QueryInput::Names(names))
+            Ok(QueryInput::Names(request.sequence_hashes))
         }
         [false, false, false, false] => Err(ConvertError::new(INPUTS, Problem::Required)),
         _ => {
@@ -237,7 +260,7 @@ fn read_span(item: &pb::MultimodalItem, tokens: usize) -> Result<MultimodalSpan,
     }
 }
 
-fn refuse_extras(request: &pb::FindMatchesRequest) -> Result<(), ConvertError> {
+fn refuse_extras(request: &Fields<'_>) -> Result<(), ConvertError> {
     const REASON: &str = "with hashes: they contain it; send tokens instead";
     let extras = [
         ("lora_name", request.lora_name.is_empty()),
@@ -282,40 +305,6 @@ pub struct WorkerMatch {
     pub lag_batches: u64,
     /// Time since it was last seen to have nothing newer.
     pub verified_age: Option<Duration>,
-}
-
-impl FindAnswer {
-    /// The message, for the request with this id.
-    #[must_use]
-    pub fn into_message(self, request_id: u64) -> pb::FindMatchesResponse {
-        let block_size = self.block_size;
-        let matches = self.matches.into_iter().map(|found| found.into_message(block_size));
-        pb::FindMatchesResponse {
-            request_id,
-            query_blocks: self.query_blocks,
-            best_overlap_blocks: self.best_overlap_blocks,
-            block_size,
-            matches: matches.collect(),
-            missing_shards: Vec::new(),
-        }
-    }
-}
-
-impl WorkerMatch {
-    fn into_message(self, block_size: u32) -> pb::WorkerMatch {
-        let [device, host, disk] = self.by_tier;
-        pb::WorkerMatch {
-            worker_id: self.worker.as_str().to_owned(),
-            dp_rank: self.rank,
-            matched_blocks: self.blocks,
-            matched_tokens: u64::from(self.blocks) * u64::from(block_size),
-            blocks_by_tier: Some(pb::BlocksByTier { device, host, disk }),
-            state: state(self.state).into(),
-            applied: self.applied.map(cursor),
-            lag_batches: self.lag_batches,
-            verified_age_ms: self.verified_age.map(age_ms),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 mod dump;
 mod error;
 mod find;
+mod find_wire;
 mod ingest;
 mod shared;
 mod worker;
@@ -12,6 +13,7 @@ mod worker;
 pub use dump::DumpQuery;
 pub use error::{ConvertError, Problem};
 pub use find::{FindAnswer, FindQuery, QueryInput, QueryTokens, WorkerMatch};
+pub use find_wire::{FindReply, FindRequest, FindStreamReply, WriteAnswer};
 pub use ingest::{Hello, Publication, PublishedBatch};
 pub use shared::{age_ms, cursor, incarnation, state};
 pub use worker::{EndpointSpec, Engine, LossPolicy, Registration, WorkerAddress};
