@@ -1,10 +1,15 @@
+use super::speculative::{Layer, SpeculativeSize};
 use crossbeam_utils::{
     CachePadded,
     sync::{ShardedLock, ShardedLockReadGuard},
 };
 use dashmap::DashMap;
-use kvasir_index::{Index, Limits};
-use kvasir_proto::{code::ErrorCode, limits::PARTITIONS_MAX, types::PartitionKey};
+use kvasir_index::{Index, Limits, PlacedMatch, PlacedScratch};
+use kvasir_proto::{
+    code::ErrorCode,
+    limits::PARTITIONS_MAX,
+    types::{LocalHash, PartitionKey},
+};
 use std::{
     fmt,
     sync::{
@@ -28,6 +33,7 @@ pub struct Partition {
     /// Readers that found the lock taken. Untouched while nobody writes, so that readers share no
     /// cache line.
     waiting: CachePadded<AtomicU32>,
+    speculative: Layer,
 }
 
 impl Partition {
@@ -37,6 +43,7 @@ impl Partition {
             block_size,
             index: ShardedLock::new(Index::new(limits)),
             waiting: CachePadded::new(AtomicU32::new(0)),
+            speculative: Layer::default(),
         }
     }
 
@@ -62,6 +69,27 @@ impl Partition {
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
         self.waiting.fetch_sub(1, Ordering::AcqRel);
         index
+    }
+
+    pub(super) const fn speculative(&self) -> &Layer {
+        &self.speculative
+    }
+
+    /// Ranks that placements announced leading blocks of a prompt for, and how many, at `now` since
+    /// the origin.
+    pub fn find_speculative<'a>(
+        &self,
+        locals: &[LocalHash],
+        now: Duration,
+        scratch: &'a mut PlacedScratch,
+    ) -> &'a [PlacedMatch] {
+        self.speculative.find(locals, now, scratch)
+    }
+
+    /// How much is speculative.
+    #[must_use]
+    pub fn speculative_size(&self) -> SpeculativeSize {
+        self.speculative.size()
     }
 
     /// Changes the index, then lets waiting readers in. For the writer thread only.
