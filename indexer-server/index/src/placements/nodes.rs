@@ -83,6 +83,12 @@ fn hash_of(pages: &Pages<Node>, node: u32) -> u64 {
 impl Nodes {
     pub(super) fn child(&self, parent: u32, local: LocalHash) -> Option<u32> {
         if parent != NONE {
+            // Most likely it lies behind its parent. Looked at first, because where that is does
+            // not depend on what the parent says: the processor reads ahead.
+            let behind = self.pages.behind(parent);
+            if behind.is_some_and(|node| node.parent == parent && node.local == local) {
+                return Some(parent + 1);
+            }
             let node = &self.pages[parent];
             if node.first != NONE && self.pages[node.first].local == local {
                 return Some(node.first);

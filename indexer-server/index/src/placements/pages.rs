@@ -141,6 +141,12 @@ impl<T> Pages<T> {
         self.used
     }
 
+    /// The thing with the next number, if that is on the same page; a default if it is not in use.
+    pub(super) fn behind(&self, number: u32) -> Option<&T> {
+        let (page, item) = place(number);
+        self.pages[page].items.get(item + 1)
+    }
+
     /// All numbers in use are below this.
     pub(super) const fn numbers(&self) -> usize {
         self.pages.len() * PAGE_ITEMS

@@ -135,10 +135,20 @@ impl Reference {
 
     fn record(&mut self, worker: WorkerKey, prompt: &[u64], end: u64) -> Recorded {
         self.begun += 1;
+        self.extend(worker, prompt, 0, (end, self.begun))
+    }
+
+    /// Records the blocks of a prompt that come after the first so many.
+    fn extend(
+        &mut self,
+        worker: WorkerKey,
+        prompt: &[u64],
+        present: usize,
+        new: (u64, u64),
+    ) -> Recorded {
         let mut recorded = Recorded::default();
         let blocks = self.ranks.entry(worker).or_default();
-        for length in 1..=prompt.len() {
-            let new = (end, self.begun);
+        for length in present + 1..=prompt.len() {
             match blocks.entry(prompt[..length].to_vec()) {
                 Entry::Vacant(at) => {
                     at.insert(new);
@@ -220,6 +230,14 @@ impl Dice {
     }
 }
 
+/// A recording that goes on while other things happen.
+struct Open {
+    recording: Recording,
+    worker: WorkerKey,
+    prompt: Vec<u64>,
+    key: (u64, u64),
+}
+
 struct Run {
     dice: Dice,
     kinds: u64,
@@ -228,6 +246,9 @@ struct Run {
     level: bool,
     placements: Placements,
     reference: Reference,
+    open: Option<Open>,
+    /// Recordings that went on, and that were cut.
+    outcomes: [u64; 2],
 }
 
 impl Run {
@@ -282,16 +303,42 @@ impl Run {
                 placements.remove_worker(&worker);
                 reference.remove(&worker);
             }
-            _ => {
+            14 => {
                 let budget = dice.size(8) + 1;
                 assert!(placements.sweep(budget).blocks <= budget);
             }
+            _ => self.go_on(),
         }
         let prompt = self.dice.prompt(self.kinds);
         assert_eq!(
             find(&self.placements, &prompt, self.now),
             self.reference.find(&prompt, self.now)
         );
+    }
+
+    /// Opens a recording, or adds to the one that is open.
+    fn go_on(&mut self) {
+        let Self { dice, now, placements, reference, .. } = self;
+        let mut open = self.open.take().unwrap_or_else(|| {
+            let (worker, ttl) = (dice.worker(), dice.below(20));
+            let recording = placements.begin(worker.clone(), seconds(*now), seconds(ttl));
+            reference.begun += 1;
+            Open { recording, worker, prompt: Vec::new(), key: (*now + ttl, reference.begun) }
+        });
+        let piece = dice.prompt(self.kinds);
+        let recorded = placements.record(&mut open.recording, &locals(&piece));
+        self.outcomes[usize::from(recorded.is_err())] += 1;
+        let Ok(recorded) = recorded else { return };
+        let present = open.prompt.len();
+        open.prompt.extend(&piece);
+        let expected = reference.extend(open.worker.clone(), &open.prompt, present, open.key);
+        assert_eq!(recorded.added + recorded.refreshed, piece.len());
+        if self.level {
+            assert_eq!(recorded, expected);
+        }
+        let found = find(placements, &open.prompt, *now);
+        assert_eq!(found, reference.find(&open.prompt, *now));
+        self.open = Some(open).filter(|open| open.prompt.len() < 40);
     }
 
     fn finish(&mut self) {
@@ -311,11 +358,21 @@ impl Run {
 
 #[test]
 fn equals_the_reference_after_any_history() {
+    let mut outcomes = [0; 2];
     for seed in 0..4_000 {
         let mut dice = Dice(mix(seed));
         let kinds = dice.below(4) + 1;
         let (placements, reference) = (Placements::default(), Reference::default());
-        let mut run = Run { dice, kinds, now: 0, level: true, placements, reference };
+        let mut run = Run {
+            dice,
+            kinds,
+            now: 0,
+            level: true,
+            placements,
+            reference,
+            open: None,
+            outcomes: [0; 2],
+        };
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             for step in 0..120 {
                 run.step();
@@ -326,7 +383,9 @@ fn equals_the_reference_after_any_history() {
             run.finish();
         }));
         assert!(outcome.is_ok(), "seed {seed}");
+        outcomes = [outcomes[0] + run.outcomes[0], outcomes[1] + run.outcomes[1]];
     }
+    assert!(outcomes.iter().all(|&count| count > 1_000), "{outcomes:?}");
 }
 
 #[test]

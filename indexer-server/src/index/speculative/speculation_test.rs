@@ -143,3 +143,34 @@ async fn recordings_at_the_same_time_take_turns() {
     fleet.validate().await;
     assert_eq!(fleet.find("a", &prompts[7], 0), [("w".to_owned(), 20_000)]);
 }
+
+#[tokio::test]
+async fn a_recording_that_is_given_up_holds_nobody_up() {
+    let fleet = Fleet::new(70_000, 60_000);
+    let locals = prompt(1, 5_000);
+    let mut given_up = Box::pin(fleet.record("a", "w", &locals, 0));
+    assert!(futures::poll!(&mut given_up).is_pending());
+    drop(given_up);
+    fleet.validate().await;
+    let first_piece = u32::try_from(HOLD_OPERATIONS_MAX).expect("small");
+    assert_eq!(fleet.find("a", &prompt(1, 5_000), 0), [("w".to_owned(), first_piece)]);
+    fleet.record("a", "w", &prompt(1, 5_000), 0).await;
+    assert_eq!(fleet.find("a", &prompt(1, 5_000), 0), [("w".to_owned(), 5_000)]);
+}
+
+#[tokio::test]
+async fn removals_and_ends_do_not_cut_the_recordings_of_others() {
+    let fleet = Fleet::new(70_000, 60_000);
+    let partition = fleet.partition("a");
+    fleet.record("a", "w", &prompt(1, 20_000), 0).await;
+    fleet.record("a", "u", &prompt(2, 20_000), 0).await;
+    let (long, gone) = (prompt(3, 20_000), worker("w").worker);
+    let (recorded, (), ()) = futures::join!(
+        fleet.record("a", "v", &long, 100),
+        fleet.speculation.remove_worker(&partition, &gone),
+        fleet.speculation.expire(seconds(100)),
+    );
+    assert_eq!(recorded, Recorded { added: 20_000, refreshed: 0 });
+    fleet.validate().await;
+    assert_eq!(partition.speculative_size().blocks, 20_000);
+}
