@@ -34,7 +34,8 @@ use pages::{NONE, Pages};
 use queue::{Key, Placement, Queue};
 use std::time::Duration;
 
-/// Speculative blocks of one partition, by content; see the [module](self).
+/// Speculative blocks of one partition, by content: what a router says it has just sent where, for a
+/// while. The head of this file says how they are laid out.
 #[derive(Debug, Default)]
 pub struct Placements {
     nodes: Nodes,
