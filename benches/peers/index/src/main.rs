@@ -1,0 +1,40 @@
+//! The index beside the best published ones. `benches/README.md` says how to run and read it.
+
+mod random;
+
+mod workload;
+
+mod indexes;
+
+mod line;
+mod meter;
+mod samples;
+
+mod measures;
+mod trial;
+
+use clap::{Parser, Subcommand};
+
+#[cfg(not(feature = "system-allocator"))]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// The index beside the best published ones.
+#[derive(Debug, Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs one trial in this process and prints its figures as a line of JSON.
+    Trial(trial::Trial),
+}
+
+fn main() -> anyhow::Result<()> {
+    match Arguments::parse().command {
+        Command::Trial(trial) => println!("{}", serde_json::to_string(&trial::trial(&trial))?),
+    }
+    Ok(())
+}
