@@ -13,7 +13,14 @@ mod samples;
 mod measures;
 mod trial;
 
+mod record;
+
+mod plan;
+mod report;
+mod run;
+
 use clap::{Parser, Subcommand};
+use std::path::PathBuf;
 
 #[cfg(not(feature = "system-allocator"))]
 #[global_allocator]
@@ -30,11 +37,20 @@ struct Arguments {
 enum Command {
     /// Runs one trial in this process and prints its figures as a line of JSON.
     Trial(trial::Trial),
+    /// Runs all trials, each in a fresh process, and writes the report.
+    Run(run::Run),
+    /// Makes the report of a run anew from its raw figures.
+    Report {
+        /// Folder of the run.
+        folder: PathBuf,
+    },
 }
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
         Command::Trial(trial) => println!("{}", serde_json::to_string(&trial::trial(&trial))?),
+        Command::Run(run) => println!("{}", run::run(&run)?.display()),
+        Command::Report { folder } => report::write(&folder)?,
     }
     Ok(())
 }

@@ -19,6 +19,10 @@ impl Samples {
         self.0.push(nanoseconds as u64);
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Sorts them, so that quantiles can be read.
     pub(crate) fn sorted(mut self) -> Sorted {
         assert!(!self.0.is_empty(), "nothing was measured");

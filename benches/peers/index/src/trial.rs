@@ -1,10 +1,10 @@
 //! One trial: one index, one workload, in a process of its own.
 
-use crate::indexes::{Ask, Chain, Crtc, Index, Kvasir, Positional, summary};
+use crate::indexes::{Chain, Crtc, Index, Kvasir, Locked, Positional, Shared};
 use crate::line::Line;
-use crate::measures::{apply, lookups};
+use crate::measures::{Churn, Writing, apply, cold, heal, lookups, remove, under_writer};
 use crate::meter::resident_bytes;
-use crate::workload::{Fleet, Kind, Order, Question, cases, removals};
+use crate::workload::{Fleet, Kind, Order, removals};
 use clap::{Args, ValueEnum};
 use std::collections::BTreeMap;
 
@@ -36,6 +36,14 @@ pub(crate) enum Measure {
     RemoveEvents,
     /// Removal of single blocks at random.
     RemoveRandom,
+    /// Lookups with cold caches.
+    Cold,
+    /// Turning over at a steady size.
+    Churn,
+    /// Removal of a random half, which is then stored again: do holes heal?
+    Heal,
+    /// Lookups while another thread writes, and nothing else.
+    Writer,
 }
 
 impl Measure {
@@ -45,7 +53,9 @@ impl Measure {
             Self::RemoveScattered => Some(Order::Scattered),
             Self::RemoveEvents => Some(Order::Events),
             Self::RemoveRandom => Some(Order::Random),
-            Self::Store | Self::Lookup => None,
+            Self::Store | Self::Lookup | Self::Cold | Self::Heal | Self::Churn | Self::Writer => {
+                None
+            }
         }
     }
 }
@@ -71,6 +81,9 @@ pub(crate) struct Trial {
     /// Questions of each kind.
     #[arg(long, default_value_t = 20_000)]
     pub(crate) questions: usize,
+    /// Turnovers of churn.
+    #[arg(long, default_value_t = 20)]
+    pub(crate) turnovers: usize,
     /// Seed of contents and orders.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
@@ -81,63 +94,85 @@ pub(crate) struct Trial {
 /// # Panics
 /// At the first wrong size or answer.
 pub(crate) fn trial(trial: &Trial) -> Line {
+    let writer = trial.measure.contains(&Measure::Writer);
     match trial.index {
+        Subject::Kvasir if writer => under_a_writer::<Locked>(trial),
         Subject::Kvasir => run::<Kvasir>(trial),
+        Subject::Chain if writer => under_a_writer::<Chain>(trial),
         Subject::Chain => run::<Chain>(trial),
+        Subject::Crtc if writer => under_a_writer::<Crtc>(trial),
         Subject::Crtc => run::<Crtc>(trial),
+        Subject::Positional if writer => under_a_writer::<Positional>(trial),
         Subject::Positional => run::<Positional>(trial),
     }
 }
 
+impl Trial {
+    fn fleet(&self) -> Fleet {
+        Fleet::new(self.workload, self.workers, self.pairs, self.seed)
+    }
+
+    fn line<I: Index>(&self) -> Line {
+        Line {
+            index: I::NAME.to_owned(),
+            workload: self.workload,
+            workers: self.workers,
+            pairs: self.pairs,
+            seed: self.seed,
+            figures: BTreeMap::new(),
+            curves: BTreeMap::new(),
+        }
+    }
+
+    fn measures(&self, measure: Measure) -> bool {
+        self.measure.contains(&measure)
+    }
+}
+
+/// Everything that one thread does.
 fn run<I: Index>(trial: &Trial) -> Line {
-    let fleet = Fleet::new(trial.workload, trial.workers, trial.pairs, trial.seed);
-    let mut line = Line {
-        index: I::NAME.to_owned(),
-        workload: trial.workload,
-        workers: trial.workers,
-        pairs: fleet.pairs,
-        seed: trial.seed,
-        figures: BTreeMap::new(),
-        curves: BTreeMap::new(),
-    };
+    let mut fleet = trial.fleet();
+    let mut line = trial.line::<I>();
     let order = trial.measure.iter().find_map(|measure| measure.order());
     let removals = order.map(|order| removals(&fleet, order, trial.seed + 2));
+    let churn = trial.measures(Measure::Churn);
+    let churn = churn.then(|| Churn::new(&fleet, trial.turnovers, trial.seed));
     let stores = fleet.stores();
     let before = resident_bytes();
+    let per_pair = |now: u64| now.saturating_sub(before) as f64 / fleet.pairs as f64;
     let mut index = I::new(trial.workers);
     let stored = apply(&mut index, &fleet.content, &stores);
-    let per_pair = |now: u64| now.saturating_sub(before) as f64 / fleet.pairs as f64;
     line.set("store.cpu_rate", stored.cpu_rate());
     line.set("store.wall_rate", stored.wall_rate());
     line.set("memory.full", per_pair(resident_bytes()));
     assert_eq!(index.pairs(), fleet.pairs, "pairs after storing");
-    if trial.measure.contains(&Measure::Lookup) {
+    if trial.measures(Measure::Lookup) {
         lookups(index.asked(), &fleet, trial.questions, &mut line);
     }
+    if trial.measures(Measure::Cold) {
+        cold(index.asked(), &fleet, &mut line);
+    }
     if let (Some(order), Some(removals)) = (order, removals) {
-        let removed = apply(&mut index, &fleet.content, &removals);
-        assert_eq!(removed.blocks, fleet.pairs, "removals");
-        let name = format!("{order:?}").to_lowercase();
-        line.set(format!("remove.{name}.cpu_rate"), removed.cpu_rate());
-        line.set(format!("remove.{name}.wall_rate"), removed.wall_rate());
-        assert_eq!(index.pairs(), 0, "pairs after removing all, {name}");
-        check_empty(index.asked(), &fleet, trial.seed);
+        remove(&mut index, &fleet, order, &removals, &mut line);
         index.tidy();
         line.set("memory.empty", per_pair(resident_bytes()));
+    }
+    if trial.measures(Measure::Heal) {
+        heal(&mut index, &fleet, &mut line);
+    }
+    if let Some(churn) = churn {
+        churn.run(&mut index, &mut fleet, before, &mut line);
     }
     line
 }
 
-/// Nobody holds anything any more.
-fn check_empty<A: Ask>(asked: &A, fleet: &Fleet, seed: u64) {
-    let case = cases(fleet.kind)[0];
-    let (mut query, mut answer) = (Vec::new(), A::Answer::default());
-    for question in Question::some(fleet, case, 500, seed) {
-        query.clear();
-        question.append(fleet, &mut query, A::hash);
-        for call in 0..A::CALLS.len() {
-            asked.ask(call, &query, &mut answer);
-            assert_eq!(summary(&asked.scores(call, &answer)).workers, 0, "{question:?}");
-        }
-    }
+/// Lookups while another thread writes.
+fn under_a_writer<I: Shared>(trial: &Trial) -> Line {
+    let fleet = trial.fleet();
+    let mut line = trial.line::<I>();
+    let writing = Writing::new(&fleet, trial.seed);
+    let mut index = I::new(trial.workers);
+    apply(&mut index, &fleet.content, &fleet.stores());
+    under_writer(&mut index, &fleet, &writing, &mut line);
+    line
 }

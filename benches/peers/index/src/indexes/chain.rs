@@ -30,6 +30,7 @@ pub(crate) struct Steps {
 
 impl Index for Chain {
     const NAME: &'static str = "chain";
+    const EXACT: bool = true;
     type Asked = ChainIndex;
     type Batch = Steps;
 

@@ -14,6 +14,7 @@ pub(crate) struct Crtc {
 
 impl Index for Crtc {
     const NAME: &'static str = "crtc";
+    const EXACT: bool = false;
     type Asked = ConcurrentRadixTreeCompressed;
     type Batch = Events;
 

@@ -62,6 +62,7 @@ pub(crate) fn prepare(content: &Content, script: &Script, part: &[Operation], in
 
 impl Index for Kvasir {
     const NAME: &'static str = "kvasir";
+    const EXACT: bool = true;
     type Asked = kvasir_index::Index;
     type Batch = Events;
 

@@ -53,6 +53,7 @@ impl Partition {
 
 impl Index for Locked {
     const NAME: &'static str = "kvasir";
+    const EXACT: bool = true;
     type Asked = Partition;
     /// One list of events per hold.
     type Batch = Vec<Events>;

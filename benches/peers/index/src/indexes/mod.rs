@@ -20,6 +20,8 @@ use std::sync::Arc;
 pub(crate) trait Index: Sized {
     /// What it is called in reports.
     const NAME: &'static str;
+    /// Whether its answers are right while chains have holes.
+    const EXACT: bool;
     /// Its side that answers.
     type Asked: Ask;
     /// Operations in its own form.
@@ -45,7 +47,7 @@ pub(crate) trait Index: Sized {
 }
 
 /// An index whose answering side other threads may use while it is written.
-pub(crate) trait Shared: Index<Asked: Send + Sync> {
+pub(crate) trait Shared: Index<Asked: Send + Sync> + Send {
     /// The side that answers.
     fn shared(&self) -> Arc<Self::Asked>;
 }

@@ -18,6 +18,7 @@ pub(crate) struct Positional {
 
 impl Index for Positional {
     const NAME: &'static str = "positional";
+    const EXACT: bool = false;
     type Asked = PositionalIndexer;
     type Batch = Events;
 

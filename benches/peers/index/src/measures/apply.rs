@@ -2,7 +2,7 @@
 
 use crate::indexes::Index;
 use crate::meter::Spent;
-use crate::workload::{Content, Script};
+use crate::workload::{Content, Operation, Script};
 
 /// Operations that are made ready, untimed, before they are applied.
 const BATCH_OPERATIONS: usize = 1_024;
@@ -11,7 +11,7 @@ const BATCH_OPERATIONS: usize = 1_024;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Applied {
     pub(crate) blocks: usize,
-    pub(crate) spent: Spent,
+    spent: Spent,
 }
 
 impl Applied {
@@ -24,15 +24,27 @@ impl Applied {
     pub(crate) fn wall_rate(&self) -> f64 {
         self.blocks as f64 / self.spent.wall.as_secs_f64()
     }
+
+    /// Applies a part of a script.
+    pub(crate) fn add<I: Index>(
+        &mut self,
+        index: &mut I,
+        content: &Content,
+        script: &Script,
+        part: &[Operation],
+    ) {
+        let mut batch = I::Batch::default();
+        for part in part.chunks(BATCH_OPERATIONS) {
+            I::prepare(content, script, part, &mut batch);
+            self.spent.add(|| index.apply(&mut batch));
+            self.blocks += part.iter().map(Operation::blocks).sum::<usize>();
+        }
+    }
 }
 
 /// Applies all of a script.
 pub(crate) fn apply<I: Index>(index: &mut I, content: &Content, script: &Script) -> Applied {
-    let mut batch = I::Batch::default();
-    let mut spent = Spent::default();
-    for part in script.operations().chunks(BATCH_OPERATIONS) {
-        I::prepare(content, script, part, &mut batch);
-        spent.add(|| index.apply(&mut batch));
-    }
-    Applied { blocks: script.blocks(), spent }
+    let mut applied = Applied::default();
+    applied.add(index, content, script, script.operations());
+    applied
 }

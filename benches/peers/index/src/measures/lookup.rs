@@ -8,8 +8,6 @@ use crate::workload::{Case, Fleet, QUERY_BLOCKS_MAX, Question, cases};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// Questions of each case.
-pub(crate) const QUESTIONS: usize = 20_000;
 /// Questions of each case whose answers are compared with what they must be.
 const CHECKED: usize = 500;
 /// Questions between two readings of the CPU clock.

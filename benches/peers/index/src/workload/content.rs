@@ -6,8 +6,8 @@
 //! what an index frees of its input is small and freed before memory is measured.
 
 use crate::random::mix;
-use kvasir_proto::hash::sequence_hashes;
-use kvasir_proto::types::LocalHash;
+use kvasir_proto::hash::sequence_hash;
+use kvasir_proto::types::{LocalHash, SequenceHash};
 
 /// Blocks of one seed are fewer than 2 to this.
 const SEED_SHIFT: u32 = 40;
@@ -22,6 +22,11 @@ pub(crate) struct Span {
 impl Span {
     pub(crate) fn end(self) -> u32 {
         self.start + self.len
+    }
+
+    /// Its last block; a span has one.
+    pub(crate) fn last(self) -> u32 {
+        self.end() - 1
     }
 }
 
@@ -40,16 +45,29 @@ impl Content {
         Self { seed, names: list(), locals: list() }
     }
 
-    /// Adds a chain of new blocks after the span `prefix`, which starts at the root.
-    pub(crate) fn add(&mut self, prefix: Option<Span>, len: usize) -> Span {
+    /// Forgets all blocks, but not the memory they took.
+    pub(crate) fn clear(&mut self, seed: u64) {
+        self.seed = seed;
+        self.names.clear();
+        self.locals.clear();
+    }
+
+    /// Adds `len` new blocks after the block `parent`; none is the root.
+    pub(crate) fn add(&mut self, parent: Option<u32>, len: usize) -> Span {
         let start = self.locals.len();
-        let fresh = (start..start + len).map(|block| mix(self.seed << SEED_SHIFT | block as u64));
-        let before: &[u64] = prefix.map_or(&[], |prefix| self.locals(prefix));
-        let chain: Vec<LocalHash> = before.iter().copied().chain(fresh).map(LocalHash).collect();
-        let known = chain.len() - len;
-        self.locals.extend(chain[known..].iter().map(|local| local.0));
-        self.names.extend(sequence_hashes(&chain).skip(known).map(|name| name.0));
+        let mut name = parent.map(|block| SequenceHash(self.name(block)));
+        for block in start..start + len {
+            let local = mix(self.seed << SEED_SHIFT | block as u64);
+            let next = sequence_hash(name, LocalHash(local));
+            self.locals.push(local);
+            self.names.push(next.0);
+            name = Some(next);
+        }
         Span { start: start as u32, len: len as u32 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.names.len()
     }
 
     pub(crate) fn name(&self, block: u32) -> u64 {
@@ -84,18 +102,24 @@ pub(crate) struct Operation {
     pub(crate) action: Action,
 }
 
+impl Operation {
+    /// Block operations in it.
+    pub(crate) fn blocks(&self) -> usize {
+        let (Action::Store { blocks: span, .. } | Action::Remove { listed: span }) = self.action;
+        span.len as usize
+    }
+}
+
 /// Operations in the order in which they are applied.
 #[derive(Debug, Default)]
 pub(crate) struct Script {
     operations: Vec<Operation>,
     /// Blocks that removals name.
     removed: Vec<u32>,
-    blocks: usize,
 }
 
 impl Script {
     pub(crate) fn store(&mut self, worker: u32, parent: Option<u32>, blocks: Span) {
-        self.blocks += blocks.len as usize;
         self.operations.push(Operation { worker, action: Action::Store { parent, blocks } });
     }
 
@@ -103,7 +127,6 @@ impl Script {
         let start = self.removed.len();
         self.removed.extend(blocks);
         let len = self.removed.len() - start;
-        self.blocks += len;
         let listed = Span { start: start as u32, len: len as u32 };
         self.operations.push(Operation { worker, action: Action::Remove { listed } });
     }
@@ -115,10 +138,5 @@ impl Script {
     /// Numbers of the blocks of a removal.
     pub(crate) fn removed(&self, listed: Span) -> &[u32] {
         &self.removed[listed.start as usize..listed.end() as usize]
-    }
-
-    /// Block operations in it.
-    pub(crate) fn blocks(&self) -> usize {
-        self.blocks
     }
 }

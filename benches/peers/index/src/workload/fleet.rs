@@ -30,6 +30,14 @@ pub(crate) enum Kind {
     Prefix64,
 }
 
+impl Kind {
+    /// As on the command line.
+    pub(crate) fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
 /// One chain of blocks, from the root.
 #[derive(Debug, Clone)]
 pub(crate) struct Chain {
@@ -111,7 +119,7 @@ impl Fleet {
     }
 
     fn add_chain(&mut self, prompt: Option<(usize, Span)>, len: usize, workers: Vec<u32>) {
-        let own = self.content.add(prompt.map(|(_, span)| span), len);
+        let own = self.content.add(prompt.map(|(_, span)| span.last()), len);
         for &worker in &workers {
             // The prompts are each worker's first pieces.
             let after = prompt.map(|(at, _)| at);
@@ -119,6 +127,19 @@ impl Fleet {
         }
         self.pairs += len * workers.len();
         self.chains.push(Chain { prompt: prompt.map(|(_, span)| span), own, workers });
+    }
+
+    /// Fills `content` with other blocks in the places of this fleet's.
+    pub(crate) fn refill(&self, content: &mut Content, seed: u64) {
+        content.clear(seed);
+        let prompts = self.pieces.first().into_iter().flatten();
+        for prompt in prompts.take(if self.kind == Kind::Prefix64 { PROMPTS } else { 0 }) {
+            content.add(None, prompt.blocks.len as usize);
+        }
+        for chain in &self.chains {
+            let span = content.add(chain.prompt.map(Span::last), chain.own.len as usize);
+            assert_eq!(span, chain.own, "the same places");
+        }
     }
 
     pub(crate) fn workers(&self) -> usize {
@@ -138,10 +159,10 @@ impl Fleet {
 fn worker_events(pieces: &[Piece]) -> Vec<(Option<u32>, Span)> {
     let mut events = Vec::new();
     for piece in pieces {
-        let mut parent = piece.after.map(|at| pieces[at].blocks.end() - 1);
+        let mut parent = piece.after.map(|at| pieces[at].blocks.last());
         for blocks in events_of(piece.blocks) {
             events.push((parent, blocks));
-            parent = Some(blocks.end() - 1);
+            parent = Some(blocks.last());
         }
     }
     events

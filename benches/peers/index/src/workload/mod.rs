@@ -11,6 +11,6 @@ mod query;
 mod removal;
 
 pub(crate) use content::{Action, Content, Operation, Script, Span};
-pub(crate) use fleet::{EVENT_BLOCKS, Fleet, Kind};
+pub(crate) use fleet::{Fleet, Kind, Piece};
 pub(crate) use query::{Case, Expected, QUERY_BLOCKS_MAX, Question, cases};
 pub(crate) use removal::{Order, removals};

@@ -96,6 +96,13 @@ impl Question {
         query.extend(unknown.map(hash));
     }
 
+    /// The blocks it begins with that somebody stored.
+    pub(crate) fn known_blocks(&self, fleet: &Fleet) -> Vec<u32> {
+        let chain = self.chain(fleet);
+        let spans = chain.prompt.into_iter().chain([chain.own]);
+        spans.flat_map(|span| span.start..span.end()).take(self.case.known).collect()
+    }
+
     /// Its answer once everything is stored.
     pub(crate) fn expected(&self, fleet: &Fleet) -> Expected {
         let known = self.case.known;

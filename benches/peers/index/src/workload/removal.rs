@@ -1,4 +1,4 @@
-//! The four orders in which a fleet lets go of everything, in batches of 16 blocks, one batch of
+//! The orders in which a fleet lets go of everything, in batches of 16 blocks, one batch of
 //! each worker in turn.
 
 use super::content::{Script, Span};
@@ -11,6 +11,8 @@ use clap::ValueEnum;
 pub(crate) enum Order {
     /// Newest chain first, last block first: how engines free, when nothing else interferes.
     Tail,
+    /// Chains in random order, last block first: how a cache turns over.
+    Chains,
     /// The last held block of a random chain.
     Scattered,
     /// Whole events, in random order: holes of 16 blocks.
@@ -31,6 +33,14 @@ pub(crate) fn removals(fleet: &Fleet, order: Order, seed: u64) -> Script {
 fn batches(pieces: &[Piece], order: Order, random: &mut Random) -> Vec<Vec<u32>> {
     match order {
         Order::Tail => pieces.iter().rev().flat_map(|piece| tail_first(piece.blocks)).collect(),
+        Order::Chains => {
+            // Prompts go last: chains stand on them.
+            let prefixed = pieces.iter().any(|piece| piece.after.is_some());
+            let (mut chains, prompts): (Vec<Piece>, Vec<Piece>) =
+                pieces.iter().partition(|piece| piece.after.is_some() || !prefixed);
+            random.shuffle(&mut chains);
+            chains.iter().chain(&prompts).flat_map(|piece| tail_first(piece.blocks)).collect()
+        }
         Order::Scattered => scattered(pieces, random),
         Order::Events => {
             let events = |piece: &Piece| events_of(piece.blocks).collect::<Vec<_>>();
