@@ -13,6 +13,7 @@ mod samples;
 mod measures;
 mod trial;
 
+mod agree;
 mod record;
 
 mod plan;
@@ -22,7 +23,7 @@ mod run;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
-#[cfg(not(feature = "system-allocator"))]
+#[cfg(feature = "mimalloc")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -39,6 +40,8 @@ enum Command {
     Trial(trial::Trial),
     /// Runs all trials, each in a fresh process, and writes the report.
     Run(run::Run),
+    /// Checks that all indexes answer what a naive map says, on small random fleets.
+    Agree(agree::Agree),
     /// Makes the report of a run anew from its raw figures.
     Report {
         /// Folder of the run.
@@ -50,6 +53,7 @@ fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
         Command::Trial(trial) => println!("{}", serde_json::to_string(&trial::trial(&trial))?),
         Command::Run(run) => println!("{}", run::run(&run)?.display()),
+        Command::Agree(check) => println!("{} answers agree", agree::agree(&check)?),
         Command::Report { folder } => report::write(&folder)?,
     }
     Ok(())

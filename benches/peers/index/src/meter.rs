@@ -35,14 +35,14 @@ pub(crate) fn resident_bytes() -> u64 {
     pages.expect("statm has a second number") * rustix::param::page_size() as u64
 }
 
-#[cfg(not(feature = "system-allocator"))]
+#[cfg(feature = "mimalloc")]
 #[expect(unsafe_code, reason = "the allocator's own interface")]
 fn give_back() {
     // SAFETY: the function takes no pointer; mimalloc allows it at any time, on any thread.
     unsafe { libmimalloc_sys::mi_collect(true) }
 }
 
-#[cfg(feature = "system-allocator")]
+#[cfg(not(feature = "mimalloc"))]
 #[expect(unsafe_code, reason = "the allocator's own interface")]
 fn give_back() {
     // SAFETY: the function takes no pointer; glibc allows it at any time, on any thread.

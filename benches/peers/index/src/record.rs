@@ -42,9 +42,9 @@ pub(crate) struct Head {
 
 impl Head {
     pub(crate) fn new(machine: Machine, date: Option<String>) -> Self {
-        let allocator = match cfg!(feature = "system-allocator") {
-            true => "glibc's, trimmed",
-            false => "mimalloc, collected",
+        let allocator = match cfg!(feature = "mimalloc") {
+            true => "mimalloc, collected",
+            false => "the system's, trimmed",
         };
         Self {
             processor: machine.processor,

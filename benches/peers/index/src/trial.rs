@@ -145,6 +145,9 @@ fn run<I: Index>(trial: &Trial) -> Line {
     line.set("store.cpu_rate", stored.cpu_rate());
     line.set("store.wall_rate", stored.wall_rate());
     line.set("memory.full", per_pair(resident_bytes()));
+    if let Some(bytes) = index.accounted_bytes() {
+        line.set("memory.accounted", bytes as f64 / fleet.pairs as f64);
+    }
     assert_eq!(index.pairs(), fleet.pairs, "pairs after storing");
     if trial.measures(Measure::Lookup) {
         lookups(index.asked(), &fleet, trial.questions, &mut line);

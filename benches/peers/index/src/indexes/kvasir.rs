@@ -83,6 +83,10 @@ impl Index for Kvasir {
         self.index.stats().pairs as usize
     }
 
+    fn accounted_bytes(&self) -> Option<u64> {
+        Some(self.index.stats().bytes)
+    }
+
     fn asked(&self) -> &kvasir_index::Index {
         &self.index
     }

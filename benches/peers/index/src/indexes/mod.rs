@@ -39,6 +39,11 @@ pub(crate) trait Index: Sized {
     /// (worker, block) pairs that it holds.
     fn pairs(&mut self) -> usize;
 
+    /// Bytes that it takes by its own account, if it keeps one.
+    fn accounted_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// Does the maintenance that its makers foresee and that nothing else triggers.
     fn tidy(&mut self) {}
 

@@ -8,16 +8,17 @@ use std::hint::black_box;
 use std::time::Instant;
 
 /// Questions of each kind.
-const QUESTIONS: usize = 2_000;
-/// Read between two questions: several times what a core caches for itself, and what it keeps of
-/// page tables.
-const FLUSH_BYTES: usize = 32 << 20;
+const QUESTIONS: usize = 1_000;
+/// Written between two questions: several times what a core caches for itself.
+const FLUSH_BYTES: usize = 8 << 20;
+/// The first cases of a workload are hits.
+const CASES: usize = 3;
 const CACHE_LINE_BYTES: usize = 64;
 
 /// Each case with each call, after the caches were filled with other things.
 pub(crate) fn cold<A: Ask>(asked: &A, fleet: &Fleet, line: &mut Line) {
     let mut others = vec![1_u8; FLUSH_BYTES];
-    for &case in cases(fleet.kind) {
+    for &case in &cases(fleet.kind)[..CASES] {
         let asking = Question::some(fleet, case, QUESTIONS, line.seed + 3);
         for (call, name) in A::CALLS.iter().enumerate() {
             let mut samples = Samples::with_capacity(QUESTIONS);

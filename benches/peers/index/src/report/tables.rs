@@ -36,7 +36,7 @@ const THROUGHPUT: &str = "Blocks per CPU second (in brackets per second). Memory
     random order; healed: answers that were wrong after that half was stored again.";
 const LOOKUPS: &str = "p50 / p99 in ns of single calls, clock included (about 20 ns); in brackets \
     CPU ns per call on average, no clock between.";
-const COLD: &str = "p50 / p99 in ns, after 32 MiB of other memory were written.";
+const COLD: &str = "p50 / p99 in ns, after 8 MiB of other memory were written.";
 const WRITER: &str = "p50 / p99 / p99.9 in ns while another thread stores and removes as fast as it \
     can; in brackets blocks it wrote per second. Two threads on two processors that others use too: \
     the tail is scheduling.";
