@@ -51,7 +51,7 @@ enum Command {
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
-        Command::Trial(trial) => println!("{}", serde_json::to_string(&trial::trial(&trial))?),
+        Command::Trial(trial) => println!("{}", serde_json::to_string(&trial::trial(&trial)?)?),
         Command::Run(run) => println!("{}", run::run(&run)?.display()),
         Command::Agree(check) => println!("{} answers agree", agree::agree(&check)?),
         Command::Report { folder } => report::write(&folder)?,

@@ -3,6 +3,7 @@
 use crate::trial::{Measure, Subject, Trial};
 use crate::workload::Kind;
 use peers_report::machine::available_bytes;
+use std::path::PathBuf;
 
 const KINDS: [Kind; 3] = [Kind::Distinct, Kind::Shared8, Kind::Prefix64];
 const ALL: &[Subject] = &[Subject::Kvasir, Subject::Chain, Subject::Crtc, Subject::Positional];
@@ -46,7 +47,7 @@ impl Group {
 }
 
 /// All groups of a run.
-pub(crate) fn plan(size: Size) -> Vec<Group> {
+pub(crate) fn plan(size: Size, trace: Option<PathBuf>) -> Vec<Group> {
     let trial = |workload, measure: &[Measure]| Trial {
         index: Subject::Kvasir,
         workload,
@@ -55,6 +56,7 @@ pub(crate) fn plan(size: Size) -> Vec<Group> {
         measure: measure.to_vec(),
         questions: 20_000,
         turnovers: size.turnovers,
+        trace: None,
         seed: 1,
     };
     let mut groups = Vec::new();
@@ -86,6 +88,10 @@ pub(crate) fn plan(size: Size) -> Vec<Group> {
         let mut sweep = trial(Kind::Distinct, &[Measure::Lookup]);
         sweep.pairs = pairs;
         groups.push(Group::new(format!("size-{}M", pairs / 1_000_000), ALL, sweep));
+    }
+    if trace.is_some() {
+        let replay = Trial { trace, ..trial(Kind::Distinct, &[Measure::Trace]) };
+        groups.push(Group::new("trace", ALL, replay));
     }
     groups
 }

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 use peers_report::Machine;
 use std::env;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::PathBuf;
@@ -36,6 +37,9 @@ pub(crate) struct Run {
     /// Where raw figures, report and plots go; peers-index beside the program if not given.
     #[arg(long)]
     out: Option<PathBuf>,
+    /// A trace in the Mooncake form to play as well.
+    #[arg(long)]
+    trace: Option<PathBuf>,
     /// Day to put on the report; today (UTC) if not given.
     #[arg(long)]
     date: Option<String>,
@@ -45,7 +49,7 @@ pub(crate) struct Run {
 pub(crate) fn run(run: &Run) -> Result<PathBuf> {
     let size = if run.quick { QUICK } else { FULL };
     let wanted = |name: &str| run.only.iter().any(|only| name.contains(only.as_str()));
-    let mut groups = plan(size);
+    let mut groups = plan(size, run.trace.clone());
     groups.retain(|group| run.only.is_empty() || wanted(&group.name));
     for group in &mut groups {
         group.subjects.retain(|subject| run.index.is_empty() || run.index.contains(subject));
@@ -141,7 +145,7 @@ impl Progress {
 
 impl Trial {
     /// Its command line.
-    fn arguments(&self) -> Vec<String> {
+    fn arguments(&self) -> Vec<OsString> {
         let measures: Vec<String> = self.measure.iter().map(name).collect();
         let pairs = [
             ("--index", name(&self.index)),
@@ -153,7 +157,9 @@ impl Trial {
             ("--turnovers", self.turnovers.to_string()),
             ("--seed", self.seed.to_string()),
         ];
-        pairs.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect()
+        let pairs = pairs.map(|(flag, value)| [flag.to_owned(), value]).into_iter().flatten();
+        let trace = self.trace.iter().flat_map(|path| ["--trace".into(), path.into()]);
+        pairs.map(OsString::from).chain(trace).collect()
     }
 }
 

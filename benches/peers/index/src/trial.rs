@@ -2,11 +2,13 @@
 
 use crate::indexes::{Chain, Crtc, Index, Kvasir, Locked, Positional, Shared};
 use crate::line::Line;
-use crate::measures::{Churn, Writing, apply, cold, heal, lookups, remove, under_writer};
+use crate::measures::{Churn, Writing, apply, cold, heal, lookups, remove, replay, under_writer};
 use crate::meter::resident_bytes;
-use crate::workload::{Fleet, Kind, Order, removals};
+use crate::workload::{Fleet, Kind, Order, Trace, removals};
+use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// An index under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -44,6 +46,8 @@ pub(crate) enum Measure {
     Heal,
     /// Lookups while another thread writes, and nothing else.
     Writer,
+    /// A recorded trace, and nothing else.
+    Trace,
 }
 
 impl Measure {
@@ -53,9 +57,13 @@ impl Measure {
             Self::RemoveScattered => Some(Order::Scattered),
             Self::RemoveEvents => Some(Order::Events),
             Self::RemoveRandom => Some(Order::Random),
-            Self::Store | Self::Lookup | Self::Cold | Self::Heal | Self::Churn | Self::Writer => {
-                None
-            }
+            Self::Store
+            | Self::Lookup
+            | Self::Cold
+            | Self::Heal
+            | Self::Churn
+            | Self::Writer
+            | Self::Trace => None,
         }
     }
 }
@@ -84,6 +92,9 @@ pub(crate) struct Trial {
     /// Turnovers of churn.
     #[arg(long, default_value_t = 20)]
     pub(crate) turnovers: usize,
+    /// A trace in the Mooncake form, for the measure of that name.
+    #[arg(long)]
+    pub(crate) trace: Option<PathBuf>,
     /// Seed of contents and orders.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
@@ -91,20 +102,33 @@ pub(crate) struct Trial {
 
 /// Runs a trial.
 ///
+/// # Errors
+/// If the trace cannot be read.
+///
 /// # Panics
 /// At the first wrong size or answer.
-pub(crate) fn trial(trial: &Trial) -> Line {
-    let writer = trial.measure.contains(&Measure::Writer);
+pub(crate) fn trial(trial: &Trial) -> Result<Line> {
     match trial.index {
-        Subject::Kvasir if writer => under_a_writer::<Locked>(trial),
-        Subject::Kvasir => run::<Kvasir>(trial),
-        Subject::Chain if writer => under_a_writer::<Chain>(trial),
-        Subject::Chain => run::<Chain>(trial),
-        Subject::Crtc if writer => under_a_writer::<Crtc>(trial),
-        Subject::Crtc => run::<Crtc>(trial),
-        Subject::Positional if writer => under_a_writer::<Positional>(trial),
-        Subject::Positional => run::<Positional>(trial),
+        Subject::Kvasir => of::<Kvasir, Locked>(trial),
+        Subject::Chain => of::<Chain, Chain>(trial),
+        Subject::Crtc => of::<Crtc, Crtc>(trial),
+        Subject::Positional => of::<Positional, Positional>(trial),
     }
+}
+
+/// `I` for one thread, `S` where several share it.
+fn of<I: Index, S: Shared>(trial: &Trial) -> Result<Line> {
+    if trial.measures(Measure::Writer) {
+        return Ok(under_a_writer::<S>(trial));
+    }
+    if trial.measures(Measure::Trace) {
+        let path = trial.trace.as_ref().context("--measure trace needs --trace")?;
+        let trace = Trace::load(path, trial.workers, trial.seed)?;
+        let mut line = trial.line::<I>();
+        replay::<I>(&trace, trial.workers, &mut line);
+        return Ok(line);
+    }
+    Ok(run::<I>(trial))
 }
 
 impl Trial {

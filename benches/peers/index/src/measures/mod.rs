@@ -5,6 +5,7 @@ mod churn;
 mod cold;
 mod lookup;
 mod remove;
+mod replay;
 mod writer;
 
 pub(crate) use apply::apply;
@@ -12,4 +13,5 @@ pub(crate) use churn::Churn;
 pub(crate) use cold::cold;
 pub(crate) use lookup::{check, lookups};
 pub(crate) use remove::{heal, remove};
+pub(crate) use replay::replay;
 pub(crate) use writer::{Writing, under_writer};

@@ -27,6 +27,7 @@ pub(crate) fn all(figures: &Figures, head: &Head) -> Vec<(String, &'static str, 
         all.push((title("Storing, removing, memory"), THROUGHPUT, throughput(figures, at)));
         all.push((title("Lookups, quiet"), LOOKUPS, lookups(figures, at, "lookup")));
     }
+    all.push(("A recorded trace".to_owned(), TRACE, trace(figures, head)));
     all.push(("Size: distinct".to_owned(), SIZE, sizes(figures, head)));
     all
 }
@@ -42,6 +43,9 @@ const WRITER: &str = "p50 / p99 / p99.9 in ns while another thread stores and re
     the tail is scheduling.";
 const CHURN: &str = "Bytes per pair, growth of the last half; blocks per CPU second, in brackets \
     beside the first turnovers.";
+const TRACE: &str = "A Mooncake trace through 64 engines with room for 16,384 blocks each, least recently \
+    used out first: blocks stored and removed per CPU second (in brackets per second), bytes per \
+    pair, and the lookup of each prompt before its events, p50 / p99 in ns (CPU ns).";
 const SIZE: &str = "p50 in ns of hits of 64, 256, 512 blocks; bytes per pair; stored blocks per CPU \
     second.";
 
@@ -123,6 +127,22 @@ fn churn(figures: &Figures, at: At) -> Table {
         let growth = of("memory_growth").map(|figure| percent(figure.median));
         add_row(&mut table, index.to_owned(), vec![memory, growth, rate("store"), rate("remove")]);
     }
+    table
+}
+
+fn trace(figures: &Figures, head: &Head) -> Table {
+    let at = At::new(Kind::Distinct, head.pairs);
+    let mut table = Table::new(["call", "events", "memory", "lookup"]);
+    each_call(|index, call| {
+        let of = |name: &str| figures.get(at, index, &format!("trace.{name}")).map(|at| at.median);
+        let rates = of("events.cpu_rate").zip(of("events.wall_rate"));
+        let rates = rates.map(|(cpu, wall)| format!("{} ({})", millions(cpu), millions(wall)));
+        let lookup = |part: &str| of(&format!("lookup.{call}.{part}_ns")).map(short);
+        let lookup = lookup("p50").zip(lookup("p99")).zip(lookup("cpu"));
+        let lookup = lookup.map(|((p50, p99), cpu)| format!("{p50} / {p99} ({cpu})"));
+        let memory = of("memory").map(short);
+        add_row(&mut table, format!("{index} {call}"), vec![rates, memory, lookup]);
+    });
     table
 }
 
