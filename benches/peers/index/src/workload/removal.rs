@@ -86,3 +86,84 @@ fn scattered(pieces: &[Piece], random: &mut Random) -> Vec<Vec<u32>> {
     }
     order.chunks(EVENT_BLOCKS as usize).map(<[u32]>::to_vec).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::{Action, Kind};
+    use std::collections::{BTreeSet, HashMap};
+
+    const SEED: u64 = 7;
+    const KINDS: [Kind; 3] = [Kind::Distinct, Kind::Shared8, Kind::Prefix64];
+    const ORDERS: [Order; 5] =
+        [Order::Tail, Order::Chains, Order::Scattered, Order::Events, Order::Random];
+
+    fn held(fleet: &Fleet) -> BTreeSet<(u32, u32)> {
+        let stores = fleet.stores();
+        let mut held = BTreeSet::new();
+        for operation in stores.operations() {
+            if let Action::Store { parent, blocks } = operation.action {
+                let parent = parent.map(|parent| (operation.worker, parent));
+                assert!(parent.is_none_or(|parent| held.contains(&parent)), "parents come first");
+                held.extend((blocks.start..blocks.end()).map(|block| (operation.worker, block)));
+            }
+        }
+        held
+    }
+
+    /// The block before each block of a worker.
+    fn parents(pieces: &[Piece]) -> HashMap<u32, u32> {
+        let mut parents = HashMap::new();
+        for piece in pieces {
+            parents.extend((piece.blocks.start + 1..piece.blocks.end()).map(|at| (at, at - 1)));
+            let after = piece.after.map(|at| pieces[at].blocks.last());
+            parents.extend(after.map(|after| (piece.blocks.start, after)));
+        }
+        parents
+    }
+
+    #[test]
+    fn fleets_hold_as_many_pairs_as_asked() {
+        for kind in KINDS {
+            let fleet = Fleet::new(kind, 16, 128_000, SEED);
+            assert_eq!(fleet.pairs, 128_000, "{kind:?}");
+            assert_eq!(held(&fleet).len(), 128_000, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn each_order_removes_everything_once_and_some_leave_no_holes() {
+        for kind in KINDS {
+            let fleet = Fleet::new(kind, 16, 128_000, SEED);
+            for order in ORDERS {
+                let mut held = held(&fleet);
+                let script = removals(&fleet, order, SEED);
+                let parents: Vec<_> = fleet.pieces.iter().map(|pieces| parents(pieces)).collect();
+                let mut followers = vec![HashMap::<u32, usize>::new(); fleet.workers()];
+                for (counts, parents) in followers.iter_mut().zip(&parents) {
+                    parents.values().for_each(|&at| *counts.entry(at).or_default() += 1);
+                }
+                let mut holes = 0;
+                for operation in script.operations() {
+                    let Action::Remove { listed } = operation.action else {
+                        panic!("{order:?} stores");
+                    };
+                    let worker = operation.worker as usize;
+                    for &block in script.removed(listed) {
+                        assert!(held.remove(&(operation.worker, block)), "{order:?} repeats");
+                        holes +=
+                            usize::from(followers[worker].get(&block).is_some_and(|&at| at > 0));
+                        if let Some(count) =
+                            parents[worker].get(&block).and_then(|at| followers[worker].get_mut(at))
+                        {
+                            *count -= 1;
+                        }
+                    }
+                }
+                assert!(held.is_empty(), "{kind:?}, {order:?} leaves {}", held.len());
+                let makes_holes = matches!(order, Order::Events | Order::Random);
+                assert_eq!(holes > 0, makes_holes, "{kind:?}, {order:?}: {holes} holes");
+            }
+        }
+    }
+}
