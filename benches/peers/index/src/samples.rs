@@ -1,9 +1,9 @@
 //! Latencies, in nanoseconds.
 
 /// Shares at which a distribution is kept.
-const SHARES: [f64; 26] = [
+const SHARES: [f64; 25] = [
     0.0, 0.01, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75,
-    0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 1.0,
+    0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999,
 ];
 
 /// Measured latencies.

@@ -7,6 +7,10 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 const SIZE: (u32, u32) = (860, 480);
+const TITLE_SIZE: u32 = 23;
+const LABEL_SIZE: u32 = 17;
+/// Room above bars, for the legend.
+const ABOVE_BARS: f64 = 1.25;
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0xd1, 0x49, 0x2f),
     RGBColor(0x1f, 0x6f, 0xb4),
@@ -121,6 +125,7 @@ pub fn bars(
     series: &[Series<f64>],
 ) -> Result<(), PlotError> {
     let y = range(series.iter().flat_map(|bars| &bars.values).copied(), true);
+    let y = y.map(|y| y.start..y.end * ABOVE_BARS);
     draw(path, y, |root, y| draw_bars(root, axes, groups, series, y))
 }
 
@@ -165,13 +170,13 @@ fn draw_lines(
     let x_label = |place: &f64| axes.x_scale.label(*place);
     let y_label = |place: &f64| Scale::Linear.label(*place);
     mesh.x_desc(axes.x).y_desc(axes.y).x_label_formatter(&x_label).y_label_formatter(&y_label);
-    mesh.light_line_style(TRANSPARENT).draw()?;
+    mesh.light_line_style(TRANSPARENT).label_style(("sans-serif", LABEL_SIZE)).draw()?;
     for (line, &colour) in series.iter().zip(COLOURS.iter().cycle()) {
         let drawn = LineSeries::new(line.values.iter().copied(), colour.stroke_width(2));
         let key = move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2));
         chart.draw_series(drawn)?.label(&line.name).legend(key);
     }
-    legend(&mut chart)
+    legend(&mut chart, SeriesLabelPosition::LowerRight)
 }
 
 fn draw_bars(
@@ -192,7 +197,8 @@ fn draw_bars(
     let y_label = |place: &f64| Scale::Linear.label(*place);
     mesh.x_desc(axes.x).y_desc(axes.y).x_labels(groups.len() * 2 + 1);
     mesh.x_label_formatter(&x_label).y_label_formatter(&y_label);
-    mesh.disable_x_mesh().light_line_style(TRANSPARENT).draw()?;
+    mesh.disable_x_mesh().light_line_style(TRANSPARENT);
+    mesh.label_style(("sans-serif", LABEL_SIZE)).draw()?;
     let width = GROUP_WIDTH / series.len().max(1) as f64;
     for (number, (bars, &colour)) in series.iter().zip(COLOURS.iter().cycle()).enumerate() {
         let bar = |(group, &value): (usize, &f64)| {
@@ -203,7 +209,7 @@ fn draw_bars(
         let key = move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled());
         chart.draw_series(drawn)?.label(&bars.name).legend(key);
     }
-    legend(&mut chart)
+    legend(&mut chart, SeriesLabelPosition::UpperRight)
 }
 
 fn margins<'a, 'b, 'c>(
@@ -211,14 +217,15 @@ fn margins<'a, 'b, 'c>(
     axes: &Axes<'_>,
 ) -> &'c mut ChartBuilder<'a, 'b, SVGBackend<'b>> {
     chart
-        .caption(axes.title, ("sans-serif", 18))
+        .caption(axes.title, ("sans-serif", TITLE_SIZE))
         .margin(14)
-        .x_label_area_size(46)
-        .y_label_area_size(70)
+        .x_label_area_size(52)
+        .y_label_area_size(80)
 }
 
 fn legend<'a, 'b: 'a, X, Y>(
     chart: &mut ChartContext<'a, SVGBackend<'b>, Cartesian2d<X, Y>>,
+    position: SeriesLabelPosition,
 ) -> Drawn
 where
     X: Ranged<ValueType = f64> + ValueFormatter<f64>,
@@ -226,6 +233,8 @@ where
 {
     chart
         .configure_series_labels()
+        .position(position)
+        .label_font(("sans-serif", LABEL_SIZE))
         .background_style(WHITE.mix(0.85))
         .border_style(BLACK.mix(0.3))
         .draw()?;

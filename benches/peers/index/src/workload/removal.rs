@@ -94,6 +94,7 @@ mod tests {
     use std::collections::{BTreeSet, HashMap};
 
     const SEED: u64 = 7;
+    const PAIRS: usize = 64_000;
     const KINDS: [Kind; 3] = [Kind::Distinct, Kind::Shared8, Kind::Prefix64];
     const ORDERS: [Order; 5] =
         [Order::Tail, Order::Chains, Order::Scattered, Order::Events, Order::Random];
@@ -125,41 +126,45 @@ mod tests {
     #[test]
     fn fleets_hold_as_many_pairs_as_asked() {
         for kind in KINDS {
-            let fleet = Fleet::new(kind, 16, 128_000, SEED);
-            assert_eq!(fleet.pairs, 128_000, "{kind:?}");
-            assert_eq!(held(&fleet).len(), 128_000, "{kind:?}");
+            let fleet = Fleet::new(kind, 8, PAIRS, SEED);
+            assert_eq!(fleet.pairs, PAIRS, "{kind:?}");
+            assert_eq!(held(&fleet).len(), PAIRS, "{kind:?}");
         }
+    }
+
+    /// Applies removals; how many of them left a hole. Each must remove what is held.
+    fn holes(fleet: &Fleet, script: &Script, held: &mut BTreeSet<(u32, u32)>) -> usize {
+        let parents: Vec<_> = fleet.pieces.iter().map(|pieces| parents(pieces)).collect();
+        let mut followers = vec![HashMap::<u32, usize>::new(); fleet.workers()];
+        for (counts, parents) in followers.iter_mut().zip(&parents) {
+            parents.values().for_each(|&at| *counts.entry(at).or_default() += 1);
+        }
+        let removed = script.operations().iter().flat_map(|operation| {
+            let Action::Remove { listed } = operation.action else {
+                panic!("a store");
+            };
+            script.removed(listed).iter().map(|&block| (operation.worker, block))
+        });
+        let mut holes = 0;
+        for (worker, block) in removed {
+            assert!(held.remove(&(worker, block)), "{block} is removed twice");
+            let followers = &mut followers[worker as usize];
+            holes += usize::from(followers.get(&block).is_some_and(|&count| count > 0));
+            let parent = parents[worker as usize].get(&block);
+            if let Some(count) = parent.and_then(|parent| followers.get_mut(parent)) {
+                *count -= 1;
+            }
+        }
+        holes
     }
 
     #[test]
     fn each_order_removes_everything_once_and_some_leave_no_holes() {
         for kind in KINDS {
-            let fleet = Fleet::new(kind, 16, 128_000, SEED);
+            let fleet = Fleet::new(kind, 8, PAIRS, SEED);
             for order in ORDERS {
                 let mut held = held(&fleet);
-                let script = removals(&fleet, order, SEED);
-                let parents: Vec<_> = fleet.pieces.iter().map(|pieces| parents(pieces)).collect();
-                let mut followers = vec![HashMap::<u32, usize>::new(); fleet.workers()];
-                for (counts, parents) in followers.iter_mut().zip(&parents) {
-                    parents.values().for_each(|&at| *counts.entry(at).or_default() += 1);
-                }
-                let mut holes = 0;
-                for operation in script.operations() {
-                    let Action::Remove { listed } = operation.action else {
-                        panic!("{order:?} stores");
-                    };
-                    let worker = operation.worker as usize;
-                    for &block in script.removed(listed) {
-                        assert!(held.remove(&(operation.worker, block)), "{order:?} repeats");
-                        holes +=
-                            usize::from(followers[worker].get(&block).is_some_and(|&at| at > 0));
-                        if let Some(count) =
-                            parents[worker].get(&block).and_then(|at| followers[worker].get_mut(at))
-                        {
-                            *count -= 1;
-                        }
-                    }
-                }
+                let holes = holes(&fleet, &removals(&fleet, order, SEED), &mut held);
                 assert!(held.is_empty(), "{kind:?}, {order:?} leaves {}", held.len());
                 let makes_holes = matches!(order, Order::Events | Order::Random);
                 assert_eq!(holes > 0, makes_holes, "{kind:?}, {order:?}: {holes} holes");
