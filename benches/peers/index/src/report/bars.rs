@@ -156,7 +156,7 @@ impl Rows<'_> {
             self.compare(&what, &figure, &peers(&figure), Bar::AtLeast(0.8), millions);
             if let "events" | "random" = order {
                 let exact = [(CHAIN, figure.clone(), CHAIN.to_owned())];
-                let what = format!("remove {order}, of those that heal");
+                let what = format!("remove {order}, of those exact with holes");
                 self.compare(&what, &figure, &exact, Bar::AtLeast(0.8), millions);
             }
             self.alone(&what, &figure, Bar::AtLeast(REMOVE_RATE_MIN), millions);
