@@ -1,1 +1,4 @@
-//! Micro-benches of Kvasir; see `benches/`.
+//! Benches of Kvasir: micro-benches in `benches/` and [`ratios`], the load generator in [`load`].
+
+pub mod load;
+pub mod ratios;

@@ -6,7 +6,7 @@
 //!
 //! - [`net`]: connections with a limit.
 //! - [`telemetry`]: logs, spans, metrics registry, readiness.
-//! - [`index`]: partitions behind their locks, and the one thread that writes them.
+//! - [`index`]: partitions in shards behind their locks, and the threads that write them.
 //! - [`ingest`]: events in, from engines' sockets and from `PublishEvents`; the worker registry.
 //! - [`query`]: questions out: matches, dumps, descriptions of workers.
 //! - [`grpc`], [`http`]: the two ports.

@@ -85,7 +85,7 @@ impl<T, U: Message + Name + Default> Decoder for BoundedCodec<T, U> {
 
 /// As gRPC reports messages that are not protobuf.
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn malformed(error: DecodeError) -> Status {
+pub(crate) fn malformed(error: DecodeError) -> Status {
     Status::internal(error.to_string())
 }
 
@@ -119,7 +119,7 @@ const fn list(name: &'static str, path: &'static [u32], limit: usize) -> List {
 }
 
 /// Every request of the package; answers are the server's own and are not measured.
-static REQUESTS: [Bounds; 7] = [
+static REQUESTS: [Bounds; 8] = [
     large(
         "FindMatchesRequest",
         &[
@@ -127,6 +127,7 @@ static REQUESTS: [Bounds; 7] = [
             list("worker_ids", &[21], QUERY_WORKER_IDS_MAX),
         ],
     ),
+    large("RecordPlacementRequest", &[list("multimodal", &[14], QUERY_MULTIMODAL_ITEMS_MAX)]),
     large("PublishEventsRequest", &[list("batch.events", &[2, 3], BATCH_EVENTS_MAX)]),
     small(
         "RegisterWorkerRequest",
@@ -142,7 +143,7 @@ static REQUESTS: [Bounds; 7] = [
 ];
 
 /// Refuses a request that exceeds its bounds or is not protobuf.
-fn measure(name: &str, message: &[u8]) -> Result<(), Status> {
+pub(crate) fn measure(name: &str, message: &[u8]) -> Result<(), Status> {
     let Some(bounds) = REQUESTS.iter().find(|bounds| bounds.message == name) else {
         return Ok(());
     };

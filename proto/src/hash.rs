@@ -5,12 +5,13 @@
 //! - seed = 1337 + XXH3-64(LoRA name, seed 0) + XXH3-64(salt, seed 1), wrapping, each only if given
 //! - local hash = XXH3-64(little-endian u32 tokens of the block ‖ its multimodal hashes, ascending,
 //!   as little-endian u64; seed)
+//! - bucket of a worker = XXH3-64(`worker_id` as UTF-8, seed 0) mod 256
 //! - sequence hash: `s[0] = l[0]`, `s[i] = XXH3-64(s[i-1] ‖ l[i], seed 1337)`, both little-endian
 //!
 //! Only whole blocks are hashed. Cost is one pass over the tokens and no allocation per block:
 //! a 16-token block is 64 bytes, so a 4,096-token prompt reads 16 KiB and writes 2 KiB.
 
-use crate::types::{LocalHash, SequenceHash};
+use crate::types::{LocalHash, SequenceHash, WorkerId};
 use std::borrow::Cow;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
@@ -142,6 +143,19 @@ pub fn local_hashes(
         out.push(local_hash(block, &extras, seed));
     }
 }
+
+/// Number of buckets, for ever: subjects and maps of shards name buckets.
+pub const BUCKETS: usize = 256;
+
+/// The bucket of a worker, below [`BUCKETS`], for ever: shards own buckets, and a worker goes
+/// where its bucket goes.
+#[must_use]
+pub fn bucket(worker: &WorkerId) -> u8 {
+    let [lowest, ..] = xxh3_64(worker.as_str().as_bytes()).to_le_bytes();
+    lowest
+}
+
+const _: () = assert!(BUCKETS == 1 << u8::BITS);
 
 /// Canonical sequence hash of a block whose parent has `parent`.
 #[must_use]

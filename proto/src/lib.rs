@@ -4,14 +4,17 @@
 //! - [`hash`]: tokens to block hashes, the one implementation that all sides use.
 //! - [`limits`]: every bound on what a peer may send.
 //! - [`code`]: the restricted set of error codes and its table to gRPC status.
-//! - `pb`, `codec` and `convert` (feature `grpc`): generated messages, their measuring on the wire,
-//!   and conversions that reject and never panic.
+//! - `pb`, `codec`, `find_codec` and `convert` (feature `grpc`): generated messages, their measuring
+//!   on the wire, the fast way of prompts and their answers, and conversions that reject and never
+//!   panic.
 
 pub mod code;
 #[cfg(feature = "grpc")]
 pub mod codec;
 #[cfg(feature = "grpc")]
 pub mod convert;
+#[cfg(feature = "grpc")]
+pub mod find_codec;
 pub mod hash;
 pub mod limits;
 pub mod types;
@@ -36,6 +39,7 @@ pub mod types;
 )]
 pub mod pb {
     include!("gen/kvasir.v1.rs");
+    include!("gen/kvasir.v1.server.rs");
 
     /// Encoded `FileDescriptorSet` of the package, for gRPC reflection.
     pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/kvasir.v1.bin");

@@ -4,7 +4,7 @@
 #![allow(clippy::expect_used, reason = "tests")]
 
 use kvasir_proto::hash::{self, MultimodalSpan, Namespace};
-use kvasir_proto::types::LocalHash;
+use kvasir_proto::types::{LocalHash, WorkerId};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -65,6 +65,27 @@ fn seeds_equal_the_published_ones() {
     assert_eq!(Namespace::default().seed().0, 1337);
     assert_eq!(lora.seed().0, 8_842_669_519_798_868_182);
     assert_eq!(salt.seed().0, 1_948_188_790_972_764_086);
+}
+
+/// Computed with the `xxhash` package of PyPI. These never change: subjects and maps name buckets.
+#[test]
+fn buckets_are_fixed_for_ever() {
+    let longest = "a".repeat(256);
+    let cases: [(&str, u8); 9] = [
+        ("w", 41),
+        ("worker-0", 189),
+        ("worker-1", 75),
+        ("worker-7", 212),
+        ("vllm-0", 156),
+        ("10.0.0.1:8000", 39),
+        ("gpu-node-17/rank-3", 72),
+        ("\u{6a21}\u{578b}-1", 39),
+        (&longest, 243),
+    ];
+    for (name, expected) in cases {
+        let worker = WorkerId::new(name).expect("a valid id");
+        assert_eq!(hash::bucket(&worker), expected, "{name}");
+    }
 }
 
 #[test]

@@ -1,15 +1,29 @@
-use crate::{Answer, ClientConfig, ClientError, Prompt};
+use crate::stream::Pipeline;
+use crate::{Answer, Calls, ClientConfig, ClientError, Prompt};
 use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
 use kvasir_proto::pb::indexer_client::IndexerClient as Stub;
+use kvasir_proto::pb::{FindMatchesRequest, FindMatchesResponse};
+use kvasir_proto::types::WorkerKey;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Response, Status};
+
+/// A connection with questions under way is asked for a sign of life this often,
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// and has this long to answer.
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Client of one indexer; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct IndexerClient {
     stub: Stub<Channel>,
+    pipeline: Arc<Pipeline>,
+    /// The server has no stream: it is older than this client.
+    without_stream: Arc<AtomicBool>,
     in_flight: Arc<Semaphore>,
     config: ClientConfig,
 }
@@ -25,13 +39,21 @@ impl IndexerClient {
         let channel = Endpoint::from_shared(endpoint.to_owned())
             .map_err(unusable)?
             .connect_timeout(config.connect_timeout)
+            .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+            .keep_alive_timeout(KEEPALIVE_TIMEOUT)
             .tcp_nodelay(true)
             .connect_lazy();
         let stub = Stub::new(channel)
             .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
             .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX);
         let in_flight = config.in_flight_max.clamp(1, Semaphore::MAX_PERMITS);
-        Ok(Self { stub, in_flight: Arc::new(Semaphore::new(in_flight)), config })
+        Ok(Self {
+            pipeline: Arc::new(Pipeline::new(stub.clone(), in_flight, config.deadline / 2)),
+            stub,
+            without_stream: Arc::default(),
+            in_flight: Arc::new(Semaphore::new(in_flight)),
+            config,
+        })
     }
 
     /// Which worker holds how much of `prompt`.
@@ -39,17 +61,68 @@ impl IndexerClient {
     /// # Errors
     /// If the server refuses, cannot be reached, or does not answer within the deadline.
     pub async fn find(&self, prompt: &Prompt<'_>) -> Result<Answer, ClientError> {
-        let deadline = self.config.deadline;
         let request = prompt.request();
+        let answer = self.call(self.ask(request, prompt)).await?;
+        Answer::try_from(answer)
+    }
+
+    /// Says that `prompt` was just sent to `worker`: until `ttl` is over (none for the server's
+    /// default), answers count its blocks as speculative there. A prompt without a whole block
+    /// says nothing and asks nobody.
+    ///
+    /// # Errors
+    /// If the server refuses, for one because the worker is not registered, cannot be reached, or
+    /// does not answer within the deadline. None of these is a reason to fail the request that was
+    /// placed.
+    pub async fn record_placement(
+        &self,
+        prompt: &Prompt<'_>,
+        worker: &WorkerKey,
+        ttl: Option<Duration>,
+    ) -> Result<(), ClientError> {
+        let request = prompt.placement(worker, ttl);
+        if request.local_hashes.is_empty() {
+            return Ok(());
+        }
+        let mut stub = self.stub.clone();
+        self.call(async { stub.record_placement(request).await }).await.map(drop)
+    }
+
+    /// One call, in its turn and within the deadline.
+    async fn call<R>(
+        &self,
+        call: impl Future<Output = Result<R, Status>>,
+    ) -> Result<R, ClientError> {
+        let deadline = self.config.deadline;
         let ask = async {
             // The semaphore is never closed, so this waits for a turn and nothing else.
             let _turn = self.in_flight.acquire().await;
-            self.stub.clone().find_matches(request).await
+            call.await
         };
-        let answer = timeout(deadline, ask)
+        timeout(deadline, ask)
             .await
             .map_err(|_elapsed| ClientError::DeadlineExceeded { deadline })?
-            .map_err(|status| ClientError::Status(Box::new(status)))?;
-        Answer::try_from(answer.into_inner())
+            .map_err(|status| ClientError::Status(Box::new(status)))
+    }
+
+    async fn ask(
+        &self,
+        mut request: FindMatchesRequest,
+        prompt: &Prompt<'_>,
+    ) -> Result<FindMatchesResponse, Status> {
+        let pipelined = match self.config.calls {
+            Calls::Pipelined => !self.without_stream.load(Ordering::Relaxed),
+            Calls::Single => false,
+        };
+        if pipelined {
+            match self.pipeline.find(request).await {
+                Err(status) if status.code() == Code::Unimplemented => {
+                    self.without_stream.store(true, Ordering::Relaxed);
+                }
+                answer => return answer,
+            }
+            request = prompt.request();
+        }
+        self.stub.clone().find_matches(request).await.map(Response::into_inner)
     }
 }

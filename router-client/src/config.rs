@@ -1,5 +1,16 @@
 use std::time::Duration;
 
+/// How questions travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Calls {
+    /// In one stream, many under way at a time; as single calls to a server that has no stream. A
+    /// refused question does not hurt the others; a stream that breaks is replaced.
+    #[default]
+    Pipelined,
+    /// As a call each: for proxies that do not carry streams.
+    Single,
+}
+
 /// Bounds of one client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientConfig {
@@ -9,6 +20,8 @@ pub struct ClientConfig {
     pub in_flight_max: usize,
     /// How long a connection attempt may take.
     pub connect_timeout: Duration,
+    /// How questions travel.
+    pub calls: Calls,
 }
 
 impl Default for ClientConfig {
@@ -17,6 +30,7 @@ impl Default for ClientConfig {
             deadline: Duration::from_millis(100),
             in_flight_max: 128,
             connect_timeout: Duration::from_secs(2),
+            calls: Calls::default(),
         }
     }
 }

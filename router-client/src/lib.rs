@@ -10,11 +10,16 @@
 //! for overlap in &answer.overlaps {
 //!     println!("{} holds {} blocks ({})", overlap.worker, overlap.blocks, overlap.state);
 //! }
+//! if let Some(best) = answer.best() {
+//!     // … send it there, then say so: events take a while, and some engines publish none.
+//!     client.record_placement(&Prompt::new("my-model", 16, &tokens), &best.worker, None).await?;
+//! }
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! Tokens are hashed here and never leave the process. The client bounds what it has in flight and
+//! Tokens are hashed here and never leave the process. Questions travel in one pipelined stream, which
+//! costs a fraction of a call each ([`Calls`]). The client bounds what it has in flight and
 //! how long it waits, because a server that sheds load moves the queue to its callers.
 
 mod client;
@@ -22,9 +27,10 @@ mod config;
 mod error;
 mod overlap;
 mod prompt;
+mod stream;
 
 pub use client::IndexerClient;
-pub use config::ClientConfig;
+pub use config::{Calls, ClientConfig};
 pub use error::ClientError;
 pub use overlap::{Answer, Overlap};
 pub use prompt::Prompt;

@@ -53,12 +53,25 @@ impl Server {
     /// # Errors
     /// If the binary is missing, or the server ends or stays silent.
     pub async fn start(listen: SocketAddr, http_listen: SocketAddr) -> Result<Self> {
+        Self::start_with(listen, http_listen, &[]).await
+    }
+
+    /// As [`Server::start`], with further flags for the server.
+    ///
+    /// # Errors
+    /// As [`Server::start`], or if the server refuses a flag.
+    pub async fn start_with(
+        listen: SocketAddr,
+        http_listen: SocketAddr,
+        flags: &[&str],
+    ) -> Result<Self> {
         let (grpc, http) = (usable_address(listen), usable_address(http_listen));
         let binary = binary()?;
         // A process group of its own: Ctrl-C reaches the demo only, which then stops the server.
         let mut child = Command::new(&binary)
             .args(["--listen", &grpc.to_string(), "--http-listen", &http.to_string()])
             .args(["--log-format", "text", "--log-filter", "info"])
+            .args(flags)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -90,6 +103,12 @@ impl Server {
     pub async fn start_anywhere() -> Result<Self> {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         Self::start(any, any).await
+    }
+
+    /// The number of its process; none once it was waited for.
+    #[must_use]
+    pub fn process_id(&self) -> Option<u32> {
+        self.child.id()
     }
 
     /// Waits for the server to end by itself, and says how it did.

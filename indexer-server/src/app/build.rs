@@ -1,11 +1,15 @@
 use crate::{
     config::Config,
     grpc::{GrpcMetrics, Parts},
-    index::{IndexMetrics, Origin, Partitions, WriterThread, start_writer},
+    index::{
+        IndexMetrics, Origin, Partitions, Speculation, SpeculationMetrics, WriterThreads,
+        start_writers,
+    },
     ingest::{Ingest, IngestMetrics},
     query::{Finder, QueryMetrics},
     telemetry::{Metrics, NotReady, Readiness, new_registry},
 };
+use kvasir_index::Limits;
 use std::{io, net::SocketAddr, sync::Arc};
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -23,7 +27,7 @@ pub enum BuildError {
         /// Why.
         error: io::Error,
     },
-    /// The writer thread cannot be started.
+    /// A writer thread cannot be started.
     #[error("writer thread: {0}")]
     Writer(#[source] io::Error),
 }
@@ -40,7 +44,7 @@ pub struct App {
     pub(super) metrics: Metrics,
     pub(super) readiness: Readiness,
     pub(super) starting: NotReady,
-    pub(super) writer_thread: WriterThread,
+    pub(super) writer_threads: WriterThreads,
 }
 
 /// Addresses of the open ports.
@@ -56,23 +60,30 @@ impl App {
     /// Opens the ports and wires the modules.
     ///
     /// # Errors
-    /// If a port cannot be opened or the writer thread not started.
+    /// If a port cannot be opened or a writer thread not started.
     pub async fn build(config: Config) -> Result<Self, BuildError> {
         let (grpc_listener, grpc) = bind("listen", config.grpc.listen).await?;
         let (http_listener, http) = bind("http-listen", config.http.listen).await?;
         let readiness = Readiness::default();
         let mut registry = new_registry();
-        let partitions = Arc::new(Partitions::default());
+        let partitions = Arc::new(Partitions::new(config.index, Limits::default()));
         let index_metrics = IndexMetrics::register(&mut registry, Arc::clone(&partitions));
+        let speculation_metrics =
+            SpeculationMetrics::register(&mut registry, Arc::clone(&partitions));
         let ingest_metrics = IngestMetrics::register(&mut registry, index_metrics.clone());
         let query_metrics = QueryMetrics::register(&mut registry);
         let grpc_metrics = GrpcMetrics::register(&mut registry);
-        let (writer, writer_thread) = start_writer(index_metrics).map_err(BuildError::Writer)?;
+        let (writer, writer_threads) =
+            start_writers(config.index.shards, &index_metrics).map_err(BuildError::Writer)?;
         let origin = Origin::now();
+        let speculation =
+            Speculation::new(Arc::clone(&partitions), config.speculation, speculation_metrics);
+        let speculation = Arc::new(speculation);
         let ingest = Ingest::new(
             config.ingest.clone(),
             Arc::clone(&partitions),
             writer.clone(),
+            Arc::clone(&speculation),
             origin,
             ingest_metrics,
         );
@@ -81,6 +92,7 @@ impl App {
             partitions,
             query_metrics,
             ingest: Arc::new(ingest),
+            speculation,
             writer,
             origin,
             tasks: TaskTracker::new(),
@@ -96,7 +108,7 @@ impl App {
             metrics: Metrics::new(registry),
             starting: readiness.hold(),
             readiness,
-            writer_thread,
+            writer_threads,
         })
     }
 

@@ -1,7 +1,13 @@
 use super::{ConfigError, Settings, Span, worker::registrations};
-use crate::{grpc::GrpcConfig, http::HttpConfig, ingest::IngestConfig, telemetry::LogFormat};
-use kvasir_proto::convert::Registration;
-use std::time::Duration;
+use crate::{
+    grpc::GrpcConfig,
+    http::HttpConfig,
+    index::{IndexConfig, SHARDS_MAX, SpeculationConfig},
+    ingest::IngestConfig,
+    telemetry::LogFormat,
+};
+use kvasir_proto::{convert::Registration, limits::QUERY_BLOCKS_MAX};
+use std::{num::NonZeroUsize, time::Duration};
 use tokio::sync::Semaphore;
 
 /// Checked settings, by the module that they are for.
@@ -13,6 +19,10 @@ pub struct Config {
     pub log_filter: String,
     /// Where spans are exported to.
     pub otlp_endpoint: Option<String>,
+    /// How the index is kept.
+    pub index: IndexConfig,
+    /// Bounds of what is speculative.
+    pub speculation: SpeculationConfig,
     /// How events are taken in.
     pub ingest: IngestConfig,
     /// The gRPC port.
@@ -41,6 +51,8 @@ impl Config {
             log_format: settings.log_format,
             log_filter: settings.log_filter.clone().into_owned(),
             otlp_endpoint: settings.otlp_endpoint.clone(),
+            index: IndexConfig { shards: shards(settings.index_shards)? },
+            speculation: speculation(settings)?,
             ingest: IngestConfig {
                 loss_policy: settings.loss_policy,
                 degraded_ttl: positive("degraded-ttl", settings.degraded_ttl)?,
@@ -61,6 +73,30 @@ impl Config {
     }
 }
 
+/// A prompt of the most blocks must fit, and the numbers of blocks into 32 bits with room to spare.
+const SPECULATIVE_BLOCKS_MAX: usize = 1 << 24;
+
+fn speculation(settings: &Settings) -> Result<SpeculationConfig, ConfigError> {
+    let (blocks_max, ratio) = (settings.speculative_blocks_max, settings.speculative_keep_ratio);
+    let (min, max) = (QUERY_BLOCKS_MAX, SPECULATIVE_BLOCKS_MAX);
+    if !(min..=max).contains(&blocks_max) {
+        let why = format!("is {blocks_max}, must be {min} to {max}");
+        return Err(ConfigError::invalid("speculative-blocks-max", why));
+    }
+    if !(0.0..=1.0).contains(&ratio) {
+        let why = format!("is {ratio}, must be 0 to 1");
+        return Err(ConfigError::invalid("speculative-keep-ratio", why));
+    }
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "below 2^24 and not negative: exact"
+    )]
+    let blocks_kept = (blocks_max as f64 * ratio) as usize;
+    Ok(SpeculationConfig { blocks_max, blocks_kept })
+}
+
 fn positive(field: &str, Span(time): Span) -> Result<Duration, ConfigError> {
     if time.is_zero() {
         return Err(ConfigError::invalid(field, "must be longer than 0s"));
@@ -74,6 +110,13 @@ fn count(field: &str, value: usize) -> Result<usize, ConfigError> {
         return Err(ConfigError::invalid(field, format!("is {value}, must be 1 to {max}")));
     }
     Ok(value)
+}
+
+fn shards(count: usize) -> Result<NonZeroUsize, ConfigError> {
+    let counted = NonZeroUsize::new(count).filter(|count| count.get() <= SHARDS_MAX);
+    counted.ok_or_else(|| {
+        ConfigError::invalid("index-shards", format!("is {count}, must be 1 to {SHARDS_MAX}"))
+    })
 }
 
 fn check_url(field: &str, url: &str) -> Result<(), ConfigError> {

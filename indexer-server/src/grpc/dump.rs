@@ -25,7 +25,7 @@ pub(super) async fn start(parts: &Parts, query: DumpQuery) -> Result<DumpStream,
     let (begun_tx, begun) = oneshot::channel();
     let task_parts = parts.clone();
     parts.tasks.spawn(async move {
-        match Dump::begin(partition, task_parts.writer.clone(), &query).await {
+        match Dump::begin(&partition, task_parts.writer.clone(), &query).await {
             Err(error) => {
                 let outcome = begin_error(&task_parts, query, error);
                 let _client_gone = begun_tx.send(outcome);

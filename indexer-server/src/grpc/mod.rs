@@ -4,6 +4,7 @@
 mod admin;
 mod config;
 mod dump;
+mod find;
 mod incoming;
 mod indexer;
 mod ingest;

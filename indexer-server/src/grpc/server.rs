@@ -4,13 +4,14 @@ use super::{
         CONNECTION_STREAMS_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, PATIENCE, REQUEST_TIMEOUT,
         SIDE_MESSAGE_BYTES_MAX, STREAMS_MAX,
     },
+    find::FindService,
     incoming::incoming,
     indexer::IndexerService,
     ingest::EventIngestService,
     limit::RequestLimit,
 };
 use crate::{
-    index::{Origin, Partitions, Writer},
+    index::{Origin, Partitions, Speculation, Writer},
     ingest::Ingest,
     net::LimitedListener,
     query::{Finder, QueryMetrics},
@@ -38,6 +39,8 @@ pub struct Parts {
     pub query_metrics: QueryMetrics,
     /// The registry of workers.
     pub ingest: Arc<Ingest>,
+    /// Changes of what is speculative.
+    pub speculation: Arc<Speculation>,
     /// Changes of the index.
     pub writer: Writer,
     /// Where time begins.
@@ -74,9 +77,11 @@ pub async fn serve(
     let (reporter, health) = tonic_health::server::health_reporter();
     set_health(&reporter, ServingStatus::Serving).await;
     let (tasks, stop) = (parts.tasks.clone(), parts.stop.clone());
+    let (finder, until) = (parts.finder.clone(), stop.clone());
     let indexer = IndexerServer::new(IndexerService { parts: parts.clone() })
         .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX);
+    let indexer = FindService::new(finder, until, indexer);
     let ingest = EventIngestServer::new(EventIngestService { parts })
         .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX);

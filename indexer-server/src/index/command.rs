@@ -1,18 +1,15 @@
 use super::{
-    IndexMetrics, Partition,
+    IndexMetrics, Shard,
     metrics::{TOO_MANY_RANKS, UNKNOWN_SOURCE},
 };
 use kvasir_index::{Index, IndexError, SourceId, SourceStatus};
-use kvasir_proto::types::{BlockCounts, BlockOutcome, DpRank, KvEvent};
-use std::{mem, sync::Arc, vec};
+use kvasir_proto::types::{BlockCounts, BlockName, BlockOutcome, DpRank, KvEvent};
+use std::{borrow::Cow, mem, sync::Arc, vec};
 use tokio::{sync::oneshot, time::Instant};
 
-/// Most block operations under one hold of a partition's lock: about half a millisecond.
-pub const HOLD_OPERATIONS_MAX: usize = 1_024;
-
-/// Something to write into one partition.
+/// Something to write into one shard.
 pub(super) struct Command {
-    pub(super) partition: Arc<Partition>,
+    pub(super) shard: Arc<Shard>,
     pub(super) work: Work,
     pub(super) queued_at: Instant,
 }
@@ -27,7 +24,8 @@ pub(super) enum Work {
 }
 
 impl Work {
-    /// Does as much as the budget of block operations allows; true once all is done.
+    /// Does as much as the budget of block operations allows, which is one at least; true once all
+    /// is done.
     pub(super) fn step(&mut self, index: &mut Index, budget: &mut usize) -> bool {
         match self {
             Self::Brief(change) => {
@@ -39,6 +37,15 @@ impl Work {
             }
             Self::Apply(apply) => apply.step(index, budget),
             Self::Sweep(sweep) => sweep.step(index, budget),
+        }
+    }
+
+    /// Readers get in between two steps: what they see is neither the old state nor the new one.
+    pub(super) fn pause(&self, index: &mut Index) {
+        match self {
+            Self::Apply(apply) if apply.begun => index.begin_change(apply.source),
+            Self::Sweep(sweep) if sweep.begun => index.begin_change(sweep.source),
+            Self::Brief(_) | Self::Apply(_) | Self::Sweep(_) => {}
         }
     }
 
@@ -91,8 +98,12 @@ pub(super) struct Apply {
     source: SourceId,
     rank: DpRank,
     events: vec::IntoIter<KvEvent>,
+    /// Operations of the first of them that are done.
+    taken: usize,
     /// Blocks that the clear under way has dropped so far.
     cleared: u64,
+    /// Whether anything is done.
+    begun: bool,
     status: SourceStatus,
     done: Applied,
     reply: Option<oneshot::Sender<Applied>>,
@@ -105,49 +116,56 @@ impl Apply {
         status: SourceStatus,
         reply: Option<oneshot::Sender<Applied>>,
     ) -> Self {
-        let events = split_long(events).into_iter();
-        Self { source, rank, events, cleared: 0, status, done: Applied::default(), reply }
+        Self {
+            source,
+            rank,
+            events: events.into_iter(),
+            taken: 0,
+            cleared: 0,
+            begun: false,
+            status,
+            done: Applied::default(),
+            reply,
+        }
     }
 
     fn step(&mut self, index: &mut Index, budget: &mut usize) -> bool {
-        let left = self.events.len();
-        let done = self.advance(index, budget);
-        if done {
-            index.end_change(self.source);
-            index.set_status(self.source, self.status.clone());
-        } else if self.events.len() < left || self.cleared > 0 {
-            // Readers get in between: what they see is neither the old state nor the new one.
-            index.begin_change(self.source);
-        }
-        done
-    }
-
-    fn advance(&mut self, index: &mut Index, budget: &mut usize) -> bool {
         while let Some(event) = self.events.as_slice().first() {
-            let operations = event.operations();
-            if operations > *budget && *budget < HOLD_OPERATIONS_MAX {
+            if *budget == 0 {
                 return false;
             }
+            self.begun = true;
+            let operations = event.operations() - self.taken;
+            let now = operations.min(*budget);
             let outcome = match event {
                 KvEvent::Cleared => match self.clear(index, *budget) {
-                    Ok(None) => return false,
+                    Ok(None) => {
+                        *budget = 0;
+                        return false;
+                    }
                     Ok(Some(counts)) => Ok(counts),
                     Err(error) => Err(error),
                 },
                 KvEvent::Stored { .. } | KvEvent::StoredNames { .. } | KvEvent::Removed { .. } => {
-                    index.apply(self.source, self.rank, event)
+                    index.apply(self.source, self.rank, &piece(event, self.taken, now))
                 }
             };
             match outcome {
                 Ok(counts) => self.done.counts.merge(counts),
                 Err(error) => {
                     let refused = self.done.refused.get_or_insert((error, 0));
-                    refused.1 += operations as u64;
+                    refused.1 += now as u64;
                 }
             }
-            *budget = budget.saturating_sub(operations.max(1));
-            self.events.next();
+            *budget = budget.saturating_sub(now.max(1));
+            self.taken += now;
+            if now == operations {
+                self.events.next();
+                self.taken = 0;
+            }
         }
+        index.end_change(self.source);
+        index.set_status(self.source, self.status.clone());
         true
     }
 
@@ -157,10 +175,35 @@ impl Apply {
         index: &mut Index,
         budget: usize,
     ) -> Result<Option<BlockCounts>, IndexError> {
-        let step = index.clear_source(self.source, Some(self.rank), budget.max(1))?;
+        let step = index.clear_source(self.source, Some(self.rank), budget)?;
         self.cleared += step.removed;
         Ok(step.done.then(|| clear_counts(mem::take(&mut self.cleared))))
     }
+}
+
+/// Operations `from` to `from + count` of an event as an event: blocks continue at the last one of
+/// the piece before.
+fn piece(event: &KvEvent, from: usize, count: usize) -> Cow<'_, KvEvent> {
+    if from == 0 && count == event.operations() {
+        return Cow::Borrowed(event);
+    }
+    let part = |names: &[BlockName]| names.iter().skip(from).take(count).copied().collect();
+    Cow::Owned(match event {
+        KvEvent::Stored { parent, tier, blocks } => {
+            let before = from.checked_sub(1).and_then(|last| blocks.get(last));
+            let blocks = blocks.iter().skip(from).take(count).copied().collect();
+            KvEvent::Stored {
+                parent: before.map_or(*parent, |at| Some(at.name)),
+                tier: *tier,
+                blocks,
+            }
+        }
+        KvEvent::StoredNames { tier, names } => {
+            KvEvent::StoredNames { tier: *tier, names: part(names) }
+        }
+        KvEvent::Removed { tier, names } => KvEvent::Removed { tier: *tier, names: part(names) },
+        KvEvent::Cleared => KvEvent::Cleared,
+    })
 }
 
 /// A clear is one operation, however many steps it takes.
@@ -168,37 +211,6 @@ fn clear_counts(removed: u64) -> BlockCounts {
     let mut counts = BlockCounts::default();
     counts.add(if removed > 0 { BlockOutcome::Applied } else { BlockOutcome::Noop });
     counts
-}
-
-/// Cuts events that are longer than a hold; each piece continues at the last block of the piece
-/// before it.
-fn split_long(events: Vec<KvEvent>) -> Vec<KvEvent> {
-    if events.iter().all(|event| event.operations() <= HOLD_OPERATIONS_MAX) {
-        return events;
-    }
-    let mut pieces = Vec::with_capacity(events.len() + 1);
-    for event in events {
-        match event {
-            KvEvent::Stored { parent, tier, blocks } => {
-                let mut parent = parent;
-                for piece in blocks.chunks(HOLD_OPERATIONS_MAX) {
-                    pieces.push(KvEvent::Stored { parent, tier, blocks: piece.to_vec() });
-                    parent = piece.last().map(|block| block.name);
-                }
-            }
-            KvEvent::StoredNames { tier, names } => {
-                let parts = names.chunks(HOLD_OPERATIONS_MAX);
-                pieces
-                    .extend(parts.map(|part| KvEvent::StoredNames { tier, names: part.to_vec() }));
-            }
-            KvEvent::Removed { tier, names } => {
-                let parts = names.chunks(HOLD_OPERATIONS_MAX);
-                pieces.extend(parts.map(|part| KvEvent::Removed { tier, names: part.to_vec() }));
-            }
-            KvEvent::Cleared => pieces.push(KvEvent::Cleared),
-        }
-    }
-    pieces
 }
 
 /// What a sweep drops.
@@ -217,6 +229,8 @@ pub(super) struct Sweep {
     pub(super) source: SourceId,
     pub(super) kind: SweepKind,
     pub(super) removed: u64,
+    /// Whether anything was dropped yet.
+    pub(super) begun: bool,
     pub(super) error: Option<IndexError>,
     pub(super) reply: Option<oneshot::Sender<u64>>,
 }
@@ -227,10 +241,9 @@ impl Sweep {
             self.error = Some(error);
             true
         });
+        self.begun = true;
         if done {
             index.end_change(self.source);
-        } else {
-            index.begin_change(self.source);
         }
         done
     }

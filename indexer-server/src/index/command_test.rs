@@ -1,9 +1,10 @@
 use super::*;
+use crate::index::STEP_OPERATIONS_MAX;
 use kvasir_index::Limits;
 use kvasir_proto::types::{
     BlockName, CopyMode, Cursor, Incarnation, LocalHash, SourceState, StoredBlock, Tier, WorkerId,
 };
-use std::iter;
+use std::{collections::BTreeMap, iter};
 
 fn index() -> (Index, SourceId) {
     let mut index = Index::new(Limits::default());
@@ -22,10 +23,16 @@ fn status() -> SourceStatus {
     SourceStatus { state: SourceState::Exact, applied: Some(applied), ..SourceStatus::default() }
 }
 
-/// Runs work to its end; how many holds that took.
+/// Runs work to its end, as if a reader came in each step; how many steps that took.
 fn run(index: &mut Index, work: &mut Work) -> usize {
-    let holds = iter::repeat_with(|| work.step(index, &mut { HOLD_OPERATIONS_MAX }));
-    holds.take_while(|done| !done).count() + 1
+    let steps = iter::repeat_with(|| {
+        let done = work.step(index, &mut { STEP_OPERATIONS_MAX });
+        if !done {
+            work.pause(index);
+        }
+        done
+    });
+    steps.take_while(|done| !done).count() + 1
 }
 
 fn apply(source: SourceId, events: Vec<KvEvent>) -> Work {
@@ -40,10 +47,10 @@ fn applied(work: &Work) -> &Applied {
 }
 
 #[test]
-fn a_long_event_is_applied_in_holds_and_stays_one_chain() {
+fn a_long_event_is_applied_in_steps_and_stays_one_chain() {
     let (mut index, source) = index();
     let mut work = apply(source, vec![stored(5_000)]);
-    assert_eq!(run(&mut index, &mut work), 5);
+    assert_eq!(run(&mut index, &mut work), 5_000_usize.div_ceil(STEP_OPERATIONS_MAX));
     assert_eq!(applied(&work).counts, BlockCounts { applied: 5_000, ..BlockCounts::default() });
     assert_eq!((index.stats().pairs, index.stats().parked), (5_000, 0));
     assert_eq!(index.status(source), Some(&status()));
@@ -53,15 +60,16 @@ fn a_long_event_is_applied_in_holds_and_stays_one_chain() {
 #[test]
 fn the_status_is_set_with_the_last_event_and_not_before() {
     let (mut index, source) = index();
-    let mut work = apply(source, vec![stored(HOLD_OPERATIONS_MAX as u64), stored(2_000)]);
-    assert!(!work.step(&mut index, &mut { HOLD_OPERATIONS_MAX }));
+    let mut work = apply(source, vec![stored(STEP_OPERATIONS_MAX as u64), stored(2_000)]);
+    assert!(!work.step(&mut index, &mut { STEP_OPERATIONS_MAX }));
     assert_eq!(index.status(source), Some(&SourceStatus::default()));
+    work.pause(&mut index);
     run(&mut index, &mut work);
     assert_eq!(index.status(source), Some(&status()));
 }
 
 #[test]
-fn a_clear_is_one_operation_in_many_holds() {
+fn a_clear_is_one_operation_in_many_steps() {
     let (mut index, source) = index();
     run(&mut index, &mut apply(source, vec![stored(5_000)]));
     let mut work = apply(source, vec![KvEvent::Cleared, KvEvent::Cleared, stored(1)]);
@@ -76,7 +84,8 @@ fn removing_a_source_frees_all_it_holds() {
     let (mut index, source) = index();
     run(&mut index, &mut apply(source, vec![stored(5_000)]));
     let kind = SweepKind::Source;
-    let mut work = Work::Sweep(Sweep { source, kind, removed: 0, error: None, reply: None });
+    let mut work =
+        Work::Sweep(Sweep { source, kind, removed: 0, begun: false, error: None, reply: None });
     assert!(run(&mut index, &mut work) >= 4);
     assert!(matches!(&work, Work::Sweep(Sweep { removed: 5_000, error: None, .. })));
     assert_eq!((index.stats().pairs, index.stats().workers), (0, 0));
@@ -90,4 +99,61 @@ fn events_of_a_source_that_is_gone_are_counted_as_refused() {
     let refused = IndexError::UnknownSource { source_id: SourceId(99) };
     let expected = Applied { counts: BlockCounts::default(), refused: Some((refused, 4)) };
     assert_eq!(applied(&work), &expected);
+}
+
+type Records = BTreeMap<BlockName, (Option<BlockName>, Option<LocalHash>, bool, [u32; 3])>;
+
+fn records(index: &mut Index) -> Records {
+    let worker = WorkerId::new("w").expect("a valid id");
+    let mut scan = index.begin_dump(&worker, None).expect("a known worker");
+    let mut records = Vec::new();
+    index.dump_chunk(&mut scan, usize::MAX / 2, &mut records).expect("nothing changes");
+    index.cancel_dump(scan);
+    let held = records.into_iter();
+    held.map(|at| (at.name, (at.parent, at.local, at.placed, at.copies))).collect()
+}
+
+/// Events with names of a small pool, so that they meet and change meaning.
+fn some_events(seed: u64) -> Vec<KvEvent> {
+    let mut state = seed;
+    let mut below = |limit: u64| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % limit
+    };
+    let event = |below: &mut dyn FnMut(u64) -> u64| {
+        let count = 1 + below(12);
+        let names: Vec<_> = (0..count).map(|_| BlockName(below(9))).collect();
+        match below(8) {
+            0 => KvEvent::StoredNames { tier: Tier::Host, names },
+            1 | 2 => KvEvent::Removed { tier: Tier::Device, names },
+            _ => {
+                let parent = Some(BlockName(below(9))).filter(|at| at.0 > 3);
+                let block = |&name| StoredBlock { name, local: LocalHash(below(3)) };
+                let blocks = names.iter().map(block).collect();
+                KvEvent::Stored { parent, tier: Tier::Device, blocks }
+            }
+        }
+    };
+    (0..20).map(|_| event(&mut below)).collect()
+}
+
+/// Where an event is cut, by a reader who comes, changes nothing.
+#[test]
+fn events_in_pieces_are_the_events() {
+    for seed in 0..2_000 {
+        let events = some_events(seed);
+        let ((mut whole, source), (mut pieces, _)) = (index(), index());
+        let mut all = apply(source, events.clone());
+        assert!(all.step(&mut whole, &mut { usize::MAX }), "seed {seed}");
+        let mut cut = apply(source, events);
+        let budget = usize::try_from(seed % 5 + 1).expect("small");
+        while !cut.step(&mut pieces, &mut { budget }) {
+            cut.pause(&mut pieces);
+            pieces.validate().unwrap_or_else(|broken| panic!("seed {seed}: {broken}"));
+        }
+        assert_eq!(applied(&cut), applied(&all), "seed {seed}");
+        assert_eq!(records(&mut pieces), records(&mut whole), "seed {seed}");
+        assert_eq!(pieces.status(source), whole.status(source), "seed {seed}");
+    }
 }

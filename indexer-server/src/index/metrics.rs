@@ -24,6 +24,9 @@ pub struct OperationLabels {
 pub struct IndexMetrics {
     /// What became of every block operation.
     operations: Family<OperationLabels, Counter>,
+    /// Those that every batch counts, at hand: a look-up in the family costs more than the count.
+    received: Counter,
+    applied: Counter,
     /// Time a command waits for the writer.
     pub(super) mailbox_wait: Histogram,
     /// Time the lock is held for writing.
@@ -55,15 +58,19 @@ impl IndexMetrics {
     pub fn register(registry: &mut Registry, partitions: Arc<Partitions>) -> Self {
         // From below a free lock (1 us) to a writer that is hopelessly behind (4 s).
         let times = || (0..12).map(|step| 1e-6 * 4_f64.powi(step));
+        let operations = Family::<OperationLabels, Counter>::default();
+        for (outcome, reason) in INDEX_OUTCOMES {
+            drop(operations.get_or_create(&OperationLabels { outcome, reason }));
+        }
+        let at_hand =
+            |outcome| operations.get_or_create_owned(&OperationLabels { outcome, reason: "" });
         let metrics = Self {
-            operations: Family::default(),
+            received: at_hand("received"),
+            applied: at_hand("applied"),
+            operations,
             mailbox_wait: Histogram::new(times()),
             hold: Histogram::new(times()),
         };
-        for (outcome, reason) in INDEX_OUTCOMES {
-            let labels = OperationLabels { outcome, reason };
-            drop(metrics.operations.get_or_create(&labels));
-        }
         registry.register(
             "block_operations",
             "Block operations by outcome; outcome received counts all of them",
@@ -71,13 +78,13 @@ impl IndexMetrics {
         );
         registry.register_with_unit(
             "index_mailbox_wait",
-            "Time a write waits for the writer thread",
+            "Time a write waits for its writer thread",
             Unit::Seconds,
             metrics.mailbox_wait.clone(),
         );
         registry.register_with_unit(
             "index_hold",
-            "Time the writer thread holds a partition's lock, which is what a lookup waits for",
+            "Time a writer thread holds a shard's lock, which is what a lookup waits for",
             Unit::Seconds,
             metrics.hold.clone(),
         );
@@ -87,11 +94,16 @@ impl IndexMetrics {
 
     /// Counts what the index did.
     pub(super) fn count(&self, counts: BlockCounts) {
-        self.add("applied", "", counts.applied);
+        self.applied.inc_by(counts.applied);
         self.add("noop", "", counts.noop);
         self.add("rejected", LIMIT, counts.rejected);
         self.add("conflict", "", counts.conflict);
         self.add("shed", "", counts.shed);
+    }
+
+    /// Counts operations that came in, whatever becomes of them.
+    pub fn count_received(&self, operations: u64) {
+        self.received.inc_by(operations);
     }
 
     /// Operations of one outcome so far.
@@ -126,7 +138,12 @@ type SizeFamily = (&'static str, &'static str, Option<Unit>, Vec<(PartitionLabel
 impl Sizes {
     fn read(&self) -> ([SizeFamily; 6], Vec<(WorkerLabels, u64)>) {
         let mut families: [SizeFamily; 6] = [
-            ("index_blocks", "Distinct blocks in the index", None, vec![]),
+            (
+                "index_blocks",
+                "Distinct blocks in the index; a block of several shards counts in each",
+                None,
+                vec![],
+            ),
             ("index_holdings", "Pairs of rank and placed block", None, vec![]),
             ("index_parked_blocks", "Names held whose parent is not known", None, vec![]),
             ("index_holders", "Ranks that may hold blocks", None, vec![]),
@@ -135,8 +152,7 @@ impl Sizes {
         ];
         let mut lags = Vec::new();
         for partition in self.partitions.list() {
-            let index = partition.read();
-            let stats = index.stats();
+            let stats = partition.stats();
             let (model, tenant) = (partition.key().model(), partition.key().tenant());
             let values =
                 [stats.blocks, stats.pairs, stats.parked, stats.ranks, stats.sources, stats.bytes];
@@ -144,14 +160,17 @@ impl Sizes {
                 let labels = [("model", model.to_owned()), ("tenant", tenant.to_owned())];
                 rows.push((labels, value));
             }
-            for worker in index.workers() {
-                let lag = worker.sources().map(|(_, _, status)| status.lag_batches()).max();
-                let labels = [
-                    ("model", model.to_owned()),
-                    ("tenant", tenant.to_owned()),
-                    ("worker", worker.id().as_str().to_owned()),
-                ];
-                lags.push((labels, lag.unwrap_or(0)));
+            for shard in partition.shards() {
+                let index = shard.read();
+                lags.extend(index.workers().map(|worker| {
+                    let lag = worker.sources().map(|(_, _, status)| status.lag_batches()).max();
+                    let labels = [
+                        ("model", model.to_owned()),
+                        ("tenant", tenant.to_owned()),
+                        ("worker", worker.id().as_str().to_owned()),
+                    ];
+                    (labels, lag.unwrap_or(0))
+                }));
             }
         }
         (families, lags)

@@ -1,18 +1,39 @@
-//! Partitions: each an index behind a lock that readers share, and the one thread that writes.
+//! Partitions: indexes behind locks that readers share, and the threads that write them.
+//!
+//! # Who owns what
+//! A partition is some [shards](Shard): a worker's bucket decides which of them has all that
+//! concerns it. Shard n of every partition is written by writer thread n. Shards share nothing, so
+//! the union of their answers is exact.
 //!
 //! # Who may wait for whom
-//! Only the writer thread takes a partition's lock for writing, and it holds it for at most
-//! [`HOLD_OPERATIONS_MAX`] block operations. Then it lets all readers that wait in before it takes
-//! the lock again. So a lookup waits for one such hold at most, however much there is to write.
+//! Only its writer thread takes a shard's lock for writing. It works in steps of at most
+//! [`STEP_OPERATIONS_MAX`] block operations; with the step in which a reader came, or after
+//! [`HOLD_OPERATIONS_MAX`] operations, it lets go, and all readers that wait in, before it takes the
+//! lock again. So a lookup waits for one step at most in each shard, however much there is to
+//! write. Nobody holds the locks of two shards.
+//!
+//! What is speculative lies beside the index, behind a lock of its own, and is changed in short
+//! pieces: see [`Speculation`].
 
 mod command;
+mod config;
 mod metrics;
 mod origin;
+mod pace;
 mod partition;
+mod shard;
+mod speculative;
 mod writer;
 
-pub use command::{Applied, HOLD_OPERATIONS_MAX};
+pub use command::Applied;
+pub use config::{IndexConfig, SHARDS_MAX};
 pub use metrics::{INDEX_OUTCOMES, IndexMetrics, OperationLabels};
 pub use origin::Origin;
+pub use pace::{HOLD_OPERATIONS_MAX, Pace, STEP_OPERATIONS_MAX};
 pub use partition::{Partition, PartitionError, Partitions};
-pub use writer::{MAILBOX_COMMANDS_MAX, Writer, WriterGone, WriterThread, start_writer};
+pub use shard::{IndexedSource, Shard};
+pub use speculative::{
+    SPECULATIVE_OUTCOMES, Speculation, SpeculationConfig, SpeculationError, SpeculationMetrics,
+    Speculative, SpeculativeSize,
+};
+pub use writer::{MAILBOX_COMMANDS_MAX, Writer, WriterGone, WriterThreads, start_writers};

@@ -1,43 +1,31 @@
-use crossbeam_utils::{
-    CachePadded,
-    sync::{ShardedLock, ShardedLockReadGuard},
+use super::{
+    IndexConfig, Shard,
+    speculative::{Layer, SpeculativeSize},
 };
 use dashmap::DashMap;
-use kvasir_index::{Index, Limits};
-use kvasir_proto::{code::ErrorCode, limits::PARTITIONS_MAX, types::PartitionKey};
-use std::{
-    fmt,
-    sync::{
-        Arc, PoisonError,
-        atomic::{AtomicU32, Ordering},
-    },
-    thread,
-    time::Duration,
+use kvasir_index::{Limits, PlacedMatch, PlacedScratch, Stats};
+use kvasir_proto::{
+    code::ErrorCode,
+    hash::bucket,
+    limits::PARTITIONS_MAX,
+    types::{LocalHash, PartitionKey, WorkerId},
 };
-use tokio::time::Instant;
+use std::{fmt, sync::Arc, time::Duration};
 
-/// How long the writer steps aside for waiting readers between two holds. They were woken when it
-/// let go and need to be scheduled only; one that is not by then waits for another hold.
-const LET_IN_MAX: Duration = Duration::from_micros(100);
-
-/// One (model, tenant) with its index.
+/// One (model, tenant) with its index, in shards: each has the workers of some buckets, all that
+/// concerns a worker is in one shard, and shards share nothing.
 pub struct Partition {
     key: PartitionKey,
     block_size: u32,
-    index: ShardedLock<Index>,
-    /// Readers that found the lock taken. Untouched while nobody writes, so that readers share no
-    /// cache line.
-    waiting: CachePadded<AtomicU32>,
+    /// At least one.
+    shards: Box<[Arc<Shard>]>,
+    speculative: Layer,
 }
 
 impl Partition {
-    fn new(key: PartitionKey, block_size: u32, limits: Limits) -> Self {
-        Self {
-            key,
-            block_size,
-            index: ShardedLock::new(Index::new(limits)),
-            waiting: CachePadded::new(AtomicU32::new(0)),
-        }
+    fn new(key: PartitionKey, block_size: u32, config: IndexConfig, limits: Limits) -> Self {
+        let shards = (0..config.shards.get()).map(|number| Arc::new(Shard::new(number, limits)));
+        Self { key, block_size, shards: shards.collect(), speculative: Layer::default() }
     }
 
     /// Its name.
@@ -52,26 +40,59 @@ impl Partition {
         self.block_size
     }
 
-    /// The index, for reading. Waits for one hold of the writer at most.
-    pub fn read(&self) -> ShardedLockReadGuard<'_, Index> {
-        if let Ok(index) = self.index.try_read() {
-            return index;
-        }
-        self.waiting.fetch_add(1, Ordering::AcqRel);
-        // A writer that panicked has ended the process: nobody sees its half-done work.
-        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
-        self.waiting.fetch_sub(1, Ordering::AcqRel);
-        index
+    /// All shards, by number: their workers together are the partition's.
+    #[must_use]
+    pub fn shards(&self) -> &[Arc<Shard>] {
+        &self.shards
     }
 
-    /// Changes the index, then lets waiting readers in. For the writer thread only.
-    pub(super) fn write<R>(&self, change: impl FnOnce(&mut Index) -> R) -> R {
-        let result = change(&mut self.index.write().unwrap_or_else(PoisonError::into_inner));
-        let released = Instant::now();
-        while self.waiting.load(Ordering::Acquire) > 0 && released.elapsed() < LET_IN_MAX {
-            thread::yield_now();
-        }
-        result
+    /// The shard that has a worker, whether or not the worker is there.
+    #[must_use]
+    #[expect(clippy::indexing_slicing, reason = "a remainder is below its divisor")]
+    pub fn shard_of(&self, worker: &WorkerId) -> &Arc<Shard> {
+        &self.shards[usize::from(bucket(worker)) % self.shards.len()]
+    }
+
+    pub(super) const fn speculative(&self) -> &Layer {
+        &self.speculative
+    }
+
+    /// Ranks that placements announced leading blocks of a prompt for, and how many, at `now` since
+    /// the origin.
+    pub fn find_speculative<'a>(
+        &self,
+        locals: &[LocalHash],
+        now: Duration,
+        scratch: &'a mut PlacedScratch,
+    ) -> &'a [PlacedMatch] {
+        self.speculative.find(locals, now, scratch)
+    }
+
+    /// How much is speculative.
+    #[must_use]
+    pub fn speculative_size(&self) -> SpeculativeSize {
+        self.speculative.size()
+    }
+
+    /// Sizes of all shards together. A block that workers of several shards hold counts in each.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let all = self.shards.iter().map(|shard| shard.read().stats());
+        all.reduce(sum).unwrap_or_default()
+    }
+}
+
+const fn sum(a: Stats, b: Stats) -> Stats {
+    Stats {
+        blocks: a.blocks + b.blocks,
+        pairs: a.pairs + b.pairs,
+        parked: a.parked + b.parked,
+        workers: a.workers + b.workers,
+        ranks: a.ranks + b.ranks,
+        sources: a.sources + b.sources,
+        segments: a.segments + b.segments,
+        holder_sets: a.holder_sets + b.holder_sets,
+        bytes: a.bytes + b.bytes,
     }
 }
 
@@ -115,13 +136,20 @@ impl PartitionError {
 }
 
 /// All partitions of this server.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Partitions {
     map: DashMap<PartitionKey, Arc<Partition>>,
+    config: IndexConfig,
     limits: Limits,
 }
 
 impl Partitions {
+    /// None yet.
+    #[must_use]
+    pub fn new(config: IndexConfig, limits: Limits) -> Self {
+        Self { map: DashMap::new(), config, limits }
+    }
+
     /// One partition.
     #[must_use]
     pub fn get(&self, key: &PartitionKey) -> Option<Arc<Partition>> {
@@ -142,7 +170,7 @@ impl Partitions {
             dashmap::Entry::Occupied(entry) => Arc::clone(entry.get()),
             dashmap::Entry::Vacant(_) if full => return Err(PartitionError::TooMany),
             dashmap::Entry::Vacant(entry) => {
-                let partition = Partition::new(key.clone(), block_size, self.limits);
+                let partition = Partition::new(key.clone(), block_size, self.config, self.limits);
                 Arc::clone(&entry.insert(Arc::new(partition)))
             }
         };

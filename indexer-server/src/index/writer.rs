@@ -1,30 +1,32 @@
 use super::{
-    Applied, HOLD_OPERATIONS_MAX, IndexMetrics, Partition,
+    Applied, IndexMetrics, IndexedSource, Pace, Partition, Shard,
     command::{Apply, Command, Sweep, SweepKind, Work},
 };
-use kvasir_index::{Index, SourceId, SourceStatus};
-use kvasir_proto::types::{DpRank, KvEvent};
-use std::{collections::VecDeque, io, process, sync::Arc, thread};
+use kvasir_index::{Index, IndexError, SourceStatus};
+use kvasir_proto::types::{CopyMode, DpRank, KvEvent, WorkerId};
+use std::{collections::VecDeque, io, num::NonZeroUsize, process, sync::Arc, thread};
 use tokio::{
     sync::{mpsc, oneshot},
     time::Instant,
 };
 
-/// Commands that wait for the writer at most; whoever sends more waits.
+/// Commands that wait for each writer thread at most; whoever sends more waits.
 pub const MAILBOX_COMMANDS_MAX: usize = 1_024;
 
 /// Commands taken from the mailbox at once.
 const TAKE_COMMANDS_MAX: usize = 64;
 
-/// The writer thread has ended: the server is stopping.
+/// The writer threads have ended: the server is stopping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the server is stopping")]
 pub struct WriterGone;
 
-/// Hands changes to the writer thread, which makes them in order. Clones share its mailbox.
+/// Hands changes to the writer threads. Each makes those of its shards in order. Clones share the
+/// mailboxes.
 #[derive(Clone)]
 pub struct Writer {
-    mailbox: mpsc::Sender<Mail>,
+    /// By number of the shard.
+    mailboxes: Arc<[mpsc::Sender<Mail>]>,
 }
 
 #[expect(clippy::large_enum_variant, reason = "all but the last are commands")]
@@ -41,28 +43,47 @@ impl std::fmt::Debug for Writer {
 }
 
 impl Writer {
-    async fn send(&self, partition: &Arc<Partition>, work: Work) -> Result<(), WriterGone> {
-        let (partition, queued_at) = (Arc::clone(partition), Instant::now());
-        let command = Command { partition, work, queued_at };
-        self.mailbox.send(Mail::Command(command)).await.map_err(|_gone| WriterGone)
+    async fn send(&self, shard: &Arc<Shard>, work: Work) -> Result<(), WriterGone> {
+        let (shard, queued_at) = (Arc::clone(shard), Instant::now());
+        let mailbox = self.mailboxes.get(shard.number()).ok_or(WriterGone)?;
+        let command = Command { shard, work, queued_at };
+        mailbox.send(Mail::Command(command)).await.map_err(|_gone| WriterGone)
     }
 
-    /// Makes a short change and returns what it returns. It runs under the lock: it must do no
-    /// more than [`HOLD_OPERATIONS_MAX`] block operations.
+    /// Makes a short change and returns what it returns. It runs under the lock, as one step: it must
+    /// do no more than [`STEP_OPERATIONS_MAX`](super::STEP_OPERATIONS_MAX) block operations.
     ///
     /// # Errors
     /// If the writer is gone.
     pub async fn change<R: Send + 'static>(
         &self,
-        partition: &Arc<Partition>,
+        shard: &Arc<Shard>,
         change: impl FnOnce(&mut Index) -> R + Send + 'static,
     ) -> Result<R, WriterGone> {
         let (reply, answer) = oneshot::channel();
         let brief = Box::new(move |index: &mut Index| {
             let _asker_gone = reply.send(change(index));
         });
-        self.send(partition, Work::Brief(Some(brief))).await?;
+        self.send(shard, Work::Brief(Some(brief))).await?;
         answer.await.map_err(|_gone| WriterGone)
+    }
+
+    /// Adds a source to a worker, in the worker's shard; see [`Index::add_source`].
+    ///
+    /// # Errors
+    /// If the writer is gone; the inner error if the index refuses the source.
+    pub async fn add_source(
+        &self,
+        partition: &Partition,
+        worker: &WorkerId,
+        (name, copy_mode): (&str, CopyMode),
+        rank: DpRank,
+    ) -> Result<Result<IndexedSource, IndexError>, WriterGone> {
+        let shard = partition.shard_of(worker);
+        let (worker, name) = (worker.clone(), name.to_owned());
+        let add = move |index: &mut Index| index.add_source(&worker, &name, rank, copy_mode);
+        let added = self.change(shard, add).await?;
+        Ok(added.map(|id| IndexedSource { shard: Arc::clone(shard), id }))
     }
 
     /// Applies one batch of a source's events to one rank, then sets the source's status: a dump
@@ -72,14 +93,14 @@ impl Writer {
     /// If the writer is gone.
     pub async fn apply(
         &self,
-        partition: &Arc<Partition>,
-        to: (SourceId, DpRank),
+        source: &IndexedSource,
+        rank: DpRank,
         events: Vec<KvEvent>,
         status: SourceStatus,
     ) -> Result<Applied, WriterGone> {
         let (reply, answer) = oneshot::channel();
-        let apply = Apply::new(to, events, status, Some(reply));
-        self.send(partition, Work::Apply(apply)).await?;
+        let apply = Apply::new((source.id, rank), events, status, Some(reply));
+        self.send(&source.shard, Work::Apply(apply)).await?;
         answer.await.map_err(|_gone| WriterGone)
     }
 
@@ -89,13 +110,13 @@ impl Writer {
     /// If the writer is gone.
     pub async fn submit(
         &self,
-        partition: &Arc<Partition>,
-        to: (SourceId, DpRank),
+        source: &IndexedSource,
+        rank: DpRank,
         events: Vec<KvEvent>,
         status: SourceStatus,
     ) -> Result<(), WriterGone> {
-        let apply = Apply::new(to, events, status, None);
-        self.send(partition, Work::Apply(apply)).await
+        let apply = Apply::new((source.id, rank), events, status, None);
+        self.send(&source.shard, Work::Apply(apply)).await
     }
 
     /// Sets a source's status, after all that was handed in before.
@@ -104,62 +125,61 @@ impl Writer {
     /// If the writer is gone.
     pub async fn set_status(
         &self,
-        partition: &Arc<Partition>,
-        source: SourceId,
+        source: &IndexedSource,
         status: SourceStatus,
     ) -> Result<(), WriterGone> {
-        let brief = Box::new(move |index: &mut Index| index.set_status(source, status));
-        self.send(partition, Work::Brief(Some(brief))).await
+        let id = source.id;
+        let brief = Box::new(move |index: &mut Index| index.set_status(id, status));
+        self.send(&source.shard, Work::Brief(Some(brief))).await
+    }
+
+    /// [`set_status`](Self::set_status), and waits until readers see it.
+    ///
+    /// # Errors
+    /// If the writer is gone.
+    pub async fn show_status(
+        &self,
+        source: &IndexedSource,
+        status: SourceStatus,
+    ) -> Result<(), WriterGone> {
+        let id = source.id;
+        self.change(&source.shard, move |index| index.set_status(id, status)).await
     }
 
     /// Events of a source were lost: marks all that it stored as doubtful.
     ///
     /// # Errors
     /// If the writer is gone.
-    pub async fn mark_suspect(
-        &self,
-        partition: &Arc<Partition>,
-        source: SourceId,
-    ) -> Result<(), WriterGone> {
-        let brief = Box::new(move |index: &mut Index| index.mark_suspect(source));
-        self.send(partition, Work::Brief(Some(brief))).await
+    pub async fn mark_suspect(&self, source: &IndexedSource) -> Result<(), WriterGone> {
+        let id = source.id;
+        let brief = Box::new(move |index: &mut Index| index.mark_suspect(id));
+        self.send(&source.shard, Work::Brief(Some(brief))).await
     }
 
     /// Blocks that a source stored are not held: marks it as partial until it is cleared.
     ///
     /// # Errors
     /// If the writer is gone.
-    pub async fn mark_incomplete(
-        &self,
-        partition: &Arc<Partition>,
-        source: SourceId,
-    ) -> Result<(), WriterGone> {
-        let brief = Box::new(move |index: &mut Index| index.mark_incomplete(source));
-        self.send(partition, Work::Brief(Some(brief))).await
+    pub async fn mark_incomplete(&self, source: &IndexedSource) -> Result<(), WriterGone> {
+        let id = source.id;
+        let brief = Box::new(move |index: &mut Index| index.mark_incomplete(id));
+        self.send(&source.shard, Work::Brief(Some(brief))).await
     }
 
     /// Drops what is still doubtful of a source, in steps.
     ///
     /// # Errors
     /// If the writer is gone.
-    pub async fn drop_suspects(
-        &self,
-        partition: &Arc<Partition>,
-        source: SourceId,
-    ) -> Result<(), WriterGone> {
-        self.sweep(partition, source, SweepKind::Suspects, None).await
+    pub async fn drop_suspects(&self, source: &IndexedSource) -> Result<(), WriterGone> {
+        self.sweep(source, SweepKind::Suspects, None).await
     }
 
     /// Drops all that a source stored, in steps.
     ///
     /// # Errors
     /// If the writer is gone.
-    pub async fn clear(
-        &self,
-        partition: &Arc<Partition>,
-        source: SourceId,
-    ) -> Result<(), WriterGone> {
-        self.sweep(partition, source, SweepKind::All, None).await
+    pub async fn clear(&self, source: &IndexedSource) -> Result<(), WriterGone> {
+        self.sweep(source, SweepKind::All, None).await
     }
 
     /// Drops all that a source stored, in steps, then the source; waits for it. Returns how many
@@ -167,43 +187,42 @@ impl Writer {
     ///
     /// # Errors
     /// If the writer is gone.
-    pub async fn remove_source(
-        &self,
-        partition: &Arc<Partition>,
-        source: SourceId,
-    ) -> Result<u64, WriterGone> {
+    pub async fn remove_source(&self, source: IndexedSource) -> Result<u64, WriterGone> {
         let (reply, answer) = oneshot::channel();
-        self.sweep(partition, source, SweepKind::Source, Some(reply)).await?;
+        self.sweep(&source, SweepKind::Source, Some(reply)).await?;
         answer.await.map_err(|_gone| WriterGone)
     }
 
     async fn sweep(
         &self,
-        partition: &Arc<Partition>,
-        source: SourceId,
+        source: &IndexedSource,
         kind: SweepKind,
         reply: Option<oneshot::Sender<u64>>,
     ) -> Result<(), WriterGone> {
-        let sweep = Sweep { source, kind, removed: 0, error: None, reply };
-        self.send(partition, Work::Sweep(sweep)).await
+        let sweep = Sweep { source: source.id, kind, removed: 0, begun: false, error: None, reply };
+        self.send(&source.shard, Work::Sweep(sweep)).await
     }
 }
 
-/// The writer thread, to be stopped.
+/// The writer threads, to be stopped.
 #[derive(Debug)]
-pub struct WriterThread {
+pub struct WriterThreads {
     writer: Writer,
-    done: oneshot::Receiver<()>,
+    done: Vec<oneshot::Receiver<()>>,
 }
 
-impl WriterThread {
-    /// Lets the thread write all that it was given, and waits for its end. Whoever hands in more
-    /// is told that it is gone.
+impl WriterThreads {
+    /// Lets the threads write all that they were given, and waits for their end. Whoever hands in
+    /// more is told that they are gone.
     pub async fn stop(self) {
-        // Fails if the thread is gone already.
-        let _gone = self.writer.mailbox.send(Mail::Stop).await;
-        // Ends with the thread, by answer or by drop.
-        let _ended = self.done.await;
+        for mailbox in &*self.writer.mailboxes {
+            // Fails if the thread is gone already.
+            let _gone = mailbox.send(Mail::Stop).await;
+        }
+        for done in self.done {
+            // Ends with the thread, by answer or by drop.
+            let _ended = done.await;
+        }
     }
 }
 
@@ -213,33 +232,44 @@ struct AbortOnPanic;
 impl Drop for AbortOnPanic {
     fn drop(&mut self) {
         if thread::panicking() {
-            tracing::error!("the writer thread panicked: the process ends");
+            tracing::error!("a writer thread panicked: the process ends");
             process::abort();
         }
     }
 }
 
-/// Starts the writer thread of the one shard of this process.
+/// Starts a writer thread for each shard of this process.
 ///
 /// # Errors
-/// If the thread cannot be started.
-pub fn start_writer(metrics: IndexMetrics) -> io::Result<(Writer, WriterThread)> {
-    let (sender, mailbox) = mpsc::channel(MAILBOX_COMMANDS_MAX);
-    let (done_tx, done) = oneshot::channel();
-    thread::Builder::new().name("writer-0".to_owned()).spawn(move || {
-        let abort = AbortOnPanic;
-        run(mailbox, &metrics);
-        drop(abort);
-        let _nobody_joins = done_tx.send(());
-    })?;
-    let writer = Writer { mailbox: sender };
-    Ok((writer.clone(), WriterThread { writer, done }))
+/// If a thread cannot be started.
+pub fn start_writers(
+    shards: NonZeroUsize,
+    metrics: &IndexMetrics,
+) -> io::Result<(Writer, WriterThreads)> {
+    let mut mailboxes = Vec::with_capacity(shards.get());
+    let mut done = Vec::with_capacity(shards.get());
+    for number in 0..shards.get() {
+        let (sender, mailbox) = mpsc::channel(MAILBOX_COMMANDS_MAX);
+        let (done_tx, done_rx) = oneshot::channel();
+        let metrics = metrics.clone();
+        thread::Builder::new().name(format!("writer-{number}")).spawn(move || {
+            let abort = AbortOnPanic;
+            run(mailbox, &metrics);
+            drop(abort);
+            let _nobody_joins = done_tx.send(());
+        })?;
+        mailboxes.push(sender);
+        done.push(done_rx);
+    }
+    let writer = Writer { mailboxes: mailboxes.into() };
+    Ok((writer.clone(), WriterThreads { writer, done }))
 }
 
 fn run(mut mailbox: mpsc::Receiver<Mail>, metrics: &IndexMetrics) {
     let mut taken = Vec::with_capacity(TAKE_COMMANDS_MAX);
     let mut queue = VecDeque::with_capacity(TAKE_COMMANDS_MAX);
     let mut finished = Vec::with_capacity(TAKE_COMMANDS_MAX);
+    let mut pace = Pace::default();
     while mailbox.blocking_recv_many(&mut taken, TAKE_COMMANDS_MAX) > 0 {
         let now = Instant::now();
         for mail in taken.drain(..) {
@@ -253,32 +283,36 @@ fn run(mut mailbox: mpsc::Receiver<Mail>, metrics: &IndexMetrics) {
             }
         }
         while let Some(first) = queue.front() {
-            let partition = Arc::clone(&first.partition);
-            hold(&partition, &mut queue, &mut finished, metrics);
+            let shard = Arc::clone(&first.shard);
+            hold(&shard, &mut pace, &mut queue, &mut finished, metrics);
             finished.drain(..).for_each(|work: Work| work.finish(metrics));
         }
     }
 }
 
-/// Carries out commands for one partition under one hold of its lock.
+/// Carries out commands for one shard under one hold of its lock.
 fn hold(
-    partition: &Arc<Partition>,
+    shard: &Arc<Shard>,
+    pace: &mut Pace,
     queue: &mut VecDeque<Command>,
     finished: &mut Vec<Work>,
     metrics: &IndexMetrics,
 ) {
-    let held = partition.write(|index| {
+    let held = shard.write(|index| {
         let begin = Instant::now();
-        let mut budget = HOLD_OPERATIONS_MAX;
-        while budget > 0 {
-            let front = queue.front_mut();
-            let Some(command) = front.filter(|at| Arc::ptr_eq(&at.partition, partition)) else {
-                break;
-            };
-            if !command.work.step(index, &mut budget) {
+        pace.begin();
+        while let Some(command) = queue.front_mut().filter(|at| Arc::ptr_eq(&at.shard, shard)) {
+            let mut budget = pace.step();
+            let done = command.work.step(index, &mut budget);
+            let go_on = pace.go_on(pace.step() - budget, shard.is_awaited());
+            if done {
+                finished.extend(queue.pop_front().map(|command| command.work));
+            } else if !go_on {
+                command.work.pause(index);
+            }
+            if !go_on {
                 break;
             }
-            finished.extend(queue.pop_front().map(|command| command.work));
         }
         begin.elapsed()
     });

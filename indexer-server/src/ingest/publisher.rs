@@ -1,8 +1,9 @@
 //! Sources that push: sessions of `PublishEvents`, fenced by incarnation and sequence.
 
 use super::{Ingest, IngestError, worker::Worker};
+use crate::index::IndexedSource;
 use kvasir_engine::normalise::Drops;
-use kvasir_index::{Index, IndexError, SourceId, SourceStatus};
+use kvasir_index::{IndexError, SourceStatus};
 use kvasir_proto::{
     convert::{Hello, PublishedBatch},
     limits::WORKER_SOURCES_MAX,
@@ -39,7 +40,7 @@ struct Life {
     incarnation: Incarnation,
     copy_mode: CopyMode,
     /// Its source in the index, once there was a batch.
-    source: Option<SourceId>,
+    source: Option<IndexedSource>,
     status: SourceStatus,
 }
 
@@ -133,7 +134,7 @@ pub struct Accepted {
 
 impl Worker {
     /// Fences all publishers and lets no new one in. Returns their sources.
-    pub(super) async fn close_publishers(&self) -> Vec<SourceId> {
+    pub(super) async fn close_publishers(&self) -> Vec<IndexedSource> {
         let mut publishers = self.publishers.lock().await;
         publishers.closed = true;
         let mut sources = Vec::new();
@@ -179,7 +180,7 @@ impl Ingest {
             }
         };
         let mut state = publisher.state.lock().await;
-        let applied = self.begin_stream(&worker, &mut state, hello).await?;
+        let applied = self.begin_stream(&mut state, hello).await?;
         let (number, fence) = (state.session, state.fence.clone());
         drop(state);
         drop(publishers);
@@ -190,7 +191,6 @@ impl Ingest {
 
     async fn begin_stream(
         &self,
-        worker: &Worker,
         state: &mut PublisherState,
         hello: &Hello,
     ) -> Result<Option<Cursor>, IngestError> {
@@ -204,29 +204,27 @@ impl Ingest {
         state.session += 1;
         state.disconnected_at = None;
         if !known && let Some(old) = state.life.replace(Life::new(hello)) {
-            self.drop_life(worker, old).await?;
+            self.drop_life(old).await?;
         }
         let Some(life) = &mut state.life else { return Ok(None) };
         life.status.connected = true;
         // What an earlier stream announced and did not send may never come.
         life.status.last_live = life.applied();
-        self.publish_status(worker, life).await?;
+        self.publish_status(life).await?;
         Ok(life.status.applied)
     }
 
-    async fn drop_life(&self, worker: &Worker, life: Life) -> Result<(), IngestError> {
+    async fn drop_life(&self, life: Life) -> Result<(), IngestError> {
         if let Some(source) = life.source {
-            self.writer.remove_source(&worker.partition, source).await?;
+            self.writer.remove_source(source).await?;
         }
         Ok(())
     }
 
     /// Shows a life's status, before anybody is answered about it.
-    async fn publish_status(&self, worker: &Worker, life: &Life) -> Result<(), IngestError> {
-        if let Some(source) = life.source {
-            let status = life.status.clone();
-            let set = move |index: &mut Index| index.set_status(source, status);
-            self.writer.change(&worker.partition, set).await?;
+    async fn publish_status(&self, life: &Life) -> Result<(), IngestError> {
+        if let Some(source) = &life.source {
+            self.writer.show_status(source, life.status.clone()).await?;
         }
         Ok(())
     }
@@ -251,7 +249,7 @@ impl Ingest {
                 publishers.by_name.remove(&name);
                 tracing::info!(worker = %worker.address(), source = name, "publisher expired");
                 if let Some(life) = life {
-                    self.drop_life(&worker, life).await?;
+                    self.drop_life(life).await?;
                 }
             }
         }
@@ -323,7 +321,7 @@ impl Session {
                 metrics.count_refusal("gap");
                 metrics.count_state(life.status.state, SourceState::Gap);
                 life.status.state = SourceState::Gap;
-                self.ingest.publish_status(&self.worker, life).await?;
+                self.ingest.publish_status(life).await?;
                 Ok(BatchAnswer::Refused(Refusal::Gap { expected }))
             }
             Verdict::Next => self.apply_next(life, batch).await,
@@ -348,30 +346,22 @@ impl Session {
         ingest.metrics.count_received(operations, &Drops::default());
         ingest.metrics.count_batches(BatchOutcome::Applied, 1);
         ingest.metrics.count_state(life.status.state, status.state);
-        let to = (source, batch.rank);
         life.status = status.clone();
-        let partition = &self.worker.partition;
-        let applied = ingest.writer.apply(partition, to, batch.events, status).await?;
+        let applied = ingest.writer.apply(&source, batch.rank, batch.events, status).await?;
         let mut counts = applied.counts;
         counts.rejected += applied.refused.map_or(0, |(_, operations)| operations);
         Ok(BatchAnswer::Acked { duplicate: false, counts })
     }
 
     /// The source in the index; its first batch brings it in, for only then a rank is known.
-    async fn source(&self, life: &mut Life, rank: DpRank) -> Result<SourceId, IngestError> {
-        if let Some(source) = life.source {
-            return Ok(source);
+    async fn source(&self, life: &mut Life, rank: DpRank) -> Result<IndexedSource, IngestError> {
+        if let Some(source) = &life.source {
+            return Ok(source.clone());
         }
-        let (worker, name) = (self.worker.id().clone(), self.publisher.name.clone());
-        let copy_mode = life.copy_mode;
-        let added = self
-            .ingest
-            .writer
-            .change(&self.worker.partition, move |index| {
-                index.add_source(&worker, &name, rank, copy_mode)
-            })
-            .await??;
-        life.source = Some(added);
+        let (worker, named) = (&self.worker, (self.publisher.name.as_str(), life.copy_mode));
+        let writer = &self.ingest.writer;
+        let added = writer.add_source(&worker.partition, worker.id(), named, rank).await??;
+        life.source = Some(added.clone());
         Ok(added)
     }
 
@@ -385,7 +375,7 @@ impl Session {
         state.disconnected_at = Some(Instant::now());
         if let Some(life) = &mut state.life {
             life.status.connected = false;
-            if let Err(error) = self.ingest.publish_status(&self.worker, life).await {
+            if let Err(error) = self.ingest.publish_status(life).await {
                 tracing::debug!(%error, "the end of a publisher's stream is not noted");
             }
         }

@@ -3,7 +3,7 @@ use super::{
     link::{Link, LinkPlan},
     worker::Worker,
 };
-use crate::index::{Origin, Partitions, Writer};
+use crate::index::{Origin, Partitions, Speculation, Writer};
 use dashmap::DashMap;
 use kvasir_proto::{
     convert::{Registration, WorkerAddress},
@@ -21,6 +21,7 @@ pub struct Ingest {
     pub(super) config: IngestConfig,
     pub(super) partitions: Arc<Partitions>,
     pub(super) writer: Writer,
+    pub(super) speculation: Arc<Speculation>,
     pub(super) origin: Origin,
     pub(super) metrics: IngestMetrics,
     pub(super) workers: DashMap<WorkerAddress, Arc<Worker>>,
@@ -48,6 +49,7 @@ impl Ingest {
         config: IngestConfig,
         partitions: Arc<Partitions>,
         writer: Writer,
+        speculation: Arc<Speculation>,
         origin: Origin,
         metrics: IngestMetrics,
     ) -> Self {
@@ -56,6 +58,7 @@ impl Ingest {
             config,
             partitions,
             writer,
+            speculation,
             origin,
             metrics,
             workers: DashMap::new(),
@@ -166,16 +169,12 @@ impl Ingest {
         let mut links = worker.links.lock().await;
         let mut ready = Vec::with_capacity(plans.len());
         for plan in plans {
-            let (id, name, rank) = (worker.id().clone(), plan.name.clone(), plan.rank);
-            let copy_mode = worker.registration.copy_mode;
-            let added = self
-                .writer
-                .change(&worker.partition, move |index| {
-                    index.add_source(&id, &name, rank, copy_mode)
-                })
-                .await??;
-            links.sources.push(added);
-            ready.push(Link::new(self, worker, added, plan));
+            let named = (plan.name.as_str(), worker.registration.copy_mode);
+            let writer = &self.writer;
+            let added =
+                writer.add_source(&worker.partition, worker.id(), named, plan.rank).await??;
+            links.sources.push(added.clone());
+            ready.push(Link::new(self, added, plan));
         }
         for link in ready {
             let permits = Arc::clone(&self.replay_permits);
@@ -203,8 +202,9 @@ impl Ingest {
         let mut sources = std::mem::take(&mut worker.links.lock().await.sources);
         sources.extend(worker.close_publishers().await);
         let held = held_blocks(worker);
+        self.speculation.remove_worker(&worker.partition, worker.id()).await;
         for source in sources {
-            self.writer.remove_source(&worker.partition, source).await?;
+            self.writer.remove_source(source).await?;
         }
         let key = worker.partition.key();
         if !self.workers.iter().any(|entry| entry.key().partition == *key) {
@@ -245,7 +245,7 @@ fn same_or_conflict(
 }
 
 fn held_blocks(worker: &Worker) -> u64 {
-    let index = worker.partition.read();
+    let index = worker.partition.shard_of(worker.id()).read();
     let ranks = index.worker(worker.id());
     let ranks = ranks.iter().flat_map(kvasir_index::WorkerView::holders);
     ranks.map(|rank| rank.placed_blocks() + rank.parked_blocks()).sum()

@@ -1,6 +1,5 @@
 use super::{IngestError, publisher::Publisher};
-use crate::index::Partition;
-use kvasir_index::SourceId;
+use crate::index::{IndexedSource, Partition};
 use kvasir_proto::{
     convert::{Registration, WorkerAddress},
     types::WorkerId,
@@ -24,7 +23,7 @@ pub(super) struct Worker {
 #[derive(Debug, Default)]
 pub(super) struct Links {
     pub(super) tasks: JoinSet<()>,
-    pub(super) sources: Vec<SourceId>,
+    pub(super) sources: Vec<IndexedSource>,
 }
 
 /// Publishers of a worker, by the name of their source.
@@ -59,6 +58,11 @@ impl Worker {
             partition: self.registration.partition.clone(),
             worker: self.registration.worker.clone(),
         }
+    }
+
+    /// Whether it was removed, or the server stops.
+    pub(super) fn is_removed(&self) -> bool {
+        self.cancel.is_cancelled()
     }
 
     pub(super) fn unknown(&self) -> IngestError {

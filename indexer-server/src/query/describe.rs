@@ -37,7 +37,7 @@ pub struct WorkerDescription {
 /// Describes a worker; empty if nothing feeds it yet.
 #[must_use]
 pub fn describe(partition: &Partition, worker: &WorkerId, origin: Origin) -> WorkerDescription {
-    let index = partition.read();
+    let index = partition.shard_of(worker).read();
     let Some(worker) = index.worker(worker) else {
         return WorkerDescription::default();
     };

@@ -1,5 +1,5 @@
 use super::QueryError;
-use crate::index::{Partition, Writer};
+use crate::index::{Partition, Shard, Writer};
 use kvasir_index::{DumpRecord, DumpScan, DumpSourceEnd, DumpTail, Index, IndexError};
 use kvasir_proto::convert::DumpQuery;
 use std::{mem, sync::Arc};
@@ -9,7 +9,8 @@ use std::{mem, sync::Arc};
 /// be dropped, for the index notes what changes as long as it is open.
 #[derive(Debug)]
 pub struct Dump {
-    partition: Arc<Partition>,
+    /// The worker's.
+    shard: Arc<Shard>,
     writer: Writer,
     chunk_records: usize,
     stage: Stage,
@@ -38,15 +39,16 @@ impl Dump {
     /// # Errors
     /// If the worker or rank is not known, or too many dumps of it are under way.
     pub async fn begin(
-        partition: Arc<Partition>,
+        partition: &Partition,
         writer: Writer,
         query: &DumpQuery,
     ) -> Result<Self, QueryError> {
+        let shard = Arc::clone(partition.shard_of(&query.worker));
         let (worker, rank) = (query.worker.clone(), query.rank);
         let begin = move |index: &mut Index| index.begin_dump(&worker, rank);
-        let scan = writer.change(&partition, begin).await??;
+        let scan = writer.change(&shard, begin).await??;
         let chunk_records = query.chunk_records;
-        Ok(Self { partition, writer, chunk_records, stage: Stage::Scanning(scan) })
+        Ok(Self { shard, writer, chunk_records, stage: Stage::Scanning(scan) })
     }
 
     /// The next part; none after the ends.
@@ -56,7 +58,7 @@ impl Dump {
     pub async fn next(&mut self) -> Result<Option<DumpPart>, QueryError> {
         if let Stage::Scanning(scan) = &mut self.stage {
             let mut records = Vec::with_capacity(self.chunk_records);
-            let scanned = self.partition.read().dump_chunk(scan, self.chunk_records, &mut records);
+            let scanned = self.shard.read().dump_chunk(scan, self.chunk_records, &mut records);
             if let Err(error) = scanned {
                 self.give_up().await?;
                 return Err(error.into());
@@ -81,8 +83,7 @@ impl Dump {
             return Ok(());
         };
         let finish = move |index: &mut Index| index.finish_dump(scan);
-        let tail: Result<DumpTail, IndexError> =
-            self.writer.change(&self.partition, finish).await?;
+        let tail: Result<DumpTail, IndexError> = self.writer.change(&self.shard, finish).await?;
         let DumpTail { records, ends } = tail?;
         self.stage = Stage::Tail(records.into_iter(), ends);
         Ok(())
@@ -92,7 +93,7 @@ impl Dump {
         let Stage::Scanning(scan) = mem::replace(&mut self.stage, Stage::Done) else {
             return Ok(());
         };
-        self.writer.change(&self.partition, move |index| index.cancel_dump(scan)).await?;
+        self.writer.change(&self.shard, move |index| index.cancel_dump(scan)).await?;
         Ok(())
     }
 

@@ -11,6 +11,7 @@
 mod harness;
 
 mod t10_find;
+mod t10_placement;
 mod t10_publish;
 mod t20_dump;
 mod t20_registry;
@@ -18,3 +19,4 @@ mod t30_engine;
 mod t40_limits;
 mod t50_life;
 mod t60_process;
+mod t70_shards;

@@ -1,11 +1,11 @@
 use super::{
     ConvertError, Problem,
-    shared::{
-        age_ms, check_block_size, check_count, check_name, check_required, cursor, read_tier, state,
-    },
+    shared::{check_block_size, check_count, check_name, check_required, read_tier},
 };
 use crate::{
-    hash::{HASH_SCHEME, MultimodalSpan, Namespace, Seed, multimodal_hash, tokens_le},
+    hash::{
+        HASH_SCHEME, MultimodalSpan, Namespace, Seed, local_hashes, multimodal_hash, tokens_le,
+    },
     limits::{
         MULTIMODAL_IDENTIFIER_BYTES_MAX, QUERY_BLOCKS_MAX, QUERY_MULTIMODAL_ITEMS_MAX,
         QUERY_TOKENS_MAX, QUERY_WORKER_IDS_MAX,
@@ -91,25 +91,89 @@ impl fmt::Debug for QueryTokens {
     }
 }
 
-impl TryFrom<pb::FindMatchesRequest> for FindQuery {
-    type Error = ConvertError;
+/// Tokens fill more blocks than a query may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the tokens fill {blocks} blocks, the limit is {QUERY_BLOCKS_MAX}: send fewer")]
+pub struct TooManyBlocks {
+    /// Whole blocks of the prompt.
+    pub blocks: usize,
+}
 
-    fn try_from(request: pb::FindMatchesRequest) -> Result<Self, ConvertError> {
-        let partition = PartitionKey::new(&request.model, &request.tenant)?;
-        let block_size = request.block_size.map(check_block_size).transpose()?;
-        if let Some(scheme) = request.hash_scheme.as_ref().filter(|scheme| *scheme != HASH_SCHEME) {
+impl QueryInput {
+    /// Local hashes of the prompt's whole blocks of `block_size` tokens, made in `buffer` if the
+    /// prompt is given by tokens; none if it is given by names.
+    ///
+    /// # Errors
+    /// If tokens fill more than [`QUERY_BLOCKS_MAX`] blocks.
+    pub fn local_hashes<'a>(
+        &'a self,
+        block_size: u32,
+        buffer: &'a mut Vec<LocalHash>,
+    ) -> Result<Option<&'a [LocalHash]>, TooManyBlocks> {
+        match self {
+            Self::Tokens { tokens, seed, multimodal } => {
+                let block_size = usize::try_from(block_size).unwrap_or(usize::MAX);
+                let blocks = tokens.count() / block_size.max(1);
+                if blocks > QUERY_BLOCKS_MAX {
+                    return Err(TooManyBlocks { blocks });
+                }
+                buffer.clear();
+                local_hashes(&tokens.as_le(), block_size, *seed, multimodal, buffer);
+                Ok(Some(buffer))
+            }
+            Self::Locals(locals) => Ok(Some(locals)),
+            Self::Names(_) => Ok(None),
+        }
+    }
+}
+
+/// The fields of a request as they were received.
+#[derive(Default)]
+pub(super) struct Fields<'a> {
+    pub(super) request_id: u64,
+    pub(super) model: &'a str,
+    pub(super) tenant: &'a str,
+    pub(super) lora_name: &'a str,
+    pub(super) cache_salt: &'a str,
+    pub(super) block_size: Option<u32>,
+    pub(super) hash_scheme: Option<&'a str>,
+    pub(super) token_ids: Vec<u32>,
+    pub(super) token_ids_le: Bytes,
+    pub(super) local_hashes: Vec<LocalHash>,
+    pub(super) sequence_hashes: Vec<BlockName>,
+    pub(super) multimodal: Vec<pb::MultimodalItem>,
+    pub(super) tiers: Vec<i32>,
+    pub(super) worker_ids: Vec<&'a str>,
+    pub(super) minimum_overlap_blocks: Option<u32>,
+    pub(super) top_k: u32,
+}
+
+impl Fields<'_> {
+    /// The query that they make.
+    pub(super) fn check(self) -> Result<FindQuery, ConvertError> {
+        let partition = PartitionKey::new(self.model, self.tenant)?;
+        let block_size = self.block_size.map(check_block_size).transpose()?;
+        if let Some(scheme) = self.hash_scheme.filter(|scheme| *scheme != HASH_SCHEME) {
             let scheme = scheme.chars().take(64).collect();
             return Err(ConvertError::new("hash_scheme", Problem::HashScheme(scheme)));
         }
-        let tiers = read_tiers(&request.tiers)?;
-        let workers = read_workers(&request.worker_ids)?;
-        let minimum_overlap_blocks = request.minimum_overlap_blocks.unwrap_or(1);
-        let top_k = match request.top_k {
+        let tiers = read_tiers(&self.tiers)?;
+        let workers = read_workers(&self.worker_ids)?;
+        let minimum_overlap_blocks = self.minimum_overlap_blocks.unwrap_or(1);
+        let top_k = match self.top_k {
             0 => None,
             count => Some(usize::try_from(count).unwrap_or(usize::MAX)),
         };
-        let input = read_input(request)?;
-        Ok(Self { partition, block_size, input, tiers, workers, minimum_overlap_blocks, top_k })
+        let input = read_input(self)?;
+        Ok(FindQuery {
+            partition,
+            block_size,
+            input,
+            tiers,
+            workers,
+            minimum_overlap_blocks,
+            top_k,
+        })
     }
 }
 
@@ -125,7 +189,7 @@ fn read_tiers(tiers: &[i32]) -> Result<TierSet, ConvertError> {
         .collect()
 }
 
-fn read_workers(ids: &[String]) -> Result<Option<Vec<WorkerId>>, ConvertError> {
+fn read_workers(ids: &[&str]) -> Result<Option<Vec<WorkerId>>, ConvertError> {
     check_count("worker_ids", ids.len(), QUERY_WORKER_IDS_MAX)?;
     if ids.is_empty() {
         return Ok(None);
@@ -139,9 +203,9 @@ fn read_workers(ids: &[String]) -> Result<Option<Vec<WorkerId>>, ConvertError> {
     workers.collect::<Result<_, _>>().map(Some)
 }
 
-const INPUTS: &str = "token_ids, token_ids_le, local_hashes or sequence_hashes";
+pub(super) const INPUTS: &str = "token_ids, token_ids_le, local_hashes or sequence_hashes";
 
-fn read_input(request: pb::FindMatchesRequest) -> Result<QueryInput, ConvertError> {
+fn read_input(request: Fields<'_>) -> Result<QueryInput, ConvertError> {
     let given = [
         !request.token_ids.is_empty(),
         !request.token_ids_le.is_empty(),
@@ -152,28 +216,25 @@ fn read_input(request: pb::FindMatchesRequest) -> Result<QueryInput, ConvertErro
         [true, false, false, false] => {
             check_count("token_ids", request.token_ids.len(), QUERY_TOKENS_MAX)?;
             let tokens = QueryTokens::Numbers(request.token_ids);
-            let extras = (&*request.lora_name, &*request.cache_salt, &*request.multimodal);
+            let extras = (request.lora_name, request.cache_salt, &*request.multimodal);
             read_tokens(tokens, extras)
         }
         [false, true, false, false] => {
             check_tokens_le("token_ids_le", &request.token_ids_le)?;
             check_count("token_ids_le", request.token_ids_le.len() / 4, QUERY_TOKENS_MAX)?;
             let tokens = QueryTokens::LittleEndian(request.token_ids_le);
-            let extras = (&*request.lora_name, &*request.cache_salt, &*request.multimodal);
+            let extras = (request.lora_name, request.cache_salt, &*request.multimodal);
             read_tokens(tokens, extras)
         }
         [false, false, true, false] => {
             check_count("local_hashes", request.local_hashes.len(), QUERY_BLOCKS_MAX)?;
             refuse_extras(&request)?;
-            // Same layout: collected in place, nothing is allocated.
-            let locals = request.local_hashes.into_iter().map(LocalHash).collect();
-            Ok(QueryInput::Locals(locals))
+            Ok(QueryInput::Locals(request.local_hashes))
         }
         [false, false, false, true] => {
             check_count("sequence_hashes", request.sequence_hashes.len(), QUERY_BLOCKS_MAX)?;
             refuse_extras(&request)?;
-            let names = request.sequence_hashes.into_iter().map(BlockName).collect();
-            Ok(QueryInput::Names(names))
+            Ok(QueryInput::Names(request.sequence_hashes))
         }
         [false, false, false, false] => Err(ConvertError::new(INPUTS, Problem::Required)),
         _ => {
@@ -237,7 +298,7 @@ fn read_span(item: &pb::MultimodalItem, tokens: usize) -> Result<MultimodalSpan,
     }
 }
 
-fn refuse_extras(request: &pb::FindMatchesRequest) -> Result<(), ConvertError> {
+fn refuse_extras(request: &Fields<'_>) -> Result<(), ConvertError> {
     const REASON: &str = "with hashes: they contain it; send tokens instead";
     let extras = [
         ("lora_name", request.lora_name.is_empty()),
@@ -272,6 +333,8 @@ pub struct WorkerMatch {
     pub rank: DpRank,
     /// Leading blocks of the query that it holds.
     pub blocks: u32,
+    /// Leading blocks of the query that placements announced for it.
+    pub speculative_blocks: u32,
     /// How many of them lie in each tier, by [`Tier::index`].
     pub by_tier: [u32; Tier::COUNT],
     /// Worst state among its sources.
@@ -284,37 +347,11 @@ pub struct WorkerMatch {
     pub verified_age: Option<Duration>,
 }
 
-impl FindAnswer {
-    /// The message, for the request with this id.
-    #[must_use]
-    pub fn into_message(self, request_id: u64) -> pb::FindMatchesResponse {
-        let block_size = self.block_size;
-        let matches = self.matches.into_iter().map(|found| found.into_message(block_size));
-        pb::FindMatchesResponse {
-            request_id,
-            query_blocks: self.query_blocks,
-            best_overlap_blocks: self.best_overlap_blocks,
-            block_size,
-            matches: matches.collect(),
-            missing_shards: Vec::new(),
-        }
-    }
-}
-
 impl WorkerMatch {
-    fn into_message(self, block_size: u32) -> pb::WorkerMatch {
-        let [device, host, disk] = self.by_tier;
-        pb::WorkerMatch {
-            worker_id: self.worker.as_str().to_owned(),
-            dp_rank: self.rank,
-            matched_blocks: self.blocks,
-            matched_tokens: u64::from(self.blocks) * u64::from(block_size),
-            blocks_by_tier: Some(pb::BlocksByTier { device, host, disk }),
-            state: state(self.state).into(),
-            applied: self.applied.map(cursor),
-            lag_batches: self.lag_batches,
-            verified_age_ms: self.verified_age.map(age_ms),
-        }
+    /// Leading blocks of the query that it holds or is expected to hold: what matches go by.
+    #[must_use]
+    pub fn expected_blocks(&self) -> u32 {
+        self.blocks.max(self.speculative_blocks)
     }
 }
 

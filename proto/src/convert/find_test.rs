@@ -1,5 +1,14 @@
 use super::*;
-use crate::code::ErrorCode;
+use crate::{
+    code::ErrorCode,
+    convert::{FindReply, FindRequest, WriteAnswer},
+};
+use prost::Message;
+
+#[expect(clippy::needless_pass_by_value, reason = "requests are made on the spot")]
+fn read(request: pb::FindMatchesRequest) -> Result<FindQuery, ConvertError> {
+    FindRequest::read(&request.encode_to_vec().into()).expect("protobuf").query
+}
 
 fn request() -> pb::FindMatchesRequest {
     pb::FindMatchesRequest { model: "m".to_owned(), local_hashes: vec![1, 2], ..Default::default() }
@@ -15,7 +24,7 @@ fn item(identifier: &str, token_offset: u32, token_count: u32) -> pb::Multimodal
 
 #[test]
 fn defaults_of_an_absent_field() {
-    let query = FindQuery::try_from(request()).expect("a valid request");
+    let query = read(request()).expect("a valid request");
     assert_eq!(query.partition, PartitionKey::new("m", "").expect("a valid key"));
     assert_eq!(query.minimum_overlap_blocks, 1);
     assert_eq!((query.top_k, query.workers, query.block_size), (None, None, None));
@@ -26,7 +35,7 @@ fn defaults_of_an_absent_field() {
 }
 
 fn check(request: pb::FindMatchesRequest, expected: &str) {
-    let error = FindQuery::try_from(request).expect_err(expected);
+    let error = read(request).expect_err(expected);
     assert_eq!(error.to_string(), expected);
     assert_eq!(error.code(), ErrorCode::InvalidArgument);
 }
@@ -126,7 +135,7 @@ fn every_refusal_of_the_filter_names_the_field_and_the_fix() {
 fn another_hash_scheme_is_a_failed_precondition() {
     let check = |scheme: &str, expected: Option<&str>| {
         let request = pb::FindMatchesRequest { hash_scheme: Some(scheme.to_owned()), ..request() };
-        let error = FindQuery::try_from(request).err();
+        let error = read(request).err();
         assert_eq!(error.as_ref().map(ToString::to_string).as_deref(), expected);
         assert!(error.is_none_or(|error| error.code() == ErrorCode::FailedPrecondition));
     };
@@ -157,6 +166,7 @@ fn an_answer_carries_every_field() {
             worker: WorkerId::new("w").expect("a valid id"),
             rank: 2,
             blocks: 3,
+            speculative_blocks: 4,
             by_tier: [3, 2, 1],
             state: SourceState::Gap,
             applied: None,
@@ -179,8 +189,11 @@ fn an_answer_carries_every_field() {
             applied: None,
             lag_batches: 5,
             verified_age_ms: Some(7),
+            speculative_blocks: 4,
         }],
         missing_shards: vec![],
     };
-    assert_eq!(answer.into_message(9), expected);
+    let mut bytes = Vec::new();
+    FindReply { request_id: 9, answer }.write(&mut bytes);
+    assert_eq!(pb::FindMatchesResponse::decode(&*bytes).expect("protobuf"), expected);
 }

@@ -282,7 +282,8 @@ pub struct FindMatchesRequest {
     /// Score these workers only, at most 4,096 ids; default all.
     #[prost(string, repeated, tag = "21")]
     pub worker_ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Leave out workers with fewer matching blocks; default 1, 0 lists every worker with a rank.
+    /// Leave out workers of which fewer blocks match, confirmed or speculative, whichever are more;
+    /// default 1, 0 lists every worker with a rank.
     #[prost(uint32, optional, tag = "22")]
     pub minimum_overlap_blocks: ::core::option::Option<u32>,
     /// The best so many workers only; 0 for all.
@@ -331,7 +332,7 @@ pub struct WorkerMatch {
     /// Its data-parallel rank.
     #[prost(uint32, tag = "2")]
     pub dp_rank: u32,
-    /// Leading blocks of the query, each held in at least one of the asked tiers.
+    /// Leading blocks of the query, each held in at least one of the asked tiers: confirmed by events.
     #[prost(uint32, tag = "3")]
     pub matched_blocks: u32,
     /// matched_blocks x block size.
@@ -352,6 +353,12 @@ pub struct WorkerMatch {
     /// Milliseconds since the source was last seen to have nothing newer; absent if never.
     #[prost(uint64, optional, tag = "9")]
     pub verified_age_ms: ::core::option::Option<u64>,
+    /// Leading blocks of the query that RecordPlacement announced for this rank and whose time is not
+    /// over: what it is expected to hold in device memory. Take the larger of this and matched_blocks.
+    /// 0 for queries by sequence_hashes, and where `tiers` leaves out the device tier. `state` and
+    /// all other fields speak of confirmed blocks: COLD and no cursor for a rank without events.
+    #[prost(uint32, tag = "10")]
+    pub speculative_blocks: u32,
 }
 impl ::prost::Name for WorkerMatch {
     const NAME: &'static str = "WorkerMatch";
@@ -363,7 +370,8 @@ impl ::prost::Name for WorkerMatch {
         "/kvasir.v1.WorkerMatch".into()
     }
 }
-/// Answer to one prompt, best first; equal overlaps are ordered by worker_id, then dp_rank.
+/// Answer to one prompt, best first by the larger of matched_blocks and speculative_blocks; equals
+/// are ordered by worker_id, then dp_rank.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct FindMatchesResponse {
     /// As in the request.
@@ -372,7 +380,7 @@ pub struct FindMatchesResponse {
     /// Whole blocks of the query.
     #[prost(uint32, tag = "2")]
     pub query_blocks: u32,
-    /// Largest matched_blocks of any worker that passed the filter.
+    /// Largest matched_blocks of any worker that passed the filter; nothing speculative.
     #[prost(uint32, tag = "3")]
     pub best_overlap_blocks: u32,
     /// The partition's block size in tokens.
@@ -792,7 +800,8 @@ pub struct RegisterWorkerRequest {
     /// Its engine.
     #[prost(enumeration = "Engine", tag = "5")]
     pub engine: i32,
-    /// Its sockets, at most 64; none for a worker that uses PublishEvents.
+    /// Its sockets, at most 64; none for a worker that uses PublishEvents, or of which only
+    /// RecordPlacement tells.
     #[prost(message, repeated, tag = "6")]
     pub endpoints: ::prost::alloc::vec::Vec<EngineEndpoint>,
     /// How second announcements are read; default by engine.
@@ -872,6 +881,81 @@ impl ::prost::Name for RemoveWorkerResponse {
         "/kvasir.v1.RemoveWorkerResponse".into()
     }
 }
+/// A prompt that was sent to a worker. Exactly one of token_ids, token_ids_le and local_hashes must be
+/// set; fields that FindMatchesRequest has too mean the same.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RecordPlacementRequest {
+    /// Model name, required, 1 to 256 bytes.
+    #[prost(string, tag = "2")]
+    pub model: ::prost::alloc::string::String,
+    /// Tenant, up to 256 bytes; default "".
+    #[prost(string, tag = "3")]
+    pub tenant: ::prost::alloc::string::String,
+    /// Name of the LoRA adapter the prompt runs with, up to 256 bytes; "" for none. Only with tokens.
+    #[prost(string, tag = "4")]
+    pub lora_name: ::prost::alloc::string::String,
+    /// Cache salt of the prompt, up to 256 bytes; "" for none. Only with tokens.
+    #[prost(string, tag = "5")]
+    pub cache_salt: ::prost::alloc::string::String,
+    /// If set, must equal the partition's block size in tokens, else FAILED_PRECONDITION.
+    #[prost(uint32, optional, tag = "6")]
+    pub block_size: ::core::option::Option<u32>,
+    /// If set, must be "xxh3-64/1337", the scheme of local hashes, else FAILED_PRECONDITION.
+    #[prost(string, optional, tag = "7")]
+    pub hash_scheme: ::core::option::Option<::prost::alloc::string::String>,
+    /// Token ids, at most 1,048,576; for hands and grpcurl.
+    #[prost(uint32, repeated, tag = "10")]
+    pub token_ids: ::prost::alloc::vec::Vec<u32>,
+    /// Token ids as little-endian u32, at most 4 MiB, a multiple of 4 bytes.
+    #[prost(bytes = "bytes", tag = "11")]
+    pub token_ids_le: ::prost::bytes::Bytes,
+    /// Local hashes of the prompt's whole blocks (position-independent), at most 65,536.
+    #[prost(fixed64, repeated, tag = "12")]
+    pub local_hashes: ::prost::alloc::vec::Vec<u64>,
+    /// Multimodal content of the prompt, at most 1,024 items that do not overlap. Only with tokens.
+    #[prost(message, repeated, tag = "14")]
+    pub multimodal: ::prost::alloc::vec::Vec<MultimodalItem>,
+    /// The worker, required, 1 to 256 bytes. It must be registered.
+    #[prost(string, tag = "20")]
+    pub worker_id: ::prost::alloc::string::String,
+    /// Its data-parallel rank, 0 to 1,023. It need not have been heard of before.
+    #[prost(uint32, tag = "21")]
+    pub dp_rank: u32,
+    /// Time to live in milliseconds, 1 to 3,600,000; default 120,000. A block that is there for longer
+    /// already stays for longer.
+    #[prost(uint32, optional, tag = "22")]
+    pub ttl_ms: ::core::option::Option<u32>,
+}
+impl ::prost::Name for RecordPlacementRequest {
+    const NAME: &'static str = "RecordPlacementRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.RecordPlacementRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.RecordPlacementRequest".into()
+    }
+}
+/// The placement was recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RecordPlacementResponse {
+    /// Whole blocks of the prompt: so many leading blocks are now speculative at the rank.
+    #[prost(uint32, tag = "1")]
+    pub prompt_blocks: u32,
+    /// How many of them were not before.
+    #[prost(uint32, tag = "2")]
+    pub new_blocks: u32,
+}
+impl ::prost::Name for RecordPlacementResponse {
+    const NAME: &'static str = "RecordPlacementResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.RecordPlacementResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.RecordPlacementResponse".into()
+    }
+}
 /// Asks for sizes and counters.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetStatsRequest {}
@@ -909,9 +993,15 @@ pub struct PartitionStats {
     /// Names held and not placed.
     #[prost(uint64, tag = "7")]
     pub parked: u64,
-    /// Bytes of the index, by its own accounting.
+    /// Bytes of the index, by its own accounting; without what is speculative.
     #[prost(uint64, tag = "8")]
     pub index_bytes: u64,
+    /// (rank, block) pairs that placements announced; not among the numbers above.
+    #[prost(uint64, tag = "9")]
+    pub speculative_blocks: u64,
+    /// Bytes that they take.
+    #[prost(uint64, tag = "10")]
+    pub speculative_bytes: u64,
 }
 impl ::prost::Name for PartitionStats {
     const NAME: &'static str = "PartitionStats";
@@ -923,14 +1013,16 @@ impl ::prost::Name for PartitionStats {
         "/kvasir.v1.PartitionStats".into()
     }
 }
-/// One counter: what happened to how many block operations or batches.
+/// One counter: what happened to how many block operations, batches or speculative blocks.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Counter {
-    /// "block" or "batch".
+    /// "block", "batch" or "speculative_block".
     #[prost(string, tag = "1")]
     pub unit: ::prost::alloc::string::String,
     /// applied, noop, ignored, rejected, conflict, shed (blocks); applied, duplicate, stale,
-    /// undecodable, lost (batches); received (both).
+    /// undecodable, lost (batches); received (both); recorded, refreshed, expired, pruned, removed
+    /// (speculative blocks: those recorded are there until they expire, are pruned or are removed with
+    /// their worker).
     #[prost(string, tag = "2")]
     pub outcome: ::prost::alloc::string::String,
     /// Reason of ignored and rejected operations; else "".
@@ -1231,6 +1323,33 @@ pub mod indexer_client {
                 .insert(GrpcMethod::new("kvasir.v1.Indexer", "RemoveWorker"));
             self.inner.unary(req, path, codec).await
         }
+        /// Says that a prompt was just sent to a worker: until a time to live is over, its blocks count as
+        /// speculative there, beside what events confirm. For the time until the events come, and for
+        /// engines that publish none. NOT_FOUND if the worker is not registered.
+        pub async fn record_placement(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RecordPlacementRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RecordPlacementResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.Indexer/RecordPlacement",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.Indexer", "RecordPlacement"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Sizes and counters of this server.
         pub async fn get_stats(
             &mut self,
@@ -1256,524 +1375,6 @@ pub mod indexer_client {
                 .insert(GrpcMethod::new("kvasir.v1.Indexer", "GetStats"));
             self.inner.unary(req, path, codec).await
         }
-    }
-}
-/// Generated server implementations.
-pub mod indexer_server {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    /// Generated trait containing gRPC methods that should be implemented for use with IndexerServer.
-    #[async_trait]
-    pub trait Indexer: std::marker::Send + std::marker::Sync + 'static {
-        /// Scores one prompt against every worker of its partition. NOT_FOUND if no worker of that model
-        /// and tenant is registered: the message names the models that are.
-        async fn find_matches(
-            &self,
-            request: tonic::Request<super::FindMatchesRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::FindMatchesResponse>,
-            tonic::Status,
-        >;
-        /// Server streaming response type for the FindMatchesStream method.
-        type FindMatchesStreamStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<
-                    super::FindMatchesStreamResponse,
-                    tonic::Status,
-                >,
-            >
-            + std::marker::Send
-            + 'static;
-        /// The same, pipelined: answers come in the order of the requests and repeat their request_id; a
-        /// refused request is answered with an error and does not end the stream.
-        async fn find_matches_stream(
-            &self,
-            request: tonic::Request<tonic::Streaming<super::FindMatchesRequest>>,
-        ) -> std::result::Result<
-            tonic::Response<Self::FindMatchesStreamStream>,
-            tonic::Status,
-        >;
-        /// Server streaming response type for the DumpWorker method.
-        type DumpWorkerStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<super::DumpWorkerResponse, tonic::Status>,
-            >
-            + std::marker::Send
-            + 'static;
-        /// Everything the index holds for a worker: parents before children, then one end per source.
-        async fn dump_worker(
-            &self,
-            request: tonic::Request<super::DumpWorkerRequest>,
-        ) -> std::result::Result<tonic::Response<Self::DumpWorkerStream>, tonic::Status>;
-        /// Workers, their ranks and their sources.
-        async fn list_workers(
-            &self,
-            request: tonic::Request<super::ListWorkersRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ListWorkersResponse>,
-            tonic::Status,
-        >;
-        /// Adds a worker and attaches to its engine's sockets, if it names any.
-        async fn register_worker(
-            &self,
-            request: tonic::Request<super::RegisterWorkerRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::RegisterWorkerResponse>,
-            tonic::Status,
-        >;
-        /// Detaches a worker and frees all it holds.
-        async fn remove_worker(
-            &self,
-            request: tonic::Request<super::RemoveWorkerRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::RemoveWorkerResponse>,
-            tonic::Status,
-        >;
-        /// Sizes and counters of this server.
-        async fn get_stats(
-            &self,
-            request: tonic::Request<super::GetStatsRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::GetStatsResponse>,
-            tonic::Status,
-        >;
-    }
-    /// The index: which worker holds which leading blocks of a prompt, in which tier, how fresh.
-    #[derive(Debug)]
-    pub struct IndexerServer<T> {
-        inner: Arc<T>,
-        accept_compression_encodings: EnabledCompressionEncodings,
-        send_compression_encodings: EnabledCompressionEncodings,
-        max_decoding_message_size: Option<usize>,
-        max_encoding_message_size: Option<usize>,
-    }
-    impl<T> IndexerServer<T> {
-        pub fn new(inner: T) -> Self {
-            Self::from_arc(Arc::new(inner))
-        }
-        pub fn from_arc(inner: Arc<T>) -> Self {
-            Self {
-                inner,
-                accept_compression_encodings: Default::default(),
-                send_compression_encodings: Default::default(),
-                max_decoding_message_size: None,
-                max_encoding_message_size: None,
-            }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> InterceptedService<Self, F>
-        where
-            F: tonic::service::Interceptor,
-        {
-            InterceptedService::new(Self::new(inner), interceptor)
-        }
-        /// Enable decompressing requests with the given encoding.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.accept_compression_encodings.enable(encoding);
-            self
-        }
-        /// Compress responses with the given encoding, if the client supports it.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.send_compression_encodings.enable(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.max_decoding_message_size = Some(limit);
-            self
-        }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.max_encoding_message_size = Some(limit);
-            self
-        }
-    }
-    impl<T, B> tonic::codegen::Service<http::Request<B>> for IndexerServer<T>
-    where
-        T: Indexer,
-        B: Body + std::marker::Send + 'static,
-        B::Error: Into<StdError> + std::marker::Send + 'static,
-    {
-        type Response = http::Response<tonic::body::Body>;
-        type Error = std::convert::Infallible;
-        type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(
-            &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
-            Poll::Ready(Ok(()))
-        }
-        fn call(&mut self, req: http::Request<B>) -> Self::Future {
-            match req.uri().path() {
-                "/kvasir.v1.Indexer/FindMatches" => {
-                    #[allow(non_camel_case_types)]
-                    struct FindMatchesSvc<T: Indexer>(pub Arc<T>);
-                    impl<
-                        T: Indexer,
-                    > tonic::server::UnaryService<super::FindMatchesRequest>
-                    for FindMatchesSvc<T> {
-                        type Response = super::FindMatchesResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::FindMatchesRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Indexer>::find_matches(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = FindMatchesSvc(inner);
-                        let codec = crate::codec::BoundedCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/kvasir.v1.Indexer/FindMatchesStream" => {
-                    #[allow(non_camel_case_types)]
-                    struct FindMatchesStreamSvc<T: Indexer>(pub Arc<T>);
-                    impl<
-                        T: Indexer,
-                    > tonic::server::StreamingService<super::FindMatchesRequest>
-                    for FindMatchesStreamSvc<T> {
-                        type Response = super::FindMatchesStreamResponse;
-                        type ResponseStream = T::FindMatchesStreamStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<
-                                tonic::Streaming<super::FindMatchesRequest>,
-                            >,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Indexer>::find_matches_stream(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = FindMatchesStreamSvc(inner);
-                        let codec = crate::codec::BoundedCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/kvasir.v1.Indexer/DumpWorker" => {
-                    #[allow(non_camel_case_types)]
-                    struct DumpWorkerSvc<T: Indexer>(pub Arc<T>);
-                    impl<
-                        T: Indexer,
-                    > tonic::server::ServerStreamingService<super::DumpWorkerRequest>
-                    for DumpWorkerSvc<T> {
-                        type Response = super::DumpWorkerResponse;
-                        type ResponseStream = T::DumpWorkerStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::DumpWorkerRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Indexer>::dump_worker(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = DumpWorkerSvc(inner);
-                        let codec = crate::codec::BoundedCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.server_streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/kvasir.v1.Indexer/ListWorkers" => {
-                    #[allow(non_camel_case_types)]
-                    struct ListWorkersSvc<T: Indexer>(pub Arc<T>);
-                    impl<
-                        T: Indexer,
-                    > tonic::server::UnaryService<super::ListWorkersRequest>
-                    for ListWorkersSvc<T> {
-                        type Response = super::ListWorkersResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ListWorkersRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Indexer>::list_workers(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ListWorkersSvc(inner);
-                        let codec = crate::codec::BoundedCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/kvasir.v1.Indexer/RegisterWorker" => {
-                    #[allow(non_camel_case_types)]
-                    struct RegisterWorkerSvc<T: Indexer>(pub Arc<T>);
-                    impl<
-                        T: Indexer,
-                    > tonic::server::UnaryService<super::RegisterWorkerRequest>
-                    for RegisterWorkerSvc<T> {
-                        type Response = super::RegisterWorkerResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::RegisterWorkerRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Indexer>::register_worker(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = RegisterWorkerSvc(inner);
-                        let codec = crate::codec::BoundedCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/kvasir.v1.Indexer/RemoveWorker" => {
-                    #[allow(non_camel_case_types)]
-                    struct RemoveWorkerSvc<T: Indexer>(pub Arc<T>);
-                    impl<
-                        T: Indexer,
-                    > tonic::server::UnaryService<super::RemoveWorkerRequest>
-                    for RemoveWorkerSvc<T> {
-                        type Response = super::RemoveWorkerResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::RemoveWorkerRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Indexer>::remove_worker(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = RemoveWorkerSvc(inner);
-                        let codec = crate::codec::BoundedCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/kvasir.v1.Indexer/GetStats" => {
-                    #[allow(non_camel_case_types)]
-                    struct GetStatsSvc<T: Indexer>(pub Arc<T>);
-                    impl<T: Indexer> tonic::server::UnaryService<super::GetStatsRequest>
-                    for GetStatsSvc<T> {
-                        type Response = super::GetStatsResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::GetStatsRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Indexer>::get_stats(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = GetStatsSvc(inner);
-                        let codec = crate::codec::BoundedCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                _ => {
-                    Box::pin(async move {
-                        let mut response = http::Response::new(
-                            tonic::body::Body::default(),
-                        );
-                        let headers = response.headers_mut();
-                        headers
-                            .insert(
-                                tonic::Status::GRPC_STATUS,
-                                (tonic::Code::Unimplemented as i32).into(),
-                            );
-                        headers
-                            .insert(
-                                http::header::CONTENT_TYPE,
-                                tonic::metadata::GRPC_CONTENT_TYPE,
-                            );
-                        Ok(response)
-                    })
-                }
-            }
-        }
-    }
-    impl<T> Clone for IndexerServer<T> {
-        fn clone(&self) -> Self {
-            let inner = self.inner.clone();
-            Self {
-                inner,
-                accept_compression_encodings: self.accept_compression_encodings,
-                send_compression_encodings: self.send_compression_encodings,
-                max_decoding_message_size: self.max_decoding_message_size,
-                max_encoding_message_size: self.max_encoding_message_size,
-            }
-        }
-    }
-    /// Generated gRPC service name
-    pub const SERVICE_NAME: &str = "kvasir.v1.Indexer";
-    impl<T> tonic::server::NamedService for IndexerServer<T> {
-        const NAME: &'static str = SERVICE_NAME;
     }
 }
 /// Opens a stream for one source of a registered worker.
@@ -2222,199 +1823,5 @@ pub mod event_ingest_client {
                 .insert(GrpcMethod::new("kvasir.v1.EventIngest", "PublishEvents"));
             self.inner.streaming(req, path, codec).await
         }
-    }
-}
-/// Generated server implementations.
-pub mod event_ingest_server {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    /// Generated trait containing gRPC methods that should be implemented for use with EventIngestServer.
-    #[async_trait]
-    pub trait EventIngest: std::marker::Send + std::marker::Sync + 'static {
-        /// Server streaming response type for the PublishEvents method.
-        type PublishEventsStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<super::PublishEventsResponse, tonic::Status>,
-            >
-            + std::marker::Send
-            + 'static;
-        /// One stream is one source. The first request must be a hello; then batches. Each batch is
-        /// answered by an ack or a refusal, in order.
-        async fn publish_events(
-            &self,
-            request: tonic::Request<tonic::Streaming<super::PublishEventsRequest>>,
-        ) -> std::result::Result<
-            tonic::Response<Self::PublishEventsStream>,
-            tonic::Status,
-        >;
-    }
-    /// Events pushed by agents and custom engines.
-    #[derive(Debug)]
-    pub struct EventIngestServer<T> {
-        inner: Arc<T>,
-        accept_compression_encodings: EnabledCompressionEncodings,
-        send_compression_encodings: EnabledCompressionEncodings,
-        max_decoding_message_size: Option<usize>,
-        max_encoding_message_size: Option<usize>,
-    }
-    impl<T> EventIngestServer<T> {
-        pub fn new(inner: T) -> Self {
-            Self::from_arc(Arc::new(inner))
-        }
-        pub fn from_arc(inner: Arc<T>) -> Self {
-            Self {
-                inner,
-                accept_compression_encodings: Default::default(),
-                send_compression_encodings: Default::default(),
-                max_decoding_message_size: None,
-                max_encoding_message_size: None,
-            }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> InterceptedService<Self, F>
-        where
-            F: tonic::service::Interceptor,
-        {
-            InterceptedService::new(Self::new(inner), interceptor)
-        }
-        /// Enable decompressing requests with the given encoding.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.accept_compression_encodings.enable(encoding);
-            self
-        }
-        /// Compress responses with the given encoding, if the client supports it.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.send_compression_encodings.enable(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.max_decoding_message_size = Some(limit);
-            self
-        }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.max_encoding_message_size = Some(limit);
-            self
-        }
-    }
-    impl<T, B> tonic::codegen::Service<http::Request<B>> for EventIngestServer<T>
-    where
-        T: EventIngest,
-        B: Body + std::marker::Send + 'static,
-        B::Error: Into<StdError> + std::marker::Send + 'static,
-    {
-        type Response = http::Response<tonic::body::Body>;
-        type Error = std::convert::Infallible;
-        type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(
-            &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
-            Poll::Ready(Ok(()))
-        }
-        fn call(&mut self, req: http::Request<B>) -> Self::Future {
-            match req.uri().path() {
-                "/kvasir.v1.EventIngest/PublishEvents" => {
-                    #[allow(non_camel_case_types)]
-                    struct PublishEventsSvc<T: EventIngest>(pub Arc<T>);
-                    impl<
-                        T: EventIngest,
-                    > tonic::server::StreamingService<super::PublishEventsRequest>
-                    for PublishEventsSvc<T> {
-                        type Response = super::PublishEventsResponse;
-                        type ResponseStream = T::PublishEventsStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<
-                                tonic::Streaming<super::PublishEventsRequest>,
-                            >,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as EventIngest>::publish_events(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = PublishEventsSvc(inner);
-                        let codec = crate::codec::BoundedCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                _ => {
-                    Box::pin(async move {
-                        let mut response = http::Response::new(
-                            tonic::body::Body::default(),
-                        );
-                        let headers = response.headers_mut();
-                        headers
-                            .insert(
-                                tonic::Status::GRPC_STATUS,
-                                (tonic::Code::Unimplemented as i32).into(),
-                            );
-                        headers
-                            .insert(
-                                http::header::CONTENT_TYPE,
-                                tonic::metadata::GRPC_CONTENT_TYPE,
-                            );
-                        Ok(response)
-                    })
-                }
-            }
-        }
-    }
-    impl<T> Clone for EventIngestServer<T> {
-        fn clone(&self) -> Self {
-            let inner = self.inner.clone();
-            Self {
-                inner,
-                accept_compression_encodings: self.accept_compression_encodings,
-                send_compression_encodings: self.send_compression_encodings,
-                max_decoding_message_size: self.max_decoding_message_size,
-                max_encoding_message_size: self.max_encoding_message_size,
-            }
-        }
-    }
-    /// Generated gRPC service name
-    pub const SERVICE_NAME: &str = "kvasir.v1.EventIngest";
-    impl<T> tonic::server::NamedService for EventIngestServer<T> {
-        const NAME: &'static str = SERVICE_NAME;
     }
 }

@@ -306,10 +306,16 @@ impl Oracle {
     /// Sizes of the index.
     #[must_use]
     pub fn stats(&self) -> OracleStats {
+        self.stats_of(|_| true)
+    }
+
+    /// Sizes of an index that has some of the workers only.
+    #[must_use]
+    pub fn stats_of(&self, has: impl Fn(&WorkerId) -> bool) -> OracleStats {
         let mut needed: BTreeSet<&[LocalHash]> = BTreeSet::new();
-        let mut stats =
-            OracleStats { workers: self.workers.len() as u64, ..OracleStats::default() };
-        for worker in self.workers.values() {
+        let mut stats = OracleStats::default();
+        for (_, worker) in self.workers.iter().filter(|(id, _)| has(id)) {
+            stats.workers += 1;
             stats.sources += worker.sources.len() as u64;
             stats.ranks += worker.ranks.len() as u64;
             for names in worker.ranks.values() {

@@ -3,7 +3,7 @@
 use crate::subject::{DumpedRecord, DumpedTail, Piece, RankSizes, Refusal, Sizes, Subject};
 use kvasir_index::{
     Cleared, DumpRecord, DumpScan, DumpTail, Index, IndexError, Limits, Query, QueryKey, Scratch,
-    SourceId,
+    SourceId, Stats,
 };
 use kvasir_proto::types::{BlockCounts, DpRank, KvEvent, WorkerId};
 use kvasir_tests::{
@@ -18,32 +18,61 @@ pub struct Live {
 }
 
 impl Live {
-    pub fn new(limits: ScriptLimits) -> Self {
-        let ScriptLimits { chain_blocks_max, rank_parked_max, dirty_names_max } = limits;
-        let limits =
-            Limits { chain_blocks_max, rank_parked_max, dirty_names_max, ..Limits::default() };
-        Self { index: Index::new(limits), scratch: Scratch::default() }
+    pub fn new(script: ScriptLimits) -> Self {
+        Self { index: Index::new(limits(script)), scratch: Scratch::default() }
     }
 }
 
-fn text(error: IndexError) -> String {
+pub fn limits(script: ScriptLimits) -> Limits {
+    let ScriptLimits { chain_blocks_max, rank_parked_max, dirty_names_max } = script;
+    Limits { chain_blocks_max, rank_parked_max, dirty_names_max, ..Limits::default() }
+}
+
+pub fn text(error: IndexError) -> String {
     error.to_string()
 }
 
-fn refusal(error: IndexError) -> Refusal {
+pub fn refusal(error: IndexError) -> Refusal {
     match error {
         IndexError::DumpAborted { reason, .. } => Refusal::Aborted(reason.to_owned()),
         other => Refusal::Other(other.to_string()),
     }
 }
 
-fn record(record: DumpRecord) -> DumpedRecord<SourceId> {
+pub fn record(record: DumpRecord) -> DumpedRecord<SourceId> {
     let DumpRecord { rank, source, name, parent, local, placed, copies } = record;
     ((rank, source, name), Held { parent, local, placed, copies })
 }
 
-fn piece(cleared: Cleared) -> Piece {
+pub fn piece(cleared: Cleared) -> Piece {
     Piece { removed: cleared.removed, done: cleared.done }
+}
+
+pub fn sizes(stats: Stats) -> Sizes {
+    Sizes {
+        stats: OracleStats {
+            blocks: stats.blocks,
+            pairs: stats.pairs,
+            parked: stats.parked,
+            workers: stats.workers,
+            ranks: stats.ranks,
+            sources: stats.sources,
+        },
+        leftovers: BTreeMap::from([
+            ("segments", stats.segments),
+            ("holder_sets", stats.holder_sets),
+        ]),
+        bytes: stats.bytes,
+    }
+}
+
+pub fn ranks(index: &Index) -> RankSizes {
+    let holders = index.workers().flat_map(|worker| worker.holders());
+    let sizes = holders.map(|holder| {
+        let key = (holder.worker().clone(), holder.rank());
+        (key, (holder.placed_blocks(), holder.parked_blocks()))
+    });
+    sizes.collect()
 }
 
 impl Subject for Live {
@@ -138,31 +167,11 @@ impl Subject for Live {
     }
 
     fn sizes(&self) -> Sizes {
-        let stats = self.index.stats();
-        Sizes {
-            stats: OracleStats {
-                blocks: stats.blocks,
-                pairs: stats.pairs,
-                parked: stats.parked,
-                workers: stats.workers,
-                ranks: stats.ranks,
-                sources: stats.sources,
-            },
-            leftovers: BTreeMap::from([
-                ("segments", stats.segments),
-                ("holder_sets", stats.holder_sets),
-            ]),
-            bytes: stats.bytes,
-        }
+        sizes(self.index.stats())
     }
 
     fn ranks(&self) -> RankSizes {
-        let holders = self.index.workers().flat_map(|worker| worker.holders());
-        let sizes = holders.map(|holder| {
-            let key = (holder.worker().clone(), holder.rank());
-            (key, (holder.placed_blocks(), holder.parked_blocks()))
-        });
-        sizes.collect()
+        ranks(&self.index)
     }
 
     fn validate(&self) -> Result<(), String> {

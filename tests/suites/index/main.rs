@@ -9,6 +9,7 @@ mod driver;
 mod dumps;
 mod live;
 mod runner;
+mod sharded;
 mod shrink;
 mod subject;
 mod sweeps;
@@ -17,6 +18,7 @@ use crate::{
     double::{Double, Fault},
     driver::{report, run_seeds},
     live::Live,
+    sharded::Sharded,
 };
 use kvasir_tests::script::Script;
 use std::ops::Range;
@@ -25,6 +27,8 @@ use std::ops::Range;
 const SEEDS: u64 = 10_000;
 /// Seeds within which each fault of a double must show.
 const FAULT_SEEDS: u64 = 600;
+/// Seeds for each number of shards.
+const SHARDED_SEEDS: u64 = 2_000;
 /// Large scripts.
 const LARGE_SEEDS: u64 = 4;
 
@@ -57,6 +61,23 @@ fn large_states_are_equal_too() {
         Ok(seen) => println!("{seen:?}"),
         Err((seed, failure)) => {
             panic!("{}", report(&Script::generate_large(seed), &failure, Live::new))
+        }
+    }
+}
+
+/// A partition in shards, asked as the server asks it, equals the reference: however many shards.
+#[test]
+fn any_number_of_shards_equals_the_reference() {
+    let seeds = seeds();
+    let seeds = seeds.start..seeds.end.min(seeds.start + SHARDED_SEEDS);
+    for shards in [1, 2, 7] {
+        let make = |limits| Sharded::new(shards, limits);
+        match run_seeds(seeds.clone(), Script::generate, make) {
+            Ok(seen) => println!("{shards} shards, seeds {seeds:?}: {seen:?}"),
+            Err((seed, failure)) => {
+                let report = report(&Script::generate(seed), &failure, make);
+                panic!("{shards} shards: {report}")
+            }
         }
     }
 }

@@ -268,7 +268,7 @@ impl<'a, S: Subject> Run<'a, S> {
     }
 
     fn compare_sizes(&mut self) -> Result<(), String> {
-        let stats = self.oracle.stats();
+        let stats = self.subject.expected_stats(&self.oracle);
         self.seen.parked_most = self.seen.parked_most.max(stats.parked);
         same("sizes", &self.subject.sizes().stats, &stats)?;
         let ranks: RankSizes = self

@@ -3,7 +3,7 @@
 
 use kvasir_proto::types::{BlockCounts, BlockName, DpRank, KvEvent, WorkerId};
 use kvasir_tests::{
-    oracle::{Found, Held, OracleStats, Question},
+    oracle::{Found, Held, Oracle, OracleStats, Question},
     script::SourceSpec,
 };
 use std::{
@@ -90,6 +90,10 @@ pub trait Subject: Sized {
     fn finish_dump(&mut self, scan: Self::Scan) -> Result<DumpedTail<Self::Source>, Refusal>;
     fn cancel_dump(&mut self, scan: Self::Scan);
     fn sizes(&self) -> Sizes;
+    /// What its sizes are to be where the oracle holds the same.
+    fn expected_stats(&self, oracle: &Oracle) -> OracleStats {
+        oracle.stats()
+    }
     fn ranks(&self) -> RankSizes;
     fn validate(&self) -> Result<(), String>;
 }

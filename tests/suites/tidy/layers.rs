@@ -41,6 +41,7 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("types", &["limits"]),
             ("hash", &["types"]),
             ("codec", &["limits"]),
+            ("find_codec", &["codec", "convert"]),
             ("convert", &["types", "hash", "limits", "code", "pb"]),
         ],
     ),

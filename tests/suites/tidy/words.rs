@@ -21,6 +21,21 @@ fn no_leftovers() {
     assert!(faults.is_empty(), "{faults:#?}");
 }
 
+/// The product has no unsafe code, not even by exception from the lint. The peers' benches are
+/// another workspace.
+#[test]
+fn no_unsafe_code() {
+    // Put together here, so that this file does not find itself.
+    let banned = ["{", "fn", "impl", "extern"].map(|what| format!("{} {what}", "unsafe"));
+    let lint = format!("({}_code", "unsafe");
+    let ours = rust_files().into_iter().filter(|at| !at.path.starts_with("benches/peers/"));
+    let faults: Vec<String> = ours
+        .filter(|at| banned.iter().chain([&lint]).any(|word| at.text.contains(word.as_str())))
+        .map(|at| at.path)
+        .collect();
+    assert!(faults.is_empty(), "unsafe code, or leave for it: {faults:#?}");
+}
+
 #[test]
 fn every_folder_says_what_it_is() {
     // A folder's mod.rs and a crate's lib.rs are where a reader arrives.

@@ -1,0 +1,441 @@
+//! Locks around the real index, compared: `cargo bench -p kvasir-benches --bench locks`.
+//!
+//! 64 workers hold 1 M blocks in chains of 512, each block on one worker; a lookup asks for the
+//! first 256 blocks of a random chain, and lookups follow one another without pause. The writer
+//! stores and removes chains of its own in events of 16 blocks, without pause, so that the index
+//! keeps its size. Each lock is measured in rounds, in turn with the others; the table has the
+//! medians over the rounds. It needs as many idle cores as a case has threads.
+
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
+
+use crossbeam_utils::{CachePadded, sync::ShardedLock};
+use indexer_server::index::{Pace, Shard};
+use kvasir_index::{Index, Limits, Query, QueryKey, Scratch, SourceId};
+use kvasir_proto::types::{
+    BlockName, CopyMode, KvEvent, LocalHash, StoredBlock, Tier, TierSet, WorkerId,
+};
+use std::{
+    borrow::Cow,
+    hint::{black_box, spin_loop},
+    sync::{
+        Mutex, RwLock,
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+const WORKERS: u32 = 64;
+const CHAINS: u64 = 2_048;
+const CHAIN_BLOCKS: u64 = 512;
+const ASKED_BLOCKS: usize = 256;
+const EVENT_BLOCKS: usize = 16;
+/// Chains that the writer stores and removes in turn.
+const WRITTEN_CHAINS: u64 = 256;
+
+const ROUND: Duration = Duration::from_millis(200);
+const ROUNDS: usize = 5;
+
+/// Hashes that look random and are the same in each run.
+fn hash(number: u64) -> u64 {
+    let mut value = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+fn chain(number: u64) -> Vec<StoredBlock> {
+    let block = |at: u64| {
+        let id = hash(number << 32 | at);
+        StoredBlock { name: BlockName(id), local: LocalHash(hash(id)) }
+    };
+    (0..CHAIN_BLOCKS).map(block).collect()
+}
+
+fn stored(chain: &[StoredBlock]) -> Vec<KvEvent> {
+    let mut parent = None;
+    let event = |part: &[StoredBlock]| {
+        let event = KvEvent::Stored { parent, tier: Tier::Device, blocks: part.to_vec() };
+        parent = part.last().map(|block| block.name);
+        event
+    };
+    chain.chunks(EVENT_BLOCKS).map(event).collect()
+}
+
+fn removed(chain: &[StoredBlock]) -> Vec<KvEvent> {
+    let names: Vec<_> = chain.iter().rev().map(|block| block.name).collect();
+    let event = |part: &[BlockName]| KvEvent::Removed { tier: Tier::Device, names: part.to_vec() };
+    names.chunks(EVENT_BLOCKS).map(event).collect()
+}
+
+struct Fleet {
+    chains: Vec<Vec<StoredBlock>>,
+    asked: Vec<Vec<LocalHash>>,
+    /// Events of the writer, round and round.
+    written: Vec<(SourceId, KvEvent)>,
+}
+
+impl Fleet {
+    fn new() -> Self {
+        let chains: Vec<_> = (0..CHAINS).map(chain).collect();
+        let locals = |chain: &Vec<StoredBlock>| {
+            chain.iter().take(ASKED_BLOCKS).map(|block| block.local).collect()
+        };
+        let asked = chains.iter().map(locals).collect();
+        let own: Vec<_> = (CHAINS..CHAINS + WRITTEN_CHAINS).map(chain).collect();
+        // Sources of an index are numbered in the order in which they are added.
+        let source = |chain: usize| SourceId(chain as u32 % WORKERS);
+        let of_all = |events: fn(&[StoredBlock]) -> Vec<KvEvent>| {
+            let chains = own.iter().enumerate();
+            chains.flat_map(move |(number, chain)| {
+                events(chain).into_iter().map(move |event| (source(number), event))
+            })
+        };
+        let written = of_all(stored).chain(of_all(removed)).collect();
+        Self { chains, asked, written }
+    }
+
+    fn index(&self) -> Index {
+        let mut index = Index::new(Limits::default());
+        let add = |worker| {
+            let worker = WorkerId::new(&format!("worker-{worker}")).expect("a short name");
+            index.add_source(&worker, "engine", 0, CopyMode::Counted).expect("a new source")
+        };
+        let sources: Vec<_> = (0..WORKERS).map(add).collect();
+        for (chain, source) in self.chains.iter().zip(sources.iter().cycle()) {
+            for event in stored(chain) {
+                index.apply(*source, 0, &event).expect("a known source");
+            }
+        }
+        index
+    }
+}
+
+/// A lock around an index.
+trait Guarded: Sync {
+    fn read(&self, ask: &mut dyn FnMut(&Index));
+    /// Calls `step` under one hold of the lock, with how much it may do, until so many operations
+    /// are done, or fewer where the lock says so. It returns how much it did.
+    fn hold(&self, operations: usize, step: &mut dyn FnMut(&mut Index, usize) -> usize);
+}
+
+fn plain(index: &mut Index, operations: usize, step: &mut dyn FnMut(&mut Index, usize) -> usize) {
+    let mut left = operations;
+    while left > 0 {
+        left = left.saturating_sub(step(index, left));
+    }
+}
+
+struct Std(RwLock<Index>);
+impl Guarded for Std {
+    fn read(&self, ask: &mut dyn FnMut(&Index)) {
+        ask(&self.0.read().expect("no panic"));
+    }
+    fn hold(&self, operations: usize, step: &mut dyn FnMut(&mut Index, usize) -> usize) {
+        plain(&mut self.0.write().expect("no panic"), operations, step);
+    }
+}
+
+struct ParkingLot(parking_lot::RwLock<Index>);
+impl Guarded for ParkingLot {
+    fn read(&self, ask: &mut dyn FnMut(&Index)) {
+        ask(&self.0.read());
+    }
+    fn hold(&self, operations: usize, step: &mut dyn FnMut(&mut Index, usize) -> usize) {
+        plain(&mut self.0.write(), operations, step);
+    }
+}
+
+struct ParkingLotFair(parking_lot::RwLock<Index>);
+impl Guarded for ParkingLotFair {
+    fn read(&self, ask: &mut dyn FnMut(&Index)) {
+        ask(&self.0.read());
+    }
+    fn hold(&self, operations: usize, step: &mut dyn FnMut(&mut Index, usize) -> usize) {
+        let mut index = self.0.write();
+        plain(&mut index, operations, step);
+        parking_lot::RwLockWriteGuard::unlock_fair(index);
+    }
+}
+
+struct Sharded(ShardedLock<Index>);
+impl Guarded for Sharded {
+    fn read(&self, ask: &mut dyn FnMut(&Index)) {
+        ask(&self.0.read().expect("no panic"));
+    }
+    fn hold(&self, operations: usize, step: &mut dyn FnMut(&mut Index, usize) -> usize) {
+        plain(&mut self.0.write().expect("no panic"), operations, step);
+    }
+}
+
+/// Sharded, and the writer lets readers in that wait.
+struct LetIn {
+    index: ShardedLock<Index>,
+    waiting: CachePadded<AtomicU32>,
+}
+impl Guarded for LetIn {
+    fn read(&self, ask: &mut dyn FnMut(&Index)) {
+        if let Ok(index) = self.index.try_read() {
+            return ask(&index);
+        }
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        let index = self.index.read().expect("no panic");
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+        ask(&index);
+    }
+    fn hold(&self, operations: usize, step: &mut dyn FnMut(&mut Index, usize) -> usize) {
+        plain(&mut self.index.write().expect("no panic"), operations, step);
+        let released = Instant::now();
+        let bound = Duration::from_micros(100);
+        while self.waiting.load(Ordering::Acquire) > 0 && released.elapsed() < bound {
+            thread::yield_now();
+        }
+    }
+}
+
+/// The server's.
+struct Ours {
+    shard: Shard,
+    pace: Mutex<Pace>,
+}
+impl Guarded for Ours {
+    fn read(&self, ask: &mut dyn FnMut(&Index)) {
+        ask(&self.shard.read());
+    }
+    fn hold(&self, operations: usize, step: &mut dyn FnMut(&mut Index, usize) -> usize) {
+        let mut pace = self.pace.lock().expect("no panic");
+        let mut left = operations;
+        self.shard.write(|index| {
+            pace.begin();
+            while left > 0 {
+                let done = step(index, pace.step());
+                left = left.saturating_sub(done);
+                if !pace.go_on(done, self.shard.is_awaited()) {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+/// Two copies: the writer changes the one that nobody reads, then lets readers over, then brings
+/// the other up to date. Twice the memory, every change made twice.
+struct TwoCopies {
+    copies: [ShardedLock<Index>; 2],
+    read: CachePadded<AtomicUsize>,
+}
+impl Guarded for TwoCopies {
+    fn read(&self, ask: &mut dyn FnMut(&Index)) {
+        loop {
+            if let Ok(index) = self.copies[self.read.load(Ordering::Acquire)].try_read() {
+                return ask(&index);
+            }
+            spin_loop();
+        }
+    }
+    fn hold(&self, operations: usize, step: &mut dyn FnMut(&mut Index, usize) -> usize) {
+        let now = self.read.load(Ordering::Relaxed);
+        plain(&mut self.copies[1 - now].write().expect("no panic"), operations, step);
+        self.read.store(1 - now, Ordering::Release);
+        plain(&mut self.copies[now].write().expect("no panic"), operations, step);
+    }
+}
+
+#[derive(Default, Clone)]
+struct Measured {
+    reads: f64,
+    p50: f64,
+    p99: f64,
+    p999: f64,
+    /// Median of what a lookup waits that comes at a random moment: one that is kept waiting for
+    /// long stands for all that would have come meanwhile.
+    arriving: f64,
+    writes: f64,
+}
+
+struct Case {
+    readers: usize,
+    /// Operations of a hold, where the lock does not decide; none without a writer.
+    hold: Option<usize>,
+}
+
+fn read(lock: &dyn Guarded, fleet: &Fleet, seed: u64, stop: &AtomicBool) -> Vec<u64> {
+    let (mut scratch, mut latencies) = (Scratch::default(), Vec::with_capacity(1 << 20));
+    let mut number = seed << 32;
+    while !stop.load(Ordering::Relaxed) {
+        number += 1;
+        let locals = &fleet.asked[(hash(number) % CHAINS) as usize];
+        let key = QueryKey::Locals(locals);
+        let query = Query { key, tiers: TierSet::ALL, workers: None, minimum_overlap: 1 };
+        let begin = Instant::now();
+        lock.read(&mut |index| index.find(black_box(query), &mut scratch));
+        latencies.push(begin.elapsed().as_nanos() as u64);
+        assert_eq!(scratch.matches().first().map(|at| at.blocks), Some(ASKED_BLOCKS as u32));
+    }
+    latencies
+}
+
+/// The writer's place in its events: which one, and how much of it is done.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+struct Place {
+    event: usize,
+    taken: usize,
+}
+
+/// Applies at most `limit` operations of one event; how many.
+fn apply(index: &mut Index, fleet: &Fleet, at: &mut Place, limit: usize) -> usize {
+    let (source, event) = &fleet.written[at.event];
+    let rest = event.operations() - at.taken;
+    let count = rest.min(limit);
+    let piece = if count == event.operations() {
+        Cow::Borrowed(event)
+    } else {
+        Cow::Owned(piece(event, at.taken, count))
+    };
+    let counts = index.apply(*source, 0, &piece).expect("a known source");
+    assert_eq!(counts.applied as usize, count);
+    *at = if count < rest {
+        Place { taken: at.taken + count, ..*at }
+    } else {
+        Place { event: (at.event + 1) % fleet.written.len(), taken: 0 }
+    };
+    count
+}
+
+fn piece(event: &KvEvent, from: usize, count: usize) -> KvEvent {
+    match event {
+        KvEvent::Stored { parent, tier, blocks } => {
+            let before = from.checked_sub(1).map(|last| blocks[last].name);
+            let blocks = blocks[from..from + count].to_vec();
+            KvEvent::Stored { parent: before.or(*parent), tier: *tier, blocks }
+        }
+        KvEvent::Removed { tier, names } => {
+            KvEvent::Removed { tier: *tier, names: names[from..from + count].to_vec() }
+        }
+        KvEvent::StoredNames { .. } | KvEvent::Cleared => unreachable!("not written here"),
+    }
+}
+
+/// Operations written until `stop`, and on to where the events begin again, so that the next
+/// round finds the same index.
+fn write(lock: &dyn Guarded, fleet: &Fleet, hold: usize, stop: &AtomicBool) -> usize {
+    let (mut at, mut written) = (Place::default(), 0);
+    while at != Place::default() || !stop.load(Ordering::Relaxed) {
+        let begin = at;
+        let mut done = 0;
+        // What is left of the events at most. Two copies are written one after the other.
+        let left = (fleet.written.len() - begin.event) * EVENT_BLOCKS - begin.taken;
+        let operations = hold.min(left);
+        lock.hold(operations, &mut |index, limit| {
+            if done >= operations {
+                (at, done) = (begin, 0);
+            }
+            let now = apply(index, fleet, &mut at, limit.min(operations - done));
+            done += now;
+            now
+        });
+        written += done;
+    }
+    written
+}
+
+fn measure(lock: &dyn Guarded, fleet: &Fleet, case: &Case) -> Measured {
+    let stop = AtomicBool::new(false);
+    let begin = Instant::now();
+    let (mut latencies, written) = thread::scope(|scope| {
+        let stop = &stop;
+        let writer = case.hold.map(|hold| scope.spawn(move || write(lock, fleet, hold, stop)));
+        let readers: Vec<_> = (0..case.readers)
+            .map(|at| scope.spawn(move || read(lock, fleet, at as u64, stop)))
+            .collect();
+        thread::sleep(ROUND);
+        stop.store(true, Ordering::Relaxed);
+        let latencies: Vec<Vec<u64>> =
+            readers.into_iter().map(|at| at.join().expect("no panic")).collect();
+        (latencies.concat(), writer.map_or(0, |at| at.join().expect("no panic")))
+    });
+    let took = begin.elapsed().as_secs_f64();
+    latencies.sort_unstable();
+    let at = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize] as f64;
+    Measured {
+        reads: latencies.len() as f64 / ROUND.as_secs_f64(),
+        p50: at(0.5),
+        p99: at(0.99),
+        p999: at(0.999),
+        arriving: arriving(&latencies, 0.5),
+        writes: written as f64 / took,
+    }
+}
+
+/// The quantile of the time until a lookup under way ends, seen from a random moment. The latencies
+/// are in order.
+fn arriving(latencies: &[u64], quantile: f64) -> f64 {
+    let total: f64 = latencies.iter().map(|&at| at as f64).sum();
+    // Of all moments, (latency - time) of each lookup that takes longer are further from its end.
+    let (mut sum, mut count) = (0.0, 0.0);
+    for &latency in latencies.iter().rev() {
+        let beyond = sum - count * latency as f64;
+        if beyond > total * (1.0 - quantile) {
+            return (sum - total * (1.0 - quantile)) / count;
+        }
+        sum += latency as f64;
+        count += 1.0;
+    }
+    0.0
+}
+
+fn median(rounds: &[Measured], of: fn(&Measured) -> f64) -> f64 {
+    let mut values: Vec<f64> = rounds.iter().map(of).collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn locks(mut index: impl FnMut() -> Index) -> Vec<(&'static str, Box<dyn Guarded>)> {
+    let shard = Shard::new(0, Limits::default());
+    shard.write(|empty| *empty = index());
+    let copies = [ShardedLock::new(index()), ShardedLock::new(index())];
+    vec![
+        ("std RwLock", Box::new(Std(RwLock::new(index())))),
+        ("parking_lot RwLock", Box::new(ParkingLot(parking_lot::RwLock::new(index())))),
+        ("parking_lot, fair", Box::new(ParkingLotFair(parking_lot::RwLock::new(index())))),
+        ("ShardedLock", Box::new(Sharded(ShardedLock::new(index())))),
+        ("ShardedLock, lets in", {
+            let index = ShardedLock::new(index());
+            Box::new(LetIn { index, waiting: CachePadded::default() })
+        }),
+        ("ours: gives way", Box::new(Ours { shard, pace: Mutex::default() })),
+        ("two copies", Box::new(TwoCopies { copies, read: CachePadded::default() })),
+    ]
+}
+
+fn main() {
+    let fleet = Fleet::new();
+    let locks = locks(|| fleet.index());
+    let cases = [(1, None), (2, None), (1, Some(1_024)), (1, Some(256))];
+    for (readers, hold) in cases {
+        match hold {
+            None => println!("\n{readers} readers"),
+            Some(hold) => println!("\n{readers} readers, a writer with holds of {hold}"),
+        }
+        let case = Case { readers, hold };
+        let mut rounds = vec![Vec::new(); locks.len()];
+        for _ in 0..ROUNDS {
+            for ((_, lock), rounds) in locks.iter().zip(&mut rounds) {
+                rounds.push(measure(&**lock, &fleet, &case));
+            }
+        }
+        println!(
+            "| lock | M lookups/s | p50 ns | p99 ns | p99.9 ns | p50 on arrival ns | M blocks/s |"
+        );
+        println!("| --- | --- | --- | --- | --- | --- | --- |");
+        for ((name, _), rounds) in locks.iter().zip(&rounds) {
+            let median = |of| median(rounds, of);
+            let (reads, writes) = (median(|at| at.reads) / 1e6, median(|at| at.writes) / 1e6);
+            let (p50, p99, p999) = (median(|at| at.p50), median(|at| at.p99), median(|at| at.p999));
+            let arriving = median(|at| at.arriving);
+            println!(
+                "| {name} | {reads:.2} | {p50:.0} | {p99:.0} | {p999:.0} | {arriving:.0} | {writes:.2} |"
+            );
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! `load`: questions to an indexer-server beside a bare echo; see `--help`.
+
+use clap::Parser;
+use kvasir_benches::load::{self, Args, Role};
+use std::process::ExitCode;
+use tokio::select;
+use tokio::signal::ctrl_c;
+
+/// The server's own allocator, so that the echo differs by what it does not do only.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Exit code of an interrupted process, as shells report SIGINT.
+const INTERRUPTED: u8 = 130;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let args = Args::parse();
+    let outcome = match args.role.clone() {
+        None => {
+            let check = args.check;
+            // Its processes end when the run is dropped.
+            select! {
+                met = load::run(args) => met.map(|met| met || !check),
+                _ = ctrl_c() => return ExitCode::from(INTERRUPTED),
+            }
+        }
+        Some(Role::Echo) => load::echo().await.map(|()| true),
+        Some(Role::Publish { server, rate, batch_events }) => {
+            load::publish(server, rate, batch_events).await.map(|()| true)
+        }
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("load: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

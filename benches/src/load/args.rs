@@ -1,0 +1,73 @@
+use clap::{Parser, Subcommand};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Asks an indexer-server, and beside it a bare tonic echo with messages of the same sizes.
+///
+/// Starts both as processes of their own, fills the index, and runs the same load against the two
+/// in turn. Needs `indexer-server` in the same folder: build with
+/// `cargo build --release --workspace --bins`.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "load")]
+pub struct Args {
+    /// What to be; without it, the load generator.
+    #[command(subcommand)]
+    pub role: Option<Role>,
+    /// Rounds of the whole matrix; the report has medians.
+    #[arg(long, default_value_t = 5)]
+    pub trials: usize,
+    /// Milliseconds of each measurement.
+    #[arg(long, default_value_t = 1_000)]
+    pub measure_ms: u64,
+    /// A smaller index, fewer and shorter measurements: to see that it works.
+    #[arg(long)]
+    pub quick: bool,
+    /// These shapes of questions only, by name; all by default.
+    #[arg(long, value_delimiter = ',')]
+    pub shapes: Vec<String>,
+    /// Parts to run, of closed, open, ingest and library; all by default.
+    #[arg(long, value_delimiter = ',')]
+    pub parts: Vec<String>,
+    /// Requests in flight in the closed loops.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 16, 64])]
+    pub in_flight: Vec<usize>,
+    /// Block operations a second that are published beside the questions of part ingest.
+    #[arg(long, default_value_t = 500_000)]
+    pub ingest_rate: u64,
+    /// Events of 16 blocks in each published batch.
+    #[arg(long, default_value_t = 1)]
+    pub batch_events: usize,
+    /// Where the raw measurements go, a line of JSON each.
+    #[arg(long, default_value = "load.jsonl")]
+    pub out: PathBuf,
+    /// Where the report goes, in Markdown; it is printed as well.
+    #[arg(long, default_value = "load.md")]
+    pub report: PathBuf,
+    /// End with failure if a bar is missed.
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// What other processes of a run are.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Role {
+    /// The bare echo: says where it listens and serves until its standard input ends.
+    Echo,
+    /// Publishers of events: publish until standard input ends, then say how much that was.
+    Publish {
+        /// The server.
+        server: SocketAddr,
+        /// Block operations a second.
+        rate: u64,
+        /// Events of 16 blocks in each batch.
+        batch_events: usize,
+    },
+}
+
+impl Args {
+    /// Whether a part was asked for.
+    #[must_use]
+    pub fn has_part(&self, part: &str) -> bool {
+        self.parts.is_empty() || self.parts.iter().any(|wanted| wanted == part)
+    }
+}

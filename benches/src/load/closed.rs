@@ -1,0 +1,168 @@
+//! Closed loops: a fixed number of questions in flight, the next one as soon as one is answered.
+
+use super::child::cpu_time;
+use super::raw::Caller;
+use super::shapes::Question;
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use hdrhistogram::Histogram;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+use tokio_stream::wrappers::ReceiverStream;
+
+/// Load that is not measured, first.
+const WARM_UP: Duration = Duration::from_millis(150);
+/// Longest latency that is told apart, in nanoseconds.
+const LATENCY_MAX_NS: u64 = 60_000_000_000;
+
+/// When is measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Window {
+    /// From here on.
+    pub begin: Instant,
+    /// Up to here.
+    pub end: Instant,
+}
+
+impl Window {
+    /// A window of this length, after warming up.
+    #[must_use]
+    pub fn after_warm_up(length: Duration) -> Self {
+        let begin = Instant::now() + WARM_UP;
+        Self { begin, end: begin + length }
+    }
+
+    /// Waits for the end; says what processor time the process used within the window.
+    ///
+    /// # Errors
+    /// If the process is gone.
+    pub async fn cpu_time(self, process_id: u32) -> Result<Duration> {
+        sleep_until(self.begin).await;
+        let before = cpu_time(process_id)?;
+        sleep_until(self.end).await;
+        Ok(cpu_time(process_id)?.saturating_sub(before))
+    }
+}
+
+/// What became of the questions of one window.
+#[derive(Debug, Clone)]
+pub struct Tally {
+    /// Latencies of right answers within the window, in nanoseconds.
+    pub latencies: Histogram<u64>,
+    /// Wrong answers and errors, at any time.
+    pub failures: u64,
+}
+
+impl Tally {
+    /// Nothing yet.
+    ///
+    /// # Errors
+    /// Never with these bounds.
+    pub fn new() -> Result<Self> {
+        let latencies = Histogram::new_with_max(LATENCY_MAX_NS, 3).context("a histogram")?;
+        Ok(Self { latencies, failures: 0 })
+    }
+
+    /// Counts an answer that came now, in a closed loop: within the window by its end.
+    pub fn answered(&mut self, window: Window, asked: Instant, right: bool) {
+        let now = Instant::now();
+        self.count((window.begin..window.end).contains(&now), now - asked, right);
+    }
+
+    /// Counts an answer of an open loop: within the window by when its question was due, so that
+    /// the late ones are not left out.
+    pub fn due(&mut self, window: Window, (due, answered): (Instant, Instant), right: bool) {
+        self.count((window.begin..window.end).contains(&due), answered - due, right);
+    }
+
+    fn count(&mut self, within: bool, taken: Duration, right: bool) {
+        if !right {
+            self.failures += 1;
+        } else if within {
+            let taken = u64::try_from(taken.as_nanos()).unwrap_or(LATENCY_MAX_NS);
+            self.latencies.saturating_record(taken);
+        }
+    }
+
+    /// Adds another's.
+    ///
+    /// # Errors
+    /// Never: all have the same bounds.
+    pub fn merge(&mut self, other: &Self) -> Result<()> {
+        self.latencies.add(&other.latencies).context("equal bounds")?;
+        self.failures += other.failures;
+        Ok(())
+    }
+}
+
+/// Calls with one answer each.
+///
+/// # Errors
+/// If a task of the loop is lost.
+pub async fn unary(
+    caller: &Caller,
+    questions: &Arc<[Question]>,
+    in_flight: usize,
+    window: Window,
+) -> Result<Tally> {
+    let mut tasks = JoinSet::new();
+    for task in 0..in_flight {
+        let (mut caller, questions) = (caller.clone(), Arc::clone(questions));
+        tasks.spawn(async move {
+            let mut tally = Tally::new()?;
+            for question in questions.iter().cycle().skip(task * questions.len() / in_flight) {
+                let asked = Instant::now();
+                if asked >= window.end {
+                    break;
+                }
+                let answer = caller.ask(question.message.clone()).await;
+                let right = answer.is_ok_and(|answer| question.expected.accepts(&answer, false));
+                tally.answered(window, asked, right);
+            }
+            anyhow::Ok(tally)
+        });
+    }
+    let mut sum = Tally::new()?;
+    while let Some(tally) = tasks.join_next().await {
+        sum.merge(&tally??)?;
+    }
+    Ok(sum)
+}
+
+/// One stream with so many questions under way.
+///
+/// # Errors
+/// If the stream fails.
+pub async fn stream(
+    caller: &Caller,
+    questions: &Arc<[Question]>,
+    in_flight: usize,
+    window: Window,
+) -> Result<Tally> {
+    let (sender, receiver) = mpsc::channel::<Bytes>(in_flight);
+    let mut tally = Tally::new()?;
+    let mut asked: VecDeque<(&Question, Instant)> = VecDeque::with_capacity(in_flight);
+    let mut next = questions.iter().cycle();
+    let mut ask = |asked: &mut VecDeque<_>| {
+        let Some(question) = next.next() else { return };
+        // There is room: a question is taken out of it before its answer comes.
+        if sender.try_send(question.message.clone()).is_ok() {
+            asked.push_back((question, Instant::now()));
+        }
+    };
+    (0..in_flight).for_each(|_| ask(&mut asked));
+    let mut caller = caller.clone();
+    let mut answers = caller.open(ReceiverStream::new(receiver)).await?;
+    while let Some((question, at)) = asked.pop_front() {
+        let answer = answers.message().await?.context("the stream ended early")?;
+        tally.answered(window, at, question.expected.accepts(&answer, true));
+        if Instant::now() < window.end {
+            ask(&mut asked);
+        }
+    }
+    Ok(tally)
+}

@@ -1,0 +1,262 @@
+//! The fleet that the questions are about, and how the index learns of it.
+//!
+//! 64 workers with blocks of 16 tokens. Long prompts and those of their own are held by two workers
+//! each, system prompts by all.
+
+use anyhow::{Context, Result, bail, ensure};
+use futures::{StreamExt, TryStreamExt, stream};
+use kvasir_proto::hash::{Namespace, local_hashes, sequence_hashes, tokens_le};
+use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
+use kvasir_proto::pb;
+use kvasir_proto::pb::event_ingest_client::EventIngestClient;
+use kvasir_proto::pb::publish_events_request::Message as Request;
+use kvasir_proto::pb::publish_events_response::Message as Response;
+use kvasir_proto::types::LocalHash;
+use kvasir_tests::client::Indexer;
+use tonic::transport::Channel;
+
+/// Model of the fleet.
+pub const MODEL: &str = "load";
+/// Tokens of a block.
+pub const BLOCK_SIZE: u32 = 16;
+/// Blocks of an event, as engines send them while a prompt is prefilled.
+pub const EVENT_BLOCKS: usize = 16;
+
+const BLOCK_TOKENS: usize = BLOCK_SIZE as usize;
+const WORKERS: u64 = 64;
+const BATCH_EVENTS: usize = 32;
+/// Workers that publish at the same time while the index is filled.
+const FILLED_AT_ONCE: usize = 4;
+const TOKEN_IDS: u64 = 128_000;
+
+/// A kind of prompts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Prompts of their own, of 512 blocks.
+    Own,
+    /// Long prompts, of 8,192 blocks.
+    Long,
+    /// System prompts, of 256 blocks.
+    System,
+}
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::Own, Self::Long, Self::System];
+
+    const fn blocks(self) -> usize {
+        match self {
+            Self::Own => 512,
+            Self::Long => 8_192,
+            Self::System => 256,
+        }
+    }
+}
+
+/// How much there is.
+#[derive(Debug, Clone, Copy)]
+pub struct Fleet {
+    own: u64,
+    long: u64,
+    system: u64,
+}
+
+/// Numbers that look random and are the same in each run.
+#[must_use]
+pub const fn mixed(number: u64) -> u64 {
+    let mut value = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+impl Fleet {
+    /// About 1.6 M (worker, block) pairs; a tenth of that if `quick`.
+    #[must_use]
+    pub const fn new(quick: bool) -> Self {
+        if quick {
+            Self { own: 96, long: 4, system: 2 }
+        } else {
+            Self { own: 1_024, long: 16, system: 16 }
+        }
+    }
+
+    /// Prompts of a kind.
+    #[must_use]
+    pub const fn prompts(self, kind: Kind) -> u64 {
+        match kind {
+            Kind::Own => self.own,
+            Kind::Long => self.long,
+            Kind::System => self.system,
+        }
+    }
+
+    /// Workers that hold a prompt.
+    #[must_use]
+    pub fn holders(self, kind: Kind, number: u64) -> Vec<u64> {
+        match kind {
+            Kind::System => (0..WORKERS).collect(),
+            Kind::Own | Kind::Long => vec![number % WORKERS, (number * 7 + 31) % WORKERS],
+        }
+    }
+
+    /// (worker, block) pairs of all prompts.
+    #[must_use]
+    pub fn pairs(self) -> usize {
+        let of = |kind: Kind| {
+            let numbers = 0..self.prompts(kind);
+            numbers.map(|number| self.holders(kind, number).len() * kind.blocks()).sum::<usize>()
+        };
+        Kind::ALL.into_iter().map(of).sum()
+    }
+
+    /// Tokens of the first `blocks` blocks of a prompt.
+    #[must_use]
+    pub fn tokens(self, kind: Kind, number: u64, blocks: usize) -> Vec<u32> {
+        let stem = mixed((kind as u64) << 32 | number);
+        let token = |at: usize| mixed(stem.wrapping_add(at as u64)) % TOKEN_IDS;
+        (0..blocks * BLOCK_TOKENS).map(|at| u32::try_from(token(at)).unwrap_or_default()).collect()
+    }
+
+    /// Local hashes of the first `blocks` blocks of a prompt.
+    #[must_use]
+    pub fn locals(self, kind: Kind, number: u64, blocks: usize) -> Vec<LocalHash> {
+        let tokens = self.tokens(kind, number, blocks);
+        let (mut locals, seed) = (Vec::new(), Namespace::default().seed());
+        local_hashes(&tokens_le(&tokens), BLOCK_TOKENS, seed, &[], &mut locals);
+        locals
+    }
+
+    /// Registers all workers and publishes all they hold, in events of 16 blocks.
+    ///
+    /// # Errors
+    /// If the server refuses something, or a block operation is not applied.
+    pub async fn fill(self, indexer: &mut Indexer, channel: Channel) -> Result<()> {
+        for worker in 0..WORKERS {
+            register(indexer, &worker_id(worker)).await?;
+        }
+        let workers = stream::iter(0..WORKERS);
+        let fills = workers.map(|worker| self.fill_worker(worker, channel.clone()));
+        fills.buffer_unordered(FILLED_AT_ONCE).try_collect::<Vec<()>>().await?;
+        Ok(())
+    }
+
+    async fn fill_worker(self, worker: u64, channel: Channel) -> Result<()> {
+        let batches = self.batches(worker);
+        let operations = batches.iter().map(operations).sum::<u64>();
+        let mut acknowledged = 0;
+        let hello = hello(worker_id(worker), 0);
+        let requests = stream::iter(std::iter::once(hello).chain(batches));
+        let mut publisher = ingest_client(channel);
+        let mut answers = publisher.publish_events(requests).await?.into_inner();
+        while let Some(answer) = answers.message().await? {
+            acknowledged += applied(answer)?;
+        }
+        ensure!(acknowledged == operations, "{acknowledged} of {operations} blocks were applied");
+        Ok(())
+    }
+
+    fn batches(self, worker: u64) -> Vec<pb::PublishEventsRequest> {
+        let mut events = Vec::new();
+        for kind in Kind::ALL {
+            for number in 0..self.prompts(kind) {
+                if self.holders(kind, number).contains(&worker) {
+                    events.extend(stored(&self.locals(kind, number, kind.blocks())));
+                }
+            }
+        }
+        let batches = (0..).zip(events.chunks(BATCH_EVENTS));
+        batches.map(|(sequence, events)| batch(sequence, events.to_vec())).collect()
+    }
+}
+
+/// Name of a worker of the fleet.
+#[must_use]
+pub fn worker_id(worker: u64) -> String {
+    format!("worker-{worker:02}")
+}
+
+/// A client of the ingest service with the server's limits.
+#[must_use]
+pub fn ingest_client(channel: Channel) -> EventIngestClient<Channel> {
+    EventIngestClient::new(channel)
+        .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX)
+}
+
+/// Registers a worker of the fleet's model.
+///
+/// # Errors
+/// If the server refuses.
+pub async fn register(indexer: &mut Indexer, worker_id: &str) -> Result<()> {
+    let request = pb::RegisterWorkerRequest {
+        worker_id: worker_id.to_owned(),
+        model: MODEL.to_owned(),
+        block_size: BLOCK_SIZE,
+        ..Default::default()
+    };
+    indexer.register_worker(request).await.context("register a worker")?;
+    Ok(())
+}
+
+/// The first message of a publisher's stream.
+#[must_use]
+pub fn hello(worker_id: String, incarnation: u128) -> pb::PublishEventsRequest {
+    let hello = pb::PublishHello {
+        model: MODEL.to_owned(),
+        worker_id,
+        source: "load".to_owned(),
+        block_size: BLOCK_SIZE,
+        incarnation: incarnation.to_be_bytes().to_vec().into(),
+        ..Default::default()
+    };
+    pb::PublishEventsRequest { message: Some(Request::Hello(hello)) }
+}
+
+/// A batch of a publisher's stream.
+#[must_use]
+pub const fn batch(sequence: u64, events: Vec<pb::PublishedEvent>) -> pb::PublishEventsRequest {
+    let batch = pb::PublishBatch { sequence, dp_rank: 0, events };
+    pb::PublishEventsRequest { message: Some(Request::Batch(batch)) }
+}
+
+/// The events with which an engine announces a prompt. Its names follow from the content.
+fn stored(locals: &[LocalHash]) -> Vec<pb::PublishedEvent> {
+    let names: Vec<u64> = sequence_hashes(locals).map(|name| name.0).collect();
+    let parents = names.iter().copied().skip(EVENT_BLOCKS - 1).step_by(EVENT_BLOCKS).map(Some);
+    let parents = std::iter::once(None).chain(parents);
+    let events = locals.chunks(EVENT_BLOCKS).zip(names.chunks(EVENT_BLOCKS)).zip(parents);
+    let event = |((locals, names), parent_name): ((&[LocalHash], &[u64]), _)| {
+        let stored = pb::BlocksStored {
+            parent_name,
+            names: names.to_vec(),
+            local_hashes: locals.iter().map(|local| local.0).collect(),
+            ..Default::default()
+        };
+        let event = Some(pb::published_event::Event::Stored(stored));
+        pb::PublishedEvent { event }
+    };
+    events.map(event).collect()
+}
+
+fn operations(request: &pb::PublishEventsRequest) -> u64 {
+    let Some(Request::Batch(batch)) = &request.message else { return 0 };
+    let blocks = batch.events.iter().map(|event| match &event.event {
+        Some(pb::published_event::Event::Stored(stored)) => stored.names.len() as u64,
+        Some(pb::published_event::Event::Removed(removed)) => removed.names.len() as u64,
+        Some(pb::published_event::Event::Cleared(_)) | None => 0,
+    });
+    blocks.sum()
+}
+
+/// Blocks that an answer to a publisher says were applied.
+///
+/// # Errors
+/// If it is a refusal.
+pub fn applied(answer: pb::PublishEventsResponse) -> Result<u64> {
+    match answer.message {
+        Some(Response::Accepted(_)) => Ok(0),
+        Some(Response::Ack(ack)) => Ok(ack.applied),
+        Some(Response::Refusal(refusal)) => bail!("a batch was refused: {}", refusal.message),
+        None => bail!("an answer to a publisher is empty"),
+    }
+}

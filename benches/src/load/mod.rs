@@ -1,0 +1,42 @@
+//! The load generator: questions to a real indexer-server and, in the same run and of the same
+//! sizes, to a bare tonic echo. What the two have in common is the transport; the rest is ours.
+
+mod args;
+mod bars;
+mod check;
+mod child;
+mod closed;
+mod echo;
+mod fleet;
+mod ingest;
+mod library;
+mod open;
+mod raw;
+mod report;
+mod run;
+mod shapes;
+
+pub use args::{Args, Role};
+pub use fleet::mixed;
+pub use run::run;
+
+use anyhow::Result;
+use std::net::SocketAddr;
+
+/// The process of the echo: says where it listens, serves until its standard input ends.
+///
+/// # Errors
+/// If it cannot listen.
+pub async fn echo() -> Result<()> {
+    echo::serve(|address| println!("{address}"), child::stdin_ended()).await
+}
+
+/// The process of the publishers: says that it begins, publishes until its standard input ends.
+///
+/// # Errors
+/// If the server refuses something.
+pub async fn publish(server: SocketAddr, rate: u64, batch_events: usize) -> Result<()> {
+    ingest::publish(server, rate, batch_events, || println!("ready")).await?;
+    println!("done");
+    Ok(())
+}

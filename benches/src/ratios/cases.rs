@@ -1,0 +1,185 @@
+//! The cases: an operation, and the yardstick that it is measured against.
+
+use super::fleet::{Fleet, PROMPT_BLOCKS, PROMPTS, locals, removed, stored};
+use crate::load::mixed;
+use kvasir_engine::decode::{EngineKind, decode};
+use kvasir_engine::normalise::{Normaliser, NormaliserConfig};
+use kvasir_index::{DumpRecord, Query, QueryKey, Scratch};
+use kvasir_proto::hash::{Namespace, local_hashes, sequence_hashes, tokens_le};
+use kvasir_proto::types::{LocalHash, TierSet, WorkerId};
+use kvasir_tests::engine::wire::{BatchStyle, EngineEvent, HashForm, WireForm};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::rc::Rc;
+
+const BLOCK_SIZE: usize = 16;
+/// Keys of the table that lookups and changes are measured against: as many as the fleet has pairs.
+const KEYS: u64 = 1 << 20;
+const DUMP_CHUNK: usize = 2_048;
+
+/// An operation and its yardstick.
+pub struct Case {
+    pub name: &'static str,
+    /// What the yardstick is.
+    pub against: &'static str,
+    pub operation: Box<dyn FnMut()>,
+    pub yardstick: Box<dyn FnMut()>,
+}
+
+/// All of them.
+pub fn all() -> Vec<Case> {
+    let fleet = Rc::new(RefCell::new(Fleet::build()));
+    let table: HashMap<u64, u64> = (0..KEYS).map(|key| (mixed(key), key)).collect();
+    let table = Rc::new(RefCell::new(table));
+    vec![
+        hash(),
+        frame("decode-16", 16),
+        frame("decode-512", 512),
+        apply(&fleet, &table),
+        lookup("lookup-64", 64, &fleet, &table),
+        lookup("lookup-512", 512, &fleet, &table),
+        dump(&fleet),
+    ]
+}
+
+/// Copies of these bytes.
+fn copying(bytes: Vec<u8>) -> Box<dyn FnMut()> {
+    let mut copy = vec![0; bytes.len()];
+    Box::new(move || {
+        copy.copy_from_slice(black_box(&bytes));
+        black_box(&mut copy);
+    })
+}
+
+/// From 4,096 tokens to local and sequence hashes.
+fn hash() -> Case {
+    let tokens: Vec<u32> = (0..4_096).map(|at| mixed(at).to_le_bytes()[0].into()).collect();
+    let seed = Namespace::default().seed();
+    let bytes = tokens_le(&tokens).into_owned();
+    let mut hashes = Vec::new();
+    let operation = Box::new(move || {
+        hashes.clear();
+        local_hashes(&tokens_le(black_box(&tokens)), BLOCK_SIZE, seed, &[], &mut hashes);
+        black_box(sequence_hashes(&hashes).last());
+    });
+    let against = "copying the tokens";
+    Case { name: "hash-4096-tokens", against, operation, yardstick: copying(bytes) }
+}
+
+/// A vLLM batch with one stored event, from its bytes to events of the index.
+#[expect(clippy::expect_used, reason = "the frame is a good one")]
+fn frame(name: &'static str, blocks: u64) -> Case {
+    let style = BatchStyle {
+        form: WireForm::Array,
+        hashes: HashForm::Integer,
+        block_size: BLOCK_SIZE,
+        sliding_window: None,
+        dp_rank: 0,
+    };
+    let tokens = (0..blocks * BLOCK_SIZE as u64).map(|at| u32::from_le_bytes([at as u8, 3, 1, 0]));
+    let names = (0..blocks).map(mixed).collect();
+    let event = EngineEvent::Stored { group: 0, names, parent: None, tokens: tokens.collect() };
+    let payload = style.encode(1.0, &[event]);
+    let bytes = payload.clone();
+    let mut normaliser = Normaliser::new(NormaliserConfig {
+        engine: EngineKind::Vllm,
+        block_size: BLOCK_SIZE as u32,
+        default_rank: 0,
+        lora_names: HashMap::new(),
+    });
+    let mut read = move || {
+        let batch = decode(black_box(&payload), EngineKind::Vllm).expect("a good frame");
+        normaliser.normalise(batch)
+    };
+    let operations: usize = read().events.iter().map(|event| event.operations()).sum();
+    assert_eq!(operations as u64, blocks, "{name}");
+    let operation = Box::new(move || {
+        black_box(read());
+    });
+    Case { name, against: "copying the frame", operation, yardstick: copying(bytes) }
+}
+
+/// A prompt stored by one worker and removed again, in events of 16 blocks.
+fn apply(fleet: &Rc<RefCell<Fleet>>, table: &Rc<RefCell<HashMap<u64, u64>>>) -> Case {
+    let (fleet, table) = (Rc::clone(fleet), Rc::clone(table));
+    let new = locals(PROMPTS + 1);
+    let (store, remove) = (stored(&new), removed(&new));
+    let operation = Box::new(move || {
+        let mut fleet = fleet.borrow_mut();
+        fleet.apply(5, &store);
+        fleet.apply(5, &remove);
+    });
+    let yardstick = Box::new(move || {
+        let mut table = table.borrow_mut();
+        for local in &new {
+            table.insert(local.0, 0);
+        }
+        for local in &new {
+            table.remove(&local.0);
+        }
+    });
+    let against = "a hash table with as many keys";
+    Case { name: "apply-store-remove-512", against, operation, yardstick }
+}
+
+/// The first blocks of a prompt that two workers hold: another prompt each time.
+fn lookup(
+    name: &'static str,
+    blocks: usize,
+    fleet: &Rc<RefCell<Fleet>>,
+    table: &Rc<RefCell<HashMap<u64, u64>>>,
+) -> Case {
+    let (fleet, table) = (Rc::clone(fleet), Rc::clone(table));
+    let prompts: Vec<Vec<LocalHash>> = (0..PROMPTS)
+        .map(|at| locals(mixed(at) % PROMPTS).into_iter().take(blocks).collect())
+        .collect();
+    let mut scratch = Scratch::default();
+    let mut turn = prompts.into_iter().cycle();
+    let operation = Box::new(move || {
+        let Some(prompt) = turn.next() else { return };
+        let key = QueryKey::Locals(&prompt);
+        let query = Query { key, tiers: TierSet::ALL, workers: None, minimum_overlap: 1 };
+        fleet.borrow().index.find(query, &mut scratch);
+        assert_eq!(scratch.matches().len(), 2);
+    });
+    let mut at = 0;
+    let yardstick = Box::new(move || {
+        let table = table.borrow();
+        for _ in 0..blocks {
+            at = (at + 1) % KEYS;
+            black_box(table.get(&mixed(mixed(at) % KEYS)));
+        }
+    });
+    Case { name, against: "a hash table asked for as many keys", operation, yardstick }
+}
+
+/// All that one worker holds.
+#[expect(clippy::expect_used, reason = "nothing disturbs the dump")]
+fn dump(fleet: &Rc<RefCell<Fleet>>) -> Case {
+    let fleet = Rc::clone(fleet);
+    let worker = WorkerId::new("worker-0").expect("a name");
+    let mut chunk: Vec<DumpRecord> = Vec::new();
+    let mut dump = move || {
+        let mut fleet = fleet.borrow_mut();
+        let mut scan = fleet.index.begin_dump(&worker, None).expect("a known worker");
+        let mut records = 0;
+        loop {
+            chunk.clear();
+            let more = fleet.index.dump_chunk(&mut scan, DUMP_CHUNK, &mut chunk);
+            records += black_box(&chunk).len();
+            if !more.expect("undisturbed") {
+                break;
+            }
+        }
+        fleet.index.finish_dump(scan).expect("undisturbed");
+        records
+    };
+    let records = dump();
+    assert!(records >= PROMPT_BLOCKS, "{records} records");
+    let operation = Box::new(move || {
+        black_box(dump());
+    });
+    let yardstick = copying(vec![1; records * size_of::<DumpRecord>()]);
+    Case { name: "dump-worker", against: "copying the records", operation, yardstick }
+}

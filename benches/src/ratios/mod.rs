@@ -1,0 +1,162 @@
+//! Micro-benches as ratios: what an operation costs against something of the same size that stays
+//! what it is (copying the same bytes, looking up as many keys), measured in the same run. Such
+//! ratios can be committed: most of what differs between machines and days cancels out.
+
+mod cases;
+mod fleet;
+
+use anyhow::{Context, Result, ensure};
+use cases::Case;
+use clap::Parser;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Pairs of measurements of each case; the median counts.
+const ROUNDS: usize = 41;
+/// Shortest time of one measurement.
+const MEASURED_MIN: Duration = Duration::from_millis(2);
+/// Factor by which a ratio may differ from its baseline, either way, where the file does not say.
+const TOLERANCE: f64 = 1.35;
+
+/// Measures hashing, decoding, apply, lookup and dump, each against a yardstick of the same run, and
+/// prints the ratios beside the committed ones.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "ratios")]
+pub struct Args {
+    /// The committed ratios.
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/baseline.json"))]
+    pub baseline: PathBuf,
+    /// Fail if a ratio is worse than its baseline by more than its tolerance.
+    #[arg(long)]
+    pub check: bool,
+    /// Write the measured ratios as the new baseline; tolerances stay.
+    #[arg(long)]
+    pub update: bool,
+    /// Cases whose name contains this only.
+    #[arg(long, default_value = "")]
+    pub only: String,
+}
+
+/// A committed ratio.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Baseline {
+    /// Cost of the operation over that of its yardstick.
+    ratio: f64,
+    /// Factor by which it may be worse.
+    tolerance: f64,
+}
+
+/// What one case measured: medians, in nanoseconds, and the median of the rounds' ratios.
+struct Measured {
+    operation: f64,
+    yardstick: f64,
+    ratio: f64,
+}
+
+/// Measures and reports; false if a ratio is beyond its tolerance and that was to be checked.
+///
+/// # Errors
+/// If the file of baselines cannot be read or written, or there is no such case.
+pub fn run(args: &Args) -> Result<bool> {
+    let mut baselines: BTreeMap<String, Baseline> = match fs::read_to_string(&args.baseline) {
+        Ok(text) => serde_json::from_str(&text).context("the baselines")?,
+        Err(error) if args.update => {
+            println!("no baselines yet: {error}");
+            BTreeMap::new()
+        }
+        Err(error) => return Err(error).context(format!("read {}", args.baseline.display())),
+    };
+    let mut within = true;
+    let mut measured = 0;
+    println!("| case | operation | yardstick | ratio | baseline | |");
+    println!("| --- | --- | --- | --- | --- | --- |");
+    for case in cases::all().into_iter().filter(|case| case.name.contains(&args.only)) {
+        let (name, yardstick) = (case.name, case.against);
+        let result = measure(case);
+        measured += 1;
+        let baseline = baselines.get(name).copied();
+        let verdict = verdict(result.ratio, baseline);
+        within &= verdict != WORSE;
+        let Measured { operation, yardstick: reference, ratio } = result;
+        let committed = baseline.map_or(f64::NAN, |at| at.ratio);
+        println!(
+            "| {name} | {operation:.0} ns | {yardstick}: {reference:.0} ns | {ratio:.3} | {committed:.3} | {verdict} |"
+        );
+        if args.update {
+            let tolerance = baseline.map_or(TOLERANCE, |at| at.tolerance);
+            // Three digits: more are noise.
+            let ratio = (ratio * 1e3).round() / 1e3;
+            baselines.insert(name.to_owned(), Baseline { ratio, tolerance });
+        }
+    }
+    ensure!(measured > 0, "--only: no case is named so");
+    if args.update {
+        fs::write(&args.baseline, serde_json::to_string_pretty(&baselines)? + "\n")?;
+    }
+    Ok(within || !args.check)
+}
+
+const WORSE: &str = "**worse**";
+
+fn verdict(ratio: f64, baseline: Option<Baseline>) -> &'static str {
+    match baseline {
+        None => "new",
+        Some(at) if ratio > at.ratio * at.tolerance => WORSE,
+        Some(at) if ratio * at.tolerance < at.ratio => "better",
+        Some(_) => "as before",
+    }
+}
+
+/// Measures both sides in turn.
+fn measure(mut case: Case) -> Measured {
+    let runs = enough(&mut *case.operation);
+    let reference_runs = enough(&mut *case.yardstick);
+    let rounds: Vec<(f64, f64)> = (0..ROUNDS)
+        .map(|_| (time(&mut *case.operation, runs), time(&mut *case.yardstick, reference_runs)))
+        .collect();
+    let median = |value: fn(&(f64, f64)) -> f64| {
+        let mut values: Vec<f64> = rounds.iter().map(value).collect();
+        values.sort_by(f64::total_cmp);
+        values.get(ROUNDS / 2).copied().unwrap_or_default()
+    };
+    Measured {
+        operation: median(|(operation, _)| *operation),
+        yardstick: median(|(_, yardstick)| *yardstick),
+        ratio: median(|(operation, yardstick)| operation / yardstick),
+    }
+}
+
+/// Runs that take long enough to be measured.
+fn enough(run: &mut dyn FnMut()) -> u32 {
+    let mut runs = 1;
+    while time(run, runs) * f64::from(runs) < MEASURED_MIN.as_secs_f64() * 1e9 {
+        runs *= 2;
+    }
+    runs
+}
+
+/// Mean nanoseconds of one run.
+fn time(run: &mut dyn FnMut(), runs: u32) -> f64 {
+    let begin = Instant::now();
+    (0..runs).for_each(|_| run());
+    begin.elapsed().as_secs_f64() * 1e9 / f64::from(runs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_is_worse_only_beyond_its_tolerance() {
+        let baseline = Some(Baseline { ratio: 2.0, tolerance: 1.5 });
+        assert_eq!(verdict(3.1, baseline), WORSE);
+        assert_eq!(verdict(2.9, baseline), "as before");
+        assert_eq!(verdict(1.4, baseline), "as before");
+        assert_eq!(verdict(1.3, baseline), "better");
+        assert_eq!(verdict(1.0, None), "new");
+    }
+}

@@ -1,0 +1,86 @@
+/// Most block operations under one hold of a shard's lock, while no reader comes.
+pub const HOLD_OPERATIONS_MAX: usize = 1_024;
+
+/// Most block operations of one step; a hold ends with the step in which a reader came.
+pub const STEP_OPERATIONS_MAX: usize = 64;
+
+/// The first step of a hold where the hold before was cut short: another reader is to be expected.
+const CROWDED_STEP_OPERATIONS: usize = 2;
+
+/// How much a writer does at a time: long holds as long as nobody reads, short ones while readers
+/// come. A pure rule; [`Shard`](super::Shard) is the lock.
+#[derive(Debug, Default)]
+pub struct Pace {
+    /// Whether a reader cut the last hold short.
+    crowded: bool,
+    /// Operations left in this hold.
+    left: usize,
+    /// Operations of the next step, if there is one.
+    step: usize,
+}
+
+impl Pace {
+    /// A hold begins.
+    pub const fn begin(&mut self) {
+        self.left = HOLD_OPERATIONS_MAX;
+        self.step = if self.crowded { CROWDED_STEP_OPERATIONS } else { STEP_OPERATIONS_MAX };
+        self.crowded = false;
+    }
+
+    /// Operations that the next step may do.
+    #[must_use]
+    pub fn step(&self) -> usize {
+        self.step.min(self.left)
+    }
+
+    /// A step is over that did so many operations, and a reader is waiting or not. Whether the hold
+    /// may go on. A step counts as one operation at least, so that every hold ends.
+    pub fn go_on(&mut self, done: usize, reader_waits: bool) -> bool {
+        self.left = self.left.saturating_sub(done.max(1));
+        self.step = (self.step * 2).min(STEP_OPERATIONS_MAX);
+        self.crowded = reader_waits;
+        self.left > 0 && !reader_waits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The steps of one hold, if a reader comes in the given step.
+    fn hold(pace: &mut Pace, reader_in: Option<usize>) -> Vec<usize> {
+        let mut steps = Vec::new();
+        pace.begin();
+        loop {
+            steps.push(pace.step());
+            if !pace.go_on(pace.step(), reader_in == Some(steps.len())) {
+                return steps;
+            }
+        }
+    }
+
+    #[test]
+    fn a_hold_is_long_while_nobody_reads_and_short_while_somebody_does() {
+        let mut pace = Pace::default();
+        let alone = vec![STEP_OPERATIONS_MAX; HOLD_OPERATIONS_MAX / STEP_OPERATIONS_MAX];
+        assert_eq!(hold(&mut pace, None), alone);
+        assert_eq!(hold(&mut pace, Some(3)), [64, 64, 64]);
+        assert_eq!(hold(&mut pace, Some(1)), [2]);
+        assert_eq!(hold(&mut pace, Some(2)), [2, 4]);
+        let after = hold(&mut pace, None);
+        assert_eq!(after[..7], [2, 4, 8, 16, 32, 64, 64]);
+        assert_eq!(after.iter().sum::<usize>(), HOLD_OPERATIONS_MAX);
+        assert_eq!(hold(&mut pace, None), alone);
+    }
+
+    #[test]
+    fn steps_that_do_nothing_end_the_hold_too() {
+        let mut pace = Pace::default();
+        pace.begin();
+        let mut steps = 1;
+        while pace.go_on(0, false) {
+            steps += 1;
+        }
+        assert_eq!(steps, HOLD_OPERATIONS_MAX);
+    }
+}

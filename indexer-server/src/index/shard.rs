@@ -1,0 +1,109 @@
+use crossbeam_utils::{
+    CachePadded,
+    sync::{ShardedLock, ShardedLockReadGuard},
+};
+use kvasir_index::{Index, Limits, SourceId};
+use std::{
+    fmt,
+    hint::spin_loop,
+    sync::{
+        Arc, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// How often a reader looks again before it goes to sleep: longer than a step of the writer takes,
+/// unless the writer itself is not running.
+const READER_LOOKS_MAX: u32 = 1_000;
+/// How often the writer looks whether waiting readers are in before it yields its core to them.
+const LET_IN_LOOKS_MAX: u32 = 1_000;
+/// How long the writer yields to readers that wait. One that is not in by then has no core to run
+/// on, and waits for another hold.
+const LET_IN_MAX: Duration = Duration::from_micros(100);
+
+/// Some of the workers of a partition, with an index of their own. Ids of its sources and ranks
+/// mean nothing in any other shard.
+pub struct Shard {
+    number: usize,
+    index: ShardedLock<Index>,
+    /// Readers that found the lock taken. Untouched while nobody writes, so that readers share no
+    /// cache line.
+    waiting: CachePadded<AtomicU32>,
+}
+
+impl Shard {
+    /// An empty index with a lock around it.
+    #[must_use]
+    pub fn new(number: usize, limits: Limits) -> Self {
+        Self {
+            number,
+            index: ShardedLock::new(Index::new(limits)),
+            waiting: CachePadded::new(AtomicU32::new(0)),
+        }
+    }
+
+    /// Its number within the partition, which is that of the thread that writes it.
+    #[must_use]
+    pub const fn number(&self) -> usize {
+        self.number
+    }
+
+    /// The index, for reading. Waits for one hold of the writer at most, which the waiting cuts
+    /// short. Whoever reads several shards reads one after the other and holds one at a time.
+    pub fn read(&self) -> ShardedLockReadGuard<'_, Index> {
+        if let Ok(index) = self.index.try_read() {
+            return index;
+        }
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        for _ in 0..READER_LOOKS_MAX {
+            if let Ok(index) = self.index.try_read() {
+                self.waiting.fetch_sub(1, Ordering::AcqRel);
+                return index;
+            }
+            spin_loop();
+        }
+        // A writer that panicked has ended the process: nobody sees its half-done work.
+        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+        index
+    }
+
+    /// Whether a reader waits: the writer is to let go at its next step.
+    #[must_use]
+    pub fn is_awaited(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// Changes the index, then lets waiting readers in. In a server only the shard's writer thread
+    /// does this, at a [`Pace`](super::Pace).
+    pub fn write<R>(&self, change: impl FnOnce(&mut Index) -> R) -> R {
+        let result = change(&mut self.index.write().unwrap_or_else(PoisonError::into_inner));
+        for _ in 0..LET_IN_LOOKS_MAX {
+            if self.waiting.load(Ordering::Acquire) == 0 {
+                return result;
+            }
+            spin_loop();
+        }
+        let released = Instant::now();
+        while self.waiting.load(Ordering::Acquire) > 0 && released.elapsed() < LET_IN_MAX {
+            thread::yield_now();
+        }
+        result
+    }
+}
+
+impl fmt::Debug for Shard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Shard({})", self.number)
+    }
+}
+
+/// A source in the index, together with the shard it is in: its id cannot stray into another.
+#[derive(Debug, Clone)]
+pub struct IndexedSource {
+    pub(super) shard: Arc<Shard>,
+    pub(super) id: SourceId,
+}

@@ -1,0 +1,266 @@
+//! Prompts read from their bytes, and answers written as theirs, without messages in between: these
+//! two are what a server does all day. The generated messages say the same, and tests compare.
+
+use super::{
+    ConvertError,
+    find::{Fields, FindAnswer, FindQuery, WorkerMatch},
+    shared::{age_ms, state},
+};
+use crate::{
+    pb,
+    types::{BlockName, LocalHash},
+};
+use prost::{
+    DecodeError,
+    bytes::Bytes,
+    encoding::{
+        DecodeContext, WireType, bytes, decode_key, decode_varint, fixed64, int32, message,
+        skip_field, string, uint32, uint64,
+    },
+};
+
+/// A `FindMatchesRequest` as a server takes it.
+#[derive(Debug)]
+pub struct FindRequest {
+    /// Repeated in the answer.
+    pub request_id: u64,
+    /// The query, or why it is refused.
+    pub query: Result<FindQuery, ConvertError>,
+}
+
+impl FindRequest {
+    /// Reads a request; the tokens are not copied.
+    ///
+    /// # Errors
+    /// If `message` is not protobuf.
+    pub fn read(message: &Bytes) -> Result<Self, DecodeError> {
+        let mut fields = Fields::default();
+        let mut rest: &[u8] = message;
+        while !rest.is_empty() {
+            let (tag, wire_type) = decode_key(&mut rest)?;
+            let mut after = rest;
+            skip_field(wire_type, tag, &mut after, DecodeContext::default())?;
+            fields.merge(message, (tag, wire_type), rest)?;
+            rest = after;
+        }
+        Ok(Self { request_id: fields.request_id, query: fields.check() })
+    }
+}
+
+impl<'a> Fields<'a> {
+    /// Takes the field that `at` begins with; it was seen to be whole.
+    fn merge(
+        &mut self,
+        whole: &'a Bytes,
+        (tag, wire_type): (u32, WireType),
+        at: &'a [u8],
+    ) -> Result<(), DecodeError> {
+        let (mut rest, context) = (at, DecodeContext::default());
+        let rest = &mut rest;
+        match tag {
+            1 => uint64::merge(wire_type, &mut self.request_id, rest, context),
+            2 => text(wire_type, &mut self.model, at),
+            3 => text(wire_type, &mut self.tenant, at),
+            4 => text(wire_type, &mut self.lora_name, at),
+            5 => text(wire_type, &mut self.cache_salt, at),
+            6 => uint32::merge(wire_type, self.block_size.get_or_insert_default(), rest, context),
+            7 => text(wire_type, self.hash_scheme.get_or_insert_default(), at),
+            10 => uint32::merge_repeated(wire_type, &mut self.token_ids, rest, context),
+            11 => {
+                let payload = payload(wire_type, at)?;
+                self.token_ids_le =
+                    if payload.is_empty() { Bytes::new() } else { whole.slice_ref(payload) };
+                Ok(())
+            }
+            12 => numbers(wire_type, &mut self.local_hashes, at, LocalHash),
+            13 => numbers(wire_type, &mut self.sequence_hashes, at, BlockName),
+            14 => message::merge_repeated(wire_type, &mut self.multimodal, rest, context),
+            20 => int32::merge_repeated(wire_type, &mut self.tiers, rest, context),
+            21 => {
+                let mut id = "";
+                text(wire_type, &mut id, at)?;
+                self.worker_ids.push(id);
+                Ok(())
+            }
+            22 => {
+                let minimum = self.minimum_overlap_blocks.get_or_insert_default();
+                uint32::merge(wire_type, minimum, rest, context)
+            }
+            23 => uint32::merge(wire_type, &mut self.top_k, rest, context),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Content of a field with a length.
+fn payload(wire_type: WireType, mut at: &[u8]) -> Result<&[u8], DecodeError> {
+    if wire_type != WireType::LengthDelimited {
+        // The decoder's own words for it.
+        bytes::merge(wire_type, &mut Bytes::new(), &mut at, DecodeContext::default())?;
+    }
+    let length = usize::try_from(decode_varint(&mut at)?).unwrap_or(usize::MAX);
+    // The field was seen to be whole.
+    Ok(at.get(..length).unwrap_or_default())
+}
+
+fn text<'a>(wire_type: WireType, value: &mut &'a str, mut at: &'a [u8]) -> Result<(), DecodeError> {
+    match str::from_utf8(payload(wire_type, at)?) {
+        Ok(text) => {
+            *value = text;
+            Ok(())
+        }
+        // The decoder's own words for it.
+        Err(_) => string::merge(wire_type, &mut String::new(), &mut at, DecodeContext::default()),
+    }
+}
+
+/// Numbers of 8 bytes each, packed or one by one.
+fn numbers<T>(
+    wire_type: WireType,
+    values: &mut Vec<T>,
+    mut at: &[u8],
+    made: fn(u64) -> T,
+) -> Result<(), DecodeError> {
+    if wire_type == WireType::LengthDelimited {
+        let (packed, rest) = payload(wire_type, at)?.as_chunks();
+        if rest.is_empty() {
+            values.extend(packed.iter().map(|number| made(u64::from_le_bytes(*number))));
+            return Ok(());
+        }
+    }
+    let mut numbers = Vec::new();
+    fixed64::merge_repeated(wire_type, &mut numbers, &mut at, DecodeContext::default())?;
+    values.extend(numbers.into_iter().map(made));
+    Ok(())
+}
+
+/// An answer that can be written.
+pub trait WriteAnswer {
+    /// Appends it: a `FindMatchesResponse`, or a `FindMatchesStreamResponse`.
+    fn write(&self, out: &mut Vec<u8>);
+}
+
+/// The answer to a single request.
+#[derive(Debug)]
+pub struct FindReply {
+    /// Of the request.
+    pub request_id: u64,
+    /// The answer.
+    pub answer: FindAnswer,
+}
+
+/// The answer to one request of a stream.
+#[derive(Debug)]
+pub struct FindStreamReply {
+    /// Of the request.
+    pub request_id: u64,
+    /// The answer, or why there is none.
+    pub outcome: Result<FindAnswer, pb::StreamError>,
+}
+
+impl WriteAnswer for FindReply {
+    fn write(&self, out: &mut Vec<u8>) {
+        self.answer.write(self.request_id, out);
+    }
+}
+
+impl WriteAnswer for FindStreamReply {
+    fn write(&self, out: &mut Vec<u8>) {
+        number(1, self.request_id, out);
+        match &self.outcome {
+            Ok(answer) => embed(2, out, |out| answer.write(self.request_id, out)),
+            Err(error) => message::encode(3, error, out),
+        }
+    }
+}
+
+// Tags below are less than 16, so that keys have one byte.
+
+/// A number; as in proto3, it is left out if it is zero.
+fn number(tag: u8, value: u64, out: &mut Vec<u8>) {
+    if value != 0 {
+        out.push(tag << 3);
+        varint(value, out);
+    }
+}
+
+fn varint(mut value: u64, out: &mut Vec<u8>) {
+    while value >= 0x80 {
+        let [low, ..] = value.to_le_bytes();
+        out.push(low | 0x80);
+        value >>= 7;
+    }
+    let [low, ..] = value.to_le_bytes();
+    out.push(low);
+}
+
+fn text_field(tag: u8, text: &[u8], out: &mut Vec<u8>) {
+    out.push(tag << 3 | 2);
+    varint(text.len() as u64, out);
+    out.extend_from_slice(text);
+}
+
+/// A message within the message. Its length is known afterwards: most have one byte of it, and the
+/// others are moved.
+fn embed(tag: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    out.push(tag << 3 | 2);
+    let at = out.len();
+    out.push(0);
+    write(out);
+    let mut length = out.len() - at - 1;
+    let mut place = at;
+    while length >= 0x80 {
+        let [low, ..] = length.to_le_bytes();
+        out.insert(place, low | 0x80);
+        place += 1;
+        length >>= 7;
+    }
+    let [last, ..] = length.to_le_bytes();
+    if let Some(byte) = out.get_mut(place) {
+        *byte = last;
+    }
+}
+
+impl FindAnswer {
+    fn write(&self, request_id: u64, out: &mut Vec<u8>) {
+        number(1, request_id, out);
+        number(2, self.query_blocks.into(), out);
+        number(3, self.best_overlap_blocks.into(), out);
+        number(4, self.block_size.into(), out);
+        for found in &self.matches {
+            embed(5, out, |out| found.write(self.block_size, out));
+        }
+    }
+}
+
+impl WorkerMatch {
+    fn write(&self, block_size: u32, out: &mut Vec<u8>) {
+        text_field(1, self.worker.as_str().as_bytes(), out);
+        number(2, self.rank.into(), out);
+        number(3, self.blocks.into(), out);
+        number(4, u64::from(self.blocks) * u64::from(block_size), out);
+        embed(5, out, |out| {
+            for (tag, blocks) in (1..).zip(self.by_tier) {
+                number(tag, blocks.into(), out);
+            }
+        });
+        number(6, u64::try_from(i32::from(state(self.state))).unwrap_or_default(), out);
+        if let Some(cursor) = self.applied {
+            embed(7, out, |out| {
+                text_field(1, &cursor.incarnation.0.to_be_bytes(), out);
+                number(2, cursor.sequence, out);
+            });
+        }
+        number(8, self.lag_batches, out);
+        if let Some(age) = self.verified_age {
+            // Absent is not zero here.
+            out.push(9 << 3);
+            varint(age_ms(age), out);
+        }
+        number(10, self.speculative_blocks.into(), out);
+    }
+}
+
+#[cfg(test)]
+#[path = "find_wire_test.rs"]
+mod tests;

@@ -1,0 +1,86 @@
+//! The codec of a server that answers prompts: requests are measured as all are, then read and
+//! answers written without messages in between.
+
+use crate::{
+    codec::{malformed, measure},
+    convert::{FindRequest, WriteAnswer},
+};
+use prost::bytes::{Buf, BufMut};
+use std::{fmt, marker::PhantomData};
+use tonic::{
+    Status,
+    codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
+};
+
+/// Bytes of an answer that are room for without growing: one with a few matches.
+const ANSWER_BYTES: usize = 512;
+
+/// Reads [`FindRequest`]s and writes answers of one kind.
+pub struct FindCodec<A>(PhantomData<A>);
+
+/// Writes answers of one kind.
+pub struct FindEncoder<A> {
+    /// An answer while it is written; kept for the next one of a stream.
+    answer: Vec<u8>,
+    of: PhantomData<A>,
+}
+
+/// Reads [`FindRequest`]s.
+#[derive(Debug, Clone, Copy)]
+pub struct FindDecoder;
+
+impl<A> Default for FindCodec<A> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<A> fmt::Debug for FindCodec<A> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("FindCodec")
+    }
+}
+
+impl<A> fmt::Debug for FindEncoder<A> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("FindEncoder")
+    }
+}
+
+impl<A: WriteAnswer + Send + 'static> Codec for FindCodec<A> {
+    type Encode = A;
+    type Decode = FindRequest;
+    type Encoder = FindEncoder<A>;
+    type Decoder = FindDecoder;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        FindEncoder { answer: Vec::with_capacity(ANSWER_BYTES), of: PhantomData }
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        FindDecoder
+    }
+}
+
+impl<A: WriteAnswer> Encoder for FindEncoder<A> {
+    type Item = A;
+    type Error = Status;
+
+    fn encode(&mut self, answer: A, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        self.answer.clear();
+        answer.write(&mut self.answer);
+        out.put_slice(&self.answer);
+        Ok(())
+    }
+}
+
+impl Decoder for FindDecoder {
+    type Item = FindRequest;
+    type Error = Status;
+
+    fn decode(&mut self, source: &mut DecodeBuf<'_>) -> Result<Option<FindRequest>, Status> {
+        let message = source.copy_to_bytes(source.remaining());
+        measure("FindMatchesRequest", &message)?;
+        FindRequest::read(&message).map(Some).map_err(malformed)
+    }
+}

@@ -1,0 +1,212 @@
+//! Questions in one pipelined `FindMatchesStream`: many under way at a time, each answer taken to
+//! who asked. A stream costs the transport a fraction of what a call of its own does.
+
+use kvasir_proto::pb::{
+    FindMatchesRequest, FindMatchesResponse, FindMatchesStreamResponse,
+    find_matches_stream_response::Outcome, indexer_client::IndexerClient as Stub,
+};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+use tonic::{Code, Status, Streaming};
+
+type Answer = Result<FindMatchesResponse, Status>;
+
+/// The way of all questions of one client: a stream, replaced when it breaks or stalls.
+#[derive(Debug)]
+pub(crate) struct Pipeline {
+    stub: Stub<Channel>,
+    /// Most questions that wait to be sent.
+    queued_max: usize,
+    /// A stream that gives no answer for so long while one is waited for stalls.
+    stall: Duration,
+    lanes: Mutex<Lanes>,
+}
+
+#[derive(Debug, Default)]
+struct Lanes {
+    current: Option<Lane>,
+    /// The one before, for those who still wait there. When `current` is retired in turn, it has
+    /// given no answer for long enough.
+    retired: Option<AbortHandle>,
+    /// Tasks of both; they end with the client.
+    tasks: JoinSet<()>,
+    /// Of the last question.
+    last_id: u64,
+}
+
+/// One stream.
+#[derive(Debug, Clone)]
+struct Lane {
+    questions: mpsc::Sender<FindMatchesRequest>,
+    waiting: Arc<Waiting>,
+    task: AbortHandle,
+}
+
+/// Who waits for the answers of one stream.
+#[derive(Debug, Default)]
+struct Waiting(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    by_id: HashMap<u64, oneshot::Sender<Answer>>,
+    /// Answers that came so far, to tell a stream that is slow from one that stalls.
+    answered: u64,
+    /// Why nobody can wait here any more.
+    ended: Option<Status>,
+}
+
+/// A place among those who wait; given up when dropped.
+struct Place<'a> {
+    pipeline: &'a Pipeline,
+    lane: Lane,
+    id: u64,
+    asked: Instant,
+    answered_before: u64,
+    done: bool,
+}
+
+impl Pipeline {
+    pub(crate) fn new(stub: Stub<Channel>, queued_max: usize, stall: Duration) -> Self {
+        Self { stub, queued_max, stall, lanes: Mutex::default() }
+    }
+
+    /// Asks, and waits for the answer. To be dropped when it has taken too long.
+    pub(crate) async fn find(&self, mut request: FindMatchesRequest) -> Answer {
+        let (answer, answered) = oneshot::channel();
+        let mut place = self.join(answer)?;
+        request.request_id = place.id;
+        // Where the stream has ended, who waits is told why.
+        let _ended = place.lane.questions.send(request).await;
+        let answer = answered.await;
+        place.done = true;
+        answer.unwrap_or_else(|_lost| Err(Status::unavailable("the stream broke off")))
+    }
+
+    /// A place in the current stream, or in a new one if that has ended.
+    fn join(&self, answer: oneshot::Sender<Answer>) -> Result<Place<'_>, Status> {
+        let mut lanes = lock(&self.lanes);
+        lanes.last_id += 1;
+        let id = lanes.last_id;
+        let open = lanes.current.clone().filter(|lane| lock(&lane.waiting.0).ended.is_none());
+        let lane = match open {
+            Some(lane) => lane,
+            None => lanes.open(self.stub.clone(), self.queued_max),
+        };
+        drop(lanes);
+        let mut state = lock(&lane.waiting.0);
+        if let Some(status) = &state.ended {
+            return Err(status.clone());
+        }
+        state.by_id.insert(id, answer);
+        let answered_before = state.answered;
+        drop(state);
+        let asked = Instant::now();
+        Ok(Place { pipeline: self, lane, id, asked, answered_before, done: false })
+    }
+
+    /// Leaves a stream to those who wait there: further questions go to a new one.
+    fn retire(&self, lane: &Lane) {
+        let mut lanes = lock(&self.lanes);
+        if lanes.current.as_ref().is_some_and(|at| Arc::ptr_eq(&at.waiting, &lane.waiting)) {
+            lanes.current = None;
+            if let Some(before) = lanes.retired.replace(lane.task.clone()) {
+                before.abort();
+            }
+        }
+    }
+}
+
+impl Lanes {
+    fn open(&mut self, stub: Stub<Channel>, queued_max: usize) -> Lane {
+        while self.tasks.try_join_next().is_some() {}
+        let (questions, queue) = mpsc::channel(queued_max);
+        let waiting = Arc::new(Waiting::default());
+        let task = self.tasks.spawn(run(stub, queue, Arc::clone(&waiting)));
+        let lane = Lane { questions, waiting, task };
+        self.current = Some(lane.clone());
+        lane
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        let mut state = lock(&self.lane.waiting.0);
+        let answered = state.by_id.remove(&self.id).is_none();
+        // Who gives up early says nothing about the stream.
+        let silent = !answered && state.answered == self.answered_before;
+        let stalled = silent && self.asked.elapsed() >= self.pipeline.stall;
+        drop(state);
+        if stalled {
+            self.pipeline.retire(&self.lane);
+        }
+    }
+}
+
+impl Waiting {
+    fn answer(&self, id: u64, answer: Answer) {
+        let mut state = lock(&self.0);
+        state.answered += 1;
+        let asked = state.by_id.remove(&id);
+        drop(state);
+        if let Some(asked) = asked {
+            // Fails if who asked has just given up.
+            let _given_up = asked.send(answer);
+        }
+    }
+
+    fn end(&self, status: &Status) {
+        let mut state = lock(&self.0);
+        state.ended = Some(status.clone());
+        let left = std::mem::take(&mut state.by_id);
+        drop(state);
+        let mut left: Vec<_> = left.into_iter().collect();
+        left.sort_unstable_by_key(|(id, _)| *id);
+        for (_, asked) in left {
+            let _given_up = asked.send(Err(status.clone()));
+        }
+    }
+}
+
+/// Carries one stream to its end.
+async fn run(
+    mut stub: Stub<Channel>,
+    questions: mpsc::Receiver<FindMatchesRequest>,
+    waiting: Arc<Waiting>,
+) {
+    let status = match stub.find_matches_stream(ReceiverStream::new(questions)).await {
+        Ok(answers) => read(answers.into_inner(), &waiting).await,
+        Err(status) => status,
+    };
+    waiting.end(&status);
+}
+
+/// Hands out answers until there are no more; says why.
+async fn read(mut answers: Streaming<FindMatchesStreamResponse>, waiting: &Waiting) -> Status {
+    loop {
+        let answer = match answers.message().await {
+            Ok(Some(answer)) => answer,
+            Ok(None) => return Status::unavailable("the server ended the stream"),
+            Err(status) => return status,
+        };
+        let outcome = match answer.outcome {
+            Some(Outcome::Matches(matches)) => Ok(matches),
+            Some(Outcome::Error(error)) => Err(Status::new(Code::from(error.code), error.message)),
+            None => Err(Status::internal("an answer of the stream is empty")),
+        };
+        waiting.answer(answer.request_id, outcome);
+    }
+}
+
+/// Nothing panics while it holds one of these locks.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
