@@ -138,36 +138,68 @@ impl Scratch {
         any != 0
     }
 
-    /// Lists everybody, most blocks first; who is still alive holds `blocks`.
-    fn finish(&mut self, blocks: u32) {
+    /// Lists everybody, most blocks first, equals in order of worker and rank; who is still alive
+    /// holds `blocks`.
+    fn finish(&mut self, index: &Index, blocks: u32) {
         if blocks >= self.minimum_overlap {
-            for (word, &alive) in self.alive.iter().enumerate() {
-                push_bits(&mut self.matches, index_u32(word), alive, blocks);
-            }
+            self.here.clone_from(&self.alive);
+            self.push_here(index, blocks);
         }
-        let mut rest = self.stopped.as_slice();
+        let stopped = std::mem::take(&mut self.stopped);
+        let mut rest = stopped.as_slice();
         while let Some(last) = rest.last() {
             let same = rest.iter().rev().take_while(|at| at.blocks == last.blocks).count();
             let (before, level) = rest.split_at(rest.len() - same);
+            self.here.fill(0);
             for at in level {
-                push_bits(&mut self.matches, at.word, at.ranks, at.blocks);
+                if let Some(word) = self.here.get_mut(at.word as usize) {
+                    *word = at.ranks;
+                }
             }
+            self.push_here(index, last.blocks);
             rest = before;
         }
+        self.stopped = stopped;
     }
+
+    /// Lists the ranks in `here`.
+    fn push_here(&mut self, index: &Index, blocks: u32) {
+        let by_tier = [0; Tier::COUNT];
+        let count: u32 = self.here.iter().map(|word| word.count_ones()).sum();
+        if !index.in_order && count as usize * SCAN_FRACTION >= index.ordered.len() {
+            let here = &self.here;
+            let is_here = |at: &&HolderIndex| has_bit(here, **at);
+            let listed = index.ordered.iter().filter(is_here);
+            let listed = listed.map(|&at| Match { holder: HolderId(at), blocks, by_tier });
+            self.matches.extend(listed);
+            return;
+        }
+        let first = self.matches.len();
+        for (word, &ranks) in self.here.iter().enumerate() {
+            let mut ranks = ranks;
+            while ranks != 0 {
+                let holder = HolderId(index_u32(word * 64) + ranks.trailing_zeros());
+                self.matches.push(Match { holder, blocks, by_tier });
+                ranks &= ranks - 1;
+            }
+        }
+        if !index.in_order && count > 1 {
+            let level = self.matches.get_mut(first..).unwrap_or_default();
+            level.sort_unstable_by_key(|at| index.order.get(at.holder.0 as usize).copied());
+        }
+    }
+}
+
+/// Where one rank in so many is listed, looking at all of them in order is faster than sorting.
+const SCAN_FRACTION: usize = 8;
+
+fn has_bit(bitmap: &[u64], holder: HolderIndex) -> bool {
+    bitmap.get(holder as usize / 64).is_some_and(|word| word & 1 << (holder % 64) != 0)
 }
 
 fn set_bit(bitmap: &mut [u64], holder: HolderIndex) {
     if let Some(word) = bitmap.get_mut(holder as usize / 64) {
         *word |= 1 << (holder % 64);
-    }
-}
-
-fn push_bits(matches: &mut Vec<Match>, word: u32, mut bits: u64, blocks: u32) {
-    while bits != 0 {
-        let holder = HolderId(word * 64 + bits.trailing_zeros());
-        matches.push(Match { holder, blocks, by_tier: [0; Tier::COUNT] });
-        bits &= bits - 1;
     }
 }
 
@@ -195,13 +227,12 @@ impl Index {
                 self.find_locals(locals, query.tiers, scratch);
                 self.count_tiers(query.tiers, scratch);
             }
-            QueryKey::Names(names) => self.find_names(names, query.tiers, scratch),
-        }
-        let in_order = self.in_order && matches!(query.key, QueryKey::Locals(_));
-        if !in_order {
-            scratch.matches.sort_unstable_by_key(|at| {
-                (Reverse(at.blocks), self.order.get(at.holder.0 as usize).copied())
-            });
+            QueryKey::Names(names) => {
+                self.find_names(names, query.tiers, scratch);
+                scratch.matches.sort_unstable_by_key(|at| {
+                    (Reverse(at.blocks), self.order.get(at.holder.0 as usize).copied())
+                });
+            }
         }
     }
 
@@ -225,7 +256,7 @@ impl Index {
                 _ => None,
             };
         }
-        scratch.finish(from);
+        scratch.finish(self, from);
     }
 
     /// Counts, for each match, the blocks in each asked tier.

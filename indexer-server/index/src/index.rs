@@ -19,6 +19,8 @@ pub struct Index {
     pub(crate) present: Vec<u64>,
     /// Place of each rank, by its index, among all in order of (worker, rank).
     pub(crate) order: Vec<u32>,
+    /// The indexes of all ranks in that order.
+    pub(crate) ordered: Vec<u32>,
     /// Whether the order is that of the indexes.
     pub(crate) in_order: bool,
     pub(crate) workers: BTreeMap<WorkerId, Worker>,

@@ -256,6 +256,7 @@ impl Index {
         self.present.clear();
         self.present.resize(self.holders.len().div_ceil(64), 0);
         self.in_order = true;
+        self.ordered.clear();
         let ordered = self.workers.values().flat_map(|worker| &worker.ranks);
         let mut before = None;
         for (order, &(_, holder)) in ordered.enumerate() {
@@ -266,6 +267,7 @@ impl Index {
                 *word |= 1 << (holder % 64);
             }
             self.in_order &= before < Some(holder);
+            self.ordered.push(holder);
             before = Some(holder);
         }
     }
