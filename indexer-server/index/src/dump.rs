@@ -1,17 +1,18 @@
 //! Everything a worker holds, read in chunks while events go on.
 //!
-//! A dump copies the worker's bitmaps when it begins, reads the state of a chunk of them at a time
-//! under its owner's read lock, and notes which names change meanwhile. At the end their absolute
-//! state follows, cut at one moment together with the sources' cursors: the records, the later
-//! ones replacing the earlier, are the worker's exact state at that moment.
+//! A dump reads the worker's pages a chunk at a time under its owner's read lock, and notes which
+//! names change meanwhile. What did not change is met where it was when the dump began. At the end
+//! the absolute state of what did change follows, cut at one moment together with the sources'
+//! cursors: the records, the later ones replacing the earlier, are the worker's exact state at that
+//! moment.
 
 use crate::error::IndexError;
-use crate::holder::Holder;
+use crate::holder::{Holder, Page};
 use crate::index::Index;
 use crate::record::Record;
 use crate::registry::{SourceId, SourceStatus};
 use crate::sets::HolderIndex;
-use crate::slots::{NONE, Slot};
+use crate::slots::{NONE, PAGE_SLOTS, Slot};
 use kvasir_proto::types::{BlockName, DpRank, LocalHash, Tier, WorkerId};
 use roaring::RoaringBitmap;
 use rustc_hash::FxHashSet;
@@ -88,7 +89,14 @@ impl DirtyNames {
 struct RankScan {
     holder: HolderIndex,
     rank: DpRank,
-    slots: RoaringBitmap,
+    /// Next part of the pages to read.
+    page_part: usize,
+    /// Pages of the part before, still to be read.
+    pages: Vec<Page>,
+    /// Slots of the page before, still to be read.
+    slots: Vec<Slot>,
+    /// Slots that were read, or are about to be.
+    read_slots: RoaringBitmap,
     /// Next part of the records to look for parked names in, once all slots are read.
     part: usize,
     /// Parked names of the part before, still to be read.
@@ -150,7 +158,10 @@ impl Index {
                 ranks.push(RankScan {
                     holder: at,
                     rank: holder.rank,
-                    slots: holder.slots.clone(),
+                    page_part: 0,
+                    pages: Vec::new(),
+                    slots: Vec::new(),
+                    read_slots: RoaringBitmap::new(),
                     part: 0,
                     parked: Vec::new(),
                     read: FxHashSet::default(),
@@ -219,15 +230,15 @@ impl Index {
 
     /// Stacks some unread block and the unread blocks above it.
     fn climb(&self, holder: &Holder, rank: &mut RankScan, stack: &mut Vec<Next>) {
-        let mut slot = rank.slots.min();
-        while let Some(at) = slot {
-            rank.slots.remove(at);
-            stack.push(Next::Slot(at));
-            let parent = if self.trie.slots.is_used(at) { self.trie.parent(at) } else { NONE };
-            slot = Some(parent).filter(|&parent| parent != NONE && rank.slots.contains(parent));
-        }
-        if !stack.is_empty() {
-            return;
+        while let Some(slot) = self.next_slot(holder, rank) {
+            let mut slot = slot;
+            while slot != NONE && self.is_held(holder, slot) && rank.read_slots.insert(slot) {
+                stack.push(Next::Slot(slot));
+                slot = self.trie.parent(slot);
+            }
+            if !stack.is_empty() {
+                return;
+            }
         }
         while let Some(name) = next_parked(holder, rank) {
             let mut name = Some(name);
@@ -241,8 +252,27 @@ impl Index {
         }
     }
 
+    /// A slot of the page at hand, or of the next page that has one.
+    fn next_slot(&self, holder: &Holder, rank: &mut RankScan) -> Option<Slot> {
+        while rank.slots.is_empty() {
+            let Some(page) = rank.pages.pop() else {
+                let part = holder.pages.part(rank.page_part)?;
+                rank.pages.extend(part.map(|&(page, _)| page));
+                rank.page_part += 1;
+                continue;
+            };
+            let slots = page * PAGE_SLOTS..(page + 1) * PAGE_SLOTS;
+            rank.slots.extend(slots.rev().filter(|&slot| self.is_held(holder, slot)));
+        }
+        rank.slots.pop()
+    }
+
+    fn is_held(&self, holder: &Holder, slot: Slot) -> bool {
+        self.trie.slots.is_used(slot) && self.trie.holds_any(slot, holder.index)
+    }
+
     fn read_slot(&self, holder: &Holder, slot: Slot, out: &mut VecDeque<DumpRecord>) {
-        if !self.trie.slots.is_used(slot) || !holder.slots.contains(slot) {
+        if !self.is_held(holder, slot) {
             return;
         }
         match holder.slot_names.get(slot) {
@@ -298,7 +328,8 @@ impl Index {
         for name in names {
             let spelled = holder.records.get(name).cloned();
             let plain = || {
-                let slot = self.trie.named(name).filter(|&slot| holder.is_plain(slot))?;
+                let slot =
+                    self.trie.named(name).filter(|&slot| holder.is_plain(&self.trie, slot))?;
                 Some(holder.plain_record(&self.trie, slot, 0))
             };
             let record = spelled.or_else(plain);

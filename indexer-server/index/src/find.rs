@@ -1,8 +1,8 @@
 //! Questions: how many leading blocks of a prompt does each rank hold.
 //!
-//! A walk compares local hashes run by run and looks at holders only where a segment ends: per
-//! 64 blocks it reads 512 consecutive bytes of hashes and one 36-byte segment. It allocates
-//! nothing once its scratch space has grown to the size of the answers.
+//! A walk compares local hashes segment by segment and looks at holders only where a segment ends:
+//! the longest part of it is reading consecutive hashes. It allocates nothing once its scratch
+//! space has grown to the size of the answers.
 
 use crate::index::Index;
 use crate::record::Record;
@@ -54,11 +54,22 @@ struct Stretch {
     end: u32,
 }
 
+/// Ranks that hold just so many leading blocks.
+#[derive(Debug, Clone, Copy)]
+struct Stopped {
+    blocks: u32,
+    /// Which 64 ranks.
+    word: u32,
+    ranks: u64,
+}
+
 /// Space for answers, kept between questions.
 #[derive(Debug, Default)]
 pub struct Scratch {
     matches: Vec<Match>,
     stretches: Vec<Stretch>,
+    /// Ranks that stopped holding everything, in order of blocks.
+    stopped: Vec<Stopped>,
     /// Ranks that hold everything so far.
     alive: Vec<u64>,
     /// Ranks that hold the stretch at hand.
@@ -75,21 +86,17 @@ impl Scratch {
     }
 
     fn begin(&mut self, index: &Index, query: Query<'_>) {
-        let words = index.holders.len().div_ceil(64);
         self.minimum_overlap = query.minimum_overlap;
         self.matches.clear();
         self.stretches.clear();
-        for bitmap in [&mut self.alive, &mut self.here] {
-            bitmap.clear();
-            bitmap.resize(words, 0);
-        }
+        self.stopped.clear();
+        self.alive.clear();
+        self.here.clear();
+        self.here.resize(index.present.len(), 0);
         match query.workers {
-            None => {
-                for holder in index.holders.iter().flatten() {
-                    set_bit(&mut self.alive, holder.index);
-                }
-            }
+            None => self.alive.extend_from_slice(&index.present),
             Some(workers) => {
+                self.alive.resize(index.present.len(), 0);
                 let ranks = workers.iter().filter_map(|id| index.workers.get(id));
                 for &(_, holder) in ranks.flat_map(|worker| &worker.ranks) {
                     set_bit(&mut self.alive, holder);
@@ -120,8 +127,9 @@ impl Scratch {
         }
         let mut any = 0;
         for (word, (alive, here)) in self.alive.iter_mut().zip(&self.here).enumerate() {
-            if from >= self.minimum_overlap {
-                push_bits(&mut self.matches, word, *alive & !here, from);
+            let ranks = *alive & !here;
+            if ranks != 0 && from >= self.minimum_overlap {
+                self.stopped.push(Stopped { blocks: from, word: index_u32(word), ranks });
             }
             *alive &= here;
             any |= *alive;
@@ -130,13 +138,21 @@ impl Scratch {
         any != 0
     }
 
-    /// Everybody still alive holds `blocks`.
+    /// Lists everybody, most blocks first; who is still alive holds `blocks`.
     fn finish(&mut self, blocks: u32) {
-        if blocks < self.minimum_overlap {
-            return;
+        if blocks >= self.minimum_overlap {
+            for (word, &alive) in self.alive.iter().enumerate() {
+                push_bits(&mut self.matches, index_u32(word), alive, blocks);
+            }
         }
-        for (word, &alive) in self.alive.iter().enumerate() {
-            push_bits(&mut self.matches, word, alive, blocks);
+        let mut rest = self.stopped.as_slice();
+        while let Some(last) = rest.last() {
+            let same = rest.iter().rev().take_while(|at| at.blocks == last.blocks).count();
+            let (before, level) = rest.split_at(rest.len() - same);
+            for at in level {
+                push_bits(&mut self.matches, at.word, at.ranks, at.blocks);
+            }
+            rest = before;
         }
     }
 }
@@ -147,12 +163,27 @@ fn set_bit(bitmap: &mut [u64], holder: HolderIndex) {
     }
 }
 
-fn push_bits(matches: &mut Vec<Match>, word: usize, mut bits: u64, blocks: u32) {
+fn push_bits(matches: &mut Vec<Match>, word: u32, mut bits: u64, blocks: u32) {
     while bits != 0 {
-        let holder = HolderId(index_u32(word * 64) + bits.trailing_zeros());
+        let holder = HolderId(word * 64 + bits.trailing_zeros());
         matches.push(Match { holder, blocks, by_tier: [0; Tier::COUNT] });
         bits &= bits - 1;
     }
+}
+
+/// Hashes compared at a step.
+const STEP: usize = 8;
+
+/// Number of leading hashes that are equal.
+fn common_prefix(stored: &[LocalHash], asked: &[LocalHash]) -> usize {
+    let (stored_steps, _) = stored.as_chunks::<STEP>();
+    let (asked_steps, _) = asked.as_chunks::<STEP>();
+    let is_equal = |(stored, asked): &(&[LocalHash; STEP], &[LocalHash; STEP])| {
+        stored.iter().zip(*asked).fold(0, |differs, (a, b)| differs | (a.0 ^ b.0)) == 0
+    };
+    let whole = STEP * stored_steps.iter().zip(asked_steps).take_while(is_equal).count();
+    let rest = stored.iter().skip(whole).zip(asked.iter().skip(whole));
+    whole + rest.take_while(|(a, b)| a == b).count()
 }
 
 impl Index {
@@ -166,28 +197,31 @@ impl Index {
             }
             QueryKey::Names(names) => self.find_names(names, query.tiers, scratch),
         }
-        scratch.matches.sort_unstable_by_key(|at| {
-            let order = self.holder_at(at.holder.0).map_or(0, |holder| holder.order);
-            (Reverse(at.blocks), order)
-        });
+        let in_order = self.in_order && matches!(query.key, QueryKey::Locals(_));
+        if !in_order {
+            scratch.matches.sort_unstable_by_key(|at| {
+                (Reverse(at.blocks), self.order.get(at.holder.0 as usize).copied())
+            });
+        }
     }
 
     fn find_locals(&self, locals: &[LocalHash], tiers: TierSet, scratch: &mut Scratch) {
         let mut from = 0;
         let mut rest = locals;
         let mut next = rest.first().and_then(|&first| self.trie.branch(NONE, first));
-        while let Some(head) = next {
-            let segment = self.trie.segment_of(head);
-            let stored = self.trie.slots.locals(head, segment.len);
-            let equal = stored.iter().zip(rest).take_while(|(a, b)| a == b).count();
+        while let Some(id) = next {
+            let segment = self.trie.segments.get(id);
+            let equal = common_prefix(self.trie.slots.locals(segment.head, segment.len), rest);
             let end = from + index_u32(equal);
             if !scratch.enter(self, tiers, segment.sets, from, end) {
-                return;
+                break;
             }
             from = end;
             rest = rest.get(equal..).unwrap_or_default();
             next = match rest.first() {
-                Some(&local) if equal == stored.len() => self.trie.child_of_segment(segment, local),
+                Some(&local) if equal == segment.len as usize => {
+                    self.trie.child_of_segment(segment, local)
+                }
                 _ => None,
             };
         }
@@ -266,7 +300,7 @@ impl Index {
             return Tier::ALL.into_iter().filter(is_in).collect();
         }
         match self.trie.named(name) {
-            Some(slot) if at.is_plain(slot) => {
+            Some(slot) if at.is_plain(&self.trie, slot) => {
                 let holds = |tier: &Tier| self.trie.holds(slot, holder, *tier);
                 Tier::ALL.into_iter().filter(holds).collect()
             }

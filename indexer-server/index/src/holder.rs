@@ -4,7 +4,7 @@ use crate::dump::DirtyNames;
 use crate::record::{Copies, Record};
 use crate::registry::SourceId;
 use crate::sets::HolderIndex;
-use crate::slots::Slot;
+use crate::slots::{PAGE_SLOTS, Slot, page_of};
 use crate::table::SplitMap;
 use crate::trie::Trie;
 use kvasir_proto::types::{BlockName, DpRank, Tier, WorkerId};
@@ -14,6 +14,9 @@ use std::ops::Range;
 
 /// Names that one slot, or one awaited parent, has at a rank.
 pub(crate) type Names = SmallVec<[BlockName; 1]>;
+
+/// Number of a page of slots.
+pub(crate) type Page = u32;
 
 /// State of one rank.
 ///
@@ -25,15 +28,13 @@ pub(crate) struct Holder {
     pub(crate) worker: WorkerId,
     pub(crate) rank: DpRank,
     pub(crate) index: HolderIndex,
-    /// Place of this rank among all ranks in order of (worker, rank).
-    pub(crate) order: u32,
     /// The source that plain slots belong to.
     pub(crate) primary: Option<SourceId>,
-    /// Every slot it holds, in any tier.
-    pub(crate) slots: RoaringBitmap,
-    /// Slots held when events of the primary source were lost. A plain one is doubtful if held in
-    /// the tier; of the others the records tell.
-    pub(crate) doubtful: [RoaringBitmap; Tier::COUNT],
+    /// Slots it holds, in any tier, by page: how many.
+    pub(crate) pages: SplitMap<Page, u8>,
+    /// Once events of the primary source were lost: slots that it has announced since, by tier.
+    /// Plain slots that are not in here are doubtful; of the others the records tell.
+    pub(crate) confirmed: Option<Box<[RoaringBitmap; Tier::COUNT]>>,
     /// Records of all names that are not plain.
     pub(crate) records: SplitMap<BlockName, Record>,
     /// Names of each slot that is not plain.
@@ -65,10 +66,9 @@ impl Holder {
             worker,
             rank,
             index,
-            order: 0,
             primary: None,
-            slots: RoaringBitmap::new(),
-            doubtful: <[RoaringBitmap; Tier::COUNT]>::default(),
+            pages: SplitMap::default(),
+            confirmed: None,
             records: SplitMap::default(),
             slot_names: SplitMap::default(),
             waiting: SplitMap::default(),
@@ -78,11 +78,12 @@ impl Holder {
         }
     }
 
-    pub(crate) fn is_plain(&self, slot: Slot) -> bool {
-        self.slots.contains(slot) && !self.is_recorded(slot)
+    /// Whether it holds a slot that is in use, and plainly.
+    pub(crate) fn is_plain(&self, trie: &Trie, slot: Slot) -> bool {
+        !self.is_recorded(slot) && trie.holds_any(slot, self.index)
     }
 
-    fn is_recorded(&self, slot: Slot) -> bool {
+    pub(crate) fn is_recorded(&self, slot: Slot) -> bool {
         !self.slot_names.is_empty() && self.slot_names.contains(slot)
     }
 
@@ -92,7 +93,7 @@ impl Holder {
             return Place::Recorded;
         }
         match trie.named(name) {
-            Some(slot) if self.is_plain(slot) => Place::Plain(slot),
+            Some(slot) if self.is_plain(trie, slot) => Place::Plain(slot),
             _ => Place::Unknown,
         }
     }
@@ -106,13 +107,17 @@ impl Holder {
         }
     }
 
+    /// Whether a plain slot has not been announced in a tier since events were lost.
     pub(crate) fn is_doubtful(&self, slot: Slot, tier: Tier) -> bool {
-        self.doubtful.get(tier.index()).is_some_and(|slots| slots.contains(slot))
+        let confirmed = self.confirmed.as_ref().and_then(|tiers| tiers.get(tier.index()));
+        confirmed.is_some_and(|slots| !slots.contains(slot))
     }
 
-    pub(crate) fn clear_doubt(&mut self, slot: Slot, tier: Tier) {
-        if let Some(slots) = self.doubtful.get_mut(tier.index()).filter(|at| !at.is_empty()) {
-            slots.remove(slot);
+    /// Says that plain slots have been announced in a tier.
+    pub(crate) fn confirm(&mut self, slots: Range<Slot>, tier: Tier) {
+        let confirmed = self.confirmed.as_mut().and_then(|tiers| tiers.get_mut(tier.index()));
+        if let Some(confirmed) = confirmed {
+            confirmed.insert_range(slots);
         }
     }
 
@@ -156,11 +161,10 @@ impl Holder {
         };
         let tiers = Tier::ALL.map(|tier| (tier, held(tier)));
         let any = tiers.iter().any(|&(_, held)| held);
-        if any && self.slots.insert(slot) {
-            self.placed += 1;
-        }
-        if !any {
-            self.let_go(slot..slot + 1);
+        match (trie.holds_any(slot, self.index), any) {
+            (false, true) => self.note(slot, 1),
+            (true, false) => self.let_go(slot, 1),
+            _ => {}
         }
         // Holding comes first, so that the slot is never without a holder in between.
         for (tier, _) in tiers.iter().filter(|(_, held)| *held) {
@@ -189,16 +193,27 @@ impl Holder {
         if plain {
             self.records.remove(name);
             self.slot_names.remove(slot);
-            Tier::ALL.iter().for_each(|&tier| self.clear_doubt(slot, tier));
+            Tier::ALL.iter().for_each(|&tier| self.confirm(slot..slot + 1, tier));
         }
     }
 
-    /// Takes slots out of the bitmaps.
-    pub(crate) fn let_go(&mut self, slots: Range<Slot>) {
-        self.placed -= self.slots.remove_range(slots.clone());
-        for doubtful in &mut self.doubtful {
-            if !doubtful.is_empty() {
-                doubtful.remove_range(slots.clone());
+    /// Counts consecutive slots that it holds from now on.
+    pub(crate) fn note(&mut self, slot: Slot, len: u32) {
+        self.placed += u64::from(len);
+        for (page, count) in by_page(slot, len) {
+            *self.pages.get_or_default(page) += count;
+        }
+    }
+
+    /// Counts consecutive slots that it holds no more.
+    pub(crate) fn let_go(&mut self, slot: Slot, len: u32) {
+        self.placed -= u64::from(len);
+        for (page, count) in by_page(slot, len) {
+            if let Some(held) = self.pages.get_mut(page) {
+                *held -= count;
+                if *held == 0 {
+                    self.pages.remove(page);
+                }
             }
         }
     }
@@ -219,10 +234,25 @@ impl Holder {
 
     /// Bytes allocated.
     pub(crate) fn bytes(&self) -> usize {
-        let bitmaps = [&self.slots].into_iter().chain(&self.doubtful);
-        let bitmaps: usize = bitmaps.map(bitmap_bytes).sum();
-        bitmaps + self.records.bytes() + self.slot_names.bytes() + self.waiting.bytes()
+        let confirmed = self.confirmed.iter().flat_map(|tiers| tiers.iter());
+        let confirmed: usize = confirmed.map(bitmap_bytes).sum();
+        confirmed
+            + self.pages.bytes()
+            + self.records.bytes()
+            + self.slot_names.bytes()
+            + self.waiting.bytes()
     }
+}
+
+/// The pages of consecutive slots, and how many of them lie in each.
+fn by_page(slot: Slot, len: u32) -> impl Iterator<Item = (Page, u8)> {
+    let end = slot + len;
+    (page_of(slot)..=page_of(end - 1)).map(move |page| {
+        let (first, last) = ((page * PAGE_SLOTS).max(slot), ((page + 1) * PAGE_SLOTS).min(end));
+        #[expect(clippy::cast_possible_truncation, reason = "a page has 64 slots")]
+        let count = (last - first) as u8;
+        (page, count)
+    })
 }
 
 fn bitmap_bytes(bitmap: &RoaringBitmap) -> usize {

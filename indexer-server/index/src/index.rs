@@ -15,6 +15,12 @@ pub struct Index {
     pub(crate) trie: Trie,
     pub(crate) holders: Vec<Option<Box<Holder>>>,
     pub(crate) free_holders: Vec<u32>,
+    /// One bit a rank, by its index: it is there.
+    pub(crate) present: Vec<u64>,
+    /// Place of each rank, by its index, among all in order of (worker, rank).
+    pub(crate) order: Vec<u32>,
+    /// Whether the order is that of the indexes.
+    pub(crate) in_order: bool,
     pub(crate) workers: BTreeMap<WorkerId, Worker>,
     pub(crate) sources: BTreeMap<SourceId, Source>,
     pub(crate) next_source: u32,
@@ -52,8 +58,7 @@ impl Index {
             }
             KvEvent::Removed { tier, names } => {
                 let by = self.announcement(source, *tier)?;
-                let mut change = self.change(source, rank)?;
-                names.iter().for_each(|&name| counts.add(change.remove(by, name)));
+                counts = self.change(source, rank)?.remove(by, names);
             }
             KvEvent::Cleared => {
                 let removed = self.clear_source(source, Some(rank), usize::MAX)?.removed;
@@ -122,7 +127,7 @@ impl RankChange<'_> {
 
     /// Makes sure that a slot's names are spelled out, if this rank holds it at all.
     pub(crate) fn spell_out(&mut self, slot: u32) {
-        if self.holder.is_plain(slot) {
+        if self.holder.is_plain(self.trie, slot) {
             let epoch = self.primary_epoch();
             self.holder.spell_out(self.trie, slot, epoch);
         }

@@ -31,6 +31,8 @@ mod error;
 mod index;
 mod limits;
 
+mod numbers;
+mod runs;
 mod segments;
 mod sets;
 mod slots;

@@ -251,11 +251,22 @@ impl Index {
 
     /// Numbers the ranks in the order in which answers list equals.
     fn renumber(&mut self) {
+        self.order.clear();
+        self.order.resize(self.holders.len(), u32::MAX);
+        self.present.clear();
+        self.present.resize(self.holders.len().div_ceil(64), 0);
+        self.in_order = true;
         let ordered = self.workers.values().flat_map(|worker| &worker.ranks);
+        let mut before = None;
         for (order, &(_, holder)) in ordered.enumerate() {
-            if let Some(Some(holder)) = self.holders.get_mut(holder as usize) {
-                holder.order = index_u32(order);
+            if let Some(at) = self.order.get_mut(holder as usize) {
+                *at = index_u32(order);
             }
+            if let Some(word) = self.present.get_mut(holder as usize / 64) {
+                *word |= 1 << (holder % 64);
+            }
+            self.in_order &= before < Some(holder);
+            before = Some(holder);
         }
     }
 

@@ -4,38 +4,83 @@ use crate::holder::Place;
 use crate::index::RankChange;
 use crate::record::{Announcement, Change};
 use crate::slots::Slot;
-use kvasir_proto::types::{BlockName, BlockOutcome};
+use crate::table::index_u32;
+use kvasir_proto::types::{BlockCounts, BlockName, BlockOutcome, Tier};
+
+/// Names whose places are fetched from memory at the same time.
+const TOUCHED_NAMES: usize = 32;
 
 impl RankChange<'_> {
-    /// Takes one copy of a name away from a source and tier.
-    pub(crate) fn remove(&mut self, by: Announcement, name: BlockName) -> BlockOutcome {
-        match self.holder.place(self.trie, name) {
-            Place::Unknown => BlockOutcome::Noop,
-            Place::Plain(slot) => self.remove_plain(by, name, slot),
-            Place::Recorded => self.remove_recorded(by, name),
+    /// Takes one copy of each name away from a source and tier.
+    pub(crate) fn remove(&mut self, by: Announcement, names: &[BlockName]) -> BlockCounts {
+        let mut counts = BlockCounts::default();
+        for part in names.chunks(TOUCHED_NAMES) {
+            self.trie.touch_slots(part);
+            let mut rest = part;
+            while let Some(&name) = rest.first() {
+                let done = match self.holder.place(self.trie, name) {
+                    Place::Unknown => {
+                        counts.noop += 1;
+                        1
+                    }
+                    Place::Plain(slot) => self.remove_plain(by, slot, rest, &mut counts),
+                    Place::Recorded => {
+                        counts.add(self.remove_recorded(by, name));
+                        1
+                    }
+                };
+                rest = rest.get(done..).unwrap_or_default();
+            }
         }
+        counts
     }
 
-    fn remove_plain(&mut self, by: Announcement, name: BlockName, slot: Slot) -> BlockOutcome {
+    /// Removes a plain name, and with it those that follow and go on along its segment, in either
+    /// direction. Returns how many names that was.
+    fn remove_plain(
+        &mut self,
+        by: Announcement,
+        slot: Slot,
+        names: &[BlockName],
+        counts: &mut BlockCounts,
+    ) -> usize {
         let holder = self.holder.index;
         if self.holder.primary != Some(by.source) || !self.trie.holds(slot, holder, by.tier) {
-            return BlockOutcome::Noop;
+            counts.noop += 1;
+            return 1;
         }
-        self.drop_plain(by, slot, 1);
-        self.holder.touch(name);
-        BlockOutcome::Applied
+        let segment = self.trie.segment_of(slot);
+        let (head, tail) = (segment.head, segment.tail());
+        let down = self.plain_run((head..slot).rev(), names);
+        let up = if down == 0 { self.plain_run(slot + 1..=tail, names) } else { 0 };
+        let len = 1 + down + up;
+        self.drop_plain(by, slot - down, len);
+        counts.applied += u64::from(len);
+        let done = len as usize;
+        if !self.holder.dumps.is_empty() {
+            names.iter().take(done).for_each(|&name| self.holder.touch(name));
+        }
+        done
+    }
+
+    /// How many of these slots have, as their own and plain, the names behind the first one.
+    fn plain_run(&self, slots: impl Iterator<Item = Slot>, names: &[BlockName]) -> u32 {
+        let is_next = |&(slot, &name): &(Slot, &BlockName)| {
+            self.trie.slots.name(slot) == name
+                && self.trie.slots.is_named(slot)
+                && !self.holder.is_recorded(slot)
+                && (self.holder.records.is_empty() || !self.holder.records.contains(name))
+        };
+        index_u32(slots.zip(names.iter().skip(1)).take_while(is_next).count())
     }
 
     /// Ends the holding of consecutive plain slots of one segment in one tier.
     pub(crate) fn drop_plain(&mut self, by: Announcement, slot: Slot, len: u32) {
         let holder = self.holder.index;
-        let in_others = kvasir_proto::types::Tier::ALL
-            .iter()
-            .any(|&tier| tier != by.tier && self.trie.holds(slot, holder, tier));
-        if in_others {
-            (slot..slot + len).for_each(|at| self.holder.clear_doubt(at, by.tier));
-        } else {
-            self.holder.let_go(slot..slot + len);
+        let in_others =
+            Tier::ALL.iter().any(|&tier| tier != by.tier && self.trie.holds(slot, holder, tier));
+        if !in_others {
+            self.holder.let_go(slot, len);
         }
         self.trie.unhold(slot, len, holder, by.tier);
         self.drop_keys(by.source, u64::from(len));

@@ -1,13 +1,15 @@
 //! Segments: stretches of consecutive slots, each the only child of the one before, all with the
-//! same holders. A segment never leaves its page; children hang off its last slot only.
+//! same holders. A segment never leaves its chunk of slots; children hang off its last slot only.
 #![expect(clippy::indexing_slicing, reason = "segment numbers are handed out by this file only")]
 
 use crate::sets::{SetId, TierSets};
-use crate::slots::{NONE, Slot};
+use crate::slots::Slot;
 use crate::table::index_u32;
 
 /// Number of a segment.
 pub(crate) type SegmentId = u32;
+/// "No segment": where there is no child, and the end of the list of free ones.
+pub(crate) const NO_SEGMENT: SegmentId = u32::MAX;
 
 const CHUNK_SEGMENTS: usize = 1_024;
 
@@ -16,12 +18,12 @@ const CHUNK_SEGMENTS: usize = 1_024;
 pub(crate) struct Segment {
     /// First slot.
     pub(crate) head: Slot,
-    /// Slots, 1–64; 0 marks a free segment.
+    /// Slots, 1–4,096; 0 marks a free segment.
     pub(crate) len: u32,
-    /// Slot that `head` is a child of; [`NONE`] for first blocks. Next free one, if free.
+    /// Slot that `head` is a child of; [`NONE`](crate::slots::NONE) for first blocks. Next free one, if free.
     pub(crate) parent: Slot,
-    /// A child of the last slot that needs no table to be found; [`NONE`] if there is none.
-    pub(crate) first_child: Slot,
+    /// A child of the last slot that needs no table to be found; [`NO_SEGMENT`] if there is none.
+    pub(crate) first_child: SegmentId,
     /// Children of the last slot; those besides `first_child` are in the branch table.
     pub(crate) children: u32,
     /// Depth of `head`: 1 for first blocks.
@@ -52,7 +54,7 @@ pub(crate) struct Segments {
 
 impl Default for Segments {
     fn default() -> Self {
-        Self { chunks: Vec::new(), free: NONE, used: 0 }
+        Self { chunks: Vec::new(), free: NO_SEGMENT, used: 0 }
     }
 }
 
@@ -71,7 +73,7 @@ impl Segments {
 
     pub(crate) fn add(&mut self, segment: Segment) -> SegmentId {
         self.used += 1;
-        if self.free != NONE {
+        if self.free != NO_SEGMENT {
             let id = self.free;
             self.free = self.get(id).parent;
             *self.get_mut(id) = segment;

@@ -1,12 +1,17 @@
-//! Slots: positions of the trie, in pages of 64.
+//! Slots: positions of the trie, in chunks of 4,096.
 //!
 //! A slot keeps the local hash of its block, the name under which it was first stored, and the
-//! segment it belongs to. Local hashes of a page lie together, apart from what a lookup does not
-//! read. Pages are kept in lists by the longest run of free slots they have, so that chains get
-//! consecutive slots and freed slots are found again; a page's occupancy bitmap merges neighbours
-//! by itself. 20 bytes a slot, plus 40 a page.
+//! segment it belongs to, each in an array of its own: a lookup reads local hashes and nothing
+//! else, and a chain that got consecutive slots is read as one stretch. 20 bytes a slot.
+//!
+//! A chain that grows should go on where it ends, while others grow beside it. So a new place is
+//! chosen by how long the chain is already: it begins at an empty page and the pages behind it are
+//! set aside, as many again as the chain has (up to [`RESERVED_PAGES_MAX`]). What is set aside and
+//! what lies in half-filled pages is used before memory grows once more than one slot in
+//! [`SPARSE_FRACTION`] is free.
 #![expect(clippy::indexing_slicing, reason = "slots and pages are handed out by this file only")]
 
+use crate::runs::{RunLists, first_run};
 use crate::table::index_u32;
 use kvasir_proto::types::{BlockName, LocalHash};
 
@@ -17,83 +22,99 @@ pub(crate) const NONE: u32 = u32::MAX;
 
 /// Slots of a page.
 pub(crate) const PAGE_SLOTS: u32 = 64;
-const PAGE_BITS: u32 = 6;
-const CHUNK_PAGES: usize = 64;
-/// Lists of pages by longest free run: 1, 2–3, 4–7, 8–15, 16–31, 32–63, 64. Full pages are in none.
-const CLASSES: usize = 7;
-const FULL: u8 = u8::MAX;
-/// Once more than one slot in this many is free, short free runs are used up before pages are added.
-const SPARSE_FRACTION: usize = 4;
+const CHUNK_PAGES: u32 = 64;
+/// Slots of a chunk: no segment is longer.
+const CHUNK_SLOTS: u32 = CHUNK_PAGES * PAGE_SLOTS;
+/// Pages set aside for one chain at a time, the first one included.
+const RESERVED_PAGES_MAX: u32 = 8;
+/// Once more than one slot in this many is free, short free runs are used up before chunks are
+/// added.
+const SPARSE_FRACTION: usize = 8;
 
-#[derive(Debug, Clone)]
-struct Page {
-    /// One bit a slot: in use.
-    used: u64,
-    /// One bit a slot: its name stands in the name table.
-    named: u64,
-    class: u8,
-    previous: u32,
-    next: u32,
-    locals: [LocalHash; PAGE_SLOTS as usize],
-    names: [BlockName; PAGE_SLOTS as usize],
-    segments: [u32; PAGE_SLOTS as usize],
+/// What the slots of a chunk stand for: 80 KiB, to the byte, since allocators round up.
+#[derive(Debug)]
+struct Content {
+    locals: [LocalHash; CHUNK_SLOTS as usize],
+    names: [BlockName; CHUNK_SLOTS as usize],
+    segments: [u32; CHUNK_SLOTS as usize],
 }
 
-const EMPTY_PAGE: Page = Page {
-    used: 0,
-    named: 0,
-    class: FULL,
-    previous: NONE,
-    next: NONE,
-    locals: [LocalHash(0); PAGE_SLOTS as usize],
-    names: [BlockName(0); PAGE_SLOTS as usize],
-    segments: [NONE; PAGE_SLOTS as usize],
+const EMPTY_CONTENT: Content = Content {
+    locals: [LocalHash(0); CHUNK_SLOTS as usize],
+    names: [BlockName(0); CHUNK_SLOTS as usize],
+    segments: [NONE; CHUNK_SLOTS as usize],
+};
+
+/// Which slots of a chunk are in use.
+#[derive(Debug)]
+struct Chunk {
+    /// One bit a slot, one word a page: in use.
+    used: [u64; CHUNK_PAGES as usize],
+    /// One bit a slot: its name stands in the name table.
+    named: [u64; CHUNK_PAGES as usize],
+    /// One bit a page: no slot in use.
+    empty: u64,
+    /// One bit a page: set aside for the chain that ends before it.
+    reserved: u64,
+}
+
+const EMPTY_CHUNK: Chunk = Chunk {
+    used: [0; CHUNK_PAGES as usize],
+    named: [0; CHUNK_PAGES as usize],
+    empty: u64::MAX,
+    reserved: 0,
 };
 
 /// All slots of an index.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Slots {
-    /// Chunks of [`CHUNK_PAGES`] pages; growing copies pointers only.
-    chunks: Vec<Box<[Page]>>,
-    heads: [u32; CLASSES],
+    /// Growing copies pointers only.
+    contents: Vec<Box<Content>>,
+    chunks: Vec<Box<Chunk>>,
     used: usize,
+    /// Chunks by their longest run of empty pages that are not set aside.
+    chunk_runs: RunLists,
+    /// Pages by their longest run of free slots.
+    page_runs: RunLists,
+    /// Pages set aside.
+    reserved: usize,
+    /// Where to look next for pages set aside.
+    release: usize,
 }
 
-impl Default for Slots {
-    fn default() -> Self {
-        Self { chunks: Vec::new(), heads: [NONE; CLASSES], used: 0 }
-    }
+const fn chunk_of(slot: Slot) -> usize {
+    (slot / CHUNK_SLOTS) as usize
 }
 
-const fn offset(slot: Slot) -> usize {
-    (slot & (PAGE_SLOTS - 1)) as usize
+const fn in_chunk(slot: Slot) -> usize {
+    (slot % CHUNK_SLOTS) as usize
+}
+
+const fn in_page(slot: Slot) -> u32 {
+    slot % PAGE_SLOTS
+}
+
+/// Number of a slot's page.
+pub(crate) const fn page_of(slot: Slot) -> u32 {
+    slot / PAGE_SLOTS
+}
+
+const fn page_in_chunk(slot: Slot) -> usize {
+    (slot / PAGE_SLOTS % CHUNK_PAGES) as usize
 }
 
 const fn bit(slot: Slot) -> u64 {
-    1 << offset(slot)
+    1 << in_page(slot)
 }
 
-/// Whether `next` is the slot after `slot`, in the same page.
+/// `len` (1–64) bits from `first` on.
+const fn bits(first: u32, len: u32) -> u64 {
+    (u64::MAX >> (64 - len)) << first
+}
+
+/// Whether `next` is the slot after `slot`, so that one segment can hold both.
 pub(crate) const fn adjacent(slot: Slot, next: Slot) -> bool {
-    slot != NONE && slot + 1 == next && next & (PAGE_SLOTS - 1) != 0
-}
-
-/// Class of a page: floor of log2 of its longest run of free slots.
-const fn class_of(used: u64) -> u8 {
-    let mut runs = !used;
-    if runs == 0 {
-        return FULL;
-    }
-    let mut class = 0;
-    while class < 6 {
-        let longer = runs & (runs >> (1 << class));
-        if longer == 0 {
-            break;
-        }
-        runs = longer;
-        class += 1;
-    }
-    class
+    slot != NONE && slot + 1 == next && !next.is_multiple_of(CHUNK_SLOTS)
 }
 
 impl Slots {
@@ -101,179 +122,198 @@ impl Slots {
         self.used
     }
 
-    fn page(&self, page: u32) -> &Page {
-        &self.chunks[page as usize / CHUNK_PAGES][page as usize % CHUNK_PAGES]
-    }
-
-    fn page_mut(&mut self, page: u32) -> &mut Page {
-        &mut self.chunks[page as usize / CHUNK_PAGES][page as usize % CHUNK_PAGES]
-    }
-
-    const fn page_number(slot: Slot) -> u32 {
-        slot >> PAGE_BITS
-    }
-
     pub(crate) fn local(&self, slot: Slot) -> LocalHash {
-        self.page(Self::page_number(slot)).locals[offset(slot)]
+        self.contents[chunk_of(slot)].locals[in_chunk(slot)]
     }
 
-    /// Local hashes of `len` consecutive slots of one page.
+    /// Local hashes of `len` consecutive slots of one segment.
     pub(crate) fn locals(&self, slot: Slot, len: u32) -> &[LocalHash] {
-        &self.page(Self::page_number(slot)).locals[offset(slot)..offset(slot) + len as usize]
+        &self.contents[chunk_of(slot)].locals[in_chunk(slot)..][..len as usize]
     }
 
-    /// Names of `len` consecutive slots of one page.
+    /// Names of `len` consecutive slots of one segment.
     pub(crate) fn names(&self, slot: Slot, len: u32) -> &[BlockName] {
-        &self.page(Self::page_number(slot)).names[offset(slot)..offset(slot) + len as usize]
+        &self.contents[chunk_of(slot)].names[in_chunk(slot)..][..len as usize]
     }
 
     pub(crate) fn name(&self, slot: Slot) -> BlockName {
-        self.page(Self::page_number(slot)).names[offset(slot)]
+        self.contents[chunk_of(slot)].names[in_chunk(slot)]
     }
 
     pub(crate) fn is_named(&self, slot: Slot) -> bool {
-        self.page(Self::page_number(slot)).named & bit(slot) != 0
+        self.chunks[chunk_of(slot)].named[page_in_chunk(slot)] & bit(slot) != 0
     }
 
     pub(crate) fn set_named(&mut self, slot: Slot) {
-        self.page_mut(Self::page_number(slot)).named |= bit(slot);
+        self.chunks[chunk_of(slot)].named[page_in_chunk(slot)] |= bit(slot);
     }
 
     pub(crate) fn segment(&self, slot: Slot) -> u32 {
-        self.page(Self::page_number(slot)).segments[offset(slot)]
+        self.contents[chunk_of(slot)].segments[in_chunk(slot)]
     }
 
     /// Says that `len` consecutive slots belong to a segment.
     pub(crate) fn set_segment(&mut self, slot: Slot, len: u32, segment: u32) {
-        let page = self.page_mut(Self::page_number(slot));
-        page.segments[offset(slot)..offset(slot) + len as usize].fill(segment);
+        self.contents[chunk_of(slot)].segments[in_chunk(slot)..][..len as usize].fill(segment);
+    }
+
+    /// Says what a slot stands for.
+    pub(crate) fn fill(&mut self, slot: Slot, local: LocalHash, name: BlockName) {
+        let content = &mut self.contents[chunk_of(slot)];
+        content.locals[in_chunk(slot)] = local;
+        content.names[in_chunk(slot)] = name;
     }
 
     pub(crate) fn is_used(&self, slot: Slot) -> bool {
-        let page = Self::page_number(slot);
-        (page as usize / CHUNK_PAGES) < self.chunks.len() && self.page(page).used & bit(slot) != 0
+        let chunk = self.chunks.get(chunk_of(slot));
+        chunk.is_some_and(|chunk| chunk.used[page_in_chunk(slot)] & bit(slot) != 0)
     }
 
-    /// Takes a slot: the one after `after` if it is free, else one with `wanted` free slots
-    /// behind it where there is such a place.
-    pub(crate) fn allocate(
-        &mut self,
-        after: Slot,
-        wanted: usize,
-        local: LocalHash,
-        name: BlockName,
-    ) -> Slot {
-        let slot = self.place(after, wanted);
-        let page = self.page_mut(Self::page_number(slot));
-        debug_assert!(page.used & bit(slot) == 0, "slot {slot} is free");
-        page.used |= bit(slot);
-        page.named &= !bit(slot);
-        page.locals[offset(slot)] = local;
-        page.names[offset(slot)] = name;
-        self.used += 1;
-        self.reclass(Self::page_number(slot));
-        slot
+    /// Takes up to `len` consecutive slots, at least one: those after `after` if they are free,
+    /// else at a place with `room` for the chain where there is one.
+    pub(crate) fn allocate(&mut self, after: Slot, len: u32, room: u32) -> (Slot, u32) {
+        let goes_on = after != NONE && adjacent(after, after + 1) && !self.is_used(after + 1);
+        let slot = if goes_on { after + 1 } else { self.place(len, room) };
+        (slot, self.take(slot, len))
     }
 
-    fn place(&mut self, after: Slot, wanted: usize) -> Slot {
-        if after != NONE && adjacent(after, after + 1) {
-            let page = self.page(Self::page_number(after));
-            if page.used & bit(after + 1) == 0 {
-                return after + 1;
+    /// Takes the free slots from `slot` on, up to `len`.
+    fn take(&mut self, slot: Slot, len: u32) -> u32 {
+        let mut taken = 0;
+        while taken < len {
+            let at = slot + taken;
+            if at != slot && !adjacent(at - 1, at) {
+                break;
+            }
+            let used = self.chunks[chunk_of(at)].used[page_in_chunk(at)];
+            let free = (!used >> in_page(at)).trailing_ones().min(len - taken);
+            if free == 0 {
+                break;
+            }
+            self.set_used(page_of(at), used | bits(in_page(at), free));
+            taken += free;
+            if in_page(at) + free < PAGE_SLOTS {
+                break;
             }
         }
-        let wanted = wanted.clamp(1, PAGE_SLOTS as usize);
-        let class = wanted.next_power_of_two().trailing_zeros() as usize;
-        let roomy = self.heads[class..].iter().find(|&&head| head != NONE).copied();
-        if let Some(page) = roomy {
-            return Self::run(page, self.page(page).used, wanted);
+        self.used += taken as usize;
+        taken
+    }
+
+    /// Keeps the lists in step with a page.
+    fn set_used(&mut self, page: u32, used: u64) {
+        let chunk = &mut self.chunks[(page / CHUNK_PAGES) as usize];
+        let at = page % CHUNK_PAGES;
+        chunk.used[at as usize] = used;
+        self.page_runs.update(page, !used);
+        let (empty, mask) = (used == 0, 1 << at);
+        if empty == (chunk.empty & mask != 0) {
+            return;
         }
-        let capacity = self.chunks.len() * CHUNK_PAGES * PAGE_SLOTS as usize;
+        chunk.empty ^= mask;
+        self.reserved -= usize::from(chunk.reserved & mask != 0);
+        chunk.reserved &= !mask;
+        self.chunk_runs.update(page / CHUNK_PAGES, chunk.empty & !chunk.reserved);
+    }
+
+    /// A free slot with free ones behind it, for a chain that needs `len` now and may well need
+    /// `room`.
+    fn place(&mut self, len: u32, room: u32) -> Slot {
+        let pages = room.max(len).div_ceil(PAGE_SLOTS).clamp(1, RESERVED_PAGES_MAX);
+        if let Some(slot) = self.begin_pages(pages) {
+            return slot;
+        }
+        let capacity = self.chunks.len() * CHUNK_SLOTS as usize;
         if (capacity - self.used) * SPARSE_FRACTION > capacity {
-            let best = self.heads.iter().enumerate().rev().find(|(_, head)| **head != NONE);
-            if let Some((class, &page)) = best {
-                return Self::run(page, self.page(page).used, 1 << class);
+            self.release_pages();
+            if let Some(slot) = self.begin_pages(1) {
+                return slot;
+            }
+            let wanted = len.min(PAGE_SLOTS);
+            let fitting = self.page_runs.fitting(wanted).map(|page| (page, wanted));
+            if let Some((page, wanted)) = fitting.or_else(|| self.page_runs.longest()) {
+                let used =
+                    self.chunks[(page / CHUNK_PAGES) as usize].used[(page % CHUNK_PAGES) as usize];
+                return page * PAGE_SLOTS + first_run(!used, wanted);
             }
         }
         self.grow();
-        self.heads[CLASSES - 1] << PAGE_BITS
+        self.begin_pages(pages).unwrap_or_default()
     }
 
-    /// First slot of `page` that begins a run of `wanted` free slots; there is one.
-    const fn run(page: u32, used: u64, wanted: usize) -> Slot {
-        let mut starts = !used;
-        let mut have = 1;
-        while have < wanted {
-            let step = if have < wanted - have { have } else { wanted - have };
-            starts &= starts >> step;
-            have += step;
+    /// First slot of `pages` empty pages, those behind the first set aside.
+    fn begin_pages(&mut self, pages: u32) -> Option<Slot> {
+        let number = self.chunk_runs.fitting(pages)?;
+        let chunk = &mut self.chunks[number as usize];
+        let first = first_run(chunk.empty & !chunk.reserved, pages);
+        if pages > 1 {
+            chunk.reserved |= bits(first + 1, pages - 1);
+            self.reserved += (pages - 1) as usize;
+            self.chunk_runs.update(number, chunk.empty & !chunk.reserved);
         }
-        (page << PAGE_BITS) | starts.trailing_zeros()
+        Some(number * CHUNK_SLOTS + first * PAGE_SLOTS)
+    }
+
+    /// Sets the pages of some chunk free again, if any are set aside.
+    fn release_pages(&mut self) {
+        if self.reserved == 0 {
+            return;
+        }
+        for _ in 0..self.chunks.len() {
+            self.release = (self.release + 1) % self.chunks.len();
+            let chunk = &mut self.chunks[self.release];
+            if chunk.reserved != 0 {
+                self.reserved -= chunk.reserved.count_ones() as usize;
+                chunk.reserved = 0;
+                self.chunk_runs.update(index_u32(self.release), chunk.empty);
+                return;
+            }
+        }
     }
 
     fn grow(&mut self) {
-        let first = self.chunks.len() * CHUNK_PAGES;
-        self.chunks.push(vec![EMPTY_PAGE; CHUNK_PAGES].into_boxed_slice());
-        for page in (first..first + CHUNK_PAGES).rev() {
-            self.reclass(index_u32(page));
+        let number = index_u32(self.chunks.len());
+        self.contents.push(Box::new(EMPTY_CONTENT));
+        self.chunks.push(Box::new(EMPTY_CHUNK));
+        self.chunk_runs.update(number, u64::MAX);
+        for page in 0..CHUNK_PAGES {
+            self.page_runs.update(number * CHUNK_PAGES + page, u64::MAX);
         }
     }
 
-    /// Gives back `len` consecutive slots of one page.
+    /// Gives back `len` consecutive slots.
     pub(crate) fn free(&mut self, slot: Slot, len: u32) {
-        let page = self.page_mut(Self::page_number(slot));
-        let mask = (u64::MAX >> (PAGE_SLOTS - len)) << offset(slot);
-        debug_assert!(page.used & mask == mask, "freed slots are in use");
-        page.used &= !mask;
-        page.named &= !mask;
+        let mut at = slot;
+        while at < slot + len {
+            let here = (slot + len - at).min(PAGE_SLOTS - in_page(at));
+            let mask = bits(in_page(at), here);
+            let chunk = &mut self.chunks[chunk_of(at)];
+            let used = chunk.used[page_in_chunk(at)];
+            debug_assert!(used & mask == mask, "freed slots are in use");
+            chunk.named[page_in_chunk(at)] &= !mask;
+            self.set_used(page_of(at), used & !mask);
+            at += here;
+        }
         self.used -= len as usize;
-        self.reclass(Self::page_number(slot));
         if self.used == 0 {
             *self = Self::default();
         }
     }
 
-    /// Moves a page to the list of its class.
-    fn reclass(&mut self, number: u32) {
-        let page = self.page(number);
-        let (class, previous, next) = (page.class, page.previous, page.next);
-        let now = class_of(page.used);
-        if class == now {
-            return;
-        }
-        if class != FULL {
-            if previous == NONE {
-                self.heads[class as usize] = next;
-            } else {
-                self.page_mut(previous).next = next;
-            }
-            if next != NONE {
-                self.page_mut(next).previous = previous;
-            }
-        }
-        let head = if now == FULL { NONE } else { self.heads[now as usize] };
-        let page = self.page_mut(number);
-        (page.class, page.previous, page.next) = (now, NONE, head);
-        if head != NONE {
-            self.page_mut(head).previous = number;
-        }
-        if now != FULL {
-            self.heads[now as usize] = number;
-        }
-    }
-
     /// Bytes allocated.
-    pub(crate) fn bytes(&self) -> usize {
-        self.chunks.len() * CHUNK_PAGES * size_of::<Page>()
-            + self.chunks.capacity() * size_of::<Box<[Page]>>()
+    pub(crate) const fn bytes(&self) -> usize {
+        self.chunks.len() * (size_of::<Content>() + size_of::<Chunk>())
+            + (self.chunks.capacity() + self.contents.capacity()) * size_of::<Box<Chunk>>()
+            + self.chunk_runs.bytes()
+            + self.page_runs.bytes()
     }
 
     /// Every slot in use.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Slot> + '_ {
-        let pages = self.chunks.iter().flat_map(|chunk| chunk.iter()).enumerate();
-        pages.flat_map(|(number, page)| {
-            let first = index_u32(number) << PAGE_BITS;
-            (0..PAGE_SLOTS).filter(|at| page.used & (1 << at) != 0).map(move |at| first + at)
+        let pages = self.chunks.iter().flat_map(|chunk| chunk.used).enumerate();
+        pages.flat_map(|(page, used)| {
+            let first = index_u32(page) * PAGE_SLOTS;
+            (0..PAGE_SLOTS).filter(move |at| used & (1 << at) != 0).map(move |at| first + at)
         })
     }
 }
@@ -282,41 +322,57 @@ impl Slots {
 mod tests {
     use super::*;
 
-    fn take(slots: &mut Slots, after: Slot, wanted: usize) -> Slot {
-        slots.allocate(after, wanted, LocalHash(1), BlockName(1))
-    }
-
-    #[test]
-    fn class_is_the_longest_free_run() {
-        for (used, class) in [
-            (u64::MAX, FULL),
-            (0, 6),
-            (1, 5),
-            (1 << 32, 5),
-            (!(0b11 << 7), 1),
-            (!(0b1111 << 60), 2),
-            (!0b1_0101, 0),
-            (0x8000_8000_8000_8000, 3),
-        ] {
-            assert_eq!(class_of(used), class, "{used:016x}");
-        }
-    }
-
     #[test]
     fn chains_get_consecutive_slots_and_freed_ones_are_used_again() {
         let mut slots = Slots::default();
-        let first = take(&mut slots, NONE, 16);
-        let mut last = first;
-        for at in 1..64 {
-            last = take(&mut slots, last, 64 - at);
-        }
-        assert_eq!(last, first + 63);
-        slots.free(first + 8, 16);
-        assert_eq!(take(&mut slots, NONE, 16), first + 8, "the freed run");
+        let (first, taken) = slots.allocate(NONE, 200, 200);
+        assert_eq!((first % CHUNK_SLOTS, taken), (0, 200), "over pages");
+        let (second, _) = slots.allocate(NONE, 16, 16);
+        assert_eq!(second, 256, "another chain begins at an empty page");
+        assert_eq!(slots.allocate(first + 199, 100, 0), (first + 200, 56), "up to the next chain");
+        assert_eq!(slots.allocate(second + 15, 16, 32), (second + 16, 16), "and goes on there");
+        slots.free(first + 8, 100);
+        assert_eq!(slots.allocate(first + 7, 300, 0), (first + 8, 100), "the freed run");
         let bytes = slots.bytes();
-        slots.free(first + 8, 1);
-        slots.free(first, 8);
-        slots.free(first + 24, 40);
+        slots.free(first, 256);
+        slots.free(second, 32);
         assert_eq!((slots.used(), slots.bytes() < bytes), (0, true), "nothing remains");
+    }
+
+    #[test]
+    fn chains_that_grow_side_by_side_stay_in_long_runs() {
+        let mut slots = Slots::default();
+        let mut ends = vec![NONE; 8];
+        let mut breaks = 0;
+        for step in 0..32 {
+            for end in &mut ends {
+                let mut left = 16;
+                while left > 0 {
+                    let (slot, len) = slots.allocate(*end, left, step * 16);
+                    breaks += u32::from(!adjacent(*end, slot));
+                    *end = slot + len - 1;
+                    left -= len;
+                }
+            }
+        }
+        assert_eq!(slots.used(), 8 * 512);
+        assert!(breaks <= 8 * 4, "512 slots in at most four runs: {breaks} for 8 chains");
+    }
+
+    #[test]
+    fn what_was_set_aside_is_used_before_memory_grows() {
+        let mut slots = Slots::default();
+        // Each of these sets seven pages aside and never uses them.
+        for _ in 0..8 {
+            slots.allocate(NONE, 64, 512);
+        }
+        let bytes = slots.bytes();
+        for _ in 0..56 {
+            slots.allocate(NONE, 64, 64);
+        }
+        assert_eq!((slots.used(), slots.bytes()), (CHUNK_SLOTS as usize, bytes));
+        slots.free(0, 10);
+        slots.free(20, 10);
+        assert!(slots.bytes() == bytes);
     }
 }

@@ -4,11 +4,11 @@
 //! rank joins, run block by block without touching anything but the trie. Whatever is not ordinary
 //! is decided on the record of its name.
 
-use crate::holder::{Names, Place};
+use crate::holder::{Holder, Names, Place};
 use crate::index::RankChange;
 use crate::record::{Announcement, Change, Record};
 use crate::slots::{NONE, Slot};
-use crate::trie::NewSlot;
+use crate::trie::NewRun;
 use kvasir_proto::types::{BlockCounts, BlockName, BlockOutcome, CopyMode, StoredBlock};
 use smallvec::SmallVec;
 
@@ -119,48 +119,29 @@ impl RankChange<'_> {
         (done, last)
     }
 
-    /// Whether a name means nothing to this rank, neither by itself nor as an awaited parent.
-    fn is_fresh(&self, name: BlockName) -> bool {
-        (self.holder.records.is_empty() || !self.holder.records.contains(name))
-            && (self.holder.waiting.is_empty() || !self.holder.waiting.contains(name))
-    }
-
-    /// Adds positions below `at` that nobody has, under names that nobody has.
+    /// Adds positions below `at` that nobody has, under names that nobody has; as many as get
+    /// consecutive slots.
     fn grow(&mut self, by: Announcement, at: Slot, blocks: &[StoredBlock]) -> (usize, Slot) {
-        let mut run = at..at;
-        let mut last = at;
-        let mut done = 0;
-        for &block in blocks {
-            let is_new = self.trie.named(block.name).is_none()
-                && self.is_fresh(block.name)
-                && self.trie.child(last, block.local).is_none();
-            if !is_new {
-                break;
-            }
-            let wanted = blocks.len() - done;
-            let (parent, holder, tier) = (last, self.holder.index, by.tier);
-            last = self.trie.create(NewSlot { parent, block, holder, tier, wanted });
-            if run.end == last {
-                run.end += 1;
-            } else {
-                self.holder.slots.insert_range(run);
-                run = last..last + 1;
-            }
-            done += 1;
+        let exists = |first: &StoredBlock| self.trie.child(at, first.local).is_some();
+        if blocks.first().is_none_or(exists) {
+            return (0, at);
         }
-        if done > 0 {
-            self.holder.slots.insert_range(run);
-            self.holder.placed += done as u64;
-            self.add_keys(by.source, done as u64);
+        let new = NewRun { parent: at, holder: self.holder.index, tier: by.tier };
+        let holder = &*self.holder;
+        let (first, len) = self.trie.create_run(new, blocks, |name| is_fresh(holder, name));
+        if len == 0 {
+            return (0, at);
         }
-        (done, last)
+        self.holds_now(by, first, len);
+        (len as usize, first + len - 1)
     }
 
     /// Joins the holders of positions below `at` that exist under just these names and that this
     /// rank does not hold yet; at most to the end of one segment.
     fn join(&mut self, by: Announcement, at: Slot, blocks: &[StoredBlock]) -> (usize, Slot) {
         let first = blocks.first().and_then(|block| self.trie.child(at, block.local));
-        let Some(first) = first else {
+        let Some(first) = first.filter(|&first| !self.trie.holds_any(first, self.holder.index))
+        else {
             return (0, at);
         };
         let room = self.trie.segment_of(first).tail() - first + 1;
@@ -168,12 +149,10 @@ impl RankChange<'_> {
         let names = self.trie.slots.names(first, room);
         let mut len = 0;
         for ((block, &local), &name) in blocks.iter().zip(locals).zip(names) {
-            let slot = first + len;
             let joins = block.local == local
                 && block.name == name
-                && self.trie.slots.is_named(slot)
-                && self.is_fresh(name)
-                && !self.holder.slots.contains(slot);
+                && self.trie.slots.is_named(first + len)
+                && is_fresh(self.holder, name);
             if !joins {
                 break;
             }
@@ -183,11 +162,22 @@ impl RankChange<'_> {
             return (0, at);
         }
         self.trie.hold(first, len, self.holder.index, by.tier);
-        self.holder.slots.insert_range(first..first + len);
-        self.holder.placed += u64::from(len);
-        self.add_keys(by.source, u64::from(len));
+        self.holds_now(by, first, len);
         (len as usize, first + len - 1)
     }
+
+    /// Notes that this rank plainly holds consecutive slots that it did not hold before.
+    fn holds_now(&mut self, by: Announcement, first: Slot, len: u32) {
+        self.holder.note(first, len);
+        self.holder.confirm(first..first + len, by.tier);
+        self.add_keys(by.source, u64::from(len));
+    }
+}
+
+/// Whether a name means nothing to a rank, neither by itself nor as an awaited parent.
+fn is_fresh(holder: &Holder, name: BlockName) -> bool {
+    (holder.records.is_empty() || !holder.records.contains(name))
+        && (holder.waiting.is_empty() || !holder.waiting.contains(name))
 }
 
 // === any block ===
@@ -369,7 +359,7 @@ impl RankChange<'_> {
                 self.add_keys(by.source, 1);
             }
             if !holds || doubtful {
-                self.holder.clear_doubt(slot, by.tier);
+                self.holder.confirm(slot..slot + 1, by.tier);
                 self.holder.touch(name);
                 return BlockOutcome::Applied;
             }
@@ -427,8 +417,10 @@ impl RankChange<'_> {
                 slot
             }
             None => {
-                let (holder, tier) = (self.holder.index, by.tier);
-                self.trie.create(NewSlot { parent, block, holder, tier, wanted })
+                let new = NewRun { parent, holder: self.holder.index, tier: by.tier };
+                let slot = self.trie.create(new, block, wanted);
+                self.holder.note(slot, 1);
+                slot
             }
         };
         if let Some(record) = self.holder.records.get_mut(block.name) {

@@ -1,12 +1,12 @@
 //! Dropping much at once, in bounded steps: clears, lost sources, doubtful blocks.
 
 use crate::error::IndexError;
+use crate::holder::Page;
 use crate::index::{Index, RankChange};
 use crate::record::{Announcement, Copies};
 use crate::registry::SourceId;
-use crate::slots::Slot;
+use crate::slots::{PAGE_SLOTS, Slot};
 use kvasir_proto::types::{BlockName, CopyMode, DpRank, Tier};
-use roaring::RoaringBitmap;
 
 /// What a step of a sweep did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ enum Kind {
 }
 
 /// How far a sweep has come.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct SweepCursor {
     kind: Kind,
     only: Option<DpRank>,
@@ -33,8 +33,16 @@ pub(crate) struct SweepCursor {
     rank: usize,
     /// Next part of the records to look at.
     part: usize,
-    /// Next slot to look at, once all records are done.
-    slot: Slot,
+    /// Next part of the pages to look at, once all records are done.
+    page_part: usize,
+    /// Pages of the part before that are still to be looked at.
+    pages: Vec<Page>,
+}
+
+impl SweepCursor {
+    const fn begin(kind: Kind, only: Option<DpRank>, rank: usize) -> Self {
+        Self { kind, only, rank, part: 0, page_part: 0, pages: Vec::new() }
+    }
 }
 
 impl Index {
@@ -63,9 +71,7 @@ impl Index {
                 continue;
             };
             if holder.primary == Some(source) {
-                for doubtful in &mut holder.doubtful {
-                    doubtful.clone_from(&holder.slots);
-                }
+                holder.confirmed = Some(Box::default());
             }
         }
     }
@@ -89,10 +95,10 @@ impl Index {
         kind: Kind,
         budget: usize,
     ) -> Result<Cleared, IndexError> {
-        let source = self.source(id)?;
-        let fresh = SweepCursor { kind, only, rank: 0, slot: 0, part: 0 };
-        let started = source.sweep.filter(|at| at.kind == kind && at.only == only);
-        let mut cursor = started.unwrap_or(fresh);
+        self.source(id)?;
+        let started = self.sources.get_mut(&id).and_then(|source| source.sweep.take());
+        let started = started.filter(|at| at.kind == kind && at.only == only);
+        let mut cursor = started.unwrap_or(SweepCursor::begin(kind, only, 0));
         let mut removed = 0;
         let mut done = true;
         while let Some(&(rank, _)) = self.source(id)?.ranks.get(cursor.rank) {
@@ -104,7 +110,7 @@ impl Index {
                     break;
                 }
             }
-            cursor = SweepCursor { rank: cursor.rank + 1, ..fresh };
+            cursor = SweepCursor::begin(kind, only, cursor.rank + 1);
         }
         if let Some(source) = self.sources.get_mut(&id) {
             source.sweep = (!done).then_some(cursor);
@@ -127,7 +133,7 @@ impl RankChange<'_> {
     ) -> bool {
         let budget = budget as u64;
         self.holder.abort_dumps("the worker was cleared");
-        while let Some(names) = self.part_to_drop(by, *cursor) {
+        while let Some(names) = self.part_to_drop(by, cursor) {
             if *removed >= budget {
                 return false;
             }
@@ -141,57 +147,65 @@ impl RankChange<'_> {
         }
         // What another source has spelled out since the records were read is met here again.
         let mut looked_at = 0;
-        while let Some(slot) = self.next_slot(cursor.kind, cursor.slot) {
+        loop {
             if *removed + looked_at >= budget {
-                cursor.slot = slot;
                 return false;
             }
-            let Some(names) = self.holder.slot_names.get(slot).cloned() else {
-                let room = u32::try_from(budget - *removed).unwrap_or(u32::MAX);
-                let len = self.plain_run(slot, cursor.kind, room);
-                *removed += self.drop_run(by, cursor.kind, slot, len);
-                cursor.slot = slot + len;
+            let Some(page) = cursor.pages.pop() else {
+                let Some(part) = self.holder.pages.part(cursor.page_part) else {
+                    break;
+                };
+                cursor.pages.extend(part.map(|&(page, _)| page));
+                cursor.page_part += 1;
                 continue;
             };
-            for name in names {
-                *removed += self.drop_recorded(by, cursor.kind, name);
-            }
+            *removed += self.sweep_page(by, cursor.kind, page);
             looked_at += 1;
-            cursor.slot = slot + 1;
         }
         if cursor.kind == Kind::Doubtful {
-            self.holder.doubtful.iter_mut().for_each(RoaringBitmap::clear);
+            self.holder.confirmed = None;
         }
         true
     }
 
+    /// Sweeps one page of slots; returns what was dropped.
+    fn sweep_page(&mut self, by: Announcement, kind: Kind, page: Page) -> u64 {
+        let mut removed = 0;
+        let mut slot = page * PAGE_SLOTS;
+        let end = slot + PAGE_SLOTS;
+        while slot < end {
+            if !self.trie.slots.is_used(slot) {
+                slot += 1;
+                continue;
+            }
+            let stop = end.min(self.trie.segment_of(slot).tail() + 1);
+            if !self.trie.holds_any(slot, self.holder.index) {
+                slot = stop;
+                continue;
+            }
+            if let Some(names) = self.holder.slot_names.get(slot).cloned() {
+                for name in names {
+                    removed += self.drop_recorded(by, kind, name);
+                }
+                slot += 1;
+                continue;
+            }
+            let recorded = |at: &Slot| kind == Kind::Doubtful || self.holder.is_recorded(*at);
+            let len = (slot + 1..stop).find(recorded).unwrap_or(stop) - slot;
+            removed += self.drop_run(by, kind, slot, len);
+            slot += len;
+        }
+        removed
+    }
+
     /// Names of one part of the records that the sweep drops; none past the last part.
-    fn part_to_drop(&self, by: Announcement, cursor: SweepCursor) -> Option<Vec<BlockName>> {
+    fn part_to_drop(&self, by: Announcement, cursor: &SweepCursor) -> Option<Vec<BlockName>> {
         let drops = |at: &Copies| {
             at.source == by.source && (cursor.kind == Kind::All || at.epoch < by.epoch)
         };
         let part = self.holder.records.part(cursor.part)?;
         let dropped = part.filter(|(_, record)| record.copies.iter().any(drops));
         Some(dropped.map(|&(name, _)| name).collect())
-    }
-
-    /// The first slot from `slot` on that the sweep may have to drop something of.
-    fn next_slot(&self, kind: Kind, slot: Slot) -> Option<Slot> {
-        let from = |bitmap: &RoaringBitmap| bitmap.range(slot..).next();
-        match kind {
-            Kind::All => from(&self.holder.slots),
-            Kind::Doubtful => self.holder.doubtful.iter().filter_map(from).min(),
-        }
-    }
-
-    /// Length of the run of slots from `slot` on that can be dropped alike.
-    fn plain_run(&self, slot: Slot, kind: Kind, room: u32) -> u32 {
-        if kind == Kind::Doubtful {
-            return 1;
-        }
-        let tail = self.trie.segment_of(slot).tail();
-        let longest = (tail - slot + 1).min(room.max(1));
-        (1..longest).find(|&len| !self.holder.is_plain(slot + len)).unwrap_or(longest)
     }
 
     fn drop_run(&mut self, by: Announcement, kind: Kind, slot: Slot, len: u32) -> u64 {

@@ -1,23 +1,21 @@
 //! Positions and who holds them: slots linked into segments, segments into a trie.
 
-use crate::segments::{Segment, SegmentId, Segments};
+use crate::numbers::Numbers;
+use crate::segments::{NO_SEGMENT, Segment, SegmentId, Segments};
 use crate::sets::{HolderIndex, SetId, Sets, TierSets};
 use crate::slots::{NONE, Slot, Slots, adjacent};
-use crate::table::{SplitTable, mix};
+use crate::table::mix;
 use kvasir_proto::types::{BlockName, LocalHash, StoredBlock, Tier};
+use smallvec::SmallVec;
+use std::hint::black_box;
 
-/// What a new slot is created with.
+/// Where new positions go, and who holds them.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct NewSlot {
-    /// Slot that it is a child of; [`NONE`] for first blocks.
+pub(crate) struct NewRun {
+    /// Slot that the first one is a child of; [`NONE`] for first blocks.
     pub(crate) parent: Slot,
-    /// Its content and the name it was announced under.
-    pub(crate) block: StoredBlock,
-    /// Who holds it, and where.
     pub(crate) holder: HolderIndex,
     pub(crate) tier: Tier,
-    /// How many slots its chain is about to need, this one included.
-    pub(crate) wanted: usize,
 }
 
 /// All positions of an index.
@@ -26,10 +24,11 @@ pub(crate) struct Trie {
     pub(crate) slots: Slots,
     pub(crate) segments: Segments,
     pub(crate) sets: Sets,
-    /// First blocks, and children that are no segment's `first_child`, by parent and local hash.
-    branches: SplitTable<Slot>,
+    /// Segments of first blocks, and of children that are no segment's `first_child`, by the parent
+    /// and the local hash of their head.
+    branches: Numbers,
     /// Slots by their own name, where no other slot had the name first.
-    names: SplitTable<Slot>,
+    names: Numbers,
 }
 
 fn branch_hash(parent: Slot, local: LocalHash) -> u64 {
@@ -60,38 +59,49 @@ impl Trie {
 
     /// The child of `parent` (or the first block, under [`NONE`]) with this content.
     pub(crate) fn child(&self, parent: Slot, local: LocalHash) -> Option<Slot> {
+        let head = |id| self.segments.get(id).head;
         if parent == NONE {
-            return self.branch(parent, local);
+            return self.branch(parent, local).map(head);
         }
         let segment = self.segment_of(parent);
         if parent == segment.tail() {
-            return self.child_of_segment(segment, local);
+            return self.child_of_segment(segment, local).map(head);
         }
         Some(parent + 1).filter(|&next| self.slots.local(next) == local)
     }
 
-    /// The child of a segment's last slot with this content.
-    pub(crate) fn child_of_segment(&self, segment: &Segment, local: LocalHash) -> Option<Slot> {
+    /// The segment that goes on with this content after a segment's last slot.
+    pub(crate) fn child_of_segment(
+        &self,
+        segment: &Segment,
+        local: LocalHash,
+    ) -> Option<SegmentId> {
         let first = segment.first_child;
-        if first != NONE && self.slots.local(first) == local {
+        if first != NO_SEGMENT && self.slots.local(self.segments.get(first).head) == local {
             return Some(first);
         }
-        if segment.children > u32::from(first != NONE) {
+        if segment.children > u32::from(first != NO_SEGMENT) {
             return self.branch(segment.tail(), local);
         }
         None
     }
 
-    pub(crate) fn branch(&self, parent: Slot, local: LocalHash) -> Option<Slot> {
-        let is_it = |&slot: &Slot| {
-            self.slots.local(slot) == local && self.segment_of(slot).parent == parent
-        };
-        self.branches.find(branch_hash(parent, local), is_it).copied()
+    /// The segment below `parent` that begins with this content, as the branch table has it.
+    pub(crate) fn branch(&self, parent: Slot, local: LocalHash) -> Option<SegmentId> {
+        self.branches.find(branch_hash(parent, local), |id| {
+            let segment = self.segments.get(id);
+            segment.parent == parent && self.slots.local(segment.head) == local
+        })
     }
 
     /// The slot whose own name this is.
     pub(crate) fn named(&self, name: BlockName) -> Option<Slot> {
-        self.names.find(mix(name.0), |&slot| self.slots.name(slot) == name).copied()
+        self.names.find(mix(name.0), |slot| self.slots.name(slot) == name)
+    }
+
+    /// Whether a rank holds a slot in any tier.
+    pub(crate) fn holds_any(&self, slot: Slot, holder: HolderIndex) -> bool {
+        self.segment_of(slot).sets.iter().any(|&set| self.sets.contains(set, holder))
     }
 
     pub(crate) fn holds(&self, slot: Slot, holder: HolderIndex, tier: Tier) -> bool {
@@ -113,12 +123,9 @@ impl Trie {
         (parent != NONE).then(|| self.slots.name(parent))
     }
 
-    pub(crate) fn branch_slots(&self) -> impl Iterator<Item = &Slot> {
-        self.branches.iter()
-    }
-
-    pub(crate) fn name_slots(&self) -> impl Iterator<Item = &Slot> {
-        self.names.iter()
+    /// Segments in the branch table, and slots in the name table.
+    pub(crate) const fn tabled(&self) -> (usize, usize) {
+        (self.branches.len(), self.names.len())
     }
 
     /// Bytes allocated.
@@ -135,87 +142,153 @@ impl Trie {
 
 impl Trie {
     /// Adds a position that does not exist, held by one rank in one tier. Its name goes to the
-    /// name table unless another slot has it.
-    pub(crate) fn create(&mut self, new: NewSlot) -> Slot {
-        let NewSlot { parent, block, holder, tier, wanted } = new;
-        debug_assert!(self.child(parent, block.local).is_none(), "the position is new");
-        let slot = self.slots.allocate(parent, wanted, block.local, block.name);
-        if self.named(block.name).is_none() {
-            let slots = &self.slots;
-            self.names.insert(mix(block.name.0), slot, |&at| mix(slots.name(at).0));
+    /// name table unless another slot has it. `wanted` is how many slots its chain is about to
+    /// need, this one included.
+    pub(crate) fn create(&mut self, new: NewRun, block: StoredBlock, wanted: usize) -> Slot {
+        debug_assert!(self.child(new.parent, block.local).is_none(), "the position is new");
+        let room = self.room(new.parent, wanted);
+        let (slot, _) = self.slots.allocate(new.parent, 1, room);
+        self.slots.fill(slot, block.local, block.name);
+        if self.insert_name(slot, block.name) {
             self.slots.set_named(slot);
         }
-        let mut sets: TierSets = [SetId::EMPTY; Tier::COUNT];
-        if let Some(set) = sets.get_mut(tier.index()) {
-            *set = SetId::single(holder);
-        }
-        if !self.extend_parent(parent, slot, &sets) {
-            self.begin_segment(parent, slot, sets);
-        }
+        self.attach(new, slot, 1);
         slot
     }
 
-    /// Makes a new slot the last one of its parent's segment, where nothing speaks against it.
-    fn extend_parent(&mut self, parent: Slot, slot: Slot, sets: &TierSets) -> bool {
-        if parent == NONE || !adjacent(parent, slot) {
-            return false;
+    /// Adds positions for leading blocks that have names that nobody uses and `is_fresh` accepts,
+    /// held by one rank in one tier; each is the parent of the next, and the first is known not to
+    /// exist. Returns the first slot, and how many: as many as got consecutive slots.
+    pub(crate) fn create_run(
+        &mut self,
+        new: NewRun,
+        blocks: &[StoredBlock],
+        is_fresh: impl Fn(BlockName) -> bool,
+    ) -> (Slot, u32) {
+        let is_free =
+            |block: &&StoredBlock| is_fresh(block.name) && self.named(block.name).is_none();
+        if blocks.first().filter(is_free).is_none() {
+            return (NONE, 0);
         }
-        let id = self.slots.segment(parent);
-        let segment = self.segments.get_mut(id);
-        let fits = segment.tail() == parent && segment.children == 0 && segment.sets == *sets;
-        if fits {
-            segment.len += 1;
-            self.slots.set_segment(slot, 1, id);
+        self.touch_names(blocks.iter().map(|block| block.name));
+        let wanted = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
+        let room = self.room(new.parent, blocks.len());
+        let (first, len) = self.slots.allocate(new.parent, wanted, room);
+        let mut filled = 0;
+        for (slot, block) in (first..first + len).zip(blocks) {
+            self.slots.fill(slot, block.local, block.name);
+            if !is_fresh(block.name) || !self.insert_name(slot, block.name) {
+                self.slots.free(slot, first + len - slot);
+                break;
+            }
+            self.slots.set_named(slot);
+            filled += 1;
         }
-        fits
+        self.attach(new, first, filled);
+        (first, filled)
     }
 
-    fn begin_segment(&mut self, parent: Slot, slot: Slot, sets: TierSets) {
-        let mut depth = 1;
-        let mut in_table = true;
-        if parent != NONE {
-            self.split_after(parent);
+    /// Slots to look for, for a chain that has come to `parent` and needs `wanted` more: chains
+    /// that are long already are expected to double.
+    fn room(&self, parent: Slot, wanted: usize) -> u32 {
+        u32::try_from(self.depth(parent).max(wanted)).unwrap_or(u32::MAX)
+    }
+
+    /// Lets a name lead to a slot; false if it leads elsewhere already.
+    fn insert_name(&mut self, slot: Slot, name: BlockName) -> bool {
+        let is_new = self.named(name).is_none();
+        if is_new {
+            self.names.insert(mix(name.0), slot);
+        }
+        is_new
+    }
+
+    /// Fetches what the tables have on these names, all at the same time.
+    pub(crate) fn touch_names(&self, names: impl Iterator<Item = BlockName>) {
+        black_box(names.fold(0, |read, name| read ^ self.names.touch(mix(name.0))));
+    }
+
+    /// Fetches the slots of these names and their segments, each step for all at the same time.
+    pub(crate) fn touch_slots(&self, names: &[BlockName]) {
+        if names.len() < 2 {
+            return;
+        }
+        self.touch_names(names.iter().copied());
+        let slots: SmallVec<[Slot; 32]> =
+            names.iter().filter_map(|&name| self.named(name)).collect();
+        let lengths = slots.iter().map(|&slot| self.segment_of(slot).len);
+        black_box(lengths.fold(0, u32::wrapping_add));
+    }
+
+    /// Hangs a new run of slots below its parent: as more of the parent's segment, where nothing
+    /// speaks against it, or as a segment of its own.
+    fn attach(&mut self, new: NewRun, slot: Slot, len: u32) {
+        let NewRun { parent, holder, tier } = new;
+        let sets = alone(holder, tier);
+        if parent != NONE && adjacent(parent, slot) {
             let id = self.slots.segment(parent);
-            let above = self.segments.get_mut(id);
-            depth = above.depth + above.len;
-            above.children += 1;
-            if above.first_child == NONE {
-                above.first_child = slot;
-                in_table = false;
+            let segment = self.segments.get_mut(id);
+            if segment.tail() == parent && segment.children == 0 && segment.sets == sets {
+                segment.len += len;
+                self.slots.set_segment(slot, len, id);
+                return;
             }
         }
+        if parent != NONE {
+            self.split_after(parent);
+        }
+        let above = (parent != NONE).then(|| self.slots.segment(parent));
+        let depth = above.map_or(1, |id| {
+            let above = self.segments.get(id);
+            above.depth + above.len
+        });
+        let first_child = NO_SEGMENT;
         let id = self.segments.add(Segment {
             head: slot,
-            len: 1,
+            len,
             parent,
-            first_child: NONE,
+            first_child,
             children: 0,
             depth,
             sets,
         });
-        self.slots.set_segment(slot, 1, id);
+        self.slots.set_segment(slot, len, id);
+        let mut in_table = true;
+        if let Some(above) = above {
+            let above = self.segments.get_mut(above);
+            above.children += 1;
+            if above.first_child == NO_SEGMENT {
+                above.first_child = id;
+                in_table = false;
+            }
+        }
         if in_table {
-            self.insert_branch(parent, slot);
+            self.insert_branch(id);
         }
     }
 
-    fn insert_branch(&mut self, parent: Slot, slot: Slot) {
-        let hash = branch_hash(parent, self.slots.local(slot));
-        let (slots, segments) = (&self.slots, &self.segments);
-        self.branches.insert(hash, slot, |&at| {
-            branch_hash(segments.get(slots.segment(at)).parent, slots.local(at))
-        });
+    fn insert_branch(&mut self, id: SegmentId) {
+        self.branches.insert(self.hash_of_branch(id), id);
     }
 
-    fn remove_branch(&mut self, parent: Slot, slot: Slot) {
-        let hash = branch_hash(parent, self.slots.local(slot));
-        let (slots, segments) = (&self.slots, &self.segments);
-        self.branches.remove(
-            hash,
-            |&at| at == slot,
-            |&at| branch_hash(segments.get(slots.segment(at)).parent, slots.local(at)),
-        );
+    fn remove_branch(&mut self, id: SegmentId) {
+        let found = self.branches.remove(self.hash_of_branch(id), id);
+        debug_assert!(found, "segment {id} is in the branch table");
     }
+
+    fn hash_of_branch(&self, id: SegmentId) -> u64 {
+        let segment = self.segments.get(id);
+        branch_hash(segment.parent, self.slots.local(segment.head))
+    }
+}
+
+/// The sets of a segment that one rank holds in one tier.
+fn alone(holder: HolderIndex, tier: Tier) -> TierSets {
+    let mut sets: TierSets = [SetId::EMPTY; Tier::COUNT];
+    if let Some(set) = sets.get_mut(tier.index()) {
+        *set = SetId::single(holder);
+    }
+    sets
 }
 
 // === cutting and joining segments ===
@@ -243,19 +316,19 @@ impl Trie {
         self.slots.set_segment(rest.head, rest.len, rest_id);
         let segment = self.segments.get_mut(id);
         segment.len = first;
-        segment.first_child = rest.head;
+        segment.first_child = rest_id;
         segment.children = 1;
     }
 
     /// Joins a segment with its only child, if that is the same stretch with the same holders.
     fn merge_with_child(&mut self, id: SegmentId) {
         let segment = *self.segments.get(id);
-        if segment.children != 1 || !adjacent(segment.tail(), segment.first_child) {
+        if segment.children != 1 || segment.first_child == NO_SEGMENT {
             return;
         }
-        let child_id = self.slots.segment(segment.first_child);
+        let child_id = segment.first_child;
         let child = *self.segments.get(child_id);
-        if child.sets != segment.sets {
+        if child.sets != segment.sets || !adjacent(segment.tail(), child.head) {
             return;
         }
         for set in child.sets {
@@ -274,10 +347,45 @@ impl Trie {
         let segment = self.segments.get(id);
         if adjacent(segment.parent, segment.head) {
             let above = self.slots.segment(segment.parent);
-            if self.segments.get(above).first_child == segment.head {
+            if self.segments.get(above).first_child == id {
                 self.merge_with_child(above);
             }
         }
+    }
+
+    /// Moves one end of a segment over to its neighbour on that side, where the neighbour is the
+    /// same stretch and has the holders that this end is to have. The common way in which a rank
+    /// that joins or leaves a shared chain goes along it.
+    fn move_boundary(&mut self, slot: Slot, len: u32, sets: &TierSets) -> bool {
+        let id = self.slots.segment(slot);
+        let segment = *self.segments.get(id);
+        if len == segment.len {
+            return false;
+        }
+        if slot == segment.head && adjacent(segment.parent, slot) {
+            let above_id = self.slots.segment(segment.parent);
+            let above = self.segments.get_mut(above_id);
+            if above.children == 1 && above.first_child == id && above.sets == *sets {
+                above.len += len;
+                let rest = self.segments.get_mut(id);
+                (rest.head, rest.len) = (slot + len, segment.len - len);
+                (rest.parent, rest.depth) = (slot + len - 1, segment.depth + len);
+                self.slots.set_segment(slot, len, above_id);
+                return true;
+            }
+        }
+        let child_id = segment.first_child;
+        if slot + len - 1 == segment.tail() && segment.children == 1 && child_id != NO_SEGMENT {
+            let child = self.segments.get_mut(child_id);
+            if child.sets == *sets && adjacent(segment.tail(), child.head) {
+                (child.head, child.len) = (slot, child.len + len);
+                (child.parent, child.depth) = (slot - 1, child.depth - len);
+                self.segments.get_mut(id).len -= len;
+                self.slots.set_segment(slot, len, child_id);
+                return true;
+            }
+        }
+        false
     }
 }
 
@@ -301,12 +409,8 @@ impl Trie {
     fn cut_tail(&mut self, slot: Slot, len: u32, holder: HolderIndex, tier: Tier) -> bool {
         let id = self.slots.segment(slot);
         let segment = self.segments.get(id);
-        let mut alone: TierSets = [SetId::EMPTY; Tier::COUNT];
-        if let Some(set) = alone.get_mut(tier.index()) {
-            *set = SetId::single(holder);
-        }
         let is_tail = slot > segment.head && slot + len - 1 == segment.tail();
-        if !is_tail || segment.children > 0 || segment.sets != alone {
+        if !is_tail || segment.children > 0 || segment.sets != alone(holder, tier) {
             return false;
         }
         self.segments.get_mut(id).len -= len;
@@ -327,6 +431,14 @@ impl Trie {
             self.sets.release(after);
             return;
         }
+        let mut sets = self.segment_of(slot).sets;
+        if let Some(set) = sets.get_mut(tier.index()) {
+            *set = after;
+        }
+        if self.move_boundary(slot, len, &sets) {
+            self.sets.release(after);
+            return;
+        }
         if slot != self.segment_of(slot).head {
             self.split_after(slot - 1);
         }
@@ -334,9 +446,7 @@ impl Trie {
         let id = self.slots.segment(slot);
         let segment = self.segments.get_mut(id);
         debug_assert!((segment.head, segment.len) == (slot, len), "one segment was asked for");
-        if let Some(set) = segment.sets.get_mut(tier.index()) {
-            *set = after;
-        }
+        segment.sets = sets;
         self.sets.release(before);
         if self.segments.get(id).is_unheld() && self.segments.get(id).children == 0 {
             self.free_upwards(id);
@@ -349,7 +459,7 @@ impl Trie {
     fn free_upwards(&mut self, mut id: SegmentId) {
         loop {
             let segment = *self.segments.get(id);
-            self.detach(&segment);
+            self.detach(id, segment.parent);
             self.free_slots(segment.head, segment.len);
             self.segments.remove(id);
             if segment.parent == NONE {
@@ -364,27 +474,27 @@ impl Trie {
         }
     }
 
-    fn detach(&mut self, segment: &Segment) {
-        if segment.parent == NONE {
-            self.remove_branch(NONE, segment.head);
+    fn detach(&mut self, id: SegmentId, parent: Slot) {
+        if parent == NONE {
+            self.remove_branch(id);
             return;
         }
-        let above = self.slots.segment(segment.parent);
+        let above = self.slots.segment(parent);
         let above = self.segments.get_mut(above);
         above.children -= 1;
-        if above.first_child == segment.head {
-            above.first_child = NONE;
+        if above.first_child == id {
+            above.first_child = NO_SEGMENT;
         } else {
-            self.remove_branch(segment.parent, segment.head);
+            self.remove_branch(id);
         }
     }
 
     fn free_slots(&mut self, slot: Slot, len: u32) {
+        self.touch_names(self.slots.names(slot, len).iter().copied());
         for at in slot..slot + len {
             if self.slots.is_named(at) {
-                let slots = &self.slots;
-                let hash = mix(slots.name(at).0);
-                self.names.remove(hash, |&other| other == at, |&other| mix(slots.name(other).0));
+                let found = self.names.remove(mix(self.slots.name(at).0), at);
+                debug_assert!(found, "the name of slot {at} is in the name table");
             }
         }
         self.slots.free(slot, len);

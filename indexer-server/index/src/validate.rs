@@ -1,12 +1,12 @@
 //! Every invariant of the structure, as a walk over all of it. For tests and diagnosis: it takes
 //! time and memory in proportion to the index.
 
-use crate::holder::Holder;
+use crate::holder::{Holder, Page};
 use crate::index::Index;
 use crate::registry::SourceId;
-use crate::segments::{Segment, SegmentId};
+use crate::segments::{NO_SEGMENT, Segment, SegmentId};
 use crate::sets::SetId;
-use crate::slots::{NONE, PAGE_SLOTS, Slot};
+use crate::slots::{NONE, Slot, adjacent, page_of};
 use kvasir_proto::types::{BlockName, Tier};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,7 +56,7 @@ impl Index {
             }
         }
         ensure!(used == self.trie.slots.used(), "{used} slots are used");
-        let names = self.trie.name_slots().count();
+        let (_, names) = self.trie.tabled();
         ensure!(names == named, "{names} names for {named} named slots");
         Ok(())
     }
@@ -65,8 +65,8 @@ impl Index {
         let mut slots = 0;
         for (id, segment) in self.trie.segments.iter() {
             slots += segment.len as usize;
-            let page = segment.head / PAGE_SLOTS;
-            ensure!(segment.tail() / PAGE_SLOTS == page, "segment {id} leaves its page");
+            let whole = (segment.head..segment.tail()).all(|slot| adjacent(slot, slot + 1));
+            ensure!(whole, "segment {id} leaves its chunk");
             for slot in segment.head..=segment.tail() {
                 ensure!(self.trie.slots.is_used(slot), "slot {slot} of segment {id} is free");
                 ensure!(self.trie.slots.segment(slot) == id, "slot {slot} is not in {id}");
@@ -85,9 +85,10 @@ impl Index {
 
     fn validate_merged(&self, id: SegmentId, segment: &Segment) -> Result<(), String> {
         let next = segment.first_child;
-        if segment.children == 1 && crate::slots::adjacent(segment.tail(), next) {
-            let child = self.trie.segment_of(next);
-            ensure!(child.sets != segment.sets, "segment {id} and its only child are one");
+        if segment.children == 1 && next != NO_SEGMENT {
+            let child = self.trie.segments.get(next);
+            let is_one = child.sets == segment.sets && adjacent(segment.tail(), child.head);
+            ensure!(!is_one, "segment {id} and its only child are one");
         }
         Ok(())
     }
@@ -108,13 +109,13 @@ impl Index {
             let above = self.trie.segment_of(segment.parent);
             ensure!(above.tail() == segment.parent, "segment {id} hangs off mid-segment");
             *children.entry(segment.parent).or_default() += 1;
-            in_table += usize::from(above.first_child != segment.head);
+            in_table += usize::from(above.first_child != id);
         }
         for (id, segment) in self.trie.segments.iter() {
             let counted = children.get(&segment.tail()).copied().unwrap_or(0);
             ensure!(segment.children == counted, "segment {id} has {counted} children");
         }
-        let branches = self.trie.branch_slots().count();
+        let (branches, _) = self.trie.tabled();
         ensure!(branches == in_table, "{branches} branches for {in_table} children");
         Ok(())
     }
@@ -140,27 +141,29 @@ impl Index {
 
     fn validate_slots_held(&self, holder: &Holder) -> Result<(), String> {
         let name = format!("{}#{}", holder.worker, holder.rank);
-        ensure!(holder.placed == holder.slots.len(), "{name} counts {} blocks", holder.placed);
-        for (_, segment) in self.trie.segments.iter() {
-            let held = segment.sets.iter().any(|&set| self.trie.sets.contains(set, holder.index));
-            for slot in segment.head..=segment.tail() {
-                let noted = holder.slots.contains(slot);
-                ensure!(noted == held, "{name} and slot {slot}: noted {noted}, held {held}");
-            }
-        }
-        for slot in &holder.slots {
-            ensure!(self.trie.slots.is_used(slot), "{name} holds the free slot {slot}");
-            if holder.is_plain(slot) {
+        let mut pages: BTreeMap<Page, u8> = BTreeMap::new();
+        for slot in self.slots_of(holder) {
+            *pages.entry(page_of(slot)).or_default() += 1;
+            if holder.is_plain(&self.trie, slot) {
                 ensure!(self.trie.slots.is_named(slot), "{name}: plain slot {slot} has no name");
                 ensure!(holder.primary.is_some(), "{name}: plain slot {slot} has no source");
                 let named = self.trie.slots.name(slot);
                 ensure!(!holder.records.contains(named), "{name}: {named} is in two places");
             }
         }
-        for doubtful in &holder.doubtful {
-            ensure!(doubtful.is_subset(&holder.slots), "{name} doubts what it does not hold");
-        }
+        let held: u64 = pages.values().map(|&count| u64::from(count)).sum();
+        ensure!(holder.placed == held, "{name} counts {} of {held} blocks", holder.placed);
+        let noted: BTreeMap<Page, u8> = holder.pages.iter().copied().collect();
+        ensure!(noted == pages, "{name} notes other pages than it holds");
         Ok(())
+    }
+
+    fn slots_of(&self, holder: &Holder) -> impl Iterator<Item = Slot> {
+        let held = |segment: &Segment| {
+            segment.sets.iter().any(|&set| self.trie.sets.contains(set, holder.index))
+        };
+        let segments = self.trie.segments.iter().filter(move |(_, segment)| held(segment));
+        segments.flat_map(|(_, segment)| segment.head..=segment.tail())
     }
 
     fn validate_records(
@@ -169,7 +172,7 @@ impl Index {
         keys: &mut BTreeMap<SourceId, u64>,
     ) -> Result<(), String> {
         let name = format!("{}#{}", holder.worker, holder.rank);
-        for slot in holder.slots.iter().filter(|&slot| holder.is_plain(slot)) {
+        for slot in self.slots_of(holder).filter(|&slot| !holder.is_recorded(slot)) {
             let tiers = Tier::ALL.iter().filter(|&&tier| self.trie.holds(slot, holder.index, tier));
             if let Some(primary) = holder.primary {
                 *keys.entry(primary).or_default() += tiers.count() as u64;
