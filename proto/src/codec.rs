@@ -119,7 +119,7 @@ const fn list(name: &'static str, path: &'static [u32], limit: usize) -> List {
 }
 
 /// Every request of the package; answers are the server's own and are not measured.
-static REQUESTS: [Bounds; 7] = [
+static REQUESTS: [Bounds; 8] = [
     large(
         "FindMatchesRequest",
         &[
@@ -127,6 +127,7 @@ static REQUESTS: [Bounds; 7] = [
             list("worker_ids", &[21], QUERY_WORKER_IDS_MAX),
         ],
     ),
+    large("RecordPlacementRequest", &[list("multimodal", &[14], QUERY_MULTIMODAL_ITEMS_MAX)]),
     large("PublishEventsRequest", &[list("batch.events", &[2, 3], BATCH_EVENTS_MAX)]),
     small(
         "RegisterWorkerRequest",

@@ -15,6 +15,10 @@ pub const QUERY_BLOCKS_MAX: usize = 65_536;
 pub const QUERY_MULTIMODAL_ITEMS_MAX: usize = 1_024;
 /// Most worker ids in a query's filter.
 pub const QUERY_WORKER_IDS_MAX: usize = 4_096;
+/// Longest time to live of a placement, in milliseconds.
+pub const PLACEMENT_TTL_MS_MAX: u32 = 3_600_000;
+/// Time to live of a placement, in milliseconds, where the request does not say.
+pub const PLACEMENT_TTL_MS_DEFAULT: u32 = 120_000;
 /// Most workers (all partitions) one server accepts.
 pub const WORKERS_MAX: usize = 16_384;
 /// Most ranks of one worker.

@@ -3,6 +3,7 @@ use crate::{Answer, Calls, ClientConfig, ClientError, Prompt};
 use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
 use kvasir_proto::pb::indexer_client::IndexerClient as Stub;
 use kvasir_proto::pb::{FindMatchesRequest, FindMatchesResponse};
+use kvasir_proto::types::WorkerKey;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -60,18 +61,48 @@ impl IndexerClient {
     /// # Errors
     /// If the server refuses, cannot be reached, or does not answer within the deadline.
     pub async fn find(&self, prompt: &Prompt<'_>) -> Result<Answer, ClientError> {
-        let deadline = self.config.deadline;
         let request = prompt.request();
+        let answer = self.call(self.ask(request, prompt)).await?;
+        Answer::try_from(answer)
+    }
+
+    /// Says that `prompt` was just sent to `worker`: until `ttl` is over (none for the server's
+    /// default), answers count its blocks as speculative there. A prompt without a whole block
+    /// says nothing and asks nobody.
+    ///
+    /// # Errors
+    /// If the server refuses, for one because the worker is not registered, cannot be reached, or
+    /// does not answer within the deadline. None of these is a reason to fail the request that was
+    /// placed.
+    pub async fn record_placement(
+        &self,
+        prompt: &Prompt<'_>,
+        worker: &WorkerKey,
+        ttl: Option<Duration>,
+    ) -> Result<(), ClientError> {
+        let request = prompt.placement(worker, ttl);
+        if request.local_hashes.is_empty() {
+            return Ok(());
+        }
+        let mut stub = self.stub.clone();
+        self.call(async { stub.record_placement(request).await }).await.map(drop)
+    }
+
+    /// One call, in its turn and within the deadline.
+    async fn call<R>(
+        &self,
+        call: impl Future<Output = Result<R, Status>>,
+    ) -> Result<R, ClientError> {
+        let deadline = self.config.deadline;
         let ask = async {
             // The semaphore is never closed, so this waits for a turn and nothing else.
             let _turn = self.in_flight.acquire().await;
-            self.ask(request, prompt).await
+            call.await
         };
-        let answer = timeout(deadline, ask)
+        timeout(deadline, ask)
             .await
             .map_err(|_elapsed| ClientError::DeadlineExceeded { deadline })?
-            .map_err(|status| ClientError::Status(Box::new(status)))?;
-        Answer::try_from(answer)
+            .map_err(|status| ClientError::Status(Box::new(status)))
     }
 
     async fn ask(

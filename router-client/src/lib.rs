@@ -10,6 +10,10 @@
 //! for overlap in &answer.overlaps {
 //!     println!("{} holds {} blocks ({})", overlap.worker, overlap.blocks, overlap.state);
 //! }
+//! if let Some(best) = answer.best() {
+//!     // … send it there, then say so: events take a while, and some engines publish none.
+//!     client.record_placement(&Prompt::new("my-model", 16, &tokens), &best.worker, None).await?;
+//! }
 //! # Ok(())
 //! # }
 //! ```

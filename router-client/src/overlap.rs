@@ -8,8 +8,11 @@ use std::time::Duration;
 pub struct Overlap {
     /// The rank.
     pub worker: WorkerKey,
-    /// Leading blocks it holds, in any tier.
+    /// Leading blocks it holds, in any tier, as events confirm.
     pub blocks: u32,
+    /// Leading blocks that placements announced for it; see
+    /// [`IndexerClient::record_placement`](crate::IndexerClient::record_placement).
+    pub speculative_blocks: u32,
     /// How many of them lie in device memory.
     pub device_blocks: u32,
     /// How many of them lie in host memory.
@@ -24,19 +27,27 @@ pub struct Overlap {
     pub verified_age: Option<Duration>,
 }
 
+impl Overlap {
+    /// Leading blocks it holds or is about to hold, whichever are more: what a choice goes by.
+    #[must_use]
+    pub fn expected_blocks(&self) -> u32 {
+        self.blocks.max(self.speculative_blocks)
+    }
+}
+
 /// Answer to one prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// Whole blocks of the prompt.
     pub query_blocks: u32,
-    /// Best first; equals by worker id and rank.
+    /// Best first by expected blocks; equals by worker id and rank.
     pub overlaps: Vec<Overlap>,
     /// Shards whose workers are missing.
     pub missing_shards: Vec<u32>,
 }
 
 impl Answer {
-    /// The worker that holds most, if any holds something.
+    /// The worker that holds or is about to hold most, if any does.
     #[must_use]
     pub fn best(&self) -> Option<&Overlap> {
         self.overlaps.first()
@@ -67,6 +78,7 @@ impl TryFrom<WorkerMatch> for Overlap {
         Ok(Self {
             worker: WorkerKey { worker, rank: at.dp_rank },
             blocks: at.matched_blocks,
+            speculative_blocks: at.speculative_blocks,
             device_blocks: tiers.device,
             host_blocks: tiers.host,
             disk_blocks: tiers.disk,

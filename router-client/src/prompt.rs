@@ -1,7 +1,8 @@
 use bytes::Bytes;
 use kvasir_proto::hash::{self, MultimodalSpan, Namespace};
-use kvasir_proto::pb::FindMatchesRequest;
-use kvasir_proto::types::LocalHash;
+use kvasir_proto::pb::{FindMatchesRequest, RecordPlacementRequest};
+use kvasir_proto::types::{LocalHash, WorkerKey};
+use std::time::Duration;
 
 /// A prompt to be placed.
 #[derive(Debug, Clone, Copy)]
@@ -53,6 +54,23 @@ impl<'a> Prompt<'a> {
             local_hashes: self.local_hashes().into_iter().map(|hash| hash.0).collect(),
             token_ids_le: Bytes::new(),
             ..FindMatchesRequest::default()
+        }
+    }
+
+    /// What to tell an indexer once this prompt was sent to `worker`. `ttl` of none takes the
+    /// server's default; it counts in whole milliseconds.
+    #[must_use]
+    pub fn placement(&self, worker: &WorkerKey, ttl: Option<Duration>) -> RecordPlacementRequest {
+        RecordPlacementRequest {
+            model: self.model.to_owned(),
+            tenant: self.tenant.to_owned(),
+            block_size: Some(self.block_size),
+            hash_scheme: Some(hash::HASH_SCHEME.to_owned()),
+            local_hashes: self.local_hashes().into_iter().map(|hash| hash.0).collect(),
+            worker_id: worker.worker.as_str().to_owned(),
+            dp_rank: worker.rank,
+            ttl_ms: ttl.map(|ttl| u32::try_from(ttl.as_millis()).unwrap_or(u32::MAX)),
+            ..RecordPlacementRequest::default()
         }
     }
 }

@@ -8,6 +8,7 @@ use kvasir_proto::pb::event_ingest_client::EventIngestClient;
 use kvasir_proto::pb::publish_events_request::Message;
 use kvasir_proto::types::{
     BlockName, Incarnation, KvEvent, PartitionKey, SourceState, StoredBlock, Tier, WorkerId,
+    WorkerKey,
 };
 use kvasir_tests::client;
 use kvasir_tests::server::Server;
@@ -156,6 +157,39 @@ async fn a_life_goes_on_and_a_new_one_begins_empty() {
     assert_eq!((reborn.next_sequence(), held(&router, &prompt).await), (Some(0), 0));
     assert_eq!(reborn.publish(0, &[stored(&prompt)]).await.expect("a valid batch"), fresh(0));
     assert_eq!(held(&router, &prompt).await, 2);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_placement_counts_until_events_confirm_more() {
+    let mut server = server("").await;
+    let router = router(server.addresses.grpc);
+    let tokens = tokens(4);
+    let prompt = Prompt::new(MODEL, BLOCK_SIZE, &tokens);
+    let rank = |name: &str, rank| WorkerKey { worker: WorkerId::new(name).expect("a name"), rank };
+    let (three, five) = (rank(WORKER, 3), rank(WORKER, 5));
+    uplink(&server, source("", 1)).await.publish(3, &[stored(&prompt)]).await.expect("a batch");
+    let longer: Vec<_> = (0..6 * BLOCK_SIZE).collect();
+    let longer = Prompt::new(MODEL, BLOCK_SIZE, &longer);
+    router.record_placement(&longer, &five, None).await.expect("a registered worker");
+    let answer = router.find(&longer).await.expect("an answer");
+    let found = answer
+        .overlaps
+        .iter()
+        .map(|at| (&at.worker, at.blocks, at.speculative_blocks, at.expected_blocks(), at.state));
+    let found: Vec<_> = found.collect();
+    let expected = [(&five, 0, 6, 6, SourceState::Cold), (&three, 4, 0, 4, SourceState::Exact)];
+    assert_eq!(found, expected);
+    assert_eq!(answer.best().map(|best| &best.worker), Some(&five));
+
+    // Too short for a block: nothing to say, and nobody is asked.
+    let short = Prompt::new(MODEL, BLOCK_SIZE, &tokens[..3]);
+    router.record_placement(&short, &rank("x", 0), None).await.expect("nothing to record");
+    let ttl = Some(Duration::from_millis(1));
+    let unknown = router.record_placement(&prompt, &rank("x", 0), ttl).await;
+    assert_eq!(code(unknown), Code::NotFound);
+    let endless = router.record_placement(&prompt, &three, Some(Duration::MAX)).await;
+    assert_eq!(code(endless), Code::InvalidArgument);
     server.stop().await;
 }
 

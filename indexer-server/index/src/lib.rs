@@ -52,11 +52,16 @@ mod find;
 mod stats;
 mod validate;
 
+mod placements;
+
 pub use dump::{DumpRecord, DumpScan, DumpSourceEnd, DumpTail};
 pub use error::IndexError;
 pub use find::{Match, Query, QueryKey, Scratch};
 pub use index::Index;
 pub use limits::Limits;
+pub use placements::{
+    Dropped, PlacedMatch, PlacedScratch, Placements, Recorded, Recording, RecordingCut,
+};
 pub use registry::{HolderId, HolderView, SourceId, SourceStatus, WorkerView};
 pub use stats::Stats;
 pub use sweep::Cleared;

@@ -1,7 +1,10 @@
 use crate::{
     config::Config,
     grpc::{GrpcMetrics, Parts},
-    index::{IndexMetrics, Origin, Partitions, WriterThreads, start_writers},
+    index::{
+        IndexMetrics, Origin, Partitions, Speculation, SpeculationMetrics, WriterThreads,
+        start_writers,
+    },
     ingest::{Ingest, IngestMetrics},
     query::{Finder, QueryMetrics},
     telemetry::{Metrics, NotReady, Readiness, new_registry},
@@ -65,16 +68,22 @@ impl App {
         let mut registry = new_registry();
         let partitions = Arc::new(Partitions::new(config.index, Limits::default()));
         let index_metrics = IndexMetrics::register(&mut registry, Arc::clone(&partitions));
+        let speculation_metrics =
+            SpeculationMetrics::register(&mut registry, Arc::clone(&partitions));
         let ingest_metrics = IngestMetrics::register(&mut registry, index_metrics.clone());
         let query_metrics = QueryMetrics::register(&mut registry);
         let grpc_metrics = GrpcMetrics::register(&mut registry);
         let (writer, writer_threads) =
             start_writers(config.index.shards, &index_metrics).map_err(BuildError::Writer)?;
         let origin = Origin::now();
+        let speculation =
+            Speculation::new(Arc::clone(&partitions), config.speculation, speculation_metrics);
+        let speculation = Arc::new(speculation);
         let ingest = Ingest::new(
             config.ingest.clone(),
             Arc::clone(&partitions),
             writer.clone(),
+            Arc::clone(&speculation),
             origin,
             ingest_metrics,
         );
@@ -83,6 +92,7 @@ impl App {
             partitions,
             query_metrics,
             ingest: Arc::new(ingest),
+            speculation,
             writer,
             origin,
             tasks: TaskTracker::new(),

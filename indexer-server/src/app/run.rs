@@ -4,7 +4,7 @@ use super::{
 };
 use crate::{
     grpc, http,
-    index::WriterThreads,
+    index::{Origin, Speculation, WriterThreads},
     ingest::{Ingest, IngestError},
     telemetry::Readiness,
 };
@@ -18,6 +18,9 @@ use tokio_util::sync::CancellationToken;
 
 /// How often publishers without a stream are looked for.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often placements whose time is over are dropped. They are not answered any more before that.
+const PLACEMENT_EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Share of the time for stopping that clients get; the rest is for what they left behind.
 const CLIENTS_SHARE: f64 = 0.75;
@@ -98,6 +101,8 @@ impl App {
         }
         let stop = self.parts.stop.clone();
         tasks.spawn("expiry", expire_publishers(Arc::clone(&ingest), stop.clone()));
+        let (speculation, origin) = (Arc::clone(&self.parts.speculation), self.parts.origin);
+        tasks.spawn("placement expiry", expire_placements(speculation, origin, stop.clone()));
         let (grpc_listener, grpc_config) = (self.grpc_listener, self.config.grpc);
         let (parts, metrics) = (self.parts, self.grpc_metrics);
         tasks.spawn("grpc", async move {
@@ -114,7 +119,7 @@ impl Running {
         let stopping = self.readiness.hold();
         self.stop.cancel();
         let mut outcome = Ok(());
-        let clients = self.tasks.ended(&["expiry", "grpc"], &mut outcome);
+        let clients = self.tasks.ended(&["expiry", "placement expiry", "grpc"], &mut outcome);
         if timeout(limit.mul_f64(CLIENTS_SHARE), clients).await.is_err() {
             tracing::warn!("clients that do not go are cut off");
         }
@@ -155,6 +160,25 @@ async fn expire_publishers(ingest: Arc<Ingest>, stop: CancellationToken) -> anyh
         select! {
             () = stop.cancelled() => return Ok(()),
             _ = ticks.tick() => ingest.expire_publishers().await?,
+        }
+    }
+}
+
+async fn expire_placements(
+    speculation: Arc<Speculation>,
+    origin: Origin,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let mut ticks = interval(PLACEMENT_EXPIRY_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        select! {
+            () = stop.cancelled() => return Ok(()),
+            _ = ticks.tick() => {}
+        }
+        select! {
+            () = stop.cancelled() => return Ok(()),
+            () = speculation.expire(origin.elapsed()) => {}
         }
     }
 }

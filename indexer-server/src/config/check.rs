@@ -2,11 +2,11 @@ use super::{ConfigError, Settings, Span, worker::registrations};
 use crate::{
     grpc::GrpcConfig,
     http::HttpConfig,
-    index::{IndexConfig, SHARDS_MAX},
+    index::{IndexConfig, SHARDS_MAX, SpeculationConfig},
     ingest::IngestConfig,
     telemetry::LogFormat,
 };
-use kvasir_proto::convert::Registration;
+use kvasir_proto::{convert::Registration, limits::QUERY_BLOCKS_MAX};
 use std::{num::NonZeroUsize, time::Duration};
 use tokio::sync::Semaphore;
 
@@ -21,6 +21,8 @@ pub struct Config {
     pub otlp_endpoint: Option<String>,
     /// How the index is kept.
     pub index: IndexConfig,
+    /// Bounds of what is speculative.
+    pub speculation: SpeculationConfig,
     /// How events are taken in.
     pub ingest: IngestConfig,
     /// The gRPC port.
@@ -50,6 +52,7 @@ impl Config {
             log_filter: settings.log_filter.clone().into_owned(),
             otlp_endpoint: settings.otlp_endpoint.clone(),
             index: IndexConfig { shards: shards(settings.index_shards)? },
+            speculation: speculation(settings)?,
             ingest: IngestConfig {
                 loss_policy: settings.loss_policy,
                 degraded_ttl: positive("degraded-ttl", settings.degraded_ttl)?,
@@ -68,6 +71,30 @@ impl Config {
             drain_timeout: positive("drain-timeout", settings.drain_timeout)?,
         })
     }
+}
+
+/// A prompt of the most blocks must fit, and the numbers of blocks into 32 bits with room to spare.
+const SPECULATIVE_BLOCKS_MAX: usize = 1 << 24;
+
+fn speculation(settings: &Settings) -> Result<SpeculationConfig, ConfigError> {
+    let (blocks_max, ratio) = (settings.speculative_blocks_max, settings.speculative_keep_ratio);
+    let (min, max) = (QUERY_BLOCKS_MAX, SPECULATIVE_BLOCKS_MAX);
+    if !(min..=max).contains(&blocks_max) {
+        let why = format!("is {blocks_max}, must be {min} to {max}");
+        return Err(ConfigError::invalid("speculative-blocks-max", why));
+    }
+    if !(0.0..=1.0).contains(&ratio) {
+        let why = format!("is {ratio}, must be 0 to 1");
+        return Err(ConfigError::invalid("speculative-keep-ratio", why));
+    }
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "below 2^24 and not negative: exact"
+    )]
+    let blocks_kept = (blocks_max as f64 * ratio) as usize;
+    Ok(SpeculationConfig { blocks_max, blocks_kept })
 }
 
 fn positive(field: &str, Span(time): Span) -> Result<Duration, ConfigError> {

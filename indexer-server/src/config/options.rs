@@ -51,6 +51,14 @@ pub struct Options {
     /// one writer is worth having once one is busy; blocks are shared within a shard only
     #[arg(long, env = "KVASIR_INDEX_SHARDS", value_name = "COUNT")]
     pub index_shards: Option<usize>,
+    /// Most speculative blocks (pairs of rank and block that RecordPlacement announced), over all
+    /// models and tenants: 65536 to 16777216
+    #[arg(long, env = "KVASIR_SPECULATIVE_BLOCKS_MAX", value_name = "COUNT")]
+    pub speculative_blocks_max: Option<usize>,
+    /// Share of them that is kept when a placement does not fit any more: from 0 up to 1; those
+    /// that end first go first
+    #[arg(long, env = "KVASIR_SPECULATIVE_KEEP_RATIO", value_name = "SHARE")]
+    pub speculative_keep_ratio: Option<f64>,
     /// Most requests with one answer at a time, over all connections; more are refused
     #[arg(long, env = "KVASIR_MAX_IN_FLIGHT", value_name = "COUNT")]
     pub max_in_flight: Option<usize>,

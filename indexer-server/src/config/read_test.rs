@@ -36,6 +36,10 @@ fn no_arguments_are_enough() {
     assert_eq!(config.log_filter, "info");
     assert_eq!(config.otlp_endpoint, None);
     assert_eq!(config.workers, []);
+    assert_eq!(
+        (config.speculation.blocks_max, config.speculation.blocks_kept),
+        (1_048_576, 838_860)
+    );
 }
 
 #[test]
@@ -77,6 +81,9 @@ fn every_refusal_names_the_option() {
     check(&["--max-in-flight", "0"], "max-in-flight: is 0, must be 1 to");
     check(&["--index-shards", "0"], "index-shards: is 0, must be 1 to 64");
     check(&["--index-shards", "65"], "index-shards: is 65, must be 1 to 64");
+    check(&["--speculative-blocks-max", "9"], "speculative-blocks-max: is 9, must be 65536 to");
+    check(&["--speculative-keep-ratio", "1.1"], "speculative-keep-ratio: is 1.1, must be 0 to 1");
+    check(&["--speculative-keep-ratio", "NaN"], "speculative-keep-ratio: is NaN, must be 0 to 1");
     check(&["--replay-concurrency", "0"], "replay-concurrency: is 0");
     check(&["--drain-timeout", "0s"], "drain-timeout: must be longer than 0s");
     check(&["--otlp-endpoint", "host:1"], "otlp-endpoint: \"host:1\" must start with http://");
@@ -143,5 +150,5 @@ fn the_table_has_a_row_for_every_option() {
     let table = printed(run(&["--print-config-table"]));
     let row = "| `--listen` | `KVASIR_LISTEN` | `listen` | `127.0.0.1:50051` | Address of the gRPC port |";
     assert!(table.contains(row), "{table}");
-    assert_eq!(table.lines().count(), 2 + 14, "{table}");
+    assert_eq!(table.lines().count(), 2 + 17, "{table}");
 }

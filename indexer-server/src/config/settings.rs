@@ -29,6 +29,8 @@ pub struct Settings {
     pub probe_interval: Span,
     pub replay_concurrency: usize,
     pub index_shards: usize,
+    pub speculative_blocks_max: usize,
+    pub speculative_keep_ratio: f64,
     pub max_in_flight: usize,
     pub max_connections: usize,
     #[serde(serialize_with = "text::serialize")]
@@ -55,6 +57,8 @@ impl Settings {
         probe_interval: Span::seconds(30),
         replay_concurrency: 8,
         index_shards: 1,
+        speculative_blocks_max: 1 << 20,
+        speculative_keep_ratio: 0.8,
         max_in_flight: 256,
         max_connections: 1_024,
         drain_timeout: Span::seconds(10),
@@ -78,6 +82,12 @@ impl Settings {
             probe_interval: options.probe_interval.unwrap_or(self.probe_interval),
             replay_concurrency: options.replay_concurrency.unwrap_or(self.replay_concurrency),
             index_shards: options.index_shards.unwrap_or(self.index_shards),
+            speculative_blocks_max: options
+                .speculative_blocks_max
+                .unwrap_or(self.speculative_blocks_max),
+            speculative_keep_ratio: options
+                .speculative_keep_ratio
+                .unwrap_or(self.speculative_keep_ratio),
             max_in_flight: options.max_in_flight.unwrap_or(self.max_in_flight),
             max_connections: options.max_connections.unwrap_or(self.max_connections),
             drain_timeout: options.drain_timeout.unwrap_or(self.drain_timeout),

@@ -1,6 +1,6 @@
 use super::server::Parts;
 use crate::{
-    index::Partition,
+    index::{Partition, SPECULATIVE_OUTCOMES},
     query::{SourceView, describe},
     telemetry::VERSION,
 };
@@ -71,6 +71,7 @@ pub(super) fn stats(parts: &Parts) -> pb::GetStatsResponse {
         let stats = partition.stats();
         let key = partition.key();
         let registered = parts.ingest.workers_of(key);
+        let speculative = partition.speculative_size();
         partitions.push(pb::PartitionStats {
             model: key.model().to_owned(),
             tenant: key.tenant().to_owned(),
@@ -80,6 +81,8 @@ pub(super) fn stats(parts: &Parts) -> pb::GetStatsResponse {
             pairs: stats.pairs,
             parked: stats.parked,
             index_bytes: stats.bytes,
+            speculative_blocks: speculative.blocks as u64,
+            speculative_bytes: speculative.bytes as u64,
         });
     }
     pb::GetStatsResponse {
@@ -101,5 +104,11 @@ fn counters(parts: &Parts) -> Vec<pb::Counter> {
         reason: count.reason.to_owned(),
         count: count.count,
     });
-    counters.collect()
+    let speculative = SPECULATIVE_OUTCOMES.into_iter().map(|outcome| pb::Counter {
+        unit: "speculative_block".to_owned(),
+        outcome: outcome.to_owned(),
+        reason: String::new(),
+        count: parts.speculation.metrics().get(outcome),
+    });
+    counters.chain(speculative).collect()
 }

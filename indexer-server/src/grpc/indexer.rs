@@ -5,7 +5,7 @@ use super::{
     status::status,
 };
 use kvasir_proto::{
-    convert::{DumpQuery, Registration, WorkerAddress},
+    convert::{DumpQuery, Placement, Registration, WorkerAddress},
     pb::{self, indexer_server::Indexer},
 };
 use tonic::{Request, Response, Status};
@@ -49,6 +49,20 @@ impl Indexer for IndexerService {
         let address = WorkerAddress::try_from(request.into_inner()).map_err(status)?;
         let removed_blocks = self.parts.ingest.remove(address).await.map_err(status)?;
         Ok(Response::new(pb::RemoveWorkerResponse { removed_blocks }))
+    }
+
+    async fn record_placement(
+        &self,
+        request: Request<pb::RecordPlacementRequest>,
+    ) -> Reply<pb::RecordPlacementResponse> {
+        let placement = Placement::try_from(request.into_inner()).map_err(status)?;
+        let recorded = self.parts.ingest.place(placement).await.map_err(status)?;
+        // A prompt has at most QUERY_BLOCKS_MAX blocks.
+        let count = |blocks| u32::try_from(blocks).unwrap_or(u32::MAX);
+        Ok(Response::new(pb::RecordPlacementResponse {
+            prompt_blocks: count(recorded.added + recorded.refreshed),
+            new_blocks: count(recorded.added),
+        }))
     }
 
     async fn get_stats(&self, _: Request<pb::GetStatsRequest>) -> Reply<pb::GetStatsResponse> {

@@ -11,7 +11,7 @@ use super::{
     limit::RequestLimit,
 };
 use crate::{
-    index::{Origin, Partitions, Writer},
+    index::{Origin, Partitions, Speculation, Writer},
     ingest::Ingest,
     net::LimitedListener,
     query::{Finder, QueryMetrics},
@@ -39,6 +39,8 @@ pub struct Parts {
     pub query_metrics: QueryMetrics,
     /// The registry of workers.
     pub ingest: Arc<Ingest>,
+    /// Changes of what is speculative.
+    pub speculation: Arc<Speculation>,
     /// Changes of the index.
     pub writer: Writer,
     /// Where time begins.

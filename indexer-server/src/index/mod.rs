@@ -11,6 +11,9 @@
 //! [`HOLD_OPERATIONS_MAX`] operations, it lets go, and all readers that wait in, before it takes the
 //! lock again. So a lookup waits for one step at most in each shard, however much there is to
 //! write. Nobody holds the locks of two shards.
+//!
+//! What is speculative lies beside the index, behind a lock of its own, and is changed in short
+//! pieces: see [`Speculation`].
 
 mod command;
 mod config;
@@ -19,6 +22,7 @@ mod origin;
 mod pace;
 mod partition;
 mod shard;
+mod speculative;
 mod writer;
 
 pub use command::Applied;
@@ -28,4 +32,8 @@ pub use origin::Origin;
 pub use pace::{HOLD_OPERATIONS_MAX, Pace, STEP_OPERATIONS_MAX};
 pub use partition::{Partition, PartitionError, Partitions};
 pub use shard::{IndexedSource, Shard};
+pub use speculative::{
+    SPECULATIVE_OUTCOMES, Speculation, SpeculationConfig, SpeculationError, SpeculationMetrics,
+    Speculative, SpeculativeSize,
+};
 pub use writer::{MAILBOX_COMMANDS_MAX, Writer, WriterGone, WriterThreads, start_writers};

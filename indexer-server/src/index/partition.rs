@@ -1,13 +1,16 @@
-use super::{IndexConfig, Shard};
+use super::{
+    IndexConfig, Shard,
+    speculative::{Layer, SpeculativeSize},
+};
 use dashmap::DashMap;
-use kvasir_index::{Limits, Stats};
+use kvasir_index::{Limits, PlacedMatch, PlacedScratch, Stats};
 use kvasir_proto::{
     code::ErrorCode,
     hash::bucket,
     limits::PARTITIONS_MAX,
-    types::{PartitionKey, WorkerId},
+    types::{LocalHash, PartitionKey, WorkerId},
 };
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 /// One (model, tenant) with its index, in shards: each has the workers of some buckets, all that
 /// concerns a worker is in one shard, and shards share nothing.
@@ -16,12 +19,13 @@ pub struct Partition {
     block_size: u32,
     /// At least one.
     shards: Box<[Arc<Shard>]>,
+    speculative: Layer,
 }
 
 impl Partition {
     fn new(key: PartitionKey, block_size: u32, config: IndexConfig, limits: Limits) -> Self {
         let shards = (0..config.shards.get()).map(|number| Arc::new(Shard::new(number, limits)));
-        Self { key, block_size, shards: shards.collect() }
+        Self { key, block_size, shards: shards.collect(), speculative: Layer::default() }
     }
 
     /// Its name.
@@ -47,6 +51,27 @@ impl Partition {
     #[expect(clippy::indexing_slicing, reason = "a remainder is below its divisor")]
     pub fn shard_of(&self, worker: &WorkerId) -> &Arc<Shard> {
         &self.shards[usize::from(bucket(worker)) % self.shards.len()]
+    }
+
+    pub(super) const fn speculative(&self) -> &Layer {
+        &self.speculative
+    }
+
+    /// Ranks that placements announced leading blocks of a prompt for, and how many, at `now` since
+    /// the origin.
+    pub fn find_speculative<'a>(
+        &self,
+        locals: &[LocalHash],
+        now: Duration,
+        scratch: &'a mut PlacedScratch,
+    ) -> &'a [PlacedMatch] {
+        self.speculative.find(locals, now, scratch)
+    }
+
+    /// How much is speculative.
+    #[must_use]
+    pub fn speculative_size(&self) -> SpeculativeSize {
+        self.speculative.size()
     }
 
     /// Sizes of all shards together. A block that workers of several shards hold counts in each.

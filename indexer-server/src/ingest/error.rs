@@ -1,9 +1,13 @@
 use crate::index::{Partition, PartitionError, WriterGone};
 use kvasir_engine::zmtp::EndpointError;
 use kvasir_index::IndexError;
-use kvasir_proto::{code::ErrorCode, convert::WorkerAddress, limits::WORKERS_MAX};
+use kvasir_proto::{
+    code::ErrorCode,
+    convert::{TooManyBlocks, WorkerAddress},
+    limits::WORKERS_MAX,
+};
 
-/// Why a registration, a removal or a publisher was refused.
+/// Why a registration, a removal, a publisher or a placement was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IngestError {
     /// No such worker.
@@ -47,6 +51,9 @@ pub enum IngestError {
         /// Why, and what to write instead.
         error: EndpointError,
     },
+    /// The prompt of a placement is too long.
+    #[error(transparent)]
+    TooManyBlocks(#[from] TooManyBlocks),
     /// There are too many workers.
     #[error("the server has {WORKERS_MAX} workers, the limit: remove some first")]
     TooManyWorkers,
@@ -74,7 +81,7 @@ impl IngestError {
             Self::UnknownWorker { .. } => ErrorCode::NotFound,
             Self::Conflict { .. } | Self::CopyMode { .. } => ErrorCode::FailedPrecondition,
             Self::Partition(error) => error.code(),
-            Self::Endpoint { .. } => ErrorCode::InvalidArgument,
+            Self::Endpoint { .. } | Self::TooManyBlocks(_) => ErrorCode::InvalidArgument,
             Self::TooManyWorkers => ErrorCode::ResourceExhausted,
             Self::Index(IndexError::DuplicateSource { .. }) => ErrorCode::FailedPrecondition,
             Self::Index(IndexError::TooMany { .. }) => ErrorCode::ResourceExhausted,

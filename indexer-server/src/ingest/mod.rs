@@ -1,11 +1,12 @@
 //! Events in: the registry of workers, one task per engine endpoint, one session per
-//! `PublishEvents` stream. Decoding, normalising and sequencing are `kvasir-engine`'s; here are
+//! `PublishEvents` stream, and what routers say they have placed. Decoding, normalising and sequencing are `kvasir-engine`'s; here are
 //! adapters that turn what it says into changes of the index.
 
 mod config;
 mod error;
 mod link;
 mod metrics;
+mod placement;
 mod publisher;
 mod registry;
 mod worker;

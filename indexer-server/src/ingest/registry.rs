@@ -3,7 +3,7 @@ use super::{
     link::{Link, LinkPlan},
     worker::Worker,
 };
-use crate::index::{Origin, Partitions, Writer};
+use crate::index::{Origin, Partitions, Speculation, Writer};
 use dashmap::DashMap;
 use kvasir_proto::{
     convert::{Registration, WorkerAddress},
@@ -21,6 +21,7 @@ pub struct Ingest {
     pub(super) config: IngestConfig,
     pub(super) partitions: Arc<Partitions>,
     pub(super) writer: Writer,
+    pub(super) speculation: Arc<Speculation>,
     pub(super) origin: Origin,
     pub(super) metrics: IngestMetrics,
     pub(super) workers: DashMap<WorkerAddress, Arc<Worker>>,
@@ -48,6 +49,7 @@ impl Ingest {
         config: IngestConfig,
         partitions: Arc<Partitions>,
         writer: Writer,
+        speculation: Arc<Speculation>,
         origin: Origin,
         metrics: IngestMetrics,
     ) -> Self {
@@ -56,6 +58,7 @@ impl Ingest {
             config,
             partitions,
             writer,
+            speculation,
             origin,
             metrics,
             workers: DashMap::new(),
@@ -199,6 +202,7 @@ impl Ingest {
         let mut sources = std::mem::take(&mut worker.links.lock().await.sources);
         sources.extend(worker.close_publishers().await);
         let held = held_blocks(worker);
+        self.speculation.remove_worker(&worker.partition, worker.id()).await;
         for source in sources {
             self.writer.remove_source(source).await?;
         }

@@ -60,6 +60,11 @@ impl Worker {
         }
     }
 
+    /// Whether it was removed, or the server stops.
+    pub(super) fn is_removed(&self) -> bool {
+        self.cancel.is_cancelled()
+    }
+
     pub(super) fn unknown(&self) -> IngestError {
         IngestError::UnknownWorker { address: self.address() }
     }

@@ -1,6 +1,6 @@
 use crate::index::WriterGone;
 use kvasir_index::IndexError;
-use kvasir_proto::{code::ErrorCode, limits::QUERY_BLOCKS_MAX, types::PartitionKey};
+use kvasir_proto::{code::ErrorCode, convert::TooManyBlocks, types::PartitionKey};
 
 /// Why a question was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -25,11 +25,8 @@ pub enum QueryError {
         asked: u32,
     },
     /// The tokens fill too many blocks.
-    #[error("the tokens fill {blocks} blocks, the limit is {QUERY_BLOCKS_MAX}: send fewer")]
-    TooManyBlocks {
-        /// Whole blocks of the query.
-        blocks: usize,
-    },
+    #[error(transparent)]
+    TooManyBlocks(#[from] TooManyBlocks),
     /// The index refuses.
     #[error(transparent)]
     Index(#[from] IndexError),
@@ -54,7 +51,7 @@ impl QueryError {
                 ErrorCode::NotFound
             }
             Self::BlockSize { .. } => ErrorCode::FailedPrecondition,
-            Self::TooManyBlocks { .. } => ErrorCode::InvalidArgument,
+            Self::TooManyBlocks(_) => ErrorCode::InvalidArgument,
             Self::Index(IndexError::DumpAborted { .. }) => ErrorCode::Aborted,
             Self::Index(IndexError::TooMany { .. }) => ErrorCode::ResourceExhausted,
             Self::Index(

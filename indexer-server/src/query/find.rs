@@ -1,11 +1,11 @@
-use super::{QueryError, QueryMetrics};
+use super::{QueryError, QueryMetrics, speculative};
 use crate::index::{Origin, Partition, Partitions};
-use kvasir_index::{HolderView, Index, Match, Query, QueryKey, Scratch, SourceStatus};
+use kvasir_index::{
+    HolderView, Index, Match, PlacedScratch, Query, QueryKey, Scratch, SourceStatus,
+};
 use kvasir_proto::{
     convert::{FindAnswer, FindQuery, QueryInput, WorkerMatch},
-    hash::local_hashes,
-    limits::QUERY_BLOCKS_MAX,
-    types::{LocalHash, PartitionKey},
+    types::{LocalHash, PartitionKey, Tier, WorkerKey},
 };
 use std::{cell::RefCell, sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -25,6 +25,7 @@ pub struct Finder {
 #[derive(Default)]
 struct Workspace {
     scratch: Scratch,
+    placed: PlacedScratch,
     locals: Vec<LocalHash>,
 }
 
@@ -68,14 +69,26 @@ impl Finder {
             return Err(QueryError::BlockSize { present, asked });
         }
         let answer = WORKSPACE.with_borrow_mut(|workspace| {
-            let Workspace { scratch, locals } = workspace;
+            let Workspace { scratch, placed, locals } = workspace;
             let (key, blocks) = key(&query.input, present, locals)?;
+            let now = self.origin.since(begin);
+            let placed = match key {
+                // What is placed is going to lie in device memory.
+                QueryKey::Locals(locals) if query.tiers.contains(Tier::Device) => {
+                    partition.find_speculative(locals, now, placed)
+                }
+                QueryKey::Locals(_) | QueryKey::Names(_) => &[],
+            };
             // One block less than asked for would hide the best overlap, which is reported.
             let minimum_overlap = query.minimum_overlap_blocks.min(1);
+            // What is speculative may change the order and who is in it.
+            let (top_k, at_least) = if placed.is_empty() {
+                (query.top_k.unwrap_or(usize::MAX), query.minimum_overlap_blocks)
+            } else {
+                (usize::MAX, minimum_overlap)
+            };
             let workers = query.workers.as_deref();
-            let top_k = query.top_k.unwrap_or(usize::MAX);
             let asked = Query { key, tiers: query.tiers, workers, minimum_overlap };
-            let now = self.origin.since(begin);
             let (mut best_overlap_blocks, mut matches) = (0, Vec::new());
             for shard in partition.shards() {
                 let index = shard.read();
@@ -83,11 +96,15 @@ impl Finder {
                 let best = scratch.matches().first().map_or(0, |best| best.blocks);
                 best_overlap_blocks = best_overlap_blocks.max(best);
                 let wanted = scratch.matches().iter().take(top_k);
-                let wanted = wanted.take_while(|at| at.blocks >= query.minimum_overlap_blocks);
+                let wanted = wanted.take_while(|found| found.blocks >= at_least);
                 matches.extend(wanted.filter_map(|found| answer(&index, found, now)));
             }
             if partition.shards().len() > 1 {
                 merge(&mut matches, top_k);
+            }
+            if !placed.is_empty() {
+                let unconfirmed = |key: &WorkerKey| unconfirmed(&partition, key, now);
+                speculative::add(&mut matches, placed, query, unconfirmed);
             }
             let (query_blocks, block_size) = (blocks, present);
             let answer = FindAnswer { query_blocks, best_overlap_blocks, block_size, matches };
@@ -115,18 +132,11 @@ fn key<'a>(
     buffer: &'a mut Vec<LocalHash>,
 ) -> Result<(QueryKey<'a>, u32), QueryError> {
     let (key, blocks) = match input {
-        QueryInput::Tokens { tokens, seed, multimodal } => {
-            let block_size = usize::try_from(block_size).unwrap_or(usize::MAX);
-            let blocks = tokens.count() / block_size.max(1);
-            if blocks > QUERY_BLOCKS_MAX {
-                return Err(QueryError::TooManyBlocks { blocks });
-            }
-            buffer.clear();
-            local_hashes(&tokens.as_le(), block_size, *seed, multimodal, buffer);
-            (QueryKey::Locals(&*buffer), blocks)
-        }
-        QueryInput::Locals(locals) => (QueryKey::Locals(locals), locals.len()),
         QueryInput::Names(names) => (QueryKey::Names(names), names.len()),
+        QueryInput::Tokens { .. } | QueryInput::Locals(_) => {
+            let locals = input.local_hashes(block_size, buffer)?.unwrap_or_default();
+            (QueryKey::Locals(locals), locals.len())
+        }
     };
     // All three are limited to QUERY_BLOCKS_MAX.
     Ok((key, u32::try_from(blocks).unwrap_or(u32::MAX)))
@@ -134,17 +144,34 @@ fn key<'a>(
 
 fn answer(index: &Index, found: &Match, now: Duration) -> Option<WorkerMatch> {
     let holder = index.holder(found.holder)?;
-    let status = worst(holder);
+    let key = WorkerKey { worker: holder.worker().clone(), rank: holder.rank() };
     Some(WorkerMatch {
-        worker: holder.worker().clone(),
-        rank: holder.rank(),
         blocks: found.blocks,
         by_tier: found.by_tier,
+        ..nothing_held(key, &worst(holder), now)
+    })
+}
+
+/// The answer for a rank of which events confirm no block, whether or not it has events.
+fn unconfirmed(partition: &Partition, key: &WorkerKey, now: Duration) -> WorkerMatch {
+    let index = partition.shard_of(&key.worker).read();
+    let ranks = index.worker(&key.worker).into_iter().flat_map(|worker| worker.holders());
+    let status = ranks.filter(|holder| holder.rank() == key.rank).map(worst).next();
+    nothing_held(key.clone(), &status.unwrap_or_default(), now)
+}
+
+fn nothing_held(key: WorkerKey, status: &SourceStatus, now: Duration) -> WorkerMatch {
+    WorkerMatch {
+        worker: key.worker,
+        rank: key.rank,
+        blocks: 0,
+        speculative_blocks: 0,
+        by_tier: [0; Tier::COUNT],
         state: status.state,
         applied: status.applied,
         lag_batches: status.lag_batches(),
         verified_age: status.verified_at.map(|at| now.saturating_sub(at)),
-    })
+    }
 }
 
 /// Status of the least trustworthy source that feeds a rank; of equals, the one behind most.

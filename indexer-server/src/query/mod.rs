@@ -5,6 +5,7 @@ mod dump;
 mod error;
 mod find;
 mod metrics;
+mod speculative;
 
 pub use describe::{RankView, SourceView, WorkerDescription, describe};
 pub use dump::{Dump, DumpPart};

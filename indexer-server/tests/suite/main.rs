@@ -11,6 +11,7 @@
 mod harness;
 
 mod t10_find;
+mod t10_placement;
 mod t10_publish;
 mod t20_dump;
 mod t20_registry;

@@ -3,7 +3,9 @@ use super::{
     shared::{check_block_size, check_count, check_name, check_required, read_tier},
 };
 use crate::{
-    hash::{HASH_SCHEME, MultimodalSpan, Namespace, Seed, multimodal_hash, tokens_le},
+    hash::{
+        HASH_SCHEME, MultimodalSpan, Namespace, Seed, local_hashes, multimodal_hash, tokens_le,
+    },
     limits::{
         MULTIMODAL_IDENTIFIER_BYTES_MAX, QUERY_BLOCKS_MAX, QUERY_MULTIMODAL_ITEMS_MAX,
         QUERY_TOKENS_MAX, QUERY_WORKER_IDS_MAX,
@@ -89,6 +91,42 @@ impl fmt::Debug for QueryTokens {
     }
 }
 
+/// Tokens fill more blocks than a query may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the tokens fill {blocks} blocks, the limit is {QUERY_BLOCKS_MAX}: send fewer")]
+pub struct TooManyBlocks {
+    /// Whole blocks of the prompt.
+    pub blocks: usize,
+}
+
+impl QueryInput {
+    /// Local hashes of the prompt's whole blocks of `block_size` tokens, made in `buffer` if the
+    /// prompt is given by tokens; none if it is given by names.
+    ///
+    /// # Errors
+    /// If tokens fill more than [`QUERY_BLOCKS_MAX`] blocks.
+    pub fn local_hashes<'a>(
+        &'a self,
+        block_size: u32,
+        buffer: &'a mut Vec<LocalHash>,
+    ) -> Result<Option<&'a [LocalHash]>, TooManyBlocks> {
+        match self {
+            Self::Tokens { tokens, seed, multimodal } => {
+                let block_size = usize::try_from(block_size).unwrap_or(usize::MAX);
+                let blocks = tokens.count() / block_size.max(1);
+                if blocks > QUERY_BLOCKS_MAX {
+                    return Err(TooManyBlocks { blocks });
+                }
+                buffer.clear();
+                local_hashes(&tokens.as_le(), block_size, *seed, multimodal, buffer);
+                Ok(Some(buffer))
+            }
+            Self::Locals(locals) => Ok(Some(locals)),
+            Self::Names(_) => Ok(None),
+        }
+    }
+}
+
 /// The fields of a request as they were received.
 #[derive(Default)]
 pub(super) struct Fields<'a> {
@@ -165,7 +203,7 @@ fn read_workers(ids: &[&str]) -> Result<Option<Vec<WorkerId>>, ConvertError> {
     workers.collect::<Result<_, _>>().map(Some)
 }
 
-const INPUTS: &str = "token_ids, token_ids_le, local_hashes or sequence_hashes";
+pub(super) const INPUTS: &str = "token_ids, token_ids_le, local_hashes or sequence_hashes";
 
 fn read_input(request: Fields<'_>) -> Result<QueryInput, ConvertError> {
     let given = [
@@ -295,6 +333,8 @@ pub struct WorkerMatch {
     pub rank: DpRank,
     /// Leading blocks of the query that it holds.
     pub blocks: u32,
+    /// Leading blocks of the query that placements announced for it.
+    pub speculative_blocks: u32,
     /// How many of them lie in each tier, by [`Tier::index`].
     pub by_tier: [u32; Tier::COUNT],
     /// Worst state among its sources.
@@ -305,6 +345,14 @@ pub struct WorkerMatch {
     pub lag_batches: u64,
     /// Time since it was last seen to have nothing newer.
     pub verified_age: Option<Duration>,
+}
+
+impl WorkerMatch {
+    /// Leading blocks of the query that it holds or is expected to hold: what matches go by.
+    #[must_use]
+    pub fn expected_blocks(&self) -> u32 {
+        self.blocks.max(self.speculative_blocks)
+    }
 }
 
 #[cfg(test)]

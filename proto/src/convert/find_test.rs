@@ -166,6 +166,7 @@ fn an_answer_carries_every_field() {
             worker: WorkerId::new("w").expect("a valid id"),
             rank: 2,
             blocks: 3,
+            speculative_blocks: 4,
             by_tier: [3, 2, 1],
             state: SourceState::Gap,
             applied: None,
@@ -188,6 +189,7 @@ fn an_answer_carries_every_field() {
             applied: None,
             lag_batches: 5,
             verified_age_ms: Some(7),
+            speculative_blocks: 4,
         }],
         missing_shards: vec![],
     };

@@ -257,6 +257,7 @@ impl WorkerMatch {
             out.push(9 << 3);
             varint(age_ms(age), out);
         }
+        number(10, self.speculative_blocks.into(), out);
     }
 }
 

@@ -49,6 +49,7 @@ impl Numbers {
             worker: WorkerId::new(&name).expect("a name"),
             rank: self.small(),
             blocks: self.small(),
+            speculative_blocks: self.small(),
             by_tier: [self.small(), self.small(), self.small()],
             state: STATES[usize::try_from(self.next() % 6).expect("small")],
             applied: (!self.next().is_multiple_of(3)).then_some(applied),
@@ -114,6 +115,7 @@ fn message_of(answer: &FindAnswer, request_id: u64) -> pb::FindMatchesResponse {
         applied: found.applied.map(cursor),
         lag_batches: found.lag_batches,
         verified_age_ms: found.verified_age.map(age_ms),
+        speculative_blocks: found.speculative_blocks,
     });
     pb::FindMatchesResponse {
         request_id,

@@ -7,13 +7,15 @@ mod error;
 mod find;
 mod find_wire;
 mod ingest;
+mod placement;
 mod shared;
 mod worker;
 
 pub use dump::DumpQuery;
 pub use error::{ConvertError, Problem};
-pub use find::{FindAnswer, FindQuery, QueryInput, QueryTokens, WorkerMatch};
+pub use find::{FindAnswer, FindQuery, QueryInput, QueryTokens, TooManyBlocks, WorkerMatch};
 pub use find_wire::{FindReply, FindRequest, FindStreamReply, WriteAnswer};
 pub use ingest::{Hello, Publication, PublishedBatch};
+pub use placement::Placement;
 pub use shared::{age_ms, cursor, incarnation, state};
 pub use worker::{EndpointSpec, Engine, LossPolicy, Registration, WorkerAddress};

@@ -282,7 +282,8 @@ pub struct FindMatchesRequest {
     /// Score these workers only, at most 4,096 ids; default all.
     #[prost(string, repeated, tag = "21")]
     pub worker_ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Leave out workers with fewer matching blocks; default 1, 0 lists every worker with a rank.
+    /// Leave out workers of which fewer blocks match, confirmed or speculative, whichever are more;
+    /// default 1, 0 lists every worker with a rank.
     #[prost(uint32, optional, tag = "22")]
     pub minimum_overlap_blocks: ::core::option::Option<u32>,
     /// The best so many workers only; 0 for all.
@@ -331,7 +332,7 @@ pub struct WorkerMatch {
     /// Its data-parallel rank.
     #[prost(uint32, tag = "2")]
     pub dp_rank: u32,
-    /// Leading blocks of the query, each held in at least one of the asked tiers.
+    /// Leading blocks of the query, each held in at least one of the asked tiers: confirmed by events.
     #[prost(uint32, tag = "3")]
     pub matched_blocks: u32,
     /// matched_blocks x block size.
@@ -352,6 +353,12 @@ pub struct WorkerMatch {
     /// Milliseconds since the source was last seen to have nothing newer; absent if never.
     #[prost(uint64, optional, tag = "9")]
     pub verified_age_ms: ::core::option::Option<u64>,
+    /// Leading blocks of the query that RecordPlacement announced for this rank and whose time is not
+    /// over: what it is expected to hold in device memory. Take the larger of this and matched_blocks.
+    /// 0 for queries by sequence_hashes, and where `tiers` leaves out the device tier. `state` and
+    /// all other fields speak of confirmed blocks: COLD and no cursor for a rank without events.
+    #[prost(uint32, tag = "10")]
+    pub speculative_blocks: u32,
 }
 impl ::prost::Name for WorkerMatch {
     const NAME: &'static str = "WorkerMatch";
@@ -363,7 +370,8 @@ impl ::prost::Name for WorkerMatch {
         "/kvasir.v1.WorkerMatch".into()
     }
 }
-/// Answer to one prompt, best first; equal overlaps are ordered by worker_id, then dp_rank.
+/// Answer to one prompt, best first by the larger of matched_blocks and speculative_blocks; equals
+/// are ordered by worker_id, then dp_rank.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct FindMatchesResponse {
     /// As in the request.
@@ -372,7 +380,7 @@ pub struct FindMatchesResponse {
     /// Whole blocks of the query.
     #[prost(uint32, tag = "2")]
     pub query_blocks: u32,
-    /// Largest matched_blocks of any worker that passed the filter.
+    /// Largest matched_blocks of any worker that passed the filter; nothing speculative.
     #[prost(uint32, tag = "3")]
     pub best_overlap_blocks: u32,
     /// The partition's block size in tokens.
@@ -792,7 +800,8 @@ pub struct RegisterWorkerRequest {
     /// Its engine.
     #[prost(enumeration = "Engine", tag = "5")]
     pub engine: i32,
-    /// Its sockets, at most 64; none for a worker that uses PublishEvents.
+    /// Its sockets, at most 64; none for a worker that uses PublishEvents, or of which only
+    /// RecordPlacement tells.
     #[prost(message, repeated, tag = "6")]
     pub endpoints: ::prost::alloc::vec::Vec<EngineEndpoint>,
     /// How second announcements are read; default by engine.
@@ -872,6 +881,81 @@ impl ::prost::Name for RemoveWorkerResponse {
         "/kvasir.v1.RemoveWorkerResponse".into()
     }
 }
+/// A prompt that was sent to a worker. Exactly one of token_ids, token_ids_le and local_hashes must be
+/// set; fields that FindMatchesRequest has too mean the same.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RecordPlacementRequest {
+    /// Model name, required, 1 to 256 bytes.
+    #[prost(string, tag = "2")]
+    pub model: ::prost::alloc::string::String,
+    /// Tenant, up to 256 bytes; default "".
+    #[prost(string, tag = "3")]
+    pub tenant: ::prost::alloc::string::String,
+    /// Name of the LoRA adapter the prompt runs with, up to 256 bytes; "" for none. Only with tokens.
+    #[prost(string, tag = "4")]
+    pub lora_name: ::prost::alloc::string::String,
+    /// Cache salt of the prompt, up to 256 bytes; "" for none. Only with tokens.
+    #[prost(string, tag = "5")]
+    pub cache_salt: ::prost::alloc::string::String,
+    /// If set, must equal the partition's block size in tokens, else FAILED_PRECONDITION.
+    #[prost(uint32, optional, tag = "6")]
+    pub block_size: ::core::option::Option<u32>,
+    /// If set, must be "xxh3-64/1337", the scheme of local hashes, else FAILED_PRECONDITION.
+    #[prost(string, optional, tag = "7")]
+    pub hash_scheme: ::core::option::Option<::prost::alloc::string::String>,
+    /// Token ids, at most 1,048,576; for hands and grpcurl.
+    #[prost(uint32, repeated, tag = "10")]
+    pub token_ids: ::prost::alloc::vec::Vec<u32>,
+    /// Token ids as little-endian u32, at most 4 MiB, a multiple of 4 bytes.
+    #[prost(bytes = "bytes", tag = "11")]
+    pub token_ids_le: ::prost::bytes::Bytes,
+    /// Local hashes of the prompt's whole blocks (position-independent), at most 65,536.
+    #[prost(fixed64, repeated, tag = "12")]
+    pub local_hashes: ::prost::alloc::vec::Vec<u64>,
+    /// Multimodal content of the prompt, at most 1,024 items that do not overlap. Only with tokens.
+    #[prost(message, repeated, tag = "14")]
+    pub multimodal: ::prost::alloc::vec::Vec<MultimodalItem>,
+    /// The worker, required, 1 to 256 bytes. It must be registered.
+    #[prost(string, tag = "20")]
+    pub worker_id: ::prost::alloc::string::String,
+    /// Its data-parallel rank, 0 to 1,023. It need not have been heard of before.
+    #[prost(uint32, tag = "21")]
+    pub dp_rank: u32,
+    /// Time to live in milliseconds, 1 to 3,600,000; default 120,000. A block that is there for longer
+    /// already stays for longer.
+    #[prost(uint32, optional, tag = "22")]
+    pub ttl_ms: ::core::option::Option<u32>,
+}
+impl ::prost::Name for RecordPlacementRequest {
+    const NAME: &'static str = "RecordPlacementRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.RecordPlacementRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.RecordPlacementRequest".into()
+    }
+}
+/// The placement was recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RecordPlacementResponse {
+    /// Whole blocks of the prompt: so many leading blocks are now speculative at the rank.
+    #[prost(uint32, tag = "1")]
+    pub prompt_blocks: u32,
+    /// How many of them were not before.
+    #[prost(uint32, tag = "2")]
+    pub new_blocks: u32,
+}
+impl ::prost::Name for RecordPlacementResponse {
+    const NAME: &'static str = "RecordPlacementResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.RecordPlacementResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.RecordPlacementResponse".into()
+    }
+}
 /// Asks for sizes and counters.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetStatsRequest {}
@@ -909,9 +993,15 @@ pub struct PartitionStats {
     /// Names held and not placed.
     #[prost(uint64, tag = "7")]
     pub parked: u64,
-    /// Bytes of the index, by its own accounting.
+    /// Bytes of the index, by its own accounting; without what is speculative.
     #[prost(uint64, tag = "8")]
     pub index_bytes: u64,
+    /// (rank, block) pairs that placements announced; not among the numbers above.
+    #[prost(uint64, tag = "9")]
+    pub speculative_blocks: u64,
+    /// Bytes that they take.
+    #[prost(uint64, tag = "10")]
+    pub speculative_bytes: u64,
 }
 impl ::prost::Name for PartitionStats {
     const NAME: &'static str = "PartitionStats";
@@ -923,14 +1013,16 @@ impl ::prost::Name for PartitionStats {
         "/kvasir.v1.PartitionStats".into()
     }
 }
-/// One counter: what happened to how many block operations or batches.
+/// One counter: what happened to how many block operations, batches or speculative blocks.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Counter {
-    /// "block" or "batch".
+    /// "block", "batch" or "speculative_block".
     #[prost(string, tag = "1")]
     pub unit: ::prost::alloc::string::String,
     /// applied, noop, ignored, rejected, conflict, shed (blocks); applied, duplicate, stale,
-    /// undecodable, lost (batches); received (both).
+    /// undecodable, lost (batches); received (both); recorded, refreshed, expired, pruned, removed
+    /// (speculative blocks: those recorded are there until they expire, are pruned or are removed with
+    /// their worker).
     #[prost(string, tag = "2")]
     pub outcome: ::prost::alloc::string::String,
     /// Reason of ignored and rejected operations; else "".
@@ -1229,6 +1321,33 @@ pub mod indexer_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("kvasir.v1.Indexer", "RemoveWorker"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Says that a prompt was just sent to a worker: until a time to live is over, its blocks count as
+        /// speculative there, beside what events confirm. For the time until the events come, and for
+        /// engines that publish none. NOT_FOUND if the worker is not registered.
+        pub async fn record_placement(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RecordPlacementRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RecordPlacementResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.Indexer/RecordPlacement",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.Indexer", "RecordPlacement"));
             self.inner.unary(req, path, codec).await
         }
         /// Sizes and counters of this server.

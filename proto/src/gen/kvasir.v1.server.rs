@@ -50,6 +50,14 @@ pub mod indexer_server {
             tonic::Status,
         >;
         /// Adds a worker and attaches to its engine's sockets, if it names any.
+        async fn record_placement(
+            &self,
+            request: tonic::Request<crate::pb::RecordPlacementRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::pb::RecordPlacementResponse>,
+            tonic::Status,
+        >;
+        /// Detaches a worker and frees all it holds.
         async fn get_stats(
             &self,
             request: tonic::Request<crate::pb::GetStatsRequest>,
@@ -301,6 +309,51 @@ pub mod indexer_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RemoveWorkerSvc(inner);
+                        let codec = crate::codec::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvasir.v1.Indexer/RecordPlacement" => {
+                    #[allow(non_camel_case_types)]
+                    struct RecordPlacementSvc<T: Indexer>(pub Arc<T>);
+                    impl<
+                        T: Indexer,
+                    > tonic::server::UnaryService<crate::pb::RecordPlacementRequest>
+                    for RecordPlacementSvc<T> {
+                        type Response = crate::pb::RecordPlacementResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::pb::RecordPlacementRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Indexer>::record_placement(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RecordPlacementSvc(inner);
                         let codec = crate::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -1,0 +1,110 @@
+use super::SpeculativeSize;
+use crossbeam_utils::sync::ShardedLock;
+use kvasir_index::{PlacedMatch, PlacedScratch, Placements};
+use kvasir_proto::types::LocalHash;
+use std::{
+    fmt,
+    sync::{
+        PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+/// What is speculative in one partition, beside its index and behind a lock of its own.
+#[derive(Default)]
+pub(in crate::index) struct Layer {
+    placements: ShardedLock<Placements>,
+    /// Blocks in there: while there are none, queries touch nothing else.
+    blocks: AtomicUsize,
+}
+
+impl Layer {
+    pub(super) fn blocks(&self) -> usize {
+        self.blocks.load(Ordering::Acquire)
+    }
+
+    pub(in crate::index) fn size(&self) -> SpeculativeSize {
+        self.read(|at| SpeculativeSize { blocks: at.blocks(), bytes: at.bytes() })
+    }
+
+    pub(super) fn read<R>(&self, read: impl FnOnce(&Placements) -> R) -> R {
+        read(&self.placements.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Makes a change, which must be short.
+    pub(super) fn change<R>(&self, change: impl FnOnce(&mut Placements) -> R) -> R {
+        let mut placements = self.placements.write().unwrap_or_else(PoisonError::into_inner);
+        let change_of = UnderChange { placements: &mut placements, blocks: &self.blocks };
+        change(change_of.placements)
+    }
+
+    /// Ranks that are expected to hold leading blocks of a prompt, and how many.
+    pub(in crate::index) fn find<'a>(
+        &self,
+        locals: &[LocalHash],
+        now: Duration,
+        scratch: &'a mut PlacedScratch,
+    ) -> &'a [PlacedMatch] {
+        if self.blocks() == 0 {
+            return &[];
+        }
+        self.read(|placements| placements.find(locals, now, scratch));
+        scratch.matches()
+    }
+}
+
+/// Placements that somebody changes. Half a change is not left behind: these are guesses, and none
+/// is better than a broken structure.
+struct UnderChange<'a> {
+    placements: &'a mut Placements,
+    blocks: &'a AtomicUsize,
+}
+
+impl Drop for UnderChange<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            tracing::error!("a change of placements failed: those of the partition are dropped");
+            *self.placements = Placements::default();
+        }
+        self.blocks.store(self.placements.blocks(), Ordering::Release);
+    }
+}
+
+impl fmt::Debug for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Layer({} blocks)", self.blocks())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kvasir_proto::types::{WorkerId, WorkerKey};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn a_change_that_fails_leaves_nothing_behind() {
+        let layer = Layer::default();
+        let worker = WorkerKey { worker: WorkerId::new("w").expect("a valid id"), rank: 0 };
+        let record = |placements: &mut Placements| {
+            let mut recording =
+                placements.begin(worker.clone(), Duration::ZERO, Duration::from_secs(1));
+            placements.record(&mut recording, &[LocalHash(1), LocalHash(2)])
+        };
+        layer.change(record).expect("nothing in between");
+        assert_eq!(layer.blocks(), 2);
+        let failed = catch_unwind(AssertUnwindSafe(|| {
+            layer.change(|placements| {
+                placements.prune(1, 9);
+                panic!("half-way");
+            });
+        }));
+        assert!(failed.is_err());
+        assert_eq!((layer.blocks(), layer.size()), (0, SpeculativeSize::default()));
+        layer.change(record).expect("it goes on");
+        let mut scratch = PlacedScratch::default();
+        assert_eq!(layer.find(&[LocalHash(1)], Duration::ZERO, &mut scratch).len(), 1);
+    }
+}

@@ -1,0 +1,196 @@
+//! Speculative blocks of all partitions: bounded as a whole, changed by one at a time.
+//!
+//! Whoever records, expires or removes takes a turn, so a long prompt that goes in in pieces is not
+//! disturbed between two of them, and the bound on all partitions holds exactly. Readers do not
+//! wait for turns: a piece is at most [`HOLD_OPERATIONS_MAX`] blocks under one partition's lock.
+
+mod layer;
+mod metrics;
+#[cfg(test)]
+#[path = "speculation_test.rs"]
+mod tests;
+
+pub(super) use layer::Layer;
+pub use metrics::{SPECULATIVE_OUTCOMES, SpeculationMetrics};
+
+use super::{HOLD_OPERATIONS_MAX, Partition, Partitions};
+use kvasir_index::{Placements, Recorded, RecordingCut};
+use kvasir_proto::types::{LocalHash, WorkerId, WorkerKey};
+use std::{sync::Arc, time::Duration};
+use tokio::{sync::Mutex, task::yield_now};
+
+/// Bounds of what is speculative.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpeculationConfig {
+    /// Most (rank, block) pairs, over all partitions; no less than one prompt may have.
+    pub blocks_max: usize,
+    /// How many are kept when that is reached.
+    pub blocks_kept: usize,
+}
+
+/// How much is speculative in a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SpeculativeSize {
+    /// (rank, block) pairs.
+    pub blocks: usize,
+    /// Bytes allocated.
+    pub bytes: usize,
+}
+
+/// Changes what is speculative.
+#[derive(Debug)]
+pub struct Speculation {
+    partitions: Arc<Partitions>,
+    config: SpeculationConfig,
+    /// Blocks in all partitions.
+    turn: Mutex<usize>,
+    metrics: SpeculationMetrics,
+}
+
+/// What is recorded of a prompt, and until when.
+#[derive(Debug, Clone)]
+pub struct Speculative<'a> {
+    /// The rank that it was sent to.
+    pub worker: WorkerKey,
+    /// Its blocks, no more than `QUERY_BLOCKS_MAX`.
+    pub locals: &'a [LocalHash],
+    /// Time since the origin.
+    pub now: Duration,
+    /// How long it counts.
+    pub ttl: Duration,
+}
+
+/// Why a prompt was not recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SpeculationError {
+    /// The worker was removed meanwhile.
+    #[error("the worker is gone")]
+    Gone,
+    /// A fault of the server: somebody changed a partition out of turn.
+    #[error(transparent)]
+    Cut(#[from] RecordingCut),
+}
+
+impl Speculation {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new(
+        partitions: Arc<Partitions>,
+        config: SpeculationConfig,
+        metrics: SpeculationMetrics,
+    ) -> Self {
+        Self { partitions, config, turn: Mutex::new(0), metrics }
+    }
+
+    /// The counters.
+    #[must_use]
+    pub const fn metrics(&self) -> &SpeculationMetrics {
+        &self.metrics
+    }
+
+    /// Records a prompt, in pieces; makes room first where there is none. `registered` says
+    /// whether the worker still is: whoever removes it makes that false, then calls
+    /// [`remove_worker`](Self::remove_worker).
+    ///
+    /// # Errors
+    /// If the worker is gone.
+    pub async fn record(
+        &self,
+        partition: &Partition,
+        prompt: Speculative<'_>,
+        registered: impl Fn() -> bool,
+    ) -> Result<Recorded, SpeculationError> {
+        let Speculative { worker, locals, now, ttl } = prompt;
+        let mut blocks = self.turn.lock().await;
+        if !registered() {
+            return Err(SpeculationError::Gone);
+        }
+        self.make_room(&mut blocks, locals.len()).await;
+        let layer = partition.speculative();
+        let mut recording = layer.change(|placements| placements.begin(worker, now, ttl));
+        let mut recorded = Recorded::default();
+        for piece in locals.chunks(HOLD_OPERATIONS_MAX) {
+            let step = layer.change(|placements| placements.record(&mut recording, piece))?;
+            *blocks += step.added;
+            self.metrics.add("recorded", step.added);
+            self.metrics.add("refreshed", step.refreshed);
+            recorded.added += step.added;
+            recorded.refreshed += step.refreshed;
+            yield_now().await;
+        }
+        Ok(recorded)
+    }
+
+    /// Drops what ends first, in whichever partition (to within one piece), if so many more blocks do
+    /// not fit.
+    async fn make_room(&self, blocks: &mut usize, more: usize) {
+        let SpeculationConfig { blocks_max, blocks_kept } = self.config;
+        let room = blocks_max.saturating_sub(more);
+        if *blocks <= room {
+            return;
+        }
+        let (target, partitions) = (blocks_kept.min(room), self.partitions.list());
+        // Counted anew, should a change have failed half-way.
+        *blocks = partitions.iter().map(|partition| partition.speculative().blocks()).sum();
+        while let Some((partition, _)) = ends_first(&partitions).filter(|_| *blocks > target) {
+            let excess = *blocks - target;
+            let pruned = partition.speculative().change(|placements| {
+                let left = placements.blocks().saturating_sub(excess);
+                placements.prune(left, HOLD_OPERATIONS_MAX)
+            });
+            *blocks -= pruned.blocks;
+            self.metrics.add("pruned", pruned.blocks);
+            yield_now().await;
+        }
+    }
+
+    /// Drops what has ended by `now`, time since the origin.
+    pub async fn expire(&self, now: Duration) {
+        if *self.turn.lock().await == 0 {
+            return;
+        }
+        let partitions = self.partitions.list();
+        while let Some((partition, _)) = ends_first(&partitions).filter(|(_, end)| *end <= now) {
+            self.step(partition, "expired", |placements| {
+                placements.expire(now, HOLD_OPERATIONS_MAX)
+            })
+            .await;
+        }
+    }
+
+    /// Drops what was recorded for a worker. Afterwards nobody has it, and a worker of the same
+    /// name starts with nothing.
+    pub async fn remove_worker(&self, partition: &Partition, worker: &WorkerId) {
+        let turn = self.turn.lock().await;
+        partition.speculative().change(|placements| placements.remove_worker(worker));
+        drop(turn);
+        let sweep = |placements: &mut Placements| placements.sweep(HOLD_OPERATIONS_MAX);
+        while !self.step(partition, "removed", sweep).await {}
+    }
+
+    /// One piece of work that drops blocks; true once all is done.
+    async fn step(
+        &self,
+        partition: &Partition,
+        outcome: &'static str,
+        drop_some: impl FnOnce(&mut Placements) -> kvasir_index::Dropped,
+    ) -> bool {
+        let mut blocks = self.turn.lock().await;
+        let dropped = partition.speculative().change(drop_some);
+        *blocks -= dropped.blocks;
+        self.metrics.add(outcome, dropped.blocks);
+        drop(blocks);
+        yield_now().await;
+        dropped.done
+    }
+}
+
+/// The partition whose first placement to end ends first, and when.
+fn ends_first(partitions: &[Arc<Partition>]) -> Option<(&Partition, Duration)> {
+    let occupied = partitions.iter().filter(|partition| partition.speculative().blocks() > 0);
+    let ends = occupied.filter_map(|partition| {
+        let end = partition.speculative().read(Placements::first_end)?;
+        Some((&**partition, end))
+    });
+    ends.min_by_key(|(_, end)| *end)
+}
