@@ -24,6 +24,9 @@ pub struct OperationLabels {
 pub struct IndexMetrics {
     /// What became of every block operation.
     operations: Family<OperationLabels, Counter>,
+    /// Those that every batch counts, at hand: a look-up in the family costs more than the count.
+    received: Counter,
+    applied: Counter,
     /// Time a command waits for the writer.
     pub(super) mailbox_wait: Histogram,
     /// Time the lock is held for writing.
@@ -55,15 +58,19 @@ impl IndexMetrics {
     pub fn register(registry: &mut Registry, partitions: Arc<Partitions>) -> Self {
         // From below a free lock (1 us) to a writer that is hopelessly behind (4 s).
         let times = || (0..12).map(|step| 1e-6 * 4_f64.powi(step));
+        let operations = Family::<OperationLabels, Counter>::default();
+        for (outcome, reason) in INDEX_OUTCOMES {
+            drop(operations.get_or_create(&OperationLabels { outcome, reason }));
+        }
+        let at_hand =
+            |outcome| operations.get_or_create_owned(&OperationLabels { outcome, reason: "" });
         let metrics = Self {
-            operations: Family::default(),
+            received: at_hand("received"),
+            applied: at_hand("applied"),
+            operations,
             mailbox_wait: Histogram::new(times()),
             hold: Histogram::new(times()),
         };
-        for (outcome, reason) in INDEX_OUTCOMES {
-            let labels = OperationLabels { outcome, reason };
-            drop(metrics.operations.get_or_create(&labels));
-        }
         registry.register(
             "block_operations",
             "Block operations by outcome; outcome received counts all of them",
@@ -87,11 +94,16 @@ impl IndexMetrics {
 
     /// Counts what the index did.
     pub(super) fn count(&self, counts: BlockCounts) {
-        self.add("applied", "", counts.applied);
+        self.applied.inc_by(counts.applied);
         self.add("noop", "", counts.noop);
         self.add("rejected", LIMIT, counts.rejected);
         self.add("conflict", "", counts.conflict);
         self.add("shed", "", counts.shed);
+    }
+
+    /// Counts operations that came in, whatever becomes of them.
+    pub fn count_received(&self, operations: u64) {
+        self.received.inc_by(operations);
     }
 
     /// Operations of one outcome so far.

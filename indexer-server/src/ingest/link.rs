@@ -13,7 +13,7 @@ use kvasir_engine::{
 use kvasir_index::SourceStatus;
 use kvasir_proto::{
     convert::{EndpointSpec, Engine, LossPolicy, Registration},
-    types::{DpRank, KvEvent, SourceState},
+    types::{BatchOutcome, DpRank, KvEvent, SourceState},
 };
 use prometheus_client::metrics::counter::Counter;
 use std::{
@@ -31,6 +31,9 @@ use tokio_util::sync::CancellationToken;
 
 /// Commands between an endpoint's link and the writer's mailbox.
 const COMMANDS_MAX: usize = 64;
+/// Block operations of batches that are handed to the writer together: a part of what it does
+/// under one hold of its lock, so that sources take turns.
+const TOGETHER_MAX: usize = 256;
 /// Pause after a fault of our own in a link, before it begins afresh.
 const FAULT_PAUSE: Duration = Duration::from_secs(5);
 
@@ -167,6 +170,14 @@ struct Sink {
     unmatchable: Counter,
     /// As the index was told last.
     status: SourceStatus,
+    together: Option<Together>,
+}
+
+/// Batches that came together: the writer takes them as one, with the status after the last.
+struct Together {
+    rank: DpRank,
+    events: Vec<KvEvent>,
+    operations: usize,
 }
 
 impl Link {
@@ -178,6 +189,7 @@ impl Link {
             metrics: ingest.metrics.clone(),
             unmatchable: ingest.metrics.unmatchable_blocks.clone(),
             status: SourceStatus::default(),
+            together: None,
         };
         Self { name: plan.name, config: plan.config, sink }
     }
@@ -225,25 +237,54 @@ impl Sink {
         &mut self,
         mut commands: mpsc::Receiver<SourceCommand>,
     ) -> Result<(), WriterGone> {
-        while let Some(command) = commands.recv().await {
-            self.take(command).await?;
+        let mut taken = Vec::with_capacity(COMMANDS_MAX);
+        while commands.recv_many(&mut taken, COMMANDS_MAX).await > 0 {
+            for command in taken.drain(..) {
+                self.take(command).await?;
+            }
+            self.hand_on().await?;
+        }
+        Ok(())
+    }
+
+    /// Hands on the batches that are together.
+    async fn hand_on(&mut self) -> Result<(), WriterGone> {
+        let Some(Together { rank, events, .. }) = self.together.take() else { return Ok(()) };
+        self.writer.submit(&self.source, rank, events, self.status.clone()).await
+    }
+
+    /// Puts a batch to those that are together, and hands them on when they are many.
+    async fn add(&mut self, rank: DpRank, mut events: Vec<KvEvent>) -> Result<(), WriterGone> {
+        let added = events.iter().map(KvEvent::operations).sum::<usize>();
+        let fits = |at: &Together| at.rank == rank && at.operations + added <= TOGETHER_MAX;
+        if !self.together.as_ref().is_some_and(fits) {
+            self.hand_on().await?;
+        }
+        match &mut self.together {
+            Some(together) => {
+                together.events.append(&mut events);
+                together.operations += added;
+            }
+            None => self.together = Some(Together { rank, events, operations: added }),
         }
         Ok(())
     }
 
     async fn take(&mut self, command: SourceCommand) -> Result<(), WriterGone> {
+        if !matches!(command, SourceCommand::Apply { .. }) {
+            self.hand_on().await?;
+        }
         let source = &self.source;
         match command {
             SourceCommand::Apply { cursor, rank, events, drops, unmatchable_blocks } => {
                 self.metrics.count_received(events.iter().map(KvEvent::operations).sum(), &drops);
-                self.metrics.count_batches(kvasir_proto::types::BatchOutcome::Applied, 1);
+                self.metrics.count_batches(BatchOutcome::Applied, 1);
                 self.unmatchable.inc_by(unmatchable_blocks);
+                self.add(rank, events).await?;
                 self.status.applied = Some(cursor);
-                let status = self.status.clone();
-                let refused = drops.iter().any(|(reason, _)| reason.kind() == DropKind::Rejected);
-                self.writer.submit(source, rank, events, status).await?;
-                if refused {
-                    self.writer.mark_incomplete(source).await?;
+                if drops.iter().any(|(reason, _)| reason.kind() == DropKind::Rejected) {
+                    self.hand_on().await?;
+                    self.writer.mark_incomplete(&self.source).await?;
                 }
                 Ok(())
             }
@@ -282,6 +323,7 @@ impl Sink {
 
     /// Drops all that is known of the source.
     async fn begin_afresh(&mut self) -> Result<(), WriterGone> {
+        self.together = None;
         self.status = SourceStatus { state: SourceState::Cold, ..SourceStatus::default() };
         self.writer.clear(&self.source).await?;
         self.writer.set_status(&self.source, self.status.clone()).await

@@ -333,10 +333,10 @@ fn tokens(reader: &mut Reader<'_>) -> Result<RawTokens, FieldError> {
         reader.skip_many(count)?;
         return Ok(RawTokens::Pairs);
     }
-    let mut ids_le = Vec::with_capacity(count * 4);
-    for _ in 0..count {
-        let id = reader.unsigned_32()?.ok_or(Fault::Type)?;
-        ids_le.extend_from_slice(&id.to_le_bytes());
+    let mut ids_le = vec![0; count * 4];
+    let (places, _no_rest) = ids_le.as_chunks_mut();
+    if !reader.unsigned_32_le(places)? {
+        return Err(Fault::Type.into());
     }
     Ok(RawTokens::Ids(ids_le))
 }

@@ -23,6 +23,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Steps worked off before other tasks get their turn.
 const STEPS_PER_TURN: usize = 32;
+/// Live messages taken from what was read before anything else is looked at.
+const AT_HAND_MAX: usize = 32;
 
 /// Follows one source until `cancel` is cancelled or the receiver of `commands` is dropped.
 ///
@@ -67,6 +69,8 @@ struct Driver {
     socket: SubSocket,
     replay: Option<Replay>,
     replay_permits: Arc<Semaphore>,
+    /// Live messages that may be taken before anything else is looked at.
+    at_hand: usize,
     sequencer: Sequencer<Payload>,
     normaliser: Normaliser,
     commands: mpsc::Sender<SourceCommand>,
@@ -100,6 +104,7 @@ impl Driver {
             socket: SubSocket::new(attach, topic, config.zmtp.clone()),
             replay: None,
             replay_permits,
+            at_hand: AT_HAND_MAX,
             sequencer: Sequencer::new(sequencing, resume, Duration::ZERO),
             normaliser: Normaliser::new(config.normaliser.clone()),
             commands,
@@ -118,6 +123,18 @@ impl Driver {
                 Ok(worked_off) => worked_off,
                 Err(gone) => return gone,
             };
+            if worked_off
+                && self.at_hand > 0
+                && let Some(event) = self.socket.buffered()
+            {
+                self.at_hand -= 1;
+                self.take(Event::Live(event));
+                continue;
+            }
+            self.at_hand = AT_HAND_MAX;
+            if worked_off && self.report().is_err() {
+                return ReceiverGone;
+            }
             match self.wait(worked_off).await {
                 Ok(event) => self.take(event),
                 Err(gone) => return gone,
@@ -137,7 +154,6 @@ impl Driver {
                 yield_now().await;
             }
         }
-        self.report()?;
         Ok(true)
     }
 

@@ -1,16 +1,23 @@
 use super::step::{Item, Received};
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
+
+/// Room for batches that an empty buffer keeps: that of a source in order.
+const CAPACITY_KEPT: usize = 8;
 
 /// Batches that came before their turn, by number.
+///
+/// Live batches come in ascending order, and so do those of a replay, most of which are applied
+/// before the next one comes: there is little to move when one goes in between.
 #[derive(Debug, Clone)]
 pub(super) struct Buffer<I> {
-    batches: BTreeMap<u64, Received<I>>,
+    /// Ascending by number.
+    batches: VecDeque<Received<I>>,
     bytes: usize,
 }
 
 impl<I: Item> Buffer<I> {
     pub(super) const fn new() -> Self {
-        Self { batches: BTreeMap::new(), bytes: 0 }
+        Self { batches: VecDeque::new(), bytes: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -23,21 +30,34 @@ impl<I: Item> Buffer<I> {
 
     /// The batch with the lowest number.
     pub(super) fn front(&self) -> Option<&Received<I>> {
-        self.batches.first_key_value().map(|(_, received)| received)
+        self.batches.front()
     }
 
     /// Holds a batch. That number is not held yet.
     pub(super) fn insert(&mut self, received: Received<I>) {
         self.bytes += received.item.bytes();
-        let double = self.batches.insert(received.sequence, received);
-        debug_assert!(double.is_none(), "each number is held once");
+        let at = self.batches.partition_point(|held| held.sequence < received.sequence);
+        debug_assert!(
+            self.batches.get(at).is_none_or(|held| held.sequence > received.sequence),
+            "each number is held once"
+        );
+        self.batches.insert(at, received);
     }
 
     /// Takes the batch numbered `sequence` if it is the lowest.
     pub(super) fn take_front(&mut self, sequence: u64) -> Option<Received<I>> {
-        let entry = self.batches.first_entry().filter(|entry| *entry.key() == sequence)?;
-        let received = entry.remove();
+        self.take_front_if(|front| front == sequence)
+    }
+
+    fn take_front_if(&mut self, wanted: impl FnOnce(u64) -> bool) -> Option<Received<I>> {
+        if !wanted(self.batches.front()?.sequence) {
+            return None;
+        }
+        let received = self.batches.pop_front()?;
         self.bytes -= received.item.bytes();
+        if self.batches.is_empty() && self.batches.capacity() > CAPACITY_KEPT {
+            self.batches = VecDeque::new();
+        }
         Some(received)
     }
 
@@ -49,10 +69,7 @@ impl<I: Item> Buffer<I> {
     pub(super) fn shed(&mut self, batches_max: usize, bytes_max: usize) -> u64 {
         let mut shed = 0;
         while self.len() > 1 && (self.len() > batches_max || self.bytes > bytes_max) {
-            if let Some((_, received)) = self.batches.pop_first() {
-                self.bytes -= received.item.bytes();
-                shed += 1;
-            }
+            shed += u64::from(self.take_front_if(|_| true).is_some());
         }
         shed
     }
@@ -60,9 +77,7 @@ impl<I: Item> Buffer<I> {
     /// Drops the batches up to and including `sequence` and says how many there were.
     pub(super) fn drop_through(&mut self, sequence: u64) -> u64 {
         let mut dropped = 0;
-        while let Some(entry) = self.batches.first_entry().filter(|entry| *entry.key() <= sequence)
-        {
-            self.bytes -= entry.remove().item.bytes();
+        while self.take_front_if(|front| front <= sequence).is_some() {
             dropped += 1;
         }
         dropped
@@ -71,13 +86,13 @@ impl<I: Item> Buffer<I> {
     /// Drops everything and says how many batches that were.
     pub(super) fn clear(&mut self) -> u64 {
         let dropped = u64::try_from(self.len()).unwrap_or(u64::MAX);
-        self.batches.clear();
+        self.batches = VecDeque::new();
         self.bytes = 0;
         dropped
     }
 
     /// Bytes as counted afresh, for validation.
     pub(super) fn bytes_recounted(&self) -> usize {
-        self.batches.values().map(|received| received.item.bytes()).sum()
+        self.batches.iter().map(|received| received.item.bytes()).sum()
     }
 }

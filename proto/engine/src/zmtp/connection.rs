@@ -96,7 +96,7 @@ impl Connection {
     }
 
     /// An event that needs no more input.
-    fn buffered_event(&mut self) -> Result<Option<ConnectionEvent>, LinkError> {
+    pub(super) fn buffered_event(&mut self) -> Result<Option<ConnectionEvent>, LinkError> {
         if let Phase::Subscribing { pings, .. } = self.phase {
             if !self.write()? {
                 return Ok(None);

@@ -96,6 +96,19 @@ impl SubSocket {
         }
     }
 
+    /// The next event, if it is at hand: in bytes that were read already. A caller that asks for
+    /// these first pays for waiting once per read, not once per message.
+    pub fn buffered(&mut self) -> Option<SubEvent> {
+        let State::Open { connection, .. } = &mut self.state else { return None };
+        match connection.buffered_event() {
+            Ok(event) => event.map(SubEvent::from),
+            Err(error) => {
+                self.schedule_attempt();
+                Some(SubEvent::Disconnected(error))
+            }
+        }
+    }
+
     async fn advance(&mut self) -> Result<SubEvent, LinkError> {
         loop {
             match &mut self.state {
@@ -111,10 +124,7 @@ impl SubSocket {
                     self.state = State::Open { connection, since: Instant::now() };
                 }
                 State::Open { connection, .. } => {
-                    return Ok(match connection.next().await? {
-                        ConnectionEvent::Ready => SubEvent::Connected,
-                        ConnectionEvent::Message(message) => SubEvent::Message(message),
-                    });
+                    return connection.next().await.map(SubEvent::from);
                 }
             }
         }
@@ -149,6 +159,15 @@ impl SubSocket {
                 self.listener = Some(Arc::clone(&listener));
                 Ok(Box::pin(async move { Ok(listener.accept().await?.0) }))
             }
+        }
+    }
+}
+
+impl From<ConnectionEvent> for SubEvent {
+    fn from(event: ConnectionEvent) -> Self {
+        match event {
+            ConnectionEvent::Ready => Self::Connected,
+            ConnectionEvent::Message(message) => Self::Message(message),
         }
     }
 }

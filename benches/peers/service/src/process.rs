@@ -1,0 +1,211 @@
+//! Child processes: started in a group of their own, measured from outside, ended by id.
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::{
+    sys::signal::{Signal, killpg},
+    time::{clock_getcpuclockid, clock_gettime},
+    unistd::Pid,
+};
+use std::{
+    fs::{self, File},
+    path::Path,
+    process::Stdio,
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
+    process::{Child, ChildStdin, ChildStdout, Command},
+    time::{sleep, timeout},
+};
+
+/// Longest wait for a process to end by itself; then it is killed.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest wait for a line of the publishers.
+const LINE_TIMEOUT: Duration = Duration::from_secs(120);
+/// A process is idle if it uses less than this...
+const IDLE_CPU: Duration = Duration::from_millis(2);
+/// ...in this time.
+const IDLE_WINDOW: Duration = Duration::from_millis(200);
+/// Looks at a process that is to become idle.
+const IDLE_LOOKS_MAX: usize = 100;
+
+/// A server under test. Killed when dropped.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    pid: Pid,
+    ended: bool,
+}
+
+impl Server {
+    /// Starts `command`, its output going to the file `log`.
+    pub fn start(mut command: Command, log: &Path) -> Result<Self> {
+        let file = File::create(log).with_context(|| format!("create {}", log.display()))?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("start {command:?}"))?;
+        let id = child.id().context("a process that was just started has an id")?;
+        Ok(Self { child, pid: Pid::from_raw(i32::try_from(id)?), ended: false })
+    }
+
+    /// Fails if the process has ended.
+    pub fn check(&mut self) -> Result<()> {
+        match self.child.try_wait()? {
+            None => Ok(()),
+            Some(status) => bail!("the server ended with {status}"),
+        }
+    }
+
+    /// User and system time used so far by the process and its descendants.
+    pub fn cpu(&self) -> Result<Duration> {
+        tree(self.pid)?.into_iter().map(process_cpu).sum()
+    }
+
+    /// Resident bytes of the process and its descendants.
+    pub fn resident_bytes(&self) -> Result<u64> {
+        tree(self.pid)?.into_iter().map(|pid| status_bytes(pid, "VmRSS:")).sum()
+    }
+
+    /// Largest resident bytes since [`Self::reset_peak`].
+    pub fn peak_bytes(&self) -> Result<u64> {
+        tree(self.pid)?.into_iter().map(|pid| status_bytes(pid, "VmHWM:")).sum()
+    }
+
+    /// Forgets the largest resident bytes so far.
+    pub fn reset_peak(&self) -> Result<()> {
+        for pid in tree(self.pid)? {
+            fs::write(format!("/proc/{pid}/clear_refs"), "5")?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the process uses next to no CPU.
+    pub async fn idle(&self) -> Result<()> {
+        let mut before = self.cpu()?;
+        for _ in 0..IDLE_LOOKS_MAX {
+            sleep(IDLE_WINDOW).await;
+            let now = self.cpu()?;
+            if now - before < IDLE_CPU {
+                return Ok(());
+            }
+            before = now;
+        }
+        bail!("the server does not come to rest");
+    }
+
+    /// Asks the process and those it started to end, and kills them if they do not.
+    pub async fn stop(mut self) -> Result<()> {
+        killpg(self.pid, Signal::SIGTERM)?;
+        if timeout(STOP_TIMEOUT, self.child.wait()).await.is_err() {
+            self.kill();
+            self.child.wait().await?;
+        }
+        self.ended = true;
+        Ok(())
+    }
+
+    /// Kills the process and those it started.
+    fn kill(&self) {
+        // Fails if none is left.
+        let _none_left = killpg(self.pid, Signal::SIGKILL);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.kill();
+        }
+    }
+}
+
+fn process_cpu(pid: Pid) -> Result<Duration> {
+    // What /proc/PID/stat says in ticks of 10 ms, in nanoseconds.
+    Ok(clock_gettime(clock_getcpuclockid(pid)?)?.into())
+}
+
+/// A process and all its descendants.
+fn tree(root: Pid) -> Result<Vec<Pid>> {
+    let mut found = vec![root];
+    let mut at = 0;
+    while let Some(pid) = found.get(at).copied() {
+        at += 1;
+        for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+            // A thread may end while we look.
+            let children = fs::read_to_string(task?.path().join("children")).unwrap_or_default();
+            for child in children.split_whitespace() {
+                found.push(Pid::from_raw(child.parse()?));
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn status_bytes(pid: Pid, field: &str) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
+    let kibibytes = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    Ok(kibibytes.with_context(|| format!("{field} of {pid}"))?.trim().parse::<u64>()? * 1024)
+}
+
+/// The process of all publishers. Killed when dropped.
+#[derive(Debug)]
+pub struct Publishers {
+    _child: Child,
+    stdin: ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
+    /// Their ports on 127.0.0.1, by worker.
+    pub ports: Vec<u16>,
+}
+
+impl Publishers {
+    /// Starts them and waits until they listen.
+    pub async fn start(seed: u64, workers: usize, events: u64) -> Result<Self> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["publish", "--seed", &seed.to_string()])
+            .args(["--workers", &workers.to_string(), "--events", &events.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .context("start the publishers")?;
+        let stdin = child.stdin.take().context("the publishers' standard input")?;
+        let stdout = child.stdout.take().context("the publishers' standard output")?;
+        let lines = BufReader::new(stdout).lines();
+        let mut publishers = Self { _child: child, stdin, lines, ports: Vec::new() };
+        let bound = publishers.line("bound ").await?;
+        publishers.ports = bound.split(',').map(str::parse).collect::<Result<_, _>>()?;
+        ensure!(publishers.ports.len() == workers, "a port for each worker: {bound}");
+        Ok(publishers)
+    }
+
+    /// Waits until every one has a subscriber.
+    pub async fn subscribed(&mut self) -> Result<()> {
+        self.line("subscribed").await.map(drop)
+    }
+
+    /// Lets them send.
+    pub async fn go(&mut self) -> Result<()> {
+        Ok(self.stdin.write_all(b"go\n").await?)
+    }
+
+    /// Waits until all is handed to the sockets.
+    pub async fn sent(&mut self) -> Result<Duration> {
+        Ok(Duration::from_secs_f64(self.line("sent ").await?.parse()?))
+    }
+
+    async fn line(&mut self, start: &str) -> Result<String> {
+        let line = timeout(LINE_TIMEOUT, self.lines.next_line())
+            .await
+            .with_context(|| format!("the publishers do not say {start:?}"))??
+            .with_context(|| format!("the publishers ended before {start:?}"))?;
+        let rest = line.strip_prefix(start);
+        Ok(rest.with_context(|| format!("{start:?}, not {line:?}"))?.to_owned())
+    }
+}

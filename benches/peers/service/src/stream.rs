@@ -1,0 +1,184 @@
+//! The workload: which worker announces which blocks, and the prompts that ask for them. Pure, and
+//! the same for a seed.
+
+use kvasir_proto::hash::{Namespace, local_hashes, tokens_le};
+
+/// Tokens per block.
+pub const BLOCK_TOKENS: u32 = 16;
+/// Blocks per event.
+pub const EVENT_BLOCKS: u64 = 16;
+/// Token ids lie below this, as those of a Llama 3 do.
+const VOCABULARY: u64 = 128_256;
+/// Shortest and longest chain, in events of [`EVENT_BLOCKS`].
+const CHAIN_EVENTS: (u64, u64) = (4, 32);
+/// Multiplier of the generator's counter: the golden ratio, odd.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// A chain of blocks that one worker holds and nobody else.
+#[derive(Debug, Clone, Copy)]
+pub struct Chain {
+    /// Index of the worker.
+    pub worker: usize,
+    /// Number of its first block, over all chains; the others follow.
+    first_block: u64,
+    /// Blocks.
+    pub blocks: u64,
+}
+
+/// One store event: a stretch of one chain.
+#[derive(Debug, Clone, Copy)]
+pub struct Event {
+    /// Number of its first block.
+    first_block: u64,
+    /// True if that block has no parent.
+    is_root: bool,
+}
+
+/// A question with its answer.
+#[derive(Debug, Clone)]
+pub struct Prompt {
+    /// The only worker that holds the blocks, all of them.
+    pub worker: usize,
+    /// The tokens, whole blocks.
+    pub tokens: Vec<u32>,
+    /// Their local hashes.
+    pub local_hashes: Vec<u64>,
+}
+
+/// Everything the engines announce.
+#[derive(Debug, Clone)]
+pub struct Stream {
+    seed: u64,
+    workers: usize,
+    chains: Vec<Chain>,
+}
+
+/// SplitMix64's output function: a bijection.
+const fn mix(mut word: u64) -> u64 {
+    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+impl Stream {
+    /// A stream of `events` events over `workers` workers, which differ by one event at most.
+    pub fn new(seed: u64, workers: usize, events: u64) -> Self {
+        let mut chains = Vec::new();
+        let (mut first_block, mut draws) = (0, 0_u64);
+        for worker in 0..workers {
+            let (index, count) = (worker as u64, workers as u64);
+            let mut left = events / count + u64::from(index < events % count);
+            while left > 0 {
+                draws += 1;
+                let (shortest, longest) = CHAIN_EVENTS;
+                let drawn = mix(!seed ^ draws.wrapping_mul(GOLDEN)) % (longest - shortest + 1);
+                let length = (shortest + drawn).min(left);
+                let blocks = length * EVENT_BLOCKS;
+                chains.push(Chain { worker, first_block, blocks });
+                first_block += blocks;
+                left -= length;
+            }
+        }
+        Self { seed, workers, chains }
+    }
+
+    /// Number of workers.
+    pub fn workers(&self) -> usize {
+        self.workers
+    }
+
+    /// (worker, block) pairs announced, all distinct.
+    pub fn pairs(&self) -> u64 {
+        self.chains.iter().map(|chain| chain.blocks).sum()
+    }
+
+    /// Events announced.
+    pub fn events(&self) -> u64 {
+        self.pairs() / EVENT_BLOCKS
+    }
+
+    /// For each worker its events, in order.
+    pub fn events_by_worker(&self) -> Vec<Vec<Event>> {
+        let mut events = vec![Vec::new(); self.workers];
+        for chain in &self.chains {
+            let starts = (0..chain.blocks).step_by(EVENT_BLOCKS as usize);
+            events[chain.worker].extend(starts.map(|start| Event {
+                first_block: chain.first_block + start,
+                is_root: start == 0,
+            }));
+        }
+        events
+    }
+
+    fn name(&self, block: u64) -> u64 {
+        mix(self.seed.wrapping_add((block + 1).wrapping_mul(GOLDEN)))
+    }
+
+    fn tokens(&self, first_block: u64, blocks: u64) -> impl Iterator<Item = u32> {
+        let per_block = u64::from(BLOCK_TOKENS);
+        let (first, seed) = (first_block * per_block, self.seed.rotate_left(32));
+        (first..first + blocks * per_block).map(move |token| {
+            let drawn = mix(seed ^ token.wrapping_mul(GOLDEN)) % VOCABULARY;
+            u32::try_from(drawn).expect("a vocabulary of 32 bits")
+        })
+    }
+
+    /// The payload of an event as vLLM 0.11 to 0.23 sends it: msgpack, arrays, one event a batch.
+    pub fn payload(&self, event: Event, time: f64) -> Vec<u8> {
+        use rmp::encode::{write_array_len, write_f64, write_nil, write_str, write_uint};
+        let mut out = Vec::with_capacity(2048);
+        let mut write = || -> Result<(), rmp::encode::ValueWriteError> {
+            write_array_len(&mut out, 3)?;
+            write_f64(&mut out, time)?;
+            write_array_len(&mut out, 1)?;
+            write_array_len(&mut out, 8)?;
+            write_str(&mut out, "BlockStored")?;
+            write_array_len(&mut out, EVENT_BLOCKS as u32)?;
+            for block in event.first_block..event.first_block + EVENT_BLOCKS {
+                write_uint(&mut out, self.name(block))?;
+            }
+            match event.is_root {
+                true => {
+                    write_nil(&mut out).map_err(rmp::encode::ValueWriteError::InvalidMarkerWrite)?
+                }
+                false => write_uint(&mut out, self.name(event.first_block - 1)).map(drop)?,
+            }
+            write_array_len(&mut out, EVENT_BLOCKS as u32 * BLOCK_TOKENS)?;
+            for token in self.tokens(event.first_block, EVENT_BLOCKS) {
+                write_uint(&mut out, token.into())?;
+            }
+            write_uint(&mut out, BLOCK_TOKENS.into())?;
+            write_nil(&mut out).map_err(rmp::encode::ValueWriteError::InvalidMarkerWrite)?;
+            write_str(&mut out, "GPU")?;
+            write_nil(&mut out).map_err(rmp::encode::ValueWriteError::InvalidMarkerWrite)?;
+            write_uint(&mut out, 0)?;
+            Ok(())
+        };
+        write().expect("a vector takes all bytes");
+        out
+    }
+
+    /// `count` prompts of exactly `blocks` blocks, each the start of a chain, spread over the
+    /// chains that are long enough.
+    ///
+    /// # Panics
+    /// If no chain is.
+    pub fn prompts(&self, blocks: u64, count: usize) -> Vec<Prompt> {
+        let long: Vec<Chain> =
+            self.chains.iter().copied().filter(|chain| chain.blocks >= blocks).collect();
+        assert!(!long.is_empty(), "no chain has {blocks} blocks");
+        (0..count as u64)
+            .map(|draw| {
+                let drawn = mix(self.seed ^ blocks ^ draw.wrapping_mul(GOLDEN)) % long.len() as u64;
+                let chain = long[usize::try_from(drawn).expect("an index")];
+                let tokens: Vec<u32> = self.tokens(chain.first_block, blocks).collect();
+                let bytes = tokens_le(&tokens);
+                let mut hashes = Vec::new();
+                let seed = Namespace::default().seed();
+                local_hashes(&bytes, BLOCK_TOKENS as usize, seed, &[], &mut hashes);
+                let local_hashes = hashes.into_iter().map(|hash| hash.0).collect();
+                Prompt { worker: chain.worker, tokens, local_hashes }
+            })
+            .collect()
+    }
+}

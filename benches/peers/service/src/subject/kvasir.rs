@@ -1,0 +1,166 @@
+//! `indexer-server`: gRPC.
+
+use super::{Dump, Form, Latencies, MODEL, Programs, Subject, free_address, listening};
+use crate::{
+    process::Server,
+    stream::{BLOCK_TOKENS, Prompt},
+};
+use anyhow::{Context, Result, bail, ensure};
+use futures::channel::mpsc;
+use kvasir_proto::{
+    hash::tokens_le,
+    limits::GRPC_MESSAGE_BYTES_MAX,
+    pb::{
+        self, dump_worker_response::Part, find_matches_stream_response::Outcome,
+        indexer_client::IndexerClient,
+    },
+};
+use prost::Message;
+use std::{collections::VecDeque, path::Path};
+use tokio::{process::Command, time::Instant};
+use tonic::transport::{Channel, Endpoint};
+
+/// The server and the connection to it.
+#[derive(Debug)]
+pub struct Kvasir {
+    server: Server,
+    client: IndexerClient<Channel>,
+}
+
+fn worker_id(worker: usize) -> String {
+    format!("worker-{worker}")
+}
+
+fn query(form: Form, prompt: &Prompt) -> pb::FindMatchesRequest {
+    let mut request = pb::FindMatchesRequest { model: MODEL.to_owned(), ..Default::default() };
+    match form {
+        Form::Hashes => request.local_hashes.clone_from(&prompt.local_hashes),
+        Form::Tokens => request.token_ids_le = tokens_le(&prompt.tokens).into_owned().into(),
+    }
+    request
+}
+
+/// True if the answer names the prompt's holder alone, with all its blocks.
+fn is_right(answer: &pb::FindMatchesResponse, prompt: &Prompt) -> bool {
+    let [only] = &*answer.matches else { return false };
+    only.worker_id == worker_id(prompt.worker)
+        && only.matched_blocks as usize == prompt.local_hashes.len()
+}
+
+impl Subject for Kvasir {
+    const NAME: &'static str = "kvasir";
+
+    async fn start(programs: &Programs, log: &Path) -> Result<Self> {
+        let (address, http) = (free_address()?, free_address()?);
+        let mut command = Command::new(&programs.indexer_server);
+        command.args(["--listen", &address.to_string(), "--http-listen", &http.to_string()]);
+        let mut server = Server::start(command, log)?;
+        listening(&mut server, address, log).await?;
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))?.tcp_nodelay(true);
+        let client = IndexerClient::new(endpoint.connect().await?)
+            .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX);
+        Ok(Self { server, client })
+    }
+
+    fn server(&mut self) -> &mut Server {
+        &mut self.server
+    }
+
+    async fn register(&mut self, worker: usize, port: u16) -> Result<()> {
+        let endpoint = pb::EngineEndpoint {
+            endpoint: format!("tcp://127.0.0.1:{port}"),
+            ..Default::default()
+        };
+        let request = pb::RegisterWorkerRequest {
+            worker_id: worker_id(worker),
+            model: MODEL.to_owned(),
+            block_size: BLOCK_TOKENS,
+            engine: pb::Engine::Vllm.into(),
+            endpoints: vec![endpoint],
+            ..Default::default()
+        };
+        self.client.register_worker(request).await?;
+        Ok(())
+    }
+
+    async fn applied_pairs(&mut self) -> Result<u64> {
+        let stats = self.client.get_stats(pb::GetStatsRequest {}).await?.into_inner();
+        Ok(stats.partitions.iter().map(|partition| partition.pairs).sum())
+    }
+
+    async fn ask(&mut self, form: Form, prompts: &[Prompt], requests: usize) -> Result<Latencies> {
+        let prepared: Vec<_> = prompts.iter().map(|prompt| query(form, prompt)).collect();
+        let mut latencies = Latencies::default();
+        for (prompt, request) in prompts.iter().zip(&prepared).cycle().take(requests) {
+            let request = request.clone();
+            let asked = Instant::now();
+            let answer = self.client.find_matches(request).await?.into_inner();
+            latencies.each.push(asked.elapsed());
+            latencies.wrong += u64::from(!is_right(&answer, prompt));
+        }
+        Ok(latencies)
+    }
+
+    async fn ask_pipelined(
+        &mut self,
+        form: Form,
+        prompts: &[Prompt],
+        requests: usize,
+        in_flight: usize,
+    ) -> Result<Option<Latencies>> {
+        let prepared: Vec<_> = prompts.iter().map(|prompt| query(form, prompt)).collect();
+        let (mut ask, asked) = mpsc::channel(in_flight);
+        let mut answers = self.client.find_matches_stream(asked).await?.into_inner();
+        let mut questions = prompts.iter().zip(&prepared).cycle().take(requests);
+        let mut waiting = VecDeque::new();
+        let mut latencies = Latencies::default();
+        loop {
+            while waiting.len() < in_flight
+                && let Some((prompt, request)) = questions.next()
+            {
+                waiting.push_back((Instant::now(), prompt));
+                ask.try_send(request.clone()).context("the stream takes what is in flight")?;
+            }
+            let Some((since, prompt)) = waiting.pop_front() else { return Ok(Some(latencies)) };
+            let answer = answers.message().await?.context("the stream ended early")?;
+            latencies.each.push(since.elapsed());
+            let right = match answer.outcome {
+                Some(Outcome::Matches(answer)) => is_right(&answer, prompt),
+                Some(Outcome::Error(_)) | None => false,
+            };
+            latencies.wrong += u64::from(!right);
+        }
+    }
+
+    async fn dump(&mut self, workers: usize) -> Result<Dump> {
+        let (mut pairs, mut bytes) = (0, 0);
+        let started = Instant::now();
+        for worker in 0..workers {
+            let request = pb::DumpWorkerRequest {
+                model: MODEL.to_owned(),
+                worker_id: worker_id(worker),
+                ..Default::default()
+            };
+            let mut parts = self.client.dump_worker(request).await?.into_inner();
+            let (mut records, mut announced) = (0, 0);
+            while let Some(message) = parts.message().await? {
+                bytes += message.encoded_len() as u64;
+                match message.part {
+                    Some(Part::Chunk(chunk)) => {
+                        records += chunk.records.len() as u64;
+                        pairs += chunk.records.iter().filter(|record| record.placed).count() as u64;
+                    }
+                    Some(Part::End(end)) => announced += end.records,
+                    None => bail!("a message of the dump is empty"),
+                }
+            }
+            ensure!(records == announced, "{records} of {announced} records arrived");
+        }
+        Ok(Dump { pairs, bytes, wall: started.elapsed() })
+    }
+
+    async fn stop(self) -> Result<()> {
+        self.server.stop().await
+    }
+}

@@ -1,0 +1,206 @@
+//! One trial: a fresh server, a fresh stream, every measure once.
+
+use crate::{
+    measure::{Measurements, quantile_us},
+    process::Publishers,
+    stream::{Prompt, Stream},
+    subject::{Form, Latencies, POLL_INTERVAL, Programs, Subject},
+};
+use anyhow::{Context, Result, bail, ensure};
+use std::{path::PathBuf, time::Duration};
+use tokio::time::{Instant, sleep, timeout};
+
+/// Longest time for all events to be applied.
+const INGEST_TIMEOUT: Duration = Duration::from_secs(300);
+/// Longest time for one series of queries.
+const QUERIES_TIMEOUT: Duration = Duration::from_secs(120);
+/// Longest time for a dump.
+const DUMP_TIMEOUT: Duration = Duration::from_secs(180);
+/// Depths of the prompts, in blocks.
+const DEPTHS: [u64; 3] = [64, 256, 512];
+/// Different prompts in a series.
+const PROMPTS: usize = 500;
+/// Queries before a series is measured.
+const WARM_UP_REQUESTS: usize = 100;
+/// Queries on their way at a time, on a stream.
+const IN_FLIGHT: usize = 16;
+
+/// What all trials share.
+#[derive(Debug)]
+pub struct Plan {
+    /// What is announced and asked for.
+    pub stream: Stream,
+    /// Its seed.
+    pub seed: u64,
+    /// Queries in a series.
+    pub requests: usize,
+    /// Where the servers are.
+    pub programs: Programs,
+    /// Where the servers' logs go.
+    pub logs: PathBuf,
+}
+
+/// Runs a trial of one server.
+pub async fn run<S: Subject>(plan: &Plan, trial: usize, out: &mut Measurements) -> Result<()> {
+    let log = plan.logs.join(format!("{}-{trial}.log", S::NAME));
+    let trial = &mut Trial { plan, trial, out, name: S::NAME };
+    let stream = &plan.stream;
+    trial.progress("starts");
+    let mut publishers = Publishers::start(plan.seed, stream.workers(), stream.events()).await?;
+    let mut subject = S::start(&plan.programs, &log).await?;
+    for (worker, port) in publishers.ports.iter().enumerate() {
+        subject.register(worker, *port).await?;
+    }
+    publishers.subscribed().await?;
+    trial.ingest(&mut subject, &mut publishers).await?;
+    for blocks in DEPTHS {
+        trial.queries(&mut subject, blocks).await?;
+    }
+    trial.dump(&mut subject).await?;
+    subject.stop().await
+}
+
+struct Trial<'a> {
+    plan: &'a Plan,
+    trial: usize,
+    out: &'a mut Measurements,
+    name: &'static str,
+}
+
+impl Trial<'_> {
+    fn add(&mut self, measure: &str, value: f64) -> Result<()> {
+        self.out.add(self.name, self.trial, measure, value)
+    }
+
+    fn progress(&self, text: &str) {
+        eprintln!("trial {} {}: {text}", self.trial, self.name);
+    }
+
+    async fn ingest(
+        &mut self,
+        subject: &mut impl Subject,
+        publishers: &mut Publishers,
+    ) -> Result<()> {
+        let pairs = self.plan.stream.pairs();
+        subject.server().idle().await?;
+        let resident = subject.server().resident_bytes()?;
+        let cpu = subject.server().cpu()?;
+        let started = Instant::now();
+        publishers.go().await?;
+        loop {
+            let applied = subject.applied_pairs().await?;
+            if applied >= pairs {
+                break;
+            }
+            if started.elapsed() > INGEST_TIMEOUT {
+                bail!("{applied} of {pairs} pairs arrived within {INGEST_TIMEOUT:?}");
+            }
+            sleep(POLL_INTERVAL).await;
+        }
+        let wall = started.elapsed();
+        let cpu = subject.server().cpu()? - cpu;
+        let sent = publishers.sent().await?;
+        subject.server().idle().await?;
+        let applied = subject.applied_pairs().await?;
+        ensure!(applied == pairs, "{applied} pairs were applied, {pairs} sent");
+        let grown = subject.server().resident_bytes()?.saturating_sub(resident);
+
+        let count = pairs as f64;
+        self.add("ingest_pairs_per_cpu_second", count / cpu.as_secs_f64())?;
+        self.add("ingest_pairs_per_second", count / wall.as_secs_f64())?;
+        self.add("ingest_send_seconds", sent.as_secs_f64())?;
+        self.add("base_resident_bytes", resident as f64)?;
+        self.add("resident_bytes_per_pair", grown as f64 / count)?;
+        self.progress(&format!(
+            "{pairs} pairs in {wall:.2?}, {cpu:.2?} CPU, {:.1} bytes a pair",
+            grown as f64 / count
+        ));
+        Ok(())
+    }
+
+    async fn queries(&mut self, subject: &mut impl Subject, blocks: u64) -> Result<()> {
+        for form in [Form::Hashes, Form::Tokens] {
+            for pipelined in [false, true] {
+                self.series(subject, blocks, form, pipelined).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn series(
+        &mut self,
+        subject: &mut impl Subject,
+        blocks: u64,
+        form: Form,
+        pipelined: bool,
+    ) -> Result<()> {
+        let prompts = self.plan.stream.prompts(blocks, PROMPTS);
+        let requests = self.plan.requests;
+        let Some(_) = ask(subject, form, &prompts, WARM_UP_REQUESTS, pipelined).await? else {
+            return Ok(());
+        };
+        let cpu = subject.server().cpu()?;
+        let asked = Instant::now();
+        let asking = ask(subject, form, &prompts, requests, pipelined);
+        let taken = timeout(QUERIES_TIMEOUT, asking).await.context("queries take too long")??;
+        let wall = asked.elapsed();
+        let cpu = subject.server().cpu()? - cpu;
+        let Latencies { mut each, wrong } = taken.context("it answered before")?;
+        ensure!(wrong == 0, "{wrong} of {requests} answers are wrong");
+
+        let by = match form {
+            Form::Hashes => "hashes",
+            Form::Tokens => "tokens",
+        };
+        let way = if pipelined { "_stream" } else { "" };
+        let series = format!("query_{by}{way}_{blocks}");
+        let cpu_us = cpu.as_secs_f64() * 1e6 / requests as f64;
+        let p50_us = quantile_us(&mut each, 0.5).context("no query was made")?;
+        let p99_us = quantile_us(&mut each, 0.99).context("no query was made")?;
+        self.add(&format!("{series}_cpu_us"), cpu_us)?;
+        self.add(&format!("{series}_p50_us"), p50_us)?;
+        self.add(&format!("{series}_p99_us"), p99_us)?;
+        self.add(&format!("{series}_per_second"), requests as f64 / wall.as_secs_f64())?;
+        self.progress(&format!(
+            "{series}: {cpu_us:.1} us CPU, p50 {p50_us:.0}, p99 {p99_us:.0} us"
+        ));
+        Ok(())
+    }
+
+    async fn dump(&mut self, subject: &mut impl Subject) -> Result<()> {
+        let stream = &self.plan.stream;
+        subject.server().idle().await?;
+        let resident = subject.server().resident_bytes()?;
+        subject.server().reset_peak()?;
+        let cpu = subject.server().cpu()?;
+        let dumping = subject.dump(stream.workers());
+        let dump = timeout(DUMP_TIMEOUT, dumping).await.context("the dump takes too long")??;
+        let cpu = subject.server().cpu()? - cpu;
+        let grown = subject.server().peak_bytes()?.saturating_sub(resident);
+        ensure!(dump.pairs == stream.pairs(), "{} pairs are in the dump", dump.pairs);
+        self.add("dump_seconds", dump.wall.as_secs_f64())?;
+        self.add("dump_cpu_seconds", cpu.as_secs_f64())?;
+        self.add("dump_bytes_per_pair", dump.bytes as f64 / dump.pairs as f64)?;
+        self.add("dump_peak_growth_bytes", grown as f64)?;
+        self.progress(&format!(
+            "dump in {:.2?}, {cpu:.2?} CPU, memory +{:.1} MiB",
+            dump.wall,
+            grown as f64 / f64::from(1 << 20)
+        ));
+        Ok(())
+    }
+}
+
+async fn ask(
+    subject: &mut impl Subject,
+    form: Form,
+    prompts: &[Prompt],
+    requests: usize,
+    pipelined: bool,
+) -> Result<Option<Latencies>> {
+    if pipelined {
+        subject.ask_pipelined(form, prompts, requests, IN_FLIGHT).await
+    } else {
+        subject.ask(form, prompts, requests).await.map(Some)
+    }
+}
