@@ -55,7 +55,7 @@ struct Run {
     #[arg(long, value_name = "COUNT", default_value_t = 2)]
     dynamo_threads: usize,
     /// Folder for results (service.jsonl, service.md) and the servers' logs.
-    #[arg(long, value_name = "FOLDER", default_value = "results")]
+    #[arg(long, value_name = "FOLDER", default_value = "results", overrides_with = "out")]
     out: PathBuf,
     /// Trials of each server.
     #[arg(long, value_name = "COUNT", default_value_t = 3)]

@@ -1,0 +1,215 @@
+//! Ours as the server keeps it: behind a sharded lock that the writer holds for a bounded number
+//! of block operations, in steps, and lets go of with the step in which a reader came. The rules are
+//! the server's (`indexer-server/src/index/shard.rs`, `pace.rs` and `command.rs`), written again: the
+//! server needs a newer tokio than one of the peers allows, so it cannot be built into this bench.
+
+use super::kvasir::{self, Events};
+use super::{Ask, Index, Shared};
+use crate::workload::{Content, Operation, Script};
+use crossbeam_utils::CachePadded;
+use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard};
+use kvasir_index::{Scratch, SourceId, SourceStatus};
+use kvasir_proto::types::{KvEvent, LocalHash};
+use std::borrow::Cow;
+use std::hint::spin_loop;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often a reader looks again before it goes to sleep.
+const READER_LOOKS_MAX: u32 = 1_000;
+/// How often the writer looks whether waiting readers are in before it yields its core to them.
+const LET_IN_LOOKS_MAX: u32 = 1_000;
+/// Longest time the writer yields to waiting readers.
+const LET_IN_MAX: Duration = Duration::from_micros(100);
+/// Most block operations of one hold.
+const HOLD_OPERATIONS_MAX: usize = 1_024;
+/// Most block operations of one step.
+const STEP_OPERATIONS_MAX: usize = 64;
+/// The first step of a hold where the hold before was cut short.
+const CROWDED_STEP_OPERATIONS: usize = 2;
+
+pub(crate) struct Locked {
+    partition: Arc<Partition>,
+    sources: Vec<SourceId>,
+    pace: Pace,
+}
+
+pub(crate) struct Partition {
+    index: ShardedLock<kvasir_index::Index>,
+    /// Readers that found the lock taken.
+    waiting: CachePadded<AtomicU32>,
+}
+
+impl Partition {
+    fn read(&self) -> ShardedLockReadGuard<'_, kvasir_index::Index> {
+        if let Ok(index) = self.index.try_read() {
+            return index;
+        }
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        for _ in 0..READER_LOOKS_MAX {
+            if let Ok(index) = self.index.try_read() {
+                self.waiting.fetch_sub(1, Ordering::AcqRel);
+                return index;
+            }
+            spin_loop();
+        }
+        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+        index
+    }
+
+    fn is_awaited(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    fn write<R>(&self, change: impl FnOnce(&mut kvasir_index::Index) -> R) -> R {
+        let result = change(&mut self.index.write().unwrap_or_else(PoisonError::into_inner));
+        for _ in 0..LET_IN_LOOKS_MAX {
+            if self.waiting.load(Ordering::Acquire) == 0 {
+                return result;
+            }
+            spin_loop();
+        }
+        let released = Instant::now();
+        while self.waiting.load(Ordering::Acquire) > 0 && released.elapsed() < LET_IN_MAX {
+            thread::yield_now();
+        }
+        result
+    }
+}
+
+/// How much the writer does at a time.
+#[derive(Default)]
+struct Pace {
+    /// Whether a reader cut the last hold short.
+    crowded: bool,
+    /// Operations left in this hold.
+    left: usize,
+    /// Operations of the next step, if there is one.
+    step: usize,
+}
+
+impl Pace {
+    fn begin(&mut self) {
+        self.left = HOLD_OPERATIONS_MAX;
+        self.step = if self.crowded { CROWDED_STEP_OPERATIONS } else { STEP_OPERATIONS_MAX };
+        self.crowded = false;
+    }
+
+    fn step(&self) -> usize {
+        self.step.min(self.left)
+    }
+
+    fn go_on(&mut self, done: usize, reader_waits: bool) -> bool {
+        self.left = self.left.saturating_sub(done.max(1));
+        self.step = (self.step * 2).min(STEP_OPERATIONS_MAX);
+        self.crowded = reader_waits;
+        self.left > 0 && !reader_waits
+    }
+}
+
+/// Operations `from` to `from + count` of an event; blocks continue at the last one before.
+fn piece(event: &KvEvent, from: usize, count: usize) -> Cow<'_, KvEvent> {
+    if from == 0 && count == event.operations() {
+        return Cow::Borrowed(event);
+    }
+    let to = from + count;
+    Cow::Owned(match event {
+        KvEvent::Stored { parent, tier, blocks } => {
+            let before = from.checked_sub(1).and_then(|last| blocks.get(last));
+            KvEvent::Stored {
+                parent: before.map_or(*parent, |at| Some(at.name)),
+                tier: *tier,
+                blocks: blocks[from..to].to_vec(),
+            }
+        }
+        KvEvent::Removed { tier, names } => {
+            KvEvent::Removed { tier: *tier, names: names[from..to].to_vec() }
+        }
+        KvEvent::StoredNames { .. } | KvEvent::Cleared => unreachable!("no workload has these"),
+    })
+}
+
+impl Index for Locked {
+    const NAME: &'static str = "kvasir";
+    const EXACT: bool = true;
+    type Asked = Partition;
+    type Batch = Events;
+
+    fn new(workers: usize) -> Self {
+        let (index, sources) = kvasir::build(workers);
+        let index = ShardedLock::new(index);
+        let waiting = CachePadded::new(AtomicU32::new(0));
+        let partition = Arc::new(Partition { index, waiting });
+        Self { partition, sources, pace: Pace::default() }
+    }
+
+    fn prepare(content: &Content, script: &Script, part: &[Operation], batch: &mut Events) {
+        kvasir::prepare(content, script, part, batch);
+    }
+
+    /// Each event is a batch of its own, as if engines sent one at a time.
+    fn apply(&mut self, batch: &mut Events) {
+        let Self { partition, sources, pace } = self;
+        let mut events = batch.iter().peekable();
+        // Operations of the next event that are done.
+        let mut taken = 0;
+        while events.peek().is_some() {
+            partition.write(|index| {
+                pace.begin();
+                while let Some((worker, event)) = events.peek() {
+                    let source = sources[*worker as usize];
+                    let left = event.operations() - taken;
+                    let now = left.min(pace.step());
+                    index.apply(source, kvasir::RANK, &piece(event, taken, now)).expect("known");
+                    taken += now;
+                    let go_on = pace.go_on(now, partition.is_awaited());
+                    if now == left {
+                        index.end_change(source);
+                        index.set_status(source, SourceStatus::default());
+                        (taken, _) = (0, events.next());
+                    } else if !go_on {
+                        index.begin_change(source);
+                    }
+                    if !go_on {
+                        break;
+                    }
+                }
+            });
+        }
+    }
+
+    fn pairs(&mut self) -> usize {
+        self.partition.read().stats().pairs as usize
+    }
+
+    fn asked(&self) -> &Partition {
+        &self.partition
+    }
+}
+
+impl Shared for Locked {
+    fn shared(&self) -> Arc<Partition> {
+        Arc::clone(&self.partition)
+    }
+}
+
+impl Ask for Partition {
+    const CALLS: &'static [&'static str] = <kvasir_index::Index as Ask>::CALLS;
+    type Hash = LocalHash;
+    type Answer = Scratch;
+
+    fn hash(local: u64) -> LocalHash {
+        LocalHash(local)
+    }
+
+    fn ask(&self, call: usize, query: &[LocalHash], answer: &mut Scratch) {
+        Ask::ask(&*self.read(), call, query, answer);
+    }
+
+    fn scores(&self, call: usize, answer: &Scratch) -> Vec<(u32, u32)> {
+        Ask::scores(&*self.read(), call, answer)
+    }
+}

@@ -1,0 +1,44 @@
+//! Lookups that find nothing in the core's caches.
+
+use crate::indexes::Ask;
+use crate::line::Line;
+use crate::samples::Samples;
+use crate::workload::{Fleet, QUERY_BLOCKS_MAX, Question, cases};
+use std::hint::black_box;
+use std::time::Instant;
+
+/// Questions of each kind.
+const QUESTIONS: usize = 1_000;
+/// Written between two questions: several times what a core caches for itself.
+const FLUSH_BYTES: usize = 8 << 20;
+/// The first cases of a workload are hits.
+const CASES: usize = 3;
+const CACHE_LINE_BYTES: usize = 64;
+
+/// Each case with each call, after the caches were filled with other things.
+pub(crate) fn cold<A: Ask>(asked: &A, fleet: &Fleet, line: &mut Line) {
+    let mut others = vec![1_u8; FLUSH_BYTES];
+    for &case in &cases(fleet.kind)[..CASES] {
+        let asking = Question::some(fleet, case, QUESTIONS, line.seed + 3);
+        for (call, name) in A::CALLS.iter().enumerate() {
+            let mut samples = Samples::with_capacity(QUESTIONS);
+            let mut query = Vec::with_capacity(QUERY_BLOCKS_MAX);
+            let mut answer = A::Answer::default();
+            for question in &asking {
+                flush(&mut others);
+                query.clear();
+                question.append(fleet, &mut query, A::hash);
+                let started = Instant::now();
+                asked.ask(call, black_box(&query), &mut answer);
+                samples.push(started.elapsed().as_nanos());
+                black_box(&answer);
+            }
+            line.set_latencies(&format!("cold.{}.{name}", case.name), &samples.sorted());
+        }
+    }
+}
+
+fn flush(others: &mut [u8]) {
+    others.iter_mut().step_by(CACHE_LINE_BYTES).for_each(|byte| *byte = byte.wrapping_add(1));
+    black_box(others);
+}

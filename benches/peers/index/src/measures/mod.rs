@@ -1,0 +1,17 @@
+//! What is measured, each on an index that holds what its workload says.
+
+mod apply;
+mod churn;
+mod cold;
+mod lookup;
+mod remove;
+mod replay;
+mod writer;
+
+pub(crate) use apply::apply;
+pub(crate) use churn::Churn;
+pub(crate) use cold::cold;
+pub(crate) use lookup::{check, lookups};
+pub(crate) use remove::{heal, remove};
+pub(crate) use replay::replay;
+pub(crate) use writer::{Writing, under_writer};

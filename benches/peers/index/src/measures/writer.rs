@@ -1,0 +1,106 @@
+//! Lookups while another thread writes as fast as it can.
+
+use super::apply::Applied;
+use crate::indexes::{Ask, Shared};
+use crate::line::Line;
+use crate::samples::Samples;
+use crate::workload::{Fleet, Kind, Order, QUERY_BLOCKS_MAX, Question, Script, cases, removals};
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long each call is asked.
+const ASKING: Duration = Duration::from_millis(1_500);
+/// Questions, asked again and again.
+const QUESTIONS: usize = 20_000;
+/// The first cases of a workload are hits.
+const CASES: usize = 3;
+/// Share of the fleet's pairs that the writer stores and removes again: 1 in this many.
+const WRITTEN: usize = 8;
+
+/// What the writer writes, made before the clocks run.
+pub(crate) struct Writing {
+    fleet: Fleet,
+    stores: Script,
+    removals: Script,
+}
+
+impl Writing {
+    pub(crate) fn new(fleet: &Fleet, seed: u64) -> Self {
+        // Its own content: the answers do not change.
+        let seed = seed + 500;
+        let pairs = fleet.pairs / WRITTEN;
+        let fleet = Fleet::new(Kind::Distinct, fleet.workers(), pairs, seed);
+        let removals = removals(&fleet, Order::Tail, seed);
+        Self { stores: fleet.stores(), removals, fleet }
+    }
+
+    /// Stores all and removes all, until told to stop. Says also how often not all was held after
+    /// it was stored.
+    fn run<I: Shared>(&self, index: &mut I, stop: &AtomicBool) -> (Applied, usize) {
+        let (mut applied, mut short) = (Applied::default(), 0);
+        let without = index.pairs();
+        loop {
+            applied.add(index, &self.fleet.content, &self.stores, self.stores.operations());
+            short += usize::from(index.pairs() != without + self.fleet.pairs);
+            applied.add(index, &self.fleet.content, &self.removals, self.removals.operations());
+            if stop.load(Ordering::Relaxed) {
+                return (applied, short);
+            }
+        }
+    }
+}
+
+/// Lookups under the writer.
+pub(crate) fn under_writer<I: Shared>(
+    index: &mut I,
+    fleet: &Fleet,
+    writing: &Writing,
+    line: &mut Line,
+) {
+    for &case in &cases(fleet.kind)[..CASES] {
+        let asking = Question::some(fleet, case, QUESTIONS, line.seed + 4);
+        for (call, name) in I::Asked::CALLS.iter().enumerate() {
+            let asked = index.shared();
+            let stop = AtomicBool::new(false);
+            let started = Instant::now();
+            let (samples, (applied, short)) = thread::scope(|scope| {
+                let writer = scope.spawn(|| writing.run(index, &stop));
+                let samples = ask(&*asked, fleet, &asking, call);
+                stop.store(true, Ordering::Relaxed);
+                (samples, writer.join().expect("the writer ends well"))
+            });
+            let name = format!("writer.{}.{name}", case.name);
+            let wall = started.elapsed().as_secs_f64();
+            line.set(format!("{name}.lookup_rate"), samples.len() as f64 / ASKING.as_secs_f64());
+            line.set(format!("{name}.write_rate"), applied.blocks as f64 / wall);
+            line.set(format!("{name}.short_rounds"), short as f64);
+            assert!(short == 0 || !I::EXACT, "{name}: {short} rounds did not store all");
+            line.set_latencies(&name, &samples.sorted());
+        }
+    }
+    assert_eq!(index.pairs(), fleet.pairs, "the writer leaves what it found");
+    for &case in cases(fleet.kind) {
+        super::check(index.asked(), fleet, case, line.seed);
+    }
+}
+
+fn ask<A: Ask>(asked: &A, fleet: &Fleet, asking: &[Question], call: usize) -> Samples {
+    let mut samples = Samples::with_capacity(1 << 20);
+    let mut query = Vec::with_capacity(QUERY_BLOCKS_MAX);
+    let mut answer = A::Answer::default();
+    let begun = Instant::now();
+    for question in asking.iter().cycle() {
+        query.clear();
+        question.append(fleet, &mut query, A::hash);
+        let started = Instant::now();
+        asked.ask(call, black_box(&query), &mut answer);
+        samples.push(started.elapsed().as_nanos());
+        black_box(&answer);
+        if begun.elapsed() > ASKING {
+            break;
+        }
+    }
+    samples
+}

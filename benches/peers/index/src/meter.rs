@@ -1,0 +1,52 @@
+//! Clocks and memory.
+
+use rustix::time::{ClockId, clock_gettime};
+use std::time::{Duration, Instant};
+
+/// CPU time that this process has used, all threads together.
+pub(crate) fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Time that something took.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Spent {
+    pub(crate) cpu: Duration,
+    pub(crate) wall: Duration,
+}
+
+impl Spent {
+    /// Runs `work` and adds what it took.
+    pub(crate) fn add<R>(&mut self, work: impl FnOnce() -> R) -> R {
+        let (cpu, wall) = (cpu_time(), Instant::now());
+        let result = work();
+        self.wall += wall.elapsed();
+        self.cpu += cpu_time() - cpu;
+        result
+    }
+}
+
+/// Bytes of memory that this process occupies, after the allocator gave back what it could.
+pub(crate) fn resident_bytes() -> u64 {
+    give_back();
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("statm can be read");
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    pages.expect("statm has a second number") * rustix::param::page_size() as u64
+}
+
+#[cfg(feature = "mimalloc")]
+#[expect(unsafe_code, reason = "the allocator's own interface")]
+fn give_back() {
+    // SAFETY: the function takes no pointer; mimalloc allows it at any time, on any thread.
+    unsafe { libmimalloc_sys::mi_collect(true) }
+}
+
+#[cfg(not(feature = "mimalloc"))]
+#[expect(unsafe_code, reason = "the allocator's own interface")]
+fn give_back() {
+    // SAFETY: the function takes no pointer; glibc allows it at any time, on any thread.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}

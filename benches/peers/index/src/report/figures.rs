@@ -1,0 +1,98 @@
+//! Figures of all trials, by what they are of.
+
+use crate::plan::MANY_WORKERS;
+use crate::record::Record;
+use crate::workload::Kind;
+use peers_report::number::{median, spread};
+use std::collections::BTreeMap;
+
+pub(crate) const OURS: &str = "kvasir";
+pub(crate) const CHAIN: &str = "chain";
+pub(crate) const INDEXES: [&str; 4] = [OURS, CHAIN, "crtc", "positional"];
+/// Workers of the ordinary fleet.
+const WORKERS: usize = 64;
+
+/// The calls of an index.
+pub(crate) fn calls(index: &str) -> &'static [&'static str] {
+    match index {
+        OURS => &["find"],
+        CHAIN => &["find_matches", "score_into"],
+        _ => &["find_matches"],
+    }
+}
+
+/// A workload of some size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct At {
+    pub(crate) kind: Kind,
+    pub(crate) workers: usize,
+    pub(crate) pairs: usize,
+}
+
+impl At {
+    pub(crate) fn new(kind: Kind, pairs: usize) -> Self {
+        Self { kind, workers: WORKERS, pairs }
+    }
+
+    pub(crate) fn many(kind: Kind, pairs: usize) -> Self {
+        Self { kind, workers: MANY_WORKERS, pairs }
+    }
+}
+
+type Points = Vec<(f64, f64)>;
+
+/// A figure in all its trials.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Figure {
+    pub(crate) median: f64,
+    /// Largest less smallest, as a share of the median.
+    pub(crate) spread: f64,
+}
+
+/// All figures of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    figures: BTreeMap<(At, String, String), Vec<f64>>,
+    curves: BTreeMap<(At, String, String), Vec<Points>>,
+}
+
+impl Figures {
+    pub(crate) fn new(records: &[Record]) -> Self {
+        let mut all = Self::default();
+        for record in records {
+            let Record::Trial(line) = record else {
+                continue;
+            };
+            let at = At { kind: line.workload, workers: line.workers, pairs: line.pairs };
+            for (name, &value) in &line.figures {
+                let key = (at, line.index.clone(), name.clone());
+                all.figures.entry(key).or_default().push(value);
+            }
+            for (name, points) in &line.curves {
+                let key = (at, line.index.clone(), name.clone());
+                all.curves.entry(key).or_default().push(points.clone());
+            }
+        }
+        all
+    }
+
+    /// One figure of one index, if it was measured.
+    pub(crate) fn get(&self, at: At, index: &str, name: &str) -> Option<Figure> {
+        let values = self.figures.get(&(at, index.to_owned(), name.to_owned()))?;
+        Some(Figure { median: median(values), spread: spread(values) })
+    }
+
+    /// A distribution, point by point the median of the trials' x; or a series, of their y.
+    pub(crate) fn curve(&self, at: At, index: &str, name: &str) -> Option<Points> {
+        let trials = self.curves.get(&(at, index.to_owned(), name.to_owned()))?;
+        let points = trials.iter().map(Vec::len).min()?;
+        let middle = |point: usize| {
+            let part = |part: fn(&(f64, f64)) -> f64| {
+                let values: Vec<f64> = trials.iter().map(|trial| part(&trial[point])).collect();
+                median(&values)
+            };
+            (part(|at| at.0), part(|at| at.1))
+        };
+        Some((0..points).map(middle).collect())
+    }
+}
