@@ -24,7 +24,7 @@
 //!
 //! Reading order: `slots` and `segments` (storage), `sets` and `table` (shared pieces),
 //! `trie` (positions and who holds them), `record` and `holder` (one rank), `registry`,
-//! then what is done with them: `store`, `remove`, `sweep`, `find`, `dump`, and
+//! then what is done with them: `store`, `remove`, `sweep`, `shed`, `find`, `dump`, and
 //! `validate`, which states every invariant.
 
 mod error;
@@ -44,6 +44,7 @@ mod record;
 mod registry;
 
 mod remove;
+mod shed;
 mod store;
 mod sweep;
 
@@ -63,5 +64,6 @@ pub use placements::{
     Dropped, PlacedMatch, PlacedScratch, Placements, Recorded, Recording, RecordingCut,
 };
 pub use registry::{HolderId, HolderView, SourceId, SourceStatus, WorkerView};
+pub use shed::Shed;
 pub use stats::Stats;
 pub use sweep::Cleared;

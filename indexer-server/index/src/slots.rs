@@ -31,6 +31,9 @@ const RESERVED_PAGES_MAX: u32 = 8;
 /// added.
 const SPARSE_FRACTION: usize = 8;
 
+/// Bytes of what one slot stands for.
+const SLOT_BYTES: usize = size_of::<Content>() / CHUNK_SLOTS as usize;
+
 /// What the slots of a chunk stand for: 80 KiB, to the byte, since allocators round up.
 #[derive(Debug)]
 struct Content {
@@ -306,6 +309,11 @@ impl Slots {
             + (self.chunks.capacity() + self.contents.capacity()) * size_of::<Box<Chunk>>()
             + self.chunk_runs.bytes()
             + self.page_runs.bytes()
+    }
+
+    /// Bytes of slots that are allocated and not in use.
+    pub(crate) const fn free_bytes(&self) -> usize {
+        (self.chunks.len() * CHUNK_SLOTS as usize - self.used) * SLOT_BYTES
     }
 
     /// Every slot in use.

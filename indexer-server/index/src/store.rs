@@ -79,6 +79,7 @@ impl RankChange<'_> {
         match self.holder.place(self.trie, name) {
             Place::Plain(slot) => self.announce_plain(by, slot),
             Place::Recorded => self.announce_record(by, name),
+            Place::Unknown if self.holder.is_short() => BlockOutcome::Shed,
             Place::Unknown => {
                 let record =
                     Record { parent: None, local: None, slot: None, copies: SmallVec::new() };
@@ -204,6 +205,12 @@ impl RankChange<'_> {
         block: StoredBlock,
         wanted: usize,
     ) -> BlockOutcome {
+        if at == At::Unknown && self.holder.is_short() {
+            // What it is, and whether the name still stands for what it did, only who holds all
+            // of the chain can tell.
+            self.drop_for(Relation::Conflict, block.name);
+            return BlockOutcome::Shed;
+        }
         let relation = self.relation(at, parent, block);
         match relation {
             Relation::SamePlain(slot) => return self.announce_plain(by, slot),
@@ -268,6 +275,8 @@ impl RankChange<'_> {
                 match (record.slot, target) {
                     (Some(slot), Some(child)) => child == Some(slot),
                     (Some(_), None) => spelled_same,
+                    // It may have been placed since, by a block that was not taken.
+                    (None, _) if self.holder.is_short() => false,
                     (None, _) => record.local.is_none() || spelled_same,
                 }
             }),
@@ -348,6 +357,7 @@ impl RankChange<'_> {
     /// One more announcement of a plain slot.
     fn announce_plain(&mut self, by: Announcement, slot: Slot) -> BlockOutcome {
         let name = self.trie.slots.name(slot);
+        self.trie.mark_stored(slot);
         if self.holder.primary == Some(by.source) {
             let holds = self.trie.holds(slot, self.holder.index, by.tier);
             let doubtful = self.holder.is_doubtful(slot, by.tier);
@@ -454,6 +464,10 @@ impl RankChange<'_> {
 
     /// Places everything that waited for a name that has just been placed.
     fn wake(&mut self, name: BlockName) {
+        if self.holder.is_short() {
+            // They may have been placed before, by a block that was not taken.
+            return;
+        }
         let mut placed = Names::from_elem(name, 1);
         while let Some(name) = placed.pop() {
             if self.holder.waiting.is_empty() {

@@ -29,7 +29,12 @@ pub(crate) struct Trie {
     branches: Numbers,
     /// Slots by their own name, where no other slot had the name first.
     names: Numbers,
+    /// Store events so far.
+    stores: u64,
 }
+
+/// Store events to a tick of the trie's clock, as a power of two.
+const TICK_BITS: u32 = 8;
 
 fn branch_hash(parent: Slot, local: LocalHash) -> u64 {
     mix(local.0 ^ mix(u64::from(parent)))
@@ -129,12 +134,28 @@ impl Trie {
     }
 
     /// Bytes allocated.
-    pub(crate) fn bytes(&self) -> usize {
+    pub(crate) const fn bytes(&self) -> usize {
         self.slots.bytes()
             + self.segments.bytes()
             + self.sets.bytes()
             + self.branches.bytes()
             + self.names.bytes()
+    }
+
+    /// The clock: store events, coarsely.
+    fn now(&self) -> u32 {
+        u32::try_from(self.stores >> TICK_BITS).unwrap_or(u32::MAX)
+    }
+
+    /// Lets the clock go on by one store event.
+    pub(crate) const fn tick(&mut self) {
+        self.stores += 1;
+    }
+
+    /// A rank has stored a slot.
+    pub(crate) fn mark_stored(&mut self, slot: Slot) {
+        let (id, now) = (self.slots.segment(slot), self.now());
+        self.segments.get_mut(id).stored = now;
     }
 }
 
@@ -225,11 +246,13 @@ impl Trie {
     fn attach(&mut self, new: NewRun, slot: Slot, len: u32) {
         let NewRun { parent, holder, tier } = new;
         let sets = alone(holder, tier);
+        let stored = self.now();
         if parent != NONE && adjacent(parent, slot) {
             let id = self.slots.segment(parent);
             let segment = self.segments.get_mut(id);
             if segment.tail() == parent && segment.children == 0 && segment.sets == sets {
                 segment.len += len;
+                segment.stored = stored;
                 self.slots.set_segment(slot, len, id);
                 return;
             }
@@ -251,6 +274,7 @@ impl Trie {
             children: 0,
             depth,
             sets,
+            stored,
         });
         self.slots.set_segment(slot, len, id);
         let mut in_table = true;
@@ -338,6 +362,7 @@ impl Trie {
         self.slots.set_segment(child.head, child.len, id);
         let segment = self.segments.get_mut(id);
         segment.len += child.len;
+        segment.stored = segment.stored.max(child.stored);
         segment.first_child = child.first_child;
         segment.children = child.children;
     }
@@ -367,6 +392,7 @@ impl Trie {
             let above = self.segments.get_mut(above_id);
             if above.children == 1 && above.first_child == id && above.sets == *sets {
                 above.len += len;
+                above.stored = above.stored.max(segment.stored);
                 let rest = self.segments.get_mut(id);
                 (rest.head, rest.len) = (slot + len, segment.len - len);
                 (rest.parent, rest.depth) = (slot + len - 1, segment.depth + len);
@@ -380,6 +406,7 @@ impl Trie {
             if child.sets == *sets && adjacent(segment.tail(), child.head) {
                 (child.head, child.len) = (slot, child.len + len);
                 (child.parent, child.depth) = (slot - 1, child.depth - len);
+                child.stored = child.stored.max(segment.stored);
                 self.segments.get_mut(id).len -= len;
                 self.slots.set_segment(slot, len, child_id);
                 return true;
@@ -395,6 +422,7 @@ impl Trie {
     /// Lets a rank hold `len` consecutive slots of one segment in a tier.
     pub(crate) fn hold(&mut self, slot: Slot, len: u32, holder: HolderIndex, tier: Tier) {
         self.change(slot, len, tier, |sets, set| sets.with(set, holder));
+        self.mark_stored(slot);
     }
 
     /// Ends it. Positions that nobody holds and that lead to none that is held go.
