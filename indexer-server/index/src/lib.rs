@@ -23,14 +23,15 @@
 //! same content, a parked name) is an explicit record of that rank.
 //!
 //! Reading order: `slots` and `segments` (storage), `sets` and `table` (shared pieces),
-//! `trie` (positions and who holds them), `record` and `holder` (one rank), `registry`,
-//! then what is done with them: `store`, `remove`, `sweep`, `shed`, `find`, `dump`, and
+//! `trie` and `cuts` (positions and who holds them), `record` and `holder` (one rank), `registry`,
+//! then what is done with them: `store`, `wake`, `remove`, `sweep`, `shed`, `find`, `dump`, and
 //! `validate`, which states every invariant.
 
 mod error;
 mod index;
 mod limits;
 
+mod cuts;
 mod numbers;
 mod runs;
 mod segments;
@@ -47,6 +48,7 @@ mod remove;
 mod shed;
 mod store;
 mod sweep;
+mod wake;
 
 mod dump;
 mod find;

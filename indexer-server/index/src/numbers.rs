@@ -70,7 +70,7 @@ impl Sub {
     fn home(&self, hash: u32) -> usize {
         let places = self.places.len() - self.places.len() / 32 - 2;
         let position = u64::from(hash.checked_shl(self.bits).unwrap_or(0));
-        usize::try_from(position * places as u64 >> 32).unwrap_or(0)
+        usize::try_from((position * places as u64) >> 32).unwrap_or(0)
     }
 
     /// First place from the hash's own on that is empty or has no smaller hash.

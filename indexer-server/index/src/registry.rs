@@ -91,8 +91,8 @@ pub(crate) struct Source {
     changing: bool,
     /// Whether blocks that it stored were refused.
     incomplete: bool,
-    /// Whether blocks of it may have been shed.
-    short: bool,
+    /// Its ranks in which it may lack blocks that were shed.
+    short_ranks: usize,
     pub(crate) sweep: Option<SweepCursor>,
 }
 
@@ -142,7 +142,7 @@ impl Index {
                 reported: SourceState::Cold,
                 changing: false,
                 incomplete: false,
-                short: false,
+                short_ranks: 0,
                 sweep: None,
             },
         );
@@ -327,19 +327,18 @@ impl Index {
         let new: Vec<_> = sources.filter(|id| !at.short.contains(id)).filter(feeds).collect();
         at.short.extend(new.iter().copied());
         for id in new {
-            self.change_source(id, |source| source.short = true);
+            self.change_source(id, |source| source.short_ranks += 1);
         }
     }
 
-    /// A source of which no rank may lack blocks is whole again.
-    pub(crate) fn whole_if_nowhere_short(&mut self, id: SourceId) {
+    /// Counts again in which ranks a source may lack blocks, after it was cleared.
+    pub(crate) fn recount_short_ranks(&mut self, id: SourceId) {
         let Some(source) = self.sources.get(&id) else {
             return;
         };
-        let mut ranks = source.ranks.iter().filter_map(|&(_, holder)| self.holder_at(holder));
-        if !ranks.any(|holder| holder.short.contains(&id)) {
-            self.change_source(id, |source| source.short = false);
-        }
+        let ranks = source.ranks.iter().filter_map(|&(_, holder)| self.holder_at(holder));
+        let short_ranks = ranks.filter(|holder| holder.short.contains(&id)).count();
+        self.change_source(id, |source| source.short_ranks = short_ranks);
     }
 
     /// Keeps the totals in step with a rank.
@@ -357,7 +356,7 @@ impl Index {
             change(source);
             let changing =
                 if source.changing { SourceState::CatchingUp } else { SourceState::Exact };
-            let partial = if source.incomplete || source.short {
+            let partial = if source.incomplete || source.short_ranks > 0 {
                 SourceState::Partial
             } else {
                 SourceState::Exact

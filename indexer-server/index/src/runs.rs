@@ -20,6 +20,7 @@ struct Links {
 /// Members in lists by their longest run of free things.
 #[derive(Debug)]
 pub(crate) struct RunLists {
+    #[expect(clippy::vec_box, reason = "growing copies pointers only")]
     links: Vec<Box<[Links; BLOCK]>>,
     heads: [u32; CLASSES],
 }

@@ -73,6 +73,7 @@ const EMPTY_CHUNK: Chunk = Chunk {
 pub(crate) struct Slots {
     /// Growing copies pointers only.
     contents: Vec<Box<Content>>,
+    #[expect(clippy::vec_box, reason = "growing copies pointers only")]
     chunks: Vec<Box<Chunk>>,
     used: usize,
     /// Chunks by their longest run of empty pages that are not set aside.

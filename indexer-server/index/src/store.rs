@@ -4,7 +4,7 @@
 //! rank joins, run block by block without touching anything but the trie. Whatever is not ordinary
 //! is decided on the record of its name.
 
-use crate::holder::{Holder, Names, Place};
+use crate::holder::{Holder, Place};
 use crate::index::RankChange;
 use crate::record::{Announcement, Change, Record};
 use crate::slots::{NONE, Slot};
@@ -420,7 +420,13 @@ impl RankChange<'_> {
     }
 
     /// Gives a record that has no position one: the child of `parent` with this content.
-    fn put_record(&mut self, by: Announcement, parent: Slot, block: StoredBlock, wanted: usize) {
+    pub(crate) fn put_record(
+        &mut self,
+        by: Announcement,
+        parent: Slot,
+        block: StoredBlock,
+        wanted: usize,
+    ) {
         let slot = match self.trie.child(parent, block.local) {
             Some(slot) => {
                 self.spell_out(slot);
@@ -460,46 +466,5 @@ impl RankChange<'_> {
         if let Some(parent) = parent {
             self.holder.waiting.get_or_default(parent).push(name);
         }
-    }
-
-    /// Places everything that waited for a name that has just been placed.
-    fn wake(&mut self, name: BlockName) {
-        if self.holder.is_short() {
-            // They may have been placed before, by a block that was not taken.
-            return;
-        }
-        let mut placed = Names::from_elem(name, 1);
-        while let Some(name) = placed.pop() {
-            if self.holder.waiting.is_empty() {
-                return;
-            }
-            let Some(slot) = self.holder.position(self.trie, name) else {
-                continue;
-            };
-            if self.trie.depth(slot) >= self.limits.chain_blocks_max {
-                continue;
-            }
-            for child in self.holder.waiting.remove(name).unwrap_or_default() {
-                self.place_parked(slot, child);
-                placed.push(child);
-            }
-        }
-    }
-
-    fn place_parked(&mut self, parent: Slot, name: BlockName) {
-        let Some(record) = self.holder.records.get(name) else {
-            return;
-        };
-        let (Some(local), Some(&copies)) = (record.local, record.copies.first()) else {
-            return;
-        };
-        let by = Announcement {
-            source: copies.source,
-            tier: copies.tier,
-            mode: CopyMode::Set,
-            epoch: copies.epoch,
-        };
-        self.put_record(by, parent, StoredBlock { name, local }, 1);
-        self.holder.touch(name);
     }
 }

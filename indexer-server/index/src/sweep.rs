@@ -125,7 +125,7 @@ impl Index {
         }
         if done && kind == Kind::All {
             self.complete_if_empty(id);
-            self.whole_if_nowhere_short(id);
+            self.recount_short_ranks(id);
         }
         Ok(Cleared { removed, done })
     }

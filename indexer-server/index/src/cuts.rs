@@ -1,0 +1,105 @@
+//! Cutting and joining segments of the trie.
+
+use crate::segments::{NO_SEGMENT, Segment, SegmentId};
+use crate::sets::TierSets;
+use crate::slots::{Slot, adjacent};
+use crate::trie::Trie;
+
+impl Trie {
+    /// Makes `slot` the last one of its segment.
+    pub(crate) fn split_after(&mut self, slot: Slot) {
+        let id = self.slots.segment(slot);
+        let segment = *self.segments.get(id);
+        if slot == segment.tail() {
+            return;
+        }
+        let first = slot - segment.head + 1;
+        for set in segment.sets {
+            self.sets.retain(set);
+        }
+        let rest = Segment {
+            head: slot + 1,
+            len: segment.len - first,
+            parent: slot,
+            depth: segment.depth + first,
+            ..segment
+        };
+        let rest_id = self.segments.add(rest);
+        self.slots.set_segment(rest.head, rest.len, rest_id);
+        let segment = self.segments.get_mut(id);
+        segment.len = first;
+        segment.first_child = rest_id;
+        segment.children = 1;
+    }
+
+    /// Joins a segment with its only child, if that is the same stretch with the same holders.
+    pub(crate) fn merge_with_child(&mut self, id: SegmentId) {
+        let segment = *self.segments.get(id);
+        if segment.children != 1 || segment.first_child == NO_SEGMENT {
+            return;
+        }
+        let child_id = segment.first_child;
+        let child = *self.segments.get(child_id);
+        if child.sets != segment.sets || !adjacent(segment.tail(), child.head) {
+            return;
+        }
+        for set in child.sets {
+            self.sets.release(set);
+        }
+        self.segments.remove(child_id);
+        self.slots.set_segment(child.head, child.len, id);
+        let segment = self.segments.get_mut(id);
+        segment.len += child.len;
+        segment.stored = segment.stored.max(child.stored);
+        segment.first_child = child.first_child;
+        segment.children = child.children;
+    }
+
+    pub(crate) fn merge_around(&mut self, id: SegmentId) {
+        self.merge_with_child(id);
+        let segment = self.segments.get(id);
+        if adjacent(segment.parent, segment.head) {
+            let above = self.slots.segment(segment.parent);
+            if self.segments.get(above).first_child == id {
+                self.merge_with_child(above);
+            }
+        }
+    }
+
+    /// Moves one end of a segment over to its neighbour on that side, where the neighbour is the
+    /// same stretch and has the holders that this end is to have. The common way in which a rank
+    /// that joins or leaves a shared chain goes along it.
+    pub(crate) fn move_boundary(&mut self, slot: Slot, len: u32, sets: &TierSets) -> bool {
+        let id = self.slots.segment(slot);
+        let segment = *self.segments.get(id);
+        if len == segment.len {
+            return false;
+        }
+        if slot == segment.head && adjacent(segment.parent, slot) {
+            let above_id = self.slots.segment(segment.parent);
+            let above = self.segments.get_mut(above_id);
+            if above.children == 1 && above.first_child == id && above.sets == *sets {
+                above.len += len;
+                above.stored = above.stored.max(segment.stored);
+                let rest = self.segments.get_mut(id);
+                (rest.head, rest.len) = (slot + len, segment.len - len);
+                (rest.parent, rest.depth) = (slot + len - 1, segment.depth + len);
+                self.slots.set_segment(slot, len, above_id);
+                return true;
+            }
+        }
+        let child_id = segment.first_child;
+        if slot + len - 1 == segment.tail() && segment.children == 1 && child_id != NO_SEGMENT {
+            let child = self.segments.get_mut(child_id);
+            if child.sets == *sets && adjacent(segment.tail(), child.head) {
+                (child.head, child.len) = (slot, child.len + len);
+                (child.parent, child.depth) = (slot - 1, child.depth - len);
+                child.stored = child.stored.max(segment.stored);
+                self.segments.get_mut(id).len -= len;
+                self.slots.set_segment(slot, len, child_id);
+                return true;
+            }
+        }
+        false
+    }
+}
