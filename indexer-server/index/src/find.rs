@@ -175,15 +175,15 @@ fn push_bits(matches: &mut Vec<Match>, word: u32, mut bits: u64, blocks: u32) {
 const STEP: usize = 8;
 
 /// Number of leading hashes that are equal.
-fn common_prefix(stored: &[LocalHash], asked: &[LocalHash]) -> usize {
+fn common_prefix(stored: &[u64], asked: &[LocalHash]) -> usize {
     let (stored_steps, _) = stored.as_chunks::<STEP>();
     let (asked_steps, _) = asked.as_chunks::<STEP>();
-    let is_equal = |(stored, asked): &(&[LocalHash; STEP], &[LocalHash; STEP])| {
-        stored.iter().zip(*asked).fold(0, |differs, (a, b)| differs | (a.0 ^ b.0)) == 0
+    let is_equal = |(stored, asked): &(&[u64; STEP], &[LocalHash; STEP])| {
+        stored.iter().zip(*asked).fold(0, |differs, (a, b)| differs | (a ^ b.0)) == 0
     };
     let whole = STEP * stored_steps.iter().zip(asked_steps).take_while(is_equal).count();
     let rest = stored.iter().skip(whole).zip(asked.iter().skip(whole));
-    whole + rest.take_while(|(a, b)| a == b).count()
+    whole + rest.take_while(|(stored, asked)| **stored == asked.0).count()
 }
 
 impl Index {

@@ -14,24 +14,24 @@
 //! removing a block in mid-chain leaves a hole, and refilling it heals the chain.
 //!
 //! # How it is laid out
-//! A position is a *slot*. Slots live in pages of 64, and a stored chain gets consecutive slots,
-//! so a lookup compares runs of local hashes and nothing else. A *segment* is a stretch of
-//! consecutive slots with one set of holders per tier; the sets are interned, so a walk looks at
-//! them only where they change. One table maps the engine's names to slots for every rank that
+//! A position is a *slot*. A stored chain gets consecutive slots, with room behind it while it
+//! grows, so a lookup compares long runs of local hashes and little else. A *segment* is a stretch
+//! of consecutive slots with one set of holders per tier; the sets are interned, so a walk looks at
+//! them only where they change. One table maps the engines' names to slots for every rank that
 //! uses the slot's own name with one copy per tier: the *plain* case, which costs a rank a bit in
-//! the set and about two bytes in its bitmap of slots. Whatever is not plain (a second copy, a second source, another name for the
-//! same content, a parked name) is an explicit record of that rank.
+//! the set and a count per page of 64 slots. Whatever is not plain (a second copy, a second source,
+//! another name for the same content, a parked name) is an explicit record of that rank.
 //!
-//! Reading order: `slots` and `segments` (storage), `sets` and `table` (shared pieces),
-//! `trie` and `cuts` (positions and who holds them), `record` and `holder` (one rank), `registry`,
-//! then what is done with them: `store`, `wake`, `remove`, `sweep`, `shed`, `find`, `dump`, and
-//! `validate`, which states every invariant.
+//! Reading order: `runs`, `slots` and `segments` (storage), `sets`, `numbers` and `table` (shared
+//! pieces), `trie` and `hold` (positions and who holds them), `record` and `holder` (one rank),
+//! `registry`, then what is done with them: `store`, `wake`, `remove`, `sweep`, `shed`, `find`,
+//! `dump`, and `validate`, which states every invariant.
 
 mod error;
 mod index;
 mod limits;
 
-mod cuts;
+mod hold;
 mod numbers;
 mod runs;
 mod segments;

@@ -15,8 +15,8 @@ impl RankChange<'_> {
     pub(crate) fn remove(&mut self, by: Announcement, names: &[BlockName]) -> BlockCounts {
         let mut counts = BlockCounts::default();
         for part in names.chunks(TOUCHED_NAMES) {
-            self.trie.touch_slots(part);
             let mut rest = part;
+            let mut touched = false;
             while let Some(&name) = rest.first() {
                 let done = match self.holder.place(self.trie, name) {
                     Place::Unknown => {
@@ -30,6 +30,11 @@ impl RankChange<'_> {
                     }
                 };
                 rest = rest.get(done..).unwrap_or_default();
+                // Names of one run are found beside each other; others are fetched beforehand.
+                if done == 1 && !touched {
+                    self.trie.touch_slots(rest);
+                    touched = true;
+                }
             }
         }
         counts

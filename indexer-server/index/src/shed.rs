@@ -206,8 +206,8 @@ impl RankChange<'_> {
             return;
         };
         if !self.holder.dumps.is_empty() {
-            let names: Vec<BlockName> = self.trie.slots.names(slot, len).to_vec();
-            names.into_iter().for_each(|name| self.holder.touch(name));
+            let names = self.trie.slots.names(slot, len);
+            names.iter().for_each(|&name| self.holder.touch(BlockName(name)));
         }
         for tier in Tier::ALL {
             if self.trie.slots.is_used(slot) && self.trie.holds(slot, self.holder.index, tier) {

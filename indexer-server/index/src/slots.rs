@@ -14,6 +14,7 @@
 use crate::runs::{RunLists, first_run};
 use crate::table::index_u32;
 use kvasir_proto::types::{BlockName, LocalHash};
+use std::fmt;
 
 /// Number of a slot.
 pub(crate) type Slot = u32;
@@ -31,22 +32,28 @@ const RESERVED_PAGES_MAX: u32 = 8;
 /// added.
 const SPARSE_FRACTION: usize = 8;
 
-/// Bytes of what one slot stands for.
-const SLOT_BYTES: usize = size_of::<Content>() / CHUNK_SLOTS as usize;
-
-/// What the slots of a chunk stand for: 80 KiB, to the byte, since allocators round up.
+/// What the slots of a chunk stand for. Three powers of two, since allocators round up, and zeroed
+/// memory, which costs nothing until it is written to.
 #[derive(Debug)]
 struct Content {
-    locals: [LocalHash; CHUNK_SLOTS as usize],
-    names: [BlockName; CHUNK_SLOTS as usize],
-    segments: [u32; CHUNK_SLOTS as usize],
+    locals: Box<[u64; CHUNK_SLOTS as usize]>,
+    names: Box<[u64; CHUNK_SLOTS as usize]>,
+    segments: Box<[u32; CHUNK_SLOTS as usize]>,
 }
 
-const EMPTY_CONTENT: Content = Content {
-    locals: [LocalHash(0); CHUNK_SLOTS as usize],
-    names: [BlockName(0); CHUNK_SLOTS as usize],
-    segments: [NONE; CHUNK_SLOTS as usize],
-};
+impl Content {
+    const BYTES: usize = 20 * CHUNK_SLOTS as usize;
+
+    fn new() -> Self {
+        Self { locals: zeros(), names: zeros(), segments: zeros() }
+    }
+}
+
+#[expect(clippy::expect_used, reason = "the length is that of the array")]
+fn zeros<T: Clone + Default + fmt::Debug>() -> Box<[T; CHUNK_SLOTS as usize]> {
+    let zeros = vec![T::default(); CHUNK_SLOTS as usize].into_boxed_slice();
+    zeros.try_into().expect("as many as were asked for")
+}
 
 /// Which slots of a chunk are in use.
 #[derive(Debug)]
@@ -71,8 +78,7 @@ const EMPTY_CHUNK: Chunk = Chunk {
 /// All slots of an index.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
-    /// Growing copies pointers only.
-    contents: Vec<Box<Content>>,
+    contents: Vec<Content>,
     #[expect(clippy::vec_box, reason = "growing copies pointers only")]
     chunks: Vec<Box<Chunk>>,
     used: usize,
@@ -127,21 +133,21 @@ impl Slots {
     }
 
     pub(crate) fn local(&self, slot: Slot) -> LocalHash {
-        self.contents[chunk_of(slot)].locals[in_chunk(slot)]
+        LocalHash(self.contents[chunk_of(slot)].locals[in_chunk(slot)])
     }
 
     /// Local hashes of `len` consecutive slots of one segment.
-    pub(crate) fn locals(&self, slot: Slot, len: u32) -> &[LocalHash] {
+    pub(crate) fn locals(&self, slot: Slot, len: u32) -> &[u64] {
         &self.contents[chunk_of(slot)].locals[in_chunk(slot)..][..len as usize]
     }
 
     /// Names of `len` consecutive slots of one segment.
-    pub(crate) fn names(&self, slot: Slot, len: u32) -> &[BlockName] {
+    pub(crate) fn names(&self, slot: Slot, len: u32) -> &[u64] {
         &self.contents[chunk_of(slot)].names[in_chunk(slot)..][..len as usize]
     }
 
     pub(crate) fn name(&self, slot: Slot) -> BlockName {
-        self.contents[chunk_of(slot)].names[in_chunk(slot)]
+        BlockName(self.contents[chunk_of(slot)].names[in_chunk(slot)])
     }
 
     pub(crate) fn is_named(&self, slot: Slot) -> bool {
@@ -164,8 +170,8 @@ impl Slots {
     /// Says what a slot stands for.
     pub(crate) fn fill(&mut self, slot: Slot, local: LocalHash, name: BlockName) {
         let content = &mut self.contents[chunk_of(slot)];
-        content.locals[in_chunk(slot)] = local;
-        content.names[in_chunk(slot)] = name;
+        content.locals[in_chunk(slot)] = local.0;
+        content.names[in_chunk(slot)] = name.0;
     }
 
     pub(crate) fn is_used(&self, slot: Slot) -> bool {
@@ -277,7 +283,7 @@ impl Slots {
 
     fn grow(&mut self) {
         let number = index_u32(self.chunks.len());
-        self.contents.push(Box::new(EMPTY_CONTENT));
+        self.contents.push(Content::new());
         self.chunks.push(Box::new(EMPTY_CHUNK));
         self.chunk_runs.update(number, u64::MAX);
         for page in 0..CHUNK_PAGES {
@@ -306,15 +312,17 @@ impl Slots {
 
     /// Bytes allocated.
     pub(crate) const fn bytes(&self) -> usize {
-        self.chunks.len() * (size_of::<Content>() + size_of::<Chunk>())
-            + (self.chunks.capacity() + self.contents.capacity()) * size_of::<Box<Chunk>>()
+        self.chunks.len() * (Content::BYTES + size_of::<Chunk>())
+            + self.contents.capacity() * size_of::<Content>()
+            + self.chunks.capacity() * size_of::<Box<Chunk>>()
             + self.chunk_runs.bytes()
             + self.page_runs.bytes()
     }
 
     /// Bytes of slots that are allocated and not in use.
     pub(crate) const fn free_bytes(&self) -> usize {
-        (self.chunks.len() * CHUNK_SLOTS as usize - self.used) * SLOT_BYTES
+        (self.chunks.len() * CHUNK_SLOTS as usize - self.used)
+            * (Content::BYTES / CHUNK_SLOTS as usize)
     }
 
     /// Every slot in use.

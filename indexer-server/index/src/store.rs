@@ -150,10 +150,10 @@ impl RankChange<'_> {
         let names = self.trie.slots.names(first, room);
         let mut len = 0;
         for ((block, &local), &name) in blocks.iter().zip(locals).zip(names) {
-            let joins = block.local == local
-                && block.name == name
+            let joins = block.local.0 == local
+                && block.name.0 == name
                 && self.trie.slots.is_named(first + len)
-                && is_fresh(self.holder, name);
+                && is_fresh(self.holder, block.name);
             if !joins {
                 break;
             }

@@ -217,11 +217,8 @@ impl Trie {
 
     /// Lets a name lead to a slot; false if it leads elsewhere already.
     fn insert_name(&mut self, slot: Slot, name: BlockName) -> bool {
-        let is_new = self.named(name).is_none();
-        if is_new {
-            self.names.insert(mix(name.0), slot);
-        }
-        is_new
+        let slots = &self.slots;
+        self.names.insert(mix(name.0), slot, |at| slots.name(at) == name)
     }
 
     /// Fetches what the tables have on these names, all at the same time.
@@ -292,12 +289,24 @@ impl Trie {
     }
 
     fn insert_branch(&mut self, id: SegmentId) {
-        self.branches.insert(self.hash_of_branch(id), id);
+        self.branches.insert(self.hash_of_branch(id), id, |_| false);
     }
 
-    fn remove_branch(&mut self, id: SegmentId) {
+    pub(crate) fn remove_branch(&mut self, id: SegmentId) {
         let found = self.branches.remove(self.hash_of_branch(id), id);
         debug_assert!(found, "segment {id} is in the branch table");
+    }
+
+    /// Frees slots, with their names.
+    pub(crate) fn free_slots(&mut self, slot: Slot, len: u32) {
+        self.touch_names(self.slots.names(slot, len).iter().map(|&name| BlockName(name)));
+        for at in slot..slot + len {
+            if self.slots.is_named(at) {
+                let found = self.names.remove(mix(self.slots.name(at).0), at);
+                debug_assert!(found, "the name of slot {at} is in the name table");
+            }
+        }
+        self.slots.free(slot, len);
     }
 
     fn hash_of_branch(&self, id: SegmentId) -> u64 {
@@ -307,123 +316,10 @@ impl Trie {
 }
 
 /// The sets of a segment that one rank holds in one tier.
-fn alone(holder: HolderIndex, tier: Tier) -> TierSets {
+pub(crate) fn alone(holder: HolderIndex, tier: Tier) -> TierSets {
     let mut sets: TierSets = [SetId::EMPTY; Tier::COUNT];
     if let Some(set) = sets.get_mut(tier.index()) {
         *set = SetId::single(holder);
     }
     sets
-}
-
-// === holding ===
-
-impl Trie {
-    /// Lets a rank hold `len` consecutive slots of one segment in a tier.
-    pub(crate) fn hold(&mut self, slot: Slot, len: u32, holder: HolderIndex, tier: Tier) {
-        self.change(slot, len, tier, |sets, set| sets.with(set, holder));
-        self.mark_stored(slot);
-    }
-
-    /// Ends it. Positions that nobody holds and that lead to none that is held go.
-    pub(crate) fn unhold(&mut self, slot: Slot, len: u32, holder: HolderIndex, tier: Tier) {
-        if self.cut_tail(slot, len, holder, tier) {
-            return;
-        }
-        self.change(slot, len, tier, |sets, set| sets.without(set, holder));
-    }
-
-    /// The common end of a chain: its only holder lets go of its last slots.
-    fn cut_tail(&mut self, slot: Slot, len: u32, holder: HolderIndex, tier: Tier) -> bool {
-        let id = self.slots.segment(slot);
-        let segment = self.segments.get(id);
-        let is_tail = slot > segment.head && slot + len - 1 == segment.tail();
-        if !is_tail || segment.children > 0 || segment.sets != alone(holder, tier) {
-            return false;
-        }
-        self.segments.get_mut(id).len -= len;
-        self.free_slots(slot, len);
-        true
-    }
-
-    fn change(
-        &mut self,
-        slot: Slot,
-        len: u32,
-        tier: Tier,
-        edit: impl FnOnce(&mut Sets, SetId) -> SetId,
-    ) {
-        let before = self.set(slot, tier);
-        let after = edit(&mut self.sets, before);
-        if after == before {
-            self.sets.release(after);
-            return;
-        }
-        let mut sets = self.segment_of(slot).sets;
-        if let Some(set) = sets.get_mut(tier.index()) {
-            *set = after;
-        }
-        if self.move_boundary(slot, len, &sets) {
-            self.sets.release(after);
-            return;
-        }
-        if slot != self.segment_of(slot).head {
-            self.split_after(slot - 1);
-        }
-        self.split_after(slot + len - 1);
-        let id = self.slots.segment(slot);
-        let segment = self.segments.get_mut(id);
-        debug_assert!((segment.head, segment.len) == (slot, len), "one segment was asked for");
-        segment.sets = sets;
-        self.sets.release(before);
-        if self.segments.get(id).is_unheld() && self.segments.get(id).children == 0 {
-            self.free_upwards(id);
-        } else {
-            self.merge_around(id);
-        }
-    }
-
-    /// Frees an unheld segment without children, and every ancestor that becomes one.
-    fn free_upwards(&mut self, mut id: SegmentId) {
-        loop {
-            let segment = *self.segments.get(id);
-            self.detach(id, segment.parent);
-            self.free_slots(segment.head, segment.len);
-            self.segments.remove(id);
-            if segment.parent == NONE {
-                return;
-            }
-            id = self.slots.segment(segment.parent);
-            let above = self.segments.get(id);
-            if !above.is_unheld() || above.children > 0 {
-                self.merge_with_child(id);
-                return;
-            }
-        }
-    }
-
-    fn detach(&mut self, id: SegmentId, parent: Slot) {
-        if parent == NONE {
-            self.remove_branch(id);
-            return;
-        }
-        let above = self.slots.segment(parent);
-        let above = self.segments.get_mut(above);
-        above.children -= 1;
-        if above.first_child == id {
-            above.first_child = NO_SEGMENT;
-        } else {
-            self.remove_branch(id);
-        }
-    }
-
-    fn free_slots(&mut self, slot: Slot, len: u32) {
-        self.touch_names(self.slots.names(slot, len).iter().copied());
-        for at in slot..slot + len {
-            if self.slots.is_named(at) {
-                let found = self.names.remove(mix(self.slots.name(at).0), at);
-                debug_assert!(found, "the name of slot {at} is in the name table");
-            }
-        }
-        self.slots.free(slot, len);
-    }
 }

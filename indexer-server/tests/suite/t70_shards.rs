@@ -113,3 +113,56 @@ async fn each_of_three_shards_is_written_and_emptied() {
     assert_eq!(stats.partitions, []);
     server.stop().await.expect("a clean stop");
 }
+
+async fn place(client: &mut IndexerClient<Channel>, worker: &str, names: &[u64]) {
+    let placement = pb::RecordPlacementRequest {
+        model: "m".to_owned(),
+        worker_id: worker.to_owned(),
+        local_hashes: query(names).local_hashes,
+        ..Default::default()
+    };
+    within(client.record_placement(placement)).await.expect("a valid placement");
+}
+
+/// What is speculative lies beside all shards; what is confirmed is asked of the worker's own.
+#[tokio::test]
+async fn placements_stand_beside_all_of_three_shards() {
+    let server = Server::start(&["--index-shards=3"]).await;
+    let mut client = server.indexer().await;
+    let members = members();
+    let mut publishers = Vec::new();
+    for member in &members {
+        client.register_worker(registration(&member.name)).await.expect("a new worker");
+        let mut publisher = server.publisher(hello(&member.name, "s", 1)).await;
+        let names: Vec<u64> = (1..=member.blocks.into()).collect();
+        publisher.acked(1, vec![stored(None, &names)]).await;
+        publishers.push(publisher);
+    }
+    for member in &members {
+        place(&mut client, &member.name, &[9]).await;
+    }
+    let answer = client.find_matches(query(&[9])).await.expect("valid").into_inner();
+    let found = answer.matches.iter().map(|at| (&*at.worker_id, at.matched_blocks));
+    let mut expected: Vec<_> = members.iter().map(|at| (&*at.name, 0)).collect();
+    expected.sort_unstable();
+    assert_eq!(found.collect::<Vec<_>>(), expected);
+    for at in &answer.matches {
+        assert_eq!((at.speculative_blocks, answer.best_overlap_blocks), (1, 0));
+        assert_eq!(at.applied.as_ref().map(|cursor| cursor.sequence), Some(1), "{at:?}");
+    }
+    // Each worker in turn is best by its placement, whatever the others of all shards hold.
+    let mut longest = vec![1, 2, 3, 4];
+    for (number, member) in (10..).zip(&members) {
+        longest.push(number);
+        place(&mut client, &member.name, &longest).await;
+        let request = pb::FindMatchesRequest { top_k: 1, ..query(&longest) };
+        let answer = client.find_matches(request).await.expect("valid").into_inner();
+        let [best] = &*answer.matches else { panic!("{:?}", answer.matches) };
+        assert_eq!((&best.worker_id, best.matched_blocks), (&member.name, member.blocks));
+        assert_eq!(
+            (best.speculative_blocks as usize, answer.best_overlap_blocks),
+            (longest.len(), 4)
+        );
+    }
+    server.stop().await.expect("a clean stop");
+}

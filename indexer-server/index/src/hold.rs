@@ -1,0 +1,210 @@
+//! Who holds what: segments are cut where holders differ, and joined where they no longer do.
+
+use crate::segments::{NO_SEGMENT, Segment, SegmentId};
+use crate::sets::{HolderIndex, SetId, Sets, TierSets};
+use crate::slots::{NONE, Slot, adjacent};
+use crate::trie::{Trie, alone};
+use kvasir_proto::types::Tier;
+
+// === cutting and joining segments ===
+
+impl Trie {
+    /// Makes `slot` the last one of its segment.
+    pub(crate) fn split_after(&mut self, slot: Slot) {
+        let id = self.slots.segment(slot);
+        let segment = *self.segments.get(id);
+        if slot == segment.tail() {
+            return;
+        }
+        let first = slot - segment.head + 1;
+        for set in segment.sets {
+            self.sets.retain(set);
+        }
+        let rest = Segment {
+            head: slot + 1,
+            len: segment.len - first,
+            parent: slot,
+            depth: segment.depth + first,
+            ..segment
+        };
+        let rest_id = self.segments.add(rest);
+        self.slots.set_segment(rest.head, rest.len, rest_id);
+        let segment = self.segments.get_mut(id);
+        segment.len = first;
+        segment.first_child = rest_id;
+        segment.children = 1;
+    }
+
+    /// Joins a segment with its only child, if that is the same stretch with the same holders.
+    fn merge_with_child(&mut self, id: SegmentId) {
+        let segment = *self.segments.get(id);
+        if segment.children != 1 || segment.first_child == NO_SEGMENT {
+            return;
+        }
+        let child_id = segment.first_child;
+        let child = *self.segments.get(child_id);
+        if child.sets != segment.sets || !adjacent(segment.tail(), child.head) {
+            return;
+        }
+        for set in child.sets {
+            self.sets.release(set);
+        }
+        self.segments.remove(child_id);
+        self.slots.set_segment(child.head, child.len, id);
+        let segment = self.segments.get_mut(id);
+        segment.len += child.len;
+        segment.stored = segment.stored.max(child.stored);
+        segment.first_child = child.first_child;
+        segment.children = child.children;
+    }
+
+    fn merge_around(&mut self, id: SegmentId) {
+        self.merge_with_child(id);
+        let segment = self.segments.get(id);
+        if adjacent(segment.parent, segment.head) {
+            let above = self.slots.segment(segment.parent);
+            if self.segments.get(above).first_child == id {
+                self.merge_with_child(above);
+            }
+        }
+    }
+
+    /// Moves one end of a segment over to its neighbour on that side, where the neighbour is the
+    /// same stretch and has the holders that this end is to have. The common way in which a rank
+    /// that joins or leaves a shared chain goes along it.
+    fn move_boundary(&mut self, slot: Slot, len: u32, sets: &TierSets) -> bool {
+        let id = self.slots.segment(slot);
+        let segment = *self.segments.get(id);
+        if len == segment.len {
+            return false;
+        }
+        if slot == segment.head && adjacent(segment.parent, slot) {
+            let above_id = self.slots.segment(segment.parent);
+            let above = self.segments.get_mut(above_id);
+            if above.children == 1 && above.first_child == id && above.sets == *sets {
+                above.len += len;
+                above.stored = above.stored.max(segment.stored);
+                let rest = self.segments.get_mut(id);
+                (rest.head, rest.len) = (slot + len, segment.len - len);
+                (rest.parent, rest.depth) = (slot + len - 1, segment.depth + len);
+                self.slots.set_segment(slot, len, above_id);
+                return true;
+            }
+        }
+        let child_id = segment.first_child;
+        if slot + len - 1 == segment.tail() && segment.children == 1 && child_id != NO_SEGMENT {
+            let child = self.segments.get_mut(child_id);
+            if child.sets == *sets && adjacent(segment.tail(), child.head) {
+                (child.head, child.len) = (slot, child.len + len);
+                (child.parent, child.depth) = (slot - 1, child.depth - len);
+                child.stored = child.stored.max(segment.stored);
+                self.segments.get_mut(id).len -= len;
+                self.slots.set_segment(slot, len, child_id);
+                return true;
+            }
+        }
+        false
+    }
+}
+
+// === holding ===
+
+impl Trie {
+    /// Lets a rank hold `len` consecutive slots of one segment in a tier.
+    pub(crate) fn hold(&mut self, slot: Slot, len: u32, holder: HolderIndex, tier: Tier) {
+        self.change(slot, len, tier, |sets, set| sets.with(set, holder));
+        self.mark_stored(slot);
+    }
+
+    /// Ends it. Positions that nobody holds and that lead to none that is held go.
+    pub(crate) fn unhold(&mut self, slot: Slot, len: u32, holder: HolderIndex, tier: Tier) {
+        if self.cut_tail(slot, len, holder, tier) {
+            return;
+        }
+        self.change(slot, len, tier, |sets, set| sets.without(set, holder));
+    }
+
+    /// The common end of a chain: its only holder lets go of its last slots.
+    fn cut_tail(&mut self, slot: Slot, len: u32, holder: HolderIndex, tier: Tier) -> bool {
+        let id = self.slots.segment(slot);
+        let segment = self.segments.get(id);
+        let is_tail = slot > segment.head && slot + len - 1 == segment.tail();
+        if !is_tail || segment.children > 0 || segment.sets != alone(holder, tier) {
+            return false;
+        }
+        self.segments.get_mut(id).len -= len;
+        self.free_slots(slot, len);
+        true
+    }
+
+    fn change(
+        &mut self,
+        slot: Slot,
+        len: u32,
+        tier: Tier,
+        edit: impl FnOnce(&mut Sets, SetId) -> SetId,
+    ) {
+        let before = self.set(slot, tier);
+        let after = edit(&mut self.sets, before);
+        if after == before {
+            self.sets.release(after);
+            return;
+        }
+        let mut sets = self.segment_of(slot).sets;
+        if let Some(set) = sets.get_mut(tier.index()) {
+            *set = after;
+        }
+        if self.move_boundary(slot, len, &sets) {
+            self.sets.release(after);
+            return;
+        }
+        if slot != self.segment_of(slot).head {
+            self.split_after(slot - 1);
+        }
+        self.split_after(slot + len - 1);
+        let id = self.slots.segment(slot);
+        let segment = self.segments.get_mut(id);
+        debug_assert!((segment.head, segment.len) == (slot, len), "one segment was asked for");
+        segment.sets = sets;
+        self.sets.release(before);
+        if self.segments.get(id).is_unheld() && self.segments.get(id).children == 0 {
+            self.free_upwards(id);
+        } else {
+            self.merge_around(id);
+        }
+    }
+
+    /// Frees an unheld segment without children, and every ancestor that becomes one.
+    fn free_upwards(&mut self, mut id: SegmentId) {
+        loop {
+            let segment = *self.segments.get(id);
+            self.detach(id, segment.parent);
+            self.free_slots(segment.head, segment.len);
+            self.segments.remove(id);
+            if segment.parent == NONE {
+                return;
+            }
+            id = self.slots.segment(segment.parent);
+            let above = self.segments.get(id);
+            if !above.is_unheld() || above.children > 0 {
+                self.merge_with_child(id);
+                return;
+            }
+        }
+    }
+
+    fn detach(&mut self, id: SegmentId, parent: Slot) {
+        if parent == NONE {
+            self.remove_branch(id);
+            return;
+        }
+        let above = self.slots.segment(parent);
+        let above = self.segments.get_mut(above);
+        above.children -= 1;
+        if above.first_child == id {
+            above.first_child = NO_SEGMENT;
+        } else {
+            self.remove_branch(id);
+        }
+    }
+}
