@@ -5,8 +5,10 @@ use crate::{
     live::Live,
     subject::{RankSizes, Refusal, Subject},
 };
-use kvasir_index::SourceId;
-use kvasir_proto::types::SourceState;
+use kvasir_index::{Index, Limits, Query, QueryKey, Scratch, Shed, SourceId};
+use kvasir_proto::types::{
+    BlockName, CopyMode, KvEvent, LocalHash, SourceState, StoredBlock, Tier, TierSet, WorkerId,
+};
 use kvasir_tests::{
     oracle::{Found, Oracle, OracleLimits, Question, SourceNo},
     script::{Action, Script, ScriptRng, Step},
@@ -288,4 +290,65 @@ fn dump_over_shedding(script: &Script) -> Result<u64, String> {
         return Err(format!("the dump says {held:?}, held is {now:?}"));
     }
     Ok(now.len() as u64)
+}
+
+fn chain(first: u64, blocks: u64) -> KvEvent {
+    let block = |at| StoredBlock { name: BlockName(at), local: LocalHash(at) };
+    let blocks = (first..first + blocks).map(block).collect();
+    KvEvent::Stored { parent: None, tier: Tier::Device, blocks }
+}
+
+fn overlap(index: &Index, first: u64, blocks: u64) -> u32 {
+    let locals: Vec<_> = (first..first + blocks).map(LocalHash).collect();
+    let (key, tiers) = (QueryKey::Locals(&locals), TierSet::ALL);
+    let mut scratch = Scratch::default();
+    index.find(Query { key, tiers, workers: None, minimum_overlap: 0 }, &mut scratch);
+    scratch.matches().first().map_or(0, |best| best.blocks)
+}
+
+/// The end of the chain that was not stored for longest goes, its beginning stays.
+#[test]
+fn the_end_of_the_coldest_chain_goes_first() {
+    let mut index = Index::new(Limits::default());
+    let worker = WorkerId::new("a").expect("a short name");
+    let source = index.add_source(&worker, "s", 0, CopyMode::Set).expect("new");
+    for first in [1_000, 2_000, 3_000] {
+        index.apply(source, 0, &chain(first, 10)).expect("known");
+    }
+    for _ in 0..1_000 {
+        index.apply(source, 0, &chain(1_000, 10)).expect("known");
+        index.apply(source, 0, &chain(3_000, 10)).expect("known");
+    }
+    assert_eq!(index.shed(4), Shed { pairs: 4, parked: 0 });
+    let overlaps = [1_000, 2_000, 3_000].map(|first| overlap(&index, first, 10));
+    assert_eq!(overlaps, [10, 6, 10]);
+    index.validate().expect("sound");
+}
+
+/// A flood of new chains is held within a budget, a little over for a step and a table's growth.
+#[test]
+fn a_flood_stays_within_its_budget() {
+    const BUDGET: usize = 4 << 20;
+    let mut index = Index::new(Limits::default());
+    let sources: Vec<_> = (0..4)
+        .map(|number| {
+            let worker = WorkerId::new(&format!("w{number}")).expect("a short name");
+            index.add_source(&worker, "s", 0, CopyMode::Set).expect("new")
+        })
+        .collect();
+    let (mut most, mut shed) = (0, 0);
+    for chain_number in 0..20_000_u64 {
+        let source = sources[(chain_number % 4) as usize];
+        index.apply(source, 0, &chain(chain_number << 16, 64)).expect("known");
+        let in_use = |index: &Index| index.bytes() - index.free_bytes();
+        while index.bytes() > BUDGET && in_use(&index) > BUDGET / 8 * 7 {
+            shed += index.shed(64).pairs;
+        }
+        most = most.max(index.bytes());
+    }
+    println!("{most} bytes at most, {shed} pairs shed, {:?}", index.stats());
+    assert!(most < BUDGET / 10 * 11, "{most} bytes");
+    assert_eq!(index.stats().pairs + shed, 20_000 * 64, "every pair is held or was shed");
+    assert_eq!(overlap(&index, 19_999 << 16, 64), 64, "what was stored last is held");
+    index.validate().expect("sound");
 }
