@@ -53,6 +53,7 @@ impl Trie {
         self.slots.set_segment(child.head, child.len, id);
         let segment = self.segments.get_mut(id);
         segment.len += child.len;
+        segment.stored = segment.stored.max(child.stored);
         segment.first_child = child.first_child;
         segment.children = child.children;
     }
@@ -82,6 +83,7 @@ impl Trie {
             let above = self.segments.get_mut(above_id);
             if above.children == 1 && above.first_child == id && above.sets == *sets {
                 above.len += len;
+                above.stored = above.stored.max(segment.stored);
                 let rest = self.segments.get_mut(id);
                 (rest.head, rest.len) = (slot + len, segment.len - len);
                 (rest.parent, rest.depth) = (slot + len - 1, segment.depth + len);
@@ -95,6 +97,7 @@ impl Trie {
             if child.sets == *sets && adjacent(segment.tail(), child.head) {
                 (child.head, child.len) = (slot, child.len + len);
                 (child.parent, child.depth) = (slot - 1, child.depth - len);
+                child.stored = child.stored.max(segment.stored);
                 self.segments.get_mut(id).len -= len;
                 self.slots.set_segment(slot, len, child_id);
                 return true;
@@ -110,6 +113,7 @@ impl Trie {
     /// Lets a rank hold `len` consecutive slots of one segment in a tier.
     pub(crate) fn hold(&mut self, slot: Slot, len: u32, holder: HolderIndex, tier: Tier) {
         self.change(slot, len, tier, |sets, set| sets.with(set, holder));
+        self.mark_stored(slot);
     }
 
     /// Ends it. Positions that nobody holds and that lead to none that is held go.

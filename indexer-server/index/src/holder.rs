@@ -8,7 +8,6 @@ use crate::slots::{PAGE_SLOTS, Slot, page_of};
 use crate::table::SplitMap;
 use crate::trie::Trie;
 use kvasir_proto::types::{BlockName, DpRank, Tier, WorkerId};
-use roaring::RoaringBitmap;
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -32,9 +31,10 @@ pub(crate) struct Holder {
     pub(crate) primary: Option<SourceId>,
     /// Slots it holds, in any tier, by page: how many.
     pub(crate) pages: SplitMap<Page, u8>,
-    /// Once events of the primary source were lost: slots that it has announced since, by tier.
+    /// Once events of the primary source were lost: slots that it has announced since, by tier and
+    /// page, one bit each.
     /// Plain slots that are not in here are doubtful; of the others the records tell.
-    pub(crate) confirmed: Option<Box<[RoaringBitmap; Tier::COUNT]>>,
+    pub(crate) confirmed: Option<Box<[SplitMap<Page, u64>; Tier::COUNT]>>,
     /// Records of all names that are not plain.
     pub(crate) records: SplitMap<BlockName, Record>,
     /// Names of each slot that is not plain.
@@ -47,6 +47,13 @@ pub(crate) struct Holder {
     pub(crate) placed: u64,
     /// Dumps under way.
     pub(crate) dumps: SmallVec<[DirtyNames; 1]>,
+    /// Blocks shed for the byte budget, and not taken because of that, as long as some source may
+    /// lack some.
+    pub(crate) shed_blocks: u64,
+    /// Sources of which blocks may be missing since some were shed.
+    pub(crate) short: SmallVec<[SourceId; 1]>,
+    /// What the index's totals have of it: bytes and parked names.
+    pub(crate) counted: (usize, usize),
 }
 
 /// Where a rank has a name.
@@ -75,6 +82,9 @@ impl Holder {
             parked: 0,
             placed: 0,
             dumps: SmallVec::new(),
+            shed_blocks: 0,
+            short: SmallVec::new(),
+            counted: (0, 0),
         }
     }
 
@@ -110,14 +120,21 @@ impl Holder {
     /// Whether a plain slot has not been announced in a tier since events were lost.
     pub(crate) fn is_doubtful(&self, slot: Slot, tier: Tier) -> bool {
         let confirmed = self.confirmed.as_ref().and_then(|tiers| tiers.get(tier.index()));
-        confirmed.is_some_and(|slots| !slots.contains(slot))
+        confirmed.is_some_and(|pages| {
+            pages.get(page_of(slot)).is_none_or(|bits| bits >> (slot % PAGE_SLOTS) & 1 == 0)
+        })
     }
 
     /// Says that plain slots have been announced in a tier.
     pub(crate) fn confirm(&mut self, slots: Range<Slot>, tier: Tier) {
         let confirmed = self.confirmed.as_mut().and_then(|tiers| tiers.get_mut(tier.index()));
-        if let Some(confirmed) = confirmed {
-            confirmed.insert_range(slots);
+        let Some(confirmed) = confirmed.filter(|_| !slots.is_empty()) else {
+            return;
+        };
+        let mut first = slots.start % PAGE_SLOTS;
+        for (page, count) in by_page(slots.start, slots.end - slots.start) {
+            *confirmed.get_or_default(page) |= u64::MAX >> (64 - u32::from(count)) << first;
+            first = 0;
         }
     }
 
@@ -232,11 +249,36 @@ impl Holder {
         }
     }
 
-    /// Bytes allocated.
+    /// Whether some of what it was told to hold was shed, or refused since because of that.
+    pub(crate) const fn is_short(&self) -> bool {
+        self.shed_blocks > 0
+    }
+
+    /// A source lacks nothing here any more: all that it stored is gone.
+    pub(crate) fn is_whole_for(&mut self, source: SourceId) {
+        self.short.retain(|at| *at != source);
+        if self.short.is_empty() {
+            self.shed_blocks = 0;
+        }
+    }
+
+    /// Whether the running totals of its tables are right.
+    pub(crate) fn is_counted(&self) -> bool {
+        let mut confirmed = self.confirmed.iter().flat_map(|tiers| tiers.iter());
+        confirmed.all(SplitMap::is_counted)
+            && self.pages.is_counted()
+            && self.records.is_counted()
+            && self.slot_names.is_counted()
+            && self.waiting.is_counted()
+    }
+
+    /// Bytes allocated, itself included; without what a name of several sources, and a slot or a
+    /// parent of several names, keep outside of their tables.
     pub(crate) fn bytes(&self) -> usize {
         let confirmed = self.confirmed.iter().flat_map(|tiers| tiers.iter());
-        let confirmed: usize = confirmed.map(bitmap_bytes).sum();
+        let confirmed: usize = confirmed.map(|pages| size_of_val(pages) + pages.bytes()).sum();
         confirmed
+            + size_of::<Self>()
             + self.pages.bytes()
             + self.records.bytes()
             + self.slot_names.bytes()
@@ -253,12 +295,4 @@ fn by_page(slot: Slot, len: u32) -> impl Iterator<Item = (Page, u8)> {
         let count = (last - first) as u8;
         (page, count)
     })
-}
-
-fn bitmap_bytes(bitmap: &RoaringBitmap) -> usize {
-    let statistics = bitmap.statistics();
-    let bytes = statistics.n_bytes_array_containers
-        + statistics.n_bytes_run_containers
-        + statistics.n_bytes_bitset_containers;
-    usize::try_from(bytes).unwrap_or(usize::MAX)
 }

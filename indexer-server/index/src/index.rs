@@ -4,6 +4,7 @@ use crate::error::IndexError;
 use crate::holder::Holder;
 use crate::limits::Limits;
 use crate::registry::{Source, SourceId, Worker};
+use crate::shed::ShedCursor;
 use crate::trie::Trie;
 use kvasir_proto::types::{BlockCounts, BlockName, BlockOutcome, DpRank, KvEvent, WorkerId};
 use std::collections::BTreeMap;
@@ -27,6 +28,11 @@ pub struct Index {
     pub(crate) sources: BTreeMap<SourceId, Source>,
     pub(crate) next_source: u32,
     pub(crate) next_dump: u64,
+    /// Bytes of all ranks.
+    pub(crate) holder_bytes: usize,
+    /// Parked names of all ranks.
+    pub(crate) parked: usize,
+    pub(crate) shedding: ShedCursor,
 }
 
 impl Index {
@@ -51,10 +57,12 @@ impl Index {
         match event {
             KvEvent::Stored { parent, tier, blocks } => {
                 let by = self.announcement(source, *tier)?;
+                self.trie.tick();
                 counts = self.change(source, rank)?.store(by, *parent, blocks);
             }
             KvEvent::StoredNames { tier, names } => {
                 let by = self.announcement(source, *tier)?;
+                self.trie.tick();
                 let mut change = self.change(source, rank)?;
                 names.iter().for_each(|&name| counts.add(change.store_name(by, name)));
             }
@@ -69,6 +77,13 @@ impl Index {
         }
         if counts.rejected > 0 {
             self.mark_incomplete(source);
+        }
+        if *event != KvEvent::Cleared {
+            let holder = self.rank_of(source, rank)?;
+            self.recount(holder);
+            if counts.shed > 0 {
+                self.mark_short(holder, counts.shed);
+            }
         }
         Ok(counts)
     }

@@ -24,9 +24,8 @@
 //!
 //! Reading order: `runs`, `slots` and `segments` (storage), `sets`, `numbers` and `table` (shared
 //! pieces), `trie` and `hold` (positions and who holds them), `record` and `holder` (one rank),
-//! `registry`,
-//! then what is done with them: `store`, `remove`, `sweep`, `find`, `dump`, and
-//! `validate`, which states every invariant.
+//! `registry`, then what is done with them: `store`, `wake`, `remove`, `sweep`, `shed`, `find`,
+//! `dump`, and `validate`, which states every invariant.
 
 mod error;
 mod index;
@@ -46,8 +45,10 @@ mod record;
 mod registry;
 
 mod remove;
+mod shed;
 mod store;
 mod sweep;
+mod wake;
 
 mod dump;
 mod find;
@@ -65,5 +66,6 @@ pub use placements::{
     Dropped, PlacedMatch, PlacedScratch, Placements, Recorded, Recording, RecordingCut,
 };
 pub use registry::{HolderId, HolderView, SourceId, SourceStatus, WorkerView};
+pub use shed::Shed;
 pub use stats::Stats;
 pub use sweep::Cleared;

@@ -91,6 +91,8 @@ pub(crate) struct Source {
     changing: bool,
     /// Whether blocks that it stored were refused.
     incomplete: bool,
+    /// Its ranks in which it may lack blocks that were shed.
+    short_ranks: usize,
     pub(crate) sweep: Option<SweepCursor>,
 }
 
@@ -140,6 +142,7 @@ impl Index {
                 reported: SourceState::Cold,
                 changing: false,
                 incomplete: false,
+                short_ranks: 0,
                 sweep: None,
             },
         );
@@ -168,10 +171,11 @@ impl Index {
             return;
         };
         for &(_, holder) in &source.ranks {
-            if let Some(Some(holder)) = self.holders.get_mut(holder as usize)
-                && holder.primary == Some(id)
-            {
-                holder.primary = None;
+            if let Some(Some(holder)) = self.holders.get_mut(holder as usize) {
+                if holder.primary == Some(id) {
+                    holder.primary = None;
+                }
+                holder.is_whole_for(id);
             }
         }
         let Some(worker) = self.workers.get_mut(&source.worker) else {
@@ -181,7 +185,9 @@ impl Index {
         if worker.sources.is_empty() {
             for (_, holder) in std::mem::take(&mut worker.ranks) {
                 if let Some(slot) = self.holders.get_mut(holder as usize) {
-                    *slot = None;
+                    let (bytes, parked) = slot.take().map_or((0, 0), |holder| holder.counted);
+                    self.holder_bytes -= bytes;
+                    self.parked -= parked;
                 }
                 self.free_holders.push(holder);
             }
@@ -240,6 +246,7 @@ impl Index {
                     None => self.holders.push(holder),
                 }
                 self.renumber();
+                self.recount(index);
                 index
             }
         };
@@ -306,12 +313,56 @@ impl Index {
         self.change_source(source, |source| source.incomplete &= source.keys > 0);
     }
 
+    /// Blocks of a rank were shed, or not taken because of that: until they are cleared the sources
+    /// that feed it are partial at best.
+    pub(crate) fn mark_short(&mut self, holder: HolderIndex, blocks: u64) {
+        let Some(Some(at)) = self.holders.get_mut(holder as usize) else {
+            return;
+        };
+        at.shed_blocks += blocks;
+        let worker = self.workers.get(&at.worker);
+        let feeds = |id: &SourceId| {
+            let source = self.sources.get(id);
+            source.is_some_and(|source| source.ranks.iter().any(|&(_, at)| at == holder))
+        };
+        let sources = worker.into_iter().flat_map(|worker| &worker.sources).copied();
+        let new: Vec<_> = sources.filter(|id| !at.short.contains(id)).filter(feeds).collect();
+        at.short.extend(new.iter().copied());
+        for id in new {
+            self.change_source(id, |source| source.short_ranks += 1);
+        }
+    }
+
+    /// Counts again in which ranks a source may lack blocks, after it was cleared.
+    pub(crate) fn recount_short_ranks(&mut self, id: SourceId) {
+        let Some(source) = self.sources.get(&id) else {
+            return;
+        };
+        let ranks = source.ranks.iter().filter_map(|&(_, holder)| self.holder_at(holder));
+        let short_ranks = ranks.filter(|holder| holder.short.contains(&id)).count();
+        self.change_source(id, |source| source.short_ranks = short_ranks);
+    }
+
+    /// Keeps the totals in step with a rank.
+    pub(crate) fn recount(&mut self, holder: HolderIndex) {
+        if let Some(Some(holder)) = self.holders.get_mut(holder as usize) {
+            let (bytes, parked) = holder.counted;
+            holder.counted = (holder.bytes(), holder.parked);
+            self.holder_bytes = self.holder_bytes - bytes + holder.counted.0;
+            self.parked = self.parked - parked + holder.counted.1;
+        }
+    }
+
     fn change_source(&mut self, source: SourceId, change: impl FnOnce(&mut Source)) {
         if let Some(source) = self.sources.get_mut(&source) {
             change(source);
             let changing =
                 if source.changing { SourceState::CatchingUp } else { SourceState::Exact };
-            let partial = if source.incomplete { SourceState::Partial } else { SourceState::Exact };
+            let partial = if source.incomplete || source.short_ranks > 0 {
+                SourceState::Partial
+            } else {
+                SourceState::Exact
+            };
             source.status.state = source.reported.max(changing).max(partial);
         }
     }
@@ -403,6 +454,13 @@ impl<'a> HolderView<'a> {
     #[must_use]
     pub const fn parked_blocks(&self) -> u64 {
         self.holder.parked as u64
+    }
+
+    /// Blocks that it was told to hold and does not, for the byte budget: shed, or not taken since
+    /// because their parents were. 0 again once all of its sources have been cleared.
+    #[must_use]
+    pub const fn shed_blocks(&self) -> u64 {
+        self.holder.shed_blocks
     }
 
     /// Sources that feed this rank, in order of arrival.

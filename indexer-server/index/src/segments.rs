@@ -13,7 +13,7 @@ pub(crate) const NO_SEGMENT: SegmentId = u32::MAX;
 
 const CHUNK_SEGMENTS: usize = 1_024;
 
-/// One segment, 36 bytes.
+/// One segment, 40 bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Segment {
     /// First slot.
@@ -30,6 +30,8 @@ pub(crate) struct Segment {
     pub(crate) depth: u32,
     /// Holders by tier.
     pub(crate) sets: TierSets,
+    /// When a rank last stored some of it, by the trie's clock.
+    pub(crate) stored: u32,
 }
 
 impl Segment {
@@ -99,6 +101,17 @@ impl Segments {
         }
     }
 
+    /// Numbers handed out so far, in use or free.
+    pub(crate) fn numbers(&self) -> SegmentId {
+        let last = self.chunks.last().map_or(0, Vec::len);
+        index_u32(self.chunks.len().saturating_sub(1) * CHUNK_SEGMENTS + last)
+    }
+
+    /// Bytes of segments that are allocated and not in use.
+    pub(crate) const fn free_bytes(&self) -> usize {
+        (self.chunks.len() * CHUNK_SEGMENTS - self.used) * size_of::<Segment>()
+    }
+
     /// Every segment in use.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SegmentId, &Segment)> {
         let all = self.chunks.iter().flatten().enumerate();
@@ -106,7 +119,7 @@ impl Segments {
     }
 
     /// Bytes allocated.
-    pub(crate) fn bytes(&self) -> usize {
+    pub(crate) const fn bytes(&self) -> usize {
         self.chunks.len() * CHUNK_SEGMENTS * size_of::<Segment>()
             + self.chunks.capacity() * size_of::<Vec<Segment>>()
     }

@@ -57,10 +57,17 @@ pub(crate) struct Sets {
     free: Vec<u32>,
     /// Entry numbers, by the hash of their words.
     interned: SplitTable<u32>,
+    /// Words of sets that are too large to lie in their entries.
+    spilled_words: usize,
 }
 
 fn hash(words: &[u64]) -> u64 {
     words.iter().fold(0, |hash, &word| mix(hash ^ word))
+}
+
+/// Words allocated outside of the set's entry.
+fn spilled(words: &Words) -> usize {
+    if words.spilled() { words.capacity() } else { 0 }
 }
 
 const fn position(holder: HolderIndex) -> (usize, u64) {
@@ -128,6 +135,7 @@ impl Sets {
             return;
         }
         let words = std::mem::take(&mut entry.words);
+        self.spilled_words -= spilled(&words);
         let number = set.0 - 1;
         let entries = &self.entries;
         let of = |at: &u32| hash(&entries[*at as usize].words);
@@ -198,6 +206,7 @@ impl Sets {
             self.entries[number as usize].references += 1;
             return SetId(number + 1);
         }
+        self.spilled_words += spilled(&words);
         let entry = Entry { words, references: 1 };
         let number = if let Some(number) = self.free.pop() {
             self.entries[number as usize] = entry;
@@ -212,13 +221,17 @@ impl Sets {
     }
 
     /// Bytes allocated.
-    pub(crate) fn bytes(&self) -> usize {
-        let spilled = self.entries.iter().filter(|entry| entry.words.spilled());
-        let words: usize = spilled.map(|entry| entry.words.capacity() * 8).sum();
-        words
+    pub(crate) const fn bytes(&self) -> usize {
+        self.spilled_words * size_of::<u64>()
             + self.entries.capacity() * size_of::<Entry>()
-            + self.free.capacity() * 4
+            + self.free.capacity() * size_of::<u32>()
             + self.interned.bytes()
+    }
+
+    /// Whether the running totals are those of the entries.
+    pub(crate) fn is_counted(&self) -> bool {
+        let each = self.entries.iter().map(|entry| spilled(&entry.words));
+        each.sum::<usize>() == self.spilled_words && self.interned.is_counted()
     }
 
     /// Users that each set counts.

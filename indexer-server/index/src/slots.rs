@@ -319,6 +319,12 @@ impl Slots {
             + self.page_runs.bytes()
     }
 
+    /// Bytes of slots that are allocated and not in use.
+    pub(crate) const fn free_bytes(&self) -> usize {
+        (self.chunks.len() * CHUNK_SLOTS as usize - self.used)
+            * (Content::BYTES / CHUNK_SLOTS as usize)
+    }
+
     /// Every slot in use.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Slot> + '_ {
         let pages = self.chunks.iter().flat_map(|chunk| chunk.used).enumerate();

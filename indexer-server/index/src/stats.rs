@@ -27,25 +27,38 @@ pub struct Stats {
 }
 
 impl Index {
-    /// Sizes, counted in O(ranks + sets).
+    /// Bytes allocated, by the index's own accounting: all tables to the byte, whatever is free in
+    /// them included. A running total, counted in O(1).
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.trie.bytes()
+            + self.holder_bytes
+            + self.holders.capacity() * size_of::<usize>()
+            + self.sources.len() * size_of::<Source>()
+            + self.workers.len() * size_of::<Worker>()
+    }
+
+    /// Bytes of [`Index::bytes`] that new positions can use before more are allocated: what is shed
+    /// comes in here.
+    #[must_use]
+    pub fn free_bytes(&self) -> usize {
+        self.trie.slots.free_bytes() + self.trie.segments.free_bytes()
+    }
+
+    /// Sizes, counted in O(ranks).
     #[must_use]
     pub fn stats(&self) -> Stats {
         let holders = || self.holders.iter().flatten();
-        let bytes = self.trie.bytes()
-            + holders().map(|holder| size_of_val(&**holder) + holder.bytes()).sum::<usize>()
-            + self.holders.capacity() * size_of::<usize>()
-            + self.sources.len() * size_of::<Source>()
-            + self.workers.len() * size_of::<Worker>();
         Stats {
             blocks: self.trie.slots.used() as u64,
             pairs: holders().map(|holder| holder.placed).sum(),
-            parked: holders().map(|holder| holder.parked as u64).sum(),
+            parked: self.parked as u64,
             workers: self.workers.len() as u64,
             ranks: holders().count() as u64,
             sources: self.sources.len() as u64,
             segments: self.trie.segments.used() as u64,
             holder_sets: self.trie.sets.used() as u64,
-            bytes: bytes as u64,
+            bytes: self.bytes() as u64,
         }
     }
 }

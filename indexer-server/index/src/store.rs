@@ -4,7 +4,7 @@
 //! rank joins, run block by block without touching anything but the trie. Whatever is not ordinary
 //! is decided on the record of its name.
 
-use crate::holder::{Holder, Names, Place};
+use crate::holder::{Holder, Place};
 use crate::index::RankChange;
 use crate::record::{Announcement, Change, Record};
 use crate::slots::{NONE, Slot};
@@ -79,6 +79,7 @@ impl RankChange<'_> {
         match self.holder.place(self.trie, name) {
             Place::Plain(slot) => self.announce_plain(by, slot),
             Place::Recorded => self.announce_record(by, name),
+            Place::Unknown if self.holder.is_short() => BlockOutcome::Shed,
             Place::Unknown => {
                 let record =
                     Record { parent: None, local: None, slot: None, copies: SmallVec::new() };
@@ -204,6 +205,12 @@ impl RankChange<'_> {
         block: StoredBlock,
         wanted: usize,
     ) -> BlockOutcome {
+        if at == At::Unknown && self.holder.is_short() {
+            // What it is, and whether the name still stands for what it did, only who holds all
+            // of the chain can tell.
+            self.drop_for(Relation::Conflict, block.name);
+            return BlockOutcome::Shed;
+        }
         let relation = self.relation(at, parent, block);
         match relation {
             Relation::SamePlain(slot) => return self.announce_plain(by, slot),
@@ -268,6 +275,8 @@ impl RankChange<'_> {
                 match (record.slot, target) {
                     (Some(slot), Some(child)) => child == Some(slot),
                     (Some(_), None) => spelled_same,
+                    // It may have been placed since, by a block that was not taken.
+                    (None, _) if self.holder.is_short() => false,
                     (None, _) => record.local.is_none() || spelled_same,
                 }
             }),
@@ -348,6 +357,7 @@ impl RankChange<'_> {
     /// One more announcement of a plain slot.
     fn announce_plain(&mut self, by: Announcement, slot: Slot) -> BlockOutcome {
         let name = self.trie.slots.name(slot);
+        self.trie.mark_stored(slot);
         if self.holder.primary == Some(by.source) {
             let holds = self.trie.holds(slot, self.holder.index, by.tier);
             let doubtful = self.holder.is_doubtful(slot, by.tier);
@@ -410,7 +420,13 @@ impl RankChange<'_> {
     }
 
     /// Gives a record that has no position one: the child of `parent` with this content.
-    fn put_record(&mut self, by: Announcement, parent: Slot, block: StoredBlock, wanted: usize) {
+    pub(crate) fn put_record(
+        &mut self,
+        by: Announcement,
+        parent: Slot,
+        block: StoredBlock,
+        wanted: usize,
+    ) {
         let slot = match self.trie.child(parent, block.local) {
             Some(slot) => {
                 self.spell_out(slot);
@@ -450,42 +466,5 @@ impl RankChange<'_> {
         if let Some(parent) = parent {
             self.holder.waiting.get_or_default(parent).push(name);
         }
-    }
-
-    /// Places everything that waited for a name that has just been placed.
-    fn wake(&mut self, name: BlockName) {
-        let mut placed = Names::from_elem(name, 1);
-        while let Some(name) = placed.pop() {
-            if self.holder.waiting.is_empty() {
-                return;
-            }
-            let Some(slot) = self.holder.position(self.trie, name) else {
-                continue;
-            };
-            if self.trie.depth(slot) >= self.limits.chain_blocks_max {
-                continue;
-            }
-            for child in self.holder.waiting.remove(name).unwrap_or_default() {
-                self.place_parked(slot, child);
-                placed.push(child);
-            }
-        }
-    }
-
-    fn place_parked(&mut self, parent: Slot, name: BlockName) {
-        let Some(record) = self.holder.records.get(name) else {
-            return;
-        };
-        let (Some(local), Some(&copies)) = (record.local, record.copies.first()) else {
-            return;
-        };
-        let by = Announcement {
-            source: copies.source,
-            tier: copies.tier,
-            mode: CopyMode::Set,
-            epoch: copies.epoch,
-        };
-        self.put_record(by, parent, StoredBlock { name, local }, 1);
-        self.holder.touch(name);
     }
 }

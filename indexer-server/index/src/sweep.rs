@@ -66,12 +66,15 @@ impl Index {
             return;
         };
         at.epoch = at.epoch.saturating_add(1);
-        for &(_, holder) in &at.ranks {
+        let ranks = at.ranks.clone();
+        for (_, holder) in ranks {
             let Some(Some(holder)) = self.holders.get_mut(holder as usize) else {
                 continue;
             };
             if holder.primary == Some(source) {
                 holder.confirmed = Some(Box::default());
+                let index = holder.index;
+                self.recount(index);
             }
         }
     }
@@ -101,11 +104,16 @@ impl Index {
         let mut cursor = started.unwrap_or(SweepCursor::begin(kind, only, 0));
         let mut removed = 0;
         let mut done = true;
-        while let Some(&(rank, _)) = self.source(id)?.ranks.get(cursor.rank) {
+        while let Some(&(rank, holder)) = self.source(id)?.ranks.get(cursor.rank) {
             if only.is_none_or(|only| only == rank) {
                 let by = self.announcement(id, Tier::Device)?;
                 let mut change = self.change(id, rank)?;
-                if !change.sweep(by, &mut cursor, budget, &mut removed) {
+                let swept = change.sweep(by, &mut cursor, budget, &mut removed);
+                if swept && kind == Kind::All {
+                    change.holder.is_whole_for(id);
+                }
+                self.recount(holder);
+                if !swept {
                     done = false;
                     break;
                 }
@@ -117,6 +125,7 @@ impl Index {
         }
         if done && kind == Kind::All {
             self.complete_if_empty(id);
+            self.recount_short_ranks(id);
         }
         Ok(Cleared { removed, done })
     }

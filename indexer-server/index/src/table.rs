@@ -31,11 +31,13 @@ pub(crate) struct SplitTable<T> {
     subs: Vec<Sub<T>>,
     bits: u32,
     len: usize,
+    /// Bytes that the sub-tables have allocated for entries.
+    allocated: usize,
 }
 
 impl<T> Default for SplitTable<T> {
     fn default() -> Self {
-        Self { directory: Vec::new(), subs: Vec::new(), bits: 0, len: 0 }
+        Self { directory: Vec::new(), subs: Vec::new(), bits: 0, len: 0, allocated: 0 }
     }
 }
 
@@ -78,7 +80,11 @@ impl<T> SplitTable<T> {
         while self.subs[sub].entries.len() >= SUB_ENTRIES_MAX && self.split(hash, &hasher) {
             sub = self.directory[self.slot(hash)] as usize;
         }
-        self.subs[sub].entries.insert_unique(hash, value, hasher);
+        let entries = &mut self.subs[sub].entries;
+        let before = entries.allocation_size();
+        entries.insert_unique(hash, value, hasher);
+        let after = entries.allocation_size();
+        self.allocated = self.allocated - before + after;
         self.len += 1;
     }
 
@@ -97,11 +103,14 @@ impl<T> SplitTable<T> {
         let half = SUB_ENTRIES_MAX / 2;
         let mut lower = HashTable::with_capacity(half);
         let mut upper = HashTable::with_capacity(half);
-        for value in std::mem::take(&mut self.subs[sub].entries) {
+        let entries = std::mem::take(&mut self.subs[sub].entries);
+        self.allocated -= entries.allocation_size();
+        for value in entries {
             let hash = hasher(&value);
             let side = if goes_up(hash) { &mut upper } else { &mut lower };
             side.insert_unique(hash, value, hasher);
         }
+        self.allocated += lower.allocation_size() + upper.allocation_size();
         self.subs[sub] = Sub { entries: lower, bits: bit + 1 };
         let above = index_u32(self.subs.len());
         self.subs.push(Sub { entries: upper, bits: bit + 1 });
@@ -120,6 +129,7 @@ impl<T> SplitTable<T> {
     ) -> Option<T> {
         let sub = self.sub(hash)?;
         let entries = &mut self.subs[sub].entries;
+        let before = entries.allocation_size();
         let (value, _) = entries.find_entry(hash, eq).ok()?.remove();
         let (len, capacity) = (entries.len(), entries.capacity());
         if len == 0 {
@@ -127,6 +137,8 @@ impl<T> SplitTable<T> {
         } else if len * 8 < capacity {
             entries.shrink_to(len * 2, hasher);
         }
+        let after = entries.allocation_size();
+        self.allocated = self.allocated - before + after;
         self.len -= 1;
         if self.len == 0 {
             *self = Self::default();
@@ -145,9 +157,16 @@ impl<T> SplitTable<T> {
     }
 
     /// Bytes allocated, without what entries own themselves.
-    pub(crate) fn bytes(&self) -> usize {
-        let entries: usize = self.subs.iter().map(|sub| sub.entries.allocation_size()).sum();
-        entries + self.subs.capacity() * size_of::<Sub<T>>() + self.directory.capacity() * 4
+    pub(crate) const fn bytes(&self) -> usize {
+        self.allocated
+            + self.subs.capacity() * size_of::<Sub<T>>()
+            + self.directory.capacity() * size_of::<u32>()
+    }
+
+    /// Whether the running total is that of the sub-tables.
+    pub(crate) fn is_counted(&self) -> bool {
+        let each = self.subs.iter().map(|sub| sub.entries.allocation_size());
+        each.sum::<usize>() == self.allocated
     }
 }
 
@@ -220,8 +239,12 @@ impl<K: MapKey, V> SplitMap<K, V> {
         self.0.part(number)
     }
 
-    pub(crate) fn bytes(&self) -> usize {
+    pub(crate) const fn bytes(&self) -> usize {
         self.0.bytes()
+    }
+
+    pub(crate) fn is_counted(&self) -> bool {
+        self.0.is_counted()
     }
 }
 

@@ -29,7 +29,12 @@ pub(crate) struct Trie {
     branches: Numbers,
     /// Slots by their own name, where no other slot had the name first.
     names: Numbers,
+    /// Store events so far.
+    stores: u64,
 }
+
+/// Store events to a tick of the trie's clock, as a power of two.
+const TICK_BITS: u32 = 8;
 
 fn branch_hash(parent: Slot, local: LocalHash) -> u64 {
     mix(local.0 ^ mix(u64::from(parent)))
@@ -129,12 +134,28 @@ impl Trie {
     }
 
     /// Bytes allocated.
-    pub(crate) fn bytes(&self) -> usize {
+    pub(crate) const fn bytes(&self) -> usize {
         self.slots.bytes()
             + self.segments.bytes()
             + self.sets.bytes()
             + self.branches.bytes()
             + self.names.bytes()
+    }
+
+    /// The clock: store events, coarsely.
+    fn now(&self) -> u32 {
+        u32::try_from(self.stores >> TICK_BITS).unwrap_or(u32::MAX)
+    }
+
+    /// Lets the clock go on by one store event.
+    pub(crate) const fn tick(&mut self) {
+        self.stores += 1;
+    }
+
+    /// A rank has stored a slot.
+    pub(crate) fn mark_stored(&mut self, slot: Slot) {
+        let (id, now) = (self.slots.segment(slot), self.now());
+        self.segments.get_mut(id).stored = now;
     }
 }
 
@@ -222,11 +243,13 @@ impl Trie {
     fn attach(&mut self, new: NewRun, slot: Slot, len: u32) {
         let NewRun { parent, holder, tier } = new;
         let sets = alone(holder, tier);
+        let stored = self.now();
         if parent != NONE && adjacent(parent, slot) {
             let id = self.slots.segment(parent);
             let segment = self.segments.get_mut(id);
             if segment.tail() == parent && segment.children == 0 && segment.sets == sets {
                 segment.len += len;
+                segment.stored = stored;
                 self.slots.set_segment(slot, len, id);
                 return;
             }
@@ -248,6 +271,7 @@ impl Trie {
             children: 0,
             depth,
             sets,
+            stored,
         });
         self.slots.set_segment(slot, len, id);
         let mut in_table = true;

@@ -28,6 +28,7 @@ impl Index {
         self.validate_segments()?;
         self.validate_children()?;
         self.validate_sets()?;
+        self.validate_totals()?;
         let mut keys = BTreeMap::new();
         for holder in self.holders.iter().flatten() {
             self.validate_slots_held(holder)?;
@@ -37,6 +38,22 @@ impl Index {
         for (id, source) in &self.sources {
             let counted = keys.get(id).copied().unwrap_or(0);
             ensure!(source.keys == counted, "source {id} counts {} of {counted} keys", source.keys);
+        }
+        Ok(())
+    }
+
+    fn validate_totals(&self) -> Result<(), String> {
+        let holders = || self.holders.iter().flatten();
+        let bytes: usize = holders().map(|holder| holder.bytes()).sum();
+        ensure!(self.holder_bytes == bytes, "ranks have {bytes}, not {} bytes", self.holder_bytes);
+        let parked: usize = holders().map(|holder| holder.parked).sum();
+        ensure!(self.parked == parked, "ranks have {parked}, not {} parked", self.parked);
+        ensure!(self.trie.sets.is_counted(), "the bytes of sets are miscounted");
+        for holder in holders() {
+            let name = format!("{}#{}", holder.worker, holder.rank);
+            ensure!(holder.is_counted(), "{name}: the bytes of its tables are miscounted");
+            let is_short = !holder.short.is_empty();
+            ensure!(holder.is_short() == is_short, "{name} is short of nobody's blocks");
         }
         Ok(())
     }

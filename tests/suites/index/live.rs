@@ -10,7 +10,7 @@ use kvasir_tests::{
     oracle::{Found, Held, OracleStats, Question, QuestionKey},
     script::{ScriptLimits, SourceSpec},
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub struct Live {
     index: Index,
@@ -20,6 +20,17 @@ pub struct Live {
 impl Live {
     pub fn new(script: ScriptLimits) -> Self {
         Self { index: Index::new(limits(script)), scratch: Scratch::default() }
+    }
+
+    pub const fn index(&mut self) -> &mut Index {
+        &mut self.index
+    }
+
+    /// Ranks that lack blocks for the byte budget.
+    pub fn shed_ranks(&self) -> BTreeSet<(WorkerId, DpRank)> {
+        let holders = self.index.workers().flat_map(|worker| worker.holders());
+        let short = holders.filter(|holder| holder.shed_blocks() > 0);
+        short.map(|holder| (holder.worker().clone(), holder.rank())).collect()
     }
 }
 

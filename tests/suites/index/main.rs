@@ -10,6 +10,7 @@ mod dumps;
 mod live;
 mod runner;
 mod sharded;
+mod shedding;
 mod shrink;
 mod subject;
 mod sweeps;

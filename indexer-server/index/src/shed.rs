@@ -1,0 +1,219 @@
+//! The byte budget: in bounded steps, what is least worth its memory goes.
+//!
+//! Parked names go first; they answer nothing. Then go the ends of chains, those that nobody has
+//! stored for longest: a rank may then be credited with fewer blocks than its engine holds, never
+//! with more. So that this stays true, a rank that lacks blocks takes no block whose parent it does
+//! not know, and places none that it had parked: the name may mean something else by now to who
+//! holds all.
+
+use crate::holder::Holder;
+use crate::index::{Index, RankChange};
+use crate::record::Announcement;
+use crate::segments::{Segment, SegmentId};
+use crate::sets::HolderIndex;
+use crate::slots::Slot;
+use crate::table::index_u32;
+use kvasir_proto::types::{BlockName, CopyMode, Tier};
+use std::cmp::Reverse;
+
+/// Ends of chains of which a step takes the one least recently stored.
+const LEAVES_SEEN: u32 = 64;
+/// Segments that a step looks at to find them.
+const SEGMENTS_SEEN: u32 = 4_096;
+
+/// What a step of shedding did. A step may find nothing; the next one looks further on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Shed {
+    /// (rank, position) pairs dropped.
+    pub pairs: u64,
+    /// Parked names dropped.
+    pub parked: u64,
+}
+
+/// Where the next step looks.
+#[derive(Debug, Default)]
+pub(crate) struct ShedCursor {
+    segment: SegmentId,
+    holder: HolderIndex,
+    /// Part of that rank's records.
+    part: usize,
+}
+
+impl Index {
+    /// Drops about `budget` parked names or, if there are none, about as many (rank, position)
+    /// pairs at the end of the least recently stored of some chains, for every rank that holds it.
+    ///
+    /// The sources of those ranks are partial from now on, until they are cleared.
+    pub fn shed(&mut self, budget: usize) -> Shed {
+        let budget = budget.max(1);
+        if self.parked > 0 {
+            return Shed { parked: self.shed_parked(budget), pairs: 0 };
+        }
+        let pairs = self.coldest_leaf().map_or(0, |leaf| self.shed_tail(leaf, budget));
+        Shed { pairs, parked: 0 }
+    }
+
+    // === parked names ===
+
+    /// Drops parked names of one part of one rank's records.
+    fn shed_parked(&mut self, budget: usize) -> u64 {
+        let has_parked = |holder: &Holder| holder.parked > 0;
+        let from = self.shedding.holder;
+        if !self.holder_at(from).is_some_and(has_parked) {
+            let ranks = || self.holders.iter().flatten().filter(|at| has_parked(at));
+            let next = ranks().find(|at| at.index > from).or_else(|| ranks().next());
+            let Some(next) = next else {
+                return 0;
+            };
+            self.shedding = ShedCursor { holder: next.index, part: 0, ..self.shedding };
+        }
+        let ShedCursor { holder, part, .. } = self.shedding;
+        let Some(parked) = self.parked_names(holder, part, budget) else {
+            self.shedding.part = 0;
+            return 0;
+        };
+        if parked.len() < budget {
+            self.shedding.part += 1;
+        }
+        let Some(mut change) = self.change_of(holder) else {
+            return 0;
+        };
+        for &name in &parked {
+            let placed = change.take_record(name);
+            debug_assert!(placed.is_none(), "{name} is parked");
+        }
+        let dropped = parked.len() as u64;
+        self.after_shedding(holder, dropped);
+        dropped
+    }
+
+    /// Parked names in one part of a rank's records, `most` at most; none past the last part.
+    fn parked_names(
+        &self,
+        holder: HolderIndex,
+        part: usize,
+        most: usize,
+    ) -> Option<Vec<BlockName>> {
+        let records = self.holder_at(holder)?.records.part(part)?;
+        let parked = records.filter(|(_, record)| record.slot.is_none()).map(|&(name, _)| name);
+        Some(parked.take(most).collect())
+    }
+
+    // === ends of chains ===
+
+    /// Of the next ends of chains the one least recently stored, of equals the deepest.
+    fn coldest_leaf(&mut self) -> Option<Segment> {
+        let segments = &self.trie.segments;
+        let numbers = segments.numbers();
+        let mut coldest: Option<Segment> = None;
+        let mut leaves = 0;
+        for _ in 0..SEGMENTS_SEEN.min(numbers) {
+            let at = self.shedding.segment;
+            self.shedding.segment = if at + 1 < numbers { at + 1 } else { 0 };
+            let Some(segment) = (at < numbers).then(|| segments.get(at)) else {
+                continue;
+            };
+            if segment.len == 0 || segment.children > 0 {
+                continue;
+            }
+            let order = |at: &Segment| (at.stored, Reverse(at.depth + at.len));
+            if coldest.as_ref().is_none_or(|coldest| order(segment) < order(coldest)) {
+                coldest = Some(*segment);
+            }
+            leaves += 1;
+            if leaves == LEAVES_SEEN {
+                break;
+            }
+        }
+        coldest
+    }
+
+    /// Drops the last slots of a segment without children, for all that hold it.
+    fn shed_tail(&mut self, leaf: Segment, budget: usize) -> u64 {
+        let mut ranks = vec![0; self.present.len()];
+        leaf.sets.iter().for_each(|&set| self.trie.sets.union_into(set, &mut ranks));
+        let holders: u32 = ranks.iter().map(|word| word.count_ones()).sum();
+        let each = u32::try_from(budget).unwrap_or(u32::MAX) / holders.max(1);
+        let len = each.clamp(1, leaf.len);
+        let end = leaf.tail() + 1;
+        let mut pairs = 0;
+        for (word, mut bits) in (0..).zip(ranks) {
+            while bits != 0 {
+                let holder = index_u32(word * 64) + bits.trailing_zeros();
+                bits &= bits - 1;
+                if let Some(mut change) = self.change_of(holder) {
+                    let dropped = change.shed_run(end - len, end);
+                    self.after_shedding(holder, dropped);
+                    pairs += dropped;
+                }
+            }
+        }
+        pairs
+    }
+
+    fn change_of(&mut self, holder: HolderIndex) -> Option<RankChange<'_>> {
+        let holder = self.holders.get_mut(holder as usize)?.as_deref_mut()?;
+        Some(RankChange {
+            trie: &mut self.trie,
+            holder,
+            sources: &mut self.sources,
+            limits: &self.limits,
+        })
+    }
+
+    fn after_shedding(&mut self, holder: HolderIndex, dropped: u64) {
+        self.recount(holder);
+        if dropped > 0 {
+            self.mark_short(holder, dropped);
+        }
+    }
+}
+
+impl RankChange<'_> {
+    /// Drops consecutive slots, whatever they are held for; returns how many.
+    fn shed_run(&mut self, first: Slot, end: Slot) -> u64 {
+        let mut dropped = 0;
+        let mut slot = first;
+        while slot < end {
+            if !self.trie.slots.is_used(slot) {
+                slot += 1;
+                continue;
+            }
+            let stop = end.min(self.trie.segment_of(slot).tail() + 1);
+            if !self.trie.holds_any(slot, self.holder.index) {
+                slot = stop;
+                continue;
+            }
+            if let Some(names) = self.holder.slot_names.get(slot).cloned() {
+                for name in names {
+                    self.take_record(name);
+                }
+                self.settle(slot);
+                (slot, dropped) = (slot + 1, dropped + 1);
+                continue;
+            }
+            let len =
+                (slot + 1..stop).find(|&at| self.holder.is_recorded(at)).unwrap_or(stop) - slot;
+            self.shed_plain(slot, len);
+            (slot, dropped) = (slot + len, dropped + u64::from(len));
+        }
+        dropped
+    }
+
+    /// Drops consecutive plain slots of one segment.
+    fn shed_plain(&mut self, slot: Slot, len: u32) {
+        let Some(source) = self.holder.primary else {
+            return;
+        };
+        if !self.holder.dumps.is_empty() {
+            let names = self.trie.slots.names(slot, len);
+            names.iter().for_each(|&name| self.holder.touch(BlockName(name)));
+        }
+        for tier in Tier::ALL {
+            if self.trie.slots.is_used(slot) && self.trie.holds(slot, self.holder.index, tier) {
+                let by = Announcement { source, tier, mode: CopyMode::Set, epoch: 0 };
+                self.drop_plain(by, slot, len);
+            }
+        }
+    }
+}
