@@ -8,6 +8,7 @@ use crate::index::Index;
 use crate::record::Record;
 use crate::registry::HolderId;
 use crate::sets::{HolderIndex, SetId, TierSets};
+use crate::segments::NO_SEGMENT;
 use crate::slots::NONE;
 use crate::table::index_u32;
 use kvasir_proto::types::{BlockName, LocalHash, Tier, TierSet, WorkerId};
@@ -242,7 +243,11 @@ impl Index {
         let mut next = rest.first().and_then(|&first| self.trie.branch(NONE, first));
         while let Some(id) = next {
             let segment = self.trie.segments.get(id);
-            let equal = common_prefix(self.trie.slots.locals(segment.head, segment.len), rest);
+            let head = self.trie.segments.head(id);
+            if segment.first_child != NO_SEGMENT && rest.len() > segment.len as usize {
+                self.trie.touch_segment(segment.first_child);
+            }
+            let equal = common_prefix(self.trie.slots.locals(head, segment.len), rest);
             let end = from + index_u32(equal);
             if !scratch.enter(self, tiers, segment.sets, from, end) {
                 break;

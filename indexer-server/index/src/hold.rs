@@ -84,9 +84,7 @@ impl Trie {
             if above.children == 1 && above.first_child == id && above.sets == *sets {
                 above.len += len;
                 above.stored = above.stored.max(segment.stored);
-                let rest = self.segments.get_mut(id);
-                (rest.head, rest.len) = (slot + len, segment.len - len);
-                (rest.parent, rest.depth) = (slot + len - 1, segment.depth + len);
+                self.segments.move_head(id, slot + len);
                 self.slots.set_segment(slot, len, above_id);
                 return true;
             }
@@ -95,9 +93,8 @@ impl Trie {
         if slot + len - 1 == segment.tail() && segment.children == 1 && child_id != NO_SEGMENT {
             let child = self.segments.get_mut(child_id);
             if child.sets == *sets && adjacent(segment.tail(), child.head) {
-                (child.head, child.len) = (slot, child.len + len);
-                (child.parent, child.depth) = (slot - 1, child.depth - len);
                 child.stored = child.stored.max(segment.stored);
+                self.segments.move_head(child_id, slot);
                 self.segments.get_mut(id).len -= len;
                 self.slots.set_segment(slot, len, child_id);
                 return true;

@@ -12,6 +12,7 @@ pub(crate) type SegmentId = u32;
 pub(crate) const NO_SEGMENT: SegmentId = u32::MAX;
 
 const CHUNK_SEGMENTS: usize = 1_024;
+const SEGMENT_BYTES: usize = size_of::<Segment>() + size_of::<Slot>();
 
 /// One segment, 40 bytes.
 #[derive(Debug, Clone, Copy)]
@@ -50,13 +51,16 @@ impl Segment {
 #[derive(Debug)]
 pub(crate) struct Segments {
     chunks: Vec<Vec<Segment>>,
+    /// First slots again, close together: a walk knows where the next hashes are without waiting
+    /// for the segment itself.
+    heads: Vec<Box<[Slot; CHUNK_SEGMENTS]>>,
     free: SegmentId,
     used: usize,
 }
 
 impl Default for Segments {
     fn default() -> Self {
-        Self { chunks: Vec::new(), free: NO_SEGMENT, used: 0 }
+        Self { chunks: Vec::new(), heads: Vec::new(), free: NO_SEGMENT, used: 0 }
     }
 }
 
@@ -73,20 +77,42 @@ impl Segments {
         &mut self.chunks[id as usize / CHUNK_SEGMENTS][id as usize % CHUNK_SEGMENTS]
     }
 
+    /// First slot of a segment.
+    pub(crate) fn head(&self, id: SegmentId) -> Slot {
+        self.heads[id as usize / CHUNK_SEGMENTS][id as usize % CHUNK_SEGMENTS]
+    }
+
+    /// Lets a segment begin at a neighbour of its slots, or at a later one of them.
+    pub(crate) fn move_head(&mut self, id: SegmentId, head: Slot) {
+        let segment = self.get_mut(id);
+        segment.len = segment.head + segment.len - head;
+        segment.depth = segment.depth + head - segment.head;
+        (segment.head, segment.parent) = (head, head - 1);
+        self.set_head(id, head);
+    }
+
+    fn set_head(&mut self, id: SegmentId, head: Slot) {
+        self.heads[id as usize / CHUNK_SEGMENTS][id as usize % CHUNK_SEGMENTS] = head;
+    }
+
     pub(crate) fn add(&mut self, segment: Segment) -> SegmentId {
         self.used += 1;
         if self.free != NO_SEGMENT {
             let id = self.free;
             self.free = self.get(id).parent;
             *self.get_mut(id) = segment;
+            self.set_head(id, segment.head);
             return id;
         }
         if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK_SEGMENTS) {
             self.chunks.push(Vec::with_capacity(CHUNK_SEGMENTS));
+            self.heads.push(Box::new([0; CHUNK_SEGMENTS]));
         }
         let last = self.chunks.len() - 1;
         self.chunks[last].push(segment);
-        index_u32(last * CHUNK_SEGMENTS + self.chunks[last].len() - 1)
+        let id = index_u32(last * CHUNK_SEGMENTS + self.chunks[last].len() - 1);
+        self.set_head(id, segment.head);
+        id
     }
 
     pub(crate) fn remove(&mut self, id: SegmentId) {
@@ -109,7 +135,7 @@ impl Segments {
 
     /// Bytes of segments that are allocated and not in use.
     pub(crate) const fn free_bytes(&self) -> usize {
-        (self.chunks.len() * CHUNK_SEGMENTS - self.used) * size_of::<Segment>()
+        (self.chunks.len() * CHUNK_SEGMENTS - self.used) * SEGMENT_BYTES
     }
 
     /// Every segment in use.
@@ -120,7 +146,8 @@ impl Segments {
 
     /// Bytes allocated.
     pub(crate) const fn bytes(&self) -> usize {
-        self.chunks.len() * CHUNK_SEGMENTS * size_of::<Segment>()
+        self.chunks.len() * CHUNK_SEGMENTS * SEGMENT_BYTES
             + self.chunks.capacity() * size_of::<Vec<Segment>>()
+            + self.heads.capacity() * size_of::<Box<[Slot; CHUNK_SEGMENTS]>>()
     }
 }

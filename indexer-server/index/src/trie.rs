@@ -64,7 +64,7 @@ impl Trie {
 
     /// The child of `parent` (or the first block, under [`NONE`]) with this content.
     pub(crate) fn child(&self, parent: Slot, local: LocalHash) -> Option<Slot> {
-        let head = |id| self.segments.get(id).head;
+        let head = |id| self.segments.head(id);
         if parent == NONE {
             return self.branch(parent, local).map(head);
         }
@@ -82,7 +82,7 @@ impl Trie {
         local: LocalHash,
     ) -> Option<SegmentId> {
         let first = segment.first_child;
-        if first != NO_SEGMENT && self.slots.local(self.segments.get(first).head) == local {
+        if first != NO_SEGMENT && self.slots.local(self.segments.head(first)) == local {
             return Some(first);
         }
         if segment.children > u32::from(first != NO_SEGMENT) {
@@ -94,8 +94,8 @@ impl Trie {
     /// The segment below `parent` that begins with this content, as the branch table has it.
     pub(crate) fn branch(&self, parent: Slot, local: LocalHash) -> Option<SegmentId> {
         self.branches.find(branch_hash(parent, local), |id| {
-            let segment = self.segments.get(id);
-            segment.parent == parent && self.slots.local(segment.head) == local
+            self.slots.local(self.segments.head(id)) == local
+                && self.segments.get(id).parent == parent
         })
     }
 
@@ -224,6 +224,12 @@ impl Trie {
     /// Fetches what the tables have on these names, all at the same time.
     pub(crate) fn touch_names(&self, names: impl Iterator<Item = BlockName>) {
         black_box(names.fold(0, |read, name| read ^ self.names.touch(mix(name.0))));
+    }
+
+    /// Fetches a segment and its first local hashes.
+    pub(crate) fn touch_segment(&self, id: SegmentId) {
+        let local = self.slots.local(self.segments.head(id));
+        black_box(u64::from(self.segments.get(id).len) ^ local.0);
     }
 
     /// Fetches the slots of these names and their segments, each step for all at the same time.

@@ -115,6 +115,7 @@ impl Index {
         let mut in_table = 0;
         let mut positions = BTreeSet::new();
         for (id, segment) in self.trie.segments.iter() {
+            ensure!(self.trie.segments.head(id) == segment.head, "segment {id} begins twice");
             let local = self.trie.slots.local(segment.head);
             ensure!(positions.insert((segment.parent, local)), "segment {id} has a twin");
             let found = self.trie.child(segment.parent, local);
