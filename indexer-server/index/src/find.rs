@@ -204,19 +204,23 @@ fn set_bit(bitmap: &mut [u64], holder: HolderIndex) {
     }
 }
 
-/// Hashes compared at a step.
+/// Hashes compared at a step, as long as all are equal; and then, to find where they no longer are.
+const LONG_STEP: usize = 64;
 const STEP: usize = 8;
 
 /// Number of leading hashes that are equal.
-fn common_prefix(stored: &[u64], asked: &[LocalHash]) -> usize {
-    let (stored_steps, _) = stored.as_chunks::<STEP>();
-    let (asked_steps, _) = asked.as_chunks::<STEP>();
-    let is_equal = |(stored, asked): &(&[u64; STEP], &[LocalHash; STEP])| {
-        stored.iter().zip(*asked).fold(0, |differs, (a, b)| differs | (a ^ b.0)) == 0
-    };
-    let whole = STEP * stored_steps.iter().zip(asked_steps).take_while(is_equal).count();
-    let rest = stored.iter().skip(whole).zip(asked.iter().skip(whole));
-    whole + rest.take_while(|(stored, asked)| **stored == asked.0).count()
+fn common_prefix(stored: &[u64], asked: &[u64]) -> usize {
+    let long = whole_steps::<LONG_STEP>(stored, asked);
+    let (stored, asked) = (stored.split_at(long).1, asked.split_at(long).1);
+    let short = whole_steps::<STEP>(stored, asked);
+    let rest = stored.iter().skip(short).zip(asked.iter().skip(short));
+    long + short + rest.take_while(|(stored, asked)| stored == asked).count()
+}
+
+fn whole_steps<const LEN: usize>(stored: &[u64], asked: &[u64]) -> usize {
+    let (stored, _) = stored.as_chunks::<LEN>();
+    let (asked, _) = asked.as_chunks::<LEN>();
+    LEN * stored.iter().zip(asked).take_while(|(stored, asked)| stored == asked).count()
 }
 
 impl Index {
@@ -239,8 +243,8 @@ impl Index {
 
     fn find_locals(&self, locals: &[LocalHash], tiers: TierSet, scratch: &mut Scratch) {
         let mut from = 0;
-        let mut rest = locals;
-        let mut next = rest.first().and_then(|&first| self.trie.branch(NONE, first));
+        let mut rest = LocalHash::numbers(locals);
+        let mut next = rest.first().and_then(|&first| self.trie.branch(NONE, LocalHash(first)));
         while let Some(id) = next {
             let segment = self.trie.segments.get(id);
             let head = self.trie.segments.head(id);
@@ -256,7 +260,7 @@ impl Index {
             rest = rest.get(equal..).unwrap_or_default();
             next = match rest.first() {
                 Some(&local) if equal == segment.len as usize => {
-                    self.trie.child_of_segment(segment, local)
+                    self.trie.child_of_segment(segment, LocalHash(local))
                 }
                 _ => None,
             };

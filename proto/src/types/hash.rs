@@ -3,9 +3,19 @@ use std::fmt;
 macro_rules! hash_newtype {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        #[derive(
+            Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, bytemuck::Pod, bytemuck::Zeroable,
+        )]
         #[repr(transparent)]
         pub struct $name(pub u64);
+
+        impl $name {
+            /// The same numbers, without their meaning.
+            #[must_use]
+            pub fn numbers(hashes: &[Self]) -> &[u64] {
+                bytemuck::must_cast_slice(hashes)
+            }
+        }
 
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
