@@ -33,6 +33,24 @@ pub enum DumpPart {
     Ends(Vec<DumpSourceEnd>),
 }
 
+/// Records read under one hold of the shard's lock. While the writer waits for it, so do lookups.
+const STEP_RECORDS: usize = 128;
+
+fn read_chunk(
+    shard: &Shard,
+    scan: &mut DumpScan,
+    chunk_records: usize,
+    records: &mut Vec<DumpRecord>,
+) -> Result<(), IndexError> {
+    while records.len() < chunk_records {
+        let step = STEP_RECORDS.min(chunk_records - records.len());
+        if !shard.read().dump_chunk(scan, step, records)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
 impl Dump {
     /// Begins a dump.
     ///
@@ -58,8 +76,7 @@ impl Dump {
     pub async fn next(&mut self) -> Result<Option<DumpPart>, QueryError> {
         if let Stage::Scanning(scan) = &mut self.stage {
             let mut records = Vec::with_capacity(self.chunk_records);
-            let scanned = self.shard.read().dump_chunk(scan, self.chunk_records, &mut records);
-            if let Err(error) = scanned {
+            if let Err(error) = read_chunk(&self.shard, scan, self.chunk_records, &mut records) {
                 self.give_up().await?;
                 return Err(error.into());
             }
