@@ -4,9 +4,10 @@ use kvasir_index::{DumpRecord, DumpScan, DumpSourceEnd, DumpTail, Index, IndexEr
 use kvasir_proto::convert::DumpQuery;
 use std::{mem, sync::Arc};
 
-/// A dump under way, in chunks of bounded size: memory does not grow with the worker. Drive it
-/// with [`next`](Self::next) to its end, or give it up with [`cancel`](Self::cancel): it must not
-/// be dropped, for the index notes what changes as long as it is open.
+/// A dump under way, in chunks of bounded size: but for a bit a block and the parked names, memory
+/// does not grow with the worker. Drive it with [`next`](Self::next) to its end, or give it up with
+/// [`cancel`](Self::cancel): it must not be dropped, for the index notes what changes as long as it
+/// is open.
 #[derive(Debug)]
 pub struct Dump {
     /// The worker's.
