@@ -45,6 +45,8 @@ pub const GRPC_MESSAGE_BYTES_MAX: usize = 8 << 20;
 pub const CHAIN_BLOCKS_MAX: usize = 65_536;
 /// Most parked names of one rank: held, parent unknown.
 pub const RANK_PARKED_MAX: usize = 65_536;
+/// Most names of one rank for one block: one content under several names of the engine's.
+pub const BLOCK_NAMES_MAX: usize = 256;
 /// Most names touched while one dump is under way; more abort it.
 pub const DUMP_DIRTY_NAMES_MAX: usize = 1 << 16;
 

@@ -1,6 +1,7 @@
 use crate::stream::Pipeline;
 use crate::{Answer, Calls, ClientConfig, ClientError, Prompt};
-use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
+use kvasir_proto::convert::TooManyBlocks;
+use kvasir_proto::limits::{GRPC_MESSAGE_BYTES_MAX, QUERY_BLOCKS_MAX};
 use kvasir_proto::pb::indexer_client::IndexerClient as Stub;
 use kvasir_proto::pb::{FindMatchesRequest, FindMatchesResponse};
 use kvasir_proto::types::WorkerKey;
@@ -26,6 +27,16 @@ pub struct IndexerClient {
     without_stream: Arc<AtomicBool>,
     in_flight: Arc<Semaphore>,
     config: ClientConfig,
+}
+
+/// What no server takes is not sent: beyond the largest message it would end the stream that other
+/// questions share.
+const fn check_length(blocks: &[u64]) -> Result<(), ClientError> {
+    let blocks = blocks.len();
+    if blocks > QUERY_BLOCKS_MAX {
+        return Err(ClientError::TooLong(TooManyBlocks { blocks }));
+    }
+    Ok(())
 }
 
 impl IndexerClient {
@@ -59,9 +70,11 @@ impl IndexerClient {
     /// Which worker holds how much of `prompt`.
     ///
     /// # Errors
-    /// If the server refuses, cannot be reached, or does not answer within the deadline.
+    /// If the prompt is too long, or the server refuses, cannot be reached, or does not answer within
+    /// the deadline.
     pub async fn find(&self, prompt: &Prompt<'_>) -> Result<Answer, ClientError> {
         let request = prompt.request();
+        check_length(&request.local_hashes)?;
         let answer = self.call(self.ask(request, prompt)).await?;
         Answer::try_from(answer)
     }
@@ -71,9 +84,9 @@ impl IndexerClient {
     /// says nothing and asks nobody.
     ///
     /// # Errors
-    /// If the server refuses, for one because the worker is not registered, cannot be reached, or
-    /// does not answer within the deadline. None of these is a reason to fail the request that was
-    /// placed.
+    /// If the prompt is too long, or the server refuses, for one because the worker is not
+    /// registered, cannot be reached, or does not answer within the deadline. None of these is a
+    /// reason to fail the request that was placed.
     pub async fn record_placement(
         &self,
         prompt: &Prompt<'_>,
@@ -84,6 +97,7 @@ impl IndexerClient {
         if request.local_hashes.is_empty() {
             return Ok(());
         }
+        check_length(&request.local_hashes)?;
         let mut stub = self.stub.clone();
         self.call(async { stub.record_placement(request).await }).await.map(drop)
     }

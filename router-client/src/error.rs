@@ -1,3 +1,4 @@
+use kvasir_proto::convert::TooManyBlocks;
 use std::time::Duration;
 
 /// Why there is no answer. None of these is a reason to fail the request that asked: route it
@@ -12,6 +13,9 @@ pub enum ClientError {
         /// What is wrong with it.
         source: tonic::transport::Error,
     },
+    /// The prompt has more blocks than a query may have.
+    #[error(transparent)]
+    TooLong(#[from] TooManyBlocks),
     /// The deadline passed.
     #[error("no answer within {} ms", deadline.as_millis())]
     DeadlineExceeded {

@@ -3,6 +3,7 @@
 
 use futures::stream;
 use kvasir_proto::hash::Namespace;
+use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
 use kvasir_proto::pb;
 use kvasir_proto::pb::event_ingest_client::EventIngestClient;
 use kvasir_proto::pb::publish_events_request::Message;
@@ -326,6 +327,24 @@ async fn a_question_that_is_refused_says_why() {
     server.stop().await;
     let gone = router.find(&known).await;
     assert_eq!(code(gone), Code::Unavailable);
+}
+
+/// What no server takes is not sent: it would end the stream that all questions share.
+#[tokio::test]
+async fn a_question_that_is_too_long_does_not_hurt_the_others() {
+    let mut server = server("").await;
+    let router = router(server.addresses.grpc);
+    let (short, long) = (tokens(2), vec![1; GRPC_MESSAGE_BYTES_MAX / 8 + 1]);
+    let known = Prompt::new(MODEL, BLOCK_SIZE, &short);
+    let too_long = Prompt::new(MODEL, 1, &long);
+    for _ in 0..3 {
+        let asked = tokio::join!(router.find(&known), router.find(&too_long), router.find(&known));
+        assert!(asked.0.is_ok() && asked.2.is_ok(), "{asked:?}");
+        let refused = asked.1.map(drop).expect_err("too long");
+        let expected = "the tokens fill 1048577 blocks, the limit is 65536: send fewer";
+        assert_eq!(refused.to_string(), expected);
+    }
+    server.stop().await;
 }
 
 #[tokio::test]

@@ -1,13 +1,14 @@
 //! One rank: what it holds beyond the bits in the trie's sets.
 
 use crate::dump::DirtyNames;
+use crate::limits::Limits;
 use crate::record::{Copies, Record};
 use crate::registry::SourceId;
 use crate::sets::HolderIndex;
 use crate::slots::{PAGE_SLOTS, Slot, page_of};
 use crate::table::SplitMap;
 use crate::trie::Trie;
-use kvasir_proto::types::{BlockName, DpRank, Tier, WorkerId};
+use kvasir_proto::types::{BlockName, DpRank, LocalHash, Tier, WorkerId};
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -95,6 +96,20 @@ impl Holder {
 
     pub(crate) fn is_recorded(&self, slot: Slot) -> bool {
         !self.slot_names.is_empty() && self.slot_names.contains(slot)
+    }
+
+    /// Whether it has as many names as it may for the child of `parent` with this content. What is
+    /// done for one of them looks at all.
+    pub(crate) fn has_all_names(
+        &self,
+        trie: &Trie,
+        limits: &Limits,
+        parent: Slot,
+        local: LocalHash,
+    ) -> bool {
+        let names = || self.slot_names.get(trie.child(parent, local)?);
+        !self.slot_names.is_empty()
+            && names().is_some_and(|names| names.len() >= limits.block_names_max)
     }
 
     /// Where this rank has a name.

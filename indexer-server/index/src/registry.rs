@@ -96,6 +96,22 @@ pub(crate) struct Source {
     pub(crate) sweep: Option<SweepCursor>,
 }
 
+impl Source {
+    /// Blocks that it stored are not held: until it is cleared it is partial at best.
+    pub(crate) fn lacks_blocks(&mut self) {
+        self.incomplete = true;
+        self.show();
+    }
+
+    /// Shows its state as it was reported, or worse.
+    fn show(&mut self) {
+        let changing = if self.changing { SourceState::CatchingUp } else { SourceState::Exact };
+        let lacks = self.incomplete || self.short_ranks > 0;
+        let partial = if lacks { SourceState::Partial } else { SourceState::Exact };
+        self.status.state = self.reported.max(changing).max(partial);
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Worker {
     /// By rank.
@@ -305,7 +321,7 @@ impl Index {
 
     /// Blocks that the source stored are not held: until it is cleared it is partial at best.
     pub fn mark_incomplete(&mut self, source: SourceId) {
-        self.change_source(source, |source| source.incomplete = true);
+        self.change_source(source, Source::lacks_blocks);
     }
 
     /// If nothing of it is held, nothing is missing either.
@@ -356,14 +372,7 @@ impl Index {
     fn change_source(&mut self, source: SourceId, change: impl FnOnce(&mut Source)) {
         if let Some(source) = self.sources.get_mut(&source) {
             change(source);
-            let changing =
-                if source.changing { SourceState::CatchingUp } else { SourceState::Exact };
-            let partial = if source.incomplete || source.short_ranks > 0 {
-                SourceState::Partial
-            } else {
-                SourceState::Exact
-            };
-            source.status.state = source.reported.max(changing).max(partial);
+            source.show();
         }
     }
 

@@ -222,6 +222,10 @@ impl RankChange<'_> {
                 if !parked || (at == At::Unknown && !unread) {
                     return self.announce_record(by, block.name);
                 }
+                if self.has_all_names(at, block) {
+                    self.take_record(block.name);
+                    return BlockOutcome::Rejected;
+                }
                 return self.complete(by, at, parent, block);
             }
             Relation::New | Relation::Conflict => {}
@@ -229,6 +233,10 @@ impl RankChange<'_> {
         let record =
             Record { parent, local: Some(block.local), slot: None, copies: SmallVec::new() };
         let slot = match at {
+            At::Slot(_) if self.has_all_names(at, block) => {
+                self.drop_for(relation, block.name);
+                return BlockOutcome::Rejected;
+            }
             At::Slot(slot) => slot,
             At::Unknown if self.holder.parked >= self.limits.rank_parked_max => {
                 self.drop_for(relation, block.name);
@@ -251,6 +259,16 @@ impl RankChange<'_> {
         }
         self.wake(block.name);
         if relation == Relation::Conflict { BlockOutcome::Conflict } else { BlockOutcome::Applied }
+    }
+
+    /// Whether this rank has as many names as it may for the block, none of which this one is.
+    fn has_all_names(&self, at: At, block: StoredBlock) -> bool {
+        match at {
+            At::Slot(parent) => {
+                self.holder.has_all_names(self.trie, self.limits, parent, block.local)
+            }
+            At::Unknown => false,
+        }
     }
 
     fn relation(&self, at: At, parent: Option<BlockName>, block: StoredBlock) -> Relation {

@@ -39,6 +39,24 @@ pub(crate) struct SweepCursor {
     pages: Vec<Page>,
 }
 
+/// What a step of a sweep has done of what it may do.
+#[derive(Debug)]
+struct Spent {
+    /// Names whose copies were dropped, by tier.
+    removed: u64,
+    /// Parts of the records and pages that were looked at: they cost something too.
+    looked_at: u64,
+    budget: u64,
+}
+
+impl Spent {
+    /// What the step may still do.
+    fn left(&self) -> usize {
+        let left = self.budget.saturating_sub(self.removed + self.looked_at);
+        usize::try_from(left).unwrap_or(usize::MAX)
+    }
+}
+
 impl SweepCursor {
     const fn begin(kind: Kind, only: Option<DpRank>, rank: usize) -> Self {
         Self { kind, only, rank, part: 0, page_part: 0, pages: Vec::new() }
@@ -102,13 +120,13 @@ impl Index {
         let started = self.sources.get_mut(&id).and_then(|source| source.sweep.take());
         let started = started.filter(|at| at.kind == kind && at.only == only);
         let mut cursor = started.unwrap_or(SweepCursor::begin(kind, only, 0));
-        let mut removed = 0;
+        let mut spent = Spent { removed: 0, looked_at: 0, budget: budget.max(1) as u64 };
         let mut done = true;
         while let Some(&(rank, holder)) = self.source(id)?.ranks.get(cursor.rank) {
             if only.is_none_or(|only| only == rank) {
                 let by = self.announcement(id, Tier::Device)?;
                 let mut change = self.change(id, rank)?;
-                let swept = change.sweep(by, &mut cursor, budget, &mut removed);
+                let swept = change.sweep(by, &mut cursor, &mut spent);
                 if swept && kind == Kind::All {
                     change.holder.is_whole_for(id);
                 }
@@ -127,37 +145,34 @@ impl Index {
             self.complete_if_empty(id);
             self.recount_short_ranks(id);
         }
-        Ok(Cleared { removed, done })
+        Ok(Cleared { removed: spent.removed, done })
     }
 }
 
 impl RankChange<'_> {
     /// Sweeps one rank; false if the budget ran out first.
-    fn sweep(
-        &mut self,
-        by: Announcement,
-        cursor: &mut SweepCursor,
-        budget: usize,
-        removed: &mut u64,
-    ) -> bool {
-        let budget = budget as u64;
+    fn sweep(&mut self, by: Announcement, cursor: &mut SweepCursor, spent: &mut Spent) -> bool {
         self.holder.abort_dumps("the worker was cleared");
-        while let Some(names) = self.part_to_drop(by, cursor) {
-            if *removed >= budget {
+        while let Some(names) = self.part_to_drop(by, cursor, spent.left()) {
+            if spent.left() == 0 {
                 return false;
             }
+            // What was dropped is not met again when the rest of the part is read.
+            let is_rest = names.len() == spent.left();
             for name in names {
-                *removed += self.drop_recorded(by, cursor.kind, name);
+                spent.removed += self.drop_recorded(by, cursor.kind, name);
             }
-            cursor.part += 1;
+            if !is_rest {
+                cursor.part += 1;
+            }
+            spent.looked_at += 1;
         }
         if self.holder.primary != Some(by.source) {
             return true;
         }
         // What another source has spelled out since the records were read is met here again.
-        let mut looked_at = 0;
         loop {
-            if *removed + looked_at >= budget {
+            if spent.left() == 0 {
                 return false;
             }
             let Some(page) = cursor.pages.pop() else {
@@ -168,8 +183,8 @@ impl RankChange<'_> {
                 cursor.page_part += 1;
                 continue;
             };
-            *removed += self.sweep_page(by, cursor.kind, page);
-            looked_at += 1;
+            spent.removed += self.sweep_page(by, cursor.kind, page);
+            spent.looked_at += 1;
         }
         if cursor.kind == Kind::Doubtful {
             self.holder.confirmed = None;
@@ -207,14 +222,20 @@ impl RankChange<'_> {
         removed
     }
 
-    /// Names of one part of the records that the sweep drops; none past the last part.
-    fn part_to_drop(&self, by: Announcement, cursor: &SweepCursor) -> Option<Vec<BlockName>> {
+    /// Names of one part of the records that the sweep drops, `most` at most; none past the last
+    /// part.
+    fn part_to_drop(
+        &self,
+        by: Announcement,
+        cursor: &SweepCursor,
+        most: usize,
+    ) -> Option<Vec<BlockName>> {
         let drops = |at: &Copies| {
             at.source == by.source && (cursor.kind == Kind::All || at.epoch < by.epoch)
         };
         let part = self.holder.records.part(cursor.part)?;
         let dropped = part.filter(|(_, record)| record.copies.iter().any(drops));
-        Some(dropped.map(|&(name, _)| name).collect())
+        Some(dropped.map(|&(name, _)| name).take(most).collect())
     }
 
     fn drop_run(&mut self, by: Announcement, kind: Kind, slot: Slot, len: u32) -> u64 {

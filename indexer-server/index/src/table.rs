@@ -5,8 +5,12 @@ use hashbrown::HashTable;
 
 /// Entries of a sub-table before it is split in two: 7/8 of 2,048 buckets.
 const SUB_ENTRIES_MAX: usize = 1_792;
-/// Beyond this many bits of directory a sub-table grows instead (hashes that collide on purpose).
+/// Beyond this many bits of directory a sub-table grows instead.
 const DIRECTORY_BITS_MAX: u32 = 22;
+/// And beyond this many places of the directory, while they are more than one for so many entries:
+/// hashes that collide on purpose would fill it with nothing.
+const DIRECTORY_FREE: usize = 16;
+const PLACE_ENTRIES: usize = 64;
 
 /// Spreads 64 bits over 64 bits; names and local hashes may be small or sequential numbers.
 pub(crate) const fn mix(value: u64) -> u64 {
@@ -93,7 +97,8 @@ impl<T> SplitTable<T> {
         let sub = self.directory[self.slot(hash)] as usize;
         let bit = self.subs[sub].bits;
         if bit == self.bits {
-            if self.bits == DIRECTORY_BITS_MAX {
+            let places_max = DIRECTORY_FREE + self.len / PLACE_ENTRIES;
+            if self.bits == DIRECTORY_BITS_MAX || self.directory.len() > places_max {
                 return false;
             }
             self.directory.extend_from_within(..);
@@ -296,5 +301,20 @@ mod tests {
             assert_eq!(table.remove(chosen(number), |&at| at == number, hasher), Some(number));
         }
         assert_eq!((table.len(), table.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn hashes_that_collide_on_purpose_take_no_large_directory() {
+        let mut table = SplitTable::default();
+        // The directory's bits are all the same, which costs a peer seconds for this many names.
+        let hasher = |&number: &u64| mix(number) & 0xffff_ffff;
+        for number in 0..4_000 {
+            table.insert(hasher(&number), number, hasher);
+        }
+        let per_entry = table.bytes() / table.len();
+        assert!(per_entry < 64, "{per_entry} bytes for each of {}", table.len());
+        for number in 0..4_000 {
+            assert!(table.find(hasher(&number), |&at| at == number).is_some(), "{number}");
+        }
     }
 }

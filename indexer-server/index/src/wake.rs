@@ -31,6 +31,18 @@ impl RankChange<'_> {
         }
     }
 
+    /// Drops a parked name that cannot be placed; who stored it lacks it from now on.
+    fn refuse(&mut self, name: BlockName) {
+        let copies = self.holder.records.get(name).map(|record| record.copies.clone());
+        for copies in copies.unwrap_or_default() {
+            if let Some(source) = self.sources.get_mut(&copies.source) {
+                source.lacks_blocks();
+            }
+        }
+        let placed = self.take_record(name);
+        debug_assert!(placed.is_none(), "{name} is parked");
+    }
+
     fn place_parked(&mut self, parent: Slot, name: BlockName) {
         let Some(record) = self.holder.records.get(name) else {
             return;
@@ -44,6 +56,10 @@ impl RankChange<'_> {
             mode: CopyMode::Set,
             epoch: copies.epoch,
         };
+        if self.holder.has_all_names(self.trie, self.limits, parent, local) {
+            self.refuse(name);
+            return;
+        }
         self.put_record(by, parent, StoredBlock { name, local }, 1);
         self.holder.touch(name);
     }

@@ -4,9 +4,10 @@ use kvasir_index::{DumpRecord, DumpScan, DumpSourceEnd, DumpTail, Index, IndexEr
 use kvasir_proto::convert::DumpQuery;
 use std::{mem, sync::Arc};
 
-/// A dump under way, in chunks of bounded size: memory does not grow with the worker. Drive it
-/// with [`next`](Self::next) to its end, or give it up with [`cancel`](Self::cancel): it must not
-/// be dropped, for the index notes what changes as long as it is open.
+/// A dump under way, in chunks of bounded size: but for a bit a block and the parked names, memory
+/// does not grow with the worker. Drive it with [`next`](Self::next) to its end, or give it up with
+/// [`cancel`](Self::cancel): it must not be dropped, for the index notes what changes as long as it
+/// is open.
 #[derive(Debug)]
 pub struct Dump {
     /// The worker's.
@@ -31,6 +32,24 @@ pub enum DumpPart {
     Records(Vec<DumpRecord>),
     /// The last part: one end per source.
     Ends(Vec<DumpSourceEnd>),
+}
+
+/// Records read under one hold of the shard's lock. While the writer waits for it, so do lookups.
+const STEP_RECORDS: usize = 128;
+
+fn read_chunk(
+    shard: &Shard,
+    scan: &mut DumpScan,
+    chunk_records: usize,
+    records: &mut Vec<DumpRecord>,
+) -> Result<(), IndexError> {
+    while records.len() < chunk_records {
+        let step = STEP_RECORDS.min(chunk_records - records.len());
+        if !shard.read().dump_chunk(scan, step, records)? {
+            break;
+        }
+    }
+    Ok(())
 }
 
 impl Dump {
@@ -58,8 +77,7 @@ impl Dump {
     pub async fn next(&mut self) -> Result<Option<DumpPart>, QueryError> {
         if let Stage::Scanning(scan) = &mut self.stage {
             let mut records = Vec::with_capacity(self.chunk_records);
-            let scanned = self.shard.read().dump_chunk(scan, self.chunk_records, &mut records);
-            if let Err(error) = scanned {
+            if let Err(error) = read_chunk(&self.shard, scan, self.chunk_records, &mut records) {
                 self.give_up().await?;
                 return Err(error.into());
             }

@@ -34,6 +34,7 @@ struct Play<'a> {
     script: &'a Script,
     sources: Vec<Option<(SourceId, SourceNo)>>,
     tried: Tried,
+    rng: ScriptRng,
 }
 
 impl<'a> Play<'a> {
@@ -48,6 +49,7 @@ impl<'a> Play<'a> {
             script,
             sources: vec![None; script.sources.len()],
             tried: Tried::default(),
+            rng: ScriptRng::seed_from_u64(script.seed),
         }
     }
 
@@ -76,7 +78,9 @@ impl<'a> Play<'a> {
             Action::Clear { source: number, rank, budget } => {
                 if let Some((live, oracle)) = source(number) {
                     self.oracle.clear_source(oracle, *rank);
-                    while !self.live.clear(live, *rank, *budget)?.done {}
+                    while !self.live.clear(live, *rank, *budget)?.done {
+                        self.shed_between()?;
+                    }
                 }
             }
             Action::MarkSuspect { source: number } => {
@@ -88,7 +92,9 @@ impl<'a> Play<'a> {
             Action::DropSuspects { source: number, budget } => {
                 if let Some((live, oracle)) = source(number) {
                     self.oracle.drop_suspects(oracle);
-                    while !self.live.drop_suspects(live, *budget)?.done {}
+                    while !self.live.drop_suspects(live, *budget)?.done {
+                        self.shed_between()?;
+                    }
                 }
             }
             _ => {}
@@ -102,8 +108,18 @@ impl<'a> Play<'a> {
         };
         self.oracle.clear_source(oracle, None);
         self.oracle.remove_source(oracle);
-        while !self.live.clear(live, None, budget)?.done {}
+        while !self.live.clear(live, None, budget)?.done {
+            self.shed_between()?;
+        }
         self.live.remove_source(live)
+    }
+
+    /// Now and then, between two steps of a sweep.
+    fn shed_between(&mut self) -> Result<(), String> {
+        if self.rng.random_bool(0.2) {
+            self.shed(3)?;
+        }
+        self.live.validate()
     }
 
     fn shed(&mut self, budget: usize) -> Result<(), String> {

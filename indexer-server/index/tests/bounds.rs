@@ -1,0 +1,142 @@
+//! What one call may do, whatever it is given: counted, not timed.
+#![allow(clippy::expect_used, clippy::panic, reason = "tests")]
+
+use kvasir_index::{Index, Limits, Query, QueryKey, Scratch, SourceId};
+use kvasir_proto::types::{
+    BlockCounts, BlockName, CopyMode, KvEvent, LocalHash, SourceState, StoredBlock, Tier, TierSet,
+    WorkerId,
+};
+
+struct Rank {
+    index: Index,
+    limits: Limits,
+}
+
+impl Rank {
+    fn new() -> Self {
+        let limits = Limits { block_names_max: 10, ..Limits::default() };
+        Self { index: Index::new(limits), limits }
+    }
+
+    fn source(&mut self, name: &str) -> SourceId {
+        let worker = WorkerId::new("a").expect("a name");
+        let source = self.index.add_source(&worker, name, 0, CopyMode::Set).expect("a source");
+        let exact = kvasir_index::SourceStatus {
+            state: SourceState::Exact,
+            ..kvasir_index::SourceStatus::default()
+        };
+        self.index.set_status(source, exact);
+        source
+    }
+
+    fn store(&mut self, by: SourceId, parent: Option<u64>, blocks: &[(u64, u64)]) -> BlockCounts {
+        let block = |&(name, local)| StoredBlock { name: BlockName(name), local: LocalHash(local) };
+        let (parent, blocks) = (parent.map(BlockName), blocks.iter().map(block).collect());
+        let event = KvEvent::Stored { parent, tier: Tier::Device, blocks };
+        let counts = self.index.apply(by, 0, &event).expect("a known source");
+        self.index.validate().expect("sound");
+        counts
+    }
+
+    fn remove(&mut self, by: SourceId, names: impl Iterator<Item = u64>) {
+        let names = names.map(BlockName).collect();
+        let event = KvEvent::Removed { tier: Tier::Device, names };
+        self.index.apply(by, 0, &event).expect("a known source");
+        self.index.validate().expect("sound");
+    }
+
+    fn overlap(&self, locals: &[u64]) -> u32 {
+        let locals: Vec<LocalHash> = locals.iter().copied().map(LocalHash).collect();
+        let (key, tiers) = (QueryKey::Locals(&locals), TierSet::ALL);
+        let mut scratch = Scratch::default();
+        self.index.find(Query { key, tiers, workers: None, minimum_overlap: 0 }, &mut scratch);
+        scratch.matches().first().map_or(0, |best| best.blocks)
+    }
+
+    fn state(&self, source: SourceId) -> SourceState {
+        self.index.status(source).expect("known").state
+    }
+}
+
+/// Looking at a block means looking at all names that a rank has for it, so these are bounded.
+#[test]
+fn a_block_has_so_many_names_at_a_rank() {
+    let mut rank = Rank::new();
+    let a = rank.source("s");
+    let most = rank.limits.block_names_max as u64;
+    for name in 0..most {
+        assert_eq!(rank.store(a, None, &[(name, 7)]).applied, 1);
+    }
+    assert_eq!(rank.state(a), SourceState::Exact);
+    // One that is there is no further one; what is refused lets go of what it stood for.
+    assert_eq!(rank.store(a, None, &[(0, 7)]).noop, 1);
+    assert_eq!(rank.store(a, None, &[(500, 8)]).applied, 1);
+    assert_eq!(rank.store(a, None, &[(500, 7)]).rejected, 1);
+    assert_eq!((rank.state(a), rank.overlap(&[8])), (SourceState::Partial, 0));
+    // One that was parked is none either, once it would be placed.
+    assert_eq!(rank.store(a, Some(999), &[(501, 7)]).applied, 1);
+    assert_eq!(rank.store(a, None, &[(501, 7)]).rejected, 1);
+    assert_eq!(rank.index.stats().parked, 0);
+    // There is room again for each that goes, and the block is held while one name is.
+    rank.remove(a, 1..most);
+    assert_eq!((rank.overlap(&[7]), rank.index.stats().pairs), (1, 1));
+    assert_eq!(rank.store(a, None, &[(501, 7)]).applied, 1);
+    rank.remove(a, [0, 501].into_iter());
+    assert_eq!((rank.overlap(&[7]), rank.index.stats().blocks), (0, 0));
+    while !rank.index.clear_source(a, None, 10).expect("known").done {}
+    assert_eq!(rank.state(a), SourceState::Exact);
+}
+
+#[test]
+fn what_waited_for_a_parent_gets_no_more_names_either() {
+    let mut rank = Rank::new();
+    let a = rank.source("s");
+    let most = rank.limits.block_names_max as u64;
+    for name in 1..=3 * most {
+        rank.store(a, Some(0), &[(name, 7)]);
+    }
+    assert_eq!((rank.index.stats().parked, rank.state(a)), (3 * most, SourceState::Exact));
+    rank.store(a, None, &[(0, 6)]);
+    assert_eq!((rank.index.stats().parked, rank.state(a)), (0, SourceState::Partial));
+    assert_eq!(rank.overlap(&[6, 7]), 2);
+    // As many as there may be are there, whichever they are.
+    let scan = &mut rank.index.begin_dump(&WorkerId::new("a").expect("a name"), None);
+    let scan = scan.as_mut().expect("a dump");
+    let mut records = Vec::new();
+    while rank.index.dump_chunk(scan, 100, &mut records).expect("undisturbed") {}
+    assert_eq!(records.len() as u64, 1 + most);
+}
+
+/// A step of a sweep drops as many records as it may, and looks at a bounded number of others.
+#[test]
+fn sweeps_of_records_go_in_steps() {
+    const BLOCKS: u64 = 20_000;
+    const BUDGET: usize = 10;
+    let mut rank = Rank::new();
+    let (a, b, c) = (rank.source("s"), rank.source("t"), rank.source("u"));
+    let blocks: Vec<(u64, u64)> = (0..BLOCKS).map(|at| (at, at)).collect();
+    rank.store(a, None, &blocks);
+    // What two sources hold stands in records.
+    rank.store(b, None, &blocks);
+    let mut steps = 0;
+    loop {
+        let step = rank.index.clear_source(c, None, 1).expect("known");
+        assert_eq!(step.removed, 0, "it holds nothing");
+        steps += 1;
+        if step.done {
+            break;
+        }
+    }
+    assert!(steps > 8, "{BLOCKS} records of others in {steps} steps");
+    let mut removed = 0;
+    loop {
+        let step = rank.index.clear_source(b, None, BUDGET).expect("known");
+        assert!(step.removed <= BUDGET as u64, "{step:?}");
+        removed += step.removed;
+        if step.done {
+            break;
+        }
+    }
+    assert_eq!(removed, BLOCKS);
+    rank.index.validate().expect("sound");
+}
