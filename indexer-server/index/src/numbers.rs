@@ -205,6 +205,7 @@ impl Numbers {
     pub(crate) fn touch(&self, hash: u64) -> u64 {
         let hash = short(hash);
         let sub = self.sub(hash).and_then(|sub| self.subs.get(sub));
+        let sub = sub.filter(|sub| !sub.places.is_empty());
         sub.and_then(|sub| sub.places.get(sub.home(hash)).copied()).unwrap_or(EMPTY)
     }
 
@@ -353,6 +354,16 @@ mod tests {
         check(|number| mix(u64::from(number) / 64), 6_000);
         check(u64::from, 1_500);
         check(|number| !u64::from(number), 1_500);
+    }
+
+    #[test]
+    fn an_empty_sub_table_can_be_touched() {
+        let mut table = Numbers::default();
+        let hash = |number: u32| mix(u64::from(number));
+        (0..8_000).for_each(|number| assert!(table.insert(hash(number), number, |_| false)));
+        (1..8_000).for_each(|number| assert!(table.remove(hash(number), number)));
+        let there = (0..8_000).filter(|&number| table.touch(hash(number)) != EMPTY);
+        assert!(there.count() >= 1, "the one that is left");
     }
 
     #[test]
