@@ -9,7 +9,7 @@ use crate::record::Record;
 use crate::registry::HolderId;
 use crate::sets::{HolderIndex, SetId, TierSets};
 use crate::segments::NO_SEGMENT;
-use crate::slots::NONE;
+use crate::slots::{NONE, Slot};
 use crate::table::index_u32;
 use kvasir_proto::types::{BlockName, LocalHash, Tier, TierSet, WorkerId};
 use std::cmp::Reverse;
@@ -75,6 +75,8 @@ pub struct Scratch {
     alive: Vec<u64>,
     /// Ranks that hold the stretch at hand.
     here: Vec<u64>,
+    /// Ranks asked one by one.
+    recorded: Vec<HolderIndex>,
     /// Fewest blocks to be listed.
     minimum_overlap: u32,
 }
@@ -204,6 +206,12 @@ fn set_bit(bitmap: &mut [u64], holder: HolderIndex) {
     }
 }
 
+fn clear_bit(bitmap: &mut [u64], holder: HolderIndex) {
+    if let Some(word) = bitmap.get_mut(holder as usize / 64) {
+        *word &= !(1 << (holder % 64));
+    }
+}
+
 /// Hashes compared at a step, as long as all are equal; and then, to find where they no longer are.
 const LONG_STEP: usize = 64;
 const STEP: usize = 8;
@@ -233,10 +241,10 @@ impl Index {
                 self.count_tiers(query.tiers, scratch);
             }
             QueryKey::Names(names) => {
+                scratch.leave_out_recorded(self);
                 self.find_names(names, query.tiers, scratch);
-                scratch.matches.sort_unstable_by_key(|at| {
-                    (Reverse(at.blocks), self.order.get(at.holder.0 as usize).copied())
-                });
+                self.count_tiers(query.tiers, scratch);
+                self.find_recorded(names, query.tiers, scratch);
             }
         }
     }
@@ -302,18 +310,51 @@ impl Index {
 
 // === by name ===
 
-impl Index {
-    fn find_names(&self, names: &[BlockName], tiers: TierSet, scratch: &mut Scratch) {
-        let asked = std::mem::take(&mut scratch.alive);
-        for holder in self.holders.iter().flatten() {
-            let (word, bit) = (holder.index as usize / 64, 1 << (holder.index % 64));
-            if asked.get(word).is_none_or(|word| word & bit == 0) {
-                continue;
+impl Scratch {
+    /// Sets the asked ranks that have records apart: what they call a block may be their own word
+    /// for it. For all others a name is the slot whose own name it is.
+    fn leave_out_recorded(&mut self, index: &Index) {
+        self.recorded.clear();
+        let holders = index.holders.iter().flatten().filter(|holder| !holder.records.is_empty());
+        for holder in holders.map(|holder| holder.index) {
+            if has_bit(&self.alive, holder) {
+                clear_bit(&mut self.alive, holder);
+                self.recorded.push(holder);
             }
-            let mut at =
-                Match { holder: HolderId(holder.index), blocks: 0, by_tier: [0; Tier::COUNT] };
+        }
+    }
+}
+
+impl Index {
+    /// Walks for the ranks without records. Names that follow one another in a segment are
+    /// compared there; others are looked up.
+    fn find_names(&self, names: &[BlockName], tiers: TierSet, scratch: &mut Scratch) {
+        let mut from = 0;
+        let mut rest = names;
+        while let Some(slot) = rest.first().and_then(|&first| self.trie.named(first)) {
+            let segment = self.trie.segment_of(slot);
+            let here = slot..=segment.tail();
+            let is_next = |(slot, name): &(Slot, &BlockName)| {
+                self.trie.slots.name(*slot) == **name && self.trie.slots.is_named(*slot)
+            };
+            // The first is there by its number, whatever else stands.
+            let equal = 1 + here.zip(rest).skip(1).take_while(is_next).count();
+            let end = from + index_u32(equal);
+            if !scratch.enter(self, tiers, segment.sets, from, end) {
+                break;
+            }
+            from = end;
+            rest = rest.get(equal..).unwrap_or_default();
+        }
+        scratch.finish(self, from);
+    }
+
+    /// Adds the ranks that were set apart, one by one.
+    fn find_recorded(&self, names: &[BlockName], tiers: TierSet, scratch: &mut Scratch) {
+        for &holder in &scratch.recorded {
+            let mut at = Match { holder: HolderId(holder), blocks: 0, by_tier: [0; Tier::COUNT] };
             for &name in names {
-                let held = self.tiers_of(holder.index, name);
+                let held = self.tiers_of(holder, name);
                 let asked = Tier::ALL.map(|tier| tiers.contains(tier) && held.contains(tier));
                 if asked == [false; Tier::COUNT] {
                     break;
@@ -327,7 +368,11 @@ impl Index {
                 scratch.matches.push(at);
             }
         }
-        scratch.alive = asked;
+        if !scratch.recorded.is_empty() {
+            scratch.matches.sort_unstable_by_key(|at| {
+                (Reverse(at.blocks), self.order.get(at.holder.0 as usize).copied())
+            });
+        }
     }
 
     /// Tiers in which a rank holds a name that is placed.
