@@ -96,6 +96,13 @@ pub(crate) struct Source {
     pub(crate) sweep: Option<SweepCursor>,
 }
 
+impl Source {
+    /// Whether blocks that it stored are not held: refused, or shed.
+    pub(crate) const fn is_incomplete(&self) -> bool {
+        self.incomplete || self.short_ranks > 0
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Worker {
     /// By rank.
@@ -358,11 +365,8 @@ impl Index {
             change(source);
             let changing =
                 if source.changing { SourceState::CatchingUp } else { SourceState::Exact };
-            let partial = if source.incomplete || source.short_ranks > 0 {
-                SourceState::Partial
-            } else {
-                SourceState::Exact
-            };
+            let partial =
+                if source.is_incomplete() { SourceState::Partial } else { SourceState::Exact };
             source.status.state = source.reported.max(changing).max(partial);
         }
     }

@@ -36,7 +36,8 @@ pub type ShardSource = (usize, SourceId);
 impl Sharded {
     pub fn new(shards: usize, limits: ScriptLimits) -> Self {
         let shards = NonZeroUsize::new(shards).expect("some shards");
-        let partitions = Partitions::new(IndexConfig { shards }, live::limits(limits));
+        let partitions =
+            Partitions::new(IndexConfig { shards, bytes_max: None }, live::limits(limits));
         let partitions = Arc::new(partitions);
         let key = PartitionKey::new("m", "").expect("a short name");
         let partition = partitions.get_or_create(&key, BLOCK_SIZE).expect("a first partition");
