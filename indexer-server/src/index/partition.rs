@@ -166,8 +166,9 @@ impl Partitions {
         &self.budget
     }
 
-    /// The shard with something to shed that is the largest by some measure.
-    pub(super) fn largest(&self, size_of: impl Fn(&Shard) -> usize) -> Option<Arc<Shard>> {
+    /// The shard that uses most bytes, of those that have something to shed.
+    pub(super) fn largest(&self) -> Option<Arc<Shard>> {
+        let size_of = |shard: &Shard| shard.bytes().in_use();
         let largest = |partition: &Partition| {
             let shards = partition.shards.iter().filter(|shard| shard.is_sheddable());
             shards.max_by_key(|shard| size_of(shard)).map(Arc::clone)
