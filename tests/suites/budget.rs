@@ -175,14 +175,10 @@ impl Fleet {
         }
         Ok(stats)
     }
-}
 
-/// All blocks in each batch are new, but for those that go on where an old chain, by then shed, ended.
-#[tokio::test]
-async fn a_flood_is_held_within_the_budget_and_answers_only_lose() -> Result<()> {
-    let mut fleet = Fleet::start().await?;
-    let (mut most, mut hits, mut losses) = (0, 0, 0);
-    for round in 0..ROUNDS {
+    /// One round of the flood. All blocks are new, but for those that go on where an old chain, by then
+    /// shed, ended.
+    async fn flood(&mut self, round: u64) -> Result<()> {
         for (number, offset) in [(0, 0), (1, 1_000_000)] {
             let first = offset + round * CHAINS_A_ROUND;
             let chains = first..first + CHAINS_A_ROUND;
@@ -192,16 +188,53 @@ async fn a_flood_is_held_within_the_budget_and_answers_only_lose() -> Result<()>
                 let old = first - GOES_ON_AFTER * CHAINS_A_ROUND;
                 events.push(stored(old, CHAIN_BLOCKS / 2, CHAIN_BLOCKS));
             }
-            fleet.publish(number, &events).await?;
+            self.publish(number, &events).await?;
         }
+        Ok(())
+    }
+
+    /// Asks for chains of every other round so far; how many answers have blocks, and how many lack some.
+    async fn ask_all(&mut self, round: u64) -> Result<(u64, u64)> {
+        let (mut hits, mut losses) = (0, 0);
+        for chain in (0..=round).step_by(2).map(|round| round * CHAINS_A_ROUND) {
+            for (expected, found) in self.ask(chain).await? {
+                hits += u64::from(found.matched_blocks > 0);
+                losses += u64::from(found.matched_blocks < expected);
+            }
+        }
+        Ok((hits, losses))
+    }
+
+    /// The answer for a worker, and the blocks that the reference has.
+    async fn ask_of(&mut self, chain: u64, name: &str) -> Result<(u32, pb::WorkerMatch)> {
+        let mut found = self.ask(chain).await?.into_iter();
+        found.find(|at| at.1.worker_id == name).context("an answer for every worker")
+    }
+
+    /// Everything about a worker that lacks blocks says so.
+    async fn is_partial(&mut self, info: &pb::WorkerInfo) -> Result<()> {
+        let ([rank], [source]) = (&*info.ranks, &*info.sources) else { anyhow::bail!("{info:?}") };
+        ensure!(source.state() == pb::WorkerState::Partial, "{info:?}");
+        let (records, end) = self.dump(&info.worker_id).await?;
+        ensure!(end.incomplete && end.state() == pb::WorkerState::Partial, "{end:?}");
+        ensure!(records == rank.placed_blocks + rank.parked_blocks, "{records} of {info:?}");
+        let (_, found) = self.ask_of(0, &info.worker_id).await?;
+        ensure!(found.shed_blocks == rank.shed_blocks, "{found:?} of {info:?}");
+        ensure!(found.state() == pb::WorkerState::Partial, "{found:?}");
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_flood_is_held_within_the_budget_and_answers_only_lose() -> Result<()> {
+    let mut fleet = Fleet::start().await?;
+    let (mut most, mut hits, mut losses) = (0, 0, 0);
+    for round in 0..ROUNDS {
+        fleet.flood(round).await?;
         most = most.max(fleet.stats().await?.index_bytes);
         if round % ASK_EVERY == 0 {
-            for chain in (0..=round).step_by(2).map(|round| round * CHAINS_A_ROUND) {
-                for (expected, found) in fleet.ask(chain).await? {
-                    hits += u64::from(found.matched_blocks > 0);
-                    losses += u64::from(found.matched_blocks < expected);
-                }
-            }
+            let (more_hits, more_losses) = fleet.ask_all(round).await?;
+            (hits, losses) = (hits + more_hits, losses + more_losses);
         }
     }
     let stats = fleet.agree().await?;
@@ -210,26 +243,13 @@ async fn a_flood_is_held_within_the_budget_and_answers_only_lose() -> Result<()>
     ensure!(stats.shed_pairs > 10_000 && hits > 50 && losses > 20, "{hits} hits, {losses} lost");
     let refused = stats.counters.iter().any(|at| at.outcome == "shed" && at.count > 0);
     ensure!(refused, "no chain goes on that was shed: {:?}", stats.counters);
-
     for info in fleet.workers().await? {
-        ensure!(info.sources[0].state() == pb::WorkerState::Partial, "{info:?}");
-        let (records, end) = fleet.dump(&info.worker_id).await?;
-        ensure!(end.incomplete && end.state() == pb::WorkerState::Partial, "{end:?}");
-        ensure!(records == info.ranks[0].placed_blocks + info.ranks[0].parked_blocks, "{info:?}");
-        let (_, found) = fleet
-            .ask(0)
-            .await?
-            .into_iter()
-            .find(|at| at.1.worker_id == info.worker_id)
-            .context("an answer for every worker")?;
-        ensure!(found.shed_blocks == info.ranks[0].shed_blocks, "{found:?} of {info:?}");
-        ensure!(found.state() == pb::WorkerState::Partial, "{found:?}");
+        fleet.is_partial(&info).await?;
     }
 
     // What was stored last is held; and a clear makes whole again.
     let last = (ROUNDS - 1) * CHAINS_A_ROUND;
-    let first_worker = fleet.ask(last).await?.into_iter().find(|at| at.1.worker_id == "a");
-    let (expected, found) = first_worker.context("an answer for every worker")?;
+    let (expected, found) = fleet.ask_of(last, "a").await?;
     ensure!(found.matched_blocks == expected && expected > 0, "{found:?}");
     fleet.publish(0, &[KvEvent::Cleared, stored(last, 0, 8)]).await?;
     let info = client::find_worker(&mut fleet.indexer, MODEL, "a").await?.context("a worker")?;
