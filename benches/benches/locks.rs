@@ -18,7 +18,7 @@ use std::{
     borrow::Cow,
     hint::{black_box, spin_loop},
     sync::{
-        Mutex, RwLock,
+        Arc, Mutex, RwLock,
         atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
     thread,
@@ -391,7 +391,7 @@ fn median(rounds: &[Measured], of: fn(&Measured) -> f64) -> f64 {
 }
 
 fn locks(mut index: impl FnMut() -> Index) -> Vec<(&'static str, Box<dyn Guarded>)> {
-    let shard = Shard::new(0, Limits::default());
+    let shard = Shard::new(0, Limits::default(), &Arc::default());
     shard.write(|empty| *empty = index());
     let copies = [ShardedLock::new(index()), ShardedLock::new(index())];
     vec![

@@ -25,6 +25,9 @@ pub struct Overlap {
     pub lag_batches: u64,
     /// How long ago the worker was last seen to have nothing newer.
     pub verified_age: Option<Duration>,
+    /// Blocks that the rank was told to hold and that the index lacks for its byte budget: it may hold
+    /// more of the prompt than `blocks` says.
+    pub shed_blocks: u64,
 }
 
 impl Overlap {
@@ -85,6 +88,7 @@ impl TryFrom<WorkerMatch> for Overlap {
             state,
             lag_batches: at.lag_batches,
             verified_age: at.verified_age_ms.map(Duration::from_millis),
+            shed_blocks: at.shed_blocks,
         })
     }
 }

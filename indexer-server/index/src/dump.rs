@@ -47,6 +47,8 @@ pub struct DumpSourceEnd {
     pub name: Arc<str>,
     /// Its state and cursor.
     pub status: SourceStatus,
+    /// Whether blocks that it announced are not held: refused, or shed.
+    pub incomplete: bool,
 }
 
 /// The end of a dump.
@@ -310,7 +312,8 @@ impl Index {
                     self.read_dirty(scan.dump, rank, id, &mut records);
                     ends.truncate(before);
                     let (name, status) = (Arc::clone(&source.name), source.status.clone());
-                    ends.push(DumpSourceEnd { source: id, name, status });
+                    let incomplete = source.is_incomplete();
+                    ends.push(DumpSourceEnd { source: id, name, status, incomplete });
                 }
             }
         }

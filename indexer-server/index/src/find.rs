@@ -7,8 +7,8 @@
 use crate::index::Index;
 use crate::record::Record;
 use crate::registry::HolderId;
-use crate::sets::{HolderIndex, SetId, TierSets};
 use crate::segments::NO_SEGMENT;
+use crate::sets::{HolderIndex, SetId, TierSets};
 use crate::slots::{NONE, Slot};
 use crate::table::index_u32;
 use kvasir_proto::types::{BlockName, LocalHash, Tier, TierSet, WorkerId};

@@ -103,11 +103,15 @@ impl Source {
         self.show();
     }
 
+    /// Whether blocks that it stored are not held: refused, or shed.
+    pub(crate) const fn is_incomplete(&self) -> bool {
+        self.incomplete || self.short_ranks > 0
+    }
+
     /// Shows its state as it was reported, or worse.
     fn show(&mut self) {
         let changing = if self.changing { SourceState::CatchingUp } else { SourceState::Exact };
-        let lacks = self.incomplete || self.short_ranks > 0;
-        let partial = if lacks { SourceState::Partial } else { SourceState::Exact };
+        let partial = if self.is_incomplete() { SourceState::Partial } else { SourceState::Exact };
         self.status.state = self.reported.max(changing).max(partial);
     }
 }

@@ -12,6 +12,7 @@ use crate::record::Announcement;
 use crate::segments::{Segment, SegmentId};
 use crate::sets::HolderIndex;
 use crate::slots::Slot;
+use crate::sweep::Held;
 use crate::table::index_u32;
 use kvasir_proto::types::{BlockName, CopyMode, Tier};
 use std::cmp::Reverse;
@@ -174,28 +175,20 @@ impl RankChange<'_> {
     fn shed_run(&mut self, first: Slot, end: Slot) -> u64 {
         let mut dropped = 0;
         let mut slot = first;
-        while slot < end {
-            if !self.trie.slots.is_used(slot) {
-                slot += 1;
-                continue;
-            }
-            let stop = end.min(self.trie.segment_of(slot).tail() + 1);
-            if !self.trie.holds_any(slot, self.holder.index) {
-                slot = stop;
-                continue;
-            }
-            if let Some(names) = self.holder.slot_names.get(slot).cloned() {
-                for name in names {
-                    self.take_record(name);
+        while let Some(held) = self.next_held(slot, end, end - slot) {
+            match held {
+                Held::Recorded(at, names) => {
+                    for name in names {
+                        self.take_record(name);
+                    }
+                    self.settle(at);
+                    (slot, dropped) = (at + 1, dropped + 1);
                 }
-                self.settle(slot);
-                (slot, dropped) = (slot + 1, dropped + 1);
-                continue;
+                Held::Plain(at, len) => {
+                    self.shed_plain(at, len);
+                    (slot, dropped) = (at + len, dropped + u64::from(len));
+                }
             }
-            let len =
-                (slot + 1..stop).find(|&at| self.holder.is_recorded(at)).unwrap_or(stop) - slot;
-            self.shed_plain(slot, len);
-            (slot, dropped) = (slot + len, dropped + u64::from(len));
         }
         dropped
     }

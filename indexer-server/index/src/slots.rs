@@ -231,7 +231,8 @@ impl Slots {
     /// A free slot with free ones behind it, for a chain that needs `len` now and may well need
     /// `room`.
     fn place(&mut self, len: u32, room: u32) -> Slot {
-        let pages = room.max(len).div_ceil(PAGE_SLOTS).clamp(RESERVED_PAGES_MIN, RESERVED_PAGES_MAX);
+        let pages =
+            room.max(len).div_ceil(PAGE_SLOTS).clamp(RESERVED_PAGES_MIN, RESERVED_PAGES_MAX);
         if let Some(slot) = self.begin_pages(pages) {
             return slot;
         }

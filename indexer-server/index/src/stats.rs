@@ -24,6 +24,8 @@ pub struct Stats {
     pub holder_sets: u64,
     /// Bytes allocated, by the index's own accounting.
     pub bytes: u64,
+    /// Blocks that ranks lack for the byte budget: shed, or not taken since because of that.
+    pub shed_blocks: u64,
 }
 
 impl Index {
@@ -45,6 +47,12 @@ impl Index {
         self.trie.slots.free_bytes() + self.trie.segments.free_bytes()
     }
 
+    /// Whether [`Index::shed`] has anything to shed.
+    #[must_use]
+    pub const fn is_sheddable(&self) -> bool {
+        self.parked > 0 || self.trie.slots.used() > 0
+    }
+
     /// Sizes, counted in O(ranks).
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -59,6 +67,7 @@ impl Index {
             segments: self.trie.segments.used() as u64,
             holder_sets: self.trie.sets.used() as u64,
             bytes: self.bytes() as u64,
+            shed_blocks: holders().map(|holder| holder.shed_blocks).sum(),
         }
     }
 }

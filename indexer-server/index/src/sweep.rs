@@ -1,7 +1,7 @@
 //! Dropping much at once, in bounded steps: clears, lost sources, doubtful blocks.
 
 use crate::error::IndexError;
-use crate::holder::Page;
+use crate::holder::{Names, Page};
 use crate::index::{Index, RankChange};
 use crate::record::{Announcement, Copies};
 use crate::registry::SourceId;
@@ -22,6 +22,15 @@ pub struct Cleared {
 enum Kind {
     All,
     Doubtful,
+}
+
+/// Something that a rank holds.
+#[derive(Debug)]
+pub(crate) enum Held {
+    /// A slot, and its names, each in a record.
+    Recorded(Slot, Names),
+    /// The first of some consecutive plain slots of one segment, and how many.
+    Plain(Slot, u32),
 }
 
 /// How far a sweep has come.
@@ -197,6 +206,27 @@ impl RankChange<'_> {
         let mut removed = 0;
         let mut slot = page * PAGE_SLOTS;
         let end = slot + PAGE_SLOTS;
+        // Which slots are doubtful is known one by one only.
+        let run_max = if kind == Kind::Doubtful { 1 } else { PAGE_SLOTS };
+        while let Some(held) = self.next_held(slot, end, run_max) {
+            match held {
+                Held::Recorded(at, names) => {
+                    for name in names {
+                        removed += self.drop_recorded(by, kind, name);
+                    }
+                    slot = at + 1;
+                }
+                Held::Plain(at, len) => {
+                    removed += self.drop_run(by, kind, at, len);
+                    slot = at + len;
+                }
+            }
+        }
+        removed
+    }
+
+    /// What this rank holds next, from `slot` up to `end`; plain slots in runs of at most `run_max`.
+    pub(crate) fn next_held(&self, mut slot: Slot, end: Slot, run_max: u32) -> Option<Held> {
         while slot < end {
             if !self.trie.slots.is_used(slot) {
                 slot += 1;
@@ -207,19 +237,15 @@ impl RankChange<'_> {
                 slot = stop;
                 continue;
             }
-            if let Some(names) = self.holder.slot_names.get(slot).cloned() {
-                for name in names {
-                    removed += self.drop_recorded(by, kind, name);
-                }
-                slot += 1;
-                continue;
+            if let Some(names) = self.holder.slot_names.get(slot) {
+                return Some(Held::Recorded(slot, names.clone()));
             }
-            let recorded = |at: &Slot| kind == Kind::Doubtful || self.holder.is_recorded(*at);
-            let len = (slot + 1..stop).find(recorded).unwrap_or(stop) - slot;
-            removed += self.drop_run(by, kind, slot, len);
-            slot += len;
+            let recorded = |at: &Slot| self.holder.is_recorded(*at);
+            let stop = stop.min(slot + run_max);
+            let run = (slot + 1..stop).find(recorded).unwrap_or(stop) - slot;
+            return Some(Held::Plain(slot, run));
         }
-        removed
+        None
     }
 
     /// Names of one part of the records that the sweep drops, `most` at most; none past the last

@@ -74,7 +74,7 @@ impl App {
         let query_metrics = QueryMetrics::register(&mut registry);
         let grpc_metrics = GrpcMetrics::register(&mut registry);
         let (writer, writer_threads) =
-            start_writers(config.index.shards, &index_metrics).map_err(BuildError::Writer)?;
+            start_writers(&partitions, &index_metrics).map_err(BuildError::Writer)?;
         let origin = Origin::now();
         let speculation =
             Speculation::new(Arc::clone(&partitions), config.speculation, speculation_metrics);

@@ -1,4 +1,4 @@
-use super::{ConfigError, Settings, Span, worker::registrations};
+use super::{ByteCount, ConfigError, Settings, Span, worker::registrations};
 use crate::{
     grpc::GrpcConfig,
     http::HttpConfig,
@@ -51,7 +51,7 @@ impl Config {
             log_format: settings.log_format,
             log_filter: settings.log_filter.clone().into_owned(),
             otlp_endpoint: settings.otlp_endpoint.clone(),
-            index: IndexConfig { shards: shards(settings.index_shards)? },
+            index: index(settings)?,
             speculation: speculation(settings)?,
             ingest: IngestConfig {
                 loss_policy: settings.loss_policy,
@@ -112,11 +112,23 @@ fn count(field: &str, value: usize) -> Result<usize, ConfigError> {
     Ok(value)
 }
 
-fn shards(count: usize) -> Result<NonZeroUsize, ConfigError> {
-    let counted = NonZeroUsize::new(count).filter(|count| count.get() <= SHARDS_MAX);
-    counted.ok_or_else(|| {
-        ConfigError::invalid("index-shards", format!("is {count}, must be 1 to {SHARDS_MAX}"))
-    })
+/// Least bytes for each shard: a worker and a table or two of each kind need some 200 KiB.
+const SHARD_BYTES_MIN: usize = 1 << 20;
+
+fn index(settings: &Settings) -> Result<IndexConfig, ConfigError> {
+    let shards = settings.index_shards;
+    let counted = NonZeroUsize::new(shards).filter(|shards| shards.get() <= SHARDS_MAX);
+    let counted = counted.ok_or_else(|| {
+        ConfigError::invalid("index-shards", format!("is {shards}, must be 1 to {SHARDS_MAX}"))
+    })?;
+    let bytes_max = settings.max_index_bytes.map(|ByteCount(bytes)| bytes);
+    let least = counted.get() * SHARD_BYTES_MIN;
+    if let Some(bytes) = settings.max_index_bytes.filter(|bytes| bytes.0 < least) {
+        let least = ByteCount(least);
+        let why = format!("is {bytes}, must be {least} or more: 1MiB for each of {shards} shards");
+        return Err(ConfigError::invalid("max-index-bytes", why));
+    }
+    Ok(IndexConfig { shards: counted, bytes_max })
 }
 
 fn check_url(field: &str, url: &str) -> Result<(), ConfigError> {

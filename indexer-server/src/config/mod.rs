@@ -16,5 +16,5 @@ pub use options::Options;
 pub use read::{Action, read};
 pub use settings::Settings;
 pub use table::options_table;
-pub use text::Span;
+pub use text::{ByteCount, Span};
 pub use worker::WorkerSpec;

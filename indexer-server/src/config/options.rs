@@ -1,4 +1,7 @@
-use super::{Span, WorkerSpec, text::optional};
+use super::{
+    ByteCount, Span, WorkerSpec,
+    text::{deserialize_bytes, optional},
+};
 use crate::telemetry::LogFormat;
 use clap::Args;
 use kvasir_proto::convert::LossPolicy;
@@ -51,6 +54,12 @@ pub struct Options {
     /// one writer is worth having once one is busy; blocks are shared within a shard only
     #[arg(long, env = "KVASIR_INDEX_SHARDS", value_name = "COUNT")]
     pub index_shards: Option<usize>,
+    /// Most memory of the index, over all models and tenants, such as 8GiB: 1MiB a shard at least, no
+    /// limit if not set. Beyond it what was not stored for longest is dropped: answers then credit
+    /// less, never more
+    #[arg(long, env = "KVASIR_MAX_INDEX_BYTES", value_name = "BYTES")]
+    #[serde(deserialize_with = "deserialize_bytes")]
+    pub max_index_bytes: Option<ByteCount>,
     /// Most speculative blocks (pairs of rank and block that RecordPlacement announced), over all
     /// models and tenants: 65536 to 16777216
     #[arg(long, env = "KVASIR_SPECULATIVE_BLOCKS_MAX", value_name = "COUNT")]

@@ -40,6 +40,7 @@ fn no_arguments_are_enough() {
         (config.speculation.blocks_max, config.speculation.blocks_kept),
         (1_048_576, 838_860)
     );
+    assert_eq!(config.index.bytes_max, None);
 }
 
 #[test]
@@ -58,13 +59,27 @@ fn what_is_printed_can_be_read_again() {
     let arguments = [
         "--print-config",
         "--loss-policy=clear",
+        "--max-index-bytes=1536MiB",
         "--worker",
         "id=w,model=m,block-size=16,engine=vllm,endpoint=tcp://a:1,replay=tcp://a:2,dp-rank=1,copy-mode=set",
     ];
     let first = printed(run(&arguments));
     assert!(first.contains("loss-policy = \"clear\""), "{first}");
+    assert!(first.contains("max-index-bytes = \"1536MiB\""), "{first}");
     assert!(first.contains("[[worker]]\nid = \"w\""), "{first}");
     assert_eq!(printed(with_file(&first, &["--print-config"])), first);
+}
+
+#[test]
+fn bytes_may_be_written_with_a_unit_or_plainly() {
+    let limit = |action| match action {
+        Ok(Action::Run(config)) => config.index.bytes_max,
+        other => panic!("refused: {other:?}"),
+    };
+    assert_eq!(limit(run(&["--max-index-bytes=8GiB"])), Some(8 << 30));
+    assert_eq!(limit(run(&["--max-index-bytes=1048576"])), Some(1 << 20));
+    assert_eq!(limit(with_file("max-index-bytes = \"64MiB\"", &[])), Some(64 << 20));
+    assert_eq!(limit(with_file("max-index-bytes = 67108864", &[])), Some(64 << 20));
 }
 
 #[test]
@@ -81,6 +96,12 @@ fn every_refusal_names_the_option() {
     check(&["--max-in-flight", "0"], "max-in-flight: is 0, must be 1 to");
     check(&["--index-shards", "0"], "index-shards: is 0, must be 1 to 64");
     check(&["--index-shards", "65"], "index-shards: is 65, must be 1 to 64");
+    check(&["--max-index-bytes", "8GB"], "\"8GB\" is no number of bytes: write 8GiB, 512MiB or");
+    check(&["--max-index-bytes", "1000KiB"], "max-index-bytes: is 1000KiB, must be 1MiB or more");
+    check(
+        &["--max-index-bytes", "3MiB", "--index-shards", "4"],
+        "max-index-bytes: is 3MiB, must be 4MiB or more: 1MiB for each of 4 shards",
+    );
     check(&["--speculative-blocks-max", "9"], "speculative-blocks-max: is 9, must be 65536 to");
     check(&["--speculative-keep-ratio", "1.1"], "speculative-keep-ratio: is 1.1, must be 0 to 1");
     check(&["--speculative-keep-ratio", "NaN"], "speculative-keep-ratio: is NaN, must be 0 to 1");
@@ -100,6 +121,8 @@ fn every_refusal_of_a_file_names_the_key() {
     check("lissen = \"127.0.0.1:1\"", "lissen");
     check("listen = \"here\"", "listen = \"here\"");
     check("max-in-flight = \"many\"", "max-in-flight");
+    check("max-index-bytes = -1", "expected bytes, such as");
+    check("max-index-bytes = \"much\"", "\"much\" is no number of bytes");
     check("[[worker]]\nid = \"w\"\nmodel = \"m\"\nblock-size = 16\nport = 1", "port");
     check("[[worker]]\nid = \"w\"\nmodel = \"m\"", "block-size");
 }
@@ -150,5 +173,5 @@ fn the_table_has_a_row_for_every_option() {
     let table = printed(run(&["--print-config-table"]));
     let row = "| `--listen` | `KVASIR_LISTEN` | `listen` | `127.0.0.1:50051` | Address of the gRPC port |";
     assert!(table.contains(row), "{table}");
-    assert_eq!(table.lines().count(), 2 + 17, "{table}");
+    assert_eq!(table.lines().count(), 2 + 18, "{table}");
 }

@@ -1,4 +1,4 @@
-use super::{Options, Span, WorkerSpec, text};
+use super::{ByteCount, Options, Span, WorkerSpec, text, text::optional};
 use crate::telemetry::LogFormat;
 use kvasir_proto::convert::LossPolicy;
 use serde::Serialize;
@@ -29,6 +29,8 @@ pub struct Settings {
     pub probe_interval: Span,
     pub replay_concurrency: usize,
     pub index_shards: usize,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "optional::serialize")]
+    pub max_index_bytes: Option<ByteCount>,
     pub speculative_blocks_max: usize,
     pub speculative_keep_ratio: f64,
     pub max_in_flight: usize,
@@ -57,6 +59,7 @@ impl Settings {
         probe_interval: Span::seconds(30),
         replay_concurrency: 8,
         index_shards: 1,
+        max_index_bytes: None,
         speculative_blocks_max: 1 << 20,
         speculative_keep_ratio: 0.8,
         max_in_flight: 256,
@@ -82,6 +85,7 @@ impl Settings {
             probe_interval: options.probe_interval.unwrap_or(self.probe_interval),
             replay_concurrency: options.replay_concurrency.unwrap_or(self.replay_concurrency),
             index_shards: options.index_shards.unwrap_or(self.index_shards),
+            max_index_bytes: options.max_index_bytes.or(self.max_index_bytes),
             speculative_blocks_max: options
                 .speculative_blocks_max
                 .unwrap_or(self.speculative_blocks_max),

@@ -43,6 +43,36 @@ impl FromStr for Span {
     }
 }
 
+/// A number of bytes, written as 8GiB, 512MiB, 64KiB or plainly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ByteCount(pub usize);
+
+const BYTE_UNITS: [(&str, usize); 5] =
+    [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("", 1)];
+
+impl fmt::Display for ByteCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whole = BYTE_UNITS.iter().find(|(_, bytes)| self.0.is_multiple_of(*bytes));
+        let (unit, bytes) = whole.filter(|_| self.0 > 0).unwrap_or(&("", 1));
+        write!(f, "{}{unit}", self.0 / bytes)
+    }
+}
+
+impl FromStr for ByteCount {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.find(|at: char| !at.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let unit = BYTE_UNITS.iter().find(|(name, _)| *name == unit);
+        let bytes = number.parse::<usize>().ok().zip(unit);
+        let bytes = bytes.and_then(|(number, (_, bytes))| number.checked_mul(*bytes));
+        bytes.map(Self).ok_or_else(|| {
+            format!("{text:?} is no number of bytes: write 8GiB, 512MiB or 8589934592")
+        })
+    }
+}
+
 /// For `#[serde(with)]` on a value.
 pub(super) fn serialize<T: fmt::Display, S: Serializer>(
     value: &T,
@@ -76,6 +106,23 @@ pub(super) mod optional {
     }
 }
 
+/// For `#[serde(deserialize_with)]` on a number of bytes, which may be written as a plain number.
+pub(super) fn deserialize_bytes<'de, D>(deserializer: D) -> Result<Option<ByteCount>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected bytes, such as \"8GiB\" or 8589934592")]
+    enum Written {
+        Plain(usize),
+        Text(String),
+    }
+    match Written::deserialize(deserializer)? {
+        Written::Plain(bytes) => Ok(Some(ByteCount(bytes))),
+        Written::Text(text) => text.parse().map(Some).map_err(D::Error::custom),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +142,25 @@ mod tests {
         for bad in ["", "10", "s", "1.5s", "-1s", "10 s", "99999999999999999999s"] {
             let expected = format!("{bad:?} is no time: write 250ms, 10s, 5m or 2h");
             assert_eq!(bad.parse::<Span>(), Err(expected));
+        }
+    }
+
+    #[test]
+    fn bytes_are_read_and_written() {
+        let check = |text: &str, bytes: usize, written: &str| {
+            let count: ByteCount = text.parse().expect(text);
+            assert_eq!((count, &*count.to_string()), (ByteCount(bytes), written));
+        };
+        check("8GiB", 8 << 30, "8GiB");
+        check("512MiB", 512 << 20, "512MiB");
+        check("1024MiB", 1 << 30, "1GiB");
+        check("3KiB", 3_072, "3KiB");
+        check("1000000", 1_000_000, "1000000");
+        check("0", 0, "0");
+        for bad in ["", "GiB", "8GB", "8G", "1.5GiB", "-1", "8 GiB", "8gib", "99999999999TiB"] {
+            let expected =
+                format!("{bad:?} is no number of bytes: write 8GiB, 512MiB or 8589934592");
+            assert_eq!(bad.parse::<ByteCount>(), Err(expected));
         }
     }
 }

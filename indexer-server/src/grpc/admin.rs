@@ -29,6 +29,7 @@ fn worker(parts: &Parts, registration: &Registration) -> pb::WorkerInfo {
         dp_rank: rank.rank,
         placed_blocks: rank.placed_blocks,
         parked_blocks: rank.parked_blocks,
+        shed_blocks: rank.shed_blocks,
     });
     let sources = description.sources.into_iter().map(|view| source(registration, view));
     pb::WorkerInfo {
@@ -83,8 +84,11 @@ pub(super) fn stats(parts: &Parts) -> pb::GetStatsResponse {
             index_bytes: stats.bytes,
             speculative_blocks: speculative.blocks as u64,
             speculative_bytes: speculative.bytes as u64,
+            shed_blocks: stats.shed_blocks,
         });
     }
+    let budget = parts.partitions.budget();
+    let (bytes, shed) = (budget.bytes(), budget.shed());
     pb::GetStatsResponse {
         version: VERSION.to_owned(),
         partitions,
@@ -93,6 +97,11 @@ pub(super) fn stats(parts: &Parts) -> pb::GetStatsResponse {
         queries: parts.query_metrics.queries.get(),
         query_blocks: parts.query_metrics.query_blocks.get(),
         hit_blocks: parts.query_metrics.hit_blocks.get(),
+        index_bytes: bytes.allocated as u64,
+        index_free_bytes: bytes.free as u64,
+        index_bytes_max: budget.limit().map(|bytes| bytes as u64),
+        shed_pairs: shed.pairs,
+        shed_parked: shed.parked,
     }
 }
 

@@ -141,6 +141,7 @@ impl Sources {
             watermark: end.status.applied.map(convert::cursor),
             records: self.seen.get(number).map_or(0, |(_, count)| *count),
             state: convert::state(end.status.state).into(),
+            incomplete: end.incomplete,
         });
         ends.map(|end| message(pb::dump_worker_response::Part::End(end))).collect()
     }

@@ -8,4 +8,6 @@ pub const SHARDS_MAX: usize = 64;
 pub struct IndexConfig {
     /// Shards of every partition, each with a writer thread; [`SHARDS_MAX`] at most.
     pub shards: NonZeroUsize,
+    /// Most bytes of all shards together, if there is a limit.
+    pub bytes_max: Option<usize>,
 }

@@ -4,7 +4,11 @@ use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
     metrics::{
-        MetricType, counter::Counter, family::Family, gauge::ConstGauge, histogram::Histogram,
+        MetricType,
+        counter::{ConstCounter, Counter},
+        family::Family,
+        gauge::ConstGauge,
+        histogram::Histogram,
     },
     registry::{Registry, Unit},
 };
@@ -88,6 +92,7 @@ impl IndexMetrics {
             Unit::Seconds,
             metrics.hold.clone(),
         );
+        registry.register_collector(Box::new(BudgetSizes { partitions: Arc::clone(&partitions) }));
         registry.register_collector(Box::new(Sizes { partitions }));
         metrics
     }
@@ -192,6 +197,48 @@ impl Collector for Sizes {
             encoder.encode_descriptor("worker_lag_batches", help, None, MetricType::Gauge)?;
         for (labels, value) in lags {
             ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// The byte budget of all partitions together, and what was shed for it.
+#[derive(Debug)]
+struct BudgetSizes {
+    partitions: Arc<Partitions>,
+}
+
+impl Collector for BudgetSizes {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let budget = self.partitions.budget();
+        let bytes = budget.bytes();
+        let gauges = [
+            (
+                "index_allocated",
+                "Memory of the index, all models and tenants",
+                Some(bytes.allocated),
+            ),
+            (
+                "index_in_use",
+                "The same, without free places that new blocks can use",
+                Some(bytes.in_use()),
+            ),
+            ("index_limit", "Most memory of the index: --max-index-bytes", budget.limit()),
+        ];
+        for (name, help, bytes) in gauges {
+            let Some(bytes) = bytes else { continue };
+            let gauge = ConstGauge::new(u64::try_from(bytes).unwrap_or(u64::MAX));
+            let kind = MetricType::Gauge;
+            gauge.encode(encoder.encode_descriptor(name, help, Some(&Unit::Bytes), kind)?)?;
+        }
+        let shed = budget.shed();
+        let pairs = "Pairs of rank and placed block dropped for --max-index-bytes";
+        let parked = "Names whose parent is not known dropped for --max-index-bytes";
+        for (name, help, count) in
+            [("index_shed_pairs", pairs, shed.pairs), ("index_shed_parked", parked, shed.parked)]
+        {
+            let counter = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            ConstCounter::new(count).encode(counter)?;
         }
         Ok(())
     }

@@ -6,7 +6,8 @@
 //! the union of their answers is exact.
 //!
 //! # Who may wait for whom
-//! Only its writer thread takes a shard's lock for writing. It works in steps of at most
+//! Only writer threads take a shard's lock for writing: its own to carry out commands, and any of them
+//! to shed, before it writes more, when the [`Budget`] is used up ([`Relief`]). A writer works in steps of at most
 //! [`STEP_OPERATIONS_MAX`] block operations; with the step in which a reader came, or after
 //! [`HOLD_OPERATIONS_MAX`] operations, it lets go, and all readers that wait in, before it takes the
 //! lock again. So a lookup waits for one step at most in each shard, however much there is to
@@ -15,22 +16,26 @@
 //! What is speculative lies beside the index, behind a lock of its own, and is changed in short
 //! pieces: see [`Speculation`].
 
+mod budget;
 mod command;
 mod config;
 mod metrics;
 mod origin;
 mod pace;
 mod partition;
+mod relief;
 mod shard;
 mod speculative;
 mod writer;
 
+pub use budget::{Budget, Bytes};
 pub use command::Applied;
 pub use config::{IndexConfig, SHARDS_MAX};
 pub use metrics::{INDEX_OUTCOMES, IndexMetrics, OperationLabels};
 pub use origin::Origin;
 pub use pace::{HOLD_OPERATIONS_MAX, Pace, STEP_OPERATIONS_MAX};
 pub use partition::{Partition, PartitionError, Partitions};
+pub use relief::Relief;
 pub use shard::{IndexedSource, Shard};
 pub use speculative::{
     SPECULATIVE_OUTCOMES, Speculation, SpeculationConfig, SpeculationError, SpeculationMetrics,

@@ -1,5 +1,5 @@
 use super::{
-    IndexConfig, Shard,
+    Budget, IndexConfig, Shard,
     speculative::{Layer, SpeculativeSize},
 };
 use dashmap::DashMap;
@@ -23,8 +23,9 @@ pub struct Partition {
 }
 
 impl Partition {
-    fn new(key: PartitionKey, block_size: u32, config: IndexConfig, limits: Limits) -> Self {
-        let shards = (0..config.shards.get()).map(|number| Arc::new(Shard::new(number, limits)));
+    fn new(key: PartitionKey, block_size: u32, server: &Partitions) -> Self {
+        let shard = |number| Arc::new(Shard::new(number, server.limits, &server.budget));
+        let shards = (0..server.config.shards.get()).map(shard);
         Self { key, block_size, shards: shards.collect(), speculative: Layer::default() }
     }
 
@@ -93,6 +94,7 @@ const fn sum(a: Stats, b: Stats) -> Stats {
         segments: a.segments + b.segments,
         holder_sets: a.holder_sets + b.holder_sets,
         bytes: a.bytes + b.bytes,
+        shed_blocks: a.shed_blocks + b.shed_blocks,
     }
 }
 
@@ -141,13 +143,38 @@ pub struct Partitions {
     map: DashMap<PartitionKey, Arc<Partition>>,
     config: IndexConfig,
     limits: Limits,
+    budget: Arc<Budget>,
 }
 
 impl Partitions {
     /// None yet.
     #[must_use]
     pub fn new(config: IndexConfig, limits: Limits) -> Self {
-        Self { map: DashMap::new(), config, limits }
+        let budget = Arc::new(Budget::new(config.bytes_max));
+        Self { map: DashMap::new(), config, limits, budget }
+    }
+
+    /// How they are kept.
+    #[must_use]
+    pub const fn config(&self) -> IndexConfig {
+        self.config
+    }
+
+    /// Bytes of all of them together.
+    #[must_use]
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// The shard that uses most bytes, of those that have something to shed.
+    pub(super) fn largest(&self) -> Option<Arc<Shard>> {
+        let size_of = |shard: &Shard| shard.bytes().in_use();
+        let largest = |partition: &Partition| {
+            let shards = partition.shards.iter().filter(|shard| shard.is_sheddable());
+            shards.max_by_key(|shard| size_of(shard)).map(Arc::clone)
+        };
+        let of_each = self.map.iter().filter_map(|entry| largest(&entry));
+        of_each.max_by_key(|shard| size_of(shard))
     }
 
     /// One partition.
@@ -170,7 +197,7 @@ impl Partitions {
             dashmap::Entry::Occupied(entry) => Arc::clone(entry.get()),
             dashmap::Entry::Vacant(_) if full => return Err(PartitionError::TooMany),
             dashmap::Entry::Vacant(entry) => {
-                let partition = Partition::new(key.clone(), block_size, self.config, self.limits);
+                let partition = Partition::new(key.clone(), block_size, self);
                 Arc::clone(&entry.insert(Arc::new(partition)))
             }
         };

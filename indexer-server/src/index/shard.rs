@@ -1,3 +1,4 @@
+use super::budget::{Budget, Bytes, ShardSize};
 use crossbeam_utils::{
     CachePadded,
     sync::{ShardedLock, ShardedLockReadGuard},
@@ -32,16 +33,18 @@ pub struct Shard {
     /// Readers that found the lock taken. Untouched while nobody writes, so that readers share no
     /// cache line.
     waiting: CachePadded<AtomicU32>,
+    size: ShardSize,
 }
 
 impl Shard {
-    /// An empty index with a lock around it.
+    /// An empty index with a lock around it, whose bytes count in a budget.
     #[must_use]
-    pub fn new(number: usize, limits: Limits) -> Self {
+    pub fn new(number: usize, limits: Limits, budget: &Arc<Budget>) -> Self {
         Self {
             number,
             index: ShardedLock::new(Index::new(limits)),
             waiting: CachePadded::new(AtomicU32::new(0)),
+            size: ShardSize::new(budget),
         }
     }
 
@@ -77,10 +80,27 @@ impl Shard {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Changes the index, then lets waiting readers in. In a server only the shard's writer thread
-    /// does this, at a [`Pace`](super::Pace).
+    /// Bytes of the index, as of its last change.
+    #[must_use]
+    pub fn bytes(&self) -> Bytes {
+        self.size.bytes()
+    }
+
+    /// Whether the index held anything that can be shed when it was last changed.
+    #[must_use]
+    pub fn is_sheddable(&self) -> bool {
+        self.size.is_sheddable()
+    }
+
+    /// Changes the index, then lets waiting readers in. In a server only writer threads do this, at a
+    /// [`Pace`](super::Pace): the shard's own carries out commands, any of them sheds.
     pub fn write<R>(&self, change: impl FnOnce(&mut Index) -> R) -> R {
-        let result = change(&mut self.index.write().unwrap_or_else(PoisonError::into_inner));
+        let result = {
+            let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+            let result = change(&mut index);
+            self.size.publish(&index);
+            result
+        };
         for _ in 0..LET_IN_LOOKS_MAX {
             if self.waiting.load(Ordering::Acquire) == 0 {
                 return result;

@@ -1,10 +1,10 @@
 use super::{
-    Applied, IndexMetrics, IndexedSource, Pace, Partition, Shard,
+    Applied, IndexMetrics, IndexedSource, Pace, Partition, Partitions, Relief, Shard,
     command::{Apply, Command, Sweep, SweepKind, Work},
 };
 use kvasir_index::{Index, IndexError, SourceStatus};
 use kvasir_proto::types::{CopyMode, DpRank, KvEvent, WorkerId};
-use std::{collections::VecDeque, io, num::NonZeroUsize, process, sync::Arc, thread};
+use std::{collections::VecDeque, io, process, sync::Arc, thread};
 use tokio::{
     sync::{mpsc, oneshot},
     time::Instant,
@@ -238,23 +238,24 @@ impl Drop for AbortOnPanic {
     }
 }
 
-/// Starts a writer thread for each shard of this process.
+/// Starts a writer thread for each shard of the partitions of this process.
 ///
 /// # Errors
 /// If a thread cannot be started.
 pub fn start_writers(
-    shards: NonZeroUsize,
+    partitions: &Arc<Partitions>,
     metrics: &IndexMetrics,
 ) -> io::Result<(Writer, WriterThreads)> {
+    let shards = partitions.config().shards;
     let mut mailboxes = Vec::with_capacity(shards.get());
     let mut done = Vec::with_capacity(shards.get());
     for number in 0..shards.get() {
         let (sender, mailbox) = mpsc::channel(MAILBOX_COMMANDS_MAX);
         let (done_tx, done_rx) = oneshot::channel();
-        let metrics = metrics.clone();
+        let (relief, metrics) = (Relief::new(Arc::clone(partitions)), metrics.clone());
         thread::Builder::new().name(format!("writer-{number}")).spawn(move || {
             let abort = AbortOnPanic;
-            run(mailbox, &metrics);
+            run(mailbox, relief, &metrics);
             drop(abort);
             let _nobody_joins = done_tx.send(());
         })?;
@@ -265,7 +266,7 @@ pub fn start_writers(
     Ok((writer.clone(), WriterThreads { writer, done }))
 }
 
-fn run(mut mailbox: mpsc::Receiver<Mail>, metrics: &IndexMetrics) {
+fn run(mut mailbox: mpsc::Receiver<Mail>, mut relief: Relief, metrics: &IndexMetrics) {
     let mut taken = Vec::with_capacity(TAKE_COMMANDS_MAX);
     let mut queue = VecDeque::with_capacity(TAKE_COMMANDS_MAX);
     let mut finished = Vec::with_capacity(TAKE_COMMANDS_MAX);
@@ -284,6 +285,7 @@ fn run(mut mailbox: mpsc::Receiver<Mail>, metrics: &IndexMetrics) {
         }
         while let Some(first) = queue.front() {
             let shard = Arc::clone(&first.shard);
+            relief.make_room(&shard);
             hold(&shard, &mut pace, &mut queue, &mut finished, metrics);
             finished.drain(..).for_each(|work: Work| work.finish(metrics));
         }

@@ -12,6 +12,8 @@ pub struct RankView {
     pub placed_blocks: u64,
     /// Names held that are not placed.
     pub parked_blocks: u64,
+    /// Blocks that it was told to hold and that are missing for the byte budget.
+    pub shed_blocks: u64,
 }
 
 /// One source of a worker.
@@ -45,6 +47,7 @@ pub fn describe(partition: &Partition, worker: &WorkerId, origin: Origin) -> Wor
         rank: rank.rank(),
         placed_blocks: rank.placed_blocks(),
         parked_blocks: rank.parked_blocks(),
+        shed_blocks: rank.shed_blocks(),
     });
     let now = origin.elapsed();
     let sources = worker.sources().map(|(_, name, status)| SourceView {

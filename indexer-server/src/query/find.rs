@@ -148,6 +148,7 @@ fn answer(index: &Index, found: &Match, now: Duration) -> Option<WorkerMatch> {
     Some(WorkerMatch {
         blocks: found.blocks,
         by_tier: found.by_tier,
+        shed_blocks: holder.shed_blocks(),
         ..nothing_held(key, &worst(holder), now)
     })
 }
@@ -155,9 +156,12 @@ fn answer(index: &Index, found: &Match, now: Duration) -> Option<WorkerMatch> {
 /// The answer for a rank of which events confirm no block, whether or not it has events.
 fn unconfirmed(partition: &Partition, key: &WorkerKey, now: Duration) -> WorkerMatch {
     let index = partition.shard_of(&key.worker).read();
-    let ranks = index.worker(&key.worker).into_iter().flat_map(|worker| worker.holders());
-    let status = ranks.filter(|holder| holder.rank() == key.rank).map(worst).next();
-    nothing_held(key.clone(), &status.unwrap_or_default(), now)
+    let mut ranks = index.worker(&key.worker).into_iter().flat_map(|worker| worker.holders());
+    let Some(holder) = ranks.find(|holder| holder.rank() == key.rank) else {
+        return nothing_held(key.clone(), &SourceStatus::default(), now);
+    };
+    let shed_blocks = holder.shed_blocks();
+    WorkerMatch { shed_blocks, ..nothing_held(key.clone(), &worst(holder), now) }
 }
 
 fn nothing_held(key: WorkerKey, status: &SourceStatus, now: Duration) -> WorkerMatch {
@@ -171,6 +175,7 @@ fn nothing_held(key: WorkerKey, status: &SourceStatus, now: Duration) -> WorkerM
         applied: status.applied,
         lag_batches: status.lag_batches(),
         verified_age: status.verified_at.map(|at| now.saturating_sub(at)),
+        shed_blocks: 0,
     }
 }
 

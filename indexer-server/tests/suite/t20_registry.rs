@@ -53,7 +53,10 @@ async fn workers_are_listed_with_ranks_and_sources() {
     let all = all.into_inner().workers;
     let names: Vec<_> = all.iter().map(|at| (&*at.tenant, &*at.worker_id)).collect();
     assert_eq!(names, [("", "w"), ("t", "a")]);
-    assert_eq!(all[0].ranks, [pb::RankInfo { dp_rank: 0, placed_blocks: 2, parked_blocks: 1 }]);
+    assert_eq!(
+        all[0].ranks,
+        [pb::RankInfo { dp_rank: 0, placed_blocks: 2, parked_blocks: 1, shed_blocks: 0 }]
+    );
     let source = &all[0].sources[0];
     assert_eq!((&*source.source, source.connected, source.lag_batches), ("s", true, 0));
     assert_eq!(source.state(), pb::WorkerState::Exact);

@@ -345,6 +345,8 @@ pub struct WorkerMatch {
     pub lag_batches: u64,
     /// Time since it was last seen to have nothing newer.
     pub verified_age: Option<Duration>,
+    /// Blocks that the rank was told to hold and that the index lacks for its byte budget.
+    pub shed_blocks: u64,
 }
 
 impl WorkerMatch {

@@ -167,6 +167,7 @@ fn an_answer_carries_every_field() {
             rank: 2,
             blocks: 3,
             speculative_blocks: 4,
+            shed_blocks: 5,
             by_tier: [3, 2, 1],
             state: SourceState::Gap,
             applied: None,
@@ -190,6 +191,7 @@ fn an_answer_carries_every_field() {
             lag_batches: 5,
             verified_age_ms: Some(7),
             speculative_blocks: 4,
+            shed_blocks: 5,
         }],
         missing_shards: vec![],
     };

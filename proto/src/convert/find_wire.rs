@@ -258,6 +258,7 @@ impl WorkerMatch {
             varint(age_ms(age), out);
         }
         number(10, self.speculative_blocks.into(), out);
+        number(11, self.shed_blocks, out);
     }
 }
 

@@ -56,6 +56,7 @@ impl Numbers {
             lag_batches: self.next(),
             verified_age: (!self.next().is_multiple_of(3))
                 .then(|| Duration::from_millis(self.next())),
+            shed_blocks: self.next(),
         }
     }
 
@@ -116,6 +117,7 @@ fn message_of(answer: &FindAnswer, request_id: u64) -> pb::FindMatchesResponse {
         lag_batches: found.lag_batches,
         verified_age_ms: found.verified_age.map(age_ms),
         speculative_blocks: found.speculative_blocks,
+        shed_blocks: found.shed_blocks,
     });
     pb::FindMatchesResponse {
         request_id,

@@ -359,6 +359,11 @@ pub struct WorkerMatch {
     /// all other fields speak of confirmed blocks: COLD and no cursor for a rank without events.
     #[prost(uint32, tag = "10")]
     pub speculative_blocks: u32,
+    /// Blocks that the rank was told to hold and that the index dropped, or did not take, for its byte
+    /// budget: the rank may hold more of the prompt than matched_blocks says. 0 again once the sources
+    /// that fed it have been cleared. While it is not 0, `state` is PARTIAL or worse.
+    #[prost(uint64, tag = "11")]
+    pub shed_blocks: u64,
 }
 impl ::prost::Name for WorkerMatch {
     const NAME: &'static str = "WorkerMatch";
@@ -561,6 +566,10 @@ pub struct DumpEnd {
     /// State of the source when the dump was cut.
     #[prost(enumeration = "WorkerState", tag = "5")]
     pub state: i32,
+    /// True if blocks that the source announced are missing: refused by a limit, or dropped or not taken
+    /// for the byte budget.
+    #[prost(bool, tag = "6")]
+    pub incomplete: bool,
 }
 impl ::prost::Name for DumpEnd {
     const NAME: &'static str = "DumpEnd";
@@ -632,6 +641,10 @@ pub struct RankInfo {
     /// Names held whose parent is not known yet.
     #[prost(uint64, tag = "3")]
     pub parked_blocks: u64,
+    /// Blocks that it was told to hold and that were dropped, or not taken, for the byte budget; 0 again
+    /// once the sources that fed it have been cleared.
+    #[prost(uint64, tag = "4")]
+    pub shed_blocks: u64,
 }
 impl ::prost::Name for RankInfo {
     const NAME: &'static str = "RankInfo";
@@ -1002,6 +1015,9 @@ pub struct PartitionStats {
     /// Bytes that they take.
     #[prost(uint64, tag = "10")]
     pub speculative_bytes: u64,
+    /// Blocks that its ranks lack for the byte budget: the sum of RankInfo.shed_blocks.
+    #[prost(uint64, tag = "11")]
+    pub shed_blocks: u64,
 }
 impl ::prost::Name for PartitionStats {
     const NAME: &'static str = "PartitionStats";
@@ -1066,6 +1082,21 @@ pub struct GetStatsResponse {
     /// Blocks that the best worker of each query held.
     #[prost(uint64, tag = "7")]
     pub hit_blocks: u64,
+    /// Bytes of the index, all partitions together.
+    #[prost(uint64, tag = "8")]
+    pub index_bytes: u64,
+    /// Of those, the bytes of places that new blocks can use before more is allocated.
+    #[prost(uint64, tag = "9")]
+    pub index_free_bytes: u64,
+    /// Most bytes of the index (--max-index-bytes); absent if there is no limit.
+    #[prost(uint64, optional, tag = "10")]
+    pub index_bytes_max: ::core::option::Option<u64>,
+    /// (rank, block) pairs dropped for that limit since start.
+    #[prost(uint64, tag = "11")]
+    pub shed_pairs: u64,
+    /// Names held and not placed that were dropped for it since start.
+    #[prost(uint64, tag = "12")]
+    pub shed_parked: u64,
 }
 impl ::prost::Name for GetStatsResponse {
     const NAME: &'static str = "GetStatsResponse";

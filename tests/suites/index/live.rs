@@ -1,16 +1,19 @@
 //! The index itself as the subject.
 
-use crate::subject::{DumpedRecord, DumpedTail, Piece, RankSizes, Refusal, Sizes, Subject};
+use crate::{
+    shedding::Shedding,
+    subject::{DumpedRecord, DumpedTail, Piece, RankSizes, Refusal, Sizes, Subject},
+};
 use kvasir_index::{
     Cleared, DumpRecord, DumpScan, DumpTail, Index, IndexError, Limits, Query, QueryKey, Scratch,
-    SourceId, Stats,
+    Shed, SourceId, Stats,
 };
 use kvasir_proto::types::{BlockCounts, DpRank, KvEvent, WorkerId};
 use kvasir_tests::{
     oracle::{Found, Held, OracleStats, Question, QuestionKey},
     script::{ScriptLimits, SourceSpec},
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 pub struct Live {
     index: Index,
@@ -25,12 +28,15 @@ impl Live {
     pub const fn index(&mut self) -> &mut Index {
         &mut self.index
     }
+}
 
-    /// Ranks that lack blocks for the byte budget.
-    pub fn shed_ranks(&self) -> BTreeSet<(WorkerId, DpRank)> {
-        let holders = self.index.workers().flat_map(|worker| worker.holders());
-        let short = holders.filter(|holder| holder.shed_blocks() > 0);
-        short.map(|holder| (holder.worker().clone(), holder.rank())).collect()
+impl Shedding for Live {
+    fn each_index(&self, mut see: impl FnMut(&Index)) {
+        see(&self.index);
+    }
+
+    fn shed_some(&mut self, budget: usize) -> Shed {
+        self.index.shed(budget)
     }
 }
 

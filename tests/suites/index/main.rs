@@ -3,6 +3,7 @@
 //! `KVASIR_SEEDS=n` runs seeds 0 to n instead of the usual number, `KVASIR_SEED=n` only seed n.
 
 mod ask;
+mod budget;
 mod cases;
 mod double;
 mod driver;

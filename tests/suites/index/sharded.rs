@@ -3,13 +3,14 @@
 
 use crate::{
     live,
+    shedding::Shedding,
     subject::{DumpedRecord, DumpedTail, Piece, RankSizes, Refusal, Sizes, Subject},
 };
 use indexer_server::{
     index::{IndexConfig, Origin, Partition, Partitions, Shard},
     query::{Finder, QueryMetrics},
 };
-use kvasir_index::{DumpScan, DumpTail, SourceId};
+use kvasir_index::{DumpScan, DumpTail, Index, Shed, SourceId};
 use kvasir_proto::{
     convert::{FindAnswer, FindQuery, QueryInput, WorkerMatch},
     hash::bucket,
@@ -26,6 +27,7 @@ use std::{num::NonZeroUsize, sync::Arc};
 const BLOCK_SIZE: u32 = 16;
 
 pub struct Sharded {
+    partitions: Arc<Partitions>,
     partition: Arc<Partition>,
     finder: Finder,
 }
@@ -35,14 +37,27 @@ pub type ShardSource = (usize, SourceId);
 
 impl Sharded {
     pub fn new(shards: usize, limits: ScriptLimits) -> Self {
+        Self::limited(shards, None, limits)
+    }
+
+    /// With a limit of bytes, which nothing keeps by itself.
+    pub fn limited(shards: usize, bytes_max: Option<usize>, limits: ScriptLimits) -> Self {
         let shards = NonZeroUsize::new(shards).expect("some shards");
-        let partitions = Partitions::new(IndexConfig { shards }, live::limits(limits));
-        let partitions = Arc::new(partitions);
+        let config = IndexConfig { shards, bytes_max };
+        let partitions = Arc::new(Partitions::new(config, live::limits(limits)));
         let key = PartitionKey::new("m", "").expect("a short name");
         let partition = partitions.get_or_create(&key, BLOCK_SIZE).expect("a first partition");
         let metrics = QueryMetrics::register(&mut Registry::default());
-        let finder = Finder::new(partitions, Origin::now(), metrics);
-        Self { partition, finder }
+        let finder = Finder::new(Arc::clone(&partitions), Origin::now(), metrics);
+        Self { partitions, partition, finder }
+    }
+
+    pub const fn partitions(&self) -> &Arc<Partitions> {
+        &self.partitions
+    }
+
+    pub fn shards(&self) -> &[Arc<Shard>] {
+        self.partition.shards()
     }
 
     fn shard(&self, number: usize) -> &Shard {
@@ -70,6 +85,17 @@ impl Sharded {
 fn found(at: WorkerMatch) -> Found {
     let WorkerMatch { worker, rank, blocks, by_tier, .. } = at;
     Found { worker, rank, blocks, by_tier }
+}
+
+impl Shedding for Sharded {
+    fn each_index(&self, mut see: impl FnMut(&Index)) {
+        self.shards().iter().for_each(|shard| see(&shard.read()));
+    }
+
+    fn shed_some(&mut self, budget: usize) -> Shed {
+        let shard = self.shards().iter().find(|shard| shard.is_sheddable());
+        shard.map(|shard| shard.write(|index| index.shed(budget))).unwrap_or_default()
+    }
 }
 
 /// A dump under way: its shard, and the scan there.

@@ -5,21 +5,23 @@ use crate::{
     live::Live,
     subject::{RankSizes, Refusal, Subject},
 };
-use kvasir_index::{Index, Limits, Query, QueryKey, Scratch, Shed, SourceId};
+use kvasir_index::{Index, Limits, Query, QueryKey, Scratch, Shed};
 use kvasir_proto::types::{
-    BlockName, CopyMode, KvEvent, LocalHash, SourceState, StoredBlock, Tier, TierSet, WorkerId,
+    BlockName, CopyMode, DpRank, KvEvent, LocalHash, SourceState, StoredBlock, Tier, TierSet,
+    WorkerId,
 };
 use kvasir_tests::{
     oracle::{Found, Oracle, OracleLimits, Question, SourceNo},
     script::{Action, Script, ScriptRng, Step},
 };
 use rand::{Rng, SeedableRng};
+use std::collections::BTreeSet;
 
 const SEEDS: u64 = 4_000;
 
 /// What the seeds came to, so that the test can tell that it tried something.
 #[derive(Debug, Default)]
-struct Tried {
+pub struct Tried {
     pairs: u64,
     parked: u64,
     refused: u64,
@@ -28,23 +30,76 @@ struct Tried {
     whole_again: u64,
 }
 
-struct Play<'a> {
-    live: Live,
+impl Tried {
+    pub fn merge(&mut self, other: &Self) {
+        self.pairs += other.pairs;
+        self.parked += other.parked;
+        self.refused += other.refused;
+        self.hits += other.hits;
+        self.less += other.less;
+        self.whole_again += other.whole_again;
+    }
+
+    /// Fails unless each of it was tried more often than that.
+    pub fn assert_above(&self, least: u64) {
+        let Self { pairs, parked, refused, hits, less, whole_again } = *self;
+        for (what, count) in [
+            ("pairs", pairs),
+            ("parked", parked),
+            ("refused", refused),
+            ("hits", hits),
+            ("less", less),
+            ("whole again", whole_again),
+        ] {
+            assert!(count > least, "{what}: {count}");
+        }
+    }
+}
+
+/// A subject of whose indexes something may be shed.
+pub trait Shedding: Subject {
+    /// Shows every index.
+    fn each_index(&self, see: impl FnMut(&Index));
+
+    /// Sheds from one of them, one step.
+    fn shed_some(&mut self, budget: usize) -> Shed;
+
+    /// Ranks that lack blocks for the byte budget.
+    fn shed_ranks(&self) -> BTreeSet<(WorkerId, DpRank)> {
+        let mut ranks = BTreeSet::new();
+        self.each_index(|index| {
+            let holders = index.workers().flat_map(|worker| worker.holders());
+            let short = holders.filter(|holder| holder.shed_blocks() > 0);
+            ranks.extend(short.map(|holder| (holder.worker().clone(), holder.rank())));
+        });
+        ranks
+    }
+
+    /// Bytes of all indexes.
+    fn bytes(&self) -> usize {
+        let mut bytes = 0;
+        self.each_index(|index| bytes += index.bytes());
+        bytes
+    }
+}
+
+pub struct Play<'a, S: Shedding> {
+    pub live: S,
     oracle: Oracle,
     script: &'a Script,
-    sources: Vec<Option<(SourceId, SourceNo)>>,
-    tried: Tried,
+    sources: Vec<Option<(S::Source, SourceNo)>>,
+    pub tried: Tried,
     rng: ScriptRng,
 }
 
-impl<'a> Play<'a> {
-    fn new(script: &'a Script) -> Self {
+impl<'a, S: Shedding> Play<'a, S> {
+    pub fn new(script: &'a Script, live: S) -> Self {
         let limits = OracleLimits {
             chain_blocks_max: script.limits.chain_blocks_max,
             rank_parked_max: script.limits.rank_parked_max,
         };
         Self {
-            live: Live::new(script.limits),
+            live,
             oracle: Oracle::new(limits),
             script,
             sources: vec![None; script.sources.len()],
@@ -53,7 +108,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    fn step(&mut self, step: &Step) -> Result<(), String> {
+    pub fn step(&mut self, step: &Step) -> Result<(), String> {
         let source = |source: &usize| self.sources[*source];
         match &step.action {
             Action::AddSource { source } if self.sources[*source].is_none() => {
@@ -117,14 +172,14 @@ impl<'a> Play<'a> {
     /// Now and then, between two steps of a sweep.
     fn shed_between(&mut self) -> Result<(), String> {
         if self.rng.random_bool(0.2) {
-            self.shed(3)?;
+            self.shed(|live| live.shed_some(3))?;
         }
         self.live.validate()
     }
 
-    fn shed(&mut self, budget: usize) -> Result<(), String> {
+    pub fn shed(&mut self, shed: impl FnOnce(&mut S) -> Shed) -> Result<(), String> {
         let before = self.live.sizes().stats;
-        let shed = self.live.index().shed(budget);
+        let shed = shed(&mut self.live);
         let after = self.live.sizes().stats;
         if (before.pairs - after.pairs, before.parked - after.parked) != (shed.pairs, shed.parked) {
             return Err(format!("{shed:?} between {before:?} and {after:?}"));
@@ -134,7 +189,7 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    fn check(&mut self, rng: &mut ScriptRng) -> Result<(), String> {
+    pub fn check(&mut self, rng: &mut ScriptRng) -> Result<(), String> {
         self.live.validate()?;
         for question in questions(&self.oracle, rng) {
             self.ask(&question)?;
@@ -168,20 +223,22 @@ impl<'a> Play<'a> {
     }
 
     /// Sources are partial while a rank may lack blocks of theirs, and every short rank has one.
-    fn check_states(&mut self) -> Result<(), String> {
-        let index = self.live.index();
-        for holder in index.workers().flat_map(|worker| worker.holders()) {
-            let mut sources = holder.sources();
-            let partial = sources.any(|(_, _, status)| status.state >= SourceState::Partial);
-            if holder.shed_blocks() > 0 && !partial {
-                return Err(format!("{}#{} lacks blocks", holder.worker(), holder.rank()));
+    fn check_states(&self) -> Result<(), String> {
+        let mut outcome = Ok(());
+        self.live.each_index(|index| {
+            for holder in index.workers().flat_map(|worker| worker.holders()) {
+                let mut sources = holder.sources();
+                let partial = sources.any(|(_, _, status)| status.state >= SourceState::Partial);
+                if holder.shed_blocks() > 0 && !partial {
+                    outcome = Err(format!("{}#{} lacks blocks", holder.worker(), holder.rank()));
+                }
             }
-        }
-        Ok(())
+        });
+        outcome
     }
 
     /// Clears everything: who lacked blocks lacks none, and nothing remains.
-    fn end(&mut self) -> Result<(), String> {
+    pub fn end(&mut self) -> Result<(), String> {
         let shed = self.live.shed_ranks().len() as u64;
         for (live, oracle) in self.sources.iter().flatten() {
             self.oracle.clear_source(*oracle, None);
@@ -197,7 +254,7 @@ impl<'a> Play<'a> {
         }
         self.live.validate()?;
         let sizes = self.live.sizes();
-        let left = self.live.index().bytes();
+        let left = self.live.bytes();
         if self.live.ranks() != RankSizes::new()
             || sizes.leftovers.values().any(|n| *n > 0)
             || left > 0
@@ -212,11 +269,12 @@ fn play(script: &Script) -> Result<Tried, String> {
     let mut rng = ScriptRng::seed_from_u64(!script.seed);
     let often = [0.02, 0.1, 0.5][rng.random_range(0..3)];
     let most = [2, 8, 100][rng.random_range(0..3)];
-    let mut play = Play::new(script);
+    let mut play = Play::new(script, Live::new(script.limits));
     for step in &script.steps {
         play.step(step)?;
         if rng.random_bool(often) {
-            play.shed(rng.random_range(1..=most))?;
+            let budget = rng.random_range(1..=most);
+            play.shed(|live| live.index().shed(budget))?;
         }
         play.check(&mut rng).map_err(|message| format!("after #{}: {message}", step.id))?;
     }
@@ -230,29 +288,12 @@ fn what_is_shed_only_takes_from_answers() {
     for seed in 0..SEEDS {
         let script = Script::generate(seed);
         match play(&script) {
-            Ok(tried) => {
-                all.pairs += tried.pairs;
-                all.parked += tried.parked;
-                all.refused += tried.refused;
-                all.hits += tried.hits;
-                all.less += tried.less;
-                all.whole_again += tried.whole_again;
-            }
+            Ok(tried) => all.merge(&tried),
             Err(message) => panic!("seed {seed}: {message}\n{script}"),
         }
     }
     println!("seeds 0..{SEEDS}: {all:?}");
-    let Tried { pairs, parked, refused, hits, less, whole_again } = all;
-    for (what, count) in [
-        ("pairs", pairs),
-        ("parked", parked),
-        ("refused", refused),
-        ("hits", hits),
-        ("less", less),
-        ("whole again", whole_again),
-    ] {
-        assert!(count > SEEDS / 10, "{what}: {count}");
-    }
+    all.assert_above(SEEDS / 10);
 }
 
 /// Dumps under way hear of what is shed: what they said plus what they add is what is held.
@@ -271,7 +312,7 @@ fn dumps_hear_of_what_is_shed() {
 
 fn dump_over_shedding(script: &Script) -> Result<u64, String> {
     let text = |refusal: Refusal| refusal.to_string();
-    let mut play = Play::new(script);
+    let mut play = Play::new(script, Live::new(script.limits));
     script.steps.iter().try_for_each(|step| play.step(step))?;
     let Some(worker) = play.oracle.workers().next().cloned() else {
         return Ok(0);
@@ -279,7 +320,7 @@ fn dump_over_shedding(script: &Script) -> Result<u64, String> {
     let mut scan = play.live.begin_dump(&worker, None).map_err(text)?;
     let mut records = Vec::new();
     play.live.read_dump(&mut scan, 5, &mut records).map_err(text)?;
-    (0..4).try_for_each(|_| play.shed(3))?;
+    (0..4).try_for_each(|_| play.shed(|live| live.index().shed(3)))?;
     let said: std::collections::BTreeMap<_, _> = loop {
         match play.live.read_dump(&mut scan, 5, &mut records) {
             Ok(true) => {}

@@ -33,7 +33,8 @@ pub(crate) fn all(figures: &Figures, head: &Head) -> Vec<(String, &'static str, 
 }
 
 const THROUGHPUT: &str = "Blocks per CPU second (in brackets per second). Memory in bytes of RSS per \
-    pair, full and when all was removed. Wrong: answers that were wrong when half was removed in \
+    pair, full and when all was removed; own: by the index's own accounting, which the byte budget goes by. \
+    Wrong: answers that were wrong when half was removed in \
     random order; healed: answers that were wrong after that half was stored again.";
 const LOOKUPS: &str = "p50 / p99 in ns of single calls, clock included (about 20 ns); in brackets \
     CPU ns per call on average, no clock between.";
@@ -50,7 +51,7 @@ const SIZE: &str = "p50 in ns of hits of 64, 256, 512 blocks; bytes per pair; st
     second.";
 
 fn throughput(figures: &Figures, at: At) -> Table {
-    let heads = ["index", "store", "tail", "scattered", "events", "random", "full", "empty"];
+    let heads = ["index", "store", "tail", "scattered", "events", "random", "full", "own", "empty"];
     let mut table = Table::new(heads.into_iter().chain(["wrong", "healed: wrong"]));
     for index in INDEXES {
         let rate = |what: &str| {
@@ -69,7 +70,7 @@ fn throughput(figures: &Figures, at: At) -> Table {
         let mut row = vec![index.to_owned()];
         row.extend(["store", "remove.tail", "remove.scattered", "remove.events"].map(rate));
         row.push(rate("remove.random"));
-        row.extend(["memory.full", "memory.empty"].map(|name| of(name, short)));
+        row.extend(["memory.full", "memory.accounted", "memory.empty"].map(|name| of(name, short)));
         row.extend(["remove.random.wrong", "heal.wrong"].map(|name| of(name, percent)));
         if row.iter().skip(1).any(|cell| !cell.is_empty()) {
             table.row(row);

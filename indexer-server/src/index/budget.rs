@@ -1,0 +1,205 @@
+//! The byte budget: what all shards of the process take, and when that is too much.
+
+use crossbeam_utils::CachePadded;
+use kvasir_index::{Index, Shed};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+};
+
+/// Share of the limit that is left to free places, and share of a shard that must be free before it
+/// grows no more: an index uses any free place, however small, once this share of its slots is free.
+const FREE_FRACTION: usize = 8;
+
+/// Bytes of one index or of several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Bytes {
+    /// All that is allocated.
+    pub allocated: usize,
+    /// Of those, the bytes of places that new positions can use before more is allocated.
+    pub free: usize,
+}
+
+impl Bytes {
+    fn of(index: &Index) -> Self {
+        Self { allocated: index.bytes(), free: index.free_bytes() }
+    }
+
+    /// Bytes that are allocated and used.
+    #[must_use]
+    pub const fn in_use(self) -> usize {
+        // The two are read one after the other, and may be of two moments.
+        self.allocated.saturating_sub(self.free)
+    }
+
+    /// Whether an index of this size may have to allocate for what comes next.
+    const fn is_about_to_grow(self) -> bool {
+        self.free < self.allocated / FREE_FRACTION
+    }
+}
+
+/// Why something must be shed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Excess {
+    /// More is in use than the limit leaves to it.
+    Use,
+    /// More is allocated than the limit, though not all is in use: places that became free in one
+    /// index are of no use to another.
+    Allocation {
+        /// Whether the shard that was written may allocate more.
+        growing: bool,
+    },
+}
+
+/// Most bytes of all indexes of the process together. A pure rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Limit(usize);
+
+impl Limit {
+    /// What is too much of all shards together, seen from one that has been written.
+    const fn excess(self, all: Bytes, written: Bytes) -> Option<Excess> {
+        if all.in_use() > self.0 - self.0 / FREE_FRACTION {
+            Some(Excess::Use)
+        } else if all.allocated > self.0 {
+            Some(Excess::Allocation { growing: written.is_about_to_grow() })
+        } else {
+            None
+        }
+    }
+}
+
+/// Bytes of all shards of the process, and how many there may be. Without a limit it only counts.
+#[derive(Debug, Default)]
+pub struct Budget {
+    limit: Option<Limit>,
+    allocated: CachePadded<AtomicUsize>,
+    free: CachePadded<AtomicUsize>,
+    shed_pairs: AtomicU64,
+    shed_parked: AtomicU64,
+}
+
+impl Budget {
+    /// A budget of so many bytes, if any.
+    #[must_use]
+    pub fn new(limit: Option<usize>) -> Self {
+        Self { limit: limit.map(Limit), ..Self::default() }
+    }
+
+    /// Most bytes that may be allocated, over all shards.
+    #[must_use]
+    pub fn limit(&self) -> Option<usize> {
+        self.limit.map(|Limit(bytes)| bytes)
+    }
+
+    /// Bytes of all shards, as of the last change of each.
+    #[must_use]
+    pub fn bytes(&self) -> Bytes {
+        Bytes { allocated: self.allocated.load(Relaxed), free: self.free.load(Relaxed) }
+    }
+
+    /// What was shed so far.
+    #[must_use]
+    pub fn shed(&self) -> Shed {
+        Shed { pairs: self.shed_pairs.load(Relaxed), parked: self.shed_parked.load(Relaxed) }
+    }
+
+    pub(super) fn count_shed(&self, shed: Shed) {
+        self.shed_pairs.fetch_add(shed.pairs, Relaxed);
+        self.shed_parked.fetch_add(shed.parked, Relaxed);
+    }
+
+    pub(super) fn excess(&self, written: Bytes) -> Option<Excess> {
+        self.limit.and_then(|limit| limit.excess(self.bytes(), written))
+    }
+}
+
+/// Size of one shard, as its budget knows it: forgotten there with the shard.
+#[derive(Debug)]
+pub(super) struct ShardSize {
+    budget: Arc<Budget>,
+    allocated: AtomicUsize,
+    free: AtomicUsize,
+    /// Whether there is anything that can be shed.
+    sheddable: AtomicBool,
+}
+
+impl ShardSize {
+    pub(super) fn new(budget: &Arc<Budget>) -> Self {
+        Self {
+            budget: Arc::clone(budget),
+            allocated: AtomicUsize::new(0),
+            free: AtomicUsize::new(0),
+            sheddable: AtomicBool::new(false),
+        }
+    }
+
+    /// Says how large the shard is now. Whoever calls holds its lock.
+    pub(super) fn publish(&self, index: &Index) {
+        self.set(Bytes::of(index));
+        self.sheddable.store(index.is_sheddable(), Relaxed);
+    }
+
+    fn set(&self, Bytes { allocated, free }: Bytes) {
+        let pairs = [
+            (&self.allocated, &self.budget.allocated, allocated),
+            (&self.free, &self.budget.free, free),
+        ];
+        for (own, all, now) in pairs {
+            let before = own.swap(now, Relaxed);
+            if before != now {
+                // Adding a difference that is negative wraps around to the right sum.
+                all.fetch_add(now.wrapping_sub(before), Relaxed);
+            }
+        }
+    }
+
+    pub(super) fn bytes(&self) -> Bytes {
+        Bytes { allocated: self.allocated.load(Relaxed), free: self.free.load(Relaxed) }
+    }
+
+    pub(super) fn is_sheddable(&self) -> bool {
+        self.sheddable.load(Relaxed)
+    }
+}
+
+impl Drop for ShardSize {
+    fn drop(&mut self) {
+        self.set(Bytes::default());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn bytes(allocated: usize, free: usize) -> Bytes {
+        Bytes { allocated, free }
+    }
+
+    #[test]
+    fn seven_eighths_may_be_in_use_and_all_may_be_allocated() {
+        let excess = |all, written| Limit(800).excess(all, written);
+        assert_eq!(excess(bytes(700, 0), bytes(700, 0)), None);
+        assert_eq!(excess(bytes(701, 0), bytes(0, 0)), Some(Excess::Use));
+        assert_eq!(excess(bytes(800, 100), bytes(80, 0)), None);
+        assert_eq!(excess(bytes(801, 100), bytes(80, 0)), Some(Excess::Use));
+        let growing = |growing| Some(Excess::Allocation { growing });
+        assert_eq!(excess(bytes(801, 101), bytes(80, 9)), growing(true));
+        assert_eq!(excess(bytes(801, 101), bytes(80, 10)), growing(false));
+        assert_eq!(Limit(usize::MAX).excess(bytes(1 << 40, 0), bytes(1 << 40, 0)), None);
+    }
+
+    #[test]
+    fn shards_are_counted_while_they_are_there() {
+        let budget = Arc::new(Budget::new(Some(100)));
+        let sizes = [ShardSize::new(&budget), ShardSize::new(&budget)];
+        sizes[0].set(bytes(60, 20));
+        sizes[1].set(bytes(50, 5));
+        assert_eq!(budget.bytes(), bytes(110, 25));
+        sizes[0].set(bytes(10, 1));
+        assert_eq!((budget.bytes(), budget.excess(bytes(0, 0))), (bytes(60, 6), None));
+        drop(sizes);
+        assert_eq!((budget.bytes(), budget.limit()), (bytes(0, 0), Some(100)));
+        assert_eq!(Budget::default().excess(bytes(usize::MAX, 0)), None);
+    }
+}
