@@ -14,7 +14,6 @@
 use crate::runs::{RunLists, first_run};
 use crate::table::index_u32;
 use kvasir_proto::types::{BlockName, LocalHash};
-use std::fmt;
 
 /// Number of a slot.
 pub(crate) type Slot = u32;
@@ -34,13 +33,13 @@ const RESERVED_PAGES_MAX: u32 = 8;
 /// added.
 const SPARSE_FRACTION: usize = 8;
 
-/// What the slots of a chunk stand for. Three powers of two, since allocators round up, and zeroed
-/// memory, which costs nothing until it is written to.
-#[derive(Debug)]
+/// What the slots of a chunk stand for; nothing, once it was given back. Three powers of two, since
+/// allocators round up, and zeroed memory, which costs nothing until it is written to.
+#[derive(Debug, Default)]
 struct Content {
-    locals: Box<[u64; CHUNK_SLOTS as usize]>,
-    names: Box<[u64; CHUNK_SLOTS as usize]>,
-    segments: Box<[u32; CHUNK_SLOTS as usize]>,
+    locals: Box<[u64]>,
+    names: Box<[u64]>,
+    segments: Box<[u32]>,
 }
 
 impl Content {
@@ -51,10 +50,8 @@ impl Content {
     }
 }
 
-#[expect(clippy::expect_used, reason = "the length is that of the array")]
-fn zeros<T: Clone + Default + fmt::Debug>() -> Box<[T; CHUNK_SLOTS as usize]> {
-    let zeros = vec![T::default(); CHUNK_SLOTS as usize].into_boxed_slice();
-    zeros.try_into().expect("as many as were asked for")
+fn zeros<T: Clone + Default>() -> Box<[T]> {
+    vec![T::default(); CHUNK_SLOTS as usize].into_boxed_slice()
 }
 
 /// Which slots of a chunk are in use.
@@ -92,7 +89,14 @@ pub(crate) struct Slots {
     reserved: usize,
     /// Where to look next for pages set aside.
     release: usize,
+    /// Chunks whose contents were given back.
+    absent: Vec<u32>,
+    /// Other chunks without a slot in use.
+    spare: usize,
 }
+
+/// Chunks without a slot in use that keep their contents, for what comes next.
+const SPARE_CHUNKS_MAX: usize = 1;
 
 const fn chunk_of(slot: Slot) -> usize {
     (slot / CHUNK_SLOTS) as usize
@@ -222,10 +226,36 @@ impl Slots {
         if empty == (chunk.empty & mask != 0) {
             return;
         }
+        self.spare -= usize::from(chunk.empty == u64::MAX);
         chunk.empty ^= mask;
         self.reserved -= usize::from(chunk.reserved & mask != 0);
         chunk.reserved &= !mask;
         self.chunk_runs.update(page / CHUNK_PAGES, chunk.empty & !chunk.reserved);
+        if chunk.empty == u64::MAX {
+            self.vacate(page / CHUNK_PAGES);
+        }
+    }
+
+    /// Keeps the contents of a chunk that has become empty, or gives them back.
+    fn vacate(&mut self, number: u32) {
+        if self.spare < SPARE_CHUNKS_MAX {
+            self.spare += 1;
+            return;
+        }
+        let chunk = &mut self.chunks[number as usize];
+        self.reserved -= chunk.reserved.count_ones() as usize;
+        chunk.reserved = 0;
+        self.contents[number as usize] = Content::default();
+        self.absent.push(number);
+        self.chunk_runs.update(number, 0);
+        for page in 0..CHUNK_PAGES {
+            self.page_runs.update(number * CHUNK_PAGES + page, 0);
+        }
+    }
+
+    /// Slots that there is memory for.
+    const fn capacity(&self) -> usize {
+        (self.chunks.len() - self.absent.len()) * CHUNK_SLOTS as usize
     }
 
     /// A free slot with free ones behind it, for a chain that needs `len` now and may well need
@@ -236,14 +266,15 @@ impl Slots {
         if let Some(slot) = self.begin_pages(pages) {
             return slot;
         }
-        let capacity = self.chunks.len() * CHUNK_SLOTS as usize;
-        if (capacity - self.used) * SPARSE_FRACTION > capacity {
+        let capacity = self.capacity();
+        let is_sparse = (capacity - self.used) * SPARSE_FRACTION > capacity;
+        if is_sparse {
             self.release_pages();
-            for pages in (1..=pages).rev() {
-                if let Some(slot) = self.begin_pages(pages) {
-                    return slot;
-                }
-            }
+        }
+        if let Some(slot) = (1..=pages).rev().find_map(|pages| self.begin_pages(pages)) {
+            return slot;
+        }
+        if is_sparse {
             let wanted = len.min(PAGE_SLOTS);
             let fitting = self.page_runs.fitting(wanted).map(|page| (page, wanted));
             if let Some((page, wanted)) = fitting.or_else(|| self.page_runs.longest()) {
@@ -287,9 +318,15 @@ impl Slots {
     }
 
     fn grow(&mut self) {
-        let number = index_u32(self.chunks.len());
-        self.contents.push(Content::new());
-        self.chunks.push(Box::new(EMPTY_CHUNK));
+        let number = if let Some(number) = self.absent.pop() {
+            self.contents[number as usize] = Content::new();
+            number
+        } else {
+            self.contents.push(Content::new());
+            self.chunks.push(Box::new(EMPTY_CHUNK));
+            index_u32(self.chunks.len() - 1)
+        };
+        self.spare += 1;
         self.chunk_runs.update(number, u64::MAX);
         for page in 0..CHUNK_PAGES {
             self.page_runs.update(number * CHUNK_PAGES + page, u64::MAX);
@@ -317,7 +354,9 @@ impl Slots {
 
     /// Bytes allocated.
     pub(crate) const fn bytes(&self) -> usize {
-        self.chunks.len() * (Content::BYTES + size_of::<Chunk>())
+        self.capacity() / CHUNK_SLOTS as usize * Content::BYTES
+            + self.chunks.len() * size_of::<Chunk>()
+            + self.absent.capacity() * size_of::<u32>()
             + self.contents.capacity() * size_of::<Content>()
             + self.chunks.capacity() * size_of::<Box<Chunk>>()
             + self.chunk_runs.bytes()
@@ -326,8 +365,7 @@ impl Slots {
 
     /// Bytes of slots that are allocated and not in use.
     pub(crate) const fn free_bytes(&self) -> usize {
-        (self.chunks.len() * CHUNK_SLOTS as usize - self.used)
-            * (Content::BYTES / CHUNK_SLOTS as usize)
+        (self.capacity() - self.used) * (Content::BYTES / CHUNK_SLOTS as usize)
     }
 
     /// Every slot in use.
@@ -379,6 +417,26 @@ mod tests {
         }
         assert_eq!(slots.used(), 8 * 512);
         assert!(breaks <= 8 * 4, "512 slots in at most four runs: {breaks} for 8 chains");
+    }
+
+    #[test]
+    fn empty_chunks_are_given_back_and_come_again() {
+        let mut slots = Slots::default();
+        let chains = |slots: &mut Slots| -> Vec<Slot> {
+            (0..80).map(|_| slots.allocate(NONE, 256, 256).0).collect()
+        };
+        let all = chains(&mut slots);
+        let full = slots.bytes();
+        all.iter().skip(3).for_each(|&slot| slots.free(slot, 256));
+        let left = slots.bytes();
+        assert!(left < full / 2, "{left} of {full} bytes: one chunk and a spare one of five");
+        assert!(slots.iter().all(|slot| slots.local(slot).0 == 0));
+        let again = chains(&mut slots);
+        assert_eq!(again.iter().filter(|at| all[..3].contains(at)).count(), 0);
+        assert_eq!((slots.used(), slots.iter().count()), (83 * 256, 83 * 256));
+        assert!(slots.bytes() < full * 3 / 2, "{} bytes, {full} before", slots.bytes());
+        all.iter().take(3).chain(&again).for_each(|&slot| slots.free(slot, 256));
+        assert_eq!((slots.used(), slots.bytes()), (0, Slots::default().bytes()));
     }
 
     #[test]
