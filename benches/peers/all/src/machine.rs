@@ -1,11 +1,13 @@
 //! What a figure was measured on.
 
+use bench_figures::memory;
+use serde::{Deserialize, Serialize};
 use std::fs;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The machine at the time of a run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// Name of the processor.
     pub processor: String,
@@ -34,23 +36,11 @@ impl Machine {
             processor: field(&read("/proc/cpuinfo"), "model name")
                 .unwrap_or_else(|| "unknown processor".to_owned()),
             processors: thread::available_parallelism().map_or(0, usize::from),
-            memory_gib: memory_kib("MemTotal") >> 20,
+            memory_gib: memory::total_bytes() >> 30,
             load: load.join(" "),
             date: today(),
         }
     }
-}
-
-/// Bytes that can still be used without swapping; 0 if not known.
-#[must_use]
-pub fn available_bytes() -> u64 {
-    memory_kib("MemAvailable") << 10
-}
-
-fn memory_kib(name: &str) -> u64 {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
-    line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).unwrap_or(0)
 }
 
 fn today() -> String {
