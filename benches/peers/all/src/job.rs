@@ -61,6 +61,8 @@ impl Job {
         let (mut output, mut complaint) = (file("output")?, file("complaint")?);
         let child = Command::new(&self.program)
             .args(&self.arguments)
+            // A complaint is one line, not a list of functions.
+            .env("RUST_BACKTRACE", "0")
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(complaint.try_clone()?)

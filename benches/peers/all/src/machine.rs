@@ -1,30 +1,29 @@
 //! What a figure was measured on.
 
 use bench_figures::memory;
-use serde::{Deserialize, Serialize};
 use std::fs;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The machine at the time of a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Machine {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Machine {
     /// Name of the processor.
-    pub processor: String,
+    pub(crate) processor: String,
     /// Processors that this process may use.
-    pub processors: usize,
+    pub(crate) processors: usize,
     /// Memory in GiB.
-    pub memory_gib: u64,
+    pub(crate) memory_gib: u64,
     /// Load averages over 1, 5 and 15 minutes.
-    pub load: String,
+    pub(crate) load: String,
     /// Day of the run, UTC.
-    pub date: String,
+    pub(crate) date: String,
 }
 
 impl Machine {
     /// This machine, now; what cannot be read is said to be unknown.
     #[must_use]
-    pub fn here() -> Self {
+    pub(crate) fn here() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let field = |text: &str, name: &str| {
             let line = text.lines().find(|line| line.starts_with(name));

@@ -89,7 +89,7 @@ impl Options {
         };
         let mut plan = list("--groups", &self.groups);
         plan.extend(list("--index", &self.index));
-        for trace in &self.trace {
+        if let Some(trace) = &self.trace {
             plan.extend(["--trace".to_owned(), trace.display().to_string()]);
         }
         Ok(Settings {

@@ -50,7 +50,7 @@ const QUICK: Size = Size {
     turnovers: 6,
     questions: 4_000,
     asking_ms: 200,
-    sweep: &[400_000, 1_000_000],
+    sweep: &[1_000_000, 2_000_000],
 };
 
 impl Size {
@@ -65,7 +65,7 @@ pub(crate) struct Plan {
     /// Trials of each kind and index, at most.
     #[arg(long, default_value_t = 5)]
     trials: usize,
-    /// A tenth of the pairs and fewer turnovers, to see that all works.
+    /// A quarter of the pairs and fewer turnovers, to see that all works.
     #[arg(long)]
     quick: bool,
     /// Only groups of trials whose name contains one of these, e.g. distinct-base,churn.
