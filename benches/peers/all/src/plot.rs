@@ -71,20 +71,20 @@ fn draw(root: &Root<'_>, plot: &Plot) -> Drawn {
     }
 }
 
-/// The points where they lie along the axes.
+/// The points where they lie along the axes, without those that have no place on one.
 fn placed(axes: &Axes, series: &[Series<(f64, f64)>]) -> Vec<Series<(f64, f64)>> {
-    let point = |&(x, y): &(f64, f64)| (place(axes.x_scale, x), place(axes.y_scale, y));
+    let point = |&(x, y): &(f64, f64)| Some((place(axes.x_scale, x)?, place(axes.y_scale, y)?));
     let line = |line: &Series<(f64, f64)>| Series {
         name: line.name.clone(),
-        values: line.values.iter().map(point).collect(),
+        values: line.values.iter().filter_map(point).collect(),
     };
     series.iter().map(line).collect()
 }
 
-fn place(scale: Scale, value: f64) -> f64 {
+fn place(scale: Scale, value: f64) -> Option<f64> {
     match scale {
-        Scale::Linear => value,
-        Scale::Logarithmic => value.max(f64::MIN_POSITIVE).log10(),
+        Scale::Linear => Some(value),
+        Scale::Logarithmic => (value > 0.0).then(|| value.log10()),
     }
 }
 

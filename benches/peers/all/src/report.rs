@@ -140,7 +140,11 @@ impl Report {
                 verdict,
                 &bar.ours.text,
                 &bar.other.text,
-                &both(bar, |side| side.spread.clone()),
+                // One trial has no spread.
+                &both(bar, |side| match side.trials {
+                    0 | 1 => String::new(),
+                    _ => side.spread.clone(),
+                }),
                 &both(bar, |side| match side.trials {
                     0 => String::new(),
                     trials => trials.to_string(),

@@ -140,13 +140,24 @@ pub(crate) fn run(options: &Options) -> Result<End> {
     }
     let mut parts = Vec::new();
     for name in Name::ALL {
-        match name.report(&settings, &raw.join(name.text())) {
+        match reported(name, &settings, &raw.join(name.text())) {
             Ok(part) => parts.push(part),
             Err(error) => failures.push((name.text(), format!("{error:#}"))),
         }
     }
     let head = Head { machine, commit: options.commit.clone(), quick: options.quick };
     write(options, head, parts, failures)
+}
+
+/// What a part's trials say, and whether other programs made them than those of now.
+fn reported(name: Name, settings: &Settings, folder: &Path) -> Result<Part> {
+    let mut part = name.report(settings, folder)?;
+    let programs = name.programs(settings).unwrap_or_default();
+    let all = Raw::read_all(folder)?;
+    if all.iter().any(|raw| programs.is_empty() || !raw.identity.starts_with(&programs)) {
+        part.notes.insert(0, "**Measured by an earlier run, with other programs.**".to_owned());
+    }
+    Ok(part)
 }
 
 fn write(

@@ -46,7 +46,7 @@ const FULL: Size = Size {
 };
 
 const QUICK: Size = Size {
-    pairs: 200_000,
+    pairs: 500_000,
     turnovers: 6,
     questions: 4_000,
     asking_ms: 200,
