@@ -3,6 +3,9 @@
 use crate::job::Job;
 use std::time::{Duration, Instant};
 
+/// Before so much was done, what was expected counts more than what it took, in seconds.
+const SURE_SECS: f64 = 20.0;
+
 /// Says what runs and how long the rest takes: what was expected of it, scaled by how long what was
 /// done so far took.
 pub(crate) struct Progress {
@@ -45,7 +48,7 @@ impl Progress {
     }
 
     fn left(&self) -> Duration {
-        let scale = if self.expected_done > 0.0 { self.taken / self.expected_done } else { 1.0 };
+        let scale = (self.taken + SURE_SECS) / (self.expected_done + SURE_SECS);
         Duration::from_secs_f64((self.expected_left * scale).max(0.0))
     }
 }
@@ -69,12 +72,13 @@ mod tests {
             limit: Duration::ZERO,
             out: None,
         };
-        let jobs = [job(10.0), job(20.0), job(30.0)];
+        let jobs = [job(SURE_SECS), job(20.0), job(30.0)];
         let mut progress = Progress::new(jobs.iter());
-        assert_eq!(progress.left(), Duration::from_secs(60));
-        progress.end(&jobs[0], Some(Duration::from_secs(20)));
-        assert_eq!(progress.left(), Duration::from_secs(100));
+        assert_eq!(progress.left(), Duration::from_secs(70));
+        // Twice as long as expected, of which half is believed.
+        progress.end(&jobs[0], Some(Duration::from_secs(40)));
+        assert_eq!(progress.left(), Duration::from_secs(75));
         progress.end(&jobs[1], None);
-        assert_eq!(progress.left(), Duration::from_secs(60));
+        assert_eq!(progress.left(), Duration::from_secs(45));
     }
 }

@@ -13,6 +13,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// One question in so many is asked with cold caches: each costs some milliseconds.
+const COLD_SHARE: usize = 20;
 /// Bytes of the workload per pair of a distinct fleet.
 const WORKLOAD_BYTES: usize = 40;
 
@@ -262,7 +264,7 @@ fn run<I: Index>(trial: &Trial) -> Line {
         lookups(index.asked(), &fleet, trial.questions, &mut line);
     }
     if trial.measures(Measure::Cold) {
-        cold(index.asked(), &fleet, &mut line);
+        cold(index.asked(), &fleet, trial.questions / COLD_SHARE, &mut line);
     }
     if let (Some(order), Some(removals)) = (order, removals) {
         remove(&mut index, &fleet, order, &removals, &mut line);
