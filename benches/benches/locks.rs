@@ -8,6 +8,7 @@
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
+use bench_figures::{Part, Section, Table};
 use crossbeam_utils::{CachePadded, sync::ShardedLock};
 use indexer_server::index::{Pace, Shard};
 use kvasir_index::{Index, Limits, Query, QueryKey, Scratch, SourceId};
@@ -35,6 +36,8 @@ const WRITTEN_CHAINS: u64 = 256;
 
 const ROUND: Duration = Duration::from_millis(200);
 const ROUNDS: usize = 5;
+/// Rounds with `--quick`.
+const QUICK_ROUNDS: usize = 1;
 
 /// Hashes that look random and are the same in each run.
 fn hash(number: u64) -> u64 {
@@ -408,34 +411,55 @@ fn locks(mut index: impl FnMut() -> Index) -> Vec<(&'static str, Box<dyn Guarded
     ]
 }
 
+const TITLE: &str = "Locks around the index";
+const NOTE: &str = "Readers ask for 256 blocks without pause, the writer stores and removes without pause: \
+    medians of the rounds of one process, the locks in turn.";
+
+/// `--json` prints what goes into the report of all benches, `--quick` measures one round.
 fn main() {
+    let has = |flag: &str| std::env::args().any(|argument| argument == flag);
+    let rounds = if has("--quick") { QUICK_ROUNDS } else { ROUNDS };
+    let mut part = Part { title: TITLE.to_owned(), ..Part::default() };
+    part.notes.push(NOTE.to_owned());
+    compare(rounds, |section| {
+        if !has("--json") {
+            println!("\n{}\n\n{}", section.title, section.table);
+        }
+        part.sections.push(section);
+    });
+    if has("--json") {
+        println!("{}", serde_json::to_string(&part).expect("a part is plain data"));
+    }
+}
+
+fn compare(count: usize, mut say: impl FnMut(Section)) {
     let fleet = Fleet::new();
     let locks = locks(|| fleet.index());
     let cases = [(1, None), (2, None), (1, Some(1_024)), (1, Some(256))];
     for (readers, hold) in cases {
-        match hold {
-            None => println!("\n{readers} readers"),
-            Some(hold) => println!("\n{readers} readers, a writer with holds of {hold}"),
-        }
+        let title = match hold {
+            None => format!("Readers: {readers}"),
+            Some(hold) => format!("Readers: {readers}; a writer with holds of {hold}"),
+        };
         let case = Case { readers, hold };
         let mut rounds = vec![Vec::new(); locks.len()];
-        for _ in 0..ROUNDS {
+        for _ in 0..count {
             for ((_, lock), rounds) in locks.iter().zip(&mut rounds) {
                 rounds.push(measure(&**lock, &fleet, &case));
             }
         }
-        println!(
-            "| lock | M lookups/s | p50 ns | p99 ns | p99.9 ns | p50 on arrival ns | M blocks/s |"
-        );
-        println!("| --- | --- | --- | --- | --- | --- | --- |");
+        let heads = ["lock", "M lookups/s", "p50 ns", "p99 ns", "p99.9 ns"];
+        let heads = heads.into_iter().chain(["p50 on arrival ns", "M blocks/s"]);
+        let mut table = Table::new(heads);
         for ((name, _), rounds) in locks.iter().zip(&rounds) {
             let median = |of| median(rounds, of);
             let (reads, writes) = (median(|at| at.reads) / 1e6, median(|at| at.writes) / 1e6);
             let (p50, p99, p999) = (median(|at| at.p50), median(|at| at.p99), median(|at| at.p999));
             let arriving = median(|at| at.arriving);
-            println!(
-                "| {name} | {reads:.2} | {p50:.0} | {p99:.0} | {p999:.0} | {arriving:.0} | {writes:.2} |"
-            );
+            let times = [p50, p99, p999, arriving].map(|time| format!("{time:.0}"));
+            let row = [(*name).to_owned(), format!("{reads:.2}")].into_iter().chain(times);
+            table.row(row.chain([format!("{writes:.2}")]));
         }
+        say(Section { title, note: String::new(), table });
     }
 }

@@ -25,6 +25,7 @@ async fn main() -> ExitCode {
                 _ = ctrl_c() => return ExitCode::from(INTERRUPTED),
             }
         }
+        Some(Role::Report { folder }) => load::report(&folder).map(|()| true),
         Some(Role::Echo) => load::echo().await.map(|()| true),
         Some(Role::Publish { server, rate, batch_events }) => {
             load::publish(server, rate, batch_events).await.map(|()| true)

@@ -16,6 +16,9 @@ pub struct Args {
     /// Rounds of the whole matrix; the report has medians.
     #[arg(long, default_value_t = 5)]
     pub trials: usize,
+    /// Number of the first round: even ones ask the echo first, odd ones the index.
+    #[arg(long, default_value_t = 0)]
+    pub first_trial: usize,
     /// Milliseconds of each measurement.
     #[arg(long, default_value_t = 1_000)]
     pub measure_ms: u64,
@@ -25,7 +28,7 @@ pub struct Args {
     /// These shapes of questions only, by name; all by default.
     #[arg(long, value_delimiter = ',')]
     pub shapes: Vec<String>,
-    /// Parts to run, of closed, open, ingest and library; all by default.
+    /// Parts to run, of closed, open, offered, ingest and library; all by default.
     #[arg(long, value_delimiter = ',')]
     pub parts: Vec<String>,
     /// Requests in flight in the closed loops.
@@ -51,6 +54,11 @@ pub struct Args {
 /// What other processes of a run are.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Role {
+    /// Makes of raw files what goes into the report of all benches, and prints it as a line of JSON.
+    Report {
+        /// Their folder.
+        folder: PathBuf,
+    },
     /// The bare echo: says where it listens and serves until its standard input ends.
     Echo,
     /// Publishers of events: publish until standard input ends, then say how much that was.

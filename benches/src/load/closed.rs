@@ -36,6 +36,10 @@ impl Window {
         Self { begin, end: begin + length }
     }
 
+    fn has(self, at: Instant) -> bool {
+        (self.begin..self.end).contains(&at)
+    }
+
     /// Waits for the end; says what processor time the process used within the window.
     ///
     /// # Errors
@@ -53,6 +57,8 @@ impl Window {
 pub struct Tally {
     /// Latencies of right answers within the window, in nanoseconds.
     pub latencies: Histogram<u64>,
+    /// Right answers that came within the window, whenever their questions were due.
+    pub served: u64,
     /// Wrong answers and errors, at any time.
     pub failures: u64,
 }
@@ -64,19 +70,22 @@ impl Tally {
     /// Never with these bounds.
     pub fn new() -> Result<Self> {
         let latencies = Histogram::new_with_max(LATENCY_MAX_NS, 3).context("a histogram")?;
-        Ok(Self { latencies, failures: 0 })
+        Ok(Self { latencies, served: 0, failures: 0 })
     }
 
     /// Counts an answer that came now, in a closed loop: within the window by its end.
     pub fn answered(&mut self, window: Window, asked: Instant, right: bool) {
         let now = Instant::now();
-        self.count((window.begin..window.end).contains(&now), now - asked, right);
+        let within = window.has(now);
+        self.served += u64::from(within && right);
+        self.count(within, now - asked, right);
     }
 
     /// Counts an answer of an open loop: within the window by when its question was due, so that
     /// the late ones are not left out.
     pub fn due(&mut self, window: Window, (due, answered): (Instant, Instant), right: bool) {
-        self.count((window.begin..window.end).contains(&due), answered - due, right);
+        self.served += u64::from(window.has(answered) && right);
+        self.count(window.has(due), answered - due, right);
     }
 
     fn count(&mut self, within: bool, taken: Duration, right: bool) {
@@ -94,6 +103,7 @@ impl Tally {
     /// Never: all have the same bounds.
     pub fn merge(&mut self, other: &Self) -> Result<()> {
         self.latencies.add(&other.latencies).context("equal bounds")?;
+        self.served += other.served;
         self.failures += other.failures;
         Ok(())
     }

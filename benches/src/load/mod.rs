@@ -11,6 +11,7 @@ mod fleet;
 mod ingest;
 mod library;
 mod open;
+mod plots;
 mod raw;
 mod report;
 mod run;
@@ -21,7 +22,19 @@ pub use fleet::mixed;
 pub use run::run;
 
 use anyhow::Result;
+use bench_figures::Raw;
 use std::net::SocketAddr;
+use std::path::Path;
+
+/// Prints what the raw files of a folder say, for the report of all benches.
+///
+/// # Errors
+/// If a file is not one of these.
+pub fn report(folder: &Path) -> Result<()> {
+    let (records, incidents) = Raw::lines(&Raw::read_all(folder)?)?;
+    println!("{}", serde_json::to_string(&report::part(&records, incidents))?);
+    Ok(())
+}
 
 /// The process of the echo: says where it listens, serves until its standard input ends.
 ///

@@ -1,10 +1,12 @@
 //! Records of measurements, and the report made of them.
 
-use super::bars::{self, Bar};
 use super::closed::Tally;
-use serde::Serialize;
+use super::{bars, plots};
+use bench_figures::number::median;
+use bench_figures::{Incident, Part, Section, Table, Verdict};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fmt::{self, Write};
+use std::fmt;
 use std::time::Duration;
 
 /// Percentiles that a record keeps, for curves.
@@ -12,7 +14,7 @@ const PERCENTILES: [f64; 13] =
     [1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 99.5, 99.9, 100.0];
 
 /// Events beside a measurement.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Ingested {
     /// Block operations that the publishers are to send.
     pub asked_per_second: u64,
@@ -23,18 +25,18 @@ pub struct Ingested {
 }
 
 /// One measurement of one server.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Record {
     /// Part of the run.
-    pub part: &'static str,
+    pub part: String,
     /// Round.
     pub trial: usize,
     /// Kind of question.
-    pub shape: &'static str,
+    pub shape: String,
     /// unary or stream.
-    pub mode: &'static str,
+    pub mode: String,
     /// index or echo.
-    pub target: &'static str,
+    pub target: String,
     /// Questions in flight of a closed loop, 0 in an open one.
     pub in_flight: usize,
     /// Questions a second of an open loop.
@@ -43,7 +45,7 @@ pub struct Record {
     pub question_bytes: usize,
     /// Bytes of its answer.
     pub answer_bytes: usize,
-    /// Answers.
+    /// Answers that came in time.
     pub requests_per_second: f64,
     /// Median latency, in microseconds.
     pub p50_us: f64,
@@ -68,13 +70,13 @@ impl Record {
     #[must_use]
     pub fn new(tally: &Tally, cpu: Duration, length: Duration) -> Self {
         let at = |percentile| tally.latencies.value_at_percentile(percentile) as f64 / 1e3;
-        let answers = tally.latencies.len() as f64;
+        let answers = tally.served as f64;
         Self {
-            part: "",
+            part: String::new(),
             trial: 0,
-            shape: "",
-            mode: "",
-            target: "",
+            shape: String::new(),
+            mode: String::new(),
+            target: String::new(),
             in_flight: 0,
             rate: None,
             question_bytes: 0,
@@ -95,10 +97,11 @@ impl Record {
     #[must_use]
     pub fn at(
         self,
-        (part, trial): (&'static str, usize),
-        (shape, mode, target): (&'static str, &'static str, &'static str),
+        (part, trial): (&str, usize),
+        (shape, mode, target): (&str, &str, &str),
         (in_flight, rate): (usize, Option<f64>),
     ) -> Self {
+        let [part, shape, mode, target] = [part, shape, mode, target].map(str::to_owned);
         Self { part, trial, shape, mode, target, in_flight, rate, ..self }
     }
 
@@ -133,91 +136,103 @@ pub struct Report {
     pub met: bool,
 }
 
-/// The median, 0 of nothing.
+/// What was measured, for the report of all benches.
 #[must_use]
-pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.into_iter().collect();
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match (values.len() % 2, middle.checked_sub(1).and_then(|low| values.get(low))) {
-        (0, Some(low)) => values.get(middle).map_or(*low, |high| f64::midpoint(*low, *high)),
-        _ => values.get(middle).copied().unwrap_or_default(),
+pub fn part(records: &[Record], incidents: Vec<Incident>) -> Part {
+    const TITLE: &str = "FindMatches end to end, beside a bare echo";
+    const METHOD: &str = "The real server and, as a process of its own, plain tonic that echoes \
+        messages of the same sizes: index / echo, medians, latencies in microseconds. Closed loops \
+        keep some questions in flight; open ones ask at a constant rate: 30 % of what the index \
+        reaches with 64 in flight, or (offered) shares of each server's own capacity. A latency of an \
+        open loop begins when its question was due.";
+    let mut notes = vec![METHOD.to_owned()];
+    notes.extend(beside(records));
+    let table = table(records);
+    let note = String::new();
+    let title = "Requests".to_owned();
+    let sections = if table.is_empty() { vec![] } else { vec![Section { title, note, table }] };
+    Part {
+        title: TITLE.to_owned(),
+        notes,
+        bars: bars::bars(records),
+        sections,
+        plots: plots::all(records),
+        incidents,
     }
 }
 
 /// Medians over the trials: a row for each kind of question and load, the echo beside the index.
 #[must_use]
 pub fn report(records: &[Record]) -> Report {
+    let part = part(records, Vec::new());
     let mut text = String::new();
-    let trials = records.iter().map(|record| record.trial + 1).max().unwrap_or_default();
-    let failures: u64 = records.iter().map(|record| record.failures).sum();
-    let bars = bars::bars(records);
-    // Writing to a string does not fail.
-    let _written = table(&mut text, records, trials);
-    let _written = bar_table(&mut text, &bars);
-    let _written = writeln!(text, "\nWrong answers and errors: {failures}.");
-    Report { text, met: failures == 0 && bars.iter().all(Bar::met) }
+    for note in &part.notes {
+        text += &format!("{note}\n\n");
+    }
+    text += &table(records).to_string();
+    let mut bars = Table::new(["bar", "wanted", "measured", ""]);
+    let mut met = true;
+    for bar in part.bars {
+        let verdict = match bar.verdict() {
+            Verdict::Met => "met",
+            Verdict::Missed => "**missed**",
+            Verdict::NotMeasured => continue,
+        };
+        met &= bar.verdict() == Verdict::Met;
+        bars.row([bar.what, bar.wanted, bar.measured, verdict.to_owned()]);
+    }
+    text += &format!("\n{bars}");
+    Report { text, met }
 }
 
-type Key<'a> = (&'a str, &'a str, &'a str, bool, usize);
+/// Part, shape, mode, in flight, share of the capacity in thousandths.
+type Key<'a> = (&'a str, &'a str, &'a str, usize, u64);
 
-fn table(text: &mut String, records: &[Record], trials: usize) -> fmt::Result {
+fn table(records: &[Record]) -> Table {
     let mut rows: BTreeMap<Key<'_>, Vec<&Record>> = BTreeMap::new();
-    for record in records {
-        let key = (record.part, record.shape, record.mode, record.rate.is_some(), record.in_flight);
+    for record in records.iter().filter(|record| record.part != "offered") {
+        let open = u64::from(record.rate.is_some());
+        let key = (&*record.part, &*record.shape, &*record.mode, record.in_flight, open);
         rows.entry(key).or_default().push(record);
     }
-    writeln!(text, "Medians of {trials} trials; index / echo; latencies in microseconds.\n")?;
-    writeln!(
-        text,
-        "| part | question | call | in flight | requests/s | p50 | p99 | p99.9 | server CPU µs |"
-    )?;
-    writeln!(text, "| --- | --- | --- | --- | --- | --- | --- | --- | --- |")?;
+    let heads = ["part", "question", "call", "in flight", "requests/s"];
+    let heads = heads.into_iter().chain(["p50", "p99", "p99.9", "server CPU µs", "trials"]);
+    let mut table = Table::new(heads);
     for ((part, shape, mode, ..), row) in rows {
         let of = |target: &str, value: fn(&Record) -> f64| {
-            median(row.iter().filter(|record| record.target == target).map(|record| value(record)))
+            let values = row.iter().filter(|record| record.target == target);
+            let values: Vec<f64> = values.map(|record| value(record)).collect();
+            (!values.is_empty()).then(|| median(&values))
         };
         let pair = |value: fn(&Record) -> f64, digits: usize| {
-            let index = of("index", value);
-            if row.iter().all(|record| record.target == "index") {
-                return format!("{index:.digits$}");
-            }
-            format!("{index:.digits$} / {:.digits$}", of("echo", value))
+            let show = |value: Option<f64>| value.map(|value| format!("{value:.digits$}"));
+            let targets = [show(of("index", value)), show(of("echo", value))];
+            targets.into_iter().flatten().collect::<Vec<_>>().join(" / ")
         };
-        let load = row.first().map(|record| record.load()).unwrap_or_default();
-        writeln!(
-            text,
-            "| {part} | {shape} | {mode} | {load} | {} | {} | {} | {} | {} |",
+        let trials = row.iter().filter(|record| record.target == "index").count();
+        table.row([
+            part.to_owned(),
+            shape.to_owned(),
+            mode.to_owned(),
+            row.first().map(|record| record.load()).unwrap_or_default(),
             pair(|record| record.requests_per_second, 0),
             pair(|record| record.p50_us, 0),
             pair(|record| record.p99_us, 0),
             pair(|record| record.p999_us, 0),
             pair(|record| record.server_cpu_us, 1),
-        )?;
+            trials.to_string(),
+        ]);
     }
-    let beside = records.iter().filter_map(|record| record.ingested);
-    let beside: Vec<Ingested> = beside.collect();
-    if !beside.is_empty() {
-        let blocks = median(beside.iter().map(|at| at.blocks_per_second));
-        let cores = median(beside.iter().map(|at| at.publisher_cores));
-        writeln!(
-            text,
-            "\nPart ingest: {blocks:.0} blocks/s applied, publishers used {cores:.2} cores."
-        )?;
-    }
-    Ok(())
+    table
 }
 
-fn bar_table(text: &mut String, bars: &[Bar]) -> fmt::Result {
-    writeln!(text, "\n| bar | wanted | measured | |\n| --- | --- | --- | --- |")?;
-    for bar in bars {
-        let verdict = if bar.met() { "met" } else { "**missed**" };
-        let wanted = if bar.at_most { "≤" } else { "≥" };
-        writeln!(
-            text,
-            "| {} | {wanted} {:.2} | {:.2} | {verdict} |",
-            bar.name, bar.limit, bar.value
-        )?;
-    }
-    Ok(())
+/// What was published beside the questions.
+fn beside(records: &[Record]) -> Option<String> {
+    let of = |value: fn(&Ingested) -> f64| {
+        let values = records.iter().filter_map(|record| record.ingested.as_ref().map(value));
+        let values: Vec<f64> = values.collect();
+        (!values.is_empty()).then(|| median(&values))
+    };
+    let (blocks, cores) = of(|at| at.blocks_per_second).zip(of(|at| at.publisher_cores))?;
+    Some(format!("Part ingest: {blocks:.0} blocks/s applied, publishers used {cores:.2} cores."))
 }

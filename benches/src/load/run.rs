@@ -28,6 +28,8 @@ const FIND_STREAM: &str = "/kvasir.v1.Indexer/FindMatchesStream";
 const FLAGS: [&str; 4] = ["--max-in-flight", "65536", "--worker-timeout", "86400s"];
 /// Share of a closed loop's capacity at which latencies are measured.
 const OPEN_SHARE: f64 = 0.3;
+/// Shares of that capacity that are offered, in part offered.
+const OFFERED: [f64; 8] = [0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.2];
 /// Questions in flight in the closed loop that capacity is taken from.
 const CAPACITY_IN_FLIGHT: usize = 64;
 
@@ -147,13 +149,10 @@ impl Run {
     }
 
     async fn measure(&mut self) -> Result<()> {
-        let trials = if self.args.quick { 1 } else { self.args.trials };
-        for trial in 0..trials {
-            println!(
-                "trial {} of {trials}, {:.0} s",
-                trial + 1,
-                self.begin.elapsed().as_secs_f64()
-            );
+        let first = self.args.first_trial;
+        let trials = first + if self.args.quick { 1 } else { self.args.trials };
+        for trial in first..trials {
+            println!("trial {trial}, {:.0} s", self.begin.elapsed().as_secs_f64());
             for shape in 0..self.shapes.len() {
                 if self.args.has_part("closed") {
                     self.closed(trial, shape).await?;
@@ -161,6 +160,9 @@ impl Run {
                 if self.args.has_part("open") {
                     self.open(trial, shape).await?;
                 }
+            }
+            if self.args.has_part("offered") {
+                self.offered(trial).await?;
             }
             if self.args.has_part("ingest") {
                 self.ingest(trial).await?;
@@ -199,7 +201,7 @@ impl Run {
         let load = Load::InFlight(CAPACITY_IN_FLIGHT);
         let window = Window::after_warm_up(self.length() / 2);
         let tally = self.load(Case { load, ..case }, window).await?;
-        Ok(tally.latencies.len() as f64 / (window.end - window.begin).as_secs_f64())
+        Ok(tally.served as f64 / (window.end - window.begin).as_secs_f64())
     }
 
     async fn open(&mut self, trial: usize, shape: usize) -> Result<()> {
@@ -211,6 +213,22 @@ impl Run {
             for target in Self::order(trial) {
                 let case = Case { load: Load::Rate(rate), target, ..case };
                 self.record(case, None).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The first questions at growing rates, beyond what the server can do: each target has its own
+    /// capacity.
+    async fn offered(&mut self, trial: usize) -> Result<()> {
+        for mode in Mode::ALL {
+            for target in Self::order(trial) {
+                let load = Load::InFlight(CAPACITY_IN_FLIGHT);
+                let case = Case { part: "offered", trial, shape: 0, mode, load, target };
+                let capacity = self.capacity(case).await?;
+                for share in OFFERED {
+                    self.record(Case { load: Load::Rate(capacity * share), ..case }, None).await?;
+                }
             }
         }
         Ok(())

@@ -6,6 +6,7 @@ mod cases;
 mod fleet;
 
 use anyhow::{Context, Result, ensure};
+use bench_figures::{Part, Section, Table};
 use cases::Case;
 use clap::Parser;
 use serde::{Deserialize, Serialize};
@@ -39,6 +40,9 @@ pub struct Args {
     /// Cases whose name contains this only.
     #[arg(long, default_value = "")]
     pub only: String,
+    /// Print what goes into the report of all benches, as a line of JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// A committed ratio.
@@ -72,8 +76,7 @@ pub fn run(args: &Args) -> Result<bool> {
     };
     let mut within = true;
     let mut measured = 0;
-    println!("| case | operation | yardstick | ratio | baseline | |");
-    println!("| --- | --- | --- | --- | --- | --- |");
+    let mut table = Table::new(["case", "operation", "yardstick", "ratio", "baseline", ""]);
     for case in cases::all().into_iter().filter(|case| case.name.contains(&args.only)) {
         let (name, yardstick) = (case.name, case.against);
         let result = measure(case);
@@ -83,9 +86,14 @@ pub fn run(args: &Args) -> Result<bool> {
         within &= verdict != WORSE;
         let Measured { operation, yardstick: reference, ratio } = result;
         let committed = baseline.map_or(f64::NAN, |at| at.ratio);
-        println!(
-            "| {name} | {operation:.0} ns | {yardstick}: {reference:.0} ns | {ratio:.3} | {committed:.3} | {verdict} |"
-        );
+        table.row([
+            name.to_owned(),
+            format!("{operation:.0} ns"),
+            format!("{yardstick}: {reference:.0} ns"),
+            format!("{ratio:.3}"),
+            format!("{committed:.3}"),
+            verdict.to_owned(),
+        ]);
         if args.update {
             let tolerance = baseline.map_or(TOLERANCE, |at| at.tolerance);
             // Three digits: more are noise.
@@ -97,7 +105,20 @@ pub fn run(args: &Args) -> Result<bool> {
     if args.update {
         fs::write(&args.baseline, serde_json::to_string_pretty(&baselines)? + "\n")?;
     }
+    match args.json {
+        true => println!("{}", serde_json::to_string(&part(table))?),
+        false => print!("{table}"),
+    }
     Ok(within || !args.check)
+}
+
+/// What goes into the report of all benches.
+fn part(table: Table) -> Part {
+    const NOTE: &str = "What an operation costs beside a yardstick of the same run: medians of 41 \
+        rounds in one process, beside the committed ratios of benches/baseline.json.";
+    let title = "Micro-benches as ratios".to_owned();
+    let section = Section { title: "Ratios".to_owned(), note: NOTE.to_owned(), table };
+    Part { title, sections: vec![section], ..Part::default() }
 }
 
 const WORSE: &str = "**worse**";

@@ -3,7 +3,7 @@
 //! Chains branch anywhere and are shared by any workers. Blocks go only when nothing of the same
 //! worker follows them, which is where all the indexes promise to be exact.
 
-use crate::indexes::{Ask, Chain, Crtc, Index, Kvasir, Locked, Positional};
+use crate::indexes::{Ask, Chain, Crtc, Index, Kvasir, Locked, Positional, Sharded};
 use crate::random::{Random, mix};
 use crate::workload::{Content, Script, Span};
 use anyhow::{Result, ensure};
@@ -37,6 +37,7 @@ pub(crate) fn agree(check: &Agree) -> Result<usize> {
     for seed in check.seed..check.seed + check.seeds {
         let story = Story::new(seed);
         answers += follow::<Kvasir>(&story)? + follow::<Locked>(&story)?;
+        answers += follow::<Sharded<2>>(&story)? + follow::<Sharded<4>>(&story)?;
         answers += follow::<Chain>(&story)? + follow::<Crtc>(&story)?;
         answers += follow::<Positional>(&story)?;
     }

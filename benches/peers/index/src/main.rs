@@ -14,13 +14,12 @@ mod measures;
 mod trial;
 
 mod agree;
-mod record;
 
 mod plan;
 mod report;
-mod run;
 
 use clap::{Parser, Subcommand};
+use serde::Serialize;
 use std::path::PathBuf;
 
 #[cfg(feature = "mimalloc")]
@@ -38,23 +37,35 @@ struct Arguments {
 enum Command {
     /// Runs one trial in this process and prints its figures as a line of JSON.
     Trial(trial::Trial),
-    /// Runs all trials, each in a fresh process, and writes the report.
-    Run(run::Run),
+    /// Prints the trials of a run, a line of JSON each; `bench-report` runs them.
+    Plan(plan::Plan),
     /// Checks that all indexes answer what a naive map says, on small random fleets.
     Agree(agree::Agree),
-    /// Makes the report of a run anew from its raw figures.
+    /// Makes of trials' raw files what goes into the report, and prints it as a line of JSON.
     Report {
-        /// Folder of the run.
+        /// Folder of the raw files.
         folder: PathBuf,
+        /// Whether the run was a quick one.
+        #[arg(long)]
+        quick: bool,
     },
 }
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
-        Command::Trial(trial) => println!("{}", serde_json::to_string(&trial::trial(&trial)?)?),
-        Command::Run(run) => println!("{}", run::run(&run)?.display()),
-        Command::Agree(check) => println!("{} answers agree", agree::agree(&check)?),
-        Command::Report { folder } => report::write(&folder)?,
+        Command::Trial(trial) => print(&trial::trial(&trial)?),
+        Command::Plan(plan) => plan::plan(&plan)?.iter().try_for_each(print),
+        Command::Agree(check) => {
+            println!("{} answers agree", agree::agree(&check)?);
+            Ok(())
+        }
+        Command::Report { folder, quick } => {
+            print(&report::of_folder(&folder, plan::Size::new(quick))?)
+        }
     }
+}
+
+fn print(line: &impl Serialize) -> anyhow::Result<()> {
+    println!("{}", serde_json::to_string(line)?);
     Ok(())
 }

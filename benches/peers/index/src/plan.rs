@@ -1,109 +1,252 @@
-//! Which trials a run consists of.
+//! Which trials a run consists of: interleaved A B C, A B C, .. within each group.
 
 use crate::trial::{Measure, Subject, Trial};
 use crate::workload::Kind;
-use peers_report::machine::available_bytes;
+use anyhow::{Result, ensure};
+use clap::Args;
+use serde::Serialize;
 use std::path::PathBuf;
 
 const KINDS: [Kind; 3] = [Kind::Distinct, Kind::Shared8, Kind::Prefix64];
 const ALL: &[Subject] = &[Subject::Kvasir, Subject::Chain, Subject::Crtc, Subject::Positional];
 /// Without the one that is far behind in lookups and never frees.
 const FAST: &[Subject] = &[Subject::Kvasir, Subject::Chain, Subject::Crtc];
+/// The largest sizes.
+const LARGE: &[Subject] = &[Subject::Kvasir, Subject::Chain];
+/// In more than one shard; one shard is the ordinary trial.
+const SHARDED: &[Subject] = &[Subject::Kvasir2, Subject::Kvasir4];
+/// Pairs from which on only [`LARGE`] are measured.
+const LARGE_PAIRS: usize = 20_000_000;
+/// Pairs from which on there is one trial.
+const ONCE_PAIRS: usize = 50_000_000;
+/// Most trials of what bars do not depend on, or that takes long.
+const FEW: usize = 3;
 /// Workers of the large fleet.
 pub(crate) const MANY_WORKERS: usize = 1_000;
-/// Bytes of the workload per pair of a distinct fleet.
-const WORKLOAD_BYTES: usize = 40;
+/// What making 1 M pairs' work, storing them and one measure take, roughly, in seconds.
+const MILLION_SECS: f64 = 0.5;
 
 /// How large a run is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Size {
     pub(crate) pairs: usize,
     pub(crate) turnovers: usize,
+    pub(crate) questions: usize,
+    pub(crate) asking_ms: u64,
     /// Pairs of the larger indexes.
     pub(crate) sweep: &'static [usize],
 }
 
-pub(crate) const FULL: Size = Size {
+const FULL: Size = Size {
     pairs: 2_000_000,
     turnovers: 20,
+    questions: 20_000,
+    asking_ms: 1_500,
     sweep: &[5_000_000, 10_000_000, 20_000_000, 50_000_000],
 };
 
-pub(crate) const QUICK: Size = Size { pairs: 500_000, turnovers: 8, sweep: &[2_000_000] };
+const QUICK: Size = Size {
+    pairs: 500_000,
+    turnovers: 6,
+    questions: 4_000,
+    asking_ms: 200,
+    sweep: &[1_000_000, 2_000_000],
+};
 
-/// The same trial with several indexes, one after the other, as often as there are rounds.
-#[derive(Debug, Clone)]
-pub(crate) struct Group {
-    pub(crate) name: String,
-    pub(crate) subjects: Vec<Subject>,
-    /// With any index and seed.
-    pub(crate) trial: Trial,
-}
-
-impl Group {
-    fn new(name: impl Into<String>, subjects: &[Subject], trial: Trial) -> Self {
-        Self { name: name.into(), subjects: subjects.to_vec(), trial }
+impl Size {
+    pub(crate) fn new(quick: bool) -> Self {
+        if quick { QUICK } else { FULL }
     }
 }
 
-/// All groups of a run.
-pub(crate) fn plan(size: Size, trace: Option<PathBuf>) -> Vec<Group> {
+/// What is to be planned.
+#[derive(Debug, Args)]
+pub(crate) struct Plan {
+    /// Trials of each kind and index, at most.
+    #[arg(long, default_value_t = 5)]
+    trials: usize,
+    /// A quarter of the pairs and fewer turnovers, to see that all works.
+    #[arg(long)]
+    quick: bool,
+    /// Only groups of trials whose name contains one of these, e.g. distinct-base,churn.
+    #[arg(long, value_delimiter = ',')]
+    groups: Vec<String>,
+    /// Only these indexes.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    index: Vec<Subject>,
+    /// A trace in the Mooncake form to play as well.
+    #[arg(long)]
+    trace: Option<PathBuf>,
+}
+
+/// A trial to be run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Job {
+    /// Names it among all.
+    name: String,
+    /// What this program is to be started with.
+    arguments: Vec<String>,
+    /// How long it takes, roughly.
+    secs: f64,
+}
+
+/// All trials of a run, in order. The content differs from round to round, not from index to
+/// index.
+///
+/// # Errors
+/// If no group has such a name.
+pub(crate) fn plan(plan: &Plan) -> Result<Vec<Job>> {
+    let wanted = |name: &str| plan.groups.iter().any(|only| name.contains(only.as_str()));
+    let mut groups = groups(Size::new(plan.quick), plan.trace.clone());
+    groups.retain(|group| plan.groups.is_empty() || wanted(&group.name));
+    ensure!(!groups.is_empty(), "--groups {:?} matches no group", plan.groups);
+    let mut jobs = Vec::new();
+    for group in &groups {
+        for round in 1..=plan.trials.min(group.trials) {
+            for &subject in group.subjects {
+                if plan.index.is_empty() || plan.index.contains(&subject) {
+                    jobs.push(group.job(subject, round));
+                }
+            }
+        }
+    }
+    Ok(jobs)
+}
+
+/// The same trial with several indexes, one after the other, as often as there are rounds.
+#[derive(Debug, Clone)]
+struct Group {
+    name: String,
+    subjects: &'static [Subject],
+    /// With any index and seed.
+    trial: Trial,
+    /// Most rounds.
+    trials: usize,
+}
+
+impl Group {
+    fn new(name: impl Into<String>, subjects: &'static [Subject], trial: Trial) -> Self {
+        Self { name: name.into(), subjects, trial, trials: usize::MAX }
+    }
+
+    fn at_most(self, trials: usize) -> Self {
+        Self { trials, ..self }
+    }
+
+    fn job(&self, subject: Subject, round: usize) -> Job {
+        let trial = Trial { index: subject, seed: round as u64, ..self.trial.clone() };
+        let name = format!("{}.{}.{round}", self.name, subject.name());
+        Job { name, arguments: trial.arguments(), secs: expected_secs(&trial) }
+    }
+}
+
+/// How long a trial takes, roughly: what is left of a run is scaled by how long it took so far.
+fn expected_secs(trial: &Trial) -> f64 {
+    let slow = if trial.index == Subject::Positional { 2.0 } else { 1.0 };
+    let more = |measure: &Measure| match measure {
+        Measure::Churn => trial.turnovers as f64,
+        Measure::Heal | Measure::RemoveRandom => 3.0,
+        _ => 1.0,
+    };
+    let work = trial.measure.iter().map(more).sum::<f64>();
+    let fixed =
+        if trial.measure.contains(&Measure::Writer) { trial.asking_ms as f64 / 250.0 } else { 0.3 };
+    fixed + work * slow * MILLION_SECS * trial.pairs as f64 / 1e6
+}
+
+fn groups(size: Size, trace: Option<PathBuf>) -> Vec<Group> {
     let trial = |workload, measure: &[Measure]| Trial {
         index: Subject::Kvasir,
         workload,
         pairs: size.pairs,
         workers: 64,
         measure: measure.to_vec(),
-        questions: 20_000,
+        questions: size.questions,
         turnovers: size.turnovers,
+        asking_ms: size.asking_ms,
         trace: None,
         seed: 1,
     };
     let mut groups = Vec::new();
     for kind in KINDS {
-        let base = trial(kind, &[Measure::Lookup, Measure::RemoveTail]);
-        groups.push(Group::new(format!("{}-base", kind.name()), ALL, base));
-        for (name, measure) in [
+        let name = |what| format!("{}-{what}", kind.name());
+        let base = [Measure::Lookup, Measure::RemoveTail];
+        groups.push(Group::new(name("base"), ALL, trial(kind, &base)));
+        for (what, measure) in [
             ("scattered", Measure::RemoveScattered),
             ("events", Measure::RemoveEvents),
             ("random", Measure::RemoveRandom),
         ] {
-            let removal = trial(kind, &[measure]);
-            groups.push(Group::new(format!("{}-{name}", kind.name()), ALL, removal));
+            groups.push(Group::new(name(what), ALL, trial(kind, &[measure])));
         }
+        groups.push(Group::new(name("writer"), FAST, trial(kind, &[Measure::Writer])));
+        let shards = trial(kind, &base);
+        groups.push(Group::new(name("shards"), SHARDED, shards).at_most(FEW));
     }
     for kind in KINDS {
-        let name = |what| format!("{}-{what}", kind.name());
-        groups.push(Group::new(name("writer"), FAST, trial(kind, &[Measure::Writer])));
-        groups.push(Group::new(name("cold"), FAST, trial(kind, &[Measure::Cold])));
-        groups.push(Group::new(name("churn"), FAST, trial(kind, &[Measure::Churn])));
-        groups.push(Group::new(name("heal"), ALL, trial(kind, &[Measure::Heal])));
+        let few = |what: &str, subjects, measure| {
+            let name = format!("{}-{what}", kind.name());
+            Group::new(name, subjects, trial(kind, &[measure])).at_most(FEW)
+        };
+        groups.push(few("cold", FAST, Measure::Cold));
+        groups.push(few("churn", FAST, Measure::Churn));
+        groups.push(few("heal", ALL, Measure::Heal));
     }
     for kind in [Kind::Distinct, Kind::Shared8] {
         let mut many = trial(kind, &[Measure::Lookup, Measure::RemoveTail]);
         many.workers = MANY_WORKERS;
-        groups.push(Group::new(format!("{}-1000", kind.name()), FAST, many));
+        groups.push(Group::new(format!("{}-1000", kind.name()), FAST, many).at_most(FEW));
     }
     for &pairs in size.sweep {
-        let mut sweep = trial(Kind::Distinct, &[Measure::Lookup]);
-        sweep.pairs = pairs;
-        groups.push(Group::new(format!("size-{}M", pairs / 1_000_000), ALL, sweep));
+        let sweep = Trial { pairs, ..trial(Kind::Distinct, &[Measure::Lookup]) };
+        let subjects = if pairs < LARGE_PAIRS { FAST } else { LARGE };
+        let trials = if pairs < ONCE_PAIRS { FEW } else { 1 };
+        let name = format!("size-{}k", pairs / 1_000);
+        groups.push(Group::new(name, subjects, sweep).at_most(trials));
     }
     if trace.is_some() {
         let replay = Trial { trace, ..trial(Kind::Distinct, &[Measure::Trace]) };
-        groups.push(Group::new("trace", ALL, replay));
+        groups.push(Group::new("trace", ALL, replay).at_most(FEW));
     }
     groups
 }
 
-/// Whether a trial fits into the memory that is free now, with a fifth to spare.
-pub(crate) fn fits(subject: Subject, trial: &Trial) -> bool {
-    let per_pair = match subject {
-        Subject::Kvasir => 70,
-        Subject::Chain => 110,
-        Subject::Crtc => 180,
-        Subject::Positional => 330,
-    };
-    let needed = trial.pairs * (per_pair + WORKLOAD_BYTES);
-    needed as u64 <= available_bytes() / 5 * 4
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    fn planned(trials: usize, groups: &[&str], index: &[Subject]) -> Vec<Job> {
+        let groups = groups.iter().map(|&group| group.to_owned()).collect();
+        let index = index.to_vec();
+        plan(&Plan { trials, quick: false, groups, index, trace: None }).expect("known groups")
+    }
+
+    #[test]
+    fn trials_take_turns() {
+        let jobs = planned(2, &["distinct-base"], LARGE);
+        let names: Vec<&str> = jobs.iter().map(|job| job.name.as_str()).collect();
+        let wanted = ["kvasir.1", "chain.1", "kvasir.2", "chain.2"];
+        assert_eq!(names, wanted.map(|name| format!("distinct-base.{name}")));
+    }
+
+    #[test]
+    fn every_trial_has_a_name_of_its_own() {
+        let jobs = planned(5, &[], &[]);
+        let names: HashSet<&str> = jobs.iter().map(|job| job.name.as_str()).collect();
+        assert_eq!(names.len(), jobs.len());
+    }
+
+    #[test]
+    fn the_largest_size_is_measured_once() {
+        let jobs = planned(5, &["size-50000k"], &[]);
+        assert_eq!(jobs.len(), LARGE.len());
+    }
+
+    #[test]
+    fn groups_that_are_not_there_are_an_error() {
+        let groups = vec!["nothing".to_owned()];
+        let error = plan(&Plan { trials: 1, quick: true, groups, index: Vec::new(), trace: None });
+        assert!(error.is_err());
+    }
 }

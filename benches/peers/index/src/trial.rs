@@ -1,20 +1,34 @@
 //! One trial: one index, one workload, in a process of its own.
 
-use crate::indexes::{Chain, Crtc, Index, Kvasir, Locked, Positional, Shared};
+use crate::indexes::{Chain, Crtc, Index, Kvasir, Locked, Positional, Sharded, Shared};
 use crate::line::Line;
 use crate::measures::{Churn, Writing, apply, cold, heal, lookups, remove, replay, under_writer};
 use crate::meter::resident_bytes;
 use crate::workload::{Fleet, Kind, Order, Trace, removals};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use bench_figures::memory::available_bytes;
 use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
+
+/// One question in so many is asked with cold caches: each costs some milliseconds.
+const COLD_SHARE: usize = 20;
+/// Bytes of the workload per pair of a distinct fleet.
+const WORKLOAD_BYTES: usize = 40;
 
 /// An index under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Subject {
     /// Ours.
     Kvasir,
+    /// Ours in two shards.
+    #[value(name = "kvasir-2")]
+    Kvasir2,
+    /// Ours in four shards.
+    #[value(name = "kvasir-4")]
+    Kvasir4,
     /// kv-index: ChainIndex.
     Chain,
     /// dynamo-kv-router: ConcurrentRadixTreeCompressed.
@@ -92,6 +106,9 @@ pub(crate) struct Trial {
     /// Turnovers of churn.
     #[arg(long, default_value_t = 20)]
     pub(crate) turnovers: usize,
+    /// Milliseconds of asking with each call under a writer.
+    #[arg(long, default_value_t = 1_500)]
+    pub(crate) asking_ms: u64,
     /// A trace in the Mooncake form, for the measure of that name.
     #[arg(long)]
     pub(crate) trace: Option<PathBuf>,
@@ -100,27 +117,49 @@ pub(crate) struct Trial {
     pub(crate) seed: u64,
 }
 
-/// Runs a trial.
+/// What a trial prints.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Record {
+    /// Its figures.
+    Trial(Line),
+    /// There was no memory for it.
+    Skipped { index: String, pairs: usize },
+}
+
+/// Runs a trial, if there is memory for it.
 ///
 /// # Errors
-/// If the trace cannot be read.
+/// If the trace cannot be read, or the index cannot do what is measured.
 ///
 /// # Panics
 /// At the first wrong size or answer.
-pub(crate) fn trial(trial: &Trial) -> Result<Line> {
-    match trial.index {
+pub(crate) fn trial(trial: &Trial) -> Result<Record> {
+    if !trial.fits(available_bytes()) {
+        return Ok(Record::Skipped { index: trial.index.name(), pairs: trial.pairs });
+    }
+    let line = match trial.index {
         Subject::Kvasir => of::<Kvasir, Locked>(trial),
+        Subject::Kvasir2 => alone::<Sharded<2>>(trial),
+        Subject::Kvasir4 => alone::<Sharded<4>>(trial),
         Subject::Chain => of::<Chain, Chain>(trial),
         Subject::Crtc => of::<Crtc, Crtc>(trial),
         Subject::Positional => of::<Positional, Positional>(trial),
-    }
+    };
+    line.map(Record::Trial)
 }
 
 /// `I` for one thread, `S` where several share it.
 fn of<I: Index, S: Shared>(trial: &Trial) -> Result<Line> {
-    if trial.measures(Measure::Writer) {
-        return Ok(under_a_writer::<S>(trial));
+    match trial.measures(Measure::Writer) {
+        true => Ok(under_a_writer::<S>(trial)),
+        false => alone::<I>(trial),
     }
+}
+
+/// What one thread does.
+fn alone<I: Index>(trial: &Trial) -> Result<Line> {
+    ensure!(!trial.measures(Measure::Writer), "{} is not measured under a writer", I::NAME);
     if trial.measures(Measure::Trace) {
         let path = trial.trace.as_ref().context("--measure trace needs --trace")?;
         let trace = Trace::load(path, trial.workers, trial.seed)?;
@@ -131,7 +170,55 @@ fn of<I: Index, S: Shared>(trial: &Trial) -> Result<Line> {
     Ok(run::<I>(trial))
 }
 
+impl Subject {
+    /// As on the command line.
+    pub(crate) fn name(self) -> String {
+        name(&self)
+    }
+
+    /// Bytes per pair, rounded up, to know whether a trial fits.
+    fn pair_bytes(self) -> usize {
+        match self {
+            Self::Kvasir | Self::Kvasir2 | Self::Kvasir4 => 70,
+            Self::Chain => 110,
+            Self::Crtc => 180,
+            Self::Positional => 330,
+        }
+    }
+}
+
+/// As on the command line.
+fn name(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
 impl Trial {
+    /// Its command line.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let measures: Vec<String> = self.measure.iter().map(name).collect();
+        let pairs = [
+            ("--index", name(&self.index)),
+            ("--workload", name(&self.workload)),
+            ("--pairs", self.pairs.to_string()),
+            ("--workers", self.workers.to_string()),
+            ("--measure", measures.join(",")),
+            ("--questions", self.questions.to_string()),
+            ("--turnovers", self.turnovers.to_string()),
+            ("--asking-ms", self.asking_ms.to_string()),
+            ("--seed", self.seed.to_string()),
+        ];
+        let pairs = pairs.map(|(flag, value)| [flag.to_owned(), value]).into_iter().flatten();
+        let trace = self.trace.iter();
+        let trace = trace.flat_map(|path| ["--trace".to_owned(), path.display().to_string()]);
+        ["trial".to_owned()].into_iter().chain(pairs).chain(trace).collect()
+    }
+
+    /// Whether it fits into so much free memory, with a fifth to spare.
+    fn fits(&self, available: u64) -> bool {
+        let needed = self.pairs * (self.index.pair_bytes() + WORKLOAD_BYTES);
+        needed as u64 <= available / 5 * 4
+    }
+
     fn fleet(&self) -> Fleet {
         Fleet::new(self.workload, self.workers, self.pairs, self.seed)
     }
@@ -177,7 +264,7 @@ fn run<I: Index>(trial: &Trial) -> Line {
         lookups(index.asked(), &fleet, trial.questions, &mut line);
     }
     if trial.measures(Measure::Cold) {
-        cold(index.asked(), &fleet, &mut line);
+        cold(index.asked(), &fleet, trial.questions / COLD_SHARE, &mut line);
     }
     if let (Some(order), Some(removals)) = (order, removals) {
         remove(&mut index, &fleet, order, &removals, &mut line);
@@ -197,7 +284,7 @@ fn run<I: Index>(trial: &Trial) -> Line {
 fn under_a_writer<I: Shared>(trial: &Trial) -> Line {
     let fleet = trial.fleet();
     let mut line = trial.line::<I>();
-    let writing = Writing::new(&fleet, trial.seed);
+    let writing = Writing::new(&fleet, Duration::from_millis(trial.asking_ms), trial.seed);
     let mut index = I::new(trial.workers);
     apply(&mut index, &fleet.content, &fleet.stores());
     under_writer(&mut index, &fleet, &writing, &mut line);

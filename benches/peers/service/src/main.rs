@@ -1,25 +1,24 @@
 //! `indexer-server` beside `python -m dynamo.indexer`, on the same streams.
 //!
-//! Each trial starts one server and, in a process of its own, 64 publishers with libzmq sockets;
-//! trials of the two servers take turns. Measured from outside: CPU time of the server's processes,
+//! A trial starts one server and, in a process of its own, 64 publishers with libzmq sockets;
+//! `bench-report` runs trials of the two servers in turn. Measured from outside: CPU time of the server's processes,
 //! wall time, resident memory. Every answer and every dump is checked.
 
 mod measure;
 mod process;
 mod publish;
+mod report;
 mod stream;
 mod subject;
-mod table;
 mod trial;
 
 use crate::{
-    measure::Measurements,
     stream::{EVENT_BLOCKS, Stream},
     subject::{Dynamo, Kvasir, Programs},
     trial::Plan,
 };
 use anyhow::{Context, Result, bail};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::{fs, path::PathBuf};
 use tokio::{
     runtime::Builder,
@@ -36,15 +35,32 @@ struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measures both servers.
-    Run(Run),
-    /// The publishers; started by `run`.
+    /// Measures one server once and prints its figures, a line of JSON each.
+    Trial(Trial),
+    /// The publishers; started by `trial`.
     #[command(hide = true)]
     Publish(Publish),
+    /// Makes of trials' raw files what goes into the report, and prints it as a line of JSON.
+    Report {
+        /// Folder of the raw files.
+        folder: PathBuf,
+    },
+}
+
+/// A server under test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Name {
+    /// `python -m dynamo.indexer`.
+    Dynamo,
+    /// Ours.
+    Kvasir,
 }
 
 #[derive(Debug, Args)]
-struct Run {
+struct Trial {
+    /// The server.
+    #[arg(long, value_enum)]
+    server: Name,
     /// Release build of indexer-server.
     #[arg(long, value_name = "PATH")]
     indexer_server: PathBuf,
@@ -54,12 +70,12 @@ struct Run {
     /// `--threads` of Dynamo's indexer.
     #[arg(long, value_name = "COUNT", default_value_t = 2)]
     dynamo_threads: usize,
-    /// Folder for results (service.jsonl, service.md) and the servers' logs.
-    #[arg(long, value_name = "FOLDER", default_value = "results", overrides_with = "out")]
-    out: PathBuf,
-    /// Trials of each server.
-    #[arg(long, value_name = "COUNT", default_value_t = 3)]
-    trials: usize,
+    /// Folder for the server's log.
+    #[arg(long, value_name = "FOLDER")]
+    logs: PathBuf,
+    /// Number of the trial.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    trial: usize,
     /// (worker, block) pairs to store; a multiple of 16.
     #[arg(long, value_name = "COUNT", default_value_t = 2_000_000)]
     pairs: u64,
@@ -75,9 +91,6 @@ struct Run {
     /// A tenth of the pairs and of the queries.
     #[arg(long)]
     quick: bool,
-    /// This server only: dynamo or kvasir.
-    #[arg(long, value_name = "NAME", value_parser = ["dynamo", "kvasir"])]
-    only: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -95,8 +108,12 @@ fn main() -> Result<()> {
         Command::Publish(Publish { seed, workers, events }) => {
             publish::publish(&Stream::new(seed, workers, events))
         }
-        Command::Run(options) => {
-            // One thread: it starts the servers and is their only client.
+        Command::Report { folder } => {
+            println!("{}", serde_json::to_string(&report::of_folder(&folder)?)?);
+            Ok(())
+        }
+        Command::Trial(options) => {
+            // One thread: it starts the server and is its only client.
             let runtime = Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
                 let mut terminated = signal(SignalKind::terminate())?;
@@ -112,10 +129,12 @@ fn main() -> Result<()> {
     }
 }
 
-async fn run(options: Run) -> Result<()> {
+async fn run(options: Trial) -> Result<()> {
     let share = if options.quick { 10 } else { 1 };
     let events = options.pairs / EVENT_BLOCKS / share;
     let stream = Stream::new(options.seed, options.workers, events);
+    fs::create_dir_all(&options.logs)
+        .with_context(|| format!("create {}", options.logs.display()))?;
     let plan = Plan {
         stream,
         seed: options.seed,
@@ -125,22 +144,10 @@ async fn run(options: Run) -> Result<()> {
             dynamo_python: options.dynamo_python,
             dynamo_threads: options.dynamo_threads,
         },
-        logs: options.out.clone(),
+        logs: options.logs,
     };
-    fs::create_dir_all(&options.out)
-        .with_context(|| format!("create {}", options.out.display()))?;
-    let mut taken = Measurements::new(fs::File::create(options.out.join("service.jsonl"))?);
-    let wanted = |name: &str| options.only.as_deref().is_none_or(|only| only == name);
-    for trial in 0..options.trials {
-        if wanted("dynamo") {
-            trial::run::<Dynamo>(&plan, trial, &mut taken).await?;
-        }
-        if wanted("kvasir") {
-            trial::run::<Kvasir>(&plan, trial, &mut taken).await?;
-        }
+    match options.server {
+        Name::Dynamo => trial::run::<Dynamo>(&plan, options.trial).await,
+        Name::Kvasir => trial::run::<Kvasir>(&plan, options.trial).await,
     }
-    let table = table::markdown(&taken);
-    fs::write(options.out.join("service.md"), &table)?;
-    println!("{table}");
-    Ok(())
 }

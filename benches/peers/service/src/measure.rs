@@ -1,17 +1,16 @@
 //! Measurements: one JSON object each.
 
 use anyhow::Result;
-use serde::Serialize;
-use std::{fs::File, io::Write, time::Duration};
+use bench_figures::number::{median, spread};
+use serde::{Deserialize, Serialize};
+use std::{io, io::Write, time::Duration};
 
 /// One figure of one trial.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// Which part of the benches.
-    pub bench: &'static str,
     /// Which server.
-    pub subject: &'static str,
-    /// Trial, from 0.
+    pub subject: String,
+    /// Trial, from 1.
     pub trial: usize,
     /// What was measured; unit last.
     pub measure: String,
@@ -19,45 +18,35 @@ pub struct Measurement {
     pub value: f64,
 }
 
-/// All measurements, in memory and in a file.
-#[derive(Debug)]
-pub struct Measurements {
-    file: File,
-    /// In the order taken.
-    pub all: Vec<Measurement>,
+impl Measurement {
+    /// Prints it, as a line.
+    pub fn print(&self) -> Result<()> {
+        let mut out = io::stdout().lock();
+        serde_json::to_writer(&mut out, self)?;
+        Ok(out.write_all(b"\n")?)
+    }
 }
 
-impl Measurements {
-    /// Writes to `file`, a line each.
-    pub fn new(file: File) -> Self {
-        Self { file, all: Vec::new() }
-    }
+/// A figure over the trials.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Figure {
+    /// The median.
+    pub median: f64,
+    /// Largest less smallest, as a share of it.
+    pub spread: f64,
+    /// How many trials.
+    pub trials: usize,
+}
 
-    /// Takes one down.
-    pub fn add(
-        &mut self,
-        subject: &'static str,
-        trial: usize,
-        measure: &str,
-        value: f64,
-    ) -> Result<()> {
-        let measure = measure.to_owned();
-        let taken = Measurement { bench: "service", subject, trial, measure, value };
-        serde_json::to_writer(&mut self.file, &taken)?;
-        self.file.write_all(b"\n")?;
-        self.all.push(taken);
-        Ok(())
-    }
-
-    /// Median over the trials; none if it was not measured.
-    pub fn median(&self, subject: &str, measure: &str) -> Option<f64> {
-        let taken = self.all.iter().filter(|at| at.subject == subject && at.measure == measure);
-        let mut values: Vec<f64> = taken.map(|at| at.value).collect();
-        values.sort_unstable_by(f64::total_cmp);
-        let upper = *values.get(values.len() / 2)?;
-        let lower = *values.get((values.len() - 1) / 2)?;
-        Some(f64::midpoint(lower, upper))
-    }
+/// A figure of a server; none if it was not measured.
+pub fn figure(all: &[Measurement], subject: &str, measure: &str) -> Option<Figure> {
+    let taken = all.iter().filter(|at| at.subject == subject && at.measure == measure);
+    let values: Vec<f64> = taken.map(|at| at.value).collect();
+    (!values.is_empty()).then(|| Figure {
+        median: median(&values),
+        spread: spread(&values),
+        trials: values.len(),
+    })
 }
 
 /// The smallest value that `share` of all values do not exceed, in microseconds.

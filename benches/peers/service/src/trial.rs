@@ -1,7 +1,7 @@
 //! One trial: a fresh server, a fresh stream, every measure once.
 
 use crate::{
-    measure::{Measurements, quantile_us},
+    measure::{Measurement, quantile_us},
     process::Publishers,
     stream::{Prompt, Stream},
     subject::{Form, Latencies, POLL_INTERVAL, Programs, Subject},
@@ -41,9 +41,9 @@ pub struct Plan {
 }
 
 /// Runs a trial of one server.
-pub async fn run<S: Subject>(plan: &Plan, trial: usize, out: &mut Measurements) -> Result<()> {
+pub async fn run<S: Subject>(plan: &Plan, trial: usize) -> Result<()> {
     let log = plan.logs.join(format!("{}-{trial}.log", S::NAME));
-    let trial = &mut Trial { plan, trial, out, name: S::NAME };
+    let trial = &mut Trial { plan, trial, name: S::NAME };
     let stream = &plan.stream;
     trial.progress("starts");
     let mut publishers = Publishers::start(plan.seed, stream.workers(), stream.events()).await?;
@@ -63,13 +63,13 @@ pub async fn run<S: Subject>(plan: &Plan, trial: usize, out: &mut Measurements) 
 struct Trial<'a> {
     plan: &'a Plan,
     trial: usize,
-    out: &'a mut Measurements,
     name: &'static str,
 }
 
 impl Trial<'_> {
     fn add(&mut self, measure: &str, value: f64) -> Result<()> {
-        self.out.add(self.name, self.trial, measure, value)
+        let (subject, measure) = (self.name.to_owned(), measure.to_owned());
+        Measurement { subject, trial: self.trial, measure, value }.print()
     }
 
     fn progress(&self, text: &str) {

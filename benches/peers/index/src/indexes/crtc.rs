@@ -1,30 +1,29 @@
 //! `dynamo-kv-router`: `ConcurrentRadixTreeCompressed`, "CRTC".
 
-use super::lane::{self, Events, Lane};
-use super::{Ask, Index, Shared};
+use super::dynamo::{self, Asked, Events, Lane};
+use super::{Index, Shared};
 use crate::workload::{Content, Operation, Script};
-use dynamo_kv_router::protocols::{LocalBlockHash, OverlapScores};
-use dynamo_kv_router::{ConcurrentRadixTreeCompressed, SyncIndexer};
+use dynamo_kv_router::ConcurrentRadixTreeCompressed;
 use std::sync::Arc;
 
 pub(crate) struct Crtc {
     lane: Lane,
-    index: Arc<ConcurrentRadixTreeCompressed>,
+    index: Arc<Asked<ConcurrentRadixTreeCompressed>>,
 }
 
 impl Index for Crtc {
     const NAME: &'static str = "crtc";
     const EXACT: bool = false;
-    type Asked = ConcurrentRadixTreeCompressed;
+    type Asked = Asked<ConcurrentRadixTreeCompressed>;
     type Batch = Events;
 
     fn new(_workers: usize) -> Self {
-        let index = Arc::new(ConcurrentRadixTreeCompressed::new());
+        let index = Arc::new(Asked(ConcurrentRadixTreeCompressed::new()));
         Self { lane: Lane::start(&index), index }
     }
 
     fn prepare(content: &Content, script: &Script, part: &[Operation], batch: &mut Events) {
-        lane::prepare(content, script, part, batch);
+        dynamo::prepare(content, script, part, batch);
     }
 
     fn apply(&mut self, batch: &mut Events) {
@@ -39,31 +38,13 @@ impl Index for Crtc {
         self.lane.clean();
     }
 
-    fn asked(&self) -> &ConcurrentRadixTreeCompressed {
+    fn asked(&self) -> &Self::Asked {
         &self.index
     }
 }
 
 impl Shared for Crtc {
-    fn shared(&self) -> Arc<ConcurrentRadixTreeCompressed> {
+    fn shared(&self) -> Arc<Self::Asked> {
         Arc::clone(&self.index)
-    }
-}
-
-impl Ask for ConcurrentRadixTreeCompressed {
-    const CALLS: &'static [&'static str] = &["find_matches"];
-    type Hash = LocalBlockHash;
-    type Answer = OverlapScores;
-
-    fn hash(local: u64) -> LocalBlockHash {
-        LocalBlockHash(local)
-    }
-
-    fn ask(&self, _call: usize, query: &[LocalBlockHash], answer: &mut OverlapScores) {
-        *answer = self.find_matches(query, false);
-    }
-
-    fn scores(&self, _call: usize, answer: &OverlapScores) -> Vec<(u32, u32)> {
-        lane::scores(answer)
     }
 }

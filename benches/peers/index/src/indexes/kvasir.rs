@@ -17,14 +17,19 @@ pub(crate) struct Kvasir {
 /// An event and the worker that sent it.
 pub(crate) type Events = Vec<(u32, KvEvent)>;
 
-/// One worker per source, as if each had one engine.
+/// A worker by its number.
+pub(crate) fn worker_id(worker: usize) -> WorkerId {
+    WorkerId::new(&worker.to_string()).expect("a short name")
+}
+
+/// A worker's only source, as if it had one engine.
+pub(crate) fn add_source(index: &mut kvasir_index::Index, worker: &WorkerId) -> SourceId {
+    index.add_source(worker, "engine", RANK, CopyMode::Counted).expect("a new source")
+}
+
 pub(crate) fn build(workers: usize) -> (kvasir_index::Index, Vec<SourceId>) {
     let mut index = kvasir_index::Index::new(Limits::default());
-    let add = |worker: usize| {
-        let worker = WorkerId::new(&worker.to_string()).expect("a short name");
-        index.add_source(&worker, "engine", RANK, CopyMode::Counted).expect("a new source")
-    };
-    let sources = (0..workers).map(add).collect();
+    let sources = (0..workers).map(|worker| add_source(&mut index, &worker_id(worker))).collect();
     (index, sources)
 }
 

@@ -2,16 +2,18 @@
 
 mod chain;
 mod crtc;
+mod dynamo;
 mod kvasir;
-mod lane;
 mod locked;
 mod positional;
+mod sharded;
 
 pub(crate) use chain::Chain;
 pub(crate) use crtc::Crtc;
 pub(crate) use kvasir::Kvasir;
 pub(crate) use locked::Locked;
 pub(crate) use positional::Positional;
+pub(crate) use sharded::Sharded;
 
 use crate::workload::{Content, Expected, Operation, Script};
 use std::sync::Arc;

@@ -7,8 +7,6 @@ use crate::workload::{Fleet, QUERY_BLOCKS_MAX, Question, cases};
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Questions of each kind.
-const QUESTIONS: usize = 1_000;
 /// Written between two questions: several times what a core caches for itself.
 const FLUSH_BYTES: usize = 8 << 20;
 /// The first cases of a workload are hits.
@@ -16,12 +14,12 @@ const CASES: usize = 3;
 const CACHE_LINE_BYTES: usize = 64;
 
 /// Each case with each call, after the caches were filled with other things.
-pub(crate) fn cold<A: Ask>(asked: &A, fleet: &Fleet, line: &mut Line) {
+pub(crate) fn cold<A: Ask>(asked: &A, fleet: &Fleet, questions: usize, line: &mut Line) {
     let mut others = vec![1_u8; FLUSH_BYTES];
     for &case in &cases(fleet.kind)[..CASES] {
-        let asking = Question::some(fleet, case, QUESTIONS, line.seed + 3);
+        let asking = Question::some(fleet, case, questions, line.seed + 3);
         for (call, name) in A::CALLS.iter().enumerate() {
-            let mut samples = Samples::with_capacity(QUESTIONS);
+            let mut samples = Samples::with_capacity(questions);
             let mut query = Vec::with_capacity(QUERY_BLOCKS_MAX);
             let mut answer = A::Answer::default();
             for question in &asking {

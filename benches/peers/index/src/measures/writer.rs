@@ -10,8 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long each call is asked.
-const ASKING: Duration = Duration::from_millis(1_500);
 /// Questions, asked again and again.
 const QUESTIONS: usize = 20_000;
 /// The first cases of a workload are hits.
@@ -19,21 +17,22 @@ const CASES: usize = 3;
 /// Share of the fleet's pairs that the writer stores and removes again: 1 in this many.
 const WRITTEN: usize = 8;
 
-/// What the writer writes, made before the clocks run.
+/// What the writer writes, made before the clocks run, and for how long it is asked beside it.
 pub(crate) struct Writing {
+    asking: Duration,
     fleet: Fleet,
     stores: Script,
     removals: Script,
 }
 
 impl Writing {
-    pub(crate) fn new(fleet: &Fleet, seed: u64) -> Self {
+    pub(crate) fn new(fleet: &Fleet, asking: Duration, seed: u64) -> Self {
         // Its own content: the answers do not change.
         let seed = seed + 500;
         let pairs = fleet.pairs / WRITTEN;
         let fleet = Fleet::new(Kind::Distinct, fleet.workers(), pairs, seed);
         let removals = removals(&fleet, Order::Tail, seed);
-        Self { stores: fleet.stores(), removals, fleet }
+        Self { asking, stores: fleet.stores(), removals, fleet }
     }
 
     /// Stores all and removes all, until told to stop. Says also how often not all was held after
@@ -67,13 +66,16 @@ pub(crate) fn under_writer<I: Shared>(
             let started = Instant::now();
             let (samples, (applied, short)) = thread::scope(|scope| {
                 let writer = scope.spawn(|| writing.run(index, &stop));
-                let samples = ask(&*asked, fleet, &asking, call);
+                let samples = ask(&*asked, fleet, &asking, call, writing.asking);
                 stop.store(true, Ordering::Relaxed);
                 (samples, writer.join().expect("the writer ends well"))
             });
             let name = format!("writer.{}.{name}", case.name);
             let wall = started.elapsed().as_secs_f64();
-            line.set(format!("{name}.lookup_rate"), samples.len() as f64 / ASKING.as_secs_f64());
+            line.set(
+                format!("{name}.lookup_rate"),
+                samples.len() as f64 / writing.asking.as_secs_f64(),
+            );
             line.set(format!("{name}.write_rate"), applied.blocks as f64 / wall);
             line.set(format!("{name}.short_rounds"), short as f64);
             assert!(short == 0 || !I::EXACT, "{name}: {short} rounds did not store all");
@@ -86,7 +88,13 @@ pub(crate) fn under_writer<I: Shared>(
     }
 }
 
-fn ask<A: Ask>(asked: &A, fleet: &Fleet, asking: &[Question], call: usize) -> Samples {
+fn ask<A: Ask>(
+    asked: &A,
+    fleet: &Fleet,
+    asking: &[Question],
+    call: usize,
+    time: Duration,
+) -> Samples {
     let mut samples = Samples::with_capacity(1 << 20);
     let mut query = Vec::with_capacity(QUERY_BLOCKS_MAX);
     let mut answer = A::Answer::default();
@@ -98,7 +106,7 @@ fn ask<A: Ask>(asked: &A, fleet: &Fleet, asking: &[Question], call: usize) -> Sa
         asked.ask(call, black_box(&query), &mut answer);
         samples.push(started.elapsed().as_nanos());
         black_box(&answer);
-        if begun.elapsed() > ASKING {
+        if begun.elapsed() > time {
             break;
         }
     }

@@ -1,46 +1,19 @@
-//! What must be reached, and whether it was.
+//! What must be reached, whether or not it was measured.
 
 use super::figures::{At, CHAIN, Figure, Figures, INDEXES, OURS, calls};
-use crate::record::Head;
+use crate::plan::Size;
 use crate::workload::Kind;
-use peers_report::Table;
-use peers_report::number::{millions, short};
+use bench_figures::number::{millions, short};
+use bench_figures::{Bar, Limit, Side};
 
 /// Fewest blocks that any order of removal must reach per CPU second.
 const REMOVE_RATE_MIN: f64 = 1e6;
+/// By how much the bytes by its own account may differ from RSS, either way.
+const ACCOUNT_SLACK: f64 = 0.1;
 const ORDERS: [&str; 4] = ["tail", "scattered", "events", "random"];
 const KINDS: [Kind; 3] = [Kind::Distinct, Kind::Shared8, Kind::Prefix64];
-
-/// A bound on a ratio, or on a figure.
-#[derive(Debug, Clone, Copy)]
-enum Bar {
-    AtMost(f64),
-    AtLeast(f64),
-}
-
-impl Bar {
-    fn met(self, value: f64) -> bool {
-        match self {
-            Self::AtMost(limit) => value <= limit,
-            Self::AtLeast(limit) => value >= limit,
-        }
-    }
-
-    fn text(self) -> String {
-        match self {
-            Self::AtMost(limit) => format!("≤ {limit}"),
-            Self::AtLeast(limit) => format!("≥ {limit}"),
-        }
-    }
-
-    /// Whether `a` is nearer to the good side than `b`.
-    fn prefers(self, a: f64, b: f64) -> bool {
-        match self {
-            Self::AtMost(_) => a < b,
-            Self::AtLeast(_) => a > b,
-        }
-    }
-}
+const BEST: &str = "the best peer";
+const WITH_MAPS: &str = "ChainIndex with its lane maps";
 
 /// A peer's figure: its index, its name in the raw file, how it is called here.
 type Peer = (&'static str, String, String);
@@ -48,192 +21,212 @@ type Peer = (&'static str, String, String);
 struct Rows<'a> {
     figures: &'a Figures,
     at: At,
-    table: &'a mut Table,
+    bars: &'a mut Vec<Bar>,
 }
 
-/// The table of bars. Rows that were not measured are left out.
-pub(crate) fn table(figures: &Figures, head: &Head) -> Table {
-    let mut table =
-        Table::new(["measure", "ours", "peer", "which", "ratio", "bar", "", "spread ours, peer"]);
-    for kind in KINDS {
-        let mut rows = Rows { figures, at: At::new(kind, head.pairs), table: &mut table };
-        rows.lookups(kind);
-        rows.throughput();
-        rows.memory(kind);
-        rows.churn();
-        rows.writer(kind);
-    }
-    sizes(figures, head, &mut table);
-    table
+/// All bars of the index.
+pub(crate) fn all(figures: &Figures, size: Size) -> Vec<Bar> {
+    let mut bars = Vec::new();
+    let each = |bars: &mut Vec<Bar>, add: fn(&mut Rows<'_>)| {
+        for kind in KINDS {
+            add(&mut Rows { figures, at: At::new(kind, size.pairs), bars });
+        }
+    };
+    each(&mut bars, |rows| rows.lookups());
+    each(&mut bars, |rows| rows.prompts());
+    each(&mut bars, |rows| rows.store());
+    each(&mut bars, |rows| rows.removals());
+    each(&mut bars, |rows| rows.memory());
+    each(&mut bars, |rows| rows.churn());
+    each(&mut bars, |rows| rows.writer());
+    bars.extend(["hit64", "hit256", "hit512"].map(|case| growth(figures, size, case)));
+    each(&mut bars, |rows| rows.account());
+    bars
 }
 
 impl Rows<'_> {
-    fn name(&self, what: &str) -> String {
-        format!("{}: {what}", self.at.kind.name())
+    fn kind(&self) -> String {
+        self.at.kind.name()
     }
 
     /// Ours beside the best of some peers.
-    fn compare(
-        &mut self,
-        what: &str,
-        ours: &str,
-        peers: &[Peer],
-        bar: Bar,
-        show: fn(f64) -> String,
-    ) {
-        let Some(own) = self.figures.get(self.at, OURS, ours) else {
-            return;
-        };
+    fn compare(&mut self, bar: Bar, ours: &str, peers: &[Peer], show: fn(f64) -> String) {
+        let own = self.figures.get(self.at, OURS, ours);
         let mut best: Option<(Figure, &str)> = None;
         for (index, figure, label) in peers {
-            let Some(peer) = self.figures.get(self.at, index, figure) else {
-                continue;
-            };
-            if best.is_none_or(|(best, _)| bar.prefers(peer.median, best.median)) {
+            if let Some(peer) = self.figures.get(self.at, index, figure)
+                && best.is_none_or(|(best, _)| bar.limit.prefers(peer.median, best.median))
+            {
                 best = Some((peer, label));
             }
         }
-        let Some((peer, label)) = best else {
-            return;
-        };
-        let ratio = own.median / peer.median;
-        self.table.row([
-            self.name(what),
-            show(own.median),
-            show(peer.median),
-            label.to_owned(),
-            format!("{ratio:.2}"),
-            bar.text(),
-            verdict(bar.met(ratio)),
-            format!("{:.0} %, {:.0} %", own.spread * 100.0, peer.spread * 100.0),
-        ]);
+        let ratio = own.zip(best).map(|(own, (best, _))| own.median / best.median);
+        let ours = own.map_or(Side::default(), |own| side(own, "", show));
+        let other = best.map_or(Side::default(), |(best, label)| side(best, label, show));
+        self.bars.push(Bar { ours, other, ..bar.with_ratio(ratio) });
     }
 
     /// Ours beside a number.
-    fn alone(&mut self, what: &str, ours: &str, bar: Bar, show: fn(f64) -> String) {
-        let Some(own) = self.figures.get(self.at, OURS, ours) else {
-            return;
-        };
-        let limit = match bar {
-            Bar::AtMost(limit) => format!("≤ {}", show(limit)),
-            Bar::AtLeast(limit) => format!("≥ {}", show(limit)),
-        };
-        let (met, spread) = (verdict(bar.met(own.median)), format!("{:.0} %", own.spread * 100.0));
-        let row = [self.name(what), show(own.median), String::new(), String::new()];
-        self.table.row(row.into_iter().chain([String::new(), limit, met, spread]));
+    fn alone(&mut self, id: &str, what: &str, ours: &str, limit: Limit, show: fn(f64) -> String) {
+        let own = self.figures.get(self.at, OURS, ours);
+        let (id, what) = self.names(id, what);
+        let bar = Bar::new(id, what, limit, limit.text(show));
+        let value = own.map(|own| own.median);
+        let measured = value.map_or(String::new(), show);
+        let ours = own.map_or(Side::default(), |own| side(own, "", show));
+        self.bars.push(Bar { value, measured, ours, ..bar });
     }
 
-    fn lookups(&mut self, kind: Kind) {
-        let name = |case: &str, call: &str, part: &str| format!("lookup.{case}.{call}.{part}_ns");
-        if kind == Kind::Prefix64 {
-            for (case, what) in
-                [("prompt", "all 64 hold the prompt"), ("prompt_tail64", "all 64, then 64 private")]
-            {
-                for (call, limit) in [("find_matches", 0.5), ("score_into", 0.9)] {
-                    let peers = [(CHAIN, name(case, call, "p50"), format!("chain {call}"))];
-                    let what = format!("lookup p50, {what}");
-                    self.compare(&what, &name(case, "find", "p50"), &peers, Bar::AtMost(limit), ns);
-                }
-            }
+    /// A bar's names.
+    fn names(&self, id: &str, what: &str) -> (String, String) {
+        (format!("index.{}.{id}", self.kind()), format!("{what}, {}", self.kind()))
+    }
+
+    fn bar(&self, id: &str, what: &str, limit: Limit, against: &str) -> Bar {
+        let (id, what) = self.names(id, what);
+        Bar::ratio(id, what, limit, against)
+    }
+
+    fn lookups(&mut self) {
+        if self.at.kind == Kind::Prefix64 {
             return;
         }
-        for blocks in ["64", "256", "512"] {
+        for blocks in [64, 256, 512] {
             for (part, limit) in [("p50", 0.8), ("p99", 1.0)] {
-                let case = format!("hit{blocks}");
+                let name = |call: &str| format!("lookup.hit{blocks}.{call}.{part}_ns");
+                let id = format!("lookup.hit{blocks}.{part}");
                 let what = format!("lookup {part}, hit {blocks}");
-                let peers = all_calls(|call| name(&case, call, part));
-                self.compare(&what, &name(&case, "find", part), &peers, Bar::AtMost(limit), ns);
+                let bar = self.bar(&id, &what, Limit::AtMost(limit), BEST);
+                self.compare(bar, &name("find"), &all_calls(name), ns);
             }
         }
     }
 
-    fn throughput(&mut self) {
+    fn prompts(&mut self) {
+        if self.at.kind != Kind::Prefix64 {
+            return;
+        }
+        for (case, what) in [
+            ("prompt", "all 64 workers hold the prompt"),
+            ("prompt_tail64", "all 64 hold the prompt, then 64 private blocks"),
+        ] {
+            for (call, limit) in [("find_matches", 0.5), ("score_into", 0.9)] {
+                let name = |call: &str| format!("lookup.{case}.{call}.p50_ns");
+                let peers = [(CHAIN, name(call), format!("chain {call}"))];
+                let id = format!("lookup.{case}.{call}");
+                let against = format!("ChainIndex {call}");
+                let what = format!("lookup p50, {what}");
+                let bar = self.bar(&id, &what, Limit::AtMost(limit), &against);
+                self.compare(bar, &name("find"), &peers, ns);
+            }
+        }
+    }
+
+    fn store(&mut self) {
         let store = "store.cpu_rate";
-        self.compare("store, blocks per CPU s", store, &peers(store), Bar::AtLeast(1.0), millions);
+        let bar = self.bar("store", "store, blocks per CPU s", Limit::AtLeast(1.0), BEST);
+        self.compare(bar, store, &peers(store), millions);
+    }
+
+    fn removals(&mut self) {
         for order in ORDERS {
             let figure = format!("remove.{order}.cpu_rate");
-            let what = format!("remove {order}");
-            self.compare(&what, &figure, &peers(&figure), Bar::AtLeast(0.8), millions);
+            let (id, what) = (format!("remove.{order}"), format!("remove {order}, per CPU s"));
+            let limit = Limit::AtLeast(0.8);
+            self.compare(self.bar(&id, &what, limit, BEST), &figure, &peers(&figure), millions);
             if let "events" | "random" = order {
                 let exact = [(CHAIN, figure.clone(), CHAIN.to_owned())];
-                let what = format!("remove {order}, of those exact with holes");
-                self.compare(&what, &figure, &exact, Bar::AtLeast(0.8), millions);
+                let bar = self.bar(&format!("{id}.exact"), &what, limit, "peers exact with holes");
+                self.compare(bar, &figure, &exact, millions);
             }
-            self.alone(&what, &figure, Bar::AtLeast(REMOVE_RATE_MIN), millions);
+            let least = Limit::AtLeast(REMOVE_RATE_MIN);
+            self.alone(&format!("{id}.least"), &what, &figure, least, millions);
         }
     }
 
-    fn memory(&mut self, kind: Kind) {
-        let limit = match kind {
+    fn memory(&mut self) {
+        let limit = match self.at.kind {
             Kind::Distinct => 0.7,
             Kind::Shared8 => 0.25,
             Kind::Prefix64 => 0.65,
         };
-        let full = "memory.full";
+        let (full, what) = ("memory.full", "RSS per pair, bytes");
         let chain = [(CHAIN, full.to_owned(), CHAIN.to_owned())];
-        self.compare("RSS per pair, bytes", full, &chain, Bar::AtMost(limit), short);
-        self.compare("RSS per pair, best peer", full, &peers(full), Bar::AtMost(1.0), short);
+        let bar = self.bar("memory", what, Limit::AtMost(limit), WITH_MAPS);
+        self.compare(bar, full, &chain, short);
+        let bar = self.bar("memory.best", what, Limit::AtMost(1.0), BEST);
+        self.compare(bar, full, &peers(full), short);
     }
 
     fn churn(&mut self) {
-        self.alone("churn, growth of RSS", "churn.memory_growth", Bar::AtMost(0.02), percent);
+        let (growth, most) = ("churn.memory_growth", Limit::AtMost(0.02));
+        self.alone(
+            "churn.growth",
+            "churn, growth of RSS over the last half",
+            growth,
+            most,
+            percent,
+        );
         for what in ["store", "remove"] {
-            let figure = format!("churn.{what}_kept");
-            let what = format!("churn, {what} speed kept");
-            self.alone(&what, &figure, Bar::AtLeast(0.85), percent);
+            let (id, figure) = (format!("churn.{what}"), format!("churn.{what}_kept"));
+            let what = format!("churn, {what} speed beside fresh");
+            self.alone(&id, &what, &figure, Limit::AtLeast(0.85), percent);
         }
     }
 
-    fn writer(&mut self, kind: Kind) {
-        let cases: &[&str] = match kind {
+    fn writer(&mut self) {
+        let cases: &[&str] = match self.at.kind {
             Kind::Prefix64 => &["hit64", "prompt", "prompt_tail64"],
             Kind::Distinct | Kind::Shared8 => &["hit64", "hit256", "hit512"],
         };
         for case in cases {
-            let peer = |call: &&str| {
-                (CHAIN, format!("writer.{case}.{call}.p99_ns"), format!("chain {call}"))
-            };
+            let name = |call: &str| format!("writer.{case}.{call}.p99_ns");
+            let peer = |call: &&str| (CHAIN, name(call), format!("chain {call}"));
             let peers: Vec<Peer> = calls(CHAIN).iter().map(peer).collect();
-            let ours = format!("writer.{case}.find.p99_ns");
-            self.compare(
-                &format!("p99 under a writer, {case}"),
-                &ours,
-                &peers,
-                Bar::AtMost(1.0),
-                ns,
-            );
+            let what = format!("lookup p99 with a writer flat out, {case}");
+            let bar = self.bar(&format!("writer.{case}"), &what, Limit::AtMost(1.0), "ChainIndex");
+            self.compare(bar, &name("find"), &peers, ns);
         }
+    }
+
+    fn account(&mut self) {
+        let of = |name| self.figures.get(self.at, OURS, name);
+        let (accounted, full) = (of("memory.accounted"), of("memory.full"));
+        let beside = accounted.zip(full).map(|(accounted, full)| accounted.median / full.median);
+        let (id, what) = self.names("accounted", "bytes by its own account beside RSS");
+        let limit = Limit::AtMost(ACCOUNT_SLACK);
+        let bar = Bar::new(id, what, limit, format!("within {} of RSS", percent(ACCOUNT_SLACK)));
+        // Hundredths of a per cent: 0.9 is not exactly a tenth away from 1.
+        let value = beside.map(|beside| ((beside - 1.0).abs() * 1e4).round() / 1e4);
+        let measured = beside.map_or(String::new(), |beside| format!("{beside:.2} ×"));
+        let ours = accounted.map_or(Side::default(), |at| side(at, "accounted", short));
+        let other = full.map_or(Side::default(), |at| side(at, "RSS", short));
+        self.bars.push(Bar { value, measured, ours, other, ..bar });
     }
 }
 
 /// Growth of latency with size.
-fn sizes(figures: &Figures, head: &Head, table: &mut Table) {
-    let Some(&largest) = head.sweep.last() else {
-        return;
+fn growth(figures: &Figures, size: Size, case: &str) -> Bar {
+    let name = format!("lookup.{case}.find.p50_ns");
+    let largest = size.sweep.last().copied().unwrap_or(size.pairs);
+    let at = |pairs| figures.get(At::new(Kind::Distinct, pairs), OURS, &name);
+    let (small, large) = (at(size.pairs), at(largest));
+    let pairs = |pairs: usize| millions(pairs as f64);
+    let what = format!("lookup p50, {case}, {} pairs, distinct", pairs(largest));
+    let against = format!("with {} pairs", pairs(size.pairs));
+    let bar = Bar::ratio(format!("index.size.{case}"), what, Limit::AtMost(2.0), &against);
+    let ratio = large.zip(small).map(|(large, small)| large.median / small.median);
+    let ours = large.map_or(Side::default(), |at| side(at, "", ns));
+    let other = small.map_or(Side::default(), |at| side(at, "smaller", ns));
+    Bar { ours, other, ..bar.with_ratio(ratio) }
+}
+
+fn side(figure: Figure, label: &str, show: fn(f64) -> String) -> Side {
+    let text = match label {
+        "" => show(figure.median),
+        label => format!("{}: {label}", show(figure.median)),
     };
-    for case in ["hit64", "hit256", "hit512"] {
-        let name = format!("lookup.{case}.find.p50_ns");
-        let at = |pairs| figures.get(At::new(Kind::Distinct, pairs), OURS, &name);
-        let (Some(small), Some(large)) = (at(head.pairs), at(largest)) else {
-            continue;
-        };
-        let bar = Bar::AtMost(2.0);
-        let growth = large.median / small.median;
-        table.row([
-            format!(
-                "{case} p50, {} pairs beside {}",
-                millions(largest as f64),
-                millions(head.pairs as f64)
-            ),
-            ns(large.median),
-            ns(small.median),
-            "ours, small".to_owned(),
-            format!("{growth:.2}"),
-            bar.text(),
-            verdict(bar.met(growth)),
-            format!("{:.0} %, {:.0} %", large.spread * 100.0, small.spread * 100.0),
-        ]);
-    }
+    Side { text, spread: format!("{:.0} %", figure.spread * 100.0), trials: figure.trials }
 }
 
 /// One figure of each peer.
@@ -248,10 +241,6 @@ fn all_calls(figure: impl Fn(&str) -> String) -> Vec<Peer> {
         calls(index).iter().map(|call| (index, figure(call), label(call))).collect::<Vec<_>>()
     };
     INDEXES[1..].iter().flat_map(of).collect()
-}
-
-fn verdict(met: bool) -> String {
-    if met { "met" } else { "**missed**" }.to_owned()
 }
 
 fn ns(value: f64) -> String {

@@ -1,22 +1,25 @@
 //! Figures of all trials, by what they are of.
 
 use crate::plan::MANY_WORKERS;
-use crate::record::Record;
+use crate::trial::Record;
 use crate::workload::Kind;
-use peers_report::number::{median, spread};
+use bench_figures::number::{median, spread};
 use std::collections::BTreeMap;
 
 pub(crate) const OURS: &str = "kvasir";
 pub(crate) const CHAIN: &str = "chain";
+/// Ours and its peers.
 pub(crate) const INDEXES: [&str; 4] = [OURS, CHAIN, "crtc", "positional"];
+/// Ours with one shard and with more.
+pub(crate) const SHARDED: [&str; 3] = [OURS, "kvasir-2", "kvasir-4"];
 /// Workers of the ordinary fleet.
 const WORKERS: usize = 64;
 
 /// The calls of an index.
 pub(crate) fn calls(index: &str) -> &'static [&'static str] {
     match index {
-        OURS => &["find"],
         CHAIN => &["find_matches", "score_into"],
+        ours if SHARDED.contains(&ours) => &["find"],
         _ => &["find_matches"],
     }
 }
@@ -47,6 +50,7 @@ pub(crate) struct Figure {
     pub(crate) median: f64,
     /// Largest less smallest, as a share of the median.
     pub(crate) spread: f64,
+    pub(crate) trials: usize,
 }
 
 /// All figures of a run.
@@ -79,7 +83,7 @@ impl Figures {
     /// One figure of one index, if it was measured.
     pub(crate) fn get(&self, at: At, index: &str, name: &str) -> Option<Figure> {
         let values = self.figures.get(&(at, index.to_owned(), name.to_owned()))?;
-        Some(Figure { median: median(values), spread: spread(values) })
+        Some(Figure { median: median(values), spread: spread(values), trials: values.len() })
     }
 
     /// A distribution, point by point the median of the trials' x; or a series, of their y.

@@ -1,92 +1,136 @@
-//! The report of a run, made from its raw file.
+//! What goes into the report, made from trials' lines.
 //!
 //! - [`figures`]: medians by index, workload and size;
 //! - [`bars`]: what must be reached, as ratios to peers in the same run;
 //! - [`tables`]: everything that was measured;
-//! - [`plots`]: distributions, series and bars as SVG.
+//! - [`plots`]: distributions, series and bars.
 
 mod bars;
 mod figures;
 mod plots;
 mod tables;
 
-use crate::record::{self, Head, Record};
-use anyhow::{Context, Result, bail};
+use crate::plan::Size;
+use crate::trial::Record;
+use anyhow::Result;
+use bench_figures::{Incident, Part, Raw};
 use figures::Figures;
-use peers_report::Table;
-use std::fmt::Write;
-use std::fs;
 use std::path::Path;
 
-/// Name of the report.
-const REPORT: &str = "report.md";
+const TITLE: &str = "The index beside published ones";
+const PEERS: &str = "chain: `ChainIndex` of kv-index 2.0.0 with its lane maps; crtc and positional: \
+    `ConcurrentRadixTreeCompressed` and `PositionalIndexer` of dynamo-kv-router 1.6.1; kvasir-2 and \
+    kvasir-4: ours in 2 and 4 shards by worker. The same prebuilt work for each, each trial in a \
+    process of its own, trials interleaved, medians; allocator: ";
 
-/// Writes report and plots beside the raw file.
-pub(crate) fn write(folder: &Path) -> Result<()> {
-    let records = record::read(folder)?;
-    let Some(Record::Run(head)) = records.first() else {
-        bail!("{} does not begin with a run", folder.join(record::RAW).display());
-    };
-    let figures = Figures::new(&records);
-    let mut text = String::new();
-    introduce(&mut text, head)?;
-    writeln!(text, "## What must be reached\n\n{}", bars::table(&figures, head))?;
-    for (title, note, table) in tables::all(&figures, head) {
-        if !table.is_empty() {
-            writeln!(text, "## {title}\n\n{note}\n\n{table}")?;
-        }
-    }
-    let plots = plots::draw(&figures, head, folder)?;
-    writeln!(text, "## Plots\n")?;
-    for (file, title) in plots {
-        writeln!(text, "![{title}]({file})\n")?;
-    }
-    incidents(&mut text, &records)?;
-    let path = folder.join(REPORT);
-    fs::write(&path, text).with_context(|| format!("write {}", path.display()))
+/// From the raw files of a folder.
+///
+/// # Errors
+/// If a file is not one of these.
+pub(crate) fn of_folder(folder: &Path, size: Size) -> Result<Part> {
+    let (records, incidents) = Raw::lines(&Raw::read_all(folder)?)?;
+    Ok(part(&records, incidents, size))
 }
 
-fn introduce(text: &mut String, head: &Head) -> Result<()> {
-    writeln!(text, "# The index beside published ones\n")?;
-    writeln!(
-        text,
-        "{}, {}, {} processors, {} GiB, load {} at the start; allocator {}. \
-         Medians of {} trials, each in a process of its own, interleaved.",
-        head.date,
-        head.processor,
-        head.processors,
-        head.memory_gib,
-        head.load,
-        head.allocator,
-        head.trials
-    )?;
-    if head.quick {
-        writeln!(text, "\nA quick run: smaller, and not for quoting.")?;
-    }
-    writeln!(
-        text,
-        "\nchain: `ChainIndex` of kv-index 2.0.0 with its lane maps; crtc and positional: \
-         `ConcurrentRadixTreeCompressed` and `PositionalIndexer` of dynamo-kv-router 1.6.1.\n"
-    )?;
-    Ok(())
-}
-
-fn incidents(text: &mut String, records: &[Record]) -> Result<()> {
-    let mut table = Table::new(["trial", "index", "what happened"]);
+fn part(records: &[Record], mut incidents: Vec<Incident>, size: Size) -> Part {
+    let figures = Figures::new(records);
     for record in records {
-        match record {
-            Record::Failed { index, group, reason } => {
-                let reason = reason.replace(['\n', '|'], " ");
-                table.row([group.clone(), index.clone(), reason]);
-            }
-            Record::Skipped { index, group } => {
-                table.row([group.as_str(), index, "skipped: not enough memory"]);
-            }
-            Record::Run(_) | Record::Trial(_) => {}
+        if let Record::Skipped { index, pairs } = record {
+            incidents.push((format!("{index}, {pairs} pairs"), "not enough memory".to_owned()));
         }
     }
-    if !table.is_empty() {
-        writeln!(text, "## Trials without figures\n\n{table}")?;
+    let allocator = match cfg!(feature = "mimalloc") {
+        true => "mimalloc, collected.",
+        false => "the system's, trimmed.",
+    };
+    Part {
+        title: TITLE.to_owned(),
+        notes: vec![format!("{PEERS}{allocator}")],
+        bars: bars::all(&figures, size),
+        sections: tables::all(&figures, size),
+        plots: plots::all(&figures, size),
+        incidents,
     }
-    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::line::Line;
+    use crate::workload::Kind;
+    use bench_figures::{Bar, Verdict};
+
+    fn line(index: &str, pairs: usize, figures: &[(&str, f64)]) -> Record {
+        let figures = figures.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
+        let (workload, workers, seed, curves) = (Kind::Distinct, 64, 1, Default::default());
+        let index = index.to_owned();
+        Record::Trial(Line { index, workload, workers, pairs, seed, figures, curves })
+    }
+
+    fn bar(part: &Part, id: &str) -> Bar {
+        let found = part.bars.iter().find(|bar| bar.id == id);
+        found.unwrap_or_else(|| panic!("no bar {id}")).clone()
+    }
+
+    #[test]
+    fn nothing_measured_is_nothing_met() {
+        let part = part(&[], Vec::new(), Size::new(false));
+        assert!(part.bars.len() > 70, "{} bars", part.bars.len());
+        for bar in &part.bars {
+            assert_eq!(bar.verdict(), Verdict::NotMeasured, "{}", bar.id);
+        }
+        assert!(part.sections.is_empty() && part.plots.is_empty());
+    }
+
+    #[test]
+    fn ours_is_compared_with_the_best_peer() {
+        let pairs = Size::new(false).pairs;
+        let find = "lookup.hit64.find.p50_ns";
+        let records = [
+            line("kvasir", pairs, &[(find, 80.0), ("remove.random.cpu_rate", 9e5)]),
+            line("kvasir", pairs, &[(find, 90.0)]),
+            line("kvasir", pairs, &[(find, 70.0)]),
+            line("chain", pairs, &[("lookup.hit64.find_matches.p50_ns", 200.0)]),
+            line("chain", pairs, &[("lookup.hit64.score_into.p50_ns", 100.0)]),
+            line("crtc", pairs, &[("lookup.hit64.find_matches.p50_ns", 160.0)]),
+        ];
+        let part = part(&records, Vec::new(), Size::new(false));
+        let p50 = bar(&part, "index.distinct.lookup.hit64.p50");
+        assert_eq!((p50.value, p50.verdict()), (Some(0.8), Verdict::Met));
+        assert_eq!((p50.ours.trials, p50.other.trials), (3, 1));
+        assert!(p50.other.text.contains("score_into"), "{p50:?}");
+        assert_eq!(bar(&part, "index.distinct.lookup.hit64.p99").verdict(), Verdict::NotMeasured);
+        let least = bar(&part, "index.distinct.remove.random.least");
+        assert_eq!(least.verdict(), Verdict::Missed);
+    }
+
+    #[test]
+    fn growth_is_between_the_smallest_and_the_largest() {
+        let size = Size::new(false);
+        let largest = *size.sweep.last().expect("a sweep");
+        let find = "lookup.hit256.find.p50_ns";
+        let of = |pairs, value| line("kvasir", pairs, &[(find, value)]);
+        let small = of(size.pairs, 100.0);
+        let part_of = |records: &[Record]| part(records, Vec::new(), size);
+        let id = "index.size.hit256";
+        let missed = part_of(&[small.clone(), of(largest, 201.0)]);
+        assert_eq!(bar(&missed, id).verdict(), Verdict::Missed);
+        let absent = part_of(&[small, of(size.sweep[0], 110.0)]);
+        assert_eq!(bar(&absent, id).verdict(), Verdict::NotMeasured);
+    }
+
+    #[test]
+    fn accounted_bytes_must_be_near_either_way() {
+        let pairs = Size::new(false).pairs;
+        for (accounted, verdict) in [
+            (45.0, Verdict::Met),
+            (55.0, Verdict::Met),
+            (44.0, Verdict::Missed),
+            (56.0, Verdict::Missed),
+        ] {
+            let figures = [("memory.full", 50.0), ("memory.accounted", accounted)];
+            let part = part(&[line("kvasir", pairs, &figures)], Vec::new(), Size::new(false));
+            assert_eq!(bar(&part, "index.distinct.accounted").verdict(), verdict, "{accounted}");
+        }
+    }
 }

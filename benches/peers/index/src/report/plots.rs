@@ -1,12 +1,9 @@
 //! The plots of a report.
 
-use super::figures::{At, CHAIN, Figures, INDEXES, OURS, calls};
-use crate::record::Head;
+use super::figures::{At, CHAIN, Figures, INDEXES, OURS, SHARDED, calls};
+use crate::plan::Size;
 use crate::workload::Kind;
-use anyhow::Result;
-use peers_report::plot::{bars, lines};
-use peers_report::{Axes, Scale, Series};
-use std::path::Path;
+use bench_figures::{Axes, Drawing, Plot, Series};
 
 const KINDS: [Kind; 3] = [Kind::Distinct, Kind::Shared8, Kind::Prefix64];
 /// The work of the throughput plots.
@@ -20,36 +17,35 @@ const RATES: [(&str, &str); 5] = [
 
 struct Plots<'a> {
     figures: &'a Figures,
-    folder: &'a Path,
-    /// File and title of what was drawn.
-    drawn: Vec<(String, String)>,
+    drawn: Vec<Plot>,
 }
 
-/// Draws what was measured; file and title of each.
-pub(crate) fn draw(figures: &Figures, head: &Head, folder: &Path) -> Result<Vec<(String, String)>> {
-    let mut plots = Plots { figures, folder, drawn: Vec::new() };
+/// Plots of what was measured.
+pub(crate) fn all(figures: &Figures, size: Size) -> Vec<Plot> {
+    let mut plots = Plots { figures, drawn: Vec::new() };
     for kind in KINDS {
-        let at = At::new(kind, head.pairs);
+        let at = At::new(kind, size.pairs);
         let cases: &[&str] = match kind {
             Kind::Prefix64 => &["prompt", "prompt_tail64"],
             Kind::Distinct | Kind::Shared8 => &["hit64", "hit256", "hit512"],
         };
         for case in cases {
-            plots.latencies(at, "lookup", case, "nobody writing")?;
+            plots.latencies(at, "lookup", case, "nobody writing");
         }
-        plots.latencies(at, "cold", cases[0], "cold caches")?;
-        plots.latencies(at, "writer", cases[0], "under a writer")?;
-        plots.rates(at)?;
-        plots.churn(at)?;
+        plots.latencies(at, "cold", cases[0], "cold caches");
+        plots.latencies(at, "writer", cases[0], "under a writer");
+        plots.rates(at);
+        plots.churn(at);
     }
-    plots.memory(head)?;
-    plots.sizes(head)?;
-    Ok(plots.drawn)
+    plots.memory(size, "memory", "Memory", &INDEXES);
+    plots.memory(size, "memory-shards", "Memory, 1, 2 and 4 shards", &SHARDED);
+    plots.sizes(size);
+    plots.drawn
 }
 
 impl Plots<'_> {
     /// Distributions of latency.
-    fn latencies(&mut self, at: At, measure: &str, case: &str, how: &str) -> Result<()> {
+    fn latencies(&mut self, at: At, measure: &str, case: &str, how: &str) {
         let mut series = Vec::new();
         for index in INDEXES {
             for call in calls(index) {
@@ -59,58 +55,61 @@ impl Plots<'_> {
             }
         }
         let title = format!("Lookup, {}, {case}, {how}", at.kind.name());
-        let axes =
-            Axes { title: &title, x: "ns", y: "share of lookups", x_scale: Scale::Logarithmic };
-        self.lines(&format!("{measure}-{}-{case}.svg", at.kind.name()), &axes, &series)
+        let axes = Axes::logarithmic("ns", "share of lookups");
+        self.lines(format!("{measure}-{}-{case}", at.kind.name()), title, axes, series);
     }
 
-    fn rates(&mut self, at: At) -> Result<()> {
-        let groups: Vec<String> = RATES.iter().map(|(_, label)| (*label).to_owned()).collect();
+    fn rates(&mut self, at: At) {
+        let groups = RATES.iter().map(|(_, label)| (*label).to_owned()).collect();
         let rate = |index: &str, what: &str| {
             self.figures.get(at, index, &format!("{what}.cpu_rate")).map_or(0.0, |at| at.median)
         };
-        let title = format!("Throughput, {}", at.kind.name());
-        let axes =
-            Axes { title: &title, x: "", y: "blocks per CPU second", x_scale: Scale::Linear };
-        let series: Vec<Series<f64>> = INDEXES
+        let series = INDEXES
             .iter()
             .map(|&index| Series {
                 name: index.to_owned(),
                 values: RATES.iter().map(|(what, _)| rate(index, what)).collect(),
             })
             .collect();
-        self.bars(&format!("throughput-{}.svg", at.kind.name()), &axes, &groups, &series)
+        let (name, title) = (at.kind.name(), format!("Throughput, {}", at.kind.name()));
+        let axes = Axes::linear("", "blocks per CPU second");
+        self.bars(format!("throughput-{name}"), title, axes, groups, series);
     }
 
-    fn churn(&mut self, at: At) -> Result<()> {
-        let curve = |index: &str| self.figures.curve(at, index, "churn.memory");
-        let series = of_indexes(curve);
-        let title = format!("Memory while turning over, {}", at.kind.name());
-        let axes =
-            Axes { title: &title, x: "turnovers", y: "bytes per pair", x_scale: Scale::Linear };
-        self.lines(&format!("churn-{}.svg", at.kind.name()), &axes, &series)
+    fn churn(&mut self, at: At) {
+        let series = of_indexes(|index| self.figures.curve(at, index, "churn.memory"));
+        let (name, title) =
+            (at.kind.name(), format!("Memory while turning over, {}", at.kind.name()));
+        let axes = Axes::linear("turnovers", "bytes per pair");
+        self.lines(format!("churn-{name}"), title, axes, series);
     }
 
-    fn memory(&mut self, head: &Head) -> Result<()> {
+    fn memory(&mut self, size: Size, name: &str, title: &str, indexes: &[&str]) {
         let groups: Vec<String> = KINDS.iter().map(|kind| kind.name()).collect();
-        let bytes = |index: &str, kind: Kind| {
-            let figure = self.figures.get(At::new(kind, head.pairs), index, "memory.full");
-            figure.map_or(0.0, |figure| figure.median)
+        let figure = |index: &str, kind: Kind| {
+            self.figures.get(At::new(kind, size.pairs), index, "memory.full")
         };
-        let axes = Axes { title: "Memory", x: "", y: "bytes per pair", x_scale: Scale::Linear };
-        let series: Vec<Series<f64>> = INDEXES
+        let measured = |index: &&&str| KINDS.iter().any(|&kind| figure(index, kind).is_some());
+        let series: Vec<Series<f64>> = indexes
             .iter()
+            .filter(measured)
             .map(|&index| Series {
                 name: index.to_owned(),
-                values: KINDS.iter().map(|&kind| bytes(index, kind)).collect(),
+                values: KINDS
+                    .iter()
+                    .map(|&kind| figure(index, kind).map_or(0.0, |figure| figure.median))
+                    .collect(),
             })
             .collect();
-        self.bars("memory.svg", &axes, &groups, &series)
+        let axes = Axes::linear("", "bytes per pair");
+        if series.len() > 1 {
+            self.bars(name.to_owned(), title.to_owned(), axes, groups, series);
+        }
     }
 
     /// Memory and latency against pairs.
-    fn sizes(&mut self, head: &Head) -> Result<()> {
-        let sizes = || [head.pairs].into_iter().chain(head.sweep.iter().copied());
+    fn sizes(&mut self, size: Size) {
+        let sizes = || [size.pairs].into_iter().chain(size.sweep.iter().copied());
         let against_pairs = |index: &str, name: &str| {
             let point = |pairs: usize| {
                 let figure = self.figures.get(At::new(Kind::Distinct, pairs), index, name)?;
@@ -125,34 +124,30 @@ impl Plots<'_> {
             against_pairs(index, &format!("lookup.hit256.{call}.p50_ns"))
         };
         let latency = of_indexes(fastest);
-        let x_scale = Scale::Logarithmic;
-        let axes = Axes { title: "Memory, distinct", x: "pairs", y: "bytes per pair", x_scale };
-        self.lines("memory-pairs.svg", &axes, &memory)?;
-        let title = "Lookup p50, hit 256, distinct";
-        let axes = Axes { title, x: "pairs", y: "ns", x_scale };
-        self.lines("lookup-pairs.svg", &axes, &latency)
+        let title = "Memory against pairs, distinct".to_owned();
+        let axes = Axes::logarithmic("pairs", "bytes per pair");
+        self.lines("memory-pairs".to_owned(), title, axes, memory);
+        let title = "Lookup p50 against pairs, hit 256, distinct".to_owned();
+        self.lines("lookup-pairs".to_owned(), title, Axes::logarithmic("pairs", "ns"), latency);
     }
 
-    fn lines(&mut self, file: &str, axes: &Axes<'_>, series: &[Series<(f64, f64)>]) -> Result<()> {
+    fn lines(&mut self, name: String, title: String, axes: Axes, series: Vec<Series<(f64, f64)>>) {
         if series.iter().any(|line| line.name.starts_with(OURS)) {
-            lines(&self.folder.join(file), axes, series)?;
-            self.drawn.push((file.to_owned(), axes.title.to_owned()));
+            self.drawn.push(Plot { name, title, axes, drawing: Drawing::Lines(series) });
         }
-        Ok(())
     }
 
     fn bars(
         &mut self,
-        file: &str,
-        axes: &Axes<'_>,
-        groups: &[String],
-        series: &[Series<f64>],
-    ) -> Result<()> {
+        name: String,
+        title: String,
+        axes: Axes,
+        groups: Vec<String>,
+        series: Vec<Series<f64>>,
+    ) {
         if series.iter().flat_map(|bars| &bars.values).any(|&value| value > 0.0) {
-            bars(&self.folder.join(file), axes, groups, series)?;
-            self.drawn.push((file.to_owned(), axes.title.to_owned()));
+            self.drawn.push(Plot { name, title, axes, drawing: Drawing::Bars(groups, series) });
         }
-        Ok(())
     }
 }
 

@@ -1,41 +1,54 @@
 //! Everything that was measured.
 
-use super::figures::{At, CHAIN, Figures, INDEXES, OURS, calls};
-use crate::record::Head;
+use super::figures::{At, CHAIN, Figures, INDEXES, OURS, SHARDED, calls};
+use crate::plan::Size;
 use crate::workload::{Kind, cases};
-use peers_report::Table;
-use peers_report::number::{millions, short};
+use bench_figures::number::{millions, short};
+use bench_figures::{Section, Table};
 
 const KINDS: [Kind; 3] = [Kind::Distinct, Kind::Shared8, Kind::Prefix64];
 
-/// Title, note and table of each section.
-pub(crate) fn all(figures: &Figures, head: &Head) -> Vec<(String, &'static str, Table)> {
+/// All sections in which something was measured.
+pub(crate) fn all(figures: &Figures, size: Size) -> Vec<Section> {
     let mut all = Vec::new();
+    let mut add = |title: String, note: &str, table: Table| {
+        all.push(Section { title, note: note.to_owned(), table });
+    };
     for kind in KINDS {
-        let at = At::new(kind, head.pairs);
+        let at = At::new(kind, size.pairs);
         let title = |what: &str| format!("{what}: {}", kind.name());
-        let throughput = throughput(figures, at);
-        all.push((title("Storing, removing, memory"), THROUGHPUT, throughput));
-        all.push((title("Lookups, quiet"), LOOKUPS, lookups(figures, at, "lookup")));
-        all.push((title("Lookups, cold caches"), COLD, lookups(figures, at, "cold")));
-        all.push((title("Lookups under a writer"), WRITER, writer(figures, at)));
-        all.push((title("Churn"), CHURN, churn(figures, at)));
+        add(title("Storing, removing, memory"), THROUGHPUT, throughput(figures, at, &INDEXES));
+        add(title("Lookups, quiet"), LOOKUPS, lookups(figures, at, "lookup", &INDEXES));
+        add(title("Lookups, cold caches"), COLD, lookups(figures, at, "cold", &INDEXES));
+        add(title("Lookups under a writer"), WRITER, writer(figures, at));
+        add(title("Churn"), CHURN, churn(figures, at));
+        let sharded = is_sharded(figures, at);
+        let indexes = if sharded { &SHARDED[..] } else { &[] };
+        add(title("1, 2 and 4 shards"), SHARDS, throughput(figures, at, indexes));
+        let lookups = lookups(figures, at, "lookup", indexes);
+        add(title("1, 2 and 4 shards, lookups"), LOOKUPS, lookups);
     }
     for kind in KINDS {
-        let at = At::many(kind, head.pairs);
+        let at = At::many(kind, size.pairs);
         let title = |what: &str| format!("{what}, 1,000 workers: {}", kind.name());
-        all.push((title("Storing, removing, memory"), THROUGHPUT, throughput(figures, at)));
-        all.push((title("Lookups, quiet"), LOOKUPS, lookups(figures, at, "lookup")));
+        add(title("Storing, removing, memory"), THROUGHPUT, throughput(figures, at, &INDEXES));
+        add(title("Lookups, quiet"), LOOKUPS, lookups(figures, at, "lookup", &INDEXES));
     }
-    all.push(("A recorded trace".to_owned(), TRACE, trace(figures, head)));
-    all.push(("Size: distinct".to_owned(), SIZE, sizes(figures, head)));
+    add("A recorded trace".to_owned(), TRACE, trace(figures, size));
+    add("Size: distinct".to_owned(), SIZE, sizes(figures, size));
+    all.retain(|section| !section.table.is_empty());
     all
 }
 
+fn is_sharded(figures: &Figures, at: At) -> bool {
+    SHARDED[1..].iter().any(|index| figures.get(at, index, "memory.full").is_some())
+}
+
 const THROUGHPUT: &str = "Blocks per CPU second (in brackets per second). Memory in bytes of RSS per \
-    pair, full and when all was removed; own: by the index's own accounting, which the byte budget goes by. \
-    Wrong: answers that were wrong when half was removed in \
+    pair, full, by its own account, and when all was removed. Wrong: answers that were wrong when half was removed in \
     random order; healed: answers that were wrong after that half was stored again.";
+const SHARDS: &str = "Each shard has the workers of some buckets and shares nothing with the others: a \
+    block that workers of several shards hold is kept in each. What must be reached holds for one.";
 const LOOKUPS: &str = "p50 / p99 in ns of single calls, clock included (about 20 ns); in brackets \
     CPU ns per call on average, no clock between.";
 const COLD: &str = "p50 / p99 in ns, after 8 MiB of other memory were written.";
@@ -50,10 +63,11 @@ const TRACE: &str = "A Mooncake trace through 64 engines with room for 16,384 bl
 const SIZE: &str = "p50 in ns of hits of 64, 256, 512 blocks; bytes per pair; stored blocks per CPU \
     second.";
 
-fn throughput(figures: &Figures, at: At) -> Table {
-    let heads = ["index", "store", "tail", "scattered", "events", "random", "full", "own", "empty"];
-    let mut table = Table::new(heads.into_iter().chain(["wrong", "healed: wrong"]));
-    for index in INDEXES {
+fn throughput(figures: &Figures, at: At, indexes: &[&str]) -> Table {
+    let heads = ["index", "store", "tail", "scattered", "events", "random", "full", "accounted"];
+    let heads = heads.into_iter().chain(["empty", "wrong", "healed: wrong"]);
+    let mut table = Table::new(heads);
+    for &index in indexes {
         let rate = |what: &str| {
             let cpu = figures.get(at, index, &format!("{what}.cpu_rate"));
             let wall = figures.get(at, index, &format!("{what}.wall_rate"));
@@ -79,10 +93,10 @@ fn throughput(figures: &Figures, at: At) -> Table {
     table
 }
 
-fn lookups(figures: &Figures, at: At, measure: &str) -> Table {
+fn lookups(figures: &Figures, at: At, measure: &str, indexes: &[&'static str]) -> Table {
     let names: Vec<&str> = cases(at.kind).iter().map(|case| case.name).collect();
     let mut table = Table::new(["call"].into_iter().chain(names.iter().copied()));
-    each_call(|index, call| {
+    each_call(indexes, |index, call| {
         let cell = |case: &&str| {
             let name = format!("{measure}.{case}.{call}");
             let of = |part: &str| figures.get(at, index, &format!("{name}.{part}_ns"));
@@ -99,7 +113,7 @@ fn lookups(figures: &Figures, at: At, measure: &str) -> Table {
 fn writer(figures: &Figures, at: At) -> Table {
     let names: Vec<&str> = cases(at.kind).iter().take(3).map(|case| case.name).collect();
     let mut table = Table::new(["call"].into_iter().chain(names.iter().copied()));
-    each_call(|index, call| {
+    each_call(&INDEXES, |index, call| {
         let cell = |case: &&str| {
             let name = format!("writer.{case}.{call}");
             let of = |part: &str| figures.get(at, index, &format!("{name}.{part}"));
@@ -131,10 +145,10 @@ fn churn(figures: &Figures, at: At) -> Table {
     table
 }
 
-fn trace(figures: &Figures, head: &Head) -> Table {
-    let at = At::new(Kind::Distinct, head.pairs);
+fn trace(figures: &Figures, size: Size) -> Table {
+    let at = At::new(Kind::Distinct, size.pairs);
     let mut table = Table::new(["call", "events", "memory", "lookup"]);
-    each_call(|index, call| {
+    each_call(&INDEXES, |index, call| {
         let of = |name: &str| figures.get(at, index, &format!("trace.{name}")).map(|at| at.median);
         let rates = of("events.cpu_rate").zip(of("events.wall_rate"));
         let rates = rates.map(|(cpu, wall)| format!("{} ({})", millions(cpu), millions(wall)));
@@ -147,8 +161,8 @@ fn trace(figures: &Figures, head: &Head) -> Table {
     table
 }
 
-fn sizes(figures: &Figures, head: &Head) -> Table {
-    let sizes: Vec<usize> = [head.pairs].into_iter().chain(head.sweep.iter().copied()).collect();
+fn sizes(figures: &Figures, size: Size) -> Table {
+    let sizes: Vec<usize> = [size.pairs].into_iter().chain(size.sweep.iter().copied()).collect();
     let labels = sizes.iter().map(|&pairs| millions(pairs as f64));
     let mut table = Table::new(["index".to_owned()].into_iter().chain(labels));
     for (index, call) in [
@@ -172,8 +186,8 @@ fn sizes(figures: &Figures, head: &Head) -> Table {
     table
 }
 
-fn each_call(mut each: impl FnMut(&'static str, &'static str)) {
-    for index in INDEXES {
+fn each_call(indexes: &[&'static str], mut each: impl FnMut(&'static str, &'static str)) {
+    for &index in indexes {
         calls(index).iter().for_each(|call| each(index, call));
     }
 }

@@ -1,10 +1,10 @@
-//! Plots, as SVG files.
+//! Plots, as SVG.
 
+use bench_figures::{Axes, Drawing, Plot, Scale, Series};
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{Ranged, ValueFormatter};
 use plotters::prelude::*;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
 
 const SIZE: (u32, u32) = (860, 480);
 const TITLE_SIZE: u32 = 23;
@@ -26,39 +26,77 @@ const GROUP_WIDTH: f64 = 0.8;
 
 /// Why a plot cannot be drawn.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot draw {path}: {reason}")]
-pub struct PlotError {
-    path: PathBuf,
+#[error("cannot draw {name}: {reason}")]
+pub(crate) struct PlotError {
+    name: String,
     reason: String,
 }
 
-/// How values are laid out along an axis.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scale {
-    /// Equal distances for equal differences.
-    Linear,
-    /// Equal distances for equal ratios; values must be above 0.
-    Logarithmic,
+/// Draws a plot.
+///
+/// # Errors
+/// If there is nothing to draw.
+pub(crate) fn svg(plot: &Plot) -> Result<String, PlotError> {
+    let error = |reason: String| PlotError { name: plot.name.clone(), reason };
+    let mut text = String::new();
+    let drawn = {
+        let root = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
+        draw(&root, plot).and_then(|()| root.present().map_err(Into::into))
+    };
+    drawn.map_err(|reason| error(reason.to_string()))?;
+    Ok(text)
 }
 
-impl Scale {
-    fn place(self, value: f64) -> f64 {
-        match self {
-            Self::Linear => value,
-            Self::Logarithmic => value.max(f64::MIN_POSITIVE).log10(),
+type Root<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Drawn = Result<(), Box<dyn std::error::Error>>;
+
+fn draw(root: &Root<'_>, plot: &Plot) -> Drawn {
+    const NOTHING: &str = "there is nothing to draw";
+    root.fill(&WHITE)?;
+    let axes = &plot.axes;
+    match &plot.drawing {
+        Drawing::Lines(series) => {
+            let placed = placed(axes, series);
+            let all = || placed.iter().flat_map(|line| &line.values);
+            let x = range(all().map(|point| point.0), false).ok_or(NOTHING)?;
+            let from_zero = axes.y_scale == Scale::Linear;
+            let y = range(all().map(|point| point.1), from_zero).ok_or(NOTHING)?;
+            draw_lines(root, plot, &placed, x, y)
+        }
+        Drawing::Bars(groups, series) => {
+            let all = series.iter().flat_map(|bars| &bars.values).copied();
+            let y = range(all, true).ok_or(NOTHING)?;
+            draw_bars(root, plot, groups, series, y.start..y.end * ABOVE_BARS)
         }
     }
+}
 
-    fn label(self, place: f64) -> String {
-        let value = match self {
-            Self::Linear => place,
-            Self::Logarithmic => 10_f64.powf(place),
-        };
-        match value {
-            value if value >= 1e6 => format!("{} M", round(value / 1e6)),
-            value if value >= 1e4 => format!("{} k", round(value / 1e3)),
-            value => round(value),
-        }
+/// The points where they lie along the axes, without those that have no place on one.
+fn placed(axes: &Axes, series: &[Series<(f64, f64)>]) -> Vec<Series<(f64, f64)>> {
+    let point = |&(x, y): &(f64, f64)| Some((place(axes.x_scale, x)?, place(axes.y_scale, y)?));
+    let line = |line: &Series<(f64, f64)>| Series {
+        name: line.name.clone(),
+        values: line.values.iter().filter_map(point).collect(),
+    };
+    series.iter().map(line).collect()
+}
+
+fn place(scale: Scale, value: f64) -> Option<f64> {
+    match scale {
+        Scale::Linear => Some(value),
+        Scale::Logarithmic => (value > 0.0).then(|| value.log10()),
+    }
+}
+
+fn label(scale: Scale, place: f64) -> String {
+    let value = match scale {
+        Scale::Linear => place,
+        Scale::Logarithmic => 10_f64.powf(place),
+    };
+    match value {
+        value if value >= 1e6 => format!("{} M", round(value / 1e6)),
+        value if value >= 1e4 => format!("{} k", round(value / 1e3)),
+        value => round(value),
     }
 }
 
@@ -72,77 +110,6 @@ fn round(value: f64) -> String {
         true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
         false => text,
     }
-}
-
-/// What stands around a plot.
-#[derive(Debug, Clone)]
-pub struct Axes<'a> {
-    /// Above it.
-    pub title: &'a str,
-    /// Below it, with the unit.
-    pub x: &'a str,
-    /// Left of it, with the unit.
-    pub y: &'a str,
-    /// Along the x axis.
-    pub x_scale: Scale,
-}
-
-/// One line, or one bar of each group.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Series<T> {
-    /// In the legend.
-    pub name: String,
-    /// Its values.
-    pub values: Vec<T>,
-}
-
-/// Draws lines through (x, y) points.
-///
-/// # Errors
-/// If the file cannot be written, or there is nothing to draw.
-pub fn lines(path: &Path, axes: &Axes<'_>, series: &[Series<(f64, f64)>]) -> Result<(), PlotError> {
-    let placed: Vec<Series<(f64, f64)>> = series
-        .iter()
-        .map(|line| Series {
-            name: line.name.clone(),
-            values: line.values.iter().map(|&(x, y)| (axes.x_scale.place(x), y)).collect(),
-        })
-        .collect();
-    let all = || placed.iter().flat_map(|line| &line.values);
-    let x = range(all().map(|point| point.0), false);
-    let y = range(all().map(|point| point.1), true);
-    draw(path, x.zip(y), |root, (x, y)| draw_lines(root, axes, &placed, x, y))
-}
-
-/// Draws groups of bars: one value per group and series.
-///
-/// # Errors
-/// If the file cannot be written, or there is nothing to draw.
-pub fn bars(
-    path: &Path,
-    axes: &Axes<'_>,
-    groups: &[String],
-    series: &[Series<f64>],
-) -> Result<(), PlotError> {
-    let y = range(series.iter().flat_map(|bars| &bars.values).copied(), true);
-    let y = y.map(|y| y.start..y.end * ABOVE_BARS);
-    draw(path, y, |root, y| draw_bars(root, axes, groups, series, y))
-}
-
-type Root<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Drawn = Result<(), Box<dyn std::error::Error>>;
-
-fn draw<T>(
-    path: &Path,
-    range: Option<T>,
-    drawing: impl FnOnce(&Root<'_>, T) -> Drawn,
-) -> Result<(), PlotError> {
-    let error = |reason: String| PlotError { path: path.to_owned(), reason };
-    let range = range.ok_or_else(|| error("there is nothing to draw".to_owned()))?;
-    let root = SVGBackend::new(path, SIZE).into_drawing_area();
-    let drawn = root.fill(&WHITE).map_err(Into::into).and_then(|()| drawing(&root, range));
-    let drawn = drawn.and_then(|()| root.present().map_err(Into::into));
-    drawn.map_err(|reason| error(reason.to_string()))
 }
 
 /// Smallest and largest value with some room; from 0 if asked.
@@ -159,17 +126,18 @@ fn range(values: impl Iterator<Item = f64>, from_zero: bool) -> Option<Range<f64
 
 fn draw_lines(
     root: &Root<'_>,
-    axes: &Axes<'_>,
+    plot: &Plot,
     series: &[Series<(f64, f64)>],
     x: Range<f64>,
     y: Range<f64>,
 ) -> Drawn {
     let mut chart = ChartBuilder::on(root);
-    let mut chart = margins(&mut chart, axes).build_cartesian_2d(x, y)?;
+    let mut chart = margins(&mut chart, plot).build_cartesian_2d(x, y)?;
     let mut mesh = chart.configure_mesh();
-    let x_label = |place: &f64| axes.x_scale.label(*place);
-    let y_label = |place: &f64| Scale::Linear.label(*place);
-    mesh.x_desc(axes.x).y_desc(axes.y).x_label_formatter(&x_label).y_label_formatter(&y_label);
+    let axes = &plot.axes;
+    let x_label = |place: &f64| label(axes.x_scale, *place);
+    let y_label = |place: &f64| label(axes.y_scale, *place);
+    mesh.x_desc(&axes.x).y_desc(&axes.y).x_label_formatter(&x_label).y_label_formatter(&y_label);
     mesh.light_line_style(TRANSPARENT).label_style(("sans-serif", LABEL_SIZE)).draw()?;
     for (line, &colour) in series.iter().zip(COLOURS.iter().cycle()) {
         let drawn = LineSeries::new(line.values.iter().copied(), colour.stroke_width(2));
@@ -181,21 +149,21 @@ fn draw_lines(
 
 fn draw_bars(
     root: &Root<'_>,
-    axes: &Axes<'_>,
+    plot: &Plot,
     groups: &[String],
     series: &[Series<f64>],
     y: Range<f64>,
 ) -> Drawn {
     let mut chart = ChartBuilder::on(root);
     let x = -0.5..groups.len() as f64 - 0.5;
-    let mut chart = margins(&mut chart, axes).build_cartesian_2d(x, y)?;
+    let mut chart = margins(&mut chart, plot).build_cartesian_2d(x, y)?;
     let mut mesh = chart.configure_mesh();
     let x_label = |place: &f64| match place.fract() == 0.0 && *place >= 0.0 {
         true => groups.get(*place as usize).cloned().unwrap_or_default(),
         false => String::new(),
     };
-    let y_label = |place: &f64| Scale::Linear.label(*place);
-    mesh.x_desc(axes.x).y_desc(axes.y).x_labels(groups.len() * 2 + 1);
+    let y_label = |place: &f64| label(Scale::Linear, *place);
+    mesh.x_desc(&plot.axes.x).y_desc(&plot.axes.y).x_labels(groups.len() * 2 + 1);
     mesh.x_label_formatter(&x_label).y_label_formatter(&y_label);
     mesh.disable_x_mesh().light_line_style(TRANSPARENT);
     mesh.label_style(("sans-serif", LABEL_SIZE)).draw()?;
@@ -214,10 +182,10 @@ fn draw_bars(
 
 fn margins<'a, 'b, 'c>(
     chart: &'c mut ChartBuilder<'a, 'b, SVGBackend<'b>>,
-    axes: &Axes<'_>,
+    plot: &Plot,
 ) -> &'c mut ChartBuilder<'a, 'b, SVGBackend<'b>> {
     chart
-        .caption(axes.title, ("sans-serif", TITLE_SIZE))
+        .caption(&plot.title, ("sans-serif", TITLE_SIZE))
         .margin(14)
         .x_label_area_size(52)
         .y_label_area_size(80)
@@ -253,14 +221,25 @@ mod tests {
             (Scale::Logarithmic, 3.0, "1000"),
             (Scale::Logarithmic, 4.5, "31.6 k"),
         ] {
-            assert_eq!(scale.label(place), text);
+            assert_eq!(label(scale, place), text);
         }
     }
 
     #[test]
     fn nothing_cannot_be_drawn() {
-        let axes = Axes { title: "t", x: "x", y: "y", x_scale: Scale::Linear };
-        let error = lines(Path::new("/nowhere/plot.svg"), &axes, &[]).expect_err("nothing");
+        let plot = |drawing| Plot {
+            name: "p".to_owned(),
+            title: "t".to_owned(),
+            axes: Axes::logarithmic("x", "y"),
+            drawing,
+        };
+        let error = svg(&plot(Drawing::Lines(Vec::new()))).expect_err("nothing");
         assert!(error.to_string().contains("nothing to draw"), "{error}");
+        let line = Series { name: "a line".to_owned(), values: vec![(1.0, 2.0), (10.0, 3.0)] };
+        let drawn = svg(&plot(Drawing::Lines(vec![line]))).expect("a plot");
+        assert!(drawn.starts_with("<svg") && drawn.contains("a line"), "{drawn}");
+        let bars = Series { name: "b".to_owned(), values: vec![1.0] };
+        let drawn = svg(&plot(Drawing::Bars(vec!["a group".to_owned()], vec![bars])));
+        assert!(drawn.expect("a plot").contains("a group"));
     }
 }

@@ -1,9 +1,10 @@
-//! Markdown tables.
+//! Tables, which print themselves as Markdown.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// A table; the first column is text, the others are figures.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Table {
     heads: Vec<String>,
     rows: Vec<Vec<String>>,
@@ -20,6 +21,18 @@ impl Table {
         let mut row: Vec<String> = cells.into_iter().map(Into::into).collect();
         row.resize(self.heads.len(), String::new());
         self.rows.push(row);
+    }
+
+    /// Its heads.
+    #[must_use]
+    pub fn heads(&self) -> &[String] {
+        &self.heads
+    }
+
+    /// Its rows, each as long as the heads.
+    #[must_use]
+    pub fn rows(&self) -> &[Vec<String>] {
+        &self.rows
     }
 
     /// Whether nothing was added.

@@ -1,5 +1,7 @@
-//! What the indexes of `dynamo-kv-router` share: its events, its answers, and its writing lane.
+//! What the indexes of `dynamo-kv-router` share: their answering side, their events, and their
+//! writing lane.
 
+use super::Ask;
 use crate::workload::{Action, Content, Operation, Script};
 use dynamo_kv_router::SyncIndexer;
 use dynamo_kv_router::indexer::WorkerTask;
@@ -13,6 +15,27 @@ use tokio::sync::oneshot;
 
 /// Events; it takes them by value and frees them.
 pub(crate) type Events = Vec<RouterEvent>;
+
+/// An index of that crate.
+pub(crate) struct Asked<I>(pub(crate) I);
+
+impl<I: SyncIndexer> Ask for Asked<I> {
+    const CALLS: &'static [&'static str] = &["find_matches"];
+    type Hash = LocalBlockHash;
+    type Answer = OverlapScores;
+
+    fn hash(local: u64) -> LocalBlockHash {
+        LocalBlockHash(local)
+    }
+
+    fn ask(&self, _call: usize, query: &[LocalBlockHash], answer: &mut OverlapScores) {
+        *answer = self.0.find_matches(query, false);
+    }
+
+    fn scores(&self, _call: usize, answer: &OverlapScores) -> Vec<(u32, u32)> {
+        answer.scores.iter().map(|(worker, &blocks)| (worker.worker_id as u32, blocks)).collect()
+    }
+}
 
 pub(crate) fn prepare(content: &Content, script: &Script, part: &[Operation], into: &mut Events) {
     into.clear();
@@ -40,10 +63,6 @@ pub(crate) fn prepare(content: &Content, script: &Script, part: &[Operation], in
     }));
 }
 
-pub(crate) fn scores(answer: &OverlapScores) -> Vec<(u32, u32)> {
-    answer.scores.iter().map(|(worker, &blocks)| (worker.worker_id as u32, blocks)).collect()
-}
-
 /// The thread that writes an index: its own loop, fed through a channel. There is no other public
 /// way in.
 pub(crate) struct Lane {
@@ -52,10 +71,10 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    pub(crate) fn start<I: SyncIndexer>(index: &Arc<I>) -> Self {
+    pub(crate) fn start<I: SyncIndexer>(index: &Arc<Asked<I>>) -> Self {
         let (tasks, received) = flume::unbounded();
         let index = Arc::clone(index);
-        let run = move || index.worker(received, None).expect("the lane runs");
+        let run = move || index.0.worker(received, None).expect("the lane runs");
         let thread = thread::Builder::new().name("lane".to_owned()).spawn(run);
         Self { tasks, thread: Some(thread.expect("a thread")) }
     }

@@ -1,28 +1,29 @@
 //! What a figure was measured on.
 
+use bench_figures::memory;
 use std::fs;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The machine at the time of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Machine {
+pub(crate) struct Machine {
     /// Name of the processor.
-    pub processor: String,
+    pub(crate) processor: String,
     /// Processors that this process may use.
-    pub processors: usize,
+    pub(crate) processors: usize,
     /// Memory in GiB.
-    pub memory_gib: u64,
+    pub(crate) memory_gib: u64,
     /// Load averages over 1, 5 and 15 minutes.
-    pub load: String,
+    pub(crate) load: String,
     /// Day of the run, UTC.
-    pub date: String,
+    pub(crate) date: String,
 }
 
 impl Machine {
     /// This machine, now; what cannot be read is said to be unknown.
     #[must_use]
-    pub fn here() -> Self {
+    pub(crate) fn here() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let field = |text: &str, name: &str| {
             let line = text.lines().find(|line| line.starts_with(name));
@@ -34,23 +35,11 @@ impl Machine {
             processor: field(&read("/proc/cpuinfo"), "model name")
                 .unwrap_or_else(|| "unknown processor".to_owned()),
             processors: thread::available_parallelism().map_or(0, usize::from),
-            memory_gib: memory_kib("MemTotal") >> 20,
+            memory_gib: memory::total_bytes() >> 30,
             load: load.join(" "),
             date: today(),
         }
     }
-}
-
-/// Bytes that can still be used without swapping; 0 if not known.
-#[must_use]
-pub fn available_bytes() -> u64 {
-    memory_kib("MemAvailable") << 10
-}
-
-fn memory_kib(name: &str) -> u64 {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
-    line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).unwrap_or(0)
 }
 
 fn today() -> String {

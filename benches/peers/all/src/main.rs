@@ -1,0 +1,29 @@
+//! All benches, one trial after the other, and one report. `benches/report` builds what it needs and
+//! starts it; `benches/README.md` says how to read the outcome.
+
+mod plot;
+
+mod html;
+mod machine;
+mod report;
+
+mod explanations;
+mod job;
+mod part;
+mod progress;
+mod run;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match run::run(&run::Options::parse()) {
+        Ok(run::End::Good) => ExitCode::SUCCESS,
+        Ok(run::End::Failed) => ExitCode::FAILURE,
+        Ok(run::End::Interrupted) => ExitCode::from(run::INTERRUPTED),
+        Err(error) => {
+            eprintln!("bench-report: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! What goes into the report: medians beside each other, with what must be reached.
+
+use crate::{
+    measure::{Figure, Measurement, figure},
+    subject::{Dynamo, Kvasir, Subject},
+};
+use anyhow::Result;
+use bench_figures::{
+    Axes, Bar, Drawing, Incident, Limit, Part, Plot, Raw, Section, Series, Side, Table,
+};
+use std::path::Path;
+
+const TITLE: &str = "The service beside Dynamo's";
+const METHOD: &str = "`python -m dynamo.indexer` (ai-dynamo 1.6.1) and `indexer-server` on the same \
+    streams: 64 PUB sockets, one 16-block store a batch. Each trial starts one of them; they take turns. \
+    CPU time and memory of the server's processes, from outside. Queries one at a time over one \
+    connection, each by its own protocol, if not said otherwise.";
+const MEBIBYTE: f64 = 1_048_576.0;
+/// How much memory a dump of everything may take on top, to be called constant, in MiB.
+const DUMP_GROWTH_MAX_MIB: f64 = 16.0;
+const AGAINST: &str = "Dynamo's";
+
+/// A row: what it is called, theirs, ours, what to divide by, decimals.
+struct Row(&'static str, &'static str, &'static str, f64, usize);
+
+const ROWS: &[Row] = &[
+    Row(
+        "ingest, M pairs / CPU s",
+        "ingest_pairs_per_cpu_second",
+        "ingest_pairs_per_cpu_second",
+        1e6,
+        2,
+    ),
+    Row("ingest, M pairs / s", "ingest_pairs_per_second", "ingest_pairs_per_second", 1e6, 2),
+    Row("RSS, bytes / pair", "resident_bytes_per_pair", "resident_bytes_per_pair", 1.0, 1),
+    Row("RSS before, MiB", "base_resident_bytes", "base_resident_bytes", MEBIBYTE, 1),
+    Row("64 blocks by hash, CPU µs", "query_hashes_64_cpu_us", "query_hashes_64_cpu_us", 1.0, 1),
+    Row("256 blocks by hash, CPU µs", "query_hashes_256_cpu_us", "query_hashes_256_cpu_us", 1.0, 1),
+    Row("… p50 µs", "query_hashes_256_p50_us", "query_hashes_256_p50_us", 1.0, 0),
+    Row("… p99 µs", "query_hashes_256_p99_us", "query_hashes_256_p99_us", 1.0, 0),
+    Row(
+        "… ours in a stream, 16 in flight, CPU µs",
+        "query_hashes_256_cpu_us",
+        "query_hashes_stream_256_cpu_us",
+        1.0,
+        1,
+    ),
+    Row("512 blocks by hash, CPU µs", "query_hashes_512_cpu_us", "query_hashes_512_cpu_us", 1.0, 1),
+    Row("64 blocks by tokens, CPU µs", "query_tokens_64_cpu_us", "query_tokens_64_cpu_us", 1.0, 1),
+    Row(
+        "256 blocks by tokens, CPU µs",
+        "query_tokens_256_cpu_us",
+        "query_tokens_256_cpu_us",
+        1.0,
+        1,
+    ),
+    Row("… p50 µs", "query_tokens_256_p50_us", "query_tokens_256_p50_us", 1.0, 0),
+    Row("… p99 µs", "query_tokens_256_p99_us", "query_tokens_256_p99_us", 1.0, 0),
+    Row(
+        "… ours in a stream, 16 in flight, CPU µs",
+        "query_tokens_256_cpu_us",
+        "query_tokens_stream_256_cpu_us",
+        1.0,
+        1,
+    ),
+    Row(
+        "512 blocks by tokens, CPU µs",
+        "query_tokens_512_cpu_us",
+        "query_tokens_512_cpu_us",
+        1.0,
+        1,
+    ),
+    Row("dump of everything, s", "dump_seconds", "dump_seconds", 1.0, 2),
+    Row("… CPU s", "dump_cpu_seconds", "dump_cpu_seconds", 1.0, 2),
+    Row("… memory on top, MiB", "dump_peak_growth_bytes", "dump_peak_growth_bytes", MEBIBYTE, 1),
+    Row("… bytes / pair", "dump_bytes_per_pair", "dump_bytes_per_pair", 1.0, 1),
+];
+
+/// What must be reached beside Dynamo's: id, what it is, theirs, ours, unit, the bar.
+type Compared =
+    (&'static str, &'static str, &'static str, &'static str, (f64, &'static str), Limit);
+
+const COMPARED: &[Compared] = &[
+    (
+        "service.ingest",
+        "service: ingest, pairs per CPU s",
+        "ingest_pairs_per_cpu_second",
+        "ingest_pairs_per_cpu_second",
+        (1e6, "M"),
+        Limit::AtLeast(4.0),
+    ),
+    (
+        "service.query.unary",
+        "service: CPU of a 256-block query by hash, single calls",
+        "query_hashes_256_cpu_us",
+        "query_hashes_256_cpu_us",
+        (1.0, "µs"),
+        Limit::AtMost(0.15),
+    ),
+    (
+        "service.query.stream",
+        "service: CPU of a 256-block query by hash, ours in a stream of 16",
+        "query_hashes_256_cpu_us",
+        "query_hashes_stream_256_cpu_us",
+        (1.0, "µs"),
+        Limit::AtMost(0.15),
+    ),
+    (
+        "service.memory",
+        "service: RSS per pair",
+        "resident_bytes_per_pair",
+        "resident_bytes_per_pair",
+        (1.0, "bytes"),
+        Limit::AtMost(0.6),
+    ),
+    (
+        "service.dump",
+        "service: dump of everything, wall time",
+        "dump_seconds",
+        "dump_seconds",
+        (1.0, "s"),
+        Limit::AtMost(0.1),
+    ),
+];
+
+/// From the raw files of a folder.
+///
+/// # Errors
+/// If a file is not one of these.
+pub fn of_folder(folder: &Path) -> Result<Part> {
+    let (taken, incidents) = Raw::lines(&Raw::read_all(folder)?)?;
+    Ok(part(&taken, incidents))
+}
+
+fn part(taken: &[Measurement], incidents: Vec<Incident>) -> Part {
+    let theirs = |measure: &str| figure(taken, Dynamo::NAME, measure);
+    let ours = |measure: &str| figure(taken, Kvasir::NAME, measure);
+    let mut bars: Vec<Bar> = COMPARED
+        .iter()
+        .map(|&(id, what, of_theirs, of_ours, unit, limit)| {
+            let (own, other) = (ours(of_ours), theirs(of_theirs));
+            let ratio = own.zip(other).map(|(own, other)| own.median / other.median);
+            let bar = Bar::ratio(id.to_owned(), what.to_owned(), limit, AGAINST);
+            Bar { ours: side(own, unit), other: side(other, unit), ..bar.with_ratio(ratio) }
+        })
+        .collect();
+    bars.push(dump_growth(ours("dump_peak_growth_bytes"), theirs("dump_peak_growth_bytes")));
+    let mut table = Table::new(["measure", "dynamo.indexer", "indexer-server", "ratio"]);
+    for &Row(title, of_theirs, of_ours, unit, decimals) in ROWS {
+        let (other, own) = (theirs(of_theirs), ours(of_ours));
+        let show = |at: Option<Figure>| {
+            at.map_or("not measured".to_owned(), |at| format!("{:.decimals$}", at.median / unit))
+        };
+        let ratio = own.zip(other).map(|(own, other)| format!("{:.3}", own.median / other.median));
+        if own.or(other).is_some() {
+            table.row([title.to_owned(), show(other), show(own), ratio.unwrap_or_default()]);
+        }
+    }
+    let mut sections = Vec::new();
+    if !table.is_empty() {
+        let (title, note) = ("Service".to_owned(), "Medians of the trials.".to_owned());
+        sections.push(Section { title, note, table });
+    }
+    let plots = [
+        ("service-ingest", "Ingest", "ingest_pairs_per_cpu_second", 1.0, "pairs per CPU second"),
+        ("service-memory", "Memory", "resident_bytes_per_pair", 1.0, "RSS per pair, bytes"),
+        ("service-query", "256-block query by hash", "query_hashes_256_cpu_us", 1.0, "CPU µs"),
+    ];
+    let plots = plots.into_iter().filter_map(|(name, title, measure, unit, y)| {
+        plot((name, title, y), [theirs(measure)?.median / unit, ours(measure)?.median / unit])
+    });
+    let notes = vec![METHOD.to_owned()];
+    let plots = plots.collect();
+    Part { title: TITLE.to_owned(), notes, bars, sections, plots, incidents }
+}
+
+/// Dumping in constant memory.
+fn dump_growth(ours: Option<Figure>, theirs: Option<Figure>) -> Bar {
+    let unit = (MEBIBYTE, "MiB");
+    let value = ours.map(|at| at.median / MEBIBYTE);
+    let bar = Bar::new(
+        "service.dump.memory".to_owned(),
+        "service: memory on top during a dump of everything".to_owned(),
+        Limit::AtMost(DUMP_GROWTH_MAX_MIB),
+        format!("constant: ≤ {DUMP_GROWTH_MAX_MIB} MiB"),
+    );
+    let measured = value.map_or(String::new(), |value| format!("{value:.1} MiB"));
+    Bar { value, measured, ours: side(ours, unit), other: side(theirs, unit), ..bar }
+}
+
+fn side(figure: Option<Figure>, (unit, name): (f64, &str)) -> Side {
+    figure.map_or(Side::default(), |at| Side {
+        text: format!("{:.2} {name}", at.median / unit),
+        spread: format!("{:.0} %", at.spread * 100.0),
+        trials: at.trials,
+    })
+}
+
+fn plot((name, title, y): (&str, &str, &str), values: [f64; 2]) -> Option<Plot> {
+    let one = |name: &str, value| Series { name: name.to_owned(), values: vec![value] };
+    let series = vec![one("dynamo.indexer", values[0]), one("indexer-server", values[1])];
+    let (name, title) = (name.to_owned(), format!("{title}: the services"));
+    let drawing = Drawing::Bars(vec![String::new()], series);
+    values.iter().any(|&value| value > 0.0).then(|| Plot {
+        name,
+        title,
+        axes: Axes::linear("", y),
+        drawing,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bench_figures::Verdict;
+
+    fn taken(subject: &str, measure: &str, value: f64) -> Measurement {
+        let (subject, measure) = (subject.to_owned(), measure.to_owned());
+        Measurement { subject, trial: 1, measure, value }
+    }
+
+    fn verdict(part: &Part, id: &str) -> Verdict {
+        let found = part.bars.iter().find(|bar| bar.id == id);
+        found.unwrap_or_else(|| panic!("no bar {id}")).verdict()
+    }
+
+    #[test]
+    fn nothing_measured_is_nothing_met() {
+        let part = part(&[], Vec::new());
+        assert_eq!(part.bars.len(), 6);
+        assert!(part.bars.iter().all(|bar| bar.verdict() == Verdict::NotMeasured));
+        assert!(part.sections.is_empty() && part.plots.is_empty());
+    }
+
+    #[test]
+    fn bars_need_both_sides() {
+        let ingest = "ingest_pairs_per_cpu_second";
+        let ours = taken("kvasir", ingest, 4e6);
+        let alone = part(std::slice::from_ref(&ours), Vec::new());
+        assert_eq!(verdict(&alone, "service.ingest"), Verdict::NotMeasured);
+        let both = part(&[ours.clone(), taken("dynamo", ingest, 1e6)], Vec::new());
+        assert_eq!(verdict(&both, "service.ingest"), Verdict::Met);
+        let missed = part(&[ours, taken("dynamo", ingest, 1.1e6)], Vec::new());
+        assert_eq!(verdict(&missed, "service.ingest"), Verdict::Missed);
+    }
+
+    #[test]
+    fn a_dump_must_not_take_memory() {
+        let part_of = |mebibytes: f64| {
+            part(&[taken("kvasir", "dump_peak_growth_bytes", mebibytes * MEBIBYTE)], Vec::new())
+        };
+        assert_eq!(verdict(&part_of(15.0), "service.dump.memory"), Verdict::Met);
+        assert_eq!(verdict(&part_of(17.0), "service.dump.memory"), Verdict::Missed);
+    }
+}
