@@ -77,8 +77,23 @@ pub async fn wait_for_sources(
 /// True if the source is exact and has applied batch `sequence`.
 #[must_use]
 pub fn is_exact_at(source: &pb::SourceInfo, sequence: u64) -> bool {
-    let applied = source.applied.as_ref().is_some_and(|cursor| cursor.sequence >= sequence);
-    applied && source.state == pb::WorkerState::Exact as i32
+    has_applied(source, sequence) && source.state == pb::WorkerState::Exact as i32
+}
+
+/// True if blocks of the source were refused or shed.
+#[must_use]
+pub const fn is_partial(source: &pb::SourceInfo) -> bool {
+    source.state == pb::WorkerState::Partial as i32
+}
+
+/// True if the source is partial and has applied batch `sequence`: it will not be exact by waiting.
+#[must_use]
+pub fn is_partial_at(source: &pb::SourceInfo, sequence: u64) -> bool {
+    has_applied(source, sequence) && is_partial(source)
+}
+
+fn has_applied(source: &pb::SourceInfo, sequence: u64) -> bool {
+    source.applied.as_ref().is_some_and(|cursor| cursor.sequence >= sequence)
 }
 
 /// What the index holds for a worker on its device, from a dump: names with their copies.

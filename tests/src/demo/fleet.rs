@@ -5,7 +5,7 @@ use super::{Args, MODEL};
 use crate::client;
 use crate::client::Indexer;
 use crate::engine::{EngineConfig, MockEngine, Truth};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use kvasir_proto::pb;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -114,8 +114,20 @@ impl Fleet {
             };
             let worker = (MODEL, engine.worker_id.as_str());
             let what = format!("exact at batch {last}");
-            let applied = |source: &pb::SourceInfo| client::is_exact_at(source, last);
-            client::wait_for_sources(client, worker, &what, APPLY_PATIENCE, applied).await?;
+            let settled = |source: &pb::SourceInfo| {
+                client::is_exact_at(source, last) || client::is_partial_at(source, last)
+            };
+            client::wait_for_sources(client, worker, &what, APPLY_PATIENCE, settled).await?;
+            let info = client::find_worker(client, MODEL, &engine.worker_id).await?;
+            // Who lacks blocks stays so: nothing in the demo clears an engine.
+            if let Some(info) = info.filter(|info| info.sources.iter().any(client::is_partial)) {
+                let shed: u64 = info.ranks.iter().map(|rank| rank.shed_blocks).sum();
+                bail!(
+                    "{} is PARTIAL and will not be {what}: blocks were refused, or shed ({shed}) for \
+                     max-index-bytes: unset KVASIR_MAX_INDEX_BYTES, or give it more",
+                    engine.worker_id
+                );
+            }
         }
         Ok(start.elapsed())
     }
