@@ -18,7 +18,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     /// A port cannot be opened.
-    #[error("{option} {address}: {error}")]
+    #[error("cannot listen on {address}: {error}; choose another address with --{option}")]
     Bind {
         /// Option that names the address.
         option: &'static str,

@@ -125,7 +125,9 @@ fn index(settings: &Settings) -> Result<IndexConfig, ConfigError> {
     let least = counted.get() * SHARD_BYTES_MIN;
     if let Some(bytes) = settings.max_index_bytes.filter(|bytes| bytes.0 < least) {
         let least = ByteCount(least);
-        let why = format!("is {bytes}, must be {least} or more: 1MiB for each of {shards} shards");
+        let why = format!(
+            "is {bytes}, must be {least} or more: 1MiB a shard, of which there are {shards}"
+        );
         return Err(ConfigError::invalid("max-index-bytes", why));
     }
     Ok(IndexConfig { shards: counted, bytes_max })

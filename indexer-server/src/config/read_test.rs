@@ -100,7 +100,7 @@ fn every_refusal_names_the_option() {
     check(&["--max-index-bytes", "1000KiB"], "max-index-bytes: is 1000KiB, must be 1MiB or more");
     check(
         &["--max-index-bytes", "3MiB", "--index-shards", "4"],
-        "max-index-bytes: is 3MiB, must be 4MiB or more: 1MiB for each of 4 shards",
+        "max-index-bytes: is 3MiB, must be 4MiB or more: 1MiB a shard, of which there are 4",
     );
     check(&["--speculative-blocks-max", "9"], "speculative-blocks-max: is 9, must be 65536 to");
     check(&["--speculative-keep-ratio", "1.1"], "speculative-keep-ratio: is 1.1, must be 0 to 1");
