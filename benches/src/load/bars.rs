@@ -157,7 +157,7 @@ fn failures(records: &[Record]) -> Bar {
     let failed: u64 = counted().map(|record| record.failures).sum();
     let bar = Bar::new(
         "load.failures".to_owned(),
-        "FindMatches: wrong answers and errors".to_owned(),
+        "FindMatches: wrong answers and errors, but under overload".to_owned(),
         Limit::AtMost(0.0),
         "none".to_owned(),
     );

@@ -75,6 +75,8 @@ pub struct Scratch {
     alive: Vec<u64>,
     /// Ranks that hold the stretch at hand.
     here: Vec<u64>,
+    /// Those by their places in the order of workers and ranks.
+    places: Vec<u64>,
     /// Ranks asked one by one.
     recorded: Vec<HolderIndex>,
     /// Fewest blocks to be listed.
@@ -165,44 +167,51 @@ impl Scratch {
         self.stopped = stopped;
     }
 
-    /// Lists the ranks in `here`.
+    /// Lists the ranks in `here`, in order of worker and rank.
     fn push_here(&mut self, index: &Index, blocks: u32) {
-        let by_tier = [0; Tier::COUNT];
-        let count: u32 = self.here.iter().map(|word| word.count_ones()).sum();
-        if !index.in_order && count as usize * SCAN_FRACTION >= index.ordered.len() {
-            let here = &self.here;
-            let is_here = |at: &&HolderIndex| has_bit(here, **at);
-            let listed = index.ordered.iter().filter(is_here);
-            let listed = listed.map(|&at| Match { holder: HolderId(at), blocks, by_tier });
-            self.matches.extend(listed);
-            return;
-        }
-        let first = self.matches.len();
-        for (word, &ranks) in self.here.iter().enumerate() {
-            let mut ranks = ranks;
-            while ranks != 0 {
-                let holder = HolderId(index_u32(word * 64) + ranks.trailing_zeros());
-                self.matches.push(Match { holder, blocks, by_tier });
-                ranks &= ranks - 1;
-            }
-        }
-        if !index.in_order && count > 1 {
-            let level = self.matches.get_mut(first..).unwrap_or_default();
-            level.sort_unstable_by_key(|at| index.order.get(at.holder.0 as usize).copied());
+        let Self { matches, here, places, .. } = self;
+        let listed = |at: HolderIndex| Match {
+            holder: HolderId(at),
+            blocks,
+            by_tier: [0; Tier::COUNT],
+        };
+        let count: u32 = here.iter().map(|word| word.count_ones()).sum();
+        if index.in_order || count < 2 {
+            matches.extend(bits(here).map(listed));
+        } else if count as usize * SCAN_FRACTION >= index.ordered.len() {
+            let is_here = |at: &HolderIndex| has_bit(here, *at);
+            matches.extend(index.ordered.iter().copied().filter(is_here).map(listed));
+        } else {
+            places.clear();
+            places.resize(here.len(), 0);
+            let order = |at| index.order.get(at as usize).copied();
+            bits(here).filter_map(order).for_each(|place| set_bit(places, place));
+            let holder = |place| index.ordered.get(place as usize).copied();
+            matches.extend(bits(places).filter_map(holder).map(listed));
         }
     }
 }
 
-/// Where one rank in so many is listed, looking at all of them in order is faster than sorting.
-const SCAN_FRACTION: usize = 8;
+/// Where one rank in so many is listed, looking at all of them in order is faster than finding the
+/// place of each.
+const SCAN_FRACTION: usize = 2;
+
+/// Numbers of the bits that are set.
+fn bits(bitmap: &[u64]) -> impl Iterator<Item = u32> {
+    bitmap.iter().zip(0..).flat_map(|(&word, at)| {
+        let rest = std::iter::successors(Some(word), |word| Some(word & word.wrapping_sub(1)));
+        let set = rest.take_while(|&word| word != 0);
+        set.map(move |word| at * 64 + word.trailing_zeros())
+    })
+}
 
 fn has_bit(bitmap: &[u64], holder: HolderIndex) -> bool {
     bitmap.get(holder as usize / 64).is_some_and(|word| word & 1 << (holder % 64) != 0)
 }
 
-fn set_bit(bitmap: &mut [u64], holder: HolderIndex) {
-    if let Some(word) = bitmap.get_mut(holder as usize / 64) {
-        *word |= 1 << (holder % 64);
+fn set_bit(bitmap: &mut [u64], bit: u32) {
+    if let Some(word) = bitmap.get_mut(bit as usize / 64) {
+        *word |= 1 << (bit % 64);
     }
 }
 

@@ -129,7 +129,8 @@ impl Index {
         coldest
     }
 
-    /// Drops the last slots of a segment without children, for all that hold it.
+    /// Drops the last slots of a segment without children, for all that hold it; for some, if they
+    /// are more than the budget.
     fn shed_tail(&mut self, leaf: Segment, budget: usize) -> u64 {
         let mut ranks = vec![0; self.present.len()];
         leaf.sets.iter().for_each(|&set| self.trie.sets.union_into(set, &mut ranks));
@@ -139,7 +140,7 @@ impl Index {
         let end = leaf.tail() + 1;
         let mut pairs = 0;
         for (word, mut bits) in (0..).zip(ranks) {
-            while bits != 0 {
+            while bits != 0 && pairs < budget.max(1) as u64 {
                 let holder = index_u32(word * 64) + bits.trailing_zeros();
                 bits &= bits - 1;
                 if let Some(mut change) = self.change_of(holder) {

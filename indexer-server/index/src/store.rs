@@ -223,7 +223,7 @@ impl RankChange<'_> {
                     return self.announce_record(by, block.name);
                 }
                 if self.has_all_names(at, block) {
-                    self.take_record(block.name);
+                    self.refuse(block.name);
                     return BlockOutcome::Rejected;
                 }
                 return self.complete(by, at, parent, block);

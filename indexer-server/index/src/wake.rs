@@ -32,7 +32,7 @@ impl RankChange<'_> {
     }
 
     /// Drops a parked name that cannot be placed; who stored it lacks it from now on.
-    fn refuse(&mut self, name: BlockName) {
+    pub(crate) fn refuse(&mut self, name: BlockName) {
         let copies = self.holder.records.get(name).map(|record| record.copies.clone());
         for copies in copies.unwrap_or_default() {
             if let Some(source) = self.sources.get_mut(&copies.source) {

@@ -31,7 +31,7 @@ impl Flood {
 
     /// Stores as many new chains as fit into a hold, after room was made for them.
     fn hold(&mut self, relief: &mut Relief) {
-        relief.make_room(&self.shard);
+        relief.make_room(&self.shard, |_| ());
         self.shard.write(|index| {
             for _ in 0..HOLD_OPERATIONS_MAX as u64 / CHAIN_BLOCKS {
                 let first = self.stored << 8;
@@ -139,6 +139,6 @@ fn what_cannot_be_kept_within_the_limit_does_not_stop_the_writer() {
         flood.hold(&mut relief);
         assert_eq!(flood.pairs(), HOLD_OPERATIONS_MAX as u64);
     }
-    relief.make_room(&flood.shard);
+    relief.make_room(&flood.shard, |_| ());
     assert_eq!(flood.pairs(), 0);
 }

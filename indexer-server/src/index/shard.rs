@@ -8,7 +8,7 @@ use std::{
     fmt,
     hint::spin_loop,
     sync::{
-        Arc, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU32, Ordering},
     },
     thread,
@@ -30,6 +30,9 @@ const LET_IN_MAX: Duration = Duration::from_micros(100);
 pub struct Shard {
     number: usize,
     index: ShardedLock<Index>,
+    /// Taken by whoever writes, until waiting readers are in: of several threads that shed, the next
+    /// does not come before them.
+    turn: Mutex<()>,
     /// Readers that found the lock taken. Untouched while nobody writes, so that readers share no
     /// cache line.
     waiting: CachePadded<AtomicU32>,
@@ -43,6 +46,7 @@ impl Shard {
         Self {
             number,
             index: ShardedLock::new(Index::new(limits)),
+            turn: Mutex::new(()),
             waiting: CachePadded::new(AtomicU32::new(0)),
             size: ShardSize::new(budget),
         }
@@ -95,6 +99,7 @@ impl Shard {
     /// Changes the index, then lets waiting readers in. In a server only writer threads do this, at a
     /// [`Pace`](super::Pace): the shard's own carries out commands, any of them sheds.
     pub fn write<R>(&self, change: impl FnOnce(&mut Index) -> R) -> R {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let result = {
             let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
             let result = change(&mut index);

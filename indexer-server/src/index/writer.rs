@@ -285,7 +285,7 @@ fn run(mut mailbox: mpsc::Receiver<Mail>, mut relief: Relief, metrics: &IndexMet
         }
         while let Some(first) = queue.front() {
             let shard = Arc::clone(&first.shard);
-            relief.make_room(&shard);
+            relief.make_room(&shard, |held| metrics.hold.observe(held.as_secs_f64()));
             hold(&shard, &mut pace, &mut queue, &mut finished, metrics);
             finished.drain(..).for_each(|work: Work| work.finish(metrics));
         }

@@ -49,7 +49,7 @@ impl Rows<'_> {
         self.at.kind.name()
     }
 
-    /// Ours beside the best of some peers.
+    /// Ours beside the best of some peers: not measured, if one of them was not.
     fn compare(&mut self, bar: Bar, ours: &str, peers: &[Peer], show: fn(f64) -> String) {
         let own = self.figures.get(self.at, OURS, ours);
         let mut best: Option<(Figure, &str)> = None;
@@ -60,7 +60,11 @@ impl Rows<'_> {
                 best = Some((peer, label));
             }
         }
-        let ratio = own.zip(best).map(|(own, (best, _))| own.median / best.median);
+        let has_figure = |at: &Peer| self.figures.get(self.at, at.0, &at.1).is_some();
+        let measured = |index| peers.iter().any(|at| at.0 == index && has_figure(at));
+        let all = peers.iter().all(|at| measured(at.0));
+        let ratio = own.zip(best).filter(|_| all);
+        let ratio = ratio.map(|(own, (best, _))| own.median / best.median);
         let ours = own.map_or(Side::default(), |own| side(own, "", show));
         let other = best.map_or(Side::default(), |(best, label)| side(best, label, show));
         self.bars.push(Bar { ours, other, ..bar.with_ratio(ratio) });

@@ -94,7 +94,12 @@ mod tests {
             line("chain", pairs, &[("lookup.hit64.score_into.p50_ns", 100.0)]),
             line("crtc", pairs, &[("lookup.hit64.find_matches.p50_ns", 160.0)]),
         ];
-        let part = part(&records, Vec::new(), Size::new(false));
+        let of = |records: &[Record]| part(records, Vec::new(), Size::new(false));
+        let without = of(&records);
+        let p50 = bar(&without, "index.distinct.lookup.hit64.p50");
+        assert_eq!(p50.verdict(), Verdict::NotMeasured, "the best may be the one that is missing");
+        let last = line("positional", pairs, &[("lookup.hit64.find_matches.p50_ns", 900.0)]);
+        let part = of(&[&records[..], &[last]].concat());
         let p50 = bar(&part, "index.distinct.lookup.hit64.p50");
         assert_eq!((p50.value, p50.verdict()), (Some(0.8), Verdict::Met));
         assert_eq!((p50.ours.trials, p50.other.trials), (3, 1));
