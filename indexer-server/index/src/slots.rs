@@ -95,8 +95,9 @@ pub(crate) struct Slots {
     spare: usize,
 }
 
-/// Chunks without a slot in use that keep their contents, for what comes next.
-const SPARE_CHUNKS_MAX: usize = 1;
+/// Chunks that keep their contents without a slot in use, for what comes next: one, and one of so
+/// many. What comes and goes at a steady size never gives a chunk back.
+const SPARE_FRACTION: usize = 8;
 
 const fn chunk_of(slot: Slot) -> usize {
     (slot / CHUNK_SLOTS) as usize
@@ -236,17 +237,24 @@ impl Slots {
         }
     }
 
-    /// Keeps the contents of a chunk that has become empty, or gives them back.
+    /// Counts a chunk that has become empty, and gives back contents while too many are.
     fn vacate(&mut self, number: u32) {
-        if self.spare < SPARE_CHUNKS_MAX {
-            self.spare += 1;
-            return;
-        }
         let chunk = &mut self.chunks[number as usize];
         self.reserved -= chunk.reserved.count_ones() as usize;
         chunk.reserved = 0;
+        self.chunk_runs.update(number, u64::MAX);
+        self.spare += 1;
+        while self.spare > 1 + (self.chunks.len() - self.absent.len()) / SPARE_FRACTION
+            && let Some(number) = self.chunk_runs.fitting(CHUNK_PAGES)
+        {
+            self.give_back(number);
+        }
+    }
+
+    fn give_back(&mut self, number: u32) {
         self.contents[number as usize] = Content::default();
         self.absent.push(number);
+        self.spare -= 1;
         self.chunk_runs.update(number, 0);
         for page in 0..CHUNK_PAGES {
             self.page_runs.update(number * CHUNK_PAGES + page, 0);
