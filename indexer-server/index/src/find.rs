@@ -170,11 +170,8 @@ impl Scratch {
     /// Lists the ranks in `here`, in order of worker and rank.
     fn push_here(&mut self, index: &Index, blocks: u32) {
         let Self { matches, here, places, .. } = self;
-        let listed = |at: HolderIndex| Match {
-            holder: HolderId(at),
-            blocks,
-            by_tier: [0; Tier::COUNT],
-        };
+        let listed =
+            |at: HolderIndex| Match { holder: HolderId(at), blocks, by_tier: [0; Tier::COUNT] };
         let count: u32 = here.iter().map(|word| word.count_ones()).sum();
         if index.in_order || count < 2 {
             matches.extend(bits(here).map(listed));
