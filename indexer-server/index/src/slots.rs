@@ -6,7 +6,7 @@
 //!
 //! A chain that grows should go on where it ends, while others grow beside it. So a new place is
 //! chosen by how long the chain is already: it begins at an empty page and the pages behind it are
-//! set aside, as many again as the chain has ([`RESERVED_PAGES_MIN`] to [`RESERVED_PAGES_MAX`]).
+//! set aside, as many again as the chain has (up to [`RESERVED_PAGES_MAX`]).
 //! What is set aside and what lies in half-filled pages is used before memory grows once more than
 //! one slot in [`SPARSE_FRACTION`] is free.
 #![expect(clippy::indexing_slicing, reason = "slots and pages are handed out by this file only")]
@@ -25,9 +25,7 @@ pub(crate) const PAGE_SLOTS: u32 = 64;
 const CHUNK_PAGES: u32 = 64;
 /// Slots of a chunk: no segment is longer.
 const CHUNK_SLOTS: u32 = CHUNK_PAGES * PAGE_SLOTS;
-/// Pages set aside for one chain at a time, the first one included. Most chains outgrow a page:
-/// beginning with two leaves a quarter fewer segments.
-const RESERVED_PAGES_MIN: u32 = 2;
+/// Pages set aside for one chain at a time, the first one included.
 const RESERVED_PAGES_MAX: u32 = 8;
 /// Once more than one slot in this many is free, short free runs are used up before chunks are
 /// added.
@@ -269,20 +267,16 @@ impl Slots {
     /// A free slot with free ones behind it, for a chain that needs `len` now and may well need
     /// `room`.
     fn place(&mut self, len: u32, room: u32) -> Slot {
-        let pages =
-            room.max(len).div_ceil(PAGE_SLOTS).clamp(RESERVED_PAGES_MIN, RESERVED_PAGES_MAX);
+        let pages = room.max(len).div_ceil(PAGE_SLOTS).clamp(1, RESERVED_PAGES_MAX);
         if let Some(slot) = self.begin_pages(pages) {
             return slot;
         }
         let capacity = self.capacity();
-        let is_sparse = (capacity - self.used) * SPARSE_FRACTION > capacity;
-        if is_sparse {
+        if (capacity - self.used) * SPARSE_FRACTION > capacity {
             self.release_pages();
-        }
-        if let Some(slot) = (1..=pages).rev().find_map(|pages| self.begin_pages(pages)) {
-            return slot;
-        }
-        if is_sparse {
+            if let Some(slot) = self.begin_pages(1) {
+                return slot;
+            }
             let wanted = len.min(PAGE_SLOTS);
             let fitting = self.page_runs.fitting(wanted).map(|page| (page, wanted));
             if let Some((page, wanted)) = fitting.or_else(|| self.page_runs.longest()) {
@@ -455,10 +449,10 @@ mod tests {
             slots.allocate(NONE, 64, 512);
         }
         let bytes = slots.bytes();
-        for _ in 0..48 {
+        for _ in 0..56 {
             slots.allocate(NONE, 64, 64);
         }
-        assert_eq!((slots.used(), slots.bytes()), (56 * 64, bytes));
+        assert_eq!((slots.used(), slots.bytes()), (CHUNK_SLOTS as usize, bytes));
         slots.free(0, 10);
         slots.free(20, 10);
         assert!(slots.bytes() == bytes);
