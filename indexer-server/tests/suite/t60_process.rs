@@ -52,7 +52,8 @@ fn a_port_that_is_taken_exits_1_and_names_the_option() {
     let address = taken.local_addr().expect("an address");
     let (code, _, stderr) = output(binary().arg(format!("--listen={address}")));
     assert_eq!(code, Some(1), "{stderr}");
-    assert!(stderr.contains(&format!("listen {address}")), "{stderr}");
+    assert!(stderr.contains(&format!("cannot listen on {address}")), "{stderr}");
+    assert!(stderr.contains("with --listen"), "{stderr}");
 }
 
 #[test]
