@@ -140,3 +140,68 @@ fn sweeps_of_records_go_in_steps() {
     assert_eq!(removed, BLOCKS);
     rank.index.validate().expect("sound");
 }
+
+/// What one source's announcement loses for another is the other's loss as well.
+#[test]
+fn a_parked_name_that_is_refused_is_missing_from_all_that_stored_it() {
+    let mut rank = Rank::new();
+    let (a, b) = (rank.source("s"), rank.source("t"));
+    for name in 0..rank.limits.block_names_max as u64 {
+        rank.store(a, None, &[(name, 7)]);
+    }
+    // Without tokens, and so without a position.
+    let event = KvEvent::StoredNames { tier: Tier::Device, names: vec![BlockName(501)] };
+    for source in [a, b] {
+        assert_eq!(rank.index.apply(source, 0, &event).expect("a known source").applied, 1);
+    }
+    assert_eq!((rank.index.stats().parked, rank.state(b)), (1, SourceState::Exact));
+    assert_eq!(rank.store(a, None, &[(501, 7)]).rejected, 1);
+    assert_eq!((rank.state(a), rank.state(b)), (SourceState::Partial, SourceState::Partial));
+}
+
+/// A fleet of workers that all hold one chain of 4 blocks; their ids fall as they come.
+fn sharing(workers: u32) -> (Index, Vec<LocalHash>) {
+    let mut index = Index::new(Limits::default());
+    let locals: Vec<LocalHash> = (0..4).map(LocalHash).collect();
+    for number in 0..workers {
+        let worker = WorkerId::new(&format!("w{:05}", workers - number)).expect("a name");
+        let source = index.add_source(&worker, "s", 0, CopyMode::Set).expect("a source");
+        let block = |&local: &LocalHash| StoredBlock { name: BlockName(local.0), local };
+        let blocks = locals.iter().map(block).collect();
+        let event = KvEvent::Stored { parent: None, tier: Tier::Device, blocks };
+        assert_eq!(index.apply(source, 0, &event).expect("a known source").applied, 4);
+    }
+    (index, locals)
+}
+
+/// However many hold what is shed, a step drops no more than it may.
+#[test]
+fn a_step_of_shedding_keeps_its_budget_where_many_ranks_share() {
+    const WORKERS: u32 = 200;
+    let (mut index, _) = sharing(WORKERS);
+    let mut shed = 0;
+    while index.stats().pairs > 0 {
+        let step = index.shed(3);
+        assert!(step.pairs <= 3, "{step:?}");
+        shed += step.pairs;
+        index.validate().expect("sound");
+    }
+    assert_eq!(shed, u64::from(WORKERS) * 4);
+}
+
+/// Equals are listed in order of worker, few of them or most, in whatever order they came.
+#[test]
+fn equals_are_listed_in_order_of_worker() {
+    let (index, locals) = sharing(200);
+    let all: Vec<WorkerId> = index.workers().map(|worker| worker.id().clone()).collect();
+    let mut scratch = Scratch::default();
+    for every in [1, 2, 3, 7, 90, 150] {
+        let asked: Vec<WorkerId> = all.iter().step_by(every).cloned().collect();
+        let (key, workers) = (QueryKey::Locals(&locals), Some(&asked[..]));
+        let query = Query { key, tiers: TierSet::ALL, workers, minimum_overlap: 1 };
+        index.find(query, &mut scratch);
+        let worker = |holder| index.holder(holder).expect("there").worker().clone();
+        let listed: Vec<WorkerId> = scratch.matches().iter().map(|at| worker(at.holder)).collect();
+        assert_eq!(listed, asked, "one in {every}");
+    }
+}
