@@ -1,11 +1,10 @@
 //! Lookups that find nothing in the core's caches.
 
+use super::lookup::latencies;
 use crate::indexes::Ask;
 use crate::line::Line;
-use crate::samples::Samples;
-use crate::workload::{Fleet, QUERY_BLOCKS_MAX, Question, cases};
+use crate::workload::{Fleet, Question, cases};
 use std::hint::black_box;
-use std::time::Instant;
 
 /// Written between two questions: several times what a core caches for itself.
 const FLUSH_BYTES: usize = 8 << 20;
@@ -19,18 +18,11 @@ pub(crate) fn cold<A: Ask>(asked: &A, fleet: &Fleet, questions: usize, line: &mu
     for &case in &cases(fleet.kind)[..CASES] {
         let asking = Question::some(fleet, case, questions, line.seed + 3);
         for (call, name) in A::CALLS.iter().enumerate() {
-            let mut samples = Samples::with_capacity(questions);
-            let mut query = Vec::with_capacity(QUERY_BLOCKS_MAX);
-            let mut answer = A::Answer::default();
-            for question in &asking {
+            let flushed = || {
                 flush(&mut others);
-                query.clear();
-                question.append(fleet, &mut query, A::hash);
-                let started = Instant::now();
-                asked.ask(call, black_box(&query), &mut answer);
-                samples.push(started.elapsed().as_nanos());
-                black_box(&answer);
-            }
+                true
+            };
+            let samples = latencies(asked, fleet, &asking, call, flushed);
             line.set_latencies(&format!("cold.{}.{name}", case.name), &samples.sorted());
         }
     }

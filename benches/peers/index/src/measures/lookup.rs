@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 const CHECKED: usize = 500;
 /// Other questions that are asked before, for each that is measured.
 const WARM_FACTOR: usize = 2;
+/// Samples that there is room for from the beginning, so that none is made while they are taken.
+const SAMPLES: usize = 1 << 20;
 /// Questions between two readings of the CPU clock.
 const GROUP: usize = 64;
 
@@ -22,10 +24,10 @@ pub(crate) fn lookups<A: Ask>(asked: &A, fleet: &Fleet, questions: usize, line: 
         let asking = Question::some(fleet, case, questions, line.seed + 1);
         // The first call would pay for what was not read since it was stored.
         let others = Question::some(fleet, case, WARM_FACTOR * questions, line.seed + 7);
-        latencies(asked, fleet, &others, 0);
+        latencies(asked, fleet, &others, 0, || true);
         for (call, name) in A::CALLS.iter().enumerate() {
             let name = format!("lookup.{}.{name}", case.name);
-            let latencies = latencies(asked, fleet, &asking, call);
+            let latencies = latencies(asked, fleet, &asking, call, || true);
             line.set_latencies(&name, &latencies.sorted());
             let cpu = cpu_of_each(asked, fleet, &asking, call);
             line.set(format!("{name}.cpu_ns"), cpu);
@@ -48,12 +50,22 @@ pub(crate) fn check<A: Ask>(asked: &A, fleet: &Fleet, case: Case, seed: u64) {
     }
 }
 
-/// Time of each call. The query has just been written, as if it had just been decoded.
-fn latencies<A: Ask>(asked: &A, fleet: &Fleet, asking: &[Question], call: usize) -> Samples {
-    let mut samples = Samples::with_capacity(asking.len());
+/// Time of each call, as long as `goes_on` says so before the next. The query has just been written, as
+/// if it had just been decoded.
+pub(crate) fn latencies<'a, A: Ask>(
+    asked: &A,
+    fleet: &Fleet,
+    asking: impl IntoIterator<Item = &'a Question>,
+    call: usize,
+    mut goes_on: impl FnMut() -> bool,
+) -> Samples {
+    let mut samples = Samples::with_capacity(SAMPLES);
     let mut query = Vec::with_capacity(QUERY_BLOCKS_MAX);
     let mut answer = A::Answer::default();
     for question in asking {
+        if !goes_on() {
+            break;
+        }
         query.clear();
         question.append(fleet, &mut query, A::hash);
         let started = Instant::now();

@@ -1,11 +1,11 @@
 //! Lookups while another thread writes as fast as it can.
 
 use super::apply::Applied;
+use super::lookup::latencies;
 use crate::indexes::{Ask, Shared};
 use crate::line::Line;
 use crate::samples::Samples;
-use crate::workload::{Fleet, Kind, Order, QUERY_BLOCKS_MAX, Question, Script, cases, removals};
-use std::hint::black_box;
+use crate::workload::{Fleet, Kind, Order, Question, Script, cases, removals};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -95,20 +95,6 @@ fn ask<A: Ask>(
     call: usize,
     time: Duration,
 ) -> Samples {
-    let mut samples = Samples::with_capacity(1 << 20);
-    let mut query = Vec::with_capacity(QUERY_BLOCKS_MAX);
-    let mut answer = A::Answer::default();
     let begun = Instant::now();
-    for question in asking.iter().cycle() {
-        query.clear();
-        question.append(fleet, &mut query, A::hash);
-        let started = Instant::now();
-        asked.ask(call, black_box(&query), &mut answer);
-        samples.push(started.elapsed().as_nanos());
-        black_box(&answer);
-        if begun.elapsed() > time {
-            break;
-        }
-    }
-    samples
+    latencies(asked, fleet, asking.iter().cycle(), call, || begun.elapsed() <= time)
 }
