@@ -237,8 +237,9 @@ impl Numbers {
         self.places -= places;
         let entries: Vec<u64> = crowded.entries().collect();
         drop(crowded);
-        // Many were taken out: there is room once their marks are gone.
-        let same = is_marked && len * 2 < places;
+        // Many were taken out: there is room once their marks are gone. Were this not so up to
+        // nearly the size at which tables grow, coming and going would grow them.
+        let same = is_marked && len * 5 < places * 3;
         let grown = if same { places } else { places_for((len + 1).max(places * 3 / 4 + 1)) };
         let splits = grown > SUB_PLACES_MAX && bits < DIRECTORY_BITS_MAX;
         if !splits {
@@ -364,6 +365,26 @@ mod tests {
         (1..8_000).for_each(|number| assert!(table.remove(hash(number), number)));
         let there = (0..8_000).filter(|&number| table.touch(hash(number)) != EMPTY);
         assert!(there.count() >= 1, "the one that is left");
+    }
+
+    #[test]
+    fn coming_and_going_at_a_steady_size_does_not_grow_tables() {
+        const LIVE: u32 = 100_000;
+        let hash = |number: u32| mix(u64::from(number));
+        let mut table = Numbers::default();
+        (0..LIVE).for_each(|number| assert!(table.insert(hash(number), number, |_| false)));
+        let mut after = Vec::new();
+        for turnover in 0..20 {
+            for number in turnover * LIVE..(turnover + 1) * LIVE {
+                assert!(table.remove(hash(number), number));
+                assert!(table.insert(hash(number + LIVE), number + LIVE, |_| false));
+            }
+            after.push(table.bytes());
+        }
+        let (early, late) = (after[2], after[19]);
+        assert!(late * 50 <= early * 51, "{early} bytes early, {late} late");
+        let per_number = late as f64 / f64::from(LIVE);
+        assert!(per_number < 16.0, "{per_number} bytes a number");
     }
 
     #[test]

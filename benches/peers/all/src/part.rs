@@ -12,8 +12,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Trials of the service and of the load generator, at most: they take long.
-const LONG_TRIALS_MAX: usize = 3;
 /// Shortest limit of a job.
 const LIMIT_MIN: Duration = Duration::from_secs(600);
 /// A job that takes so many times as long as expected is ended.
@@ -163,7 +161,7 @@ fn service_jobs(settings: &Settings) -> Result<Vec<Job>> {
     let python =
         python.context("Dynamo's indexer is not installed: --dynamo-python is not given")?;
     let mut jobs = Vec::new();
-    for trial in 1..=settings.trials.min(LONG_TRIALS_MAX) {
+    for trial in 1..=settings.trials {
         for (server, secs) in [("dynamo", 60.0), ("kvasir", 12.0)] {
             let paths = [
                 ("--indexer-server", settings.product.join("indexer-server")),
@@ -201,7 +199,7 @@ fn load_jobs(settings: &Settings) -> Vec<Job> {
         let job = job(format!("load.{trial}"), program, flags.chain(quick).collect(), secs);
         Job { out: Some(out), ..job }
     };
-    (1..=settings.trials.min(LONG_TRIALS_MAX)).map(of_trial).collect()
+    (1..=settings.trials).map(of_trial).collect()
 }
 
 /// The part that a program prints.

@@ -17,8 +17,6 @@ const LARGE: &[Subject] = &[Subject::Kvasir, Subject::Chain];
 const SHARDED: &[Subject] = &[Subject::Kvasir2, Subject::Kvasir4];
 /// Pairs from which on only [`LARGE`] are measured.
 const LARGE_PAIRS: usize = 20_000_000;
-/// Pairs from which on there is one trial.
-const ONCE_PAIRS: usize = 50_000_000;
 /// Most trials of what bars do not depend on, or that takes long.
 const FEW: usize = 3;
 /// Workers of the large fleet.
@@ -184,13 +182,13 @@ fn groups(size: Size, trace: Option<PathBuf>) -> Vec<Group> {
         groups.push(Group::new(name("shards"), SHARDED, shards).at_most(FEW));
     }
     for kind in KINDS {
-        let few = |what: &str, subjects, measure| {
+        let group = |what: &str, subjects, measure| {
             let name = format!("{}-{what}", kind.name());
-            Group::new(name, subjects, trial(kind, &[measure])).at_most(FEW)
+            Group::new(name, subjects, trial(kind, &[measure]))
         };
-        groups.push(few("cold", FAST, Measure::Cold));
-        groups.push(few("churn", FAST, Measure::Churn));
-        groups.push(few("heal", ALL, Measure::Heal));
+        groups.push(group("cold", FAST, Measure::Cold).at_most(FEW));
+        groups.push(group("churn", FAST, Measure::Churn));
+        groups.push(group("heal", ALL, Measure::Heal).at_most(FEW));
     }
     for kind in [Kind::Distinct, Kind::Shared8] {
         let mut many = trial(kind, &[Measure::Lookup, Measure::RemoveTail]);
@@ -200,9 +198,8 @@ fn groups(size: Size, trace: Option<PathBuf>) -> Vec<Group> {
     for &pairs in size.sweep {
         let sweep = Trial { pairs, ..trial(Kind::Distinct, &[Measure::Lookup]) };
         let subjects = if pairs < LARGE_PAIRS { FAST } else { LARGE };
-        let trials = if pairs < ONCE_PAIRS { FEW } else { 1 };
         let name = format!("size-{}k", pairs / 1_000);
-        groups.push(Group::new(name, subjects, sweep).at_most(trials));
+        groups.push(Group::new(name, subjects, sweep).at_most(FEW));
     }
     if trace.is_some() {
         let replay = Trial { trace, ..trial(Kind::Distinct, &[Measure::Trace]) };
