@@ -52,6 +52,7 @@ mod wake;
 
 mod dump;
 mod find;
+mod image;
 mod stats;
 mod validate;
 
@@ -60,6 +61,9 @@ mod placements;
 pub use dump::{DumpRecord, DumpScan, DumpSourceEnd, DumpTail};
 pub use error::IndexError;
 pub use find::{Match, Query, QueryKey, Scratch};
+pub use image::{
+    HoleImage, NameImage, PageImage, Position, RankImage, RunImage, SourceImage, WorkerImage,
+};
 pub use index::Index;
 pub use limits::Limits;
 pub use placements::{
@@ -67,5 +71,6 @@ pub use placements::{
 };
 pub use registry::{HolderId, HolderView, SourceId, SourceStatus, WorkerView};
 pub use shed::Shed;
+pub use slots::{PAGE_SLOTS, Slot};
 pub use stats::Stats;
 pub use sweep::Cleared;

@@ -16,12 +16,12 @@ use crate::table::index_u32;
 use kvasir_proto::types::{BlockName, LocalHash};
 
 /// Number of a slot.
-pub(crate) type Slot = u32;
+pub type Slot = u32;
 /// "No slot": the parent of first blocks, and the end of lists.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// Slots of a page.
-pub(crate) const PAGE_SLOTS: u32 = 64;
+pub const PAGE_SLOTS: u32 = 64;
 const CHUNK_PAGES: u32 = 64;
 /// Slots of a chunk: no segment is longer.
 const CHUNK_SLOTS: u32 = CHUNK_PAGES * PAGE_SLOTS;

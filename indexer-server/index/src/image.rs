@@ -1,0 +1,120 @@
+//! What a checkpoint keeps of a worker: data only; `cut` makes it, `restore` takes it in.
+//!
+//! Positions are named by the numbers of their slots. A number means the same position in all images
+//! of one generation (from a whole image to the next) as long as the worker holds that position or
+//! one below it; what was said of a number before is replaced by what is said later.
+
+use crate::registry::{SourceId, SourceStatus};
+use crate::slots::Slot;
+use kvasir_proto::types::{
+    BlockName, CopyMode, DpRank, LocalHash, StoredBlock, Tier, TierSet, WorkerId,
+};
+use std::sync::Arc;
+
+/// What changed of a worker since its last image, or all of it; together with where its sources
+/// stood at that moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerImage {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Everything is in here: earlier images count no more.
+    pub whole: bool,
+    /// All its sources.
+    pub sources: Vec<SourceImage>,
+    /// All its ranks, in order.
+    pub ranks: Vec<RankImage>,
+}
+
+/// Where one source stood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceImage {
+    /// How ranks and copies refer to it, within one generation.
+    pub id: SourceId,
+    /// Its name.
+    pub name: Arc<str>,
+    /// How second announcements are read.
+    pub copy_mode: CopyMode,
+    /// Its state and cursor.
+    pub status: SourceStatus,
+    /// Whether blocks that it announced were refused.
+    pub incomplete: bool,
+    /// Ranks that it feeds.
+    pub ranks: Vec<DpRank>,
+}
+
+/// What changed of one rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RankImage {
+    /// The rank.
+    pub rank: DpRank,
+    /// The source of all blocks in `pages`; none before the first store.
+    pub primary: Option<SourceId>,
+    /// Blocks shed for the byte budget.
+    pub shed_blocks: u64,
+    /// Sources of which blocks may be missing since some were shed.
+    pub short: Vec<SourceId>,
+    /// Pages of slots, each with all that the rank holds there plainly: one copy, of the primary
+    /// source, under the name of the position. Without runs: nothing any more.
+    pub pages: Vec<PageImage>,
+    /// Names held otherwise, spelled out. Without copies: not so any more.
+    pub names: Vec<NameImage>,
+    /// Positions above held ones that the rank does not hold.
+    pub holes: Vec<HoleImage>,
+}
+
+/// One page of slots of one rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageImage {
+    /// Number of the page: that of its first slot, divided by [`PAGE_SLOTS`](crate::PAGE_SLOTS).
+    pub page: u32,
+    /// Stretches of it, in order.
+    pub runs: Vec<RunImage>,
+}
+
+/// Consecutive slots of one page, each the child of the one before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunImage {
+    /// Slot of the first block.
+    pub first: Slot,
+    /// Slot that the first block is a child of; none for first blocks of prompts.
+    pub parent: Option<Slot>,
+    /// Tiers in which all of them are held; at least one.
+    pub tiers: TierSet,
+    /// The blocks, 1 to 64.
+    pub blocks: Vec<StoredBlock>,
+}
+
+/// One name that is not plain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NameImage {
+    /// The name.
+    pub name: BlockName,
+    /// Name of the block before, as announced.
+    pub parent: Option<BlockName>,
+    /// Local hash; none if it was announced without tokens.
+    pub local: Option<LocalHash>,
+    /// Where it stands; none while parked.
+    pub position: Option<Position>,
+    /// Copies by tier of each source that has any.
+    pub copies: Vec<(SourceId, [u32; Tier::COUNT])>,
+}
+
+/// A position that a rank does not hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HoleImage {
+    /// Where it stands.
+    pub position: Position,
+    /// Name of the position.
+    pub name: BlockName,
+    /// Its local hash.
+    pub local: LocalHash,
+}
+
+/// A slot and the slot above it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    /// The slot.
+    pub slot: Slot,
+    /// The slot that it is a child of; none for first blocks of prompts.
+    pub parent: Option<Slot>,
+}
