@@ -2,16 +2,20 @@ use crate::{
     config::Config,
     grpc::{GrpcMetrics, Parts},
     index::{
-        IndexMetrics, Origin, Partitions, Speculation, SpeculationMetrics, WriterThreads,
+        IndexMetrics, Origin, Partitions, Speculation, SpeculationMetrics, Writer, WriterThreads,
         start_writers,
     },
     ingest::{Ingest, IngestMetrics},
     query::{Finder, QueryMetrics},
+    snapshot::{
+        CheckpointConfig, CheckpointMetrics, Checkpointer, Checkpoints, Roster, Store, StoreError,
+        StoredWorker,
+    },
     telemetry::{Metrics, NotReady, Readiness, new_registry},
 };
 use kvasir_index::Limits;
 use std::{io, net::SocketAddr, sync::Arc};
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, task::spawn_blocking};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// Why the process cannot be built.
@@ -27,6 +31,9 @@ pub enum BuildError {
         /// Why.
         error: io::Error,
     },
+    /// The folder of the checkpoints cannot be used.
+    #[error("checkpoint-dir: {0}")]
+    Store(#[source] StoreError),
     /// A writer thread cannot be started.
     #[error("writer thread: {0}")]
     Writer(#[source] io::Error),
@@ -45,6 +52,15 @@ pub struct App {
     pub(super) readiness: Readiness,
     pub(super) starting: NotReady,
     pub(super) writer_threads: WriterThreads,
+    pub(super) checkpoints: Option<Kept>,
+}
+
+/// What is needed to write checkpoints, and to restore the one that is there.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) store: Arc<Store>,
+    pub(super) stored: Vec<StoredWorker>,
+    pub(super) checkpointer: Checkpointer,
 }
 
 /// Addresses of the open ports.
@@ -66,7 +82,9 @@ impl App {
         let (http_listener, http) = bind("http-listen", config.http.listen).await?;
         let readiness = Readiness::default();
         let mut registry = new_registry();
-        let partitions = Arc::new(Partitions::new(config.index, Limits::default()));
+        let track_changes = config.checkpoints.is_some();
+        let limits = Limits { track_changes, ..Limits::default() };
+        let partitions = Arc::new(Partitions::new(config.index, limits));
         let index_metrics = IndexMetrics::register(&mut registry, Arc::clone(&partitions));
         let speculation_metrics =
             SpeculationMetrics::register(&mut registry, Arc::clone(&partitions));
@@ -87,11 +105,22 @@ impl App {
             origin,
             ingest_metrics,
         );
+        let ingest = Arc::new(ingest);
+        let written = (Arc::clone(&partitions), writer.clone());
+        let (kept, checkpoints) = match &config.checkpoints {
+            Some(checkpoints) => {
+                let metrics = CheckpointMetrics::register(&mut registry);
+                let kept = keep(checkpoints, written, Arc::clone(&ingest), metrics).await;
+                kept.map(|(kept, checkpoints)| (Some(kept), Some(checkpoints)))?
+            }
+            None => (None, None),
+        };
         let parts = Parts {
+            checkpoints,
             finder: Finder::new(Arc::clone(&partitions), origin, query_metrics.clone()),
             partitions,
             query_metrics,
-            ingest: Arc::new(ingest),
+            ingest,
             speculation,
             writer,
             origin,
@@ -106,9 +135,10 @@ impl App {
             parts,
             grpc_metrics,
             metrics: Metrics::new(registry),
-            starting: readiness.hold(),
+            starting: readiness.hold("starting"),
             readiness,
             writer_threads,
+            checkpoints: kept,
         })
     }
 
@@ -117,6 +147,37 @@ impl App {
     pub const fn addresses(&self) -> Addresses {
         self.addresses
     }
+}
+
+/// Opens the store of the checkpoints.
+async fn keep(
+    config: &CheckpointConfig,
+    (partitions, writer): (Arc<Partitions>, Writer),
+    ingest: Arc<Ingest>,
+    metrics: CheckpointMetrics,
+) -> Result<(Kept, Checkpoints), BuildError> {
+    let folder = config.folder.clone();
+    let opened = spawn_blocking(move || {
+        let store = Store::open(&folder)?;
+        let stored = store.workers()?;
+        Ok((Arc::new(store), stored))
+    });
+    let opened = opened.await.map_err(|_panic| BuildError::Store(StoreError::Panicked))?;
+    let (store, stored) = opened.map_err(BuildError::Store)?;
+    let registry = Arc::new(move || {
+        let (present, expected) = ingest.restored();
+        Roster { present, expected }
+    });
+    let on_disk = stored.iter().map(|at| (at.address.clone(), at.registration.clone())).collect();
+    let (checkpointer, checkpoints) = Checkpointer::new(
+        Arc::clone(&store),
+        (partitions, writer),
+        registry,
+        config.interval,
+        metrics,
+        on_disk,
+    );
+    Ok((Kept { store, stored, checkpointer }, checkpoints))
 }
 
 async fn bind(

@@ -19,6 +19,7 @@
 mod budget;
 mod command;
 mod config;
+mod image;
 mod metrics;
 mod origin;
 mod pace;

@@ -9,6 +9,7 @@ mod metrics;
 mod placement;
 mod publisher;
 mod registry;
+mod resume;
 mod worker;
 
 pub use config::IngestConfig;
@@ -17,3 +18,4 @@ pub use link::{Sockets, check_endpoints};
 pub use metrics::{BatchLabels, Count, GapLabels, IngestMetrics, RefusalLabels};
 pub use publisher::{Accepted, BatchAnswer, Refusal, Session};
 pub use registry::{Ingest, Registered};
+pub use resume::{Expected, Resumed};

@@ -1,6 +1,6 @@
 //! Sources that push: sessions of `PublishEvents`, fenced by incarnation and sequence.
 
-use super::{Ingest, IngestError, worker::Worker};
+use super::{Ingest, IngestError, resume::Resumed, worker::Worker};
 use crate::index::IndexedSource;
 use kvasir_engine::normalise::Drops;
 use kvasir_index::{IndexError, SourceStatus};
@@ -56,6 +56,22 @@ impl Life {
         };
         let (incarnation, copy_mode) = (hello.incarnation, hello.copy_mode);
         Self { incarnation, copy_mode, source: None, status }
+    }
+
+    /// What a checkpoint knows of it; none if it says nothing of a life.
+    fn resumed(resumed: &Resumed) -> Option<Self> {
+        let Resumed { copy_mode, source, status, .. } = resumed;
+        let applied = status.applied?;
+        Some(Self {
+            incarnation: applied.incarnation,
+            copy_mode: *copy_mode,
+            source: Some(source.clone()),
+            status: SourceStatus {
+                last_live: Some(applied.sequence),
+                connected: false,
+                ..status.clone()
+            },
+        })
     }
 
     fn applied(&self) -> Option<u64> {
@@ -133,6 +149,15 @@ pub struct Accepted {
 }
 
 impl Worker {
+    /// Takes back a publisher that a checkpoint knows; false if it says nothing of a life.
+    pub(super) async fn resume_publisher(&self, resumed: &Resumed) -> bool {
+        let Some(life) = Life::resumed(resumed) else { return false };
+        let publisher = Publisher::new(resumed.name.clone(), Some(life));
+        let mut publishers = self.publishers.lock().await;
+        publishers.by_name.insert(resumed.name.clone(), Arc::new(publisher));
+        true
+    }
+
     /// Fences all publishers and lets no new one in. Returns their sources.
     pub(super) async fn close_publishers(&self) -> Vec<IndexedSource> {
         let mut publishers = self.publishers.lock().await;
@@ -162,6 +187,9 @@ impl Ingest {
         if worker.partition.block_size() != hello.block_size {
             return Err(IngestError::block_size(&worker.partition, hello.block_size));
         }
+        if !worker.opened().await {
+            return Err(worker.unknown());
+        }
         let mut publishers = worker.publishers.lock().await;
         if publishers.closed {
             return Err(worker.unknown());
@@ -174,7 +202,7 @@ impl Ingest {
                 return Err(IndexError::TooMany { worker, what: "sources", limit }.into());
             }
             None => {
-                let publisher = Arc::new(Publisher::new(hello.source.clone()));
+                let publisher = Arc::new(Publisher::new(hello.source.clone(), None));
                 publishers.by_name.insert(hello.source.clone(), Arc::clone(&publisher));
                 publisher
             }
@@ -258,11 +286,11 @@ impl Ingest {
 }
 
 impl Publisher {
-    fn new(name: String) -> Self {
+    fn new(name: String, life: Option<Life>) -> Self {
         let state = PublisherState {
             session: 0,
             fence: CancellationToken::new(),
-            life: None,
+            life,
             disconnected_at: Some(Instant::now()),
         };
         Self { name, state: Mutex::new(state) }

@@ -5,7 +5,11 @@ use kvasir_proto::{
     types::WorkerId,
 };
 use std::{collections::BTreeMap, sync::Arc};
-use tokio::{sync::Mutex, task::JoinSet};
+use tokio::{
+    select,
+    sync::{Mutex, SetOnce},
+    task::JoinSet,
+};
 use tokio_util::sync::CancellationToken;
 
 /// One registered worker.
@@ -17,6 +21,8 @@ pub(super) struct Worker {
     pub(super) cancel: CancellationToken,
     pub(super) links: Mutex<Links>,
     pub(super) publishers: Mutex<Publishers>,
+    /// Set once what a checkpoint has of it is back: nothing feeds it before.
+    pub(super) restored: SetOnce<()>,
 }
 
 /// Tasks and sources of a worker's endpoints.
@@ -46,6 +52,7 @@ impl Worker {
             cancel,
             links: Mutex::default(),
             publishers: Mutex::default(),
+            restored: SetOnce::new(),
         }
     }
 
@@ -63,6 +70,20 @@ impl Worker {
     /// Whether it was removed, or the server stops.
     pub(super) fn is_removed(&self) -> bool {
         self.cancel.is_cancelled()
+    }
+
+    /// Lets events in: what a checkpoint has of it is back, or there is none.
+    pub(super) fn open(&self) {
+        // It may be open already.
+        let _open = self.restored.set(());
+    }
+
+    /// Waits until events may come in; false if it was removed before.
+    pub(super) async fn opened(&self) -> bool {
+        select! {
+            () = self.cancel.cancelled() => false,
+            _ = self.restored.wait() => true,
+        }
     }
 
     pub(super) fn unknown(&self) -> IngestError {
