@@ -8,14 +8,15 @@ use crate::{
     ingest::{Ingest, IngestMetrics},
     query::{Finder, QueryMetrics},
     snapshot::{
-        CheckpointConfig, CheckpointMetrics, Checkpointer, Checkpoints, Roster, Store, StoreError,
-        StoredWorker,
+        CheckpointConfig, CheckpointMetrics, Checkpointer, Checkpoints, Keeper, Restorer, Roster,
+        SnapshotConfig, StoreError,
     },
     telemetry::{Metrics, NotReady, Readiness, new_registry},
 };
-use kvasir_index::Limits;
+use kvasir_index::{ChangeLimits, Limits};
+use kvasir_proto::convert::WorkerAddress;
 use std::{io, net::SocketAddr, sync::Arc};
-use tokio::{net::TcpListener, task::spawn_blocking};
+use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// Why the process cannot be built.
@@ -58,8 +59,9 @@ pub struct App {
 /// What is needed to write checkpoints, and to restore the one that is there.
 #[derive(Debug)]
 pub(super) struct Kept {
-    pub(super) store: Arc<Store>,
-    pub(super) stored: Vec<StoredWorker>,
+    pub(super) restorer: Restorer,
+    /// Workers on disk, with their registrations.
+    pub(super) stored: Vec<(WorkerAddress, Vec<u8>)>,
     pub(super) checkpointer: Checkpointer,
 }
 
@@ -82,8 +84,8 @@ impl App {
         let (http_listener, http) = bind("http-listen", config.http.listen).await?;
         let readiness = Readiness::default();
         let mut registry = new_registry();
-        let track_changes = config.checkpoints.is_some();
-        let limits = Limits { track_changes, ..Limits::default() };
+        let changes = config.checkpoints.as_ref().map(|_| ChangeLimits::default());
+        let limits = Limits { changes, ..Limits::default() };
         let partitions = Arc::new(Partitions::new(config.index, limits));
         let index_metrics = IndexMetrics::register(&mut registry, Arc::clone(&partitions));
         let speculation_metrics =
@@ -156,28 +158,26 @@ async fn keep(
     ingest: Arc<Ingest>,
     metrics: CheckpointMetrics,
 ) -> Result<(Kept, Checkpoints), BuildError> {
-    let folder = config.folder.clone();
-    let opened = spawn_blocking(move || {
-        let store = Store::open(&folder)?;
-        let stored = store.workers()?;
-        Ok((Arc::new(store), stored))
+    let keeper = Keeper::open(SnapshotConfig::new(config.folder.clone())).await;
+    let keeper = keeper.map_err(BuildError::Store)?;
+    let restorer = Restorer::new(keeper.clone(), writer.clone());
+    let stored = restorer.registrations().await.unwrap_or_else(|error| {
+        tracing::error!(%error, "nothing is restored");
+        Vec::new()
     });
-    let opened = opened.await.map_err(|_panic| BuildError::Store(StoreError::Panicked))?;
-    let (store, stored) = opened.map_err(BuildError::Store)?;
     let registry = Arc::new(move || {
         let (present, expected) = ingest.restored();
         Roster { present, expected }
     });
-    let on_disk = stored.iter().map(|at| (at.address.clone(), at.registration.clone())).collect();
     let (checkpointer, checkpoints) = Checkpointer::new(
-        Arc::clone(&store),
+        keeper,
         (partitions, writer),
         registry,
         config.interval,
         metrics,
-        on_disk,
+        stored.iter().map(|(address, _)| address.clone()),
     );
-    Ok((Kept { store, stored, checkpointer }, checkpoints))
+    Ok((Kept { restorer, stored, checkpointer }, checkpoints))
 }
 
 async fn bind(

@@ -2,10 +2,13 @@
 
 use crate::{
     ingest::{Expected, Ingest, Resumed},
-    snapshot::{Restorer, StoredWorker},
+    snapshot::Restorer,
     telemetry::NotReady,
 };
-use kvasir_proto::{convert::Registration, pb};
+use kvasir_proto::{
+    convert::{Registration, WorkerAddress},
+    pb,
+};
 use prost::Message;
 use std::{collections::BTreeMap, sync::Arc};
 use tokio::time::Instant;
@@ -14,22 +17,22 @@ use tokio_util::sync::CancellationToken;
 /// Workers of a checkpoint: those to be restored, and those that are configured otherwise by now.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    pub(super) expected: Vec<(StoredWorker, Expected)>,
+    pub(super) expected: Vec<(WorkerAddress, Expected)>,
 }
 
 /// Registers all workers of a checkpoint, without feeding them yet. A configured worker that differs
 /// from what the checkpoint says is left out, and begins afresh.
 pub(super) async fn plan(
     ingest: &Ingest,
-    stored: Vec<StoredWorker>,
+    stored: Vec<(WorkerAddress, Vec<u8>)>,
     configured: &[Registration],
 ) -> Plan {
     let mut plan = Plan::default();
-    for worker in stored {
-        let registration = match read(&worker) {
+    for (worker, registration) in stored {
+        let registration = match read(&registration) {
             Ok(registration) => registration,
             Err(error) => {
-                tracing::warn!(worker = %worker.address, error, "not restored");
+                tracing::warn!(%worker, error, "not restored");
                 continue;
             }
         };
@@ -39,7 +42,7 @@ pub(super) async fn plan(
         let now = configured.iter().find(same);
         if let Some((field, stored, now)) = now.and_then(|now| registration.difference(now)) {
             tracing::warn!(
-                worker = %worker.address, field, stored, configured = now,
+                %worker, field, stored, configured = now,
                 "not restored: it is configured otherwise by now"
             );
             continue;
@@ -47,14 +50,14 @@ pub(super) async fn plan(
         match ingest.expect(registration).await {
             Ok(Some(expected)) => plan.expected.push((worker, expected)),
             Ok(None) => {}
-            Err(error) => tracing::warn!(worker = %worker.address, %error, "not restored"),
+            Err(error) => tracing::warn!(%worker, %error, "not restored"),
         }
     }
     plan
 }
 
-fn read(worker: &StoredWorker) -> Result<Registration, String> {
-    let request = pb::RegisterWorkerRequest::decode(worker.registration.as_slice());
+fn read(registration: &[u8]) -> Result<Registration, String> {
+    let request = pb::RegisterWorkerRequest::decode(registration);
     let request = request.map_err(|error| format!("its registration cannot be read: {error}"))?;
     Registration::try_from(request).map_err(|error| error.to_string())
 }
@@ -90,14 +93,13 @@ pub(super) async fn run(
                 }
                 Err(error) => {
                     failed += 1;
-                    let address = &worker.address;
-                    tracing::error!(worker = %address, %error, "not restored: it begins empty");
+                    tracing::error!(%worker, %error, "not restored: it begins empty");
                     Vec::new()
                 }
             }
         });
         if let Err(error) = restored.await {
-            tracing::error!(worker = %worker.address, %error, "not restored");
+            tracing::error!(%worker, %error, "not restored");
         }
     }
     let seconds = begin.elapsed().as_secs_f64();

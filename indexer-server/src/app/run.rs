@@ -8,7 +8,6 @@ use crate::{
     grpc, http,
     index::{Origin, Speculation, WriterThreads},
     ingest::{Ingest, IngestError},
-    snapshot::Restorer,
     telemetry::Readiness,
 };
 use std::{io, sync::Arc, time::Duration};
@@ -103,10 +102,9 @@ impl App {
         let ingest = Arc::clone(&self.parts.ingest);
         let stop = self.parts.stop.clone();
         let stop_checkpoints = CancellationToken::new();
-        if let Some(Kept { store, stored, checkpointer }) = self.checkpoints {
+        if let Some(Kept { restorer, stored, checkpointer }) = self.checkpoints {
             let not_ready = readiness.hold("restoring");
             let plan = restore::plan(&ingest, stored, &self.config.workers).await;
-            let restorer = Restorer::new(store, self.parts.writer.clone(), self.parts.origin);
             let (ingest, stop) = (Arc::clone(&ingest), stop.clone());
             tasks.spawn(RESTORE, restore::run(plan, restorer, ingest, not_ready, stop));
             let stop = stop_checkpoints.clone();

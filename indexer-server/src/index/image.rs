@@ -1,9 +1,12 @@
 //! Images of workers, made and taken in by the writer thread in steps: readers get in between two of
 //! them, other writes do not, so an image is of one moment.
 
-use kvasir_index::{Cut, Index, IndexError, Restore, Restored, WorkerImage};
+use kvasir_index::{Cut, CutReceipt, Index, IndexError, Restore, Restored, WorkerImage};
 use kvasir_proto::types::WorkerId;
 use tokio::sync::oneshot;
+
+/// An image, and what is to be given back if it is not kept.
+pub type Taken = (WorkerImage, CutReceipt);
 
 /// Makes an image of a worker.
 pub(super) struct Cutting {
@@ -11,14 +14,14 @@ pub(super) struct Cutting {
     whole: bool,
     cut: Option<Cut>,
     error: Option<IndexError>,
-    reply: oneshot::Sender<Result<WorkerImage, IndexError>>,
+    reply: oneshot::Sender<Result<Taken, IndexError>>,
 }
 
 impl Cutting {
     pub(super) const fn new(
         worker: WorkerId,
         whole: bool,
-        reply: oneshot::Sender<Result<WorkerImage, IndexError>>,
+        reply: oneshot::Sender<Result<Taken, IndexError>>,
     ) -> Self {
         Self { worker, whole, cut: None, error: None, reply }
     }
@@ -39,22 +42,23 @@ impl Cutting {
         step.done
     }
 
-    /// Answers. Whoever asked waits for it to the end, for an image that is lost is missing in the next.
+    /// Answers. Whoever asked waits for it to the end: what is in an image that is lost is missing in
+    /// the next.
     pub(super) fn finish(self) {
-        let image = match (self.cut, self.error) {
-            (Some(cut), None) => Ok(cut.into_image()),
+        let taken = match (self.cut, self.error) {
+            (Some(cut), None) => Ok(cut.finish()),
             (_, Some(error)) => Err(error),
             (None, None) => return,
         };
-        let _asker_gone = self.reply.send(image);
+        let _asker_gone = self.reply.send(taken);
     }
 }
 
 /// Takes a worker in.
 pub(super) struct Restoring {
     restore: Restore,
-    reply: oneshot::Sender<Result<Restored, IndexError>>,
     error: Option<IndexError>,
+    reply: oneshot::Sender<Result<Restored, IndexError>>,
 }
 
 impl Restoring {
@@ -62,7 +66,7 @@ impl Restoring {
         restore: Restore,
         reply: oneshot::Sender<Result<Restored, IndexError>>,
     ) -> Self {
-        Self { restore, reply, error: None }
+        Self { restore, error: None, reply }
     }
 
     pub(super) fn step(&mut self, index: &mut Index, budget: &mut usize) -> bool {
@@ -79,10 +83,7 @@ impl Restoring {
     }
 
     pub(super) fn finish(self) {
-        let restored = match self.error {
-            Some(error) => Err(error),
-            None => Ok(self.restore.finish()),
-        };
+        let restored = self.error.map_or(Ok(self.restore.restored()), Err);
         let _asker_gone = self.reply.send(restored);
     }
 }

@@ -31,6 +31,7 @@ mod writer;
 
 pub use budget::{Budget, Bytes};
 pub use command::Applied;
+pub use image::Taken;
 pub use config::{IndexConfig, SHARDS_MAX};
 pub use metrics::{INDEX_OUTCOMES, IndexMetrics, OperationLabels};
 pub use origin::Origin;

@@ -1,9 +1,9 @@
 use super::{
     Applied, IndexMetrics, IndexedSource, Pace, Partition, Partitions, Relief, Shard,
     command::{Apply, Command, Sweep, SweepKind, Work},
-    image::{Cutting, Restoring},
+    image::{Cutting, Restoring, Taken},
 };
-use kvasir_index::{Index, IndexError, Restore, Restored, SourceStatus, WorkerImage};
+use kvasir_index::{Index, IndexError, Restore, Restored, SourceStatus};
 use kvasir_proto::types::{CopyMode, DpRank, KvEvent, WorkerId};
 use std::{collections::VecDeque, io, process, sync::Arc, thread};
 use tokio::{
@@ -195,8 +195,8 @@ impl Writer {
     }
 
     /// An image of what changed of a worker since its last image, or of all of it. Await it to its
-    /// end: the next image lacks what is in an image that is dropped, unless [`Index::cut_failed`] is
-    /// told.
+    /// end: the next image lacks what is in an image that is dropped, unless
+    /// [`Index::abandon_cut`] is given the receipt.
     ///
     /// # Errors
     /// If the writer is gone; the inner error if the index does not know the worker.
@@ -205,7 +205,7 @@ impl Writer {
         shard: &Arc<Shard>,
         worker: WorkerId,
         whole: bool,
-    ) -> Result<Result<WorkerImage, IndexError>, WriterGone> {
+    ) -> Result<Result<Taken, IndexError>, WriterGone> {
         let (reply, answer) = oneshot::channel();
         self.send(shard, Work::Cut(Cutting::new(worker, whole, reply))).await?;
         answer.await.map_err(|_gone| WriterGone)

@@ -1,4 +1,4 @@
-use super::{CheckpointError, checkpointer::Report};
+use super::{CheckpointError, Report};
 use prometheus_client::{
     metrics::{counter::Counter, gauge::Gauge, histogram::Histogram},
     registry::{Registry, Unit},
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 pub struct CheckpointMetrics {
     written: Counter,
     failed: Counter,
-    bytes: Counter,
+    bytes: Gauge,
     disk_bytes: Gauge,
     duration: Histogram,
     last: Arc<Mutex<Last>>,
@@ -48,7 +48,7 @@ impl CheckpointMetrics {
         let metrics = Self {
             written: Counter::default(),
             failed: Counter::default(),
-            bytes: Counter::default(),
+            bytes: Gauge::default(),
             disk_bytes: Gauge::default(),
             // From 1 ms to 17 minutes.
             duration: Histogram::new((0..11).map(|step| 1e-3 * 4_f64.powi(step))),
@@ -62,7 +62,7 @@ impl CheckpointMetrics {
         );
         registry.register_with_unit(
             "checkpoint_written",
-            "Bytes of what changed, handed to the store",
+            "Bytes that the store has written since start, its log and compactions included",
             Unit::Bytes,
             metrics.bytes.clone(),
         );
@@ -85,13 +85,10 @@ impl CheckpointMetrics {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn add_bytes(&self, bytes: u64) {
-        self.bytes.inc_by(bytes);
-    }
-
     pub(super) fn written(&self, report: &Report) {
         self.written.inc();
         self.duration.observe(report.duration.as_secs_f64());
+        self.bytes.set(i64::try_from(report.written_bytes).unwrap_or(i64::MAX));
         self.disk_bytes.set(i64::try_from(report.disk_bytes).unwrap_or(i64::MAX));
         *self.last() = Last { written_at: Some(Instant::now()), error: String::new() };
     }

@@ -1,4 +1,4 @@
-use super::StoreError;
+use crate::snapshot::StoreError;
 use crate::index::WriterGone;
 use kvasir_index::IndexError;
 use kvasir_proto::code::ErrorCode;
