@@ -5,10 +5,14 @@
 mod ask;
 mod budget;
 mod cases;
+mod damage;
 mod double;
 mod driver;
 mod dumps;
+mod images;
+mod kept;
 mod live;
+mod reborn;
 mod runner;
 mod sharded;
 mod shedding;
