@@ -10,7 +10,7 @@ use kvasir_proto::{
     pb,
 };
 use prost::Message;
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 

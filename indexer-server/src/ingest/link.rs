@@ -38,6 +38,7 @@ const TOGETHER_MAX: usize = 256;
 const FAULT_PAUSE: Duration = Duration::from_secs(5);
 
 /// What an endpoint of a registration asks for, checked.
+#[derive(Debug)]
 pub(super) struct LinkPlan {
     /// Name of the source.
     pub(super) name: String,

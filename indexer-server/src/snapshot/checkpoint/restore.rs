@@ -10,7 +10,7 @@ use kvasir_proto::{
     convert::WorkerAddress,
     types::{CopyMode, WorkerId},
 };
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 /// Puts workers back into the index.
 #[derive(Debug, Clone)]
