@@ -17,6 +17,7 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("index", &["telemetry"]),
             ("ingest", &["index", "telemetry"]),
             ("query", &["index", "telemetry"]),
+            ("snapshot", &[]),
             ("grpc", &["index", "ingest", "query", "telemetry", "net"]),
             ("http", &["telemetry", "net"]),
             ("config", &["index", "ingest", "query", "grpc", "http", "telemetry"]),
