@@ -2,7 +2,7 @@
 //! which leading blocks of a prompt.
 //!
 //! The modules stand in the order in which data flows; each uses those before it only, and
-//! [`ingest`] and [`query`] know nothing of one another:
+//! [`ingest`], [`query`] and [`snapshot`] know nothing of one another:
 //!
 //! - [`net`]: connections with a limit.
 //! - [`telemetry`]: logs, spans, metrics registry, readiness.
