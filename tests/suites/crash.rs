@@ -6,9 +6,7 @@ use anyhow::{Context, Result, ensure};
 use kvasir_proto::pb;
 use kvasir_tests::client::{self, Indexer};
 use kvasir_tests::demo::fleet::Verdict;
-use kvasir_tests::engine::{
-    EngineConfig, EngineError, HashForm, MockEngine, Prompt, WireForm,
-};
+use kvasir_tests::engine::{EngineConfig, EngineError, HashForm, MockEngine, Prompt, WireForm};
 use kvasir_tests::server::{Addresses, Server};
 use kvasir_tests::workload::Conversations;
 use rand::{Rng, SeedableRng};

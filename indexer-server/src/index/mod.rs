@@ -31,8 +31,8 @@ mod writer;
 
 pub use budget::{Budget, Bytes};
 pub use command::Applied;
-pub use image::Taken;
 pub use config::{IndexConfig, SHARDS_MAX};
+pub use image::Taken;
 pub use metrics::{INDEX_OUTCOMES, IndexMetrics, OperationLabels};
 pub use origin::Origin;
 pub use pace::{HOLD_OPERATIONS_MAX, Pace, STEP_OPERATIONS_MAX};

@@ -184,7 +184,8 @@ impl Ingest {
     ) -> Result<Vec<Resumed>, IngestError> {
         let mut ready = Vec::with_capacity(plans.len());
         for plan in plans {
-            if let Some(at) = resumed.iter().position(|source| source.name == plan.name) {
+            let at = resumed.iter().position(|source| source.name == plan.name);
+            if let Some(at) = at {
                 let resumed = resumed.swap_remove(at);
                 links.sources.push(resumed.source.clone());
                 ready.push(Link::new(self, resumed.source, plan, Some(resumed.status)));

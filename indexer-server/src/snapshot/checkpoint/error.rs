@@ -1,5 +1,5 @@
-use crate::snapshot::StoreError;
 use crate::index::WriterGone;
+use crate::snapshot::StoreError;
 use kvasir_index::IndexError;
 use kvasir_proto::code::ErrorCode;
 use std::sync::Arc;

@@ -106,7 +106,8 @@ impl Restorer {
             return Ok(RestoredWorker::default());
         };
         let shard = partition.shard_of(&address.worker);
-        let restored = match self.writer.restore(shard, restore).await? {
+        let restored = self.writer.restore(shard, restore).await?;
+        let restored = match restored {
             Ok(restored) => restored,
             Err(error) => {
                 for (_, source, _) in Shard::sources(shard, &address.worker) {

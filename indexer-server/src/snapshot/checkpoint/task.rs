@@ -272,9 +272,8 @@ impl Checkpointer {
         let Some(partition) = self.partitions.get(&address.partition) else { return Ok(()) };
         let shard = partition.shard_of(&address.worker);
         let view = shard.read().worker(&address.worker).map(|worker| {
-            let held = |rank: kvasir_index::HolderView<'_>| {
-                rank.placed_blocks() + rank.parked_blocks()
-            };
+            let held =
+                |rank: kvasir_index::HolderView<'_>| rank.placed_blocks() + rank.parked_blocks();
             (worker.has_changed(), worker.holders().map(held).sum())
         });
         let kept = |image, held_blocks, taken| Kept {
@@ -357,10 +356,7 @@ fn changes(batch: &Batch) -> Vec<Change<'_>> {
 }
 
 fn address(registration: &Registration) -> WorkerAddress {
-    WorkerAddress {
-        partition: registration.partition.clone(),
-        worker: registration.worker.clone(),
-    }
+    WorkerAddress { partition: registration.partition.clone(), worker: registration.worker.clone() }
 }
 
 /// The image of a worker that holds nothing and has no source.
