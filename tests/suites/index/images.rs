@@ -17,7 +17,7 @@ use kvasir_proto::types::{
     BlockName, CopyMode, Cursor, Fingerprint, Incarnation, KvEvent, LocalHash, SourceState,
     StoredBlock, Tier, TierSet, WorkerId,
 };
-use kvasir_tests::script::{Script, ScriptLimits, ScriptRng};
+use kvasir_tests::script::{Script, ScriptRng};
 use rand::{Rng, SeedableRng};
 use std::sync::{Arc, Mutex};
 
@@ -368,6 +368,8 @@ fn a_restored_index_is_as_small() {
 fn what_is_shed_in_the_middle_of_a_restore_ends_it() {
     let mut one = One::new(ChangeLimits::default());
     (0..10).for_each(|chain| one.apply(&stored(None, chain * 1_000 + 1..=chain * 1_000 + 100)));
+    let exact = SourceStatus { state: SourceState::Exact, ..SourceStatus::default() };
+    one.index.set_status(one.source, exact);
     one.keep();
     let saved = one.kept.saved(&one.worker, &mut one.rng).expect("sound");
     let mut again = Index::new(Limits::default());
@@ -396,7 +398,6 @@ fn what_is_shed_in_the_middle_of_a_restore_ends_it() {
 fn noting_changes_changes_nothing_else() {
     for seed in 0..500 {
         let script = Script::generate(seed);
-        let ScriptLimits { .. } = script.limits;
         let noted = Limits { changes: Some(ChangeLimits::default()), ..limits(script.limits) };
         let mut plays = [Live::with(noted), Live::new(script.limits)].map(|live| {
             let mut play = Play::new(&script, live);

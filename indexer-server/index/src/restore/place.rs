@@ -137,7 +137,12 @@ impl RankChange<'_> {
 
     /// The record that an image tells of. Sources that are not told of have no copies.
     pub(super) fn record_from(&self, image: &NameImage, ids: &SourceIds) -> Record {
-        let mut copies = SmallVec::new();
+        let mut record = Record {
+            parent: image.parent,
+            local: image.local,
+            slot: None,
+            copies: SmallVec::new(),
+        };
         for &(old, by_tier) in &image.copies {
             let Some(&(_, source)) = ids.iter().find(|(id, _)| *id == old) else {
                 continue;
@@ -145,10 +150,12 @@ impl RankChange<'_> {
             let epoch = self.epoch_of(source);
             for (tier, count) in Tier::ALL.into_iter().zip(by_tier).filter(|(_, count)| *count > 0)
             {
-                copies.push(Copies { source, tier, count, epoch });
+                if record.find(source, tier).is_none() {
+                    record.copies.push(Copies { source, tier, count, epoch });
+                }
             }
         }
-        Record { parent: image.parent, local: image.local, slot: None, copies }
+        record
     }
 
     /// Whether a name is new and has copies.

@@ -62,6 +62,8 @@ pub struct Restored {
 #[derive(Debug)]
 struct RankSteps {
     rank: DpRank,
+    /// The sources that feed it: nothing that a clear of these would leave is taken.
+    ids: SourceIds,
     /// As images call it.
     primary: Option<SourceId>,
     shed_blocks: u64,
@@ -99,6 +101,7 @@ impl Restore {
             };
             ranks.push(RankSteps {
                 rank,
+                ids: SourceIds::new(),
                 primary,
                 shed_blocks,
                 short,
@@ -156,7 +159,7 @@ impl Restore {
             if read >= budget {
                 return Ok(RestoreStep { done: false, read });
             }
-            read += rank.step(index, &self.ids, budget - read, &mut self.restored);
+            read += rank.step(index, budget - read, &mut self.restored);
             if rank.is_done() {
                 self.current += 1;
             }
@@ -169,7 +172,12 @@ impl Restore {
     /// Adds the sources and ranks.
     fn begin(&mut self, index: &mut Index) -> Result<(), IndexError> {
         let added = self.add_sources(index).and_then(|()| {
-            self.ranks.iter_mut().try_for_each(|rank| rank.begin(index, &self.worker, &self.ids))
+            let told = || self.sources.iter().zip(&self.ids);
+            self.ranks.iter_mut().try_for_each(|rank| {
+                let feeding = told().filter(|(source, _)| source.ranks.contains(&rank.rank));
+                rank.ids = feeding.map(|(_, &ids)| ids).collect();
+                rank.begin(index, &self.worker)
+            })
         });
         if added.is_err() {
             for (_, id) in self.ids.drain(..) {
@@ -231,31 +239,25 @@ impl RankSteps {
             && self.displaced.as_slice().is_empty()
     }
 
-    fn begin(
-        &mut self,
-        index: &mut Index,
-        worker: &WorkerId,
-        ids: &SourceIds,
-    ) -> Result<(), IndexError> {
+    fn begin(&mut self, index: &mut Index, worker: &WorkerId) -> Result<(), IndexError> {
         self.holder = index.make_rank(worker, self.rank)?;
-        let primary = ids.iter().find(|(old, _)| Some(*old) == self.primary);
         if let Some(change) = index.change_of(self.holder) {
             if change.holder.primary.is_none() {
-                change.holder.primary = primary.map(|&(_, id)| id);
+                change.holder.primary = self.primary();
             }
             self.left = (change.holder.placed, change.holder.parked);
         }
         Ok(())
     }
 
+    /// The source of its plain blocks, as the index calls it.
+    fn primary(&self) -> Option<SourceId> {
+        let known = self.ids.iter().find(|(old, _)| Some(*old) == self.primary);
+        known.map(|&(_, id)| id)
+    }
+
     /// Goes on by about `budget`; returns what was read.
-    fn step(
-        &mut self,
-        index: &mut Index,
-        ids: &SourceIds,
-        budget: usize,
-        restored: &mut Restored,
-    ) -> usize {
+    fn step(&mut self, index: &mut Index, budget: usize, restored: &mut Restored) -> usize {
         let Some(mut change) = index.change_of(self.holder) else {
             return self.give_up();
         };
@@ -268,14 +270,14 @@ impl RankSteps {
         let mut read = 0;
         while read < budget || !self.pending.is_empty() {
             if let Some(item) = self.items.next() {
-                read += self.place(&mut change, ids, item, restored);
+                read += self.place(&mut change, item, restored);
             } else if let Some(name) = self.parked.next() {
-                let record = change.record_from(&name, ids);
+                let record = change.record_from(&name, &self.ids);
                 let parked = change.restore_parked(name.name, record);
                 *(if parked { &mut restored.parked } else { &mut restored.dropped }) += 1;
                 read += 1;
             } else if let Some(name) = self.displaced.next() {
-                let record = change.record_from(&name, ids);
+                let record = change.record_from(&name, &self.ids);
                 unplace(&mut change, name.name, record, restored);
                 read += 1;
             } else {
@@ -299,13 +301,7 @@ impl RankSteps {
     }
 
     /// Places an item, or parks it; returns what was read.
-    fn place(
-        &mut self,
-        change: &mut RankChange<'_>,
-        ids: &SourceIds,
-        item: Item,
-        restored: &mut Restored,
-    ) -> usize {
+    fn place(&mut self, change: &mut RankChange<'_>, item: Item, restored: &mut Restored) -> usize {
         let at = match item.above {
             Above::Root => Some(NONE),
             Above::Nowhere => None,
@@ -327,8 +323,7 @@ impl RankSteps {
             }
             What::Run(run) => {
                 change.trie.tick();
-                let primary = ids.iter().find(|(old, _)| Some(*old) == self.primary);
-                let source = primary.map(|&(_, id)| id);
+                let source = self.primary();
                 let landed = match at.zip(source) {
                     Some((at, source)) => change.restore_run(source, at, item.parent, &run),
                     None => Landed::default(),
@@ -341,12 +336,12 @@ impl RankSteps {
             What::Names(names, own) => {
                 let mut landed = None;
                 for image in &names {
-                    let record = change.record_from(image, ids);
+                    let record = change.record_from(image, &self.ids);
                     let slot = at.and_then(|at| change.restore_name(at, own, image.name, record));
                     if slot.is_some() {
                         restored.placed += 1;
                     } else {
-                        let record = change.record_from(image, ids);
+                        let record = change.record_from(image, &self.ids);
                         unplace(change, image.name, record, restored);
                     }
                     landed = landed.or(slot);
