@@ -1,5 +1,6 @@
 //! The snapshot store on a real disk: what was stored is read, whatever happens in between.
 #![expect(
+    clippy::cast_possible_truncation,
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::panic,

@@ -18,23 +18,23 @@ use std::{collections::BTreeMap, path::Path};
 
 /// So small that whole images are written in several parts.
 const BATCH_BYTES: usize = 4 << 10;
-pub const REGISTRATION: &[u8] = b"as registered";
+pub(crate) const REGISTRATION: &[u8] = b"as registered";
 
-pub fn config(folder: &Path) -> SnapshotConfig {
+pub(crate) fn config(folder: &Path) -> SnapshotConfig {
     let mut config = SnapshotConfig::new(folder.to_owned());
     config.batch_bytes_max = BATCH_BYTES;
     config
 }
 
-pub fn open(folder: &Path) -> SnapshotStore {
+pub(crate) fn open(folder: &Path) -> SnapshotStore {
     let opened = SnapshotStore::open(&config(folder)).expect("a store");
     assert_eq!((&opened.set_aside, &opened.read_only), (&None, &None));
     opened.store
 }
 
-pub fn address(worker: u64) -> WorkerAddress {
+pub(crate) fn address(worker: u64) -> WorkerAddress {
     WorkerAddress {
-        partition: PartitionKey::new("model", if worker % 2 == 0 { "" } else { "tenant" })
+        partition: PartitionKey::new("model", if worker.is_multiple_of(2) { "" } else { "tenant" })
             .expect("names"),
         worker: WorkerId::new(&format!("worker-{worker}")).expect("a name"),
     }
@@ -59,13 +59,13 @@ impl Rank {
 
 /// What a worker holds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Model {
+pub(crate) struct Model {
     sources: Vec<SourceImage>,
     ranks: BTreeMap<DpRank, Rank>,
 }
 
 impl Model {
-    pub fn apply(&mut self, image: &WorkerImage) {
+    pub(crate) fn apply(&mut self, image: &WorkerImage) {
         if image.whole {
             self.ranks.clear();
         }
@@ -92,7 +92,7 @@ impl Model {
     }
 
     /// All of it, as an image.
-    pub fn whole(&self, worker: &WorkerId) -> WorkerImage {
+    pub(crate) fn whole(&self, worker: &WorkerId) -> WorkerImage {
         let ranks = self.ranks.values().map(|rank| RankImage {
             pages: rank.pages.values().cloned().collect(),
             names: rank.names.values().cloned().collect(),
@@ -107,19 +107,19 @@ impl Model {
         }
     }
 
-    pub fn blocks(&self) -> u64 {
+    pub(crate) fn blocks(&self) -> u64 {
         let runs =
             self.ranks.values().flat_map(|rank| rank.pages.values()).flat_map(|page| &page.runs);
         runs.map(|run| run.blocks.len() as u64).sum()
     }
 
     /// Number of the state, which its first source's cursor tells.
-    pub fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         self.sources[0].status.applied.expect("a cursor").sequence
     }
 
     /// A worker as the store has it.
-    pub fn read(
+    pub(crate) fn read(
         store: &SnapshotStore,
         address: &WorkerAddress,
     ) -> Result<Option<Self>, StoreError> {
@@ -145,7 +145,11 @@ impl Model {
     }
 }
 
-pub fn state<'a>(address: &'a WorkerAddress, image: &'a WorkerImage, model: &Model) -> Change<'a> {
+pub(crate) fn state<'a>(
+    address: &'a WorkerAddress,
+    image: &'a WorkerImage,
+    model: &Model,
+) -> Change<'a> {
     Change::Store(WorkerState {
         partition: &address.partition,
         image,
@@ -215,7 +219,7 @@ fn rank(random: &mut ChaCha8Rng, rank: DpRank) -> RankImage {
 }
 
 /// What changes from a worker's state `number - 1` to `number`.
-pub fn change(worker: u64, number: u64) -> WorkerImage {
+pub(crate) fn change(worker: u64, number: u64) -> WorkerImage {
     let random = &mut ChaCha8Rng::seed_from_u64(worker << 32 | number);
     let sources = (0..2).map(|id| SourceImage {
         id: SourceId(id),

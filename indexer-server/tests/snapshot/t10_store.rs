@@ -123,10 +123,10 @@ fn an_image_that_is_none_hurts_nobody_else() {
         model.apply(&change(worker as u64, 3));
         images.push(model.whole(&workers[worker].worker));
     }
-    let mut page = change(1, 3).ranks.remove(0).pages.pop().unwrap_or_else(|| panic!("a page"));
+    // A run that lies in another page.
+    let pages = (1..).flat_map(|number| change(1, number).ranks).flat_map(|rank| rank.pages);
+    let mut page = pages.into_iter().find(|page| !page.runs.is_empty()).expect("one with blocks");
     page.page += 1;
-    page.runs.truncate(1);
-    assert_eq!(page.runs.len(), 1, "a seed with blocks");
     images[1].ranks[0].pages.push(page);
     let changes: Vec<_> = (0..3).map(|at| state(&workers[at], &images[at], &models[at])).collect();
     let refusal = store.write(&changes).expect_err("not an image");

@@ -34,7 +34,7 @@ fn model_at(worker: u64, number: u64) -> Option<Model> {
 }
 
 fn is_gone(worker: u64, number: u64) -> bool {
-    worker == 0 && number % GONE_EVERY == 0
+    worker == 0 && number.is_multiple_of(GONE_EVERY)
 }
 
 /// The child: goes on from what is stored, one state of every worker at a time, and says what is
@@ -69,7 +69,7 @@ fn store_for_ever(folder: &Path) {
             }
         }
         out.flush().expect("a reader");
-        if number % 16 == 0 {
+        if number.is_multiple_of(16) {
             store.flush().expect("room");
         }
     }
@@ -87,7 +87,8 @@ fn next_image(
     }
     let image = change(worker, number);
     model.apply(&image);
-    let whole = store.needs_whole(&address(worker)) || (number + worker) % WHOLE_EVERY == 0;
+    let whole =
+        store.needs_whole(&address(worker)) || (number + worker).is_multiple_of(WHOLE_EVERY);
     Some(if whole { model.whole(&address(worker).worker) } else { image })
 }
 

@@ -31,7 +31,7 @@ fn fill(folder: &Path) -> Vec<Vec<Model>> {
         }
         if number == STATES / 2 {
             store.compact().expect("a compaction");
-        } else if number % 8 == 0 && number < STATES {
+        } else if number.is_multiple_of(8) && number < STATES {
             store.flush().expect("a flush");
         }
     }

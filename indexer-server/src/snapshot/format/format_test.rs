@@ -1,5 +1,3 @@
-#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
-
 use super::{
     Content, ContentKey, FormatError, ManifestRecord, WorkerHead, WorkerRecord, WorkerState,
     contents_bounds, decode_hole, decode_name, decode_page, encode_hole, encode_name, encode_page,

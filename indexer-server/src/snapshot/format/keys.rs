@@ -9,6 +9,7 @@ const MANIFEST: u8 = 0;
 const WORKER: u8 = 1;
 const REGISTRATION: u8 = 2;
 const CONTENTS: u8 = 3;
+const WRITE: u8 = 4;
 
 // What a key of a rank's contents leads to.
 const PAGE: u8 = 0;
@@ -133,6 +134,30 @@ pub(in crate::snapshot) fn worker_of(key: &[u8]) -> Result<u32, FormatError> {
 /// Where the registration of a worker is.
 pub(in crate::snapshot) fn registration_key(worker: u32) -> [u8; 5] {
     numbered(REGISTRATION, worker)
+}
+
+/// Where a write of that number leaves its mark.
+pub(in crate::snapshot) fn write_key(number: u64) -> Vec<u8> {
+    [&[WRITE][..], &number.to_be_bytes()].concat()
+}
+
+/// Number of the write that a mark is of.
+///
+/// # Errors
+/// If it is no key of a mark.
+pub(in crate::snapshot) fn write_of(key: &[u8]) -> Result<u64, FormatError> {
+    let mut reader = Reader::new("key", key);
+    if reader.byte()? != WRITE {
+        return Err(reader.range("kind"));
+    }
+    let number = reader.array().map(u64::from_be_bytes)?;
+    reader.end()?;
+    Ok(number)
+}
+
+/// All marks of writes.
+pub(in crate::snapshot) fn write_bounds() -> Bounds {
+    (vec![WRITE], vec![WRITE + 1])
 }
 
 /// All records of workers.

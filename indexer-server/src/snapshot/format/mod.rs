@@ -19,7 +19,7 @@ pub(super) use contents::{
 };
 pub(super) use keys::{
     Content, ContentKey, contents_bounds, generation_bounds, generation_of, manifest_key,
-    registration_key, worker_bounds, worker_key, worker_of,
+    registration_key, worker_bounds, worker_key, worker_of, write_bounds, write_key, write_of,
 };
 pub(super) use reader::Bounds;
 pub(super) use records::{ManifestRecord, WorkerHead, WorkerRecord};

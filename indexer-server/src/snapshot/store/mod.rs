@@ -7,6 +7,7 @@
 
 mod directory;
 mod folder;
+mod marks;
 mod options;
 mod read;
 mod write;
@@ -40,6 +41,8 @@ pub struct SnapshotStore {
     /// Whether the database takes writes; else it is opened anew before the next.
     is_writable: bool,
     directory: Directory,
+    /// Number of the next write.
+    next_write: u64,
     encoded_bytes: u64,
 }
 
@@ -110,6 +113,7 @@ impl SnapshotStore {
             database: None,
             is_writable: false,
             directory: Directory::default(),
+            next_write: 0,
             encoded_bytes: 0,
         };
         let mut set_aside = None;
@@ -222,8 +226,14 @@ impl SnapshotStore {
         if read_manifest(&database, &self.folder)?.is_none() {
             write_manifest(&database, &self.folder)?;
         }
+        self.next_write = marks::next(&database, &self.folder)?;
         self.directory = read_directory(&database, &self.folder)?;
-        remove_orphans(&database, &self.folder, &self.directory)?;
+        let orphans = find_orphans(&database, &self.folder, &self.directory)?;
+        if !orphans.is_empty() {
+            let written = marks::write(&database, orphans, self.next_write, &options::synced());
+            self.next_write =
+                written.map_err(|error| StoreError::of_rocksdb(&self.folder, &error))?;
+        }
         self.database = Some(database);
         self.is_writable = true;
         Ok(())
@@ -234,6 +244,7 @@ impl SnapshotStore {
         let database = DB::open_for_read_only(&self.options, &self.folder, false);
         let database = database.map_err(|error| StoreError::of_rocksdb(&self.folder, &error))?;
         read_manifest(&database, &self.folder)?;
+        marks::next(&database, &self.folder)?;
         self.directory = read_directory(&database, &self.folder)?;
         self.database = Some(database);
         self.is_writable = false;
@@ -306,9 +317,12 @@ fn read_directory(database: &DB, folder: &Path) -> Result<Directory, StoreError>
     Ok(directory)
 }
 
-/// Deletes generations that never came to count: a process ended in the middle of a whole image.
-fn remove_orphans(database: &DB, folder: &Path, directory: &Directory) -> Result<(), StoreError> {
-    let failed = |error: rocksdb::Error| StoreError::of_rocksdb(folder, &error);
+/// What deletes generations that never came to count: a process ended in the middle of a whole image.
+fn find_orphans(
+    database: &DB,
+    folder: &Path,
+    directory: &Directory,
+) -> Result<WriteBatch, StoreError> {
     let counting = directory.generations();
     let mut batch = WriteBatch::default();
     let mut contents = database.raw_iterator_opt(options::sweep(contents_bounds(None)));
@@ -322,10 +336,6 @@ fn remove_orphans(database: &DB, folder: &Path, directory: &Directory) -> Result
             batch.delete_range(first, behind);
         }
     }
-    contents.status().map_err(failed)?;
-    drop(contents);
-    if batch.is_empty() {
-        return Ok(());
-    }
-    database.write_opt(batch, &options::synced()).map_err(failed)
+    contents.status().map_err(|error| StoreError::of_rocksdb(folder, &error))?;
+    Ok(batch)
 }

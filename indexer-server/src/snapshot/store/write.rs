@@ -1,6 +1,6 @@
 //! Images and removals into the database.
 
-use super::{SnapshotStore, directory::Entry, options};
+use super::{SnapshotStore, directory::Entry, marks, options};
 use crate::snapshot::{
     StoreError,
     config::GROUP_BYTES,
@@ -229,11 +229,16 @@ impl SnapshotStore {
             let (folder, reason) = (self.folder.clone(), "not open for writing".to_owned());
             return Err(StoreError::Disk { folder, reason });
         };
-        let outcome = database.write_opt(batch, options);
-        outcome.map_err(|error| {
-            self.is_writable = false;
-            StoreError::of_rocksdb(&self.folder, &error)
-        })
+        match marks::write(database, batch, self.next_write, options) {
+            Ok(next) => {
+                self.next_write = next;
+                Ok(())
+            }
+            Err(error) => {
+                self.is_writable = false;
+                Err(StoreError::of_rocksdb(&self.folder, &error))
+            }
+        }
     }
 }
 
