@@ -189,7 +189,8 @@ impl RankChange<'_> {
             record.parent = state.parent;
         }
         let changed = *record != before;
-        let (slot, parent, gone) = (record.slot, record.parent, before.copies.len() - record.copies.len());
+        let (slot, parent, gone) =
+            (record.slot, record.parent, before.copies.len() - record.copies.len());
         self.drop_keys(by.source, gone as u64);
         self.after_withdrawal(state.name, slot, parent, false);
         changed

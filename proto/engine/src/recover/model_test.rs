@@ -313,9 +313,8 @@ impl World {
     pub(super) fn deliver_reply(&mut self, early: u64) {
         let Round { number: round, ask, .. } = *self.round.as_ref().expect("a round is under way");
         let served = self.serve(ask, early);
-        let replies = self.round.as_mut().and_then(|round| {
-            round.served.get_or_insert(served).pop_front()
-        });
+        let replies =
+            self.round.as_mut().and_then(|round| round.served.get_or_insert(served).pop_front());
         let reply = replies.unwrap_or(Reply::Failed);
         let last = !matches!(reply, Reply::Batch(_) | Reply::Chunk(_));
         if last {
@@ -429,6 +428,8 @@ impl World {
             Step::Expired => {
                 index.held.clear();
                 (index.at, index.incarnation) = (None, None);
+                // A stream of a source that is gone is ended.
+                self.stream = false;
                 index.expiries += 1;
             }
             Step::Ask { round, ask } => {

@@ -183,6 +183,12 @@ impl<I: Item, C> Recovery<I, C> {
         self.life.and_then(|life| life.expected())
     }
 
+    /// Whether a batch of that number is in already, was given up, or belongs before the first.
+    #[must_use]
+    pub fn covers(&self, sequence: u64) -> bool {
+        self.life.is_some_and(|life| life.covers(sequence))
+    }
+
     /// When to hand in [`Input::Tick`] at the latest.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
@@ -241,9 +247,8 @@ impl<I: Item, C> Recovery<I, C> {
     /// When announced batches that have not come count as missing.
     fn grace_ends(&self) -> Option<Duration> {
         let life = self.life?;
-        let waits = self.config.recourse != Recourse::Rewind
-            && life.is_behind()
-            && self.buffer.len() == 0;
+        let waits =
+            self.config.recourse != Recourse::Rewind && life.is_behind() && self.buffer.len() == 0;
         waits.then(|| self.progress_at + self.config.announce_grace)
     }
 

@@ -36,7 +36,10 @@ impl<I: Item, C> Recovery<I, C> {
             ("no life: nobody is asked", life.is_some() || !waits),
             ("the present life is not past", !is_past),
             ("few lives are remembered", past.len() <= PAST_LIVES_MAX),
-            ("what is buffered is ahead", !front.is_some_and(|at| life.is_some_and(|life| life.covers(at)))),
+            (
+                "what is buffered is ahead",
+                !front.is_some_and(|at| life.is_some_and(|life| life.covers(at))),
+            ),
             ("no batch waits in vain", needs_dump || !front.is_some_and(fits)),
             ("bytes add up", buffer.bytes() == buffer.bytes_recounted()),
             ("few are buffered", buffer.len() <= config.buffer_batches_max.max(1)),

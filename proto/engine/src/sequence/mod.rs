@@ -52,7 +52,7 @@ mod rules_test;
 #[cfg(test)]
 mod simulation_test;
 
-pub use config::{REPLAY_ATTEMPTS_MAX, REPLAY_REPLIES_MAX, SequencerConfig};
 pub use crate::order::{BUFFER_BATCHES_MAX, BUFFER_BYTES_MAX, Item, LossPolicy, OutcomeCounts};
+pub use config::{REPLAY_ATTEMPTS_MAX, REPLAY_REPLIES_MAX, SequencerConfig};
 pub use sequencer::{Resume, Sequencer, SequencerStatus};
 pub use step::{Input, Received, Step};
