@@ -12,22 +12,10 @@ use crate::holder::Place;
 use crate::index::{Index, RankChange};
 use crate::record::{Announcement, Copies};
 use crate::registry::{Source, SourceId};
+use crate::slots::Slot;
 use kvasir_proto::types::{
-    BlockCounts, BlockName, BlockOutcome, CopyMode, DpRank, LocalHash, StoredBlock, Tier,
+    BlockCounts, BlockName, BlockOutcome, CopyMode, DpRank, HeldBlock, StoredBlock, Tier,
 };
-
-/// All that a source says of one name of one rank.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NameState {
-    /// The name.
-    pub name: BlockName,
-    /// Name of the block before, as announced.
-    pub parent: Option<BlockName>,
-    /// Local hash; none if the name was announced without tokens.
-    pub local: Option<LocalHash>,
-    /// Copies by tier; all 0 if the name is not held. Above 1 only counts for sources that count.
-    pub copies: [u32; Tier::COUNT],
-}
 
 impl Index {
     /// Brings names of a source to the state that it says, each counted once; what is said later
@@ -40,7 +28,7 @@ impl Index {
         &mut self,
         source: SourceId,
         rank: DpRank,
-        names: &[NameState],
+        names: &[HeldBlock],
     ) -> Result<BlockCounts, IndexError> {
         let by = self.announcement(source, Tier::Device)?;
         self.trie.tick();
@@ -67,7 +55,7 @@ impl Index {
 }
 
 impl RankChange<'_> {
-    fn set_name(&mut self, by: Announcement, state: &NameState) -> BlockOutcome {
+    fn set_name(&mut self, by: Announcement, state: &HeldBlock) -> BlockOutcome {
         let by = |tier| Announcement { tier, mode: CopyMode::Set, ..by };
         let tiers = || Tier::ALL.into_iter().zip(state.copies);
         if state.copies == [0; Tier::COUNT] {
@@ -119,16 +107,11 @@ impl RankChange<'_> {
     fn withdraw_all(&mut self, by: Announcement, name: BlockName) -> BlockOutcome {
         let before = self.keys_of(by.source);
         match self.holder.place(self.trie, name) {
-            Place::Unknown => {}
-            Place::Plain(slot) => {
-                let held = Tier::ALL.map(|tier| self.trie.holds(slot, self.holder.index, tier));
-                if self.holder.primary == Some(by.source) {
-                    for (tier, _) in Tier::ALL.into_iter().zip(held).filter(|(_, held)| *held) {
-                        self.drop_plain(Announcement { tier, ..by }, slot, 1);
-                    }
-                    self.holder.touch(name);
-                }
+            Place::Plain(slot) if self.holder.primary == Some(by.source) => {
+                self.drop_tiers(by, slot, |_| true);
+                self.holder.touch(name);
             }
+            Place::Unknown | Place::Plain(_) => {}
             Place::Recorded => {
                 for tier in Tier::ALL {
                     let by = Announcement { tier, mode: CopyMode::Set, ..by };
@@ -139,26 +122,33 @@ impl RankChange<'_> {
         if self.keys_of(by.source) == before { BlockOutcome::Noop } else { BlockOutcome::Applied }
     }
 
+    /// Ends the holding of a plain slot in those tiers that are to go; whether there were any.
+    fn drop_tiers(&mut self, by: Announcement, slot: Slot, goes: impl Fn(Tier) -> bool) -> bool {
+        let held = Tier::ALL.map(|tier| self.trie.holds(slot, self.holder.index, tier));
+        let held = Tier::ALL.into_iter().zip(held);
+        let mut dropped = false;
+        for (tier, _) in held.filter(|&(tier, held)| held && goes(tier)) {
+            self.drop_plain(Announcement { tier, ..by }, slot, 1);
+            dropped = true;
+        }
+        dropped
+    }
+
     fn keys_of(&self, source: SourceId) -> u64 {
         self.sources.get(&source).map_or(0, |source| source.keys)
     }
 
     /// Takes back the tiers in which an announced name is not held, and puts its copies and its
     /// parent right. Whether anything changed.
-    fn correct(&mut self, by: Announcement, state: &NameState) -> bool {
+    fn correct(&mut self, by: Announcement, state: &HeldBlock) -> bool {
         let counted = self.sources.get(&by.source).is_some_and(|at| at.mode == CopyMode::Counted);
         let copies = state.copies.map(|copies| if counted { copies } else { copies.min(1) });
         if let Place::Plain(slot) = self.holder.place(self.trie, state.name) {
             let is_ordinary = copies.iter().all(|copies| *copies <= 1)
                 && self.trie.parent_name(slot) == state.parent;
             if is_ordinary {
-                let mut changed = false;
-                for (tier, _) in Tier::ALL.into_iter().zip(copies).filter(|(_, at)| *at == 0) {
-                    if self.trie.holds(slot, self.holder.index, tier) {
-                        self.drop_plain(Announcement { tier, ..by }, slot, 1);
-                        changed = true;
-                    }
-                }
+                let gone = |tier: Tier| copies.get(tier.index()).is_none_or(|at| *at == 0);
+                let changed = self.drop_tiers(by, slot, gone);
                 if changed {
                     self.holder.touch(state.name);
                 }
@@ -172,7 +162,7 @@ impl RankChange<'_> {
     fn correct_record(
         &mut self,
         by: Announcement,
-        state: &NameState,
+        state: &HeldBlock,
         copies: [u32; Tier::COUNT],
     ) -> bool {
         let Some(record) = self.holder.records.get_mut(state.name) else { return false };

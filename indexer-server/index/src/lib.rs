@@ -59,7 +59,6 @@ mod validate;
 
 mod placements;
 
-pub use absolute::NameState;
 pub use dump::{DumpRecord, DumpScan, DumpSourceEnd, DumpTail};
 pub use error::IndexError;
 pub use find::{Match, Query, QueryKey, Scratch};

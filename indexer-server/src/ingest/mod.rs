@@ -18,5 +18,5 @@ pub use error::IngestError;
 pub use link::{Sockets, check_endpoints};
 pub use local::{AskError, LocalIndexers, Parts};
 pub use metrics::{AskLabels, BatchLabels, Count, GapLabels, IngestMetrics, RefusalLabels};
-pub use publisher::{Accepted, Answer, BatchAnswer, Refusal, Resumed, Session};
+pub use publisher::{Accepted, BatchAnswer, PendingAnswer, Refusal, Session};
 pub use registry::{Ingest, Registered};

@@ -11,9 +11,9 @@ use crate::index::IndexedSource;
 use kvasir_engine::recover::{OutcomeCounts, Recourse, Recovery, RecoveryConfig, Resume};
 use kvasir_index::{IndexError, SourceStatus};
 use kvasir_proto::{
-    convert::{Hello, LocalSource, PublishedBatch},
+    convert::{Hello, LocalSource, PublishedBatch, WorkerAddress},
     limits::WORKER_SOURCES_MAX,
-    types::{BlockCounts, CopyMode, Cursor},
+    types::{BlockCounts, CopyMode, Cursor, SourceState},
 };
 use std::{
     collections::VecDeque,
@@ -122,9 +122,9 @@ pub enum BatchAnswer {
 
 /// The answer to a batch, when it is there.
 #[derive(Debug)]
-pub struct Answer(oneshot::Receiver<Result<BatchAnswer, IngestError>>);
+pub struct PendingAnswer(oneshot::Receiver<Result<BatchAnswer, IngestError>>);
 
-impl Answer {
+impl PendingAnswer {
     /// Waits for it: until the batch is in the index, or refused. Cancel-safe.
     ///
     /// # Errors
@@ -152,19 +152,6 @@ pub struct Accepted {
     pub session: Session,
     /// Where the index stands for this incarnation.
     pub applied: Option<Cursor>,
-}
-
-/// What a checkpoint knows of a publisher.
-#[derive(Debug, Clone)]
-pub struct Resumed {
-    /// Name of the source.
-    pub name: String,
-    /// How its second announcements are read.
-    pub copy_mode: CopyMode,
-    /// The source, in the index with what it held.
-    pub source: IndexedSource,
-    /// Where it stood.
-    pub resume: Resume,
 }
 
 impl Worker {
@@ -251,25 +238,31 @@ impl Ingest {
         Ok(Accepted { session, applied })
     }
 
-    /// Takes over a publisher from a checkpoint, before anybody opens a stream for it: a stream of
-    /// the life that it was in goes on where it stood.
+    /// Takes over a publisher from a checkpoint, whose `source` the index has with what it held, before
+    /// anybody opens a stream for it: a stream of the life that it was in goes on where it stood.
+    /// False if the checkpoint says nothing of a life.
     ///
     /// # Errors
     /// If the worker is not registered.
     pub async fn resume_publisher(
         self: &Arc<Self>,
-        worker: &kvasir_proto::convert::WorkerAddress,
-        resumed: Resumed,
-    ) -> Result<(), IngestError> {
+        worker: &WorkerAddress,
+        (name, copy_mode): (&str, CopyMode),
+        source: IndexedSource,
+        status: &SourceStatus,
+    ) -> Result<bool, IngestError> {
         let found = self.workers.get(worker).map(|entry| Arc::clone(&entry));
         let unknown = || IngestError::UnknownWorker { address: worker.clone() };
         let worker = found.ok_or_else(unknown)?;
+        let Some(cursor) = status.applied else { return Ok(false) };
+        let degraded = status.state == SourceState::Degraded;
+        let resume = Resume { cursor: Some(cursor), degraded, past: Vec::new() };
         let mut publishers = worker.publishers.lock().await;
-        let name = resumed.name.clone();
-        let (publisher, task) = self.publisher(&worker, &name, Some(resumed));
+        let resumed = Some((copy_mode, source, resume));
+        let (publisher, task) = self.publisher(&worker, name, resumed);
         publishers.tasks.spawn(task);
-        publishers.by_name.insert(name, publisher);
-        Ok(())
+        publishers.by_name.insert(name.to_owned(), publisher);
+        Ok(true)
     }
 
     /// A publisher and its task.
@@ -277,14 +270,14 @@ impl Ingest {
         self: &Arc<Self>,
         worker: &Arc<Worker>,
         name: &str,
-        resumed: Option<Resumed>,
+        resumed: Option<(CopyMode, IndexedSource, Resume)>,
     ) -> (Arc<Publisher>, impl Future<Output = ()> + Send + use<>) {
         let (commands, queue) = mpsc::channel(COMMANDS_MAX);
         let shared = Arc::new(Shared::default());
-        let resume = resumed.as_ref().map(|resumed| &resumed.resume);
+        let resume = resumed.as_ref().map(|(_, _, resume)| resume);
         let recovery = worker.recovery(self, name, resume);
-        let copy_mode = resumed.as_ref().map_or(CopyMode::Set, |resumed| resumed.copy_mode);
-        shared.set_source(resumed.map(|resumed| resumed.source));
+        let copy_mode = resumed.as_ref().map_or(CopyMode::Set, |(copy_mode, ..)| *copy_mode);
+        shared.set_source(resumed.map(|(_, source, _)| source));
         let indexers = self.local_indexers.clone();
         let asked = indexers.zip(worker.registration.local_indexer.clone());
         let source = LocalSource { address: worker.address(), name: name.to_owned() };
@@ -363,12 +356,12 @@ impl Session {
     }
 
     /// Hands in a batch. Answers come in the order in which batches can be applied.
-    pub async fn apply(&self, batch: PublishedBatch) -> Answer {
+    pub async fn apply(&self, batch: PublishedBatch) -> PendingAnswer {
         let (reply, answer) = oneshot::channel();
         let command = Command::Batch { stream: self.number, batch, reply };
         // Fails, and with it the answer, if the stream is over.
         let _over = self.publisher.commands.send(command).await;
-        Answer(answer)
+        PendingAnswer(answer)
     }
 
     /// The publisher says that it is there, and the number of its newest batch.

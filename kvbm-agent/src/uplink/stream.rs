@@ -78,6 +78,8 @@ impl Uplink {
             block_size: source.block_size,
             incarnation: Bytes::copy_from_slice(&source.incarnation.0.to_be_bytes()),
             copy_mode: 0,
+            first_sequence: None,
+            head_sequence: None,
         };
         let hello = PublishEventsRequest { message: Some(Sent::Hello(hello)) };
         requests.send(hello).await.map_err(|_closed| UplinkError::Closed)?;

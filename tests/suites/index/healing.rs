@@ -5,9 +5,10 @@
 
 use crate::live::{Live, text};
 use crate::subject::{Piece, Refusal, Subject};
-use kvasir_index::{NameState, SourceId};
+use kvasir_index::SourceId;
 use kvasir_proto::types::{
-    BlockName, CopyMode, DpRank, KvEvent, LocalHash, StoredBlock, Tier, TierSet, WorkerId,
+    BlockName, CopyMode, DpRank, HeldBlock, KvEvent, LocalHash, StoredBlock, Tier, TierSet,
+    WorkerId,
 };
 use kvasir_tests::{
     oracle::{Held, HeldKey, Oracle, OracleLimits, Question, QuestionKey, SourceNo},
@@ -64,14 +65,14 @@ impl Pair {
 
     /// What the reference has of a source, as a dump brings it: in any order, with names that are
     /// gone, and with some said twice.
-    fn dump(&self, source: usize, rng: &mut ScriptRng) -> Vec<(DpRank, NameState)> {
+    fn dump(&self, source: usize, rng: &mut ScriptRng) -> Vec<(DpRank, HeldBlock)> {
         let held = self.oracle.dump(&self.sources[source].2, None);
         let state = |(&(rank, _, name), held): (&HeldKey, &Held)| {
             let Held { parent, local, copies, .. } = *held;
-            (rank, NameState { name, parent, local, copies })
+            (rank, HeldBlock { name, parent, local, copies })
         };
         let mut dump: Vec<_> = held.iter().map(state).collect();
-        let gone = |name| NameState { name, parent: None, local: None, copies: [0; 3] };
+        let gone = |name| HeldBlock { name, parent: None, local: None, copies: [0; 3] };
         for _ in 0..rng.random_range(0..4) {
             let rank = rng.random_range(0..RANKS);
             let name = BlockName(rng.random_range(1..40));
@@ -84,7 +85,7 @@ impl Pair {
         for _ in 0..rng.random_range(0..4) {
             if let Some(&(rank, said)) = dump.choose(rng) {
                 let copies = [rng.random_range(0..3), 0, rng.random_range(0..2)];
-                dump.insert(0, (rank, NameState { copies, ..said }));
+                dump.insert(0, (rank, HeldBlock { copies, ..said }));
             }
         }
         dump
@@ -214,7 +215,7 @@ fn heal_a_faithful_stream(seed: u64) -> Result<(), String> {
 fn heal_a_chaotic_stream(seed: u64) -> Result<(), String> {
     let script = Script::generate(seed);
     let mut rng = ScriptRng::seed_from_u64(!seed);
-    let mut pair = Pair::new(&[if seed % 2 == 0 { CopyMode::Counted } else { CopyMode::Set }])?;
+    let mut pair = Pair::new(&[if seed.is_multiple_of(2) { CopyMode::Counted } else { CopyMode::Set }])?;
     let events = script.steps.iter().filter_map(|step| match &step.action {
         Action::Event { rank, event, .. } => Some((*rank % RANKS, event)),
         _ => None,

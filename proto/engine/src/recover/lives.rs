@@ -95,11 +95,6 @@ impl Life {
     pub(super) fn is_behind(&self) -> bool {
         self.head.is_some_and(|head| !self.covers(head))
     }
-
-    /// Whether what is to be applied before the source is exact is applied.
-    pub(super) fn is_on_target(&self) -> bool {
-        self.target.is_none_or(|target| self.covers(target))
-    }
 }
 
 /// Lives that are over, the latest last.

@@ -230,7 +230,7 @@ impl World {
 
     pub(super) fn receive(&mut self, sent: Sent) {
         if self.recourse == Recourse::Rewind && !self.stream {
-            self.connect(self.life(), true, false);
+            self.connect(self.life(), [true, false]);
         }
         match sent {
             Sent::Batch(token) => {
@@ -246,7 +246,7 @@ impl World {
 
     /// The agent opens a stream, and says so much of its life. What an agent sent that is gone may
     /// be read late.
-    pub(super) fn connect(&mut self, life: usize, first: bool, head: bool) {
+    pub(super) fn connect(&mut self, life: usize, [first, head]: [bool; 2]) {
         self.stream = true;
         self.input(Input::Connected {
             incarnation: incarnation(life),
@@ -507,7 +507,7 @@ impl World {
     /// What a publisher does that is told where to go on.
     fn send_from_wanted(&mut self) {
         let at = self.life();
-        self.connect(at, true, true);
+        self.connect(at, [true, true]);
         let life = self.lives[at].clone();
         let first = self.recovery.expected().unwrap_or(life.first);
         for (kind, sequence) in life.batches.iter().zip(life.first..) {

@@ -73,7 +73,7 @@ fn act(world: &mut World, dice: &mut Dice) {
             let late = if asks && dice.one_in(4) { dice.below(3) } else { 0 };
             let life = world.life().saturating_sub(usize::try_from(late).unwrap());
             let first = !asks || dice.one_in(2);
-            world.connect(life, first, dice.one_in(2));
+            world.connect(life, [first, dice.one_in(2)]);
         }
         21 | 22 => {
             let millis = 1 + dice.below(400);
