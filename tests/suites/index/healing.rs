@@ -215,7 +215,8 @@ fn heal_a_faithful_stream(seed: u64) -> Result<(), String> {
 fn heal_a_chaotic_stream(seed: u64) -> Result<(), String> {
     let script = Script::generate(seed);
     let mut rng = ScriptRng::seed_from_u64(!seed);
-    let mut pair = Pair::new(&[if seed.is_multiple_of(2) { CopyMode::Counted } else { CopyMode::Set }])?;
+    let mut pair =
+        Pair::new(&[if seed.is_multiple_of(2) { CopyMode::Counted } else { CopyMode::Set }])?;
     let events = script.steps.iter().filter_map(|step| match &step.action {
         Action::Event { rank, event, .. } => Some((*rank % RANKS, event)),
         _ => None,

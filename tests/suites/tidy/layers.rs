@@ -36,6 +36,16 @@ const EDGES: &[(&str, &[Edges])] = &[
         ],
     ),
     (
+        "kvbm-agent/src",
+        &[
+            ("journal", &[]),
+            ("feed", &["journal"]),
+            ("uplink", &["journal", "feed"]),
+            ("service", &["journal", "feed"]),
+            ("agent", &["journal", "feed", "uplink", "service"]),
+        ],
+    ),
+    (
         "proto/src",
         &[
             ("limits", &[]),
