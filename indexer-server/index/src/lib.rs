@@ -24,8 +24,8 @@
 //!
 //! Reading order: `runs`, `slots` and `segments` (storage), `sets`, `numbers` and `table` (shared
 //! pieces), `trie` and `hold` (positions and who holds them), `record`, `changes` and `holder` (one
-//! rank), `registry` and `views`, then what is done with them: `store`, `wake`, `remove`, `sweep`,
-//! `shed`, `find`, `dump`, `image` with `cut` and `restore`, and `validate`, which states every
+//! rank), `registry` and `views`, then what is done with them: `store`, `wake`, `remove`, `absolute`,
+//! `sweep`, `shed`, `find`, `dump`, `image` with `cut` and `restore`, and `validate`, which states every
 //! invariant.
 
 mod error;
@@ -47,6 +47,7 @@ mod record;
 mod registry;
 mod views;
 
+mod absolute;
 mod remove;
 mod shed;
 mod store;

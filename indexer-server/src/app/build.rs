@@ -1,6 +1,6 @@
 use crate::{
     config::Config,
-    grpc::{GrpcMetrics, Parts},
+    grpc::{GrpcMetrics, LocalClients, Parts},
     index::{
         IndexMetrics, Origin, Partitions, Speculation, SpeculationMetrics, Writer, WriterThreads,
         start_writers,
@@ -107,7 +107,7 @@ impl App {
             origin,
             ingest_metrics,
         );
-        let ingest = Arc::new(ingest);
+        let ingest = Arc::new(ingest.asking(Arc::new(LocalClients)));
         let written = (Arc::clone(&partitions), writer.clone());
         let (kept, checkpoints) = match &config.checkpoints {
             Some(checkpoints) => {

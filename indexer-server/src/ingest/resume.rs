@@ -64,6 +64,7 @@ impl Ingest {
             return Ok(None);
         }
         let (worker, plans) = self.admit(registration)?;
+        worker.heard(self.origin);
         self.workers.insert(address, Arc::clone(&worker));
         self.count_workers();
         Ok(Some(Expected { worker, plans }))
@@ -76,7 +77,7 @@ impl Ingest {
     /// # Errors
     /// If the index refuses a source, or the server is stopping.
     pub async fn resume(
-        &self,
+        self: &Arc<Self>,
         expected: Expected,
         bring: impl AsyncFnOnce(&Arc<Partition>) -> Vec<Resumed>,
     ) -> Result<(), IngestError> {
@@ -89,7 +90,7 @@ impl Ingest {
         let resumed = bring(&worker.partition).await;
         let others = self.attach(&worker, &mut links, plans, resumed).await?;
         for resumed in others {
-            if !worker.resume_publisher(&resumed).await {
+            if !self.resume_publisher(&worker, &resumed).await {
                 self.writer.remove_source(resumed.source).await?;
             }
         }

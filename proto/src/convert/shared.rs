@@ -34,6 +34,23 @@ pub const fn state(state: SourceState) -> pb::WorkerState {
     }
 }
 
+/// A tier on the wire.
+pub(super) const fn tier(tier: Tier) -> pb::Tier {
+    match tier {
+        Tier::Device => pb::Tier::Device,
+        Tier::Host => pb::Tier::Host,
+        Tier::Disk => pb::Tier::Disk,
+    }
+}
+
+/// A copy mode on the wire.
+pub(super) const fn copy_mode(mode: CopyMode) -> pb::CopyMode {
+    match mode {
+        CopyMode::Counted => pb::CopyMode::Counted,
+        CopyMode::Set => pb::CopyMode::Set,
+    }
+}
+
 /// An age on the wire, in whole milliseconds.
 #[must_use]
 pub fn age_ms(age: Duration) -> u64 {

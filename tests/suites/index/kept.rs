@@ -71,12 +71,10 @@ impl Kept {
             }
             let positions: Vec<_> = names.iter().filter_map(|name| name.position).collect();
             for name in names {
-                if name.copies.is_empty() {
-                    if loss != Loss::GoneNames {
-                        kept.names.remove(&name.name);
-                    }
-                } else if loss != Loss::Names {
-                    kept.names.insert(name.name, name);
+                match name.copies.is_empty() {
+                    true if loss != Loss::GoneNames => drop(kept.names.remove(&name.name)),
+                    false if loss != Loss::Names => drop(kept.names.insert(name.name, name)),
+                    _ => {}
                 }
             }
             for hole in holes {

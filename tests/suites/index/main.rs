@@ -9,6 +9,7 @@ mod damage;
 mod double;
 mod driver;
 mod dumps;
+mod healing;
 mod images;
 mod kept;
 mod live;

@@ -33,8 +33,20 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("zmtp", &[]),
             ("decode", &[]),
             ("normalise", &["decode"]),
-            ("sequence", &[]),
+            ("order", &[]),
+            ("sequence", &["order"]),
+            ("recover", &["order"]),
             ("link", &["zmtp", "decode", "normalise", "sequence"]),
+        ],
+    ),
+    (
+        "kvbm-agent/src",
+        &[
+            ("journal", &[]),
+            ("feed", &["journal"]),
+            ("uplink", &["journal", "feed"]),
+            ("service", &["journal", "feed"]),
+            ("agent", &["journal", "feed", "uplink", "service"]),
         ],
     ),
     (
