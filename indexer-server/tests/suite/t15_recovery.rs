@@ -51,7 +51,9 @@ impl Memory {
                 }
             }
             Event::Removed(removed) => {
-                removed.names.iter().for_each(|name| drop(self.held.remove(name)));
+                for name in &removed.names {
+                    self.held.remove(name);
+                }
             }
             Event::Cleared(_) => self.held.clear(),
         }
