@@ -114,7 +114,7 @@ impl Reborn {
     }
 
     /// What happens between two calls is decided by what was called so far.
-    fn called(&mut self, what: &impl std::fmt::Debug) -> Result<(), String> {
+    fn decide_by(&mut self, what: &impl std::fmt::Debug) {
         let mut hasher = DefaultHasher::new();
         format!("{what:?}").hash(&mut hasher);
         let is_first = self.images_percent == 0;
@@ -130,6 +130,10 @@ impl Reborn {
                 self.live = Live::with(self.limits);
             }
         }
+    }
+
+    fn called(&mut self, what: &impl std::fmt::Debug) -> Result<(), String> {
+        self.decide_by(what);
         if self.rng.random_ratio(self.images_percent, 100) {
             self.take_images(true)?;
         }
@@ -317,7 +321,8 @@ impl Subject for Reborn {
     type Scan = DumpScan;
 
     fn add_source(&mut self, spec: &SourceSpec) -> Result<usize, String> {
-        self.called(spec)?;
+        // Of this call errors may be expected, so nothing that can fail happens before.
+        self.decide_by(spec);
         let id = self.live.add_source(spec)?;
         self.sources.push(Some((spec.worker.clone(), spec.name.clone(), id)));
         Ok(self.sources.len() - 1)
