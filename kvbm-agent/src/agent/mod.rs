@@ -142,6 +142,12 @@ impl Agent {
         self.uplinks.iter().map(|uplink| uplink.borrow().clone()).collect()
     }
 
+    /// The same, with word of every change.
+    #[must_use]
+    pub fn watch_uplinks(&self) -> Vec<watch::Receiver<UplinkStatus>> {
+        self.uplinks.clone()
+    }
+
     /// Waits until every indexer has batch `sequence` of the life that is present now, or that life
     /// is over.
     pub async fn delivered(&self, sequence: u64) {
