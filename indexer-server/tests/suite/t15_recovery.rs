@@ -51,7 +51,7 @@ impl Memory {
                 }
             }
             Event::Removed(removed) => {
-                removed.names.iter().for_each(|name| drop(self.held.remove(name)));
+                self.held.retain(|name, _| !removed.names.contains(name));
             }
             Event::Cleared(_) => self.held.clear(),
         }
