@@ -144,6 +144,14 @@ impl Server {
         }
     }
 
+    /// Kills it with SIGKILL and waits until it is gone.
+    ///
+    /// # Errors
+    /// If it cannot be killed.
+    pub async fn kill(&mut self) -> Result<()> {
+        self.child.kill().await.context("kill the server")
+    }
+
     fn last_lines(&self) -> String {
         let lines = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         lines.iter().map(String::as_str).collect::<Vec<_>>().join("\n")

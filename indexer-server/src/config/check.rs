@@ -4,6 +4,7 @@ use crate::{
     http::HttpConfig,
     index::{IndexConfig, SHARDS_MAX, SpeculationConfig},
     ingest::IngestConfig,
+    snapshot::CheckpointConfig,
     telemetry::LogFormat,
 };
 use kvasir_proto::{convert::Registration, limits::QUERY_BLOCKS_MAX};
@@ -23,6 +24,8 @@ pub struct Config {
     pub index: IndexConfig,
     /// Bounds of what is speculative.
     pub speculation: SpeculationConfig,
+    /// Where checkpoints are kept, and how often they are written; none for none.
+    pub checkpoints: Option<CheckpointConfig>,
     /// How events are taken in.
     pub ingest: IngestConfig,
     /// The gRPC port.
@@ -53,6 +56,7 @@ impl Config {
             otlp_endpoint: settings.otlp_endpoint.clone(),
             index: index(settings)?,
             speculation: speculation(settings)?,
+            checkpoints: checkpoints(settings)?,
             ingest: IngestConfig {
                 loss_policy: settings.loss_policy,
                 degraded_ttl: positive("degraded-ttl", settings.degraded_ttl)?,
@@ -96,6 +100,15 @@ fn speculation(settings: &Settings) -> Result<SpeculationConfig, ConfigError> {
     )]
     let blocks_kept = (blocks_max as f64 * ratio) as usize;
     Ok(SpeculationConfig { blocks_max, blocks_kept })
+}
+
+fn checkpoints(settings: &Settings) -> Result<Option<CheckpointConfig>, ConfigError> {
+    let interval = positive("checkpoint-interval", settings.checkpoint_interval)?;
+    let folder = settings.checkpoint_dir.clone();
+    if folder.as_ref().is_some_and(|folder| folder.as_os_str().is_empty()) {
+        return Err(ConfigError::invalid("checkpoint-dir", "must name a folder"));
+    }
+    Ok(folder.map(|folder| CheckpointConfig { folder, interval }))
 }
 
 fn positive(field: &str, Span(time): Span) -> Result<Duration, ConfigError> {

@@ -6,7 +6,7 @@ use crate::telemetry::LogFormat;
 use clap::Args;
 use kvasir_proto::convert::LossPolicy;
 use serde::Deserialize;
-use std::net::SocketAddr;
+use std::{net::SocketAddr, path::PathBuf};
 
 /// What may be configured, each option by flag, environment and file alike. None is required.
 #[derive(Debug, Clone, PartialEq, Default, Args, Deserialize)]
@@ -64,6 +64,14 @@ pub struct Options {
     #[arg(long, env = "KVASIR_MAX_INDEX_BYTES", value_name = "BYTES")]
     #[serde(deserialize_with = "deserialize_bytes")]
     pub max_index_bytes: Option<ByteCount>,
+    /// Folder of the checkpoints, made if it is not there: with one, a restart goes on where the server
+    /// was; without one it begins empty
+    #[arg(long, env = "KVASIR_CHECKPOINT_DIR", value_name = "FOLDER")]
+    pub checkpoint_dir: Option<PathBuf>,
+    /// Time between two checkpoints, each of what changed since the one before
+    #[arg(long, env = "KVASIR_CHECKPOINT_INTERVAL", value_name = "TIME")]
+    #[serde(with = "optional")]
+    pub checkpoint_interval: Option<Span>,
     /// Most speculative blocks (pairs of rank and block that RecordPlacement announced), over all
     /// models and tenants: 65536 to 16777216
     #[arg(long, env = "KVASIR_SPECULATIVE_BLOCKS_MAX", value_name = "COUNT")]

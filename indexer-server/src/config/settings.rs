@@ -5,6 +5,7 @@ use serde::Serialize;
 use std::{
     borrow::Cow,
     net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
 };
 
 /// The value of every option, by the names of [`Options`].
@@ -32,6 +33,10 @@ pub struct Settings {
     pub index_shards: usize,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "optional::serialize")]
     pub max_index_bytes: Option<ByteCount>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint_dir: Option<PathBuf>,
+    #[serde(serialize_with = "text::serialize")]
+    pub checkpoint_interval: Span,
     pub speculative_blocks_max: usize,
     pub speculative_keep_ratio: f64,
     pub max_in_flight: usize,
@@ -62,6 +67,8 @@ impl Settings {
         dump_concurrency: 8,
         index_shards: 1,
         max_index_bytes: None,
+        checkpoint_dir: None,
+        checkpoint_interval: Span::seconds(10),
         speculative_blocks_max: 1 << 20,
         speculative_keep_ratio: 0.8,
         max_in_flight: 256,
@@ -89,6 +96,8 @@ impl Settings {
             dump_concurrency: options.dump_concurrency.unwrap_or(self.dump_concurrency),
             index_shards: options.index_shards.unwrap_or(self.index_shards),
             max_index_bytes: options.max_index_bytes.or(self.max_index_bytes),
+            checkpoint_dir: options.checkpoint_dir.or(self.checkpoint_dir),
+            checkpoint_interval: options.checkpoint_interval.unwrap_or(self.checkpoint_interval),
             speculative_blocks_max: options
                 .speculative_blocks_max
                 .unwrap_or(self.speculative_blocks_max),

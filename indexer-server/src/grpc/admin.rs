@@ -102,6 +102,16 @@ pub(super) fn stats(parts: &Parts) -> pb::GetStatsResponse {
         index_bytes_max: budget.limit().map(|bytes| bytes as u64),
         shed_pairs: shed.pairs,
         shed_parked: shed.parked,
+        checkpoints: parts.checkpoints.as_ref().map(|checkpoints| {
+            let figures = checkpoints.metrics().figures();
+            pb::CheckpointStats {
+                written: figures.written,
+                failed: figures.failed,
+                age_ms: figures.age.map(convert::age_ms),
+                disk_bytes: figures.disk_bytes,
+                error: figures.error,
+            }
+        }),
     }
 }
 

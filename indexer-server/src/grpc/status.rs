@@ -1,4 +1,4 @@
-use crate::{ingest::IngestError, query::QueryError};
+use crate::{ingest::IngestError, query::QueryError, snapshot::CheckpointError};
 use kvasir_proto::{code::ErrorCode, convert::ConvertError};
 use tonic::Status;
 
@@ -28,4 +28,4 @@ macro_rules! failures {
     };
 }
 
-failures!(ConvertError, QueryError, IngestError);
+failures!(ConvertError, QueryError, IngestError, CheckpointError);

@@ -3,7 +3,8 @@ use crossbeam_utils::{
     CachePadded,
     sync::{ShardedLock, ShardedLockReadGuard},
 };
-use kvasir_index::{Index, Limits, SourceId};
+use kvasir_index::{Index, Limits, SourceId, SourceStatus};
+use kvasir_proto::types::WorkerId;
 use std::{
     fmt,
     hint::spin_loop,
@@ -76,6 +77,21 @@ impl Shard {
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
         self.waiting.fetch_sub(1, Ordering::AcqRel);
         index
+    }
+
+    /// A worker's sources, in order of arrival: name, source and where it stands.
+    #[must_use]
+    pub fn sources(
+        shard: &Arc<Self>,
+        worker: &WorkerId,
+    ) -> Vec<(String, IndexedSource, SourceStatus)> {
+        let index = shard.read();
+        let sources = index.worker(worker).into_iter().flat_map(|worker| worker.sources());
+        let sources = sources.map(|(id, name, status)| {
+            let source = IndexedSource { shard: Arc::clone(shard), id };
+            (name.to_owned(), source, status.clone())
+        });
+        sources.collect()
     }
 
     /// Whether a reader waits: the writer is to let go at its next step.

@@ -11,6 +11,7 @@ mod metrics;
 mod placement;
 mod publisher;
 mod registry;
+mod resume;
 mod worker;
 
 pub use config::IngestConfig;
@@ -20,3 +21,4 @@ pub use local::{AskError, LocalIndexers, Parts};
 pub use metrics::{AskLabels, BatchLabels, Count, GapLabels, IngestMetrics, RefusalLabels};
 pub use publisher::{Accepted, BatchAnswer, PendingAnswer, Refusal, Session};
 pub use registry::{Ingest, Registered};
+pub use resume::{Expected, Resumed};

@@ -2,7 +2,8 @@ use super::{
     Count, IngestConfig, IngestError, IngestMetrics,
     link::{Link, LinkPlan},
     local::LocalIndexers,
-    worker::Worker,
+    resume::Resumed,
+    worker::{Links, Worker},
 };
 use crate::index::{Origin, Partitions, Speculation, Writer};
 use dashmap::DashMap;
@@ -27,12 +28,12 @@ pub struct Ingest {
     pub(super) metrics: IngestMetrics,
     pub(super) workers: DashMap<WorkerAddress, Arc<Worker>>,
     /// Held while the set of workers changes: registrations and removals are rare and whole.
-    control: Mutex<()>,
+    pub(super) control: Mutex<()>,
     replay_permits: Arc<Semaphore>,
     /// Who can be asked for what publishers' streams lack, and how often at a time.
     pub(super) local_indexers: Option<Arc<dyn LocalIndexers>>,
     pub(super) dump_permits: Arc<Semaphore>,
-    cancel: CancellationToken,
+    pub(super) cancel: CancellationToken,
     /// Registrations and removals run to their end, whether or not anybody waits for them.
     changes: TaskTracker,
 }
@@ -156,6 +157,27 @@ impl Ingest {
             present.heard(self.origin);
             return same_or_conflict(address, &present.registration, &registration);
         }
+        let (worker, plans) = self.admit(registration)?;
+        let mut links = worker.links.lock().await;
+        let attached = self.attach(&worker, &mut links, plans, Vec::new()).await;
+        drop(links);
+        if let Err(error) = attached {
+            self.detach(&worker).await?;
+            return Err(error);
+        }
+        worker.heard(self.origin);
+        worker.open();
+        tracing::info!(worker = %address, "worker registered");
+        self.workers.insert(address, worker);
+        self.count_workers();
+        Ok(Registered::Created)
+    }
+
+    /// A worker that may be registered, with the plans of its endpoints.
+    pub(super) fn admit(
+        &self,
+        registration: Registration,
+    ) -> Result<(Arc<Worker>, Vec<LinkPlan>), IngestError> {
         if self.workers.len() >= WORKERS_MAX {
             return Err(IngestError::TooManyWorkers);
         }
@@ -163,40 +185,40 @@ impl Ingest {
         let partition =
             self.partitions.get_or_create(&registration.partition, registration.block_size)?;
         let cancel = self.cancel.child_token();
-        let worker = Arc::new(Worker::new(registration, partition, cancel));
-        if let Err(error) = self.attach(&worker, plans).await {
-            self.detach(&worker).await?;
-            return Err(error);
-        }
-        worker.heard(self.origin);
-        tracing::info!(worker = %address, "worker registered");
-        self.workers.insert(address, worker);
-        self.count_workers();
-        Ok(Registered::Created)
+        Ok((Arc::new(Worker::new(registration, partition, cancel)), plans))
     }
 
-    /// Adds the sources of a worker's endpoints, then starts their tasks.
-    async fn attach(
-        self: &Arc<Self>,
+    /// Adds the sources of a worker's endpoints, those apart that a checkpoint brought back, then
+    /// starts their tasks. Returns what was brought back for no endpoint.
+    pub(super) async fn attach(
+        &self,
         worker: &Arc<Worker>,
+        links: &mut Links,
         plans: Vec<LinkPlan>,
-    ) -> Result<(), IngestError> {
-        let mut links = worker.links.lock().await;
+        mut resumed: Vec<Resumed>,
+    ) -> Result<Vec<Resumed>, IngestError> {
         let mut ready = Vec::with_capacity(plans.len());
         for plan in plans {
+            let at = resumed.iter().position(|source| source.name == plan.name);
+            if let Some(at) = at {
+                let resumed = resumed.swap_remove(at);
+                links.sources.push(resumed.source.clone());
+                ready.push(Link::new(self, resumed.source, plan, Some(resumed.status)));
+                continue;
+            }
             let named = (plan.name.as_str(), worker.registration.copy_mode);
             let writer = &self.writer;
             let added =
                 writer.add_source(&worker.partition, worker.id(), named, plan.rank).await??;
             links.sources.push(added.clone());
-            ready.push(Link::new(self, added, plan));
+            ready.push(Link::new(self, added, plan, None));
         }
         for link in ready {
             let permits = Arc::clone(&self.replay_permits);
             let span = link.span(&worker.registration);
             links.tasks.spawn(link.run(permits, worker.cancel.clone()).instrument(span));
         }
-        Ok(())
+        Ok(resumed)
     }
 
     /// Removes a worker whose lease has run out, unless it was heard of meanwhile.
@@ -251,7 +273,7 @@ impl Ingest {
         Ok(held)
     }
 
-    fn count_workers(&self) {
+    pub(super) fn count_workers(&self) {
         self.metrics.workers.set(i64::try_from(self.workers.len()).unwrap_or(i64::MAX));
     }
 

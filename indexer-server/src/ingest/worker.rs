@@ -12,7 +12,11 @@ use std::{
     },
     time::Duration,
 };
-use tokio::{sync::Mutex, task::JoinSet};
+use tokio::{
+    select,
+    sync::{Mutex, SetOnce},
+    task::JoinSet,
+};
 use tokio_util::sync::CancellationToken;
 
 /// One registered worker.
@@ -26,6 +30,8 @@ pub(super) struct Worker {
     pub(super) publishers: Mutex<Publishers>,
     /// When it was heard of last, in milliseconds since the origin.
     heard_at_ms: AtomicU64,
+    /// Set once what a checkpoint has of it is back: nothing feeds it before.
+    pub(super) restored: SetOnce<()>,
 }
 
 /// Tasks and sources of a worker's endpoints.
@@ -57,6 +63,7 @@ impl Worker {
             links: Mutex::default(),
             publishers: Mutex::default(),
             heard_at_ms: AtomicU64::new(0),
+            restored: SetOnce::new(),
         }
     }
 
@@ -87,6 +94,20 @@ impl Worker {
     /// Whether it was removed, or the server stops.
     pub(super) fn is_removed(&self) -> bool {
         self.cancel.is_cancelled()
+    }
+
+    /// Lets events in: what a checkpoint has of it is back, or there is none.
+    pub(super) fn open(&self) {
+        // It may be open already.
+        let _open = self.restored.set(());
+    }
+
+    /// Waits until events may come in; false if it was removed before.
+    pub(super) async fn opened(&self) -> bool {
+        select! {
+            () = self.cancel.cancelled() => false,
+            _ = self.restored.wait() => true,
+        }
     }
 
     pub(super) fn unknown(&self) -> IngestError {

@@ -978,6 +978,78 @@ impl ::prost::Name for RecordPlacementResponse {
         "/kvasir.v1.RecordPlacementResponse".into()
     }
 }
+/// Asks for a checkpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CreateCheckpointRequest {
+    /// Compact what is on disk afterwards: less space, at the price of writing all of it again.
+    #[prost(bool, tag = "1")]
+    pub compact: bool,
+}
+impl ::prost::Name for CreateCheckpointRequest {
+    const NAME: &'static str = "CreateCheckpointRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.CreateCheckpointRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.CreateCheckpointRequest".into()
+    }
+}
+/// The checkpoint is on disk.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CreateCheckpointResponse {
+    /// Workers of which something was written.
+    #[prost(uint32, tag = "1")]
+    pub workers: u32,
+    /// Blocks written.
+    #[prost(uint64, tag = "2")]
+    pub blocks: u64,
+    /// Bytes on disk, of all checkpoints together.
+    #[prost(uint64, tag = "3")]
+    pub disk_bytes: u64,
+    /// Milliseconds that it took.
+    #[prost(uint64, tag = "4")]
+    pub duration_ms: u64,
+}
+impl ::prost::Name for CreateCheckpointResponse {
+    const NAME: &'static str = "CreateCheckpointResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.CreateCheckpointResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.CreateCheckpointResponse".into()
+    }
+}
+/// Checkpoints of this server.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CheckpointStats {
+    /// Checkpoints written since start.
+    #[prost(uint64, tag = "1")]
+    pub written: u64,
+    /// Checkpoints that failed since start; what they were to write is written by the next.
+    #[prost(uint64, tag = "2")]
+    pub failed: u64,
+    /// Milliseconds since the last one was written; absent before the first.
+    #[prost(uint64, optional, tag = "3")]
+    pub age_ms: ::core::option::Option<u64>,
+    /// Bytes on disk.
+    #[prost(uint64, tag = "4")]
+    pub disk_bytes: u64,
+    /// Why the last one failed; "" if it did not.
+    #[prost(string, tag = "5")]
+    pub error: ::prost::alloc::string::String,
+}
+impl ::prost::Name for CheckpointStats {
+    const NAME: &'static str = "CheckpointStats";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.CheckpointStats".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.CheckpointStats".into()
+    }
+}
 /// Asks for sizes and counters.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetStatsRequest {}
@@ -1106,6 +1178,9 @@ pub struct GetStatsResponse {
     /// Names held and not placed that were dropped for it since start.
     #[prost(uint64, tag = "12")]
     pub shed_parked: u64,
+    /// Checkpoints; absent if the server keeps none.
+    #[prost(message, optional, tag = "13")]
+    pub checkpoints: ::core::option::Option<CheckpointStats>,
 }
 impl ::prost::Name for GetStatsResponse {
     const NAME: &'static str = "GetStatsResponse";
@@ -1388,6 +1463,32 @@ pub mod indexer_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("kvasir.v1.Indexer", "RecordPlacement"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Writes what changed since the last checkpoint now, and answers once it is on disk.
+        /// FAILED_PRECONDITION if the server keeps none (--checkpoint-dir).
+        pub async fn create_checkpoint(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CreateCheckpointRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::CreateCheckpointResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.Indexer/CreateCheckpoint",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.Indexer", "CreateCheckpoint"));
             self.inner.unary(req, path, codec).await
         }
         /// Sizes and counters of this server.

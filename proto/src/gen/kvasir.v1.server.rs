@@ -58,6 +58,16 @@ pub mod indexer_server {
             tonic::Status,
         >;
         /// Detaches a worker and frees all it holds.
+        async fn create_checkpoint(
+            &self,
+            request: tonic::Request<crate::pb::CreateCheckpointRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::pb::CreateCheckpointResponse>,
+            tonic::Status,
+        >;
+        /// Says that a prompt was just sent to a worker: until a time to live is over, its blocks count as
+        /// speculative there, beside what events confirm. For the time until the events come, and for
+        /// engines that publish none. NOT_FOUND if the worker is not registered.
         async fn get_stats(
             &self,
             request: tonic::Request<crate::pb::GetStatsRequest>,
@@ -354,6 +364,51 @@ pub mod indexer_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RecordPlacementSvc(inner);
+                        let codec = crate::codec::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvasir.v1.Indexer/CreateCheckpoint" => {
+                    #[allow(non_camel_case_types)]
+                    struct CreateCheckpointSvc<T: Indexer>(pub Arc<T>);
+                    impl<
+                        T: Indexer,
+                    > tonic::server::UnaryService<crate::pb::CreateCheckpointRequest>
+                    for CreateCheckpointSvc<T> {
+                        type Response = crate::pb::CreateCheckpointResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::pb::CreateCheckpointRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Indexer>::create_checkpoint(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CreateCheckpointSvc(inner);
                         let codec = crate::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

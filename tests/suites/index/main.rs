@@ -5,11 +5,15 @@
 mod ask;
 mod budget;
 mod cases;
+mod damage;
 mod double;
 mod driver;
 mod dumps;
 mod healing;
+mod images;
+mod kept;
 mod live;
+mod reborn;
 mod runner;
 mod sharded;
 mod shedding;

@@ -16,11 +16,15 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("net", &[]),
             ("index", &["telemetry"]),
             ("ingest", &["index", "telemetry"]),
+            ("snapshot", &["index", "telemetry"]),
             ("query", &["index", "telemetry"]),
-            ("grpc", &["index", "ingest", "query", "telemetry", "net"]),
+            ("grpc", &["index", "ingest", "snapshot", "query", "telemetry", "net"]),
             ("http", &["telemetry", "net"]),
-            ("config", &["index", "ingest", "query", "grpc", "http", "telemetry"]),
-            ("app", &["config", "index", "ingest", "query", "grpc", "http", "telemetry"]),
+            ("config", &["index", "ingest", "snapshot", "query", "grpc", "http", "telemetry"]),
+            (
+                "app",
+                &["config", "index", "ingest", "snapshot", "query", "grpc", "http", "telemetry"],
+            ),
         ],
     ),
     (
