@@ -57,7 +57,6 @@ impl Index {
 impl RankChange<'_> {
     fn set_name(&mut self, by: Announcement, state: &HeldBlock) -> BlockOutcome {
         let by = |tier| Announcement { tier, mode: CopyMode::Set, ..by };
-        let tiers = || Tier::ALL.into_iter().zip(state.copies);
         if state.copies == [0; Tier::COUNT] {
             return self.withdraw_all(by(Tier::Device), state.name);
         }
@@ -65,18 +64,16 @@ impl RankChange<'_> {
         if state.local.is_none() && self.has_content(state.name) {
             counts.add(self.withdraw_all(by(Tier::Device), state.name));
         }
-        for (tier, _) in tiers().filter(|(_, copies)| *copies > 0) {
-            counts.merge(match state.local {
-                Some(local) => {
+        let held = Tier::ALL.into_iter().zip(state.copies).filter(|(_, copies)| *copies > 0);
+        for (number, (tier, _)) in held.enumerate() {
+            match state.local {
+                // Where it stands is said once: its parent's name may be its own.
+                Some(local) if number == 0 => {
                     let block = StoredBlock { name: state.name, local };
-                    self.store(by(tier), state.parent, &[block])
+                    counts.merge(self.store(by(tier), state.parent, &[block]));
                 }
-                None => {
-                    let mut counts = BlockCounts::default();
-                    counts.add(self.store_name(by(tier), state.name));
-                    counts
-                }
-            });
+                _ => counts.add(self.store_name(by(tier), state.name)),
+            }
             if counts.rejected > 0 {
                 return BlockOutcome::Rejected;
             }

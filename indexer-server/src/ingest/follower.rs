@@ -84,7 +84,14 @@ impl Follower {
         mut commands: mpsc::Receiver<Command>,
         cancel: CancellationToken,
     ) {
+        // A checkpoint may have something to be done.
+        let mut done = self.work().await;
         loop {
+            if let Err(error) = done
+                && self.begin_afresh(&error).await.is_err()
+            {
+                break;
+            }
             let wait = self.wait();
             let event = select! {
                 () = cancel.cancelled() => break,
@@ -95,16 +102,11 @@ impl Follower {
                 part = next_part(&mut self.round) => Event::Part(part),
                 () = sleep(wait) => Event::Tick,
             };
-            let done = match event {
+            done = match event {
                 Event::Command(command) => self.take(command).await,
                 Event::Part(part) => self.take_part(part).await,
                 Event::Tick => self.input(Input::Tick).await,
             };
-            if let Err(error) = done
-                && self.begin_afresh(&error).await.is_err()
-            {
-                break;
-            }
         }
         self.fence.cancel();
     }
@@ -246,9 +248,14 @@ impl Follower {
         self.input(input).await
     }
 
-    /// Hands an input to the recovery and carries out what it says.
+    /// Hands an input to the recovery.
     async fn input(&mut self, input: Input<Held, Chunk>) -> Result<(), IngestError> {
         self.recovery.handle(input, self.ingest.origin.elapsed());
+        self.work().await
+    }
+
+    /// Carries out what the recovery says.
+    async fn work(&mut self) -> Result<(), IngestError> {
         while let Some(step) = self.recovery.next_step() {
             self.carry_out(step).await?;
         }

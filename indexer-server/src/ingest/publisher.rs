@@ -242,23 +242,20 @@ impl Ingest {
         Ok(Accepted { session, applied })
     }
 
-    /// Takes over a publisher from a checkpoint, whose `source` the index has with what it held, before
-    /// anybody opens a stream for it: a stream of the life that it was in goes on where it stood.
-    /// False if the checkpoint says nothing of a life.
+    /// Takes back a publisher that a checkpoint knows: a stream of the life that it was in goes on
+    /// where it stood. False if the checkpoint says nothing of a life.
     pub(super) async fn resume_publisher(
         self: &Arc<Self>,
         worker: &Arc<Worker>,
         resumed: &Resumed,
     ) -> bool {
-        let Resumed { name, copy_mode, source, status } = resumed;
-        let Some(cursor) = status.applied else { return false };
-        let degraded = status.state == SourceState::Degraded;
-        let resume = Resume { cursor: Some(cursor), degraded, past: Vec::new() };
+        if resumed.status.applied.is_none() {
+            return false;
+        }
         let mut publishers = worker.publishers.lock().await;
-        let resumed = Some((*copy_mode, source.clone(), resume));
-        let (publisher, task) = self.publisher(worker, name, resumed);
+        let (publisher, task) = self.publisher(worker, &resumed.name, Some(resumed));
         publishers.tasks.spawn(task);
-        publishers.by_name.insert(name.clone(), publisher);
+        publishers.by_name.insert(resumed.name.clone(), publisher);
         true
     }
 
@@ -267,14 +264,18 @@ impl Ingest {
         self: &Arc<Self>,
         worker: &Arc<Worker>,
         name: &str,
-        resumed: Option<(CopyMode, IndexedSource, Resume)>,
+        resumed: Option<&Resumed>,
     ) -> (Arc<Publisher>, impl Future<Output = ()> + Send + use<>) {
         let (commands, queue) = mpsc::channel(COMMANDS_MAX);
         let shared = Arc::new(Shared::default());
-        let resume = resumed.as_ref().map(|(_, _, resume)| resume);
-        let recovery = worker.recovery(self, name, resume);
-        let copy_mode = resumed.as_ref().map_or(CopyMode::Set, |(copy_mode, ..)| *copy_mode);
-        shared.set_source(resumed.map(|(_, source, _)| source));
+        let resume = resumed.map(|resumed| Resume {
+            cursor: resumed.status.applied,
+            degraded: resumed.status.state == SourceState::Degraded,
+            past: Vec::new(),
+        });
+        let recovery = worker.recovery(self, name, resume.as_ref());
+        let copy_mode = resumed.map_or(CopyMode::Set, |resumed| resumed.copy_mode);
+        shared.set_source(resumed.map(|resumed| resumed.source.clone()));
         let indexers = self.local_indexers.clone();
         let asked = indexers.zip(worker.registration.local_indexer.clone());
         let source = LocalSource { address: worker.address(), name: name.to_owned() };
@@ -308,7 +309,7 @@ impl Ingest {
     pub async fn expire(self: &Arc<Self>) -> Result<(), IngestError> {
         let workers: Vec<_> = self.workers.iter().map(|entry| Arc::clone(&entry)).collect();
         for worker in workers {
-            if worker.lease_is_over(self.origin) {
+            if worker.restored.get().is_some() && worker.lease_is_over(self.origin) {
                 self.remove_expired(&worker).await?;
                 continue;
             }

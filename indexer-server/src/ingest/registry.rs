@@ -30,10 +30,10 @@ pub struct Ingest {
     /// Held while the set of workers changes: registrations and removals are rare and whole.
     pub(super) control: Mutex<()>,
     replay_permits: Arc<Semaphore>,
-    pub(super) cancel: CancellationToken,
     /// Who can be asked for what publishers' streams lack, and how often at a time.
     pub(super) local_indexers: Option<Arc<dyn LocalIndexers>>,
     pub(super) dump_permits: Arc<Semaphore>,
+    pub(super) cancel: CancellationToken,
     /// Registrations and removals run to their end, whether or not anybody waits for them.
     changes: TaskTracker,
 }

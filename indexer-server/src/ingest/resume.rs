@@ -94,6 +94,7 @@ impl Ingest {
                 self.writer.remove_source(resumed.source).await?;
             }
         }
+        worker.heard(self.origin);
         worker.open();
         Ok(())
     }

@@ -28,10 +28,10 @@ pub(super) struct Worker {
     pub(super) cancel: CancellationToken,
     pub(super) links: Mutex<Links>,
     pub(super) publishers: Mutex<Publishers>,
-    /// Set once what a checkpoint has of it is back: nothing feeds it before.
-    pub(super) restored: SetOnce<()>,
     /// When it was heard of last, in milliseconds since the origin.
     heard_at_ms: AtomicU64,
+    /// Set once what a checkpoint has of it is back: nothing feeds it before.
+    pub(super) restored: SetOnce<()>,
 }
 
 /// Tasks and sources of a worker's endpoints.
@@ -62,8 +62,8 @@ impl Worker {
             cancel,
             links: Mutex::default(),
             publishers: Mutex::default(),
-            restored: SetOnce::new(),
             heard_at_ms: AtomicU64::new(0),
+            restored: SetOnce::new(),
         }
     }
 

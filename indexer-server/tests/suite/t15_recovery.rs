@@ -51,9 +51,7 @@ impl Memory {
                 }
             }
             Event::Removed(removed) => {
-                for name in &removed.names {
-                    self.held.remove(name);
-                }
+                self.held.retain(|name, _| !removed.names.contains(name));
             }
             Event::Cleared(_) => self.held.clear(),
         }

@@ -240,45 +240,6 @@ impl TryFrom<pb::RegisterWorkerRequest> for Registration {
     }
 }
 
-impl From<&Registration> for pb::RegisterWorkerRequest {
-    fn from(registration: &Registration) -> Self {
-        let endpoints = registration.endpoints.iter().map(|spec| pb::EngineEndpoint {
-            endpoint: spec.endpoint.clone(),
-            replay_endpoint: spec.replay.clone().unwrap_or_default(),
-            topic: spec.topic.clone(),
-            bind: spec.bind,
-            dp_rank: spec.rank,
-        });
-        let lora_names = registration.lora_names.iter();
-        let loss_policy = match registration.loss_policy {
-            None => pb::LossPolicy::Unspecified,
-            Some(LossPolicy::Keep) => pb::LossPolicy::Keep,
-            Some(LossPolicy::Clear) => pb::LossPolicy::Clear,
-        };
-        let copy_mode = match registration.copy_mode {
-            CopyMode::Counted => pb::CopyMode::Counted,
-            CopyMode::Set => pb::CopyMode::Set,
-        };
-        let lease_ms = registration.lease.map(|lease| u32::try_from(lease.as_millis()));
-        let lease_ms = lease_ms.map(|lease| lease.unwrap_or(u32::MAX));
-        Self {
-            worker_id: registration.worker.as_str().to_owned(),
-            model: registration.partition.model().to_owned(),
-            tenant: registration.partition.tenant().to_owned(),
-            block_size: registration.block_size,
-            engine: registration.engine.message().into(),
-            endpoints: endpoints.collect(),
-            copy_mode: copy_mode.into(),
-            loss_policy: loss_policy.into(),
-            local_indexer_endpoint: registration.local_indexer.clone().unwrap_or_default(),
-            lease_ms: lease_ms.unwrap_or_default(),
-            lora_names: lora_names
-                .map(|(&id, name)| pb::LoraName { id, name: name.clone() })
-                .collect(),
-        }
-    }
-}
-
 /// What can be asked is an address, not a path: `http://host:port`.
 fn read_local_indexer(url: String) -> Result<Option<String>, ConvertError> {
     const FIELD: &str = "local_indexer_endpoint";
@@ -306,6 +267,45 @@ fn read_lease(lease_ms: u32) -> Result<Option<Duration>, ConvertError> {
     }
     check_range("lease_ms", lease_ms.into(), LEASE_MS_MIN.into(), LEASE_MS_MAX.into())?;
     Ok(Some(Duration::from_millis(lease_ms.into())))
+}
+
+impl From<&Registration> for pb::RegisterWorkerRequest {
+    fn from(registration: &Registration) -> Self {
+        let endpoints = registration.endpoints.iter().map(|spec| pb::EngineEndpoint {
+            endpoint: spec.endpoint.clone(),
+            replay_endpoint: spec.replay.clone().unwrap_or_default(),
+            topic: spec.topic.clone(),
+            bind: spec.bind,
+            dp_rank: spec.rank,
+        });
+        let lora_names = registration.lora_names.iter();
+        let loss_policy = match registration.loss_policy {
+            None => pb::LossPolicy::Unspecified,
+            Some(LossPolicy::Keep) => pb::LossPolicy::Keep,
+            Some(LossPolicy::Clear) => pb::LossPolicy::Clear,
+        };
+        let copy_mode = match registration.copy_mode {
+            CopyMode::Counted => pb::CopyMode::Counted,
+            CopyMode::Set => pb::CopyMode::Set,
+        };
+        Self {
+            worker_id: registration.worker.as_str().to_owned(),
+            model: registration.partition.model().to_owned(),
+            tenant: registration.partition.tenant().to_owned(),
+            block_size: registration.block_size,
+            engine: registration.engine.message().into(),
+            endpoints: endpoints.collect(),
+            copy_mode: copy_mode.into(),
+            loss_policy: loss_policy.into(),
+            lora_names: lora_names
+                .map(|(&id, name)| pb::LoraName { id, name: name.clone() })
+                .collect(),
+            local_indexer_endpoint: registration.local_indexer.clone().unwrap_or_default(),
+            lease_ms: registration
+                .lease
+                .map_or(0, |lease| u32::try_from(lease.as_millis()).unwrap_or(u32::MAX)),
+        }
+    }
 }
 
 fn read_engine(value: i32) -> Result<Engine, ConvertError> {
