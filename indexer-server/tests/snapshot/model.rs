@@ -164,8 +164,7 @@ fn tiers(random: &mut ChaCha8Rng) -> TierSet {
     if tiers.is_empty() { TierSet::EMPTY.with(Tier::Device) } else { tiers }
 }
 
-fn page(random: &mut ChaCha8Rng) -> PageImage {
-    let page = random.random_range(0..24);
+fn page(random: &mut ChaCha8Rng, page: u32) -> PageImage {
     let mut runs = Vec::new();
     let mut at = random.random_range(0..=PAGE_SLOTS);
     while at < PAGE_SLOTS {
@@ -181,6 +180,18 @@ fn page(random: &mut ChaCha8Rng) -> PageImage {
         at += len + random.random_range(0..8);
     }
     PageImage { page, runs }
+}
+
+/// One of a few, so that the same ones change.
+fn some_page(random: &mut ChaCha8Rng) -> PageImage {
+    let at = random.random_range(0..24);
+    page(random, at)
+}
+
+/// Pages that no change touches: so many that a worker takes several blocks of a table.
+pub(crate) fn bulk(worker: u64) -> impl Iterator<Item = PageImage> {
+    let mut random = ChaCha8Rng::seed_from_u64(worker);
+    (1_000..1_100).map(move |at| page(&mut random, at))
 }
 
 fn position(random: &mut ChaCha8Rng) -> Position {
@@ -206,7 +217,7 @@ fn rank(random: &mut ChaCha8Rng, rank: DpRank) -> RankImage {
         primary: random.random::<bool>().then_some(SourceId(0)),
         shed_blocks: random.random_range(0..3),
         short: (0..random.random_range(0..2)).map(SourceId).collect(),
-        pages: (0..random.random_range(0..4)).map(|_at| page(random)).collect(),
+        pages: (0..random.random_range(0..4)).map(|_at| some_page(random)).collect(),
         names: (0..random.random_range(0..4)).map(|_at| name(random)).collect(),
         holes: (0..random.random_range(0..3))
             .map(|_at| HoleImage {

@@ -121,7 +121,7 @@ fn kill_after(mut child: Child, lines: usize, random: &mut ChaCha8Rng) -> Vec<Op
             None => break,
         }
     }
-    for _turn in 0..random.random_range(0..300_000) {
+    for _turn in 0..random.random_range(0..2_000_000) {
         hint::spin_loop();
     }
     child.kill().expect("a process that goes on");
@@ -144,7 +144,7 @@ fn a_killed_process_leaves_each_worker_in_one_state() {
     let mut stored = vec![0; WORKERS as usize];
     let (mut with, mut without) = (0, 0);
     for round in 0..ROUNDS {
-        let lines = if round % 5 == 4 { 0 } else { random.random_range(1..120) };
+        let lines = if round % 5 == 4 { 0 } else { random.random_range(1..80) };
         let first = stored.iter().max().map_or(1, |number| number + 1);
         let acknowledged = kill_after(spawn(folder.path()), lines, random);
         let store = open(folder.path());
