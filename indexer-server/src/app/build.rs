@@ -1,3 +1,4 @@
+use super::map::MapFollower;
 use crate::{
     config::Config,
     grpc::{GrpcMetrics, Parts},
@@ -27,6 +28,9 @@ pub enum BuildError {
         /// Why.
         error: io::Error,
     },
+    /// SIGHUP cannot be listened to.
+    #[error("SIGHUP: {0}")]
+    Signal(#[source] io::Error),
     /// A writer thread cannot be started.
     #[error("writer thread: {0}")]
     Writer(#[source] io::Error),
@@ -45,6 +49,7 @@ pub struct App {
     pub(super) readiness: Readiness,
     pub(super) starting: NotReady,
     pub(super) writer_threads: WriterThreads,
+    pub(super) map_follower: Option<MapFollower>,
 }
 
 /// Addresses of the open ports.
@@ -64,6 +69,8 @@ impl App {
     pub async fn build(config: Config) -> Result<Self, BuildError> {
         let (grpc_listener, grpc) = bind("listen", config.grpc.listen).await?;
         let (http_listener, http) = bind("http-listen", config.http.listen).await?;
+        let map_follower = config.shard_map.clone().map(MapFollower::new).transpose();
+        let map_follower = map_follower.map_err(BuildError::Signal)?;
         let readiness = Readiness::default();
         let mut registry = new_registry();
         let partitions = Arc::new(Partitions::new(config.index, Limits::default()));
@@ -109,6 +116,7 @@ impl App {
             starting: readiness.hold(),
             readiness,
             writer_threads,
+            map_follower,
         })
     }
 

@@ -1,5 +1,6 @@
 use super::{
     App,
+    map::register_configured,
     tasks::{Ended, Tasks},
 };
 use crate::{
@@ -94,12 +95,14 @@ impl App {
         let http = http::serve(http_listener, self.metrics, readiness.clone(), stop_http.clone());
         tasks.spawn("http", async { Ok(http.await?) });
         let ingest = Arc::clone(&self.parts.ingest);
-        for registration in self.config.workers {
-            let worker = registration.worker.to_string();
-            let registered = ingest.register(registration).await;
-            registered.map_err(|error| RunError::Worker { worker, error })?;
-        }
+        let workers = self.config.workers;
+        register_configured(&ingest, &workers)
+            .await
+            .map_err(|(worker, error)| RunError::Worker { worker, error })?;
         let stop = self.parts.stop.clone();
+        if let Some(follower) = self.map_follower {
+            tasks.spawn("shard map", follower.run(Arc::clone(&ingest), workers, stop.clone()));
+        }
         tasks.spawn("expiry", expire_publishers(Arc::clone(&ingest), stop.clone()));
         let (speculation, origin) = (Arc::clone(&self.parts.speculation), self.parts.origin);
         tasks.spawn("placement expiry", expire_placements(speculation, origin, stop.clone()));
@@ -119,7 +122,8 @@ impl Running {
         let stopping = self.readiness.hold();
         self.stop.cancel();
         let mut outcome = Ok(());
-        let clients = self.tasks.ended(&["expiry", "placement expiry", "grpc"], &mut outcome);
+        let clients =
+            self.tasks.ended(&["expiry", "placement expiry", "shard map", "grpc"], &mut outcome);
         if timeout(limit.mul_f64(CLIENTS_SHARE), clients).await.is_err() {
             tracing::warn!("clients that do not go are cut off");
         }

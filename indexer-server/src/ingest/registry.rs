@@ -1,6 +1,7 @@
 use super::{
     Count, IngestConfig, IngestError, IngestMetrics,
     link::{Link, LinkPlan},
+    ownership::Ownership,
     worker::Worker,
 };
 use crate::index::{Origin, Partitions, Speculation, Writer};
@@ -25,8 +26,9 @@ pub struct Ingest {
     pub(super) origin: Origin,
     pub(super) metrics: IngestMetrics,
     pub(super) workers: DashMap<WorkerAddress, Arc<Worker>>,
+    pub(super) ownership: Ownership,
     /// Held while the set of workers changes: registrations and removals are rare and whole.
-    control: Mutex<()>,
+    pub(super) control: Mutex<()>,
     replay_permits: Arc<Semaphore>,
     cancel: CancellationToken,
     /// Registrations and removals run to their end, whether or not anybody waits for them.
@@ -54,6 +56,7 @@ impl Ingest {
         metrics: IngestMetrics,
     ) -> Self {
         let replay_permits = Arc::new(Semaphore::new(config.replay_concurrency));
+        let ownership = Ownership::new(config.shard.clone());
         Self {
             config,
             partitions,
@@ -62,6 +65,7 @@ impl Ingest {
             origin,
             metrics,
             workers: DashMap::new(),
+            ownership,
             control: Mutex::default(),
             replay_permits,
             cancel: CancellationToken::new(),
@@ -99,8 +103,8 @@ impl Ingest {
     /// Adds a worker and attaches to its endpoints.
     ///
     /// # Errors
-    /// If it is registered otherwise, contradicts its partition, names an unusable endpoint, or a
-    /// limit is reached.
+    /// If it belongs to another shard, is registered otherwise, contradicts its partition, names an
+    /// unusable endpoint, or a limit is reached.
     pub async fn register(
         self: &Arc<Self>,
         registration: Registration,
@@ -112,7 +116,7 @@ impl Ingest {
     /// Detaches a worker and frees all it holds. Returns how many blocks it held.
     ///
     /// # Errors
-    /// If there is no such worker.
+    /// If there is no such worker, or it belongs to another shard.
     pub async fn remove(self: &Arc<Self>, address: WorkerAddress) -> Result<u64, IngestError> {
         let ingest = Arc::clone(self);
         self.whole(async move { ingest.remove_now(&address).await }).await
@@ -135,6 +139,7 @@ impl Ingest {
         registration: Registration,
     ) -> Result<Registered, IngestError> {
         let _control = self.control.lock().await;
+        self.check_shard(&registration.worker)?;
         let address = WorkerAddress {
             partition: registration.partition.clone(),
             worker: registration.worker.clone(),
@@ -187,6 +192,7 @@ impl Ingest {
     async fn remove_now(&self, address: &WorkerAddress) -> Result<u64, IngestError> {
         let _control = self.control.lock().await;
         let Some((_, worker)) = self.workers.remove(address) else {
+            self.check_shard(&address.worker)?;
             return Err(IngestError::UnknownWorker { address: address.clone() });
         };
         self.count_workers();

@@ -8,6 +8,7 @@ mod find;
 mod find_wire;
 mod ingest;
 mod placement;
+mod shard;
 mod shared;
 mod worker;
 
@@ -17,5 +18,6 @@ pub use find::{FindAnswer, FindQuery, QueryInput, QueryTokens, TooManyBlocks, Wo
 pub use find_wire::{FindReply, FindRequest, FindStreamReply, WriteAnswer};
 pub use ingest::{Hello, Publication, PublishedBatch};
 pub use placement::Placement;
-pub use shared::{age_ms, cursor, incarnation, state};
+pub use shard::{Owner, owner, shard_info, write_owner};
+pub use shared::{age_ms, cursor, incarnation, read_cursor, state};
 pub use worker::{EndpointSpec, Engine, LossPolicy, Registration, WorkerAddress};
