@@ -55,6 +55,8 @@ pub const RANK_PARKED_MAX: usize = 65_536;
 pub const BLOCK_NAMES_MAX: usize = 256;
 /// Most names touched while one dump is under way; more abort it.
 pub const DUMP_DIRTY_NAMES_MAX: usize = 1 << 16;
+/// Largest map of shards, as text, in bytes.
+pub const SHARD_MAP_BYTES_MAX: usize = 64 << 10;
 
 const _: () = assert!(QUERY_TOKENS_MAX * 4 <= GRPC_MESSAGE_BYTES_MAX);
 const _: () = assert!(QUERY_BLOCKS_MAX * 8 <= GRPC_MESSAGE_BYTES_MAX);

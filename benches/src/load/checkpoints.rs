@@ -161,7 +161,7 @@ async fn restore(args: CheckpointArgs) -> Result<Restored> {
     };
     let first = checkpoint(false).await?;
     let compacted = checkpoint(true).await?;
-    server.kill().await?;
+    server.kill().await;
     let begin = Instant::now();
     let mut server = start(Some(folder.path()), 86_400_000).await?;
     while metrics::get(server.addresses.http, "/readyz").await?.0 != 200 {

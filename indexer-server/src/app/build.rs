@@ -1,3 +1,4 @@
+use super::map::MapFollower;
 use crate::{
     config::Config,
     grpc::{GrpcMetrics, LocalClients, Parts},
@@ -35,6 +36,9 @@ pub enum BuildError {
     /// The folder of the checkpoints cannot be used.
     #[error("checkpoint-dir: {0}")]
     Store(#[source] StoreError),
+    /// SIGHUP cannot be listened to.
+    #[error("SIGHUP: {0}")]
+    Signal(#[source] io::Error),
     /// A writer thread cannot be started.
     #[error("writer thread: {0}")]
     Writer(#[source] io::Error),
@@ -53,6 +57,7 @@ pub struct App {
     pub(super) readiness: Readiness,
     pub(super) starting: NotReady,
     pub(super) writer_threads: WriterThreads,
+    pub(super) map_follower: Option<MapFollower>,
     pub(super) checkpoints: Option<Kept>,
 }
 
@@ -82,6 +87,8 @@ impl App {
     pub async fn build(config: Config) -> Result<Self, BuildError> {
         let (grpc_listener, grpc) = bind("listen", config.grpc.listen).await?;
         let (http_listener, http) = bind("http-listen", config.http.listen).await?;
+        let map_follower = config.shard_map.clone().map(MapFollower::new).transpose();
+        let map_follower = map_follower.map_err(BuildError::Signal)?;
         let readiness = Readiness::default();
         let mut registry = new_registry();
         let changes = config.checkpoints.as_ref().map(|_| ChangeLimits::default());
@@ -140,6 +147,7 @@ impl App {
             starting: readiness.hold("starting"),
             readiness,
             writer_threads,
+            map_follower,
             checkpoints: kept,
         })
     }

@@ -1,6 +1,7 @@
 use super::{
     App,
     build::Kept,
+    map::register_configured,
     restore,
     tasks::{Ended, Tasks},
 };
@@ -100,11 +101,11 @@ impl App {
         let http = http::serve(http_listener, self.metrics, readiness.clone(), stop_http.clone());
         tasks.spawn("http", async { Ok(http.await?) });
         let ingest = Arc::clone(&self.parts.ingest);
-        let stop = self.parts.stop.clone();
+        let (workers, stop) = (self.config.workers, self.parts.stop.clone());
         let stop_checkpoints = CancellationToken::new();
         if let Some(Kept { restorer, stored, checkpointer }) = self.checkpoints {
             let not_ready = readiness.hold("restoring");
-            let plan = restore::plan(&ingest, stored, &self.config.workers).await;
+            let plan = restore::plan(&ingest, stored, &workers).await;
             let (ingest, stop) = (Arc::clone(&ingest), stop.clone());
             tasks.spawn(RESTORE, restore::run(plan, restorer, ingest, not_ready, stop));
             let stop = stop_checkpoints.clone();
@@ -113,10 +114,11 @@ impl App {
                 Ok(())
             });
         }
-        for registration in self.config.workers {
-            let worker = registration.worker.to_string();
-            let registered = ingest.register(registration).await;
-            registered.map_err(|error| RunError::Worker { worker, error })?;
+        register_configured(&ingest, &workers)
+            .await
+            .map_err(|(worker, error)| RunError::Worker { worker, error })?;
+        if let Some(follower) = self.map_follower {
+            tasks.spawn("shard map", follower.run(Arc::clone(&ingest), workers, stop.clone()));
         }
         tasks.spawn("expiry", expire_publishers(Arc::clone(&ingest), stop.clone()));
         let (speculation, origin) = (Arc::clone(&self.parts.speculation), self.parts.origin);
@@ -137,7 +139,7 @@ impl Running {
         let stopping = self.readiness.hold("stopping");
         self.stop.cancel();
         let mut outcome = Ok(());
-        let names = [RESTORE, "expiry", "placement expiry", "grpc"];
+        let names = [RESTORE, "expiry", "placement expiry", "shard map", "grpc"];
         let clients = self.tasks.ended(&names, &mut outcome);
         if timeout(limit.mul_f64(CLIENTS_SHARE), clients).await.is_err() {
             tracing::warn!("clients that do not go are cut off");

@@ -1,4 +1,4 @@
-use super::{ByteCount, ConfigError, Settings, Span, worker::registrations};
+use super::{ByteCount, ConfigError, Settings, Span, shard::shard, worker::registrations};
 use crate::{
     grpc::GrpcConfig,
     http::HttpConfig,
@@ -8,7 +8,7 @@ use crate::{
     telemetry::LogFormat,
 };
 use kvasir_proto::{convert::Registration, limits::QUERY_BLOCKS_MAX};
-use std::{num::NonZeroUsize, time::Duration};
+use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
 use tokio::sync::Semaphore;
 
 /// Checked settings, by the module that they are for.
@@ -32,8 +32,10 @@ pub struct Config {
     pub grpc: GrpcConfig,
     /// The HTTP side port.
     pub http: HttpConfig,
-    /// Workers to register at start.
+    /// Workers to register at start, as far as they belong to this server's shard.
     pub workers: Vec<Registration>,
+    /// Where the map of shards is read again at SIGHUP.
+    pub shard_map: Option<PathBuf>,
     /// Longest time that stopping takes.
     pub drain_timeout: Duration,
 }
@@ -64,6 +66,7 @@ impl Config {
                 probe_interval: positive("probe-interval", settings.probe_interval)?,
                 replay_concurrency: count("replay-concurrency", settings.replay_concurrency)?,
                 dump_concurrency: count("dump-concurrency", settings.dump_concurrency)?,
+                shard: shard(settings)?,
             },
             grpc: GrpcConfig {
                 listen: settings.listen,
@@ -73,6 +76,7 @@ impl Config {
             },
             http: HttpConfig { listen: settings.http_listen },
             workers: registrations(&settings.worker)?,
+            shard_map: settings.shard_map.clone(),
             drain_timeout: positive("drain-timeout", settings.drain_timeout)?,
         })
     }

@@ -4,7 +4,7 @@ use super::{
 };
 use crate::telemetry::LogFormat;
 use clap::Args;
-use kvasir_proto::convert::LossPolicy;
+use kvasir_proto::{convert::LossPolicy, shard::ShardPlace};
 use serde::Deserialize;
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -54,6 +54,15 @@ pub struct Options {
     /// Most dumps and ranges of events fetched from workers' local indexers at a time
     #[arg(long, env = "KVASIR_DUMP_CONCURRENCY", value_name = "COUNT")]
     pub dump_concurrency: Option<usize>,
+    /// Which shard this server is, such as 0/3 for the first of three: it has the workers of its
+    /// shard's buckets only and refuses others. All workers if not set
+    #[arg(long, env = "KVASIR_SHARD", value_name = "I/N")]
+    #[serde(with = "optional")]
+    pub shard: Option<ShardPlace>,
+    /// File that says which shard owns which buckets, read at start and at SIGHUP; equal stretches if
+    /// not set
+    #[arg(long, env = "KVASIR_SHARD_MAP", value_name = "FILE")]
+    pub shard_map: Option<PathBuf>,
     /// Shards of the index, 1 to 64: each has a part of the workers and a writer thread. More than
     /// one writer is worth having once one is busy; blocks are shared within a shard only
     #[arg(long, env = "KVASIR_INDEX_SHARDS", value_name = "COUNT")]

@@ -1,6 +1,6 @@
 use super::{ByteCount, Options, Span, WorkerSpec, text, text::optional};
 use crate::telemetry::LogFormat;
-use kvasir_proto::convert::LossPolicy;
+use kvasir_proto::{convert::LossPolicy, shard::ShardPlace};
 use serde::Serialize;
 use std::{
     borrow::Cow,
@@ -30,6 +30,10 @@ pub struct Settings {
     pub probe_interval: Span,
     pub replay_concurrency: usize,
     pub dump_concurrency: usize,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "optional::serialize")]
+    pub shard: Option<ShardPlace>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shard_map: Option<PathBuf>,
     pub index_shards: usize,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "optional::serialize")]
     pub max_index_bytes: Option<ByteCount>,
@@ -65,6 +69,8 @@ impl Settings {
         probe_interval: Span::seconds(30),
         replay_concurrency: 8,
         dump_concurrency: 8,
+        shard: None,
+        shard_map: None,
         index_shards: 1,
         max_index_bytes: None,
         checkpoint_dir: None,
@@ -94,6 +100,8 @@ impl Settings {
             probe_interval: options.probe_interval.unwrap_or(self.probe_interval),
             replay_concurrency: options.replay_concurrency.unwrap_or(self.replay_concurrency),
             dump_concurrency: options.dump_concurrency.unwrap_or(self.dump_concurrency),
+            shard: options.shard.or(self.shard),
+            shard_map: options.shard_map.or(self.shard_map),
             index_shards: options.index_shards.unwrap_or(self.index_shards),
             max_index_bytes: options.max_index_bytes.or(self.max_index_bytes),
             checkpoint_dir: options.checkpoint_dir.or(self.checkpoint_dir),

@@ -18,7 +18,11 @@ pub(super) fn list(parts: &Parts, request: &pb::ListWorkersRequest) -> pb::ListW
     };
     let registrations = parts.ingest.registrations().into_iter().filter(asked);
     let workers = registrations.map(|registration| worker(parts, &registration));
-    pb::ListWorkersResponse { workers: workers.collect() }
+    pb::ListWorkersResponse { workers: workers.collect(), shard: shard(parts) }
+}
+
+fn shard(parts: &Parts) -> Option<pb::ShardInfo> {
+    parts.ingest.shard().map(|shard| convert::shard_info(shard.place, &shard.map))
 }
 
 fn worker(parts: &Parts, registration: &Registration) -> pb::WorkerInfo {
@@ -112,6 +116,7 @@ pub(super) fn stats(parts: &Parts) -> pb::GetStatsResponse {
                 error: figures.error,
             }
         }),
+        shard: shard(parts),
     }
 }
 

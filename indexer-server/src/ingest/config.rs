@@ -1,3 +1,4 @@
+use super::ShardConfig;
 use kvasir_proto::convert::LossPolicy;
 use std::time::Duration;
 
@@ -16,4 +17,6 @@ pub struct IngestConfig {
     pub replay_concurrency: usize,
     /// Most questions to workers' local indexers at a time, dumps and ranges together.
     pub dump_concurrency: usize,
+    /// Which shard this server is; none if it has all workers.
+    pub shard: Option<ShardConfig>,
 }

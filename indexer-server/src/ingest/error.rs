@@ -5,6 +5,7 @@ use kvasir_proto::{
     code::ErrorCode,
     convert::{TooManyBlocks, WorkerAddress},
     limits::WORKERS_MAX,
+    shard::WrongShard,
 };
 
 /// Why a registration, a removal, a publisher or a placement was refused.
@@ -19,6 +20,9 @@ pub enum IngestError {
         /// The worker.
         address: WorkerAddress,
     },
+    /// The worker belongs to another shard.
+    #[error(transparent)]
+    WrongShard(#[from] WrongShard),
     /// The worker is registered otherwise.
     #[error(
         "worker {address} is registered with {field} {present}, not {asked}: remove it first, or \
@@ -93,7 +97,9 @@ impl IngestError {
     pub const fn code(&self) -> ErrorCode {
         match self {
             Self::UnknownWorker { .. } => ErrorCode::NotFound,
-            Self::Conflict { .. } | Self::CopyMode { .. } => ErrorCode::FailedPrecondition,
+            Self::WrongShard(_) | Self::Conflict { .. } | Self::CopyMode { .. } => {
+                ErrorCode::FailedPrecondition
+            }
             Self::Partition(error) => error.code(),
             Self::Endpoint { .. } | Self::TooManyBlocks(_) => ErrorCode::InvalidArgument,
             Self::TooManyWorkers => ErrorCode::ResourceExhausted,

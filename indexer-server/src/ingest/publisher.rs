@@ -198,9 +198,10 @@ impl Ingest {
     /// incarnation clears what the one before stored.
     ///
     /// # Errors
-    /// If the worker is not registered, the hello contradicts it, its incarnation is over, or the
-    /// worker has too many sources.
+    /// If the worker belongs to another shard or is not registered, the hello contradicts it, its
+    /// incarnation is over, or the worker has too many sources.
     pub async fn open(self: &Arc<Self>, hello: &Hello) -> Result<Accepted, IngestError> {
+        self.check_shard(&hello.address.worker)?;
         let found = self.workers.get(&hello.address).map(|entry| Arc::clone(&entry));
         let Some(worker) = found else {
             return Err(IngestError::UnknownWorker { address: hello.address.clone() });

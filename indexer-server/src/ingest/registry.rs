@@ -2,6 +2,7 @@ use super::{
     Count, IngestConfig, IngestError, IngestMetrics,
     link::{Link, LinkPlan},
     local::LocalIndexers,
+    ownership::Ownership,
     resume::Resumed,
     worker::{Links, Worker},
 };
@@ -27,6 +28,7 @@ pub struct Ingest {
     pub(super) origin: Origin,
     pub(super) metrics: IngestMetrics,
     pub(super) workers: DashMap<WorkerAddress, Arc<Worker>>,
+    pub(super) ownership: Ownership,
     /// Held while the set of workers changes: registrations and removals are rare and whole.
     pub(super) control: Mutex<()>,
     replay_permits: Arc<Semaphore>,
@@ -60,6 +62,7 @@ impl Ingest {
     ) -> Self {
         let replay_permits = Arc::new(Semaphore::new(config.replay_concurrency));
         let dump_permits = Arc::new(Semaphore::new(config.dump_concurrency));
+        let ownership = Ownership::new(config.shard.clone());
         Self {
             config,
             partitions,
@@ -68,6 +71,7 @@ impl Ingest {
             origin,
             metrics,
             workers: DashMap::new(),
+            ownership,
             control: Mutex::default(),
             replay_permits,
             local_indexers: None,
@@ -113,8 +117,8 @@ impl Ingest {
     /// Adds a worker and attaches to its endpoints.
     ///
     /// # Errors
-    /// If it is registered otherwise, contradicts its partition, names an unusable endpoint, or a
-    /// limit is reached.
+    /// If it belongs to another shard, is registered otherwise, contradicts its partition, names an
+    /// unusable endpoint, or a limit is reached.
     pub async fn register(
         self: &Arc<Self>,
         registration: Registration,
@@ -126,7 +130,7 @@ impl Ingest {
     /// Detaches a worker and frees all it holds. Returns how many blocks it held.
     ///
     /// # Errors
-    /// If there is no such worker.
+    /// If there is no such worker, or it belongs to another shard.
     pub async fn remove(self: &Arc<Self>, address: WorkerAddress) -> Result<u64, IngestError> {
         let ingest = Arc::clone(self);
         self.whole(async move { ingest.remove_now(&address).await }).await
@@ -178,6 +182,7 @@ impl Ingest {
         &self,
         registration: Registration,
     ) -> Result<(Arc<Worker>, Vec<LinkPlan>), IngestError> {
+        self.check_shard(&registration.worker)?;
         if self.workers.len() >= WORKERS_MAX {
             return Err(IngestError::TooManyWorkers);
         }
@@ -247,6 +252,7 @@ impl Ingest {
     /// Removes a worker, by whoever holds `control`.
     async fn remove_locked(&self, address: &WorkerAddress) -> Result<u64, IngestError> {
         let Some((_, worker)) = self.workers.remove(address) else {
+            self.check_shard(&address.worker)?;
             return Err(IngestError::UnknownWorker { address: address.clone() });
         };
         self.count_workers();

@@ -21,3 +21,4 @@ mod t40_limits;
 mod t50_life;
 mod t60_process;
 mod t70_shards;
+mod t71_ownership;

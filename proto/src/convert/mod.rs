@@ -9,6 +9,7 @@ mod find_wire;
 mod ingest;
 mod local;
 mod placement;
+mod shard;
 mod shared;
 mod worker;
 
@@ -22,5 +23,6 @@ pub use local::{
     LocalSourceStatus, LocalStatus,
 };
 pub use placement::Placement;
-pub use shared::{age_ms, cursor, incarnation, state};
+pub use shard::{Owner, owner, shard_info, write_owner};
+pub use shared::{age_ms, cursor, incarnation, read_cursor, state};
 pub use worker::{EndpointSpec, Engine, LossPolicy, Registration, WorkerAddress};

@@ -21,6 +21,15 @@ pub fn cursor(cursor: Cursor) -> pb::Cursor {
     pb::Cursor { incarnation: incarnation(cursor.incarnation), sequence: cursor.sequence }
 }
 
+/// A cursor from the wire, where it has no fingerprint.
+///
+/// # Errors
+/// If its incarnation has not 16 bytes.
+pub fn read_cursor(cursor: &pb::Cursor) -> Result<Cursor, ConvertError> {
+    let incarnation = read_incarnation("incarnation", &cursor.incarnation)?;
+    Ok(Cursor { incarnation, sequence: cursor.sequence, fingerprint: None })
+}
+
 /// A source's state on the wire.
 #[must_use]
 pub const fn state(state: SourceState) -> pb::WorkerState {

@@ -394,7 +394,8 @@ pub struct FindMatchesResponse {
     /// Workers with at least the minimum overlap.
     #[prost(message, repeated, tag = "5")]
     pub matches: ::prost::alloc::vec::Vec<WorkerMatch>,
-    /// Shards whose workers are missing from this answer; empty while the server is not sharded.
+    /// Shards whose workers are missing from this answer. A server answers for its own shard and leaves
+    /// this empty; who asks all shards fills it in.
     #[prost(uint32, repeated, tag = "6")]
     pub missing_shards: ::prost::alloc::vec::Vec<u32>,
 }
@@ -729,12 +730,67 @@ impl ::prost::Name for WorkerInfo {
         "/kvasir.v1.WorkerInfo".into()
     }
 }
+/// A stretch of buckets, ends included.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BucketRange {
+    /// The first, 0 to 255.
+    #[prost(uint32, tag = "1")]
+    pub first: u32,
+    /// The last, not before the first.
+    #[prost(uint32, tag = "2")]
+    pub last: u32,
+}
+impl ::prost::Name for BucketRange {
+    const NAME: &'static str = "BucketRange";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.BucketRange".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.BucketRange".into()
+    }
+}
+/// Which shard a server is, and which workers it has: those whose bucket (XXH3-64 of the worker's id,
+/// modulo 256) it owns or is taking over. RegisterWorker, RecordPlacement, DumpWorker, RemoveWorker and
+/// PublishEvents of other workers are refused with FAILED_PRECONDITION; the metadata
+/// kvasir-owner-shard, kvasir-bucket and kvasir-shard-map-version of the refusal say where to go.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ShardInfo {
+    /// The shard, from 0.
+    #[prost(uint32, tag = "1")]
+    pub shard: u32,
+    /// How many there are.
+    #[prost(uint32, tag = "2")]
+    pub shards: u32,
+    /// Version of the map of shards; 0 while none is given.
+    #[prost(uint64, tag = "3")]
+    pub map_version: u64,
+    /// Buckets that it owns.
+    #[prost(message, repeated, tag = "4")]
+    pub owned: ::prost::alloc::vec::Vec<BucketRange>,
+    /// Buckets that are moving to it: their owner answers for them too, until it owns them no more.
+    #[prost(message, repeated, tag = "5")]
+    pub taken: ::prost::alloc::vec::Vec<BucketRange>,
+}
+impl ::prost::Name for ShardInfo {
+    const NAME: &'static str = "ShardInfo";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.ShardInfo".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.ShardInfo".into()
+    }
+}
 /// All workers that were asked for, by model, tenant and id.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListWorkersResponse {
     /// The workers.
     #[prost(message, repeated, tag = "1")]
     pub workers: ::prost::alloc::vec::Vec<WorkerInfo>,
+    /// Which shard this server is; absent if it is not sharded.
+    #[prost(message, optional, tag = "2")]
+    pub shard: ::core::option::Option<ShardInfo>,
 }
 impl ::prost::Name for ListWorkersResponse {
     const NAME: &'static str = "ListWorkersResponse";
@@ -1181,6 +1237,9 @@ pub struct GetStatsResponse {
     /// Checkpoints; absent if the server keeps none.
     #[prost(message, optional, tag = "13")]
     pub checkpoints: ::core::option::Option<CheckpointStats>,
+    /// Which shard this server is; absent if it is not sharded.
+    #[prost(message, optional, tag = "14")]
+    pub shard: ::core::option::Option<ShardInfo>,
 }
 impl ::prost::Name for GetStatsResponse {
     const NAME: &'static str = "GetStatsResponse";

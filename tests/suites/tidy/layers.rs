@@ -56,9 +56,10 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("code", &[]),
             ("types", &["limits"]),
             ("hash", &["types"]),
+            ("shard", &["types", "hash"]),
             ("codec", &["limits"]),
             ("find_codec", &["codec", "convert"]),
-            ("convert", &["types", "hash", "limits", "code", "pb"]),
+            ("convert", &["types", "hash", "shard", "limits", "code", "pb"]),
         ],
     ),
 ];

@@ -1,0 +1,128 @@
+use super::{Freshness, latency::Latencies};
+use std::time::Duration;
+
+/// Questions in a row that others answered, or nobody, while this one had its time.
+const STRIKES_MAX: u32 = 3;
+
+/// What is known of one replica.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Replica {
+    latencies: Latencies,
+    /// What it knew, and in which round of probes it said so.
+    proven: Option<(u64, Freshness)>,
+    /// Failures in a row; while there are any it is in back-off.
+    failures: u32,
+    strikes: u32,
+    /// When it may be tried again.
+    retry_at: Duration,
+    probing: bool,
+}
+
+/// How good a choice a replica is, best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Standing {
+    /// As fresh as any.
+    Fresh,
+    /// It knows less than another.
+    Behind(Freshness),
+    /// What it knows is not known.
+    Unknown,
+    /// In back-off.
+    Failing,
+}
+
+impl Standing {
+    /// Replicas of one class are as good to ask a second time.
+    pub(super) const fn class(&self) -> u8 {
+        match self {
+            Self::Fresh => 0,
+            Self::Behind(_) => 1,
+            Self::Unknown => 2,
+            Self::Failing => 3,
+        }
+    }
+}
+
+impl Replica {
+    pub(super) const fn is_failing(&self) -> bool {
+        self.failures > 0
+    }
+
+    pub(super) const fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    pub(super) fn p95(&self) -> Option<Duration> {
+        self.latencies.p95()
+    }
+
+    /// The round in which it last said what it knows.
+    pub(super) fn round(&self) -> Option<u64> {
+        self.proven.map(|(round, _)| round)
+    }
+
+    /// What it knows, as of the newest round or the one before: answers come one after the other.
+    pub(super) fn freshness(&self, newest: u64) -> Option<Freshness> {
+        let recent = self.proven.filter(|(round, _)| round + 1 >= newest && !self.is_failing());
+        recent.map(|(_, freshness)| freshness)
+    }
+
+    pub(super) fn standing(&self, best: Option<Freshness>, newest: u64) -> Standing {
+        if self.is_failing() {
+            return Standing::Failing;
+        }
+        match self.freshness(newest).zip(best) {
+            Some((own, best)) if own.keeps_up_with(&best) => Standing::Fresh,
+            Some((own, _)) => Standing::Behind(own),
+            None => Standing::Unknown,
+        }
+    }
+
+    /// It answered a question.
+    pub(super) fn answered(&mut self, took: Duration) {
+        self.latencies.add(took);
+        self.strikes = 0;
+        self.failures = 0;
+    }
+
+    /// It had its time and did not answer. Whether that is too often.
+    pub(super) const fn strike(&mut self) -> bool {
+        self.strikes += 1;
+        self.strikes >= STRIKES_MAX
+    }
+
+    /// It failed. One break fails many questions, so it counts once until it may be tried again.
+    /// `backoff` says for how long it is left alone after so many failures.
+    pub(super) fn fail(&mut self, now: Duration, backoff: impl FnOnce(u32) -> Duration) {
+        self.strikes = 0;
+        self.proven = None;
+        if self.is_failing() && now < self.retry_at {
+            return;
+        }
+        self.failures = self.failures.saturating_add(1);
+        self.retry_at = now + backoff(self.failures);
+    }
+
+    /// Whether it is time to look whether it is back.
+    pub(super) fn is_due(&self, now: Duration) -> bool {
+        self.is_failing() && !self.probing && now >= self.retry_at
+    }
+
+    /// Whether it is probed in the round that begins now.
+    pub(super) fn begin_probe(&mut self, now: Duration) -> bool {
+        let probed = !self.probing && (!self.is_failing() || now >= self.retry_at);
+        self.probing |= probed;
+        probed
+    }
+
+    pub(super) const fn end_probe(&mut self) {
+        self.probing = false;
+    }
+
+    /// It answered a probe.
+    pub(super) const fn proven(&mut self, round: u64, freshness: Freshness) {
+        self.proven = Some((round, freshness));
+        self.failures = 0;
+        self.strikes = 0;
+    }
+}
