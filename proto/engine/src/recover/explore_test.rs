@@ -97,20 +97,20 @@ fn check(config: RecoveryConfig, journal_max: usize, depth: usize) {
 
 #[test]
 fn every_short_history_is_recovered_from_the_journal() {
-    check(RecoveryConfig::default(), usize::MAX, 6);
+    check(RecoveryConfig::default(), usize::MAX, 7);
 }
 
 #[test]
 fn every_short_history_is_recovered_from_dumps() {
-    check(RecoveryConfig::default(), 1, 6);
+    check(RecoveryConfig::default(), 1, 7);
 }
 
 #[test]
 fn every_short_history_is_recovered_after_losses() {
-    check(RecoveryConfig { attempts_max: 1, ..RecoveryConfig::default() }, 1, 6);
+    check(RecoveryConfig { attempts_max: 1, ..RecoveryConfig::default() }, 1, 7);
 }
 
 #[test]
 fn every_short_history_is_sent_again_where_nobody_can_be_asked() {
-    check(RecoveryConfig { recourse: Recourse::Rewind, ..RecoveryConfig::default() }, 1, 6);
+    check(RecoveryConfig { recourse: Recourse::Rewind, ..RecoveryConfig::default() }, 1, 7);
 }

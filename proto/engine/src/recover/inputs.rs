@@ -111,7 +111,11 @@ impl<I: Item, C> Recovery<I, C> {
             // What replaces another life is not believed to begin where it says before it is asked.
             let is_known = self.life.is_some() || self.past.len() > 0;
             let asks = self.config.recourse == Recourse::Ask;
+            let returned = asks && self.past.contains(incarnation);
             self.begin_life(incarnation, first.filter(|_| !(asks && is_known)));
+            if let Some(life) = &mut self.life {
+                life.returned = returned;
+            }
             self.asks.succeeded();
         }
         self.connected = true;
@@ -188,7 +192,7 @@ impl<I: Item, C> Recovery<I, C> {
             return;
         }
         self.asks.succeeded();
-        (life.holes, life.doubted) = (0, false);
+        (life.holes, life.doubted, life.returned) = (0, false, false);
         if self.buffer.len() == 0 && self.connected {
             self.verified_at = Some(self.now);
         }

@@ -29,6 +29,8 @@ pub(super) struct Life {
     pub(super) needs_dump: bool,
     /// An earlier life says that it is there: who lives is to be asked.
     pub(super) doubted: bool,
+    /// It was over once, and only the source itself can say that it lives again.
+    pub(super) returned: bool,
     /// Rounds in a row whose batches did not follow from the cursor, nor from each other.
     pub(super) holes: u32,
 }
@@ -43,6 +45,7 @@ impl Life {
             refused: None,
             needs_dump: false,
             doubted: false,
+            returned: false,
             holes: 0,
         }
     }

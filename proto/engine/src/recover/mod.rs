@@ -16,7 +16,9 @@
 //!   has the last word: it is asked when an old life says that it is there, and an answer that names
 //!   another life than the present one begins that, even if it was left before. Since nothing is
 //!   applied to a life that replaces another before its first answer, an old life that is heard
-//!   late for the first time costs a dump, and never puts old blocks into the index.
+//!   late for the first time costs a dump, and puts no old blocks into the index. Should nobody
+//!   answer, the loss policy decides in the end; but a life that is remembered is never applied again
+//!   without an answer.
 //! - A dump that broke off and one that is empty are different things: only [`Input::DumpEnd`]
 //!   drops what the dump did not bring.
 //! - One round at a time. Rounds that bring nothing are backed off from.

@@ -356,7 +356,7 @@ impl<I: Item, C> Recovery<I, C> {
     pub(super) fn give_up(&mut self) -> bool {
         let late = self.grace_ends().is_some_and(|at| at <= self.now);
         let front = self.buffer.front().map(|batch| batch.sequence);
-        let Some(life) = &mut self.life else { return false };
+        let Some(life) = self.life.as_mut().filter(|life| !life.returned) else { return false };
         let announced = life.head.filter(|_| late).map(|head| head.saturating_add(1));
         let mut given_up = mem::take(&mut life.needs_dump);
         if let (Some(expected), Some(next)) = (life.expected(), front.or(announced))
