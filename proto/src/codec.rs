@@ -139,6 +139,7 @@ static REQUESTS: [Bounds; 11] = [
     small("RemoveWorkerRequest", &[]),
     small("ListWorkersRequest", &[]),
     small("DumpWorkerRequest", &[]),
+    small("CreateCheckpointRequest", &[]),
     small("GetStatsRequest", &[]),
     small("GetEventsRequest", &[]),
     small("LocalDumpRequest", &[]),

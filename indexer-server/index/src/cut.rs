@@ -8,10 +8,10 @@
 //! Every position that a rank holds, and every one above it, must be found in the images of a
 //! generation: plain blocks in `pages`, others in `names`, and what the rank does not hold in
 //! `holes`. A rank can only come to hold a block while it holds the block's parent. So a position
-//! becomes a hole by being let go of, after which it is noted ([`Holder::release`]) if the rank may
-//! hold a block right below; if it does not, then nothing is below that matters, or what is right
-//! below is a hole itself, and all above that was told with it. That is why a hole is told with all
-//! positions above, held or not.
+//! becomes a hole by being let go of, which is noted ([`Holder::release`]). If the rank may hold a
+//! block right below by the time of the cut, the hole is told, with all positions above, held or not;
+//! if it does not, then nothing is below that matters, or what is right below became a hole itself,
+//! then or earlier, and this one was told with that.
 
 use crate::changes::Changes;
 use crate::error::IndexError;
@@ -76,7 +76,6 @@ struct RankCut {
 enum Stage {
     Pages,
     Names,
-    Released,
 }
 
 /// Something to read.
@@ -84,7 +83,6 @@ enum Stage {
 enum Next {
     Page(Page),
     Name(BlockName),
-    Released(Slot),
     /// A hole, and all above.
     Hole(Slot),
 }
@@ -118,8 +116,7 @@ impl RankCut {
             if !self.load(holder) {
                 self.stage = match self.stage {
                     Stage::Pages => Stage::Names,
-                    Stage::Names if !self.whole => Stage::Released,
-                    Stage::Names | Stage::Released => return None,
+                    Stage::Names => return None,
                 };
                 self.part = 0;
             }
@@ -136,10 +133,6 @@ impl RankCut {
             (Stage::Pages, Some(changed)) => stack(todo, changed.pages.part(part), Next::Page),
             (Stage::Names, None) => stack(todo, holder.records.part(part), Next::Name),
             (Stage::Names, Some(changed)) => stack(todo, changed.names.part(part), Next::Name),
-            (Stage::Released, Some(changed)) => {
-                stack(todo, changed.released.part(part), Next::Released)
-            }
-            (Stage::Released, None) => false,
         }
     }
 }
@@ -170,9 +163,7 @@ impl Index {
         known.untold = false;
         let holders: Vec<HolderIndex> = known.ranks.iter().map(|&(_, holder)| holder).collect();
         let ids = known.sources.clone();
-        let all_noted = holders
-            .iter()
-            .all(|&at| self.holder_at(at).is_some_and(|holder| holder.changes.is_some()));
+        let all_noted = holders.iter().all(|&at| self.is_all_noted(at));
         let whole = whole || !all_noted;
         let mut image =
             WorkerImage { worker: worker.clone(), whole, sources: Vec::new(), ranks: Vec::new() };
@@ -204,6 +195,17 @@ impl Index {
         Ok(Cut { image, ranks, current: 0 })
     }
 
+    /// Whether all changes of a rank since its last image were noted.
+    fn is_all_noted(&mut self, holder: HolderIndex) -> bool {
+        let Some(Some(holder)) = self.holders.get_mut(holder as usize) else {
+            return false;
+        };
+        if holder.changes.as_mut().is_some_and(|changes| !changes.flush()) {
+            holder.changes = None;
+        }
+        holder.changes.is_some()
+    }
+
     /// Reads about `budget` blocks, names and holes further: up to 64 more, which is a page.
     pub fn cut_step(&self, cut: &mut Cut, budget: usize) -> CutStep {
         let mut read = 0;
@@ -219,7 +221,6 @@ impl Index {
             read += match rank.next(holder) {
                 Some(Next::Page(page)) => self.read_page(holder, page, rank, image),
                 Some(Next::Name(name)) => self.read_name(holder, name, rank, image),
-                Some(Next::Released(slot)) => self.read_released(holder, slot, rank),
                 Some(Next::Hole(slot)) => self.read_hole(slot, rank, image),
                 None => {
                     cut.current += 1;
@@ -274,6 +275,7 @@ impl Index {
         for parent in runs.iter().filter_map(|run| run.parent) {
             self.read_parent(holder, parent, rank, image);
         }
+        self.read_released(holder, page, rank);
         if !rank.whole || !runs.is_empty() {
             image.pages.push(PageImage { page, runs });
         }
@@ -361,11 +363,17 @@ impl Index {
         1
     }
 
-    fn read_released(&self, holder: &Holder, slot: Slot, rank: &mut RankCut) -> usize {
-        if self.trie.slots.is_used(slot) && !self.trie.holds_any(slot, holder.index) {
-            rank.todo.push(Next::Hole(slot));
-        }
-        1
+    /// Tells the slots of a page that were let go of, and that the rank may hold a block below.
+    fn read_released(&self, holder: &Holder, page: Page, rank: &mut RankCut) {
+        let changes = rank.changes.as_ref().filter(|_| !rank.whole);
+        let released = changes.and_then(|changes| changes.pages.get(page)).copied().unwrap_or(0);
+        let is_held = |slot| self.trie.holds_any(slot, holder.index);
+        let slots = (0..PAGE_SLOTS).filter(|at| released >> at & 1 == 1);
+        let holes = slots.map(|at| page * PAGE_SLOTS + at).filter(|&slot| {
+            let is_hole = self.trie.slots.is_used(slot) && !is_held(slot);
+            is_hole && self.trie.may_have_child(slot, is_held)
+        });
+        rank.todo.extend(holes.map(Next::Hole));
     }
 
     fn read_hole(&self, slot: Slot, rank: &mut RankCut, image: &mut RankImage) -> usize {

@@ -4,8 +4,6 @@ use kvasir_proto::limits;
 const CHANGED_PAGES_MAX: usize = 65_536;
 /// Most names that are noted as changed, of one rank.
 const CHANGED_NAMES_MAX: usize = 65_536;
-/// Most slots that are noted as let go of, of one rank.
-const RELEASED_SLOTS_MAX: usize = 16_384;
 
 /// Bounds of what is noted of one rank between two images; with more, the next image is whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,17 +12,11 @@ pub struct ChangeLimits {
     pub pages_max: usize,
     /// Most names that changed and are spelled out.
     pub names_max: usize,
-    /// Most slots that were let go of above held ones.
-    pub released_max: usize,
 }
 
 impl Default for ChangeLimits {
     fn default() -> Self {
-        Self {
-            pages_max: CHANGED_PAGES_MAX,
-            names_max: CHANGED_NAMES_MAX,
-            released_max: RELEASED_SLOTS_MAX,
-        }
+        Self { pages_max: CHANGED_PAGES_MAX, names_max: CHANGED_NAMES_MAX }
     }
 }
 

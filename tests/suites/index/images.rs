@@ -179,13 +179,12 @@ fn overlap(index: &Index, names: impl IntoIterator<Item = u64>) -> u32 {
 /// What is noted is bounded: with more, the next image is whole, and the one after it is not.
 #[test]
 fn too_many_changes_make_the_next_image_whole() {
-    let none = ChangeLimits { pages_max: 0, names_max: 0, released_max: 0 };
+    let none = ChangeLimits { pages_max: 0, names_max: 0 };
     let many = ChangeLimits::default();
     let chain = stored(None, 1..=10);
     for (what, limits, event) in [
         ("pages", ChangeLimits { pages_max: 0, ..many }, stored(Some(10), 11..=12)),
         ("names", ChangeLimits { names_max: 0, ..many }, stored(Some(4), 5..=6)),
-        ("released", ChangeLimits { released_max: 0, ..many }, removed([5])),
         ("nothing", none, stored(None, [30])),
     ] {
         let mut one = One::new(limits);

@@ -53,36 +53,43 @@ pub struct Kept {
     pub ranks: BTreeMap<DpRank, KeptRank>,
 }
 
+impl KeptRank {
+    fn merge(&mut self, image: RankImage, loss: Loss) {
+        let RankImage { primary, shed_blocks, short, pages, names, holes, .. } = image;
+        (self.primary, self.shed_blocks, self.short) = (primary, shed_blocks, short);
+        for page in pages {
+            if !page.runs.is_empty() {
+                self.pages.insert(page.page, page);
+            } else if loss != Loss::EmptyPages {
+                self.pages.remove(&page.page);
+            }
+        }
+        let positions: Vec<_> = names.iter().filter_map(|name| name.position).collect();
+        for name in names {
+            let is_gone = name.copies.is_empty();
+            if is_gone && loss != Loss::GoneNames {
+                self.names.remove(&name.name);
+            } else if !is_gone && loss != Loss::Names {
+                self.names.insert(name.name, name);
+            }
+        }
+        for hole in holes {
+            let is_named = positions.contains(&hole.position);
+            if loss != Loss::Holes && !(loss == Loss::OwnNames && is_named) {
+                self.holes.insert(hole.position.slot, hole);
+            }
+        }
+    }
+}
+
 impl Kept {
     pub fn merge(&mut self, image: WorkerImage, loss: Loss) {
         if image.whole && loss != Loss::OldGeneration {
             self.ranks.clear();
         }
         self.sources = image.sources;
-        for RankImage { rank, primary, shed_blocks, short, pages, names, holes } in image.ranks {
-            let kept = self.ranks.entry(rank).or_default();
-            (kept.primary, kept.shed_blocks, kept.short) = (primary, shed_blocks, short);
-            for page in pages {
-                if !page.runs.is_empty() {
-                    kept.pages.insert(page.page, page);
-                } else if loss != Loss::EmptyPages {
-                    kept.pages.remove(&page.page);
-                }
-            }
-            let positions: Vec<_> = names.iter().filter_map(|name| name.position).collect();
-            for name in names {
-                match name.copies.is_empty() {
-                    true if loss != Loss::GoneNames => drop(kept.names.remove(&name.name)),
-                    false if loss != Loss::Names => drop(kept.names.insert(name.name, name)),
-                    _ => {}
-                }
-            }
-            for hole in holes {
-                let is_named = positions.contains(&hole.position);
-                if loss != Loss::Holes && !(loss == Loss::OwnNames && is_named) {
-                    kept.holes.insert(hole.position.slot, hole);
-                }
-            }
+        for rank in image.ranks {
+            self.ranks.entry(rank.rank).or_default().merge(rank, loss);
         }
     }
 

@@ -125,8 +125,7 @@ impl Reborn {
             if self.rng.random_bool(0.3) {
                 let few = |rng: &mut ScriptRng| rng.random_range(0..4);
                 let (pages_max, names_max) = (few(&mut self.rng), few(&mut self.rng));
-                let released_max = few(&mut self.rng);
-                self.limits.changes = Some(ChangeLimits { pages_max, names_max, released_max });
+                self.limits.changes = Some(ChangeLimits { pages_max, names_max });
                 self.live = Live::with(self.limits);
             }
         }
