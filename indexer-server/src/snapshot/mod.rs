@@ -1,6 +1,6 @@
 //! What survives a restart: the state of each worker, and where its sources stood, on disk.
 //!
-//! - [`format`](self): what is stored, as keys and values. Pure; whatever is read is checked.
+//! - `format`: what is stored, as keys and values. Pure; whatever is read is checked.
 //! - [`SnapshotStore`]: those keys and values in RocksDB. Its calls block: it belongs on a thread
 //!   of its own.
 //!

@@ -2,7 +2,11 @@
 
 use crate::model::{Model, address, change, config, open, state};
 use indexer_server::snapshot::{SnapshotStore, StoreError};
-use std::{env, path::Path, process::Command};
+use std::{
+    env,
+    path::Path,
+    process::{Command, Output},
+};
 
 const FOLDER: &str = "KVASIR_TEST_FULL_FOLDER";
 const WORKERS: u64 = 6;
@@ -53,19 +57,24 @@ fn store_until_full(folder: &Path) {
     }
 }
 
+/// One of these tests as a process of its own, in which no file grows beyond a size.
+fn limited(file_blocks: u32, test: &str, folder: &Path) -> Output {
+    Command::new("sh")
+        .args(["-c", &format!("trap '' XFSZ; ulimit -f {file_blocks}; exec \"$0\" \"$@\"")])
+        .arg(env::current_exe().expect("this program"))
+        .args(["--exact", &format!("t40_full::{test}"), "--nocapture"])
+        .env(FOLDER, folder)
+        .output()
+        .expect("a shell")
+}
+
 #[test]
 fn a_full_disk_harms_nothing_that_was_stored() {
     if let Some(folder) = env::var_os(FOLDER) {
         return store_until_full(Path::new(&folder));
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let output = Command::new("sh")
-        .args(["-c", &format!("trap '' XFSZ; ulimit -f {FILE_BLOCKS}; exec \"$0\" \"$@\"")])
-        .arg(env::current_exe().expect("this program"))
-        .args(["--exact", "t40_full::a_full_disk_harms_nothing_that_was_stored", "--nocapture"])
-        .env(FOLDER, folder.path())
-        .output()
-        .expect("a shell");
+    let output = limited(FILE_BLOCKS, "a_full_disk_harms_nothing_that_was_stored", folder.path());
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     let (_, figures) = text.split_once(" failures, ").expect("failures");
@@ -87,4 +96,39 @@ fn a_full_disk_harms_nothing_that_was_stored() {
     }
     store.compact().expect("room");
     drop(SnapshotStore::open(&config(folder.path())).expect_err("it is open"));
+}
+
+/// The child: nothing can be written at all.
+fn read_only(folder: &Path) {
+    let opened = SnapshotStore::open(&config(folder)).expect("readable");
+    assert!(matches!(opened.read_only, Some(StoreError::DiskFull { .. })), "{opened:?}");
+    let mut store = opened.store;
+    let mut model = Model::default();
+    model.apply(&change(1, 1));
+    let image = model.whole(&address(1).worker);
+    for _attempt in 0..2 {
+        assert_eq!(Model::read(&store, &address(1)), Ok(Some(model.clone())));
+        assert_eq!(store.workers().count(), 1);
+        let failure = store.write(&[state(&address(1), &image, &model)]).expect_err("no room");
+        assert!(matches!(failure.error, StoreError::DiskFull { .. }), "{failure:?}");
+        assert!(!store.figures().expect("figures").is_writable);
+    }
+}
+
+#[test]
+fn a_start_on_a_full_disk_reads_what_was_stored() {
+    if let Some(folder) = env::var_os(FOLDER) {
+        return read_only(Path::new(&folder));
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = open(folder.path());
+    let mut model = Model::default();
+    model.apply(&change(1, 1));
+    let image = model.whole(&address(1).worker);
+    store.write(&[state(&address(1), &image, &model)]).expect("room");
+    drop(store);
+    let output = limited(0, "a_start_on_a_full_disk_reads_what_was_stored", folder.path());
+    let text = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&text));
+    assert_eq!(Model::read(&open(folder.path()), &address(1)), Ok(Some(model)));
 }
