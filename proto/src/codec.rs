@@ -119,7 +119,7 @@ const fn list(name: &'static str, path: &'static [u32], limit: usize) -> List {
 }
 
 /// Every request of the package.
-static REQUESTS: [Bounds; 11] = [
+static REQUESTS: [Bounds; 12] = [
     large(
         "FindMatchesRequest",
         &[
