@@ -5,6 +5,7 @@ use futures::future::join_all;
 use kvasir_proto::types::WorkerKey;
 use router_client::{Answer, ShardedClient};
 use std::cell::RefCell;
+use std::fmt;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -28,6 +29,13 @@ pub(crate) struct Times {
     pub(crate) p50: Duration,
     pub(crate) p99: Duration,
     pub(crate) most: Duration,
+}
+
+impl fmt::Display for Times {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { p50, p99, most } = self;
+        write!(f, "p50 {p50:.1?}, p99 {p99:.1?}, most {most:.1?}")
+    }
 }
 
 /// What an answer says of who holds what.
