@@ -82,13 +82,18 @@ impl Load {
                 Ok(answer) => fault(&answer, &wholes[number]),
                 Err(error) => Some(error.to_string()),
             };
-            let mut faults = self.faults.borrow_mut();
-            if let Some(fault) = fault.filter(|_| faults.len() < FAULTS_MAX) {
-                faults.push(fault);
+            if let Some(fault) = fault {
+                self.note(fault);
             }
-            drop(faults);
             // The engines and the server's keeper run on the same thread.
             tokio::task::yield_now().await;
+        }
+    }
+
+    fn note(&self, fault: String) {
+        let mut faults = self.faults.borrow_mut();
+        if faults.len() < FAULTS_MAX {
+            faults.push(fault);
         }
     }
 
