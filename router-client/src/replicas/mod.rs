@@ -10,7 +10,7 @@
 //! - *Probes* are questions nobody waits for, a round of them to all replicas from time to time. They
 //!   ask for every worker, so their answers tell who is behind: a replica that has just been
 //!   started answers readily and knows nothing. Questions go to the freshest, in turn where
-//!   several are as fresh.
+//!   several are as fresh. The first question, and one after a pause, waits a moment for the probes.
 //!
 //! When all are in back-off, questions go to each in turn and have little patience: a shard that is down
 //! costs a moment, and is found as soon as one of them is back.
@@ -38,6 +38,8 @@ pub const REPLICAS_MAX: usize = 8;
 const HEDGE_COST: u32 = 100;
 /// What may be saved up: so many hedges in a burst, as when a replica hangs while many wait for it.
 const HEDGES_SAVED_MAX: u32 = 64;
+/// What was said so many rounds ago says nothing any more.
+const ROUNDS_REMEMBERED: u32 = 3;
 /// Time between two log lines about one shard.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -194,9 +196,22 @@ impl Replicas {
         let Some(at) = self.all.get_mut(number) else { return };
         at.end_probe();
         match found {
-            Some(freshness) => at.proven(round, freshness),
+            Some(freshness) => at.proven(round, freshness, now),
             None => self.fail(number, now),
         }
+    }
+
+    /// Whether a question had better wait for the probes under way: nobody has asked for a while, or
+    /// ever, and a replica may have been started anew since.
+    pub(crate) fn in_doubt(&self, now: Duration) -> bool {
+        let remembered = self.config.probe_interval * ROUNDS_REMEMBERED;
+        let since = now.saturating_sub(remembered);
+        self.all.iter().any(|at| at.is_in_doubt(since))
+    }
+
+    /// The most that a question waits for that.
+    pub(crate) const fn doubt_max(&self) -> Duration {
+        self.config.delay_max
     }
 
     /// How good a choice each replica is, less being better.

@@ -8,14 +8,23 @@ const STRIKES_MAX: u32 = 3;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Replica {
     latencies: Latencies,
-    /// What it knew, and in which round of probes it said so.
-    proven: Option<(u64, Freshness)>,
+    proven: Option<Proven>,
     /// Failures in a row; while there are any it is in back-off.
     failures: u32,
     strikes: u32,
     /// When it may be tried again.
     retry_at: Duration,
     probing: bool,
+}
+
+/// What a replica knew.
+#[derive(Debug, Clone, Copy)]
+struct Proven {
+    freshness: Freshness,
+    /// In which round of probes it said so,
+    round: u64,
+    /// and when.
+    at: Duration,
 }
 
 /// How good a choice a replica is, best first.
@@ -58,13 +67,13 @@ impl Replica {
 
     /// The round in which it last said what it knows.
     pub(super) fn round(&self) -> Option<u64> {
-        self.proven.map(|(round, _)| round)
+        self.proven.map(|proven| proven.round)
     }
 
     /// What it knows, as of the newest round or the one before: answers come one after the other.
     pub(super) fn freshness(&self, newest: u64) -> Option<Freshness> {
-        let recent = self.proven.filter(|(round, _)| round + 1 >= newest && !self.is_failing());
-        recent.map(|(_, freshness)| freshness)
+        let recent = |proven: &Proven| proven.round + 1 >= newest && !self.is_failing();
+        self.proven.filter(recent).map(|proven| proven.freshness)
     }
 
     pub(super) fn standing(&self, best: Option<Freshness>, newest: u64) -> Standing {
@@ -115,13 +124,19 @@ impl Replica {
         probed
     }
 
+    /// Whether it is about to say what it knows, and has not said so since `since`.
+    pub(super) fn is_in_doubt(&self, since: Duration) -> bool {
+        let recent = self.proven.is_some_and(|proven| proven.at >= since);
+        self.probing && !self.is_failing() && !recent
+    }
+
     pub(super) const fn end_probe(&mut self) {
         self.probing = false;
     }
 
     /// It answered a probe.
-    pub(super) const fn proven(&mut self, round: u64, freshness: Freshness) {
-        self.proven = Some((round, freshness));
+    pub(super) const fn proven(&mut self, round: u64, freshness: Freshness, at: Duration) {
+        self.proven = Some(Proven { freshness, round, at });
         self.failures = 0;
         self.strikes = 0;
     }

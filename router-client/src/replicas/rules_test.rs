@@ -189,6 +189,29 @@ fn the_fresher_replica_is_asked() {
 }
 
 #[test]
+fn a_question_after_a_pause_waits_for_probes() {
+    let mut replicas = two();
+    let fresh = Some(knows(9, 0, ms(0)));
+    assert!(!replicas.in_doubt(ms(0)), "nothing is under way");
+    let round = replicas.probes(ms(0)).expect("a round");
+    assert!(replicas.in_doubt(ms(0)));
+    replicas.probed(0, round.number, fresh, ms(1));
+    assert!(replicas.in_doubt(ms(1)), "the other has not answered");
+    replicas.probed(1, round.number, None, ms(2));
+    assert!(!replicas.in_doubt(ms(2)), "what fails is not waited for");
+    let mut now = ms(900);
+    for (pause, doubt) in [(ms(1_000), false), (ms(2_900), false), (ms(3_200), true)] {
+        now += pause;
+        let round = replicas.probes(now).expect("a round");
+        assert_eq!(replicas.in_doubt(now), doubt, "{pause:?}");
+        for number in 0..2 {
+            replicas.probed(number, round.number, fresh, now);
+        }
+        assert!(!replicas.in_doubt(now));
+    }
+}
+
+#[test]
 fn who_was_not_heard_for_two_rounds_is_unknown() {
     let mut replicas = two();
     let fresh = Some(knows(9, 0, ms(0)));

@@ -9,8 +9,9 @@ use kvasir_proto::pb::{FindMatchesRequest, RecordPlacementRequest};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::select;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 use tonic::Code;
 
 /// Where a client's time begins.
@@ -61,6 +62,8 @@ pub(super) struct Shard {
     state: Arc<Mutex<Replicas>>,
     /// They end with the client; at most one for each replica.
     probes: Mutex<JoinSet<()>>,
+    /// Told when a probe has ended.
+    probed: watch::Sender<()>,
 }
 
 impl Shard {
@@ -76,7 +79,8 @@ impl Shard {
         let seed = seed.wrapping_add(number.into());
         let state = Replicas::new(replicas.len(), hedge.clone(), seed);
         let (state, probes) = (Arc::new(Mutex::new(state)), Mutex::default());
-        Ok(Self { number, replicas, deadline: client.deadline, state, probes })
+        let (deadline, probed) = (client.deadline, watch::Sender::default());
+        Ok(Self { number, replicas, deadline, state, probes, probed })
     }
 
     pub(super) fn counts(&self) -> ShardCounts {
@@ -91,6 +95,7 @@ impl Shard {
         until: Duration,
     ) -> Outcome {
         self.probe(request, clock);
+        self.wait_in_doubt(clock).await;
         let mut question = lock(&self.state).question(until);
         let outcome = self.drive(&mut question, request, clock).await;
         let now = clock.elapsed();
@@ -103,6 +108,22 @@ impl Shard {
             tracing::warn!(shard = self.number, %error, num_suppressed, "shard does not answer");
         }
         outcome
+    }
+
+    /// Waits a moment for probes, where nothing is known without them.
+    async fn wait_in_doubt(&self, clock: &Clock) {
+        let in_doubt = || lock(&self.state).in_doubt(clock.elapsed());
+        if !in_doubt() {
+            return;
+        }
+        let most = lock(&self.state).doubt_max();
+        let mut probed = self.probed.subscribe();
+        let settled = async {
+            // It fails only without a sender, which we hold.
+            while in_doubt() && probed.changed().await.is_ok() {}
+        };
+        // Who is slow to say what it knows is asked all the same.
+        let _late = timeout(most, settled).await;
     }
 
     async fn drive(
@@ -179,7 +200,7 @@ impl Shard {
                 continue;
             }
             let (replica, probe) = (replica.clone(), probe.clone());
-            let (state, clock) = (Arc::clone(&self.state), *clock);
+            let (state, probed, clock) = (Arc::clone(&self.state), self.probed.clone(), *clock);
             probes.spawn(async move {
                 let found = match verdict(replica.find_hashed(&probe).await) {
                     Verdict::Answer(answer) => Some(Freshness::of(&answer.overlaps)),
@@ -187,6 +208,7 @@ impl Shard {
                     Verdict::Failed(_) => None,
                 };
                 lock(&state).probed(number, round.number, found, clock.elapsed());
+                probed.send_replace(());
             });
         }
     }

@@ -4,8 +4,8 @@ use router_client::{Answer, HedgeConfig};
 use rustix::process::Signal;
 use std::time::Duration;
 
-/// Questions of each measurement.
-const QUESTIONS: u64 = 400;
+/// Questions of each measurement: few enough that one each of the askers is more than 1 %.
+const QUESTIONS: u64 = 200;
 const DEADLINE: Duration = Duration::from_secs(1);
 
 async fn measure(fleet: &Fleet, wholes: &[Answer], hedge: HedgeConfig) -> (Times, u64) {
@@ -21,7 +21,7 @@ async fn measure(fleet: &Fleet, wholes: &[Answer], hedge: HedgeConfig) -> (Times
     hung.signal(Signal::CONT).expect("a process");
     let times = load.times();
     let missing = client.counts().iter().map(|counts| counts.missing).sum();
-    println!("quiet {quiet:?}, one stopped {times:?}, {missing} answers lack a shard");
+    println!("quiet: {quiet}; one stopped: {times}; {missing} answers lack a shard");
     fleet.wait_until_exact(hung).await;
     (times, missing)
 }
@@ -37,7 +37,7 @@ async fn a_replica_that_hangs_costs_a_hedge() {
     let (unhedged, missing) = measure(&fleet, &wholes, never).await;
     assert!(missing > 0, "questions that only the stopped replica was asked");
     // Shards have nine tenths of the time.
-    assert!(unhedged.most >= DEADLINE * 8 / 10, "{unhedged:?}");
-    assert!(hedged.most < DEADLINE * 8 / 10, "{hedged:?}");
+    assert!(unhedged.p99 >= DEADLINE * 8 / 10, "{unhedged:?}");
+    assert!(hedged.p99 < DEADLINE / 2 && hedged.most < DEADLINE * 8 / 10, "{hedged:?}");
     fleet.stop().await;
 }

@@ -45,7 +45,7 @@ async fn a_process_that_is_killed_is_missed_by_nobody() {
         load.assert_faultless(&format!("{when} is back"));
         println!("{when}: listens after {listening:?}, exact after {exact:?}");
     }
-    println!("{:?}; {:?}", load.times(), client.counts());
+    println!("{}; {:?}", load.times(), client.counts());
 
     for server in &mut fleet.shards[1] {
         server.kill().await;

@@ -5,6 +5,7 @@ use futures::future::join_all;
 use kvasir_proto::types::WorkerKey;
 use router_client::{Answer, ShardedClient};
 use std::cell::RefCell;
+use std::fmt;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -28,6 +29,13 @@ pub(crate) struct Times {
     pub(crate) p50: Duration,
     pub(crate) p99: Duration,
     pub(crate) most: Duration,
+}
+
+impl fmt::Display for Times {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { p50, p99, most } = self;
+        write!(f, "p50 {p50:.1?}, p99 {p99:.1?}, most {most:.1?}")
+    }
 }
 
 /// What an answer says of who holds what.
@@ -74,13 +82,18 @@ impl Load {
                 Ok(answer) => fault(&answer, &wholes[number]),
                 Err(error) => Some(error.to_string()),
             };
-            let mut faults = self.faults.borrow_mut();
-            if let Some(fault) = fault.filter(|_| faults.len() < FAULTS_MAX) {
-                faults.push(fault);
+            if let Some(fault) = fault {
+                self.note(fault);
             }
-            drop(faults);
             // The engines and the server's keeper run on the same thread.
             tokio::task::yield_now().await;
+        }
+    }
+
+    fn note(&self, fault: String) {
+        let mut faults = self.faults.borrow_mut();
+        if faults.len() < FAULTS_MAX {
+            faults.push(fault);
         }
     }
 

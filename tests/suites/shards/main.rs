@@ -2,6 +2,7 @@
 //! a client is told while processes are killed, stopped and started, and while a bucket moves from
 //! one shard to another.
 
+mod edges;
 mod fleet;
 mod hang;
 mod kills;
