@@ -24,8 +24,8 @@
 //!
 //! Reading order: `runs`, `slots` and `segments` (storage), `sets`, `numbers` and `table` (shared
 //! pieces), `trie` and `hold` (positions and who holds them), `record` and `holder` (one rank),
-//! `registry`, then what is done with them: `store`, `wake`, `remove`, `sweep`, `shed`, `find`,
-//! `dump`, and `validate`, which states every invariant.
+//! `registry`, then what is done with them: `store`, `wake`, `remove`, `absolute`, `sweep`, `shed`,
+//! `find`, `dump`, and `validate`, which states every invariant.
 
 mod error;
 mod index;
@@ -44,6 +44,7 @@ mod holder;
 mod record;
 mod registry;
 
+mod absolute;
 mod remove;
 mod shed;
 mod store;

@@ -1,6 +1,6 @@
 use crate::{
     config::Config,
-    grpc::{GrpcMetrics, Parts},
+    grpc::{GrpcMetrics, LocalClients, Parts},
     index::{
         IndexMetrics, Origin, Partitions, Speculation, SpeculationMetrics, WriterThreads,
         start_writers,
@@ -87,6 +87,7 @@ impl App {
             origin,
             ingest_metrics,
         );
+        let ingest = ingest.asking(Arc::new(LocalClients));
         let parts = Parts {
             finder: Finder::new(Arc::clone(&partitions), origin, query_metrics.clone()),
             partitions,

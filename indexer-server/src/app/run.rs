@@ -159,7 +159,7 @@ async fn expire_publishers(ingest: Arc<Ingest>, stop: CancellationToken) -> anyh
     loop {
         select! {
             () = stop.cancelled() => return Ok(()),
-            _ = ticks.tick() => ingest.expire_publishers().await?,
+            _ = ticks.tick() => ingest.expire().await?,
         }
     }
 }

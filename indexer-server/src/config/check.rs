@@ -59,6 +59,7 @@ impl Config {
                 worker_timeout: positive("worker-timeout", settings.worker_timeout)?,
                 probe_interval: positive("probe-interval", settings.probe_interval)?,
                 replay_concurrency: count("replay-concurrency", settings.replay_concurrency)?,
+                dump_concurrency: count("dump-concurrency", settings.dump_concurrency)?,
             },
             grpc: GrpcConfig {
                 listen: settings.listen,

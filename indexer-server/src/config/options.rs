@@ -39,7 +39,8 @@ pub struct Options {
     #[arg(long, env = "KVASIR_DEGRADED_TTL", value_name = "TIME")]
     #[serde(with = "optional")]
     pub degraded_ttl: Option<Span>,
-    /// How long a source may be disconnected before its blocks are dropped
+    /// How long a source may be disconnected before its blocks are dropped; a worker's lease goes
+    /// before it
     #[arg(long, env = "KVASIR_WORKER_TIMEOUT", value_name = "TIME")]
     #[serde(with = "optional")]
     pub worker_timeout: Option<Span>,
@@ -50,6 +51,9 @@ pub struct Options {
     /// Most replays at a time, over all engines
     #[arg(long, env = "KVASIR_REPLAY_CONCURRENCY", value_name = "COUNT")]
     pub replay_concurrency: Option<usize>,
+    /// Most dumps and ranges of events fetched from workers' local indexers at a time
+    #[arg(long, env = "KVASIR_DUMP_CONCURRENCY", value_name = "COUNT")]
+    pub dump_concurrency: Option<usize>,
     /// Shards of the index, 1 to 64: each has a part of the workers and a writer thread. More than
     /// one writer is worth having once one is busy; blocks are shared within a shard only
     #[arg(long, env = "KVASIR_INDEX_SHARDS", value_name = "COUNT")]

@@ -28,6 +28,7 @@ pub struct Settings {
     #[serde(serialize_with = "text::serialize")]
     pub probe_interval: Span,
     pub replay_concurrency: usize,
+    pub dump_concurrency: usize,
     pub index_shards: usize,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "optional::serialize")]
     pub max_index_bytes: Option<ByteCount>,
@@ -58,6 +59,7 @@ impl Settings {
         worker_timeout: Span::seconds(60),
         probe_interval: Span::seconds(30),
         replay_concurrency: 8,
+        dump_concurrency: 8,
         index_shards: 1,
         max_index_bytes: None,
         speculative_blocks_max: 1 << 20,
@@ -84,6 +86,7 @@ impl Settings {
             worker_timeout: options.worker_timeout.unwrap_or(self.worker_timeout),
             probe_interval: options.probe_interval.unwrap_or(self.probe_interval),
             replay_concurrency: options.replay_concurrency.unwrap_or(self.replay_concurrency),
+            dump_concurrency: options.dump_concurrency.unwrap_or(self.dump_concurrency),
             index_shards: options.index_shards.unwrap_or(self.index_shards),
             max_index_bytes: options.max_index_bytes.or(self.max_index_bytes),
             speculative_blocks_max: options

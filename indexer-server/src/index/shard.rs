@@ -132,3 +132,17 @@ pub struct IndexedSource {
     pub(super) shard: Arc<Shard>,
     pub(super) id: SourceId,
 }
+
+impl IndexedSource {
+    /// The shard it is in.
+    #[must_use]
+    pub const fn shard(&self) -> &Arc<Shard> {
+        &self.shard
+    }
+
+    /// Its id there.
+    #[must_use]
+    pub const fn id(&self) -> SourceId {
+        self.id
+    }
+}

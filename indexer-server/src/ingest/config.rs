@@ -14,4 +14,6 @@ pub struct IngestConfig {
     pub probe_interval: Duration,
     /// Most replays at a time, over all engines.
     pub replay_concurrency: usize,
+    /// Most questions to workers' local indexers at a time, dumps and ranges together.
+    pub dump_concurrency: usize,
 }

@@ -40,6 +40,15 @@ pub enum IngestError {
         /// The source.
         source_name: String,
     },
+    /// A newer life took its place.
+    #[error(
+        "incarnation of source {source_name:?} is one that is over: begin a new one, or try again \
+         if it is the present one"
+    )]
+    PastIncarnation {
+        /// The source.
+        source_name: String,
+    },
     /// The partition refuses.
     #[error(transparent)]
     Partition(#[from] PartitionError),
@@ -74,6 +83,11 @@ impl IngestError {
         Self::Partition(PartitionError::BlockSize { key, present, asked })
     }
 
+    /// Whether it is about what a hello says, and nothing else.
+    pub(super) const fn is_of_hello(&self) -> bool {
+        matches!(self, Self::PastIncarnation { .. } | Self::CopyMode { .. })
+    }
+
     /// Code to report it with.
     #[must_use]
     pub const fn code(&self) -> ErrorCode {
@@ -91,7 +105,7 @@ impl IngestError {
                 | IndexError::NotCleared { .. }
                 | IndexError::DumpAborted { .. },
             ) => ErrorCode::Internal,
-            Self::Stopping(_) => ErrorCode::Unavailable,
+            Self::Stopping(_) | Self::PastIncarnation { .. } => ErrorCode::Unavailable,
             Self::Failed => ErrorCode::Internal,
         }
     }

@@ -147,7 +147,7 @@ const fn engine_kind(engine: Engine) -> EngineKind {
     }
 }
 
-const fn loss_policy(policy: LossPolicy) -> sequence::LossPolicy {
+pub(super) const fn loss_policy(policy: LossPolicy) -> sequence::LossPolicy {
     match policy {
         LossPolicy::Keep => sequence::LossPolicy::Keep,
         LossPolicy::Clear => sequence::LossPolicy::Clear,

@@ -4,7 +4,9 @@
 
 mod config;
 mod error;
+mod follower;
 mod link;
+mod local;
 mod metrics;
 mod placement;
 mod publisher;
@@ -14,6 +16,7 @@ mod worker;
 pub use config::IngestConfig;
 pub use error::IngestError;
 pub use link::{Sockets, check_endpoints};
-pub use metrics::{BatchLabels, Count, GapLabels, IngestMetrics, RefusalLabels};
-pub use publisher::{Accepted, BatchAnswer, Refusal, Session};
+pub use local::{AskError, LocalIndexers, Parts};
+pub use metrics::{AskLabels, BatchLabels, Count, GapLabels, IngestMetrics, RefusalLabels};
+pub use publisher::{Accepted, BatchAnswer, PendingAnswer, Refusal, Session};
 pub use registry::{Ingest, Registered};

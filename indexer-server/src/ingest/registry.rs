@@ -1,6 +1,7 @@
 use super::{
     Count, IngestConfig, IngestError, IngestMetrics,
     link::{Link, LinkPlan},
+    local::LocalIndexers,
     worker::Worker,
 };
 use crate::index::{Origin, Partitions, Speculation, Writer};
@@ -28,6 +29,9 @@ pub struct Ingest {
     /// Held while the set of workers changes: registrations and removals are rare and whole.
     control: Mutex<()>,
     replay_permits: Arc<Semaphore>,
+    /// Who can be asked for what publishers' streams lack, and how often at a time.
+    pub(super) local_indexers: Option<Arc<dyn LocalIndexers>>,
+    pub(super) dump_permits: Arc<Semaphore>,
     cancel: CancellationToken,
     /// Registrations and removals run to their end, whether or not anybody waits for them.
     changes: TaskTracker,
@@ -54,6 +58,7 @@ impl Ingest {
         metrics: IngestMetrics,
     ) -> Self {
         let replay_permits = Arc::new(Semaphore::new(config.replay_concurrency));
+        let dump_permits = Arc::new(Semaphore::new(config.dump_concurrency));
         Self {
             config,
             partitions,
@@ -64,9 +69,17 @@ impl Ingest {
             workers: DashMap::new(),
             control: Mutex::default(),
             replay_permits,
+            local_indexers: None,
+            dump_permits,
             cancel: CancellationToken::new(),
             changes: TaskTracker::new(),
         }
+    }
+
+    /// The same, with local indexers to be asked where registrations name them.
+    #[must_use]
+    pub fn asking(self, local_indexers: Arc<dyn LocalIndexers>) -> Self {
+        Self { local_indexers: Some(local_indexers), ..self }
     }
 
     /// Registrations, by partition and worker.
@@ -140,6 +153,7 @@ impl Ingest {
             worker: registration.worker.clone(),
         };
         if let Some(present) = self.workers.get(&address).map(|entry| Arc::clone(&entry)) {
+            present.heard(self.origin);
             return same_or_conflict(address, &present.registration, &registration);
         }
         if self.workers.len() >= WORKERS_MAX {
@@ -154,6 +168,7 @@ impl Ingest {
             self.detach(&worker).await?;
             return Err(error);
         }
+        worker.heard(self.origin);
         tracing::info!(worker = %address, "worker registered");
         self.workers.insert(address, worker);
         self.count_workers();
@@ -184,8 +199,31 @@ impl Ingest {
         Ok(())
     }
 
+    /// Removes a worker whose lease has run out, unless it was heard of meanwhile.
+    pub(super) async fn remove_expired(
+        self: &Arc<Self>,
+        worker: &Arc<Worker>,
+    ) -> Result<(), IngestError> {
+        let (ingest, worker) = (Arc::clone(self), Arc::clone(worker));
+        self.whole(async move {
+            let _control = ingest.control.lock().await;
+            let address = worker.address();
+            if !worker.lease_is_over(ingest.origin) || worker.is_removed() {
+                return Ok(());
+            }
+            tracing::info!(worker = %address, "the worker's lease has run out");
+            ingest.remove_locked(&address).await.map(|_blocks| ())
+        })
+        .await
+    }
+
     async fn remove_now(&self, address: &WorkerAddress) -> Result<u64, IngestError> {
         let _control = self.control.lock().await;
+        self.remove_locked(address).await
+    }
+
+    /// Removes a worker, by whoever holds `control`.
+    async fn remove_locked(&self, address: &WorkerAddress) -> Result<u64, IngestError> {
         let Some((_, worker)) = self.workers.remove(address) else {
             return Err(IngestError::UnknownWorker { address: address.clone() });
         };

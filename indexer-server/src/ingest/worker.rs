@@ -1,10 +1,17 @@
 use super::{IngestError, publisher::Publisher};
-use crate::index::{IndexedSource, Partition};
+use crate::index::{IndexedSource, Origin, Partition};
 use kvasir_proto::{
     convert::{Registration, WorkerAddress},
     types::WorkerId,
 };
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 use tokio::{sync::Mutex, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -17,6 +24,8 @@ pub(super) struct Worker {
     pub(super) cancel: CancellationToken,
     pub(super) links: Mutex<Links>,
     pub(super) publishers: Mutex<Publishers>,
+    /// When it was heard of last, in milliseconds since the origin.
+    heard_at_ms: AtomicU64,
 }
 
 /// Tasks and sources of a worker's endpoints.
@@ -32,6 +41,7 @@ pub(super) struct Publishers {
     /// The worker was removed: nobody may open a stream any more.
     pub(super) closed: bool,
     pub(super) by_name: BTreeMap<String, Arc<Publisher>>,
+    pub(super) tasks: JoinSet<()>,
 }
 
 impl Worker {
@@ -46,7 +56,21 @@ impl Worker {
             cancel,
             links: Mutex::default(),
             publishers: Mutex::default(),
+            heard_at_ms: AtomicU64::new(0),
         }
+    }
+
+    /// It has given a sign of life.
+    pub(super) fn heard(&self, origin: Origin) {
+        let now = u64::try_from(origin.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.heard_at_ms.store(now, Ordering::Release);
+    }
+
+    /// Whether it has a lease, and was not heard of for so long.
+    pub(super) fn lease_is_over(&self, origin: Origin) -> bool {
+        let heard_at = Duration::from_millis(self.heard_at_ms.load(Ordering::Acquire));
+        let silent = origin.elapsed().saturating_sub(heard_at);
+        self.registration.lease.is_some_and(|lease| silent >= lease)
     }
 
     pub(super) const fn id(&self) -> &WorkerId {

@@ -137,7 +137,7 @@ impl Feed {
     /// How it introduces itself to an index.
     #[must_use]
     pub fn hello(&self) -> Hello {
-        let JournalStatus { incarnation, first, copy_mode, .. } = self.status();
+        let JournalStatus { incarnation, first, head, copy_mode, .. } = self.status();
         Hello {
             address: self.address.clone(),
             source: self.name.clone(),
@@ -145,6 +145,7 @@ impl Feed {
             incarnation,
             copy_mode,
             first_sequence: Some(first),
+            head_sequence: head,
         }
     }
 

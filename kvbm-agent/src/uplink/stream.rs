@@ -50,6 +50,7 @@ impl From<SourceIdentity> for Hello {
             incarnation: source.incarnation,
             copy_mode: CopyMode::Set,
             first_sequence: None,
+            head_sequence: None,
         }
     }
 }

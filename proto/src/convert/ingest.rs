@@ -32,6 +32,8 @@ pub struct Hello {
     pub copy_mode: CopyMode,
     /// Number of the first batch of this incarnation, where the publisher says.
     pub first_sequence: Option<u64>,
+    /// Number of the newest one, where the publisher says.
+    pub head_sequence: Option<u64>,
 }
 
 /// One checked message of a publisher.
@@ -39,8 +41,13 @@ pub struct Hello {
 pub enum Publication {
     /// The first.
     Hello(Hello),
-    /// All others; not read yet, since reading needs the block size.
+    /// Later ones; not read yet, since reading needs the block size.
     Batch(pb::PublishBatch),
+    /// Between them.
+    Heartbeat {
+        /// Number of the newest batch, where there is one.
+        head_sequence: Option<u64>,
+    },
 }
 
 /// A checked `PublishBatch`: its tokens are hashed and gone.
@@ -64,7 +71,10 @@ impl TryFrom<pb::PublishEventsRequest> for Publication {
                 Ok(Self::Hello(hello))
             }
             Some(pb::publish_events_request::Message::Batch(batch)) => Ok(Self::Batch(batch)),
-            None => Err(ConvertError::new("hello or batch", Problem::Required)),
+            Some(pb::publish_events_request::Message::Heartbeat(heartbeat)) => {
+                Ok(Self::Heartbeat { head_sequence: heartbeat.head_sequence })
+            }
+            None => Err(ConvertError::new("hello, batch or heartbeat", Problem::Required)),
         }
     }
 }
@@ -85,6 +95,7 @@ impl TryFrom<pb::PublishHello> for Hello {
             incarnation: read_incarnation("incarnation", &hello.incarnation)?,
             copy_mode: copy_mode.unwrap_or(CopyMode::Set),
             first_sequence: hello.first_sequence,
+            head_sequence: hello.head_sequence,
         })
     }
 }
@@ -100,6 +111,7 @@ impl From<Hello> for pb::PublishHello {
             incarnation: incarnation(hello.incarnation),
             copy_mode: copy_mode(hello.copy_mode).into(),
             first_sequence: hello.first_sequence,
+            head_sequence: hello.head_sequence,
         }
     }
 }

@@ -826,6 +826,15 @@ pub struct RegisterWorkerRequest {
     /// Names of the adapters that the engine announces by number, at most 1,024.
     #[prost(message, repeated, tag = "9")]
     pub lora_names: ::prost::alloc::vec::Vec<LoraName>,
+    /// Where the worker's agent serves LocalIndexer: <http://host:port,> up to 256 bytes; "" if nobody
+    /// does. The server asks there for what its publishers' streams lack.
+    #[prost(string, tag = "10")]
+    pub local_indexer_endpoint: ::prost::alloc::string::String,
+    /// The worker promises to be heard of: by a message on one of its PublishEvents streams, or by this
+    /// registration again. Once nothing was heard for so many milliseconds, it is removed. 1,000 to
+    /// 3,600,000; 0 for a worker that stays until it is removed.
+    #[prost(uint32, tag = "11")]
+    pub lease_ms: u32,
 }
 impl ::prost::Name for RegisterWorkerRequest {
     const NAME: &'static str = "RegisterWorkerRequest";
@@ -1436,6 +1445,10 @@ pub struct PublishHello {
     /// the incarnation, a later first batch is a gap; else the first batch that comes is taken for it.
     #[prost(uint64, optional, tag = "8")]
     pub first_sequence: ::core::option::Option<u64>,
+    /// Number of the newest batch of this incarnation, where there is one: until the index has it, the
+    /// source is catching up.
+    #[prost(uint64, optional, tag = "9")]
+    pub head_sequence: ::core::option::Option<u64>,
 }
 impl ::prost::Name for PublishHello {
     const NAME: &'static str = "PublishHello";
@@ -1570,10 +1583,27 @@ impl ::prost::Name for PublishBatch {
         "/kvasir.v1.PublishBatch".into()
     }
 }
-/// A hello, then batches.
+/// The source is there. Not answered.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PublishHeartbeat {
+    /// Number of its newest batch, sent or not: makes its lag exact. Absent before the first.
+    #[prost(uint64, optional, tag = "1")]
+    pub head_sequence: ::core::option::Option<u64>,
+}
+impl ::prost::Name for PublishHeartbeat {
+    const NAME: &'static str = "PublishHeartbeat";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.PublishHeartbeat".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.PublishHeartbeat".into()
+    }
+}
+/// A hello, then batches and heartbeats.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PublishEventsRequest {
-    #[prost(oneof = "publish_events_request::Message", tags = "1, 2")]
+    #[prost(oneof = "publish_events_request::Message", tags = "1, 2, 3")]
     pub message: ::core::option::Option<publish_events_request::Message>,
 }
 /// Nested message and enum types in `PublishEventsRequest`.
@@ -1583,9 +1613,12 @@ pub mod publish_events_request {
         /// First message.
         #[prost(message, tag = "1")]
         Hello(super::PublishHello),
-        /// All others.
+        /// Later ones.
         #[prost(message, tag = "2")]
         Batch(super::PublishBatch),
+        /// Between them, at least three times in a lease where the worker has one.
+        #[prost(message, tag = "3")]
+        Heartbeat(super::PublishHeartbeat),
     }
 }
 impl ::prost::Name for PublishEventsRequest {
@@ -1830,8 +1863,10 @@ pub mod event_ingest_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// One stream is one source. The first request must be a hello; then batches. Each batch is
-        /// answered by an ack or a refusal, in order.
+        /// One stream is one source. The first request must be a hello; then batches and heartbeats. Each
+        /// batch is answered by an ack or a refusal, in order; at most 1,024 batches may wait for their
+        /// answers. Where the worker's registration says who can be asked, a batch that comes before
+        /// its turn is not refused: its answer comes once what is missing was fetched.
         pub async fn publish_events(
             &mut self,
             request: impl tonic::IntoStreamingRequest<

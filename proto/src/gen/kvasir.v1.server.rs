@@ -476,8 +476,10 @@ pub mod event_ingest_server {
             >
             + std::marker::Send
             + 'static;
-        /// One stream is one source. The first request must be a hello; then batches. Each batch is
-        /// answered by an ack or a refusal, in order.
+        /// One stream is one source. The first request must be a hello; then batches and heartbeats. Each
+        /// batch is answered by an ack or a refusal, in order; at most 1,024 batches may wait for their
+        /// answers. Where the worker's registration says who can be asked, a batch that comes before
+        /// its turn is not refused: its answer comes once what is missing was fetched.
         async fn publish_events(
             &self,
             request: tonic::Request<tonic::Streaming<crate::pb::PublishEventsRequest>>,

@@ -8,6 +8,7 @@ mod cases;
 mod double;
 mod driver;
 mod dumps;
+mod healing;
 mod live;
 mod runner;
 mod sharded;
