@@ -4,7 +4,7 @@
 use crate::feed::{Feed, SourceConfig};
 use crate::journal::{AppendError, JournalStatus};
 use crate::service::{ServeError, Served, ServiceConfig, serve};
-use crate::uplink::{UplinkStatus, keep_up};
+use crate::uplink::{UplinkConfig, UplinkStatus, keep_up};
 use kvasir_proto::convert::ConvertError;
 use kvasir_proto::types::{DpRank, Incarnation, KvEvent};
 use std::collections::HashMap;
@@ -20,6 +20,11 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Most indexers that one agent feeds: the replicas of its shard.
 pub const INDEXERS_MAX: usize = 16;
+/// How often indexers are told that a source is there, unless the configuration says: often enough for
+/// leases of 15 s and more.
+pub const HEARTBEAT_INTERVAL_DEFAULT: Duration = Duration::from_secs(5);
+/// Most often.
+const HEARTBEAT_INTERVAL_MIN: Duration = Duration::from_millis(10);
 
 /// What an agent is to do.
 #[derive(Debug, Clone)]
@@ -28,6 +33,9 @@ pub struct AgentConfig {
     pub source: SourceConfig,
     /// Indexers to feed (`http://host:port`), at most [`INDEXERS_MAX`].
     pub indexers: Vec<String>,
+    /// How often they are told that the source is there, and how far it is; at least 10 ms. Three times
+    /// in the worker's lease, if it has one.
+    pub heartbeat_interval: Duration,
     /// Where to serve `LocalIndexer`; none for not at all. Port 0 is any.
     pub listen: Option<SocketAddr>,
     /// Bounds of that service.
@@ -100,11 +108,13 @@ impl Agent {
         }
         let (mut uplink_tasks, mut uplinks) = (Tasks::default(), Vec::new());
         let stop_uplinks = CancellationToken::new();
+        let heartbeat_interval = config.heartbeat_interval.max(HEARTBEAT_INTERVAL_MIN);
         for endpoint in config.indexers {
+            let uplink = UplinkConfig { endpoint, heartbeat_interval };
             let (status, told) = watch::channel(UplinkStatus::new(feed.status().incarnation));
             uplinks.push(told);
             let stop = stop_uplinks.clone();
-            uplink_tasks.spawn("uplink", keep_up(Arc::clone(&feed), endpoint, status, stop));
+            uplink_tasks.spawn("uplink", keep_up(Arc::clone(&feed), uplink, status, stop));
         }
         let (stop_uplinks, stop_service) = (stop_uplinks.drop_guard(), stop_service.drop_guard());
         Ok(Self { feed, local, uplinks, uplink_tasks, service_tasks, stop_uplinks, stop_service })

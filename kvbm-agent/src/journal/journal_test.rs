@@ -534,6 +534,26 @@ fn names_beyond_the_limit_are_missing_and_it_is_said() {
     assert_eq!((model.held.len(), cut.incomplete), (3, false));
 }
 
+/// 8,192 prompt tokens in each of 20 steps a second, in blocks of 16, each of which evicts another; an
+/// event for each removal, as vLLM has it.
+#[test]
+fn the_default_keeps_a_minute_of_a_busy_engine() {
+    const STEPS: u64 = 60 * 20;
+    const STEP_BLOCKS: u64 = 512;
+    let mut journal = journal(CopyMode::Set);
+    for step in 0..STEPS {
+        let first = step * STEP_BLOCKS;
+        let mut events: Vec<_> =
+            (first..first + STEP_BLOCKS).map(|name| removed([name.wrapping_sub(20_000)])).collect();
+        events.push(stored(None, first..first + STEP_BLOCKS));
+        journal.append(0, events).expect("a batch");
+    }
+    let status = journal.status();
+    let each = status.batch_bytes / status.batches;
+    println!("{each} bytes a batch, {} bytes a minute", status.batch_bytes);
+    assert_eq!(status.oldest, Some(0), "{status:?}");
+}
+
 /// The bar is 64 bytes a held name, at every size: also just after a table has grown, and after
 /// most have gone again.
 #[test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::select;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 /// Pauses before a stream is opened again: from this, doubling,
@@ -20,6 +20,15 @@ const RECONNECT_MAX: Duration = Duration::from_secs(5);
 /// A stream whose oldest batch has no answer for so long is replaced. An index that fetches what it
 /// missed answers late.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Where an uplink leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UplinkConfig {
+    /// The indexer: `http://host:port`.
+    pub endpoint: String,
+    /// It is told this often that the source is there, and how far it is; not 0.
+    pub heartbeat_interval: Duration,
+}
 
 /// How far an uplink has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,16 +62,15 @@ impl UplinkStatus {
     }
 }
 
-/// Keeps a stream of a source open to the indexer at `endpoint` (`http://host:port`), and tells in
-/// `status` how far it has come. Once `stop` is cancelled it sends what the journal has, waits for
+/// Keeps a stream of a source open to an indexer, and tells in `status` how far it has come. Once `stop` is cancelled it sends what the journal has, waits for
 /// the answers and ends; without a stream it ends at once.
 pub async fn keep_up(
     feed: Arc<Feed>,
-    endpoint: String,
+    config: UplinkConfig,
     status: watch::Sender<UplinkStatus>,
     stop: CancellationToken,
 ) {
-    let keeper = Keeper { feed, endpoint, status, stop };
+    let keeper = Keeper { feed, config, status, stop };
     let mut backoff = Backoff::new(RECONNECT_MIN, RECONNECT_MAX);
     loop {
         let before = keeper.progress();
@@ -97,7 +105,7 @@ enum End {
 
 struct Keeper {
     feed: Arc<Feed>,
-    endpoint: String,
+    config: UplinkConfig,
     status: watch::Sender<UplinkStatus>,
     stop: CancellationToken,
 }
@@ -120,7 +128,7 @@ impl Keeper {
 
     fn note(&self, error: &UplinkError) {
         let text: Arc<str> = error.to_string().into();
-        let endpoint = &self.endpoint;
+        let endpoint = &self.config.endpoint;
         tracing::warn!(source = self.feed.name(), endpoint, error = &*text, "the uplink is down");
         self.status.send_modify(|status| {
             (status.connected, status.error) = (false, Some(text));
@@ -135,11 +143,13 @@ impl Keeper {
         let first = hello.first_sequence.unwrap_or_default();
         let mut uplink = select! {
             () = self.stop.cancelled() => return Ok(End::Stopped),
-            uplink = Uplink::open_as(&self.endpoint, hello) => uplink?,
+            uplink = Uplink::open_as(&self.config.endpoint, hello) => uplink?,
         };
         self.accepted(life, uplink.applied());
         let next = uplink.applied().map_or(Some(first), |applied| applied.checked_add(1));
         let mut position = Position { life, next, since: Instant::now() };
+        let mut heartbeats = interval(self.config.heartbeat_interval);
+        heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             if let Some(end) = self.fill(&mut uplink, &mut position)? {
                 return Ok(end);
@@ -156,6 +166,7 @@ impl Keeper {
                 }
                 // The source outlives its uplinks.
                 _known = news.changed() => {}
+                _ = heartbeats.tick() => self.heartbeat(&uplink, life),
                 () = self.stop.cancelled(), if !stopping => {}
                 () = sleep_until(position.since + ANSWER_TIMEOUT), if waiting => {
                     return Err(UplinkError::Silent(ANSWER_TIMEOUT));
@@ -165,12 +176,24 @@ impl Keeper {
     }
 
     fn accepted(&self, life: Incarnation, applied: Option<u64>) {
-        tracing::info!(source = self.feed.name(), endpoint = self.endpoint, applied, "uplink open");
+        tracing::info!(
+            source = self.feed.name(),
+            endpoint = self.config.endpoint,
+            applied,
+            "uplink open"
+        );
         self.status.send_modify(|status| {
             (status.connected, status.error) = (true, None);
             (status.incarnation, status.acknowledged) = (life, applied);
             status.streams += 1;
         });
+    }
+
+    fn heartbeat(&self, uplink: &Uplink, life: Incarnation) {
+        let status = self.feed.status();
+        if status.incarnation == life {
+            uplink.heartbeat(status.head);
+        }
     }
 
     /// Sends what there is and may be under way.
@@ -215,7 +238,7 @@ impl Keeper {
     /// Batches that are not kept any more cannot be sent: the index sees a gap.
     fn skip(&self, next: u64, oldest: u64) {
         let batches = oldest.saturating_sub(next);
-        let (source, endpoint) = (self.feed.name(), &self.endpoint);
+        let (source, endpoint) = (self.feed.name(), &self.config.endpoint);
         tracing::warn!(source, endpoint, batches, "the journal does not have what the index lacks");
         self.status.send_modify(|status| status.skipped_batches += batches);
     }

@@ -10,5 +10,5 @@ mod stream;
 mod window;
 
 pub use error::UplinkError;
-pub use keep::{UplinkStatus, keep_up};
+pub use keep::{UplinkConfig, UplinkStatus, keep_up};
 pub use stream::{Acknowledged, SourceIdentity, Uplink};

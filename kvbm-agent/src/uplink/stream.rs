@@ -5,16 +5,18 @@ use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
 use kvasir_proto::pb::event_ingest_client::EventIngestClient;
 use kvasir_proto::pb::publish_events_request::Message as Sent;
 use kvasir_proto::pb::publish_events_response::Message as Answered;
-use kvasir_proto::pb::{PublishEventsRequest, PublishEventsResponse};
+use kvasir_proto::pb::{PublishEventsRequest, PublishEventsResponse, PublishHeartbeat};
 use kvasir_proto::types::{CopyMode, DpRank, Incarnation, KvEvent, PartitionKey, WorkerId};
 use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint};
 
-/// Messages on their way to the connection: a hello, and all batches that may be under way.
+/// Messages on their way to the connection: a hello or a heartbeat, and all batches that may be under
+/// way.
 const REQUESTS_QUEUED_MAX: usize = 1 + UNACKED_BATCHES_MAX;
 /// Longest time until a connection is there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -162,9 +164,20 @@ impl Uplink {
         self.window.sent(sequence, bytes);
         let batch = publish_batch(sequence, rank, events);
         let request = PublishEventsRequest { message: Some(Sent::Batch(batch)) };
-        // There is room for all that may be under way. If the indexer has ended the stream, its
-        // answer says why.
-        let _ended = self.requests.try_send(request);
+        let sent = self.requests.try_send(request);
+        debug_assert!(!matches!(sent, Err(TrySendError::Full(_))), "there is room for batches");
+        // If the indexer has ended the stream, its answer says why.
+        drop(sent);
+    }
+
+    /// Says that the source is there, and how far it is. Where messages wait to be sent, they say so.
+    pub(super) fn heartbeat(&self, head_sequence: Option<u64>) {
+        if self.requests.capacity() == REQUESTS_QUEUED_MAX {
+            let heartbeat = Sent::Heartbeat(PublishHeartbeat { head_sequence });
+            let request = PublishEventsRequest { message: Some(heartbeat) };
+            // As for batches.
+            drop(self.requests.try_send(request));
+        }
     }
 
     /// Waits for the answer to the oldest batch under way. Loses nothing when dropped half-way.

@@ -49,6 +49,34 @@ async fn an_index_that_is_killed_has_all_again() {
     server.stop().await;
 }
 
+/// A journal of a few batches: an index that comes late, or back empty, dumps what is held.
+#[tokio::test]
+async fn what_the_journal_has_lost_is_dumped() {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let mut server = Server::start(any, any).await.expect("a server");
+    let mut config = config(vec![url(server.addresses.grpc)]);
+    config.source.journal.batches_max = 20;
+    let agent = start(config).await;
+    let mut engine = Engine::new(5);
+    publish(&agent, &mut engine, 300);
+    harness::register(&server, agent.local_address()).await;
+    for round in 0..3 {
+        let last = publish(&agent, &mut engine, 10);
+        delivered(&agent, last).await;
+        assert_eq!(indexed(&server).await, engine.truth(), "round {round}");
+        let (grpc, http) = kill(server).await;
+        publish(&agent, &mut engine, 40);
+        server = Server::start(grpc, http).await.expect("a server");
+        harness::register(&server, agent.local_address()).await;
+    }
+    let last = publish(&agent, &mut engine, 10);
+    delivered(&agent, last).await;
+    assert_eq!(indexed(&server).await, engine.truth());
+    assert!(agent.uplinks()[0].skipped_batches >= 280, "{:?}", agent.uplinks());
+    assert!(agent.stop(harness::PATIENCE).await);
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn a_new_life_begins_empty_and_replicas_are_fed_alike() {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));

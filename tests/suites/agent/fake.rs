@@ -1,7 +1,7 @@
 //! An index that takes notes and does as it is told.
 
 use futures::stream::BoxStream;
-use futures::{StreamExt, stream};
+use futures::{StreamExt, future, stream};
 use kvasir_proto::convert::{Hello, Publication};
 use kvasir_proto::pb;
 use kvasir_proto::pb::event_ingest_server::{EventIngest, EventIngestServer};
@@ -37,6 +37,8 @@ pub struct Notes {
     pub received: Vec<u64>,
     /// Those that it has: each once, in order.
     pub applied: Vec<u64>,
+    /// Numbers that heartbeats named.
+    pub heartbeats: Vec<Option<u64>>,
 }
 
 /// The index.
@@ -46,6 +48,8 @@ pub struct Index {
     notes: Arc<Mutex<Notes>>,
     /// Batches received so far.
     pub received: watch::Sender<usize>,
+    /// Heartbeats received so far.
+    pub beats: watch::Sender<usize>,
     /// One permit for each answer.
     pub gate: Arc<Semaphore>,
 }
@@ -57,6 +61,7 @@ impl Index {
             script,
             notes: Arc::default(),
             received: watch::Sender::new(0),
+            beats: watch::Sender::new(0),
             gate: Arc::new(Semaphore::new(if script.gated { 0 } else { Semaphore::MAX_PERMITS })),
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -98,8 +103,25 @@ impl Index {
         self.received.send_modify(|received| *received += 1);
     }
 
-    async fn answer(self, request: Result<pb::PublishEventsRequest, Status>, at: usize) -> Answer {
-        let message = match Publication::try_from(request?).expect("a valid message") {
+    async fn answer(
+        self,
+        request: Result<pb::PublishEventsRequest, Status>,
+        at: usize,
+    ) -> Option<Answer> {
+        let publication = match request {
+            Ok(request) => Publication::try_from(request).expect("a valid message"),
+            Err(status) => return Some(Err(status)),
+        };
+        if let Publication::Heartbeat { head_sequence } = publication {
+            self.notes().heartbeats.push(head_sequence);
+            self.beats.send_modify(|beats| *beats += 1);
+            return None;
+        }
+        Some(self.answer_to(publication, at).await)
+    }
+
+    async fn answer_to(self, publication: Publication, at: usize) -> Answer {
+        let message = match publication {
             Publication::Hello(hello) => self.begin(hello),
             Publication::Batch(batch) => {
                 self.gate.acquire().await.expect("an open gate").forget();
@@ -109,6 +131,7 @@ impl Index {
                 let sequence = batch.sequence;
                 Message::Ack(pb::PublishAck { sequence, ..Default::default() })
             }
+            Publication::Heartbeat { .. } => return Err(Status::internal("is not answered")),
         };
         Ok(pb::PublishEventsResponse { message: Some(message) })
     }
@@ -133,6 +156,7 @@ impl EventIngest for Index {
             }
             index.clone().answer(request, at)
         });
-        Ok(Response::new(answers.buffered(ANSWERS_MAX).boxed()))
+        let answers = answers.buffered(ANSWERS_MAX).filter_map(future::ready);
+        Ok(Response::new(answers.boxed()))
     }
 }

@@ -6,7 +6,7 @@ use kvasir_proto::pb;
 use kvasir_proto::types::{CopyMode, Incarnation, PartitionKey, WorkerId};
 use kvasir_tests::client;
 use kvasir_tests::server::Server;
-use kvbm_agent::agent::{Agent, AgentConfig};
+use kvbm_agent::agent::{Agent, AgentConfig, HEARTBEAT_INTERVAL_DEFAULT};
 use kvbm_agent::feed::SourceConfig;
 use kvbm_agent::journal::JournalConfig;
 use kvbm_agent::service::ServiceConfig;
@@ -42,7 +42,13 @@ pub fn config(indexers: Vec<String>) -> AgentConfig {
         journal: JournalConfig { copy_mode: CopyMode::Counted, ..JournalConfig::DEFAULT },
     };
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    AgentConfig { source, indexers, listen: Some(any), service: ServiceConfig::DEFAULT }
+    AgentConfig {
+        source,
+        indexers,
+        heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,
+        listen: Some(any),
+        service: ServiceConfig::DEFAULT,
+    }
 }
 
 pub async fn start(config: AgentConfig) -> Agent {
@@ -63,15 +69,21 @@ pub async fn delivered(agent: &Agent, sequence: u64) {
 /// A server that knows the worker.
 pub async fn server(grpc: SocketAddr, http: SocketAddr) -> Server {
     let server = Server::start(grpc, http).await.expect("a server");
+    register(&server, None).await;
+    server
+}
+
+/// Makes the worker known to a server, and where its agent can be asked.
+pub async fn register(server: &Server, local: Option<SocketAddr>) {
     let mut indexer = client::connect(server.addresses.grpc).await.expect("a server that listens");
     let request = pb::RegisterWorkerRequest {
         worker_id: WORKER.to_owned(),
         model: MODEL.to_owned(),
         block_size: BLOCK_SIZE,
+        local_indexer_endpoint: local.map(url).unwrap_or_default(),
         ..Default::default()
     };
     indexer.register_worker(request).await.expect("a first worker");
-    server
 }
 
 /// What an index holds for the worker.

@@ -4,6 +4,7 @@ use crate::engine::Engine;
 use crate::fake::{Index, Script};
 use crate::harness::{LIFE, PATIENCE, config, delivered, publish, start, url};
 use kvbm_agent::agent::{Agent, AgentError, INDEXERS_MAX};
+use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -100,6 +101,27 @@ async fn an_index_that_is_ahead_of_the_journal_is_a_fault() {
     let status = told.expect("a fault").expect("an uplink").clone();
     assert_eq!((status.error.as_deref(), status.connected), (Some(expected), false));
     assert!(index.notes().received.is_empty());
+}
+
+/// Also while nothing happens, and while nothing is answered.
+#[tokio::test]
+async fn heartbeats_name_the_newest_batch() {
+    let mut tasks = JoinSet::new();
+    let script = Script { gated: true, ..Script::default() };
+    let (index, address) = Index::start(script, &mut tasks).await;
+    let mut config = config(vec![url(address)]);
+    config.heartbeat_interval = Duration::from_millis(10);
+    let agent = start(config).await;
+    let mut beats = index.beats.subscribe();
+    for batches in [0, 5, 500] {
+        let last = (batches > 0).then(|| publish(&agent, &mut Engine::new(1), batches));
+        let named = async {
+            while index.notes().heartbeats.last() != Some(&last) {
+                beats.changed().await.expect("the index is there");
+            }
+        };
+        timeout(PATIENCE, named).await.expect("a heartbeat names it");
+    }
 }
 
 #[tokio::test]
