@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 const SEEDS: u64 = 3_000;
 const RANKS: DpRank = 2;
 const LIMITS: ScriptLimits =
-    ScriptLimits { chain_blocks_max: 100, rank_parked_max: 10_000, dirty_names_max: 10_000 };
+    ScriptLimits { chain_blocks_max: 1_000, rank_parked_max: 10_000, dirty_names_max: 10_000 };
 
 /// The index and the reference, with one source of each worker.
 struct Pair {

@@ -1,7 +1,7 @@
 use super::{
     asks::Kind,
     config::Recourse,
-    lives::{Base, Life},
+    lives::{Base, Life, Trust},
     recovery::Recovery,
     step::{Numbered, Step},
 };
@@ -52,8 +52,8 @@ impl<I: Item, C> Recovery<I, C> {
 
     /// An old life says that it is there: late, or the present one was heard late.
     fn doubt(&mut self) {
-        if let Some(life) = &mut self.life {
-            life.doubted = true;
+        if let Some(life) = self.life.as_mut().filter(|life| life.trust == Trust::Full) {
+            life.trust = Trust::Doubted;
         }
     }
 
@@ -113,8 +113,8 @@ impl<I: Item, C> Recovery<I, C> {
             let asks = self.config.recourse == Recourse::Ask;
             let returned = asks && self.past.contains(incarnation);
             self.begin_life(incarnation, first.filter(|_| !(asks && is_known)));
-            if let Some(life) = &mut self.life {
-                life.returned = returned;
+            if let Some(life) = self.life.as_mut().filter(|_| returned) {
+                life.trust = Trust::Returned;
             }
             self.asks.succeeded();
         }
@@ -192,7 +192,7 @@ impl<I: Item, C> Recovery<I, C> {
             return;
         }
         self.asks.succeeded();
-        (life.holes, life.doubted, life.returned) = (0, false, false);
+        (life.holes, life.trust) = (0, Trust::Full);
         if self.buffer.len() == 0 && self.connected {
             self.verified_at = Some(self.now);
         }

@@ -13,6 +13,16 @@ pub(super) enum Base {
     At(u64),
 }
 
+/// Whether it is believed that a source lives a life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trust {
+    Full,
+    /// An earlier life says that it is there: who lives is to be asked.
+    Doubted,
+    /// It was over once, and only the source itself can say that it lives again.
+    Returned,
+}
+
 /// The life that a source lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "facts that have nothing to do with each other")]
@@ -28,10 +38,7 @@ pub(super) struct Life {
     /// Nothing is applied before a dump: what is missing is not kept, or the index has a part of a
     /// dump and so what the source held at no moment.
     pub(super) needs_dump: bool,
-    /// An earlier life says that it is there: who lives is to be asked.
-    pub(super) doubted: bool,
-    /// It was over once, and only the source itself can say that it lives again.
-    pub(super) returned: bool,
+    pub(super) trust: Trust,
     /// Rounds in a row whose batches did not follow from the cursor, nor from each other.
     pub(super) holes: u32,
 }
@@ -45,8 +52,7 @@ impl Life {
             target: None,
             refused: None,
             needs_dump: false,
-            doubted: false,
-            returned: false,
+            trust: Trust::Full,
             holes: 0,
         }
     }

@@ -1,7 +1,7 @@
 use super::{
     asks::{Asks, Kind},
     config::{Recourse, RecoveryConfig},
-    lives::{Base, Life, Past},
+    lives::{Base, Life, Past, Trust},
     step::{Ask, Input, Numbered, Step},
 };
 use crate::order::{Buffer, Item, LossPolicy, OutcomeCounts};
@@ -261,7 +261,7 @@ impl<I: Item, C> Recovery<I, C> {
         let life = self.life.filter(|_| self.config.recourse == Recourse::Ask)?;
         if life.needs_dump {
             Some(Need::Dump)
-        } else if self.has_gap() || life.doubted {
+        } else if self.has_gap() || life.trust == Trust::Doubted {
             // From 0 means from the first batch of the life.
             Some(Need::Range { from: life.expected().unwrap_or(0) })
         } else {
@@ -356,7 +356,8 @@ impl<I: Item, C> Recovery<I, C> {
     pub(super) fn give_up(&mut self) -> bool {
         let late = self.grace_ends().is_some_and(|at| at <= self.now);
         let front = self.buffer.front().map(|batch| batch.sequence);
-        let Some(life) = self.life.as_mut().filter(|life| !life.returned) else { return false };
+        let proved = |life: &&mut Life| life.trust != Trust::Returned;
+        let Some(life) = self.life.as_mut().filter(proved) else { return false };
         let announced = life.head.filter(|_| late).map(|head| head.saturating_add(1));
         let mut given_up = mem::take(&mut life.needs_dump);
         if let (Some(expected), Some(next)) = (life.expected(), front.or(announced))
