@@ -21,9 +21,7 @@ pub(super) struct Replica {
 #[derive(Debug, Clone, Copy)]
 struct Proven {
     freshness: Freshness,
-    /// In which round of probes it said so,
-    round: u64,
-    /// and when.
+    /// When it said so.
     at: Duration,
 }
 
@@ -65,22 +63,17 @@ impl Replica {
         self.latencies.p95()
     }
 
-    /// The round in which it last said what it knows.
-    pub(super) fn round(&self) -> Option<u64> {
-        self.proven.map(|proven| proven.round)
-    }
-
-    /// What it knows, as of the newest round or the one before: answers come one after the other.
-    pub(super) fn freshness(&self, newest: u64) -> Option<Freshness> {
-        let recent = |proven: &Proven| proven.round + 1 >= newest && !self.is_failing();
+    /// What it knows, if it has said so since `since`.
+    pub(super) fn freshness(&self, since: Duration) -> Option<Freshness> {
+        let recent = |proven: &Proven| proven.at >= since && !self.is_failing();
         self.proven.filter(recent).map(|proven| proven.freshness)
     }
 
-    pub(super) fn standing(&self, best: Option<Freshness>, newest: u64) -> Standing {
+    pub(super) fn standing(&self, best: Option<Freshness>, since: Duration) -> Standing {
         if self.is_failing() {
             return Standing::Failing;
         }
-        match self.freshness(newest).zip(best) {
+        match self.freshness(since).zip(best) {
             Some((own, best)) if own.keeps_up_with(&best) => Standing::Fresh,
             Some((own, _)) => Standing::Behind(own),
             None => Standing::Unknown,
@@ -126,8 +119,7 @@ impl Replica {
 
     /// Whether it is about to say what it knows, and has not said so since `since`.
     pub(super) fn is_in_doubt(&self, since: Duration) -> bool {
-        let recent = self.proven.is_some_and(|proven| proven.at >= since);
-        self.probing && !self.is_failing() && !recent
+        self.probing && !self.is_failing() && self.freshness(since).is_none()
     }
 
     pub(super) const fn end_probe(&mut self) {
@@ -135,8 +127,8 @@ impl Replica {
     }
 
     /// It answered a probe.
-    pub(super) const fn proven(&mut self, round: u64, freshness: Freshness, at: Duration) {
-        self.proven = Some(Proven { freshness, round, at });
+    pub(super) const fn proven(&mut self, freshness: Freshness, at: Duration) {
+        self.proven = Some(Proven { freshness, at });
         self.failures = 0;
         self.strikes = 0;
     }
