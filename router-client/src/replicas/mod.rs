@@ -186,6 +186,15 @@ impl Replicas {
             Some(freshness) => at.proven(freshness, now),
             None => self.fail(number, now),
         }
+        self.settle();
+    }
+
+    /// Who comes back from back-off is judged beside the others, by what they say now: one that has
+    /// been started after it may know as little, as far as was known before.
+    fn settle(&mut self) {
+        if !self.all.iter().any(Replica::is_awaited) {
+            self.all.iter_mut().for_each(Replica::settle);
+        }
     }
 
     /// Whether a question had better wait for the probes under way: nobody has asked for a while, or
@@ -197,7 +206,9 @@ impl Replicas {
 
     /// What was said before is out of date.
     fn remembered_since(&self, now: Duration) -> Duration {
-        now.saturating_sub(self.config.probe_interval * ROUNDS_REMEMBERED)
+        // Rounds are no closer than that, however short the interval.
+        let between = self.config.probe_interval.max(self.config.backoff_min);
+        now.saturating_sub(between * ROUNDS_REMEMBERED)
     }
 
     /// The most that a question waits for that.
@@ -228,6 +239,7 @@ impl Replicas {
             });
             self.counts.failures += u64::from(at.failures() > before);
         }
+        self.settle();
     }
 
     fn spread(&mut self, time: Duration) -> Duration {

@@ -9,6 +9,8 @@ const STRIKES_MAX: u32 = 3;
 pub(super) struct Replica {
     latencies: Latencies,
     proven: Option<Proven>,
+    /// The same while it is in back-off, until others have answered that were asked with it.
+    back: Option<Proven>,
     /// Failures in a row; while there are any it is in back-off.
     failures: u32,
     strikes: u32,
@@ -97,7 +99,7 @@ impl Replica {
     /// `backoff` says for how long it is left alone after so many failures.
     pub(super) fn fail(&mut self, now: Duration, backoff: impl FnOnce(u32) -> Duration) {
         self.strikes = 0;
-        self.proven = None;
+        (self.proven, self.back) = (None, None);
         if self.is_failing() && now < self.retry_at {
             return;
         }
@@ -107,7 +109,7 @@ impl Replica {
 
     /// Whether it is time to look whether it is back.
     pub(super) fn is_due(&self, now: Duration) -> bool {
-        self.is_failing() && !self.probing && now >= self.retry_at
+        self.is_failing() && self.back.is_none() && !self.probing && now >= self.retry_at
     }
 
     /// Whether it is probed in the round that begins now.
@@ -126,10 +128,27 @@ impl Replica {
         self.probing = false;
     }
 
+    /// Whether its answer to a probe counts when another is judged.
+    pub(super) const fn is_awaited(&self) -> bool {
+        self.probing && !self.is_failing()
+    }
+
     /// It answered a probe.
     pub(super) const fn proven(&mut self, freshness: Freshness, at: Duration) {
-        self.proven = Some(Proven { freshness, at });
-        self.failures = 0;
+        let proven = Some(Proven { freshness, at });
+        if self.is_failing() {
+            self.back = proven;
+        } else {
+            self.proven = proven;
+        }
         self.strikes = 0;
+    }
+
+    /// All have answered: if it did while it was in back-off, that is over.
+    pub(super) const fn settle(&mut self) {
+        if let Some(proven) = self.back.take() {
+            self.proven = Some(proven);
+            self.failures = 0;
+        }
     }
 }

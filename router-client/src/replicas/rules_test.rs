@@ -185,6 +185,27 @@ fn the_fresher_replica_is_asked() {
     check(Freshness::NOTHING, false);
 }
 
+/// The first was started a moment ago and probed while it knew nothing; then the second is started.
+#[test]
+fn who_comes_back_is_judged_by_what_all_say_now() {
+    let mut replicas = two();
+    replicas.probes(ms(0)).expect("a round");
+    replicas.probed(0, Some(Freshness::NOTHING), ms(0));
+    replicas.probed(1, Some(knows(9, 0, ms(0))), ms(0));
+    let mut question = replicas.question(DEADLINE);
+    assert_eq!(replicas.step(&mut question, ms(0)), Step::Ask(1));
+    replicas.ended(&mut question, 1, Outcome::Failed, ms(1));
+    let mut now = ms(1);
+    while replicas.probes(now).is_none_or(|round| round[..2] != [true, true]) {
+        now += ms(1);
+    }
+    replicas.probed(1, Some(Freshness::NOTHING), now);
+    assert_eq!([first(&mut replicas, now), first(&mut replicas, now)], [0, 0]);
+    replicas.probed(0, Some(knows(9, 0, ms(0))), now);
+    assert_eq!([first(&mut replicas, now), first(&mut replicas, now)], [0, 0]);
+    assert!(!replicas.is_failing(1));
+}
+
 #[test]
 fn a_question_after_a_pause_waits_for_probes() {
     let mut replicas = two();
