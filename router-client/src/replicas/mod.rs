@@ -95,12 +95,8 @@ pub struct ShardCounts {
     pub probes: u64,
 }
 
-/// The replicas to be probed now, all with one question.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Round {
-    pub(crate) number: u64,
-    pub(crate) replicas: [bool; REPLICAS_MAX],
-}
+/// The replicas to be probed now, by number, all with one question.
+pub(crate) type Round = [bool; REPLICAS_MAX];
 
 /// The replicas of one shard, by number. Fixed size whatever happens.
 #[derive(Debug)]
@@ -110,8 +106,7 @@ pub(crate) struct Replicas {
     /// Whose turn it is among those that are as good.
     turn: usize,
     hedge_credit: u32,
-    round: u64,
-    /// When the next one is due,
+    /// When the next round of probes is due,
     round_at: Duration,
     /// and when it may begin at the earliest.
     round_not_before: Duration,
@@ -132,7 +127,6 @@ impl Replicas {
             all: vec![Replica::default(); count.min(REPLICAS_MAX)],
             turn,
             hedge_credit: config.percent.min(1) * HEDGES_SAVED_MAX * HEDGE_COST,
-            round: 0,
             round_at: Duration::ZERO,
             round_not_before: Duration::ZERO,
             noise: seed | 1,
@@ -174,7 +168,6 @@ impl Replicas {
         if !due || now < self.round_not_before {
             return None;
         }
-        self.round += 1;
         self.round_not_before = now + self.config.backoff_min / 2;
         self.round_at = now + self.spread(self.config.probe_interval);
         let mut replicas = [false; REPLICAS_MAX];
@@ -182,31 +175,40 @@ impl Replicas {
             *probed = at.begin_probe(now);
             self.counts.probes += u64::from(*probed);
         }
-        replicas.contains(&true).then_some(Round { number: self.round, replicas })
+        replicas.contains(&true).then_some(replicas)
     }
 
     /// What became of a probe: what the replica knows, if it answered.
-    pub(crate) fn probed(
-        &mut self,
-        number: usize,
-        round: u64,
-        found: Option<Freshness>,
-        now: Duration,
-    ) {
+    pub(crate) fn probed(&mut self, number: usize, found: Option<Freshness>, now: Duration) {
         let Some(at) = self.all.get_mut(number) else { return };
         at.end_probe();
         match found {
-            Some(freshness) => at.proven(round, freshness, now),
+            Some(freshness) => at.proven(freshness, now),
             None => self.fail(number, now),
+        }
+        self.settle();
+    }
+
+    /// Who comes back from back-off is judged beside the others, by what they say now: one that has
+    /// been started after it may know as little, as far as was known before.
+    fn settle(&mut self) {
+        if !self.all.iter().any(Replica::is_awaited) {
+            self.all.iter_mut().for_each(Replica::settle);
         }
     }
 
     /// Whether a question had better wait for the probes under way: nobody has asked for a while, or
     /// ever, and a replica may have been started anew since.
     pub(crate) fn in_doubt(&self, now: Duration) -> bool {
-        let remembered = self.config.probe_interval * ROUNDS_REMEMBERED;
-        let since = now.saturating_sub(remembered);
+        let since = self.remembered_since(now);
         self.all.iter().any(|at| at.is_in_doubt(since))
+    }
+
+    /// What was said before is out of date.
+    fn remembered_since(&self, now: Duration) -> Duration {
+        // Rounds are no closer than that, however short the interval.
+        let between = self.config.probe_interval.max(self.config.backoff_min);
+        now.saturating_sub(between * ROUNDS_REMEMBERED)
     }
 
     /// The most that a question waits for that.
@@ -215,12 +217,12 @@ impl Replicas {
     }
 
     /// How good a choice each replica is, less being better.
-    fn standings(&self) -> [Standing; REPLICAS_MAX] {
-        let newest = self.all.iter().filter_map(Replica::round).max().unwrap_or(0);
-        let best = best(self.all.iter().filter_map(|at| at.freshness(newest)));
+    fn standings(&self, now: Duration) -> [Standing; REPLICAS_MAX] {
+        let since = self.remembered_since(now);
+        let best = best(self.all.iter().filter_map(|at| at.freshness(since)));
         let mut standings = [Standing::Unknown; REPLICAS_MAX];
         for (at, standing) in self.all.iter().zip(&mut standings) {
-            *standing = at.standing(best, newest);
+            *standing = at.standing(best, since);
         }
         standings
     }
@@ -237,6 +239,7 @@ impl Replicas {
             });
             self.counts.failures += u64::from(at.failures() > before);
         }
+        self.settle();
     }
 
     fn spread(&mut self, time: Duration) -> Duration {

@@ -66,7 +66,7 @@ impl Replicas {
         if now >= question.until {
             return Step::End;
         }
-        let next = self.next(question);
+        let next = self.next(question, now);
         if question.waiting().next().is_none() {
             let Some(next) = next else { return Step::End };
             self.counts.failovers += u64::from(question.asked.contains(&Asked::Over));
@@ -80,7 +80,7 @@ impl Replicas {
         }
         if now >= question.hedge_at {
             // Where all fail, each question tries one: what is saved up is for better times.
-            let helps = !stuck && (now >= question.late_at || !self.is_worse(question, next));
+            let helps = !stuck && (now >= question.late_at || !self.is_worse(question, next, now));
             let credit = self.hedge_credit.checked_sub(HEDGE_COST);
             if let Some(credit) = credit.filter(|_| helps) {
                 self.hedge_credit = credit;
@@ -103,15 +103,15 @@ impl Replicas {
 
     /// Whether a replica is less good than one that is waited for, so that its answer may lack what
     /// that one's has.
-    fn is_worse(&self, question: &Question, next: usize) -> bool {
-        let standings = self.standings();
+    fn is_worse(&self, question: &Question, next: usize, now: Duration) -> bool {
+        let standings = self.standings(now);
         let class = |number: usize| standings.get(number).map(Standing::class);
         question.waiting().any(|number| class(number) < class(next))
     }
 
     /// The best replica that was not asked.
-    fn next(&self, question: &Question) -> Option<usize> {
-        let (standings, count) = (self.standings(), self.all.len());
+    fn next(&self, question: &Question, now: Duration) -> Option<usize> {
+        let (standings, count) = (self.standings(now), self.all.len());
         let unasked = (0..count).filter(|at| question.asked.get(*at) == Some(&Asked::Not));
         let turns = |at: usize| (at + count - self.turn % count) % count;
         unasked.min_by_key(|at| (standings.get(*at).copied(), turns(*at)))

@@ -9,6 +9,8 @@ const STRIKES_MAX: u32 = 3;
 pub(super) struct Replica {
     latencies: Latencies,
     proven: Option<Proven>,
+    /// The same while it is in back-off, until others have answered that were asked with it.
+    back: Option<Proven>,
     /// Failures in a row; while there are any it is in back-off.
     failures: u32,
     strikes: u32,
@@ -21,9 +23,7 @@ pub(super) struct Replica {
 #[derive(Debug, Clone, Copy)]
 struct Proven {
     freshness: Freshness,
-    /// In which round of probes it said so,
-    round: u64,
-    /// and when.
+    /// When it said so.
     at: Duration,
 }
 
@@ -65,22 +65,17 @@ impl Replica {
         self.latencies.p95()
     }
 
-    /// The round in which it last said what it knows.
-    pub(super) fn round(&self) -> Option<u64> {
-        self.proven.map(|proven| proven.round)
-    }
-
-    /// What it knows, as of the newest round or the one before: answers come one after the other.
-    pub(super) fn freshness(&self, newest: u64) -> Option<Freshness> {
-        let recent = |proven: &Proven| proven.round + 1 >= newest && !self.is_failing();
+    /// What it knows, if it has said so since `since`.
+    pub(super) fn freshness(&self, since: Duration) -> Option<Freshness> {
+        let recent = |proven: &Proven| proven.at >= since && !self.is_failing();
         self.proven.filter(recent).map(|proven| proven.freshness)
     }
 
-    pub(super) fn standing(&self, best: Option<Freshness>, newest: u64) -> Standing {
+    pub(super) fn standing(&self, best: Option<Freshness>, since: Duration) -> Standing {
         if self.is_failing() {
             return Standing::Failing;
         }
-        match self.freshness(newest).zip(best) {
+        match self.freshness(since).zip(best) {
             Some((own, best)) if own.keeps_up_with(&best) => Standing::Fresh,
             Some((own, _)) => Standing::Behind(own),
             None => Standing::Unknown,
@@ -104,7 +99,7 @@ impl Replica {
     /// `backoff` says for how long it is left alone after so many failures.
     pub(super) fn fail(&mut self, now: Duration, backoff: impl FnOnce(u32) -> Duration) {
         self.strikes = 0;
-        self.proven = None;
+        (self.proven, self.back) = (None, None);
         if self.is_failing() && now < self.retry_at {
             return;
         }
@@ -114,7 +109,7 @@ impl Replica {
 
     /// Whether it is time to look whether it is back.
     pub(super) fn is_due(&self, now: Duration) -> bool {
-        self.is_failing() && !self.probing && now >= self.retry_at
+        self.is_failing() && self.back.is_none() && !self.probing && now >= self.retry_at
     }
 
     /// Whether it is probed in the round that begins now.
@@ -126,18 +121,34 @@ impl Replica {
 
     /// Whether it is about to say what it knows, and has not said so since `since`.
     pub(super) fn is_in_doubt(&self, since: Duration) -> bool {
-        let recent = self.proven.is_some_and(|proven| proven.at >= since);
-        self.probing && !self.is_failing() && !recent
+        self.probing && !self.is_failing() && self.freshness(since).is_none()
     }
 
     pub(super) const fn end_probe(&mut self) {
         self.probing = false;
     }
 
+    /// Whether its answer to a probe counts when another is judged.
+    pub(super) const fn is_awaited(&self) -> bool {
+        self.probing && !self.is_failing()
+    }
+
     /// It answered a probe.
-    pub(super) const fn proven(&mut self, round: u64, freshness: Freshness, at: Duration) {
-        self.proven = Some(Proven { freshness, round, at });
-        self.failures = 0;
+    pub(super) const fn proven(&mut self, freshness: Freshness, at: Duration) {
+        let proven = Some(Proven { freshness, at });
+        if self.is_failing() {
+            self.back = proven;
+        } else {
+            self.proven = proven;
+        }
         self.strikes = 0;
+    }
+
+    /// All have answered: if it did while it was in back-off, that is over.
+    pub(super) const fn settle(&mut self) {
+        if let Some(proven) = self.back.take() {
+            self.proven = Some(proven);
+            self.failures = 0;
+        }
     }
 }

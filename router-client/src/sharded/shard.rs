@@ -196,7 +196,7 @@ impl Shard {
         let mut probes = lock(&self.probes);
         while probes.try_join_next().is_some() {}
         for (number, replica) in self.replicas.iter().enumerate() {
-            if round.replicas.get(number) != Some(&true) {
+            if round.get(number) != Some(&true) {
                 continue;
             }
             let (replica, probe) = (replica.clone(), probe.clone());
@@ -207,7 +207,7 @@ impl Shard {
                     Verdict::Absent(_) | Verdict::Refused(_) => Some(Freshness::NOTHING),
                     Verdict::Failed(_) => None,
                 };
-                lock(&state).probed(number, round.number, found, clock.elapsed());
+                lock(&state).probed(number, found, clock.elapsed());
                 probed.send_replace(());
             });
         }

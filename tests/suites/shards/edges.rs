@@ -8,7 +8,6 @@ use kvasir_tests::server::Server;
 use router_client::{ClientConfig, ClientError, HedgeConfig, Prompt, REPLICAS_MAX};
 use router_client::{ShardedClient, ShardedConfig};
 use std::net::SocketAddr;
-use std::time::Duration;
 use tonic::Code;
 
 async fn server(flags: &[&str]) -> Server {
@@ -98,8 +97,7 @@ async fn the_first_question_of_a_client_goes_to_a_replica_that_knows() {
     client::wait_for_sources(&mut indexer, worker, "exact", PATIENCE, exact).await.expect("exact");
 
     let prompt = Prompt::new(MODEL, BLOCK_SIZE, &tokens);
-    let mut hedge = HedgeConfig { delay_max: PATIENCE, ..HedgeConfig::default() };
-    hedge.probe_interval = Duration::from_millis(1);
+    let hedge = HedgeConfig { delay_max: PATIENCE, ..HedgeConfig::default() };
     let config = ShardedConfig { hedge, ..config() };
     for _ in 0..20 {
         let asker = ShardedClient::connect([[url(&warm), url(&cold)]], &config).expect("URLs");

@@ -12,6 +12,7 @@ use router_client::{Answer, ClientConfig, HedgeConfig, IndexerClient, Prompt};
 use router_client::{ShardedClient, ShardedConfig};
 use std::net::SocketAddr;
 use std::time::Duration;
+use tokio::net::TcpSocket;
 use tokio::time::Instant;
 
 pub(crate) const MODEL: &str = "m";
@@ -35,6 +36,8 @@ pub(crate) struct Fleet {
     pub(crate) shards: Vec<Vec<Server>>,
     flags: Vec<Vec<String>>,
     all: Server,
+    /// Ports of servers, kept from others while their servers are dead.
+    ports: Vec<TcpSocket>,
     prompts: Vec<Vec<u32>>,
 }
 
@@ -60,8 +63,15 @@ pub(crate) fn url(server: &Server) -> String {
     format!("http://{}", server.addresses.grpc)
 }
 
-const fn any() -> SocketAddr {
-    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0)
+/// A free port that nobody else is given: a socket that is bound and does not listen lets those listen
+/// there who ask for this port.
+fn reserve(ports: &mut Vec<TcpSocket>) -> SocketAddr {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.set_reuseaddr(true).expect("an option of sockets");
+    socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
+    let address = socket.local_addr().expect("an address");
+    ports.push(socket);
+    address
 }
 
 async fn start(addresses: (SocketAddr, SocketAddr), flags: &[String]) -> Server {
@@ -88,7 +98,9 @@ impl Fleet {
             )
         });
         let attached: Vec<String> = attached.collect();
-        let all = start((any(), any()), &attached).await;
+        let mut ports = Vec::new();
+        let addresses = (reserve(&mut ports), reserve(&mut ports));
+        let all = start(addresses, &attached).await;
         let (mut servers, mut all_flags) = (Vec::new(), Vec::new());
         for shard in 0..shards {
             let own = [format!("--shard={shard}/{shards}")];
@@ -96,13 +108,14 @@ impl Fleet {
             let own: Vec<String> = own.chain(attached.clone()).collect();
             let mut of_shard = Vec::new();
             for _ in 0..replicas {
-                of_shard.push(start((any(), any()), &own).await);
+                let addresses = (reserve(&mut ports), reserve(&mut ports));
+                of_shard.push(start(addresses, &own).await);
             }
             servers.push(of_shard);
             all_flags.push(own);
         }
         let prompts = (0..PROMPTS).map(|prompt| tokens(prompt, PROMPT_BLOCKS)).collect();
-        let fleet = Self { workers, shards: servers, flags: all_flags, all, prompts };
+        let fleet = Self { workers, shards: servers, flags: all_flags, all, ports, prompts };
         fleet.fill().await;
         for server in fleet.shards.iter().flatten().chain([&fleet.all]) {
             fleet.wait_until_exact(server).await;
@@ -163,11 +176,13 @@ impl Fleet {
         ShardedClient::connect(urls, &ShardedConfig { client, hedge }).expect("URLs")
     }
 
-    /// Starts a server anew, where it was.
+    /// Starts a server that was killed anew, where it was.
     pub(crate) async fn restart(&mut self, shard: usize, replica: usize) {
+        // A process that was told to end may still be at it.
+        self.shards[shard][replica].kill().await;
         let addresses = self.shards[shard][replica].addresses;
         let server = start((addresses.grpc, addresses.http), &self.flags[shard]).await;
-        assert_eq!(server.addresses.grpc, addresses.grpc, "the port was taken meanwhile");
+        assert_eq!(server.addresses, addresses, "the ports are ours");
         self.shards[shard][replica] = server;
     }
 
@@ -204,6 +219,7 @@ impl Fleet {
         for worker in self.workers {
             worker.mock.stop().await;
         }
+        drop(self.ports);
     }
 }
 
