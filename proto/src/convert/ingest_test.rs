@@ -156,5 +156,5 @@ fn a_hello_is_checked() {
     assert_eq!(hello.copy_mode, CopyMode::Set);
     assert_eq!(hello.incarnation.to_string(), "07".repeat(16));
     let error = Publication::try_from(pb::PublishEventsRequest { message: None });
-    assert_eq!(error.expect_err("no message").to_string(), "hello or batch is required");
+    assert_eq!(error.expect_err("no message").to_string(), "hello, batch or heartbeat is required");
 }
