@@ -25,7 +25,6 @@ pub(super) enum Trust {
 
 /// The life that a source lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "facts that have nothing to do with each other")]
 pub(super) struct Life {
     pub(super) incarnation: Incarnation,
     pub(super) base: Base,
