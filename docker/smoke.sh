@@ -85,6 +85,7 @@ build() {
     fi
     [[ -z ${BASE:-} ]] || arguments+=(--build-arg "BASE=$BASE")
     [[ -z ${BUILD_BASE:-} ]] || arguments+=(--build-arg "BUILD_BASE=$BUILD_BASE")
+    [[ -z ${CLANG:-} ]] || arguments+=(--build-arg "CLANG=$CLANG")
     say "building $image with $engine"
     arguments+=(-f docker/Dockerfile.indexer-server -t "$image" .)
     case $engine in

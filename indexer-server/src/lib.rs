@@ -2,12 +2,13 @@
 //! which leading blocks of a prompt.
 //!
 //! The modules stand in the order in which data flows; each uses those before it only, and
-//! [`ingest`] and [`query`] know nothing of one another:
+//! [`ingest`], [`query`] and [`snapshot`] know nothing of one another:
 //!
 //! - [`net`]: connections with a limit.
 //! - [`telemetry`]: logs, spans, metrics registry, readiness.
 //! - [`index`]: partitions in shards behind their locks, and the threads that write them.
 //! - [`ingest`]: events in, from engines' sockets and from `PublishEvents`; the worker registry.
+//! - [`snapshot`]: checkpoints of the index, and the way back.
 //! - [`query`]: questions out: matches, dumps, descriptions of workers.
 //! - [`grpc`], [`http`]: the two ports.
 //! - [`config`]: flags, environment and file, checked before anything is opened.
@@ -20,6 +21,7 @@ pub mod index;
 
 pub mod ingest;
 pub mod query;
+pub mod snapshot;
 
 pub mod grpc;
 pub mod http;

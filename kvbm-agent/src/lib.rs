@@ -1,6 +1,17 @@
 //! Beside an engine: tells the index what the engine holds.
 //!
-//! So far this is the [`uplink`] alone: one numbered, acknowledged stream of events to an indexer,
-//! for engines that publish no events of their own.
+//! - [`journal`]: the last batches of a source and all that it holds: pure.
+//! - [`feed`]: a source as tasks share it.
+//! - [`uplink`]: its numbered, acknowledged stream of events to an indexer.
+//! - [`service`]: `LocalIndexer`: ranges and dumps for indexers that missed something.
+//! - [`agent`]: all of these for one source: what an engine without events of its own embeds.
+
+pub mod journal;
+
+pub mod feed;
 
 pub mod uplink;
+
+pub mod service;
+
+pub mod agent;

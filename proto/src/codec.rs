@@ -6,8 +6,8 @@
 //! counted on the wire, where they cost nothing.
 
 use crate::limits::{
-    BATCH_EVENTS_MAX, GRPC_MESSAGE_BYTES_MAX, QUERY_MULTIMODAL_ITEMS_MAX, QUERY_WORKER_IDS_MAX,
-    WORKER_ENDPOINTS_MAX, WORKER_LORA_NAMES_MAX,
+    BATCH_EVENTS_MAX, DUMP_CHUNK_RECORDS_MAX, GRPC_MESSAGE_BYTES_MAX, QUERY_MULTIMODAL_ITEMS_MAX,
+    QUERY_WORKER_IDS_MAX, WORKER_ENDPOINTS_MAX, WORKER_LORA_NAMES_MAX, WORKER_SOURCES_MAX,
 };
 use prost::{
     DecodeError, Message, Name,
@@ -118,8 +118,8 @@ const fn list(name: &'static str, path: &'static [u32], limit: usize) -> List {
     List { name, path, limit }
 }
 
-/// Every request of the package; answers are the server's own and are not measured.
-static REQUESTS: [Bounds; 8] = [
+/// Every request of the package.
+static REQUESTS: [Bounds; 12] = [
     large(
         "FindMatchesRequest",
         &[
@@ -139,12 +139,24 @@ static REQUESTS: [Bounds; 8] = [
     small("RemoveWorkerRequest", &[]),
     small("ListWorkersRequest", &[]),
     small("DumpWorkerRequest", &[]),
+    small("CreateCheckpointRequest", &[]),
     small("GetStatsRequest", &[]),
+    small("GetEventsRequest", &[]),
+    small("LocalDumpRequest", &[]),
+    small("GetLocalStatusRequest", &[]),
 ];
 
-/// Refuses a request that exceeds its bounds or is not protobuf.
+/// Answers that an index takes from agents. Those of an index to its clients are not measured.
+static AGENT_ANSWERS: [Bounds; 3] = [
+    large("GetEventsResponse", &[list("batch.events", &[1, 3], BATCH_EVENTS_MAX)]),
+    large("LocalDumpResponse", &[list("chunk.records", &[1, 2], DUMP_CHUNK_RECORDS_MAX)]),
+    small("GetLocalStatusResponse", &[list("sources", &[2], WORKER_SOURCES_MAX)]),
+];
+
+/// Refuses a message that exceeds its bounds or is not protobuf.
 pub(crate) fn measure(name: &str, message: &[u8]) -> Result<(), Status> {
-    let Some(bounds) = REQUESTS.iter().find(|bounds| bounds.message == name) else {
+    let mut bounded = REQUESTS.iter().chain(&AGENT_ANSWERS);
+    let Some(bounds) = bounded.find(|bounds| bounds.message == name) else {
         return Ok(());
     };
     let (bytes, limit) = (message.len(), bounds.bytes_max);

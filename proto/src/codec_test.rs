@@ -1,4 +1,7 @@
-use super::{BoundedCodec, EXCESS_MAX, REQUESTS, SMALL_REQUEST_BYTES_MAX, count, measure};
+use super::{
+    AGENT_ANSWERS, BoundedCodec, Bounds, EXCESS_MAX, REQUESTS, SMALL_REQUEST_BYTES_MAX, count,
+    measure,
+};
 use crate::{
     limits::{BATCH_EVENTS_MAX, GRPC_MESSAGE_BYTES_MAX, QUERY_WORKER_IDS_MAX},
     pb,
@@ -103,19 +106,23 @@ fn requests_beyond_their_bounds_are_refused() {
     assert_eq!(measure(events, &[0x12, 9]).expect_err("too short").code(), Code::Internal);
 }
 
-/// A request, or a list in one, that the table does not know would not be bounded.
+/// A message that a peer sends, or a list in one, that the tables do not know would not be bounded.
 #[test]
-fn the_table_knows_every_request_and_every_list_of_messages_or_strings() {
+fn the_tables_know_every_request_and_every_list_of_messages_or_strings() {
     let set = FileDescriptorSet::decode(pb::FILE_DESCRIPTOR_SET).expect("the package");
     let messages: Vec<_> = set.file.iter().flat_map(|file| &file.message_type).collect();
-    let services = set.file.iter().flat_map(|file| &file.service);
-    let requests: BTreeSet<_> = services
-        .flat_map(|service| &service.method)
-        .map(|method| method.input_type().trim_start_matches(".kvasir.v1."))
-        .collect();
-    let known: BTreeSet<_> = REQUESTS.iter().map(|bounds| bounds.message).collect();
-    assert_eq!(known, requests);
-    for bounds in &REQUESTS {
+    let services: Vec<_> = set.file.iter().flat_map(|file| &file.service).collect();
+    let short = |name: &str| name.trim_start_matches(".kvasir.v1.").to_owned();
+    let methods = services.iter().flat_map(|service| &service.method);
+    let requests: BTreeSet<_> = methods.map(|method| short(method.input_type())).collect();
+    let agents = services.iter().filter(|service| service.name() == "LocalIndexer");
+    let methods = agents.flat_map(|service| &service.method);
+    let answers: BTreeSet<_> = methods.map(|method| short(method.output_type())).collect();
+    let known = |table: &[Bounds]| -> BTreeSet<String> {
+        table.iter().map(|bounds| bounds.message.to_owned()).collect()
+    };
+    assert_eq!((known(&REQUESTS), known(&AGENT_ANSWERS)), (requests, answers));
+    for bounds in REQUESTS.iter().chain(&AGENT_ANSWERS) {
         let mut lists = Vec::new();
         find_lists(&messages, bounds.message, "", &mut Vec::new(), &mut lists);
         let known = bounds.lists.iter().map(|list| (list.name.to_owned(), list.path.to_vec()));

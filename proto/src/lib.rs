@@ -2,6 +2,7 @@
 //!
 //! - [`types`]: value types without serialisation: hashes, workers, tiers, cursors, events.
 //! - [`hash`]: tokens to block hashes, the one implementation that all sides use.
+//! - [`shard`]: which shard a worker belongs to.
 //! - [`limits`]: every bound on what a peer may send.
 //! - [`code`]: the restricted set of error codes and its table to gRPC status.
 //! - `pb`, `codec`, `find_codec` and `convert` (feature `grpc`): generated messages, their measuring
@@ -17,6 +18,7 @@ pub mod convert;
 pub mod find_codec;
 pub mod hash;
 pub mod limits;
+pub mod shard;
 pub mod types;
 
 /// Generated messages and services of package `kvasir.v1`.

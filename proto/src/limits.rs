@@ -29,6 +29,12 @@ pub const WORKER_ENDPOINTS_MAX: usize = 64;
 pub const WORKER_SOURCES_MAX: usize = 128;
 /// Most names of numbered LoRA adapters in one registration.
 pub const WORKER_LORA_NAMES_MAX: usize = 1_024;
+/// Shortest lease of a worker, in milliseconds.
+pub const LEASE_MS_MIN: u32 = 1_000;
+/// Longest lease of a worker, in milliseconds.
+pub const LEASE_MS_MAX: u32 = 3_600_000;
+/// Batches of one publisher that may wait for their answers; more are not read.
+pub const UNANSWERED_BATCHES_MAX: usize = 1_024;
 /// Most partitions one server accepts.
 pub const PARTITIONS_MAX: usize = 4_096;
 /// Most blocks in one stored or removed event.
@@ -49,6 +55,8 @@ pub const RANK_PARKED_MAX: usize = 65_536;
 pub const BLOCK_NAMES_MAX: usize = 256;
 /// Most names touched while one dump is under way; more abort it.
 pub const DUMP_DIRTY_NAMES_MAX: usize = 1 << 16;
+/// Largest map of shards, as text, in bytes.
+pub const SHARD_MAP_BYTES_MAX: usize = 64 << 10;
 
 const _: () = assert!(QUERY_TOKENS_MAX * 4 <= GRPC_MESSAGE_BYTES_MAX);
 const _: () = assert!(QUERY_BLOCKS_MAX * 8 <= GRPC_MESSAGE_BYTES_MAX);

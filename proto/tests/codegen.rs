@@ -10,8 +10,12 @@ use prost_types::FileDescriptorSet;
 use std::{env, fs, path::Path};
 use tonic_prost_build::{Builder, Config};
 
-const FILES: [&str; 3] =
-    ["kvasir/v1/types.proto", "kvasir/v1/indexer.proto", "kvasir/v1/ingest.proto"];
+const FILES: [&str; 4] = [
+    "kvasir/v1/types.proto",
+    "kvasir/v1/indexer.proto",
+    "kvasir/v1/ingest.proto",
+    "kvasir/v1/local.proto",
+];
 
 /// Calls that are served by hand.
 const PROMPTS: [&str; 2] = ["FindMatches", "FindMatchesStream"];

@@ -3,7 +3,7 @@ use crate::{Answer, Calls, ClientConfig, ClientError, Prompt};
 use kvasir_proto::convert::TooManyBlocks;
 use kvasir_proto::limits::{GRPC_MESSAGE_BYTES_MAX, QUERY_BLOCKS_MAX};
 use kvasir_proto::pb::indexer_client::IndexerClient as Stub;
-use kvasir_proto::pb::{FindMatchesRequest, FindMatchesResponse};
+use kvasir_proto::pb::{FindMatchesRequest, FindMatchesResponse, RecordPlacementRequest};
 use kvasir_proto::types::WorkerKey;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +31,7 @@ pub struct IndexerClient {
 
 /// What no server takes is not sent: beyond the largest message it would end the stream that other
 /// questions share.
-const fn check_length(blocks: &[u64]) -> Result<(), ClientError> {
+pub(crate) const fn check_length(blocks: &[u64]) -> Result<(), ClientError> {
     let blocks = blocks.len();
     if blocks > QUERY_BLOCKS_MAX {
         return Err(ClientError::TooLong(TooManyBlocks { blocks }));
@@ -75,7 +75,16 @@ impl IndexerClient {
     pub async fn find(&self, prompt: &Prompt<'_>) -> Result<Answer, ClientError> {
         let request = prompt.request();
         check_length(&request.local_hashes)?;
-        let answer = self.call(self.ask(request, prompt)).await?;
+        let answer = self.call(self.ask(request, || prompt.request())).await?;
+        Answer::try_from(answer)
+    }
+
+    /// The same for a prompt that is hashed already and not too long.
+    pub(crate) async fn find_hashed(
+        &self,
+        request: &FindMatchesRequest,
+    ) -> Result<Answer, ClientError> {
+        let answer = self.call(self.ask(request.clone(), || request.clone())).await?;
         Answer::try_from(answer)
     }
 
@@ -98,6 +107,14 @@ impl IndexerClient {
             return Ok(());
         }
         check_length(&request.local_hashes)?;
+        self.place_hashed(request).await
+    }
+
+    /// The same for a prompt that is hashed already and not too long.
+    pub(crate) async fn place_hashed(
+        &self,
+        request: RecordPlacementRequest,
+    ) -> Result<(), ClientError> {
         let mut stub = self.stub.clone();
         self.call(async { stub.record_placement(request).await }).await.map(drop)
     }
@@ -122,7 +139,7 @@ impl IndexerClient {
     async fn ask(
         &self,
         mut request: FindMatchesRequest,
-        prompt: &Prompt<'_>,
+        again: impl FnOnce() -> FindMatchesRequest,
     ) -> Result<FindMatchesResponse, Status> {
         let pipelined = match self.config.calls {
             Calls::Pipelined => !self.without_stream.load(Ordering::Relaxed),
@@ -135,7 +152,7 @@ impl IndexerClient {
                 }
                 answer => return answer,
             }
-            request = prompt.request();
+            request = again();
         }
         self.stub.clone().find_matches(request).await.map(Response::into_inner)
     }

@@ -13,6 +13,12 @@ pub enum ClientError {
         /// What is wrong with it.
         source: tonic::transport::Error,
     },
+    /// The shards and replicas that were named cannot be used.
+    #[error("{problem}")]
+    Topology {
+        /// What is wrong with them.
+        problem: String,
+    },
     /// The prompt has more blocks than a query may have.
     #[error(transparent)]
     TooLong(#[from] TooManyBlocks),

@@ -18,6 +18,10 @@
 //! # }
 //! ```
 //!
+//! Where the index is in several servers, [`ShardedClient`] asks all shards at once, each at its freshest
+//! replica, and at another when that one is slow or down; shards that do not answer are named in
+//! [`Answer::missing_shards`].
+//!
 //! Tokens are hashed here and never leave the process. Questions travel in one pipelined stream, which
 //! costs a fraction of a call each ([`Calls`]). The client bounds what it has in flight and
 //! how long it waits, because a server that sheds load moves the queue to its callers.
@@ -25,8 +29,11 @@
 mod client;
 mod config;
 mod error;
+mod merge;
 mod overlap;
 mod prompt;
+mod replicas;
+mod sharded;
 mod stream;
 
 pub use client::IndexerClient;
@@ -34,3 +41,5 @@ pub use config::{Calls, ClientConfig};
 pub use error::ClientError;
 pub use overlap::{Answer, Overlap};
 pub use prompt::Prompt;
+pub use replicas::{HedgeConfig, REPLICAS_MAX, ShardCounts};
+pub use sharded::{ShardedClient, ShardedConfig};

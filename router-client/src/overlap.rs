@@ -1,6 +1,8 @@
 use crate::error::ClientError;
+use kvasir_proto::convert;
 use kvasir_proto::pb::{FindMatchesResponse, WorkerMatch, WorkerState};
-use kvasir_proto::types::{SourceState, WorkerId, WorkerKey};
+use kvasir_proto::types::{Cursor, SourceState, WorkerId, WorkerKey};
+use std::cmp::{Ordering, Reverse};
 use std::time::Duration;
 
 /// What one worker rank holds of the prompt.
@@ -21,6 +23,8 @@ pub struct Overlap {
     pub disk_blocks: u32,
     /// How far this can be trusted.
     pub state: SourceState,
+    /// Where the index stands in the events of the worker; none while it is cold.
+    pub applied: Option<Cursor>,
     /// Batches announced and not yet in the index.
     pub lag_batches: u64,
     /// How long ago the worker was last seen to have nothing newer.
@@ -36,6 +40,12 @@ impl Overlap {
     pub fn expected_blocks(&self) -> u32 {
         self.blocks.max(self.speculative_blocks)
     }
+
+    /// The order of an answer: best first, equals by worker id and rank.
+    pub(crate) fn order(&self, other: &Self) -> Ordering {
+        let best = Reverse(self.expected_blocks()).cmp(&Reverse(other.expected_blocks()));
+        best.then_with(|| self.worker.cmp(&other.worker))
+    }
 }
 
 /// Answer to one prompt.
@@ -43,9 +53,12 @@ impl Overlap {
 pub struct Answer {
     /// Whole blocks of the prompt.
     pub query_blocks: u32,
+    /// Most blocks that any worker holds, as events confirm, also where the prompt asks for fewer
+    /// workers than that one.
+    pub best_overlap_blocks: u32,
     /// Best first by expected blocks; equals by worker id and rank.
     pub overlaps: Vec<Overlap>,
-    /// Shards whose workers are missing.
+    /// Shards whose workers are missing: none of their replicas answered in time.
     pub missing_shards: Vec<u32>,
 }
 
@@ -64,6 +77,7 @@ impl TryFrom<FindMatchesResponse> for Answer {
         let overlaps = answer.matches.into_iter().map(Overlap::try_from);
         Ok(Self {
             query_blocks: answer.query_blocks,
+            best_overlap_blocks: answer.best_overlap_blocks,
             overlaps: overlaps.collect::<Result<_, _>>()?,
             missing_shards: answer.missing_shards,
         })
@@ -78,6 +92,8 @@ impl TryFrom<WorkerMatch> for Overlap {
         let tiers = at.blocks_by_tier.unwrap_or_default();
         let worker = WorkerId::new(&at.worker_id)
             .map_err(|error| ClientError::Malformed(error.to_string()))?;
+        let applied = at.applied.as_ref().map(convert::read_cursor).transpose();
+        let applied = applied.map_err(|error| ClientError::Malformed(error.to_string()))?;
         Ok(Self {
             worker: WorkerKey { worker, rank: at.dp_rank },
             blocks: at.matched_blocks,
@@ -86,6 +102,7 @@ impl TryFrom<WorkerMatch> for Overlap {
             host_blocks: tiers.host,
             disk_blocks: tiers.disk,
             state,
+            applied,
             lag_batches: at.lag_batches,
             verified_age: at.verified_age_ms.map(Duration::from_millis),
             shed_blocks: at.shed_blocks,

@@ -19,14 +19,29 @@ pub struct Prompt<'a> {
     pub tokens: &'a [u32],
     /// Its multimodal content.
     pub multimodal: &'a [MultimodalSpan],
+    /// Leave out workers that hold, and are expected to hold, fewer of its blocks; 0 lists every
+    /// worker with a rank.
+    pub minimum_overlap_blocks: u32,
+    /// The best so many workers only; 0 for all.
+    pub top_k: u32,
 }
 
 impl<'a> Prompt<'a> {
-    /// A plain prompt: no tenant, adapter, salt or multimodal content.
+    /// A plain prompt: no tenant, adapter, salt or multimodal content; asks for all workers that hold
+    /// or are expected to hold a block.
     #[must_use]
     pub fn new(model: &'a str, block_size: u32, tokens: &'a [u32]) -> Self {
         let namespace = Namespace::default();
-        Self { model, tenant: "", namespace, block_size, tokens, multimodal: &[] }
+        Self {
+            model,
+            tenant: "",
+            namespace,
+            block_size,
+            tokens,
+            multimodal: &[],
+            minimum_overlap_blocks: 1,
+            top_k: 0,
+        }
     }
 
     /// Local hashes of its whole blocks.
@@ -53,6 +68,8 @@ impl<'a> Prompt<'a> {
             hash_scheme: Some(hash::HASH_SCHEME.to_owned()),
             local_hashes: self.local_hashes().into_iter().map(|hash| hash.0).collect(),
             token_ids_le: Bytes::new(),
+            minimum_overlap_blocks: Some(self.minimum_overlap_blocks).filter(|least| *least != 1),
+            top_k: self.top_k,
             ..FindMatchesRequest::default()
         }
     }

@@ -144,6 +144,22 @@ impl Server {
         }
     }
 
+    /// Ends the server at once, as a crash does, and waits for that.
+    pub async fn kill(&mut self) {
+        // It fails if the server has ended already.
+        drop(self.child.kill().await);
+    }
+
+    /// Sends the server a signal.
+    ///
+    /// # Errors
+    /// If the server has ended.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = self.child.id().and_then(|id| Pid::from_raw(id as i32));
+        let pid = pid.context("the server has ended")?;
+        kill_process(pid, signal).context("send a signal to the server")
+    }
+
     fn last_lines(&self) -> String {
         let lines = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         lines.iter().map(String::as_str).collect::<Vec<_>>().join("\n")

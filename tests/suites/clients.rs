@@ -169,7 +169,8 @@ async fn a_placement_counts_until_events_confirm_more() {
     let prompt = Prompt::new(MODEL, BLOCK_SIZE, &tokens);
     let rank = |name: &str, rank| WorkerKey { worker: WorkerId::new(name).expect("a name"), rank };
     let (three, five) = (rank(WORKER, 3), rank(WORKER, 5));
-    uplink(&server, source("", 1)).await.publish(3, &[stored(&prompt)]).await.expect("a batch");
+    let mut uplink = uplink(&server, source("", 1)).await;
+    uplink.publish(3, &[stored(&prompt)]).await.expect("a batch");
     let longer: Vec<_> = (0..6 * BLOCK_SIZE).collect();
     let longer = Prompt::new(MODEL, BLOCK_SIZE, &longer);
     router.record_placement(&longer, &five, None).await.expect("a registered worker");

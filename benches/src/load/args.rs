@@ -1,3 +1,4 @@
+use super::CheckpointArgs;
 use clap::{Parser, Subcommand};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -59,6 +60,8 @@ pub enum Role {
         /// Their folder.
         folder: PathBuf,
     },
+    /// Measures what checkpoints cost, in bytes and ingest, and how fast a killed server is back.
+    Checkpoints(CheckpointArgs),
     /// The bare echo: says where it listens and serves until its standard input ends.
     Echo,
     /// Publishers of events: publish until standard input ends, then say how much that was.

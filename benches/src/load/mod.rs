@@ -4,6 +4,7 @@
 mod args;
 mod bars;
 mod check;
+mod checkpoints;
 mod child;
 mod closed;
 mod echo;
@@ -18,6 +19,7 @@ mod run;
 mod shapes;
 
 pub use args::{Args, Role};
+pub use checkpoints::{CheckpointArgs, run as run_checkpoints};
 pub use fleet::mixed;
 pub use run::run;
 

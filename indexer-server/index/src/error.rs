@@ -51,3 +51,17 @@ pub enum IndexError {
         reason: &'static str,
     },
 }
+
+/// What was kept of a worker cannot be: it is not what a cut gave.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "what was saved of worker {worker} is damaged, its {field} {what}: forget it and begin anew"
+)]
+pub struct DamagedImage {
+    /// The worker.
+    pub worker: WorkerId,
+    /// What is damaged.
+    pub field: &'static str,
+    /// In which way.
+    pub what: &'static str,
+}

@@ -171,6 +171,15 @@ impl Trie {
         }
     }
 
+    /// Frees the segment of a slot if it leads to nothing that is held.
+    pub(crate) fn prune(&mut self, slot: Slot) {
+        let id = self.slots.segment(slot);
+        let segment = self.segments.get(id);
+        if segment.is_unheld() && segment.children == 0 {
+            self.free_upwards(id);
+        }
+    }
+
     /// Frees an unheld segment without children, and every ancestor that becomes one.
     fn free_upwards(&mut self, mut id: SegmentId) {
         loop {

@@ -1,5 +1,6 @@
 //! One rank: what it holds beyond the bits in the trie's sets.
 
+use crate::changes::Changes;
 use crate::dump::DirtyNames;
 use crate::limits::Limits;
 use crate::record::{Copies, Record};
@@ -48,6 +49,8 @@ pub(crate) struct Holder {
     pub(crate) placed: u64,
     /// Dumps under way.
     pub(crate) dumps: SmallVec<[DirtyNames; 1]>,
+    /// What changed since the last image; none if anything may have.
+    pub(crate) changes: Option<Box<Changes>>,
     /// Blocks shed for the byte budget, and not taken because of that, as long as some source may
     /// lack some.
     pub(crate) shed_blocks: u64,
@@ -55,6 +58,15 @@ pub(crate) struct Holder {
     pub(crate) short: SmallVec<[SourceId; 1]>,
     /// What the index's totals have of it: bytes and parked names.
     pub(crate) counted: (usize, usize),
+}
+
+/// Something that a rank holds.
+#[derive(Debug)]
+pub(crate) enum Held {
+    /// A slot, and its names, each in a record.
+    Recorded(Slot, Names),
+    /// The first of some consecutive plain slots of one segment, and how many.
+    Plain(Slot, u32),
 }
 
 /// Where a rank has a name.
@@ -83,6 +95,7 @@ impl Holder {
             parked: 0,
             placed: 0,
             dumps: SmallVec::new(),
+            changes: None,
             shed_blocks: 0,
             short: SmallVec::new(),
             counted: (0, 0),
@@ -173,12 +186,42 @@ impl Holder {
         }
     }
 
+    /// What it holds next, from `slot` up to `end`; plain slots in runs of at most `run_max`.
+    pub(crate) fn next_held(
+        &self,
+        trie: &Trie,
+        mut slot: Slot,
+        end: Slot,
+        run_max: u32,
+    ) -> Option<Held> {
+        while slot < end {
+            if !trie.slots.is_used(slot) {
+                slot += 1;
+                continue;
+            }
+            let stop = end.min(trie.segment_of(slot).tail() + 1);
+            if !trie.holds_any(slot, self.index) {
+                slot = stop;
+                continue;
+            }
+            if let Some(names) = self.slot_names.get(slot) {
+                return Some(Held::Recorded(slot, names.clone()));
+            }
+            let stop = stop.min(slot + run_max);
+            let run = (slot + 1..stop).find(|&at| self.is_recorded(at)).unwrap_or(stop) - slot;
+            return Some(Held::Plain(slot, run));
+        }
+        None
+    }
+
     /// Spells a plain slot out as a record, so that it can become something else.
     pub(crate) fn spell_out(&mut self, trie: &Trie, slot: Slot, epoch: u32) {
         let record = self.plain_record(trie, slot, epoch);
         let name = trie.slots.name(slot);
         self.records.insert(name, record);
         self.slot_names.insert(slot, Names::from_elem(name, 1));
+        self.change_slots(slot, 1);
+        self.change_name(name);
     }
 
     /// Brings the trie in line with the records of a slot that is not plain, and makes the slot
@@ -193,7 +236,8 @@ impl Holder {
         };
         let tiers = Tier::ALL.map(|tier| (tier, held(tier)));
         let any = tiers.iter().any(|&(_, held)| held);
-        match (trie.holds_any(slot, self.index), any) {
+        let was_held = trie.holds_any(slot, self.index);
+        match (was_held, any) {
             (false, true) => self.note(slot, 1),
             (true, false) => self.let_go(slot, 1),
             _ => {}
@@ -206,6 +250,9 @@ impl Holder {
             if trie.slots.is_used(slot) && trie.holds(slot, self.index, *tier) {
                 trie.unhold(slot, 1, self.index, *tier);
             }
+        }
+        if was_held && !any {
+            self.release(trie, slot);
         }
         if let [name] = names.as_slice() {
             self.make_plain(trie, slot, *name, epoch);
@@ -226,6 +273,8 @@ impl Holder {
             self.records.remove(name);
             self.slot_names.remove(slot);
             Tier::ALL.iter().for_each(|&tier| self.confirm(slot..slot + 1, tier));
+            self.change_slots(slot, 1);
+            self.change_name(name);
         }
     }
 
@@ -250,11 +299,17 @@ impl Holder {
         }
     }
 
-    /// Notes for the dumps under way that a name changed.
-    pub(crate) fn touch(&mut self, name: BlockName) {
+    /// Notes for the dumps under way that a plain name changed.
+    pub(crate) fn touch_plain(&mut self, name: BlockName) {
         for dump in &mut self.dumps {
             dump.touch(name);
         }
+    }
+
+    /// Notes for the dumps under way and the next image that a name with a record changed.
+    pub(crate) fn touch(&mut self, name: BlockName) {
+        self.touch_plain(name);
+        self.change_name(name);
     }
 
     /// Cuts off the dumps under way.
@@ -272,6 +327,7 @@ impl Holder {
     /// A source lacks nothing here any more: all that it stored is gone.
     pub(crate) fn is_whole_for(&mut self, source: SourceId) {
         self.short.retain(|at| *at != source);
+        self.change_heading();
         if self.short.is_empty() {
             self.shed_blocks = 0;
         }
@@ -281,6 +337,7 @@ impl Holder {
     pub(crate) fn is_counted(&self) -> bool {
         let mut confirmed = self.confirmed.iter().flat_map(|tiers| tiers.iter());
         confirmed.all(SplitMap::is_counted)
+            && self.changes.iter().all(|changes| changes.is_counted())
             && self.pages.is_counted()
             && self.records.is_counted()
             && self.slot_names.is_counted()
@@ -293,6 +350,7 @@ impl Holder {
         let confirmed = self.confirmed.iter().flat_map(|tiers| tiers.iter());
         let confirmed: usize = confirmed.map(|pages| size_of_val(pages) + pages.bytes()).sum();
         confirmed
+            + self.changes.as_ref().map_or(0, |changes| changes.bytes())
             + size_of::<Self>()
             + self.pages.bytes()
             + self.records.bytes()

@@ -2,7 +2,8 @@
 //!
 //! Positions are named by the numbers of their slots. A number means the same position in all images
 //! of one generation (from a whole image to the next) as long as the worker holds that position or
-//! one below it; what was said of a number before is replaced by what is said later.
+//! one below it; what was said of a number before is replaced by what is said later. What is kept of
+//! a number that means nothing any more does no harm: nothing that is held refers to it.
 
 use crate::registry::{SourceId, SourceStatus};
 use crate::slots::Slot;
@@ -34,10 +35,13 @@ pub struct SourceImage {
     pub name: Arc<str>,
     /// How second announcements are read.
     pub copy_mode: CopyMode,
-    /// Its state and cursor.
+    /// Its cursor and its state, as it was reported.
     pub status: SourceStatus,
     /// Whether blocks that it announced were refused.
     pub incomplete: bool,
+    /// Whether some of what it holds is doubtful: events were lost, and it has not been announced
+    /// since. Which of it is not kept: after a restore all is.
+    pub doubtful: bool,
     /// Ranks that it feeds.
     pub ranks: Vec<DpRank>,
 }
@@ -58,7 +62,8 @@ pub struct RankImage {
     pub pages: Vec<PageImage>,
     /// Names held otherwise, spelled out. Without copies: not so any more.
     pub names: Vec<NameImage>,
-    /// Positions above held ones that the rank does not hold.
+    /// Positions above held ones that the rank does not hold, or under other names than their own
+    /// only. What is said of a position that the rank holds under its own name counts for nothing.
     pub holes: Vec<HoleImage>,
 }
 
@@ -99,12 +104,13 @@ pub struct NameImage {
     pub copies: Vec<(SourceId, [u32; Tier::COUNT])>,
 }
 
-/// A position that a rank does not hold.
+/// A position that a rank does not hold under its own name: the one that a block below was announced
+/// with as its parent's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HoleImage {
     /// Where it stands.
     pub position: Position,
-    /// Name of the position.
+    /// Its own name, under which it was first stored by whichever rank.
     pub name: BlockName,
     /// Its local hash.
     pub local: LocalHash,

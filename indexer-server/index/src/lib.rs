@@ -23,9 +23,10 @@
 //! another name for the same content, a parked name) is an explicit record of that rank.
 //!
 //! Reading order: `runs`, `slots` and `segments` (storage), `sets`, `numbers` and `table` (shared
-//! pieces), `trie` and `hold` (positions and who holds them), `record` and `holder` (one rank),
-//! `registry`, then what is done with them: `store`, `wake`, `remove`, `sweep`, `shed`, `find`,
-//! `dump`, and `validate`, which states every invariant.
+//! pieces), `trie` and `hold` (positions and who holds them), `record`, `changes` and `holder` (one
+//! rank), `registry` and `views`, then what is done with them: `store`, `wake`, `remove`, `absolute`,
+//! `sweep`, `shed`, `find`, `dump`, `image` with `cut` and `restore`, and `validate`, which states every
+//! invariant.
 
 mod error;
 mod index;
@@ -40,37 +41,45 @@ mod slots;
 mod table;
 mod trie;
 
+mod changes;
 mod holder;
 mod record;
 mod registry;
+mod views;
 
+mod absolute;
 mod remove;
 mod shed;
 mod store;
 mod sweep;
 mod wake;
 
+mod cut;
 mod dump;
 mod find;
 mod image;
+mod restore;
 mod stats;
 mod validate;
 
 mod placements;
 
+pub use cut::{Cut, CutReceipt, CutStep};
 pub use dump::{DumpRecord, DumpScan, DumpSourceEnd, DumpTail};
-pub use error::IndexError;
+pub use error::{DamagedImage, IndexError};
 pub use find::{Match, Query, QueryKey, Scratch};
 pub use image::{
     HoleImage, NameImage, PageImage, Position, RankImage, RunImage, SourceImage, WorkerImage,
 };
 pub use index::Index;
-pub use limits::Limits;
+pub use limits::{ChangeLimits, Limits};
 pub use placements::{
     Dropped, PlacedMatch, PlacedScratch, Placements, Recorded, Recording, RecordingCut,
 };
-pub use registry::{HolderId, HolderView, SourceId, SourceStatus, WorkerView};
+pub use registry::{HolderId, SourceId, SourceStatus};
+pub use restore::{Restore, RestoreStep, Restored, Saved};
 pub use shed::Shed;
 pub use slots::{PAGE_SLOTS, Slot};
 pub use stats::Stats;
 pub use sweep::Cleared;
+pub use views::{HolderView, WorkerView};

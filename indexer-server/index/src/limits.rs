@@ -1,5 +1,25 @@
 use kvasir_proto::limits;
 
+/// Most pages of 64 slots that are noted as changed, of one rank: 4 M blocks.
+const CHANGED_PAGES_MAX: usize = 65_536;
+/// Most names that are noted as changed, of one rank.
+const CHANGED_NAMES_MAX: usize = 65_536;
+
+/// Bounds of what is noted of one rank between two images; with more, the next image is whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChangeLimits {
+    /// Most pages of slots in which blocks changed.
+    pub pages_max: usize,
+    /// Most names that changed and are spelled out.
+    pub names_max: usize,
+}
+
+impl Default for ChangeLimits {
+    fn default() -> Self {
+        Self { pages_max: CHANGED_PAGES_MAX, names_max: CHANGED_NAMES_MAX }
+    }
+}
+
 /// Bounds of one index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -17,6 +37,8 @@ pub struct Limits {
     pub dirty_names_max: usize,
     /// Most dumps of one rank at a time.
     pub dumps_max: usize,
+    /// What is noted between two images; none if every image is to be whole.
+    pub changes: Option<ChangeLimits>,
 }
 
 impl Default for Limits {
@@ -29,6 +51,7 @@ impl Default for Limits {
             sources_max: limits::WORKER_SOURCES_MAX,
             dirty_names_max: limits::DUMP_DIRTY_NAMES_MAX,
             dumps_max: 4,
+            changes: None,
         }
     }
 }

@@ -94,6 +94,22 @@ pub(crate) struct Source {
     /// Its ranks in which it may lack blocks that were shed.
     short_ranks: usize,
     pub(crate) sweep: Option<SweepCursor>,
+    /// The loss epoch up to which nothing that it holds is doubtful.
+    certain_epoch: u32,
+    /// What the last image said of it.
+    pub(crate) imaged: Option<Standing>,
+}
+
+/// What an image says of a source, but for what never changes and what is true for a moment only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Standing {
+    pub(crate) state: SourceState,
+    applied: Option<Cursor>,
+    last_live: Option<u64>,
+    ranks: usize,
+    pub(crate) incomplete: bool,
+    /// Whether some of what it holds is doubtful.
+    pub(crate) doubtful: bool,
 }
 
 impl Source {
@@ -106,6 +122,17 @@ impl Source {
     /// Whether blocks that it stored are not held: refused, or shed.
     pub(crate) const fn is_incomplete(&self) -> bool {
         self.incomplete || self.short_ranks > 0
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        Standing {
+            state: self.reported,
+            applied: self.status.applied,
+            last_live: self.status.last_live,
+            ranks: self.ranks.len(),
+            incomplete: self.incomplete,
+            doubtful: self.epoch > self.certain_epoch,
+        }
     }
 
     /// Shows its state as it was reported, or worse.
@@ -122,6 +149,9 @@ pub(crate) struct Worker {
     pub(crate) ranks: Vec<(DpRank, HolderIndex)>,
     /// In order of arrival.
     pub(crate) sources: Vec<SourceId>,
+    /// Whether the next image has news that ranks and sources do not show: one of these went, or the
+    /// last image was given up.
+    pub(crate) untold: bool,
 }
 
 impl Index {
@@ -164,6 +194,8 @@ impl Index {
                 incomplete: false,
                 short_ranks: 0,
                 sweep: None,
+                certain_epoch: 0,
+                imaged: None,
             },
         );
         if let Err(error) = self.rank_of(id, rank) {
@@ -202,6 +234,7 @@ impl Index {
             return;
         };
         worker.sources.retain(|&other| other != id);
+        worker.untold = true;
         if worker.sources.is_empty() {
             for (_, holder) in std::mem::take(&mut worker.ranks) {
                 if let Some(slot) = self.holders.get_mut(holder as usize) {
@@ -243,37 +276,46 @@ impl Index {
         if let Some(&(_, holder)) = source.ranks.iter().find(|(at, _)| *at == rank) {
             return Ok(holder);
         }
-        let name = source.worker.clone();
-        let worker = self.workers.entry(name.clone()).or_default();
-        let holder = match worker.ranks.binary_search_by_key(&rank, |&(at, _)| at) {
-            Ok(at) => worker.ranks.get(at).map_or(0, |&(_, holder)| holder),
-            Err(at) => {
-                let limit = self.limits.ranks_max;
-                if worker.ranks.len() >= limit {
-                    self.mark_incomplete(id);
-                    return Err(IndexError::TooMany { worker: name, what: "ranks", limit });
-                }
-                for &(_, other) in &worker.ranks {
-                    if let Some(Some(other)) = self.holders.get_mut(other as usize) {
-                        other.abort_dumps("a rank was added");
-                    }
-                }
-                let index = self.free_holders.pop().unwrap_or(index_u32(self.holders.len()));
-                worker.ranks.insert(at, (rank, index));
-                let holder = Some(Box::new(Holder::new(name, rank, index)));
-                match self.holders.get_mut(index as usize) {
-                    Some(slot) => *slot = holder,
-                    None => self.holders.push(holder),
-                }
-                self.renumber();
-                self.recount(index);
-                index
-            }
-        };
-        if let Some(source) = self.sources.get_mut(&id) {
-            source.ranks.push((rank, holder));
+        let worker = source.worker.clone();
+        let made = self.make_rank(&worker, rank);
+        match &made {
+            Ok(holder) => self.change_source(id, |source| source.ranks.push((rank, *holder))),
+            Err(_) => self.mark_incomplete(id),
         }
-        Ok(holder)
+        made
+    }
+
+    /// A rank of a worker; made if it is new.
+    pub(crate) fn make_rank(
+        &mut self,
+        name: &WorkerId,
+        rank: DpRank,
+    ) -> Result<HolderIndex, IndexError> {
+        let worker = self.workers.entry(name.clone()).or_default();
+        let at = match worker.ranks.binary_search_by_key(&rank, |&(at, _)| at) {
+            Ok(at) => return Ok(worker.ranks.get(at).map_or(0, |&(_, holder)| holder)),
+            Err(at) => at,
+        };
+        let limit = self.limits.ranks_max;
+        if worker.ranks.len() >= limit {
+            let worker = name.clone();
+            return Err(IndexError::TooMany { worker, what: "ranks", limit });
+        }
+        for &(_, other) in &worker.ranks {
+            if let Some(Some(other)) = self.holders.get_mut(other as usize) {
+                other.abort_dumps("a rank was added");
+            }
+        }
+        let index = self.free_holders.pop().unwrap_or(index_u32(self.holders.len()));
+        worker.ranks.insert(at, (rank, index));
+        let holder = Some(Box::new(Holder::new(name.clone(), rank, index)));
+        match self.holders.get_mut(index as usize) {
+            Some(slot) => *slot = holder,
+            None => self.holders.push(holder),
+        }
+        self.renumber();
+        self.recount(index);
+        Ok(index)
     }
 
     /// Numbers the ranks in the order in which answers list equals.
@@ -333,20 +375,40 @@ impl Index {
         self.change_source(source, |source| source.incomplete &= source.keys > 0);
     }
 
+    /// Nothing that the source holds is doubtful any more.
+    pub(crate) fn settle_doubts(&mut self, source: SourceId) {
+        self.change_source(source, |source| source.certain_epoch = source.epoch);
+    }
+
     /// Blocks of a rank were shed, or not taken because of that: until they are cleared the sources
     /// that feed it are partial at best.
     pub(crate) fn mark_short(&mut self, holder: HolderIndex, blocks: u64) {
+        self.mark_short_of(holder, blocks, |_| true);
+    }
+
+    /// The same of those of its sources that are asked for; nothing, if these are none.
+    pub(crate) fn mark_short_of(
+        &mut self,
+        holder: HolderIndex,
+        blocks: u64,
+        is_asked: impl Fn(&SourceId) -> bool,
+    ) {
         let Some(Some(at)) = self.holders.get_mut(holder as usize) else {
             return;
         };
-        at.shed_blocks += blocks;
         let worker = self.workers.get(&at.worker);
         let feeds = |id: &SourceId| {
             let source = self.sources.get(id);
             source.is_some_and(|source| source.ranks.iter().any(|&(_, at)| at == holder))
         };
         let sources = worker.into_iter().flat_map(|worker| &worker.sources).copied();
-        let new: Vec<_> = sources.filter(|id| !at.short.contains(id)).filter(feeds).collect();
+        let lacking = sources.filter(|id| blocks > 0 && is_asked(id) && feeds(id));
+        let (known, new): (Vec<_>, Vec<_>) = lacking.partition(|id| at.short.contains(id));
+        if known.is_empty() && new.is_empty() {
+            return;
+        }
+        at.shed_blocks += blocks;
+        at.change_heading();
         at.short.extend(new.iter().copied());
         for id in new {
             self.change_source(id, |source| source.short_ranks += 1);
@@ -384,106 +446,5 @@ impl Index {
     #[must_use]
     pub fn status(&self, source: SourceId) -> Option<&SourceStatus> {
         self.sources.get(&source).map(|source| &source.status)
-    }
-
-    /// One rank.
-    #[must_use]
-    pub fn holder(&self, holder: HolderId) -> Option<HolderView<'_>> {
-        let holder = self.holder_at(holder.0)?;
-        Some(HolderView { index: self, holder })
-    }
-
-    /// All workers, by id.
-    pub fn workers(&self) -> impl Iterator<Item = WorkerView<'_>> {
-        self.workers.iter().map(|(id, worker)| WorkerView { index: self, id, worker })
-    }
-
-    /// One worker.
-    #[must_use]
-    pub fn worker(&self, id: &WorkerId) -> Option<WorkerView<'_>> {
-        let (id, worker) = self.workers.get_key_value(id)?;
-        Some(WorkerView { index: self, id, worker })
-    }
-}
-
-/// One worker.
-#[derive(Debug, Clone, Copy)]
-pub struct WorkerView<'a> {
-    index: &'a Index,
-    id: &'a WorkerId,
-    worker: &'a Worker,
-}
-
-impl<'a> WorkerView<'a> {
-    /// Its name.
-    #[must_use]
-    pub const fn id(&self) -> &'a WorkerId {
-        self.id
-    }
-
-    /// Its ranks, in order.
-    pub fn holders(&self) -> impl Iterator<Item = HolderView<'a>> + use<'a> {
-        let index = self.index;
-        let holders = self.worker.ranks.iter().filter_map(|&(_, at)| index.holder_at(at));
-        holders.map(move |holder| HolderView { index, holder })
-    }
-
-    /// Its sources, in order of arrival.
-    pub fn sources(&self) -> impl Iterator<Item = (SourceId, &'a str, &'a SourceStatus)> + use<'a> {
-        let index = self.index;
-        self.worker.sources.iter().filter_map(move |&id| {
-            index.sources.get(&id).map(|source| (id, &*source.name, &source.status))
-        })
-    }
-}
-
-/// One rank.
-#[derive(Debug, Clone, Copy)]
-pub struct HolderView<'a> {
-    index: &'a Index,
-    holder: &'a Holder,
-}
-
-impl<'a> HolderView<'a> {
-    /// Its worker.
-    #[must_use]
-    pub const fn worker(&self) -> &'a WorkerId {
-        &self.holder.worker
-    }
-
-    /// Its rank.
-    #[must_use]
-    pub const fn rank(&self) -> DpRank {
-        self.holder.rank
-    }
-
-    /// Positions it holds.
-    #[must_use]
-    pub const fn placed_blocks(&self) -> u64 {
-        self.holder.placed
-    }
-
-    /// Names it holds that are not placed.
-    #[must_use]
-    pub const fn parked_blocks(&self) -> u64 {
-        self.holder.parked as u64
-    }
-
-    /// Blocks that it was told to hold and does not, for the byte budget: shed, or not taken since
-    /// because their parents were. 0 again once all of its sources have been cleared.
-    #[must_use]
-    pub const fn shed_blocks(&self) -> u64 {
-        self.holder.shed_blocks
-    }
-
-    /// Sources that feed this rank, in order of arrival.
-    pub fn sources(&self) -> impl Iterator<Item = (SourceId, &'a str, &'a SourceStatus)> + use<'a> {
-        let (index, at) = (self.index, self.holder.index);
-        let worker = self.index.workers.get(&self.holder.worker);
-        worker.into_iter().flat_map(|worker| &worker.sources).filter_map(move |id| {
-            let source = index.sources.get(id)?;
-            let feeds = source.ranks.iter().any(|&(_, holder)| holder == at);
-            feeds.then_some((*id, &*source.name, &source.status))
-        })
     }
 }

@@ -63,7 +63,7 @@ impl RankChange<'_> {
         counts.applied += u64::from(len);
         let done = len as usize;
         if !self.holder.dumps.is_empty() {
-            names.iter().take(done).for_each(|&name| self.holder.touch(name));
+            names.iter().take(done).for_each(|&name| self.holder.touch_plain(name));
         }
         done
     }
@@ -88,6 +88,10 @@ impl RankChange<'_> {
             self.holder.let_go(slot, len);
         }
         self.trie.unhold(slot, len, holder, by.tier);
+        self.holder.change_slots(slot, len);
+        if !in_others {
+            self.holder.release(self.trie, slot + len - 1);
+        }
         self.drop_keys(by.source, u64::from(len));
     }
 

@@ -6,13 +6,12 @@
 //! not know, and places none that it had parked: the name may mean something else by now to who
 //! holds all.
 
-use crate::holder::Holder;
+use crate::holder::{Held, Holder};
 use crate::index::{Index, RankChange};
 use crate::record::Announcement;
 use crate::segments::{Segment, SegmentId};
 use crate::sets::HolderIndex;
 use crate::slots::Slot;
-use crate::sweep::Held;
 use crate::table::index_u32;
 use kvasir_proto::types::{BlockName, CopyMode, Tier};
 use std::cmp::Reverse;
@@ -153,7 +152,8 @@ impl Index {
         pairs
     }
 
-    fn change_of(&mut self, holder: HolderIndex) -> Option<RankChange<'_>> {
+    /// One rank under change.
+    pub(crate) fn change_of(&mut self, holder: HolderIndex) -> Option<RankChange<'_>> {
         let holder = self.holders.get_mut(holder as usize)?.as_deref_mut()?;
         Some(RankChange {
             trie: &mut self.trie,
@@ -201,7 +201,7 @@ impl RankChange<'_> {
         };
         if !self.holder.dumps.is_empty() {
             let names = self.trie.slots.names(slot, len);
-            names.iter().for_each(|&name| self.holder.touch(BlockName(name)));
+            names.iter().for_each(|&name| self.holder.touch_plain(BlockName(name)));
         }
         for tier in Tier::ALL {
             if self.trie.slots.is_used(slot) && self.trie.holds(slot, self.holder.index, tier) {

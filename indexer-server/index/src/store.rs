@@ -115,19 +115,24 @@ impl RankChange<'_> {
             last = slot;
         }
         if !self.holder.dumps.is_empty() {
-            blocks.iter().take(done).for_each(|block| self.holder.touch(block.name));
+            blocks.iter().take(done).for_each(|block| self.holder.touch_plain(block.name));
         }
         (done, last)
     }
 
     /// Adds positions below `at` that nobody has, under names that nobody has; as many as get
     /// consecutive slots.
-    fn grow(&mut self, by: Announcement, at: Slot, blocks: &[StoredBlock]) -> (usize, Slot) {
+    pub(crate) fn grow(
+        &mut self,
+        by: Announcement,
+        at: Slot,
+        blocks: &[StoredBlock],
+    ) -> (usize, Slot) {
         let exists = |first: &StoredBlock| self.trie.child(at, first.local).is_some();
         if blocks.first().is_none_or(exists) {
             return (0, at);
         }
-        let new = NewRun { parent: at, holder: self.holder.index, tier: by.tier };
+        let new = NewRun::held(at, self.holder.index, by.tier);
         let holder = &*self.holder;
         let (first, len) = self.trie.create_run(new, blocks, |name| is_fresh(holder, name));
         if len == 0 {
@@ -139,7 +144,12 @@ impl RankChange<'_> {
 
     /// Joins the holders of positions below `at` that exist under just these names and that this
     /// rank does not hold yet; at most to the end of one segment.
-    fn join(&mut self, by: Announcement, at: Slot, blocks: &[StoredBlock]) -> (usize, Slot) {
+    pub(crate) fn join(
+        &mut self,
+        by: Announcement,
+        at: Slot,
+        blocks: &[StoredBlock],
+    ) -> (usize, Slot) {
         let first = blocks.first().and_then(|block| self.trie.child(at, block.local));
         let Some(first) = first.filter(|&first| !self.trie.holds_any(first, self.holder.index))
         else {
@@ -170,6 +180,7 @@ impl RankChange<'_> {
     /// Notes that this rank plainly holds consecutive slots that it did not hold before.
     fn holds_now(&mut self, by: Announcement, first: Slot, len: u32) {
         self.holder.note(first, len);
+        self.holder.change_slots(first, len);
         self.holder.confirm(first..first + len, by.tier);
         self.add_keys(by.source, u64::from(len));
     }
@@ -385,10 +396,11 @@ impl RankChange<'_> {
             if !holds {
                 self.trie.hold(slot, 1, self.holder.index, by.tier);
                 self.add_keys(by.source, 1);
+                self.holder.change_slots(slot, 1);
             }
             if !holds || doubtful {
                 self.holder.confirm(slot..slot + 1, by.tier);
-                self.holder.touch(name);
+                self.holder.touch_plain(name);
                 return BlockOutcome::Applied;
             }
         }
@@ -451,7 +463,7 @@ impl RankChange<'_> {
                 slot
             }
             None => {
-                let new = NewRun { parent, holder: self.holder.index, tier: by.tier };
+                let new = NewRun::held(parent, self.holder.index, by.tier);
                 let slot = self.trie.create(new, block, wanted);
                 self.holder.note(slot, 1);
                 slot
@@ -480,7 +492,7 @@ impl RankChange<'_> {
         BlockOutcome::Applied
     }
 
-    fn wait(&mut self, name: BlockName, parent: Option<BlockName>) {
+    pub(crate) fn wait(&mut self, name: BlockName, parent: Option<BlockName>) {
         if let Some(parent) = parent {
             self.holder.waiting.get_or_default(parent).push(name);
         }

@@ -1,7 +1,7 @@
 //! Dropping much at once, in bounded steps: clears, lost sources, doubtful blocks.
 
 use crate::error::IndexError;
-use crate::holder::{Names, Page};
+use crate::holder::{Held, Page};
 use crate::index::{Index, RankChange};
 use crate::record::{Announcement, Copies};
 use crate::registry::SourceId;
@@ -22,15 +22,6 @@ pub struct Cleared {
 enum Kind {
     All,
     Doubtful,
-}
-
-/// Something that a rank holds.
-#[derive(Debug)]
-pub(crate) enum Held {
-    /// A slot, and its names, each in a record.
-    Recorded(Slot, Names),
-    /// The first of some consecutive plain slots of one segment, and how many.
-    Plain(Slot, u32),
 }
 
 /// How far a sweep has come.
@@ -150,6 +141,9 @@ impl Index {
         if let Some(source) = self.sources.get_mut(&id) {
             source.sweep = (!done).then_some(cursor);
         }
+        if done && (kind == Kind::Doubtful || self.source(id)?.keys == 0) {
+            self.settle_doubts(id);
+        }
         if done && kind == Kind::All {
             self.complete_if_empty(id);
             self.recount_short_ranks(id);
@@ -162,6 +156,10 @@ impl RankChange<'_> {
     /// Sweeps one rank; false if the budget ran out first.
     fn sweep(&mut self, by: Announcement, cursor: &mut SweepCursor, spent: &mut Spent) -> bool {
         self.holder.abort_dumps("the worker was cleared");
+        if cursor.kind == Kind::All && self.sources.get(&by.source).is_some_and(|at| at.keys > 0) {
+            // An image of what is left is smaller than one of all that went.
+            self.holder.changes = None;
+        }
         while let Some(names) = self.part_to_drop(by, cursor, spent.left()) {
             if spent.left() == 0 {
                 return false;
@@ -226,26 +224,8 @@ impl RankChange<'_> {
     }
 
     /// What this rank holds next, from `slot` up to `end`; plain slots in runs of at most `run_max`.
-    pub(crate) fn next_held(&self, mut slot: Slot, end: Slot, run_max: u32) -> Option<Held> {
-        while slot < end {
-            if !self.trie.slots.is_used(slot) {
-                slot += 1;
-                continue;
-            }
-            let stop = end.min(self.trie.segment_of(slot).tail() + 1);
-            if !self.trie.holds_any(slot, self.holder.index) {
-                slot = stop;
-                continue;
-            }
-            if let Some(names) = self.holder.slot_names.get(slot) {
-                return Some(Held::Recorded(slot, names.clone()));
-            }
-            let recorded = |at: &Slot| self.holder.is_recorded(*at);
-            let stop = stop.min(slot + run_max);
-            let run = (slot + 1..stop).find(recorded).unwrap_or(stop) - slot;
-            return Some(Held::Plain(slot, run));
-        }
-        None
+    pub(crate) fn next_held(&self, slot: Slot, end: Slot, run_max: u32) -> Option<Held> {
+        self.holder.next_held(self.trie, slot, end, run_max)
     }
 
     /// Names of one part of the records that the sweep drops, `most` at most; none past the last

@@ -9,13 +9,24 @@ use kvasir_proto::types::{BlockName, LocalHash, StoredBlock, Tier};
 use smallvec::SmallVec;
 use std::hint::black_box;
 
-/// Where new positions go, and who holds them.
+/// Where new positions go, and who holds them: one rank, or nobody.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewRun {
     /// Slot that the first one is a child of; [`NONE`] for first blocks.
     pub(crate) parent: Slot,
-    pub(crate) holder: HolderIndex,
-    pub(crate) tier: Tier,
+    pub(crate) sets: TierSets,
+}
+
+impl NewRun {
+    /// Held by one rank in one tier.
+    pub(crate) fn held(parent: Slot, holder: HolderIndex, tier: Tier) -> Self {
+        Self { parent, sets: alone(holder, tier) }
+    }
+
+    /// Held by nobody: what is to be below it has to follow at once.
+    pub(crate) const fn unheld(parent: Slot) -> Self {
+        Self { parent, sets: [SetId::EMPTY; Tier::COUNT] }
+    }
 }
 
 /// All positions of an index.
@@ -104,6 +115,20 @@ impl Trie {
         self.names.find(mix(name.0), |slot| self.slots.name(slot) == name)
     }
 
+    /// Whether a child of a slot is such. Of several children it is not known which there are: one of
+    /// them may be.
+    pub(crate) fn may_have_child(&self, slot: Slot, is_such: impl Fn(Slot) -> bool) -> bool {
+        let segment = self.segment_of(slot);
+        if slot != segment.tail() {
+            return is_such(slot + 1);
+        }
+        match (segment.children, segment.first_child) {
+            (0, _) => false,
+            (1, only) if only != NO_SEGMENT => is_such(self.segments.head(only)),
+            _ => true,
+        }
+    }
+
     /// Whether a rank holds a slot in any tier.
     pub(crate) fn holds_any(&self, slot: Slot, holder: HolderIndex) -> bool {
         self.segment_of(slot).sets.iter().any(|&set| self.sets.contains(set, holder))
@@ -162,9 +187,8 @@ impl Trie {
 // === growing ===
 
 impl Trie {
-    /// Adds a position that does not exist, held by one rank in one tier. Its name goes to the
-    /// name table unless another slot has it. `wanted` is how many slots its chain is about to
-    /// need, this one included.
+    /// Adds a position that does not exist. Its name goes to the name table unless another slot has
+    /// it. `wanted` is how many slots its chain is about to need, this one included.
     pub(crate) fn create(&mut self, new: NewRun, block: StoredBlock, wanted: usize) -> Slot {
         debug_assert!(self.child(new.parent, block.local).is_none(), "the position is new");
         let room = self.room(new.parent, wanted);
@@ -178,8 +202,8 @@ impl Trie {
     }
 
     /// Adds positions for leading blocks that have names that nobody uses and `is_fresh` accepts,
-    /// held by one rank in one tier; each is the parent of the next, and the first is known not to
-    /// exist. Returns the first slot, and how many: as many as got consecutive slots.
+    /// each the parent of the next, the first of which is known not to exist. Returns the first slot,
+    /// and how many: as many as got consecutive slots.
     pub(crate) fn create_run(
         &mut self,
         new: NewRun,
@@ -247,8 +271,7 @@ impl Trie {
     /// Hangs a new run of slots below its parent: as more of the parent's segment, where nothing
     /// speaks against it, or as a segment of its own.
     fn attach(&mut self, new: NewRun, slot: Slot, len: u32) {
-        let NewRun { parent, holder, tier } = new;
-        let sets = alone(holder, tier);
+        let NewRun { parent, sets } = new;
         let stored = self.now();
         if parent != NONE && adjacent(parent, slot) {
             let id = self.slots.segment(parent);

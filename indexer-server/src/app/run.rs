@@ -1,5 +1,8 @@
 use super::{
     App,
+    build::Kept,
+    map::register_configured,
+    restore,
     tasks::{Ended, Tasks},
 };
 use crate::{
@@ -15,6 +18,9 @@ use tokio::{
     time::{MissedTickBehavior, interval, timeout},
 };
 use tokio_util::sync::CancellationToken;
+
+/// The task that is over once all is restored.
+const RESTORE: &str = "restore";
 
 /// How often publishers without a stream are looked for.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -57,6 +63,7 @@ struct Running {
     ingest: Arc<Ingest>,
     readiness: Readiness,
     stop: CancellationToken,
+    stop_checkpoints: CancellationToken,
     stop_http: CancellationToken,
     writer_threads: WriterThreads,
 }
@@ -72,7 +79,7 @@ impl App {
         let mut running = self.start().await?;
         let early = select! {
             () = signal => None,
-            ended = running.tasks.next_ended() => ended,
+            ended = running.tasks.next_fault(RESTORE) => ended,
         };
         if let Some(Ended { name, .. }) = &early {
             tracing::error!(task = name, "a task ended early: the server stops");
@@ -94,12 +101,25 @@ impl App {
         let http = http::serve(http_listener, self.metrics, readiness.clone(), stop_http.clone());
         tasks.spawn("http", async { Ok(http.await?) });
         let ingest = Arc::clone(&self.parts.ingest);
-        for registration in self.config.workers {
-            let worker = registration.worker.to_string();
-            let registered = ingest.register(registration).await;
-            registered.map_err(|error| RunError::Worker { worker, error })?;
+        let (workers, stop) = (self.config.workers, self.parts.stop.clone());
+        let stop_checkpoints = CancellationToken::new();
+        if let Some(Kept { restorer, stored, checkpointer }) = self.checkpoints {
+            let not_ready = readiness.hold("restoring");
+            let plan = restore::plan(&ingest, stored, &workers).await;
+            let (ingest, stop) = (Arc::clone(&ingest), stop.clone());
+            tasks.spawn(RESTORE, restore::run(plan, restorer, ingest, not_ready, stop));
+            let stop = stop_checkpoints.clone();
+            tasks.spawn("checkpoints", async move {
+                checkpointer.run(stop).await;
+                Ok(())
+            });
         }
-        let stop = self.parts.stop.clone();
+        register_configured(&ingest, &workers)
+            .await
+            .map_err(|(worker, error)| RunError::Worker { worker, error })?;
+        if let Some(follower) = self.map_follower {
+            tasks.spawn("shard map", follower.run(Arc::clone(&ingest), workers, stop.clone()));
+        }
         tasks.spawn("expiry", expire_publishers(Arc::clone(&ingest), stop.clone()));
         let (speculation, origin) = (Arc::clone(&self.parts.speculation), self.parts.origin);
         tasks.spawn("placement expiry", expire_placements(speculation, origin, stop.clone()));
@@ -110,20 +130,23 @@ impl App {
         });
         drop(self.starting);
         let writer_threads = self.writer_threads;
-        Ok(Running { tasks, ingest, readiness, stop, stop_http, writer_threads })
+        Ok(Running { tasks, ingest, readiness, stop, stop_checkpoints, stop_http, writer_threads })
     }
 }
 
 impl Running {
     async fn drain(mut self, limit: Duration) -> Result<(), RunError> {
-        let stopping = self.readiness.hold();
+        let stopping = self.readiness.hold("stopping");
         self.stop.cancel();
         let mut outcome = Ok(());
-        let clients = self.tasks.ended(&["expiry", "placement expiry", "grpc"], &mut outcome);
+        let names = [RESTORE, "expiry", "placement expiry", "shard map", "grpc"];
+        let clients = self.tasks.ended(&names, &mut outcome);
         if timeout(limit.mul_f64(CLIENTS_SHARE), clients).await.is_err() {
             tracing::warn!("clients that do not go are cut off");
         }
         self.ingest.stop().await;
+        self.stop_checkpoints.cancel();
+        self.tasks.ended(&["checkpoints"], &mut outcome).await;
         self.writer_threads.stop().await;
         self.stop_http.cancel();
         let clients = self.tasks.ended(&["http"], &mut outcome);
@@ -159,7 +182,7 @@ async fn expire_publishers(ingest: Arc<Ingest>, stop: CancellationToken) -> anyh
     loop {
         select! {
             () = stop.cancelled() => return Ok(()),
-            _ = ticks.tick() => ingest.expire_publishers().await?,
+            _ = ticks.tick() => ingest.expire().await?,
         }
     }
 }

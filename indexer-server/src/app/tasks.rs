@@ -30,6 +30,16 @@ impl Tasks {
         self.names.values().any(|running| *running == name)
     }
 
+    /// The next task to end other than `passing` by doing its work; none once all have.
+    pub(super) async fn next_fault(&mut self, passing: &str) -> Option<Ended> {
+        loop {
+            let ended = self.next_ended().await?;
+            if ended.name != passing || ended.outcome.is_err() {
+                return Some(ended);
+            }
+        }
+    }
+
     /// The next task to end; none once all have. A panic is an error.
     pub(super) async fn next_ended(&mut self) -> Option<Ended> {
         let (id, outcome) = match self.set.join_next_with_id().await? {

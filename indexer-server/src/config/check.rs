@@ -1,13 +1,14 @@
-use super::{ByteCount, ConfigError, Settings, Span, worker::registrations};
+use super::{ByteCount, ConfigError, Settings, Span, shard::shard, worker::registrations};
 use crate::{
     grpc::GrpcConfig,
     http::HttpConfig,
     index::{IndexConfig, SHARDS_MAX, SpeculationConfig},
     ingest::IngestConfig,
+    snapshot::CheckpointConfig,
     telemetry::LogFormat,
 };
 use kvasir_proto::{convert::Registration, limits::QUERY_BLOCKS_MAX};
-use std::{num::NonZeroUsize, time::Duration};
+use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
 use tokio::sync::Semaphore;
 
 /// Checked settings, by the module that they are for.
@@ -23,14 +24,18 @@ pub struct Config {
     pub index: IndexConfig,
     /// Bounds of what is speculative.
     pub speculation: SpeculationConfig,
+    /// Where checkpoints are kept, and how often they are written; none for none.
+    pub checkpoints: Option<CheckpointConfig>,
     /// How events are taken in.
     pub ingest: IngestConfig,
     /// The gRPC port.
     pub grpc: GrpcConfig,
     /// The HTTP side port.
     pub http: HttpConfig,
-    /// Workers to register at start.
+    /// Workers to register at start, as far as they belong to this server's shard.
     pub workers: Vec<Registration>,
+    /// Where the map of shards is read again at SIGHUP.
+    pub shard_map: Option<PathBuf>,
     /// Longest time that stopping takes.
     pub drain_timeout: Duration,
 }
@@ -53,12 +58,15 @@ impl Config {
             otlp_endpoint: settings.otlp_endpoint.clone(),
             index: index(settings)?,
             speculation: speculation(settings)?,
+            checkpoints: checkpoints(settings)?,
             ingest: IngestConfig {
                 loss_policy: settings.loss_policy,
                 degraded_ttl: positive("degraded-ttl", settings.degraded_ttl)?,
                 worker_timeout: positive("worker-timeout", settings.worker_timeout)?,
                 probe_interval: positive("probe-interval", settings.probe_interval)?,
                 replay_concurrency: count("replay-concurrency", settings.replay_concurrency)?,
+                dump_concurrency: count("dump-concurrency", settings.dump_concurrency)?,
+                shard: shard(settings)?,
             },
             grpc: GrpcConfig {
                 listen: settings.listen,
@@ -68,6 +76,7 @@ impl Config {
             },
             http: HttpConfig { listen: settings.http_listen },
             workers: registrations(&settings.worker)?,
+            shard_map: settings.shard_map.clone(),
             drain_timeout: positive("drain-timeout", settings.drain_timeout)?,
         })
     }
@@ -95,6 +104,15 @@ fn speculation(settings: &Settings) -> Result<SpeculationConfig, ConfigError> {
     )]
     let blocks_kept = (blocks_max as f64 * ratio) as usize;
     Ok(SpeculationConfig { blocks_max, blocks_kept })
+}
+
+fn checkpoints(settings: &Settings) -> Result<Option<CheckpointConfig>, ConfigError> {
+    let interval = positive("checkpoint-interval", settings.checkpoint_interval)?;
+    let folder = settings.checkpoint_dir.clone();
+    if folder.as_ref().is_some_and(|folder| folder.as_os_str().is_empty()) {
+        return Err(ConfigError::invalid("checkpoint-dir", "must name a folder"));
+    }
+    Ok(folder.map(|folder| CheckpointConfig { folder, interval }))
 }
 
 fn positive(field: &str, Span(time): Span) -> Result<Duration, ConfigError> {

@@ -4,9 +4,9 @@ use super::{
 };
 use crate::telemetry::LogFormat;
 use clap::Args;
-use kvasir_proto::convert::LossPolicy;
+use kvasir_proto::{convert::LossPolicy, shard::ShardPlace};
 use serde::Deserialize;
-use std::net::SocketAddr;
+use std::{net::SocketAddr, path::PathBuf};
 
 /// What may be configured, each option by flag, environment and file alike. None is required.
 #[derive(Debug, Clone, PartialEq, Default, Args, Deserialize)]
@@ -39,7 +39,8 @@ pub struct Options {
     #[arg(long, env = "KVASIR_DEGRADED_TTL", value_name = "TIME")]
     #[serde(with = "optional")]
     pub degraded_ttl: Option<Span>,
-    /// How long a source may be disconnected before its blocks are dropped
+    /// How long a source may be disconnected before its blocks are dropped; a worker's lease goes
+    /// before it
     #[arg(long, env = "KVASIR_WORKER_TIMEOUT", value_name = "TIME")]
     #[serde(with = "optional")]
     pub worker_timeout: Option<Span>,
@@ -50,6 +51,18 @@ pub struct Options {
     /// Most replays at a time, over all engines
     #[arg(long, env = "KVASIR_REPLAY_CONCURRENCY", value_name = "COUNT")]
     pub replay_concurrency: Option<usize>,
+    /// Most dumps and ranges of events fetched from workers' local indexers at a time
+    #[arg(long, env = "KVASIR_DUMP_CONCURRENCY", value_name = "COUNT")]
+    pub dump_concurrency: Option<usize>,
+    /// Which shard this server is, such as 0/3 for the first of three: it has the workers of its
+    /// shard's buckets only and refuses others. All workers if not set
+    #[arg(long, env = "KVASIR_SHARD", value_name = "I/N")]
+    #[serde(with = "optional")]
+    pub shard: Option<ShardPlace>,
+    /// File that says which shard owns which buckets, read at start and at SIGHUP; equal stretches if
+    /// not set
+    #[arg(long, env = "KVASIR_SHARD_MAP", value_name = "FILE")]
+    pub shard_map: Option<PathBuf>,
     /// Shards of the index, 1 to 64: each has a part of the workers and a writer thread. More than
     /// one writer is worth having once one is busy; blocks are shared within a shard only
     #[arg(long, env = "KVASIR_INDEX_SHARDS", value_name = "COUNT")]
@@ -60,6 +73,14 @@ pub struct Options {
     #[arg(long, env = "KVASIR_MAX_INDEX_BYTES", value_name = "BYTES")]
     #[serde(deserialize_with = "deserialize_bytes")]
     pub max_index_bytes: Option<ByteCount>,
+    /// Folder of the checkpoints, made if it is not there: with one, a restart goes on where the server
+    /// was; without one it begins empty
+    #[arg(long, env = "KVASIR_CHECKPOINT_DIR", value_name = "FOLDER")]
+    pub checkpoint_dir: Option<PathBuf>,
+    /// Time between two checkpoints, each of what changed since the one before
+    #[arg(long, env = "KVASIR_CHECKPOINT_INTERVAL", value_name = "TIME")]
+    #[serde(with = "optional")]
+    pub checkpoint_interval: Option<Span>,
     /// Most speculative blocks (pairs of rank and block that RecordPlacement announced), over all
     /// models and tenants: 65536 to 16777216
     #[arg(long, env = "KVASIR_SPECULATIVE_BLOCKS_MAX", value_name = "COUNT")]

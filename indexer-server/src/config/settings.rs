@@ -1,10 +1,11 @@
 use super::{ByteCount, Options, Span, WorkerSpec, text, text::optional};
 use crate::telemetry::LogFormat;
-use kvasir_proto::convert::LossPolicy;
+use kvasir_proto::{convert::LossPolicy, shard::ShardPlace};
 use serde::Serialize;
 use std::{
     borrow::Cow,
     net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
 };
 
 /// The value of every option, by the names of [`Options`].
@@ -28,9 +29,18 @@ pub struct Settings {
     #[serde(serialize_with = "text::serialize")]
     pub probe_interval: Span,
     pub replay_concurrency: usize,
+    pub dump_concurrency: usize,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "optional::serialize")]
+    pub shard: Option<ShardPlace>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shard_map: Option<PathBuf>,
     pub index_shards: usize,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "optional::serialize")]
     pub max_index_bytes: Option<ByteCount>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint_dir: Option<PathBuf>,
+    #[serde(serialize_with = "text::serialize")]
+    pub checkpoint_interval: Span,
     pub speculative_blocks_max: usize,
     pub speculative_keep_ratio: f64,
     pub max_in_flight: usize,
@@ -58,8 +68,13 @@ impl Settings {
         worker_timeout: Span::seconds(60),
         probe_interval: Span::seconds(30),
         replay_concurrency: 8,
+        dump_concurrency: 8,
+        shard: None,
+        shard_map: None,
         index_shards: 1,
         max_index_bytes: None,
+        checkpoint_dir: None,
+        checkpoint_interval: Span::seconds(10),
         speculative_blocks_max: 1 << 20,
         speculative_keep_ratio: 0.8,
         max_in_flight: 256,
@@ -84,8 +99,13 @@ impl Settings {
             worker_timeout: options.worker_timeout.unwrap_or(self.worker_timeout),
             probe_interval: options.probe_interval.unwrap_or(self.probe_interval),
             replay_concurrency: options.replay_concurrency.unwrap_or(self.replay_concurrency),
+            dump_concurrency: options.dump_concurrency.unwrap_or(self.dump_concurrency),
+            shard: options.shard.or(self.shard),
+            shard_map: options.shard_map.or(self.shard_map),
             index_shards: options.index_shards.unwrap_or(self.index_shards),
             max_index_bytes: options.max_index_bytes.or(self.max_index_bytes),
+            checkpoint_dir: options.checkpoint_dir.or(self.checkpoint_dir),
+            checkpoint_interval: options.checkpoint_interval.unwrap_or(self.checkpoint_interval),
             speculative_blocks_max: options
                 .speculative_blocks_max
                 .unwrap_or(self.speculative_blocks_max),

@@ -180,5 +180,7 @@ fn registration(spec: &WorkerSpec) -> Result<Registration, Refused> {
         copy_mode: copy_mode.unwrap_or(engine.default_copy_mode()),
         loss_policy: spec.loss_policy,
         lora_names: BTreeMap::new(),
+        local_indexer: None,
+        lease: None,
     })
 }

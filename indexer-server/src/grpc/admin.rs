@@ -18,7 +18,11 @@ pub(super) fn list(parts: &Parts, request: &pb::ListWorkersRequest) -> pb::ListW
     };
     let registrations = parts.ingest.registrations().into_iter().filter(asked);
     let workers = registrations.map(|registration| worker(parts, &registration));
-    pb::ListWorkersResponse { workers: workers.collect() }
+    pb::ListWorkersResponse { workers: workers.collect(), shard: shard(parts) }
+}
+
+fn shard(parts: &Parts) -> Option<pb::ShardInfo> {
+    parts.ingest.shard().map(|shard| convert::shard_info(shard.place, &shard.map))
 }
 
 fn worker(parts: &Parts, registration: &Registration) -> pb::WorkerInfo {
@@ -102,6 +106,17 @@ pub(super) fn stats(parts: &Parts) -> pb::GetStatsResponse {
         index_bytes_max: budget.limit().map(|bytes| bytes as u64),
         shed_pairs: shed.pairs,
         shed_parked: shed.parked,
+        checkpoints: parts.checkpoints.as_ref().map(|checkpoints| {
+            let figures = checkpoints.metrics().figures();
+            pb::CheckpointStats {
+                written: figures.written,
+                failed: figures.failed,
+                age_ms: figures.age.map(convert::age_ms),
+                disk_bytes: figures.disk_bytes,
+                error: figures.error,
+            }
+        }),
+        shard: shard(parts),
     }
 }
 

@@ -20,6 +20,7 @@ pub(super) type DumpStream =
 
 /// Begins a dump in a task of its own, which gives it up properly whatever the client does.
 pub(super) async fn start(parts: &Parts, query: DumpQuery) -> Result<DumpStream, Status> {
+    parts.ingest.check_shard(&query.worker).map_err(status)?;
     let partition = parts.finder.partition(&query.partition).map_err(status)?;
     let (parcels, stream) = outlet(CHUNKS_QUEUED_MAX);
     let (begun_tx, begun) = oneshot::channel();

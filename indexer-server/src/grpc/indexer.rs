@@ -5,7 +5,7 @@ use super::{
     status::status,
 };
 use kvasir_proto::{
-    convert::{DumpQuery, Placement, Registration, WorkerAddress},
+    convert::{self, DumpQuery, Placement, Registration, WorkerAddress},
     pb::{self, indexer_server::Indexer},
 };
 use tonic::{Request, Response, Status};
@@ -16,6 +16,24 @@ pub(super) struct IndexerService {
 }
 
 type Reply<T> = Result<Response<T>, Status>;
+
+impl IndexerService {
+    /// Has a change of the registered workers on disk before it is acknowledged. Where that fails
+    /// it holds nevertheless, and the next checkpoint writes it.
+    async fn keep(&self) -> Result<(), Status> {
+        match &self.parts.checkpoints {
+            Some(checkpoints) => {
+                let kept = checkpoints.create(false).await.map(drop).map_err(status);
+                kept.map_err(|at| {
+                    let text = "done, but not on disk, so a restart may forget it";
+                    Status::new(at.code(), format!("{text}: {}", at.message()))
+                })
+            }
+            None => Ok(()),
+        }
+    }
+}
+
 #[tonic::async_trait]
 impl Indexer for IndexerService {
     type DumpWorkerStream = DumpStream;
@@ -39,6 +57,7 @@ impl Indexer for IndexerService {
         let registration = Registration::try_from(request.into_inner()).map_err(status)?;
         let registered = self.parts.ingest.register(registration).await.map_err(status)?;
         let created = matches!(registered, crate::ingest::Registered::Created);
+        self.keep().await?;
         Ok(Response::new(pb::RegisterWorkerResponse { created }))
     }
 
@@ -48,6 +67,7 @@ impl Indexer for IndexerService {
     ) -> Reply<pb::RemoveWorkerResponse> {
         let address = WorkerAddress::try_from(request.into_inner()).map_err(status)?;
         let removed_blocks = self.parts.ingest.remove(address).await.map_err(status)?;
+        self.keep().await?;
         Ok(Response::new(pb::RemoveWorkerResponse { removed_blocks }))
     }
 
@@ -62,6 +82,24 @@ impl Indexer for IndexerService {
         Ok(Response::new(pb::RecordPlacementResponse {
             prompt_blocks: count(recorded.added + recorded.refreshed),
             new_blocks: count(recorded.added),
+        }))
+    }
+
+    async fn create_checkpoint(
+        &self,
+        request: Request<pb::CreateCheckpointRequest>,
+    ) -> Reply<pb::CreateCheckpointResponse> {
+        let Some(checkpoints) = &self.parts.checkpoints else {
+            let message = "the server keeps no checkpoints: start it with --checkpoint-dir";
+            return Err(Status::failed_precondition(message));
+        };
+        let compact = request.into_inner().compact;
+        let report = checkpoints.create(compact).await.map_err(status)?;
+        Ok(Response::new(pb::CreateCheckpointResponse {
+            workers: u32::try_from(report.workers).unwrap_or(u32::MAX),
+            blocks: report.blocks as u64,
+            disk_bytes: report.disk_bytes,
+            duration_ms: convert::age_ms(report.duration),
         }))
     }
 

@@ -4,13 +4,14 @@ use super::{
     server::Parts,
     status::{status, stopping},
 };
-use crate::ingest::{Accepted, BatchAnswer, Refusal, Session};
+use crate::ingest::{Accepted, BatchAnswer, IngestError, PendingAnswer, Refusal, Session};
 use futures::Stream;
 use kvasir_proto::{
     convert::{self, Hello, Publication, PublishedBatch},
+    limits::UNANSWERED_BATCHES_MAX,
     pb::{self, event_ingest_server::EventIngest, publish_events_response::Message},
 };
-use std::{ops::ControlFlow, pin::Pin};
+use std::{collections::VecDeque, future::pending, ops::ControlFlow, pin::Pin};
 use tokio::{select, time::timeout};
 use tonic::{Request, Response, Status, Streaming};
 
@@ -26,8 +27,7 @@ type Requests = Streaming<pb::PublishEventsRequest>;
 impl EventIngest for EventIngestService {
     type PublishEventsStream = Pin<Box<dyn Stream<Item = Answer> + Send>>;
 
-    /// The stream is served by a task of its own, which is never cut off between handing a batch
-    /// to the index and noting that it did.
+    /// The stream is served by a task of its own, which ends with the server.
     async fn publish_events(
         &self,
         request: Request<Requests>,
@@ -69,7 +69,7 @@ async fn read_hello(requests: &mut Requests) -> Result<Hello, Status> {
     };
     match Publication::try_from(request).map_err(status)? {
         Publication::Hello(hello) => Ok(hello),
-        Publication::Batch(_) => {
+        Publication::Batch(_) | Publication::Heartbeat { .. } => {
             Err(Status::invalid_argument("hello is required before the first batch"))
         }
     }
@@ -82,28 +82,58 @@ struct OpenStream<'a> {
     answers: &'a Outlet<pb::PublishEventsResponse>,
 }
 
+/// A batch that is not answered yet.
+struct Unanswered {
+    sequence: u64,
+    answer: PendingAnswer,
+}
+
 /// Whether the stream goes on, else how it ends.
 type Flow = ControlFlow<Last<pb::PublishEventsResponse>>;
 
 impl OpenStream<'_> {
+    /// Answers come in the order of the batches, each once it is known; meanwhile more are read.
     async fn serve(&self, requests: &mut Requests) -> Last<pb::PublishEventsResponse> {
+        let mut unanswered = VecDeque::new();
+        let mut open = true;
         loop {
-            let request = select! {
+            if !open && unanswered.is_empty() {
+                return Ok(None);
+            }
+            let reads = open && unanswered.len() < UNANSWERED_BATCHES_MAX;
+            let flow = select! {
                 biased;
                 () = self.parts.stop.cancelled() => return Err(stopping()),
                 () = self.session.fenced().cancelled() => return Ok(Some(fenced(0))),
-                request = requests.message() => request?,
+                (sequence, answer) = next_answer(&mut unanswered), if !unanswered.is_empty() => {
+                    self.forward(sequence, answer).await
+                }
+                request = requests.message(), if reads => match request? {
+                    Some(request) => self.take(request, &mut unanswered).await,
+                    None => {
+                        open = false;
+                        ControlFlow::Continue(())
+                    }
+                },
+                () = self.answers.queue.closed() => return Ok(None),
             };
-            let Some(request) = request else { return Ok(None) };
-            if let ControlFlow::Break(outcome) = self.take(request).await {
+            if let ControlFlow::Break(outcome) = flow {
                 return outcome;
             }
         }
     }
 
-    async fn take(&self, request: pb::PublishEventsRequest) -> Flow {
+    async fn take(
+        &self,
+        request: pb::PublishEventsRequest,
+        unanswered: &mut VecDeque<Unanswered>,
+    ) -> Flow {
         let batch = match Publication::try_from(request) {
             Ok(Publication::Batch(batch)) => batch,
+            Ok(Publication::Heartbeat { head_sequence }) => {
+                self.session.heartbeat(head_sequence).await;
+                return ControlFlow::Continue(());
+            }
             Ok(Publication::Hello(_)) => {
                 let error = "hello must not be set twice: open a new stream";
                 return ControlFlow::Break(Err(Status::invalid_argument(error)));
@@ -111,16 +141,40 @@ impl OpenStream<'_> {
             Err(error) => return ControlFlow::Break(Err(status(error))),
         };
         let sequence = batch.sequence;
-        let batch = match PublishedBatch::read(batch, self.session.block_size()) {
-            Ok(batch) => batch,
-            Err(error) => {
-                self.session.count_invalid();
-                let expected = self.session.expected().await;
-                let reason = pb::RefusalReason::Invalid;
-                return self.answer(refusal(sequence, reason, expected, error.to_string())).await;
+        match PublishedBatch::read(batch, self.session.block_size()) {
+            Ok(batch) => {
+                let answer = self.session.apply(batch).await;
+                unanswered.push_back(Unanswered { sequence, answer });
+                ControlFlow::Continue(())
             }
-        };
-        match self.session.apply(batch).await {
+            Err(error) => self.refuse(sequence, error.to_string(), unanswered).await,
+        }
+    }
+
+    /// Refuses a batch that cannot be read, after all before it are answered.
+    async fn refuse(
+        &self,
+        sequence: u64,
+        message: String,
+        unanswered: &mut VecDeque<Unanswered>,
+    ) -> Flow {
+        while let Some(mut first) = unanswered.pop_front() {
+            let answer = select! {
+                () = self.parts.stop.cancelled() => return ControlFlow::Break(Err(stopping())),
+                () = self.session.fenced().cancelled() => {
+                    return ControlFlow::Break(Ok(Some(fenced(0))));
+                }
+                answer = first.answer.wait() => answer,
+            };
+            self.forward(first.sequence, answer).await?;
+        }
+        self.session.count_invalid();
+        let expected = self.session.expected().await;
+        self.answer(refusal(sequence, pb::RefusalReason::Invalid, expected, message)).await
+    }
+
+    async fn forward(&self, sequence: u64, answer: Result<BatchAnswer, IngestError>) -> Flow {
+        match answer {
             Ok(BatchAnswer::Acked { duplicate, counts }) => {
                 let (noop, rejected) = (counts.noop, counts.rejected);
                 let applied = counts.applied + counts.conflict;
@@ -152,6 +206,17 @@ impl OpenStream<'_> {
             Err(_gone) => ControlFlow::Break(Ok(None)),
         }
     }
+}
+
+/// Waits for the answer to the first batch, and takes it out.
+async fn next_answer(
+    unanswered: &mut VecDeque<Unanswered>,
+) -> (u64, Result<BatchAnswer, IngestError>) {
+    let Some(first) = unanswered.front_mut() else { return pending().await };
+    let answer = first.answer.wait().await;
+    let sequence = first.sequence;
+    unanswered.pop_front();
+    (sequence, answer)
 }
 
 fn fenced(sequence: u64) -> pb::PublishEventsResponse {

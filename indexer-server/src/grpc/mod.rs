@@ -9,11 +9,13 @@ mod incoming;
 mod indexer;
 mod ingest;
 mod limit;
+mod local;
 mod metrics;
 mod outlet;
 mod server;
 mod status;
 
 pub use config::GrpcConfig;
+pub use local::LocalClients;
 pub use metrics::GrpcMetrics;
 pub use server::{Parts, ServeError, serve};

@@ -15,6 +15,7 @@ use crate::{
     ingest::Ingest,
     net::LimitedListener,
     query::{Finder, QueryMetrics},
+    snapshot::Checkpoints,
 };
 use kvasir_proto::{
     limits::GRPC_MESSAGE_BYTES_MAX,
@@ -43,6 +44,8 @@ pub struct Parts {
     pub speculation: Arc<Speculation>,
     /// Changes of the index.
     pub writer: Writer,
+    /// Asks for checkpoints; none if the server keeps none.
+    pub checkpoints: Option<Checkpoints>,
     /// Where time begins.
     pub origin: Origin,
     /// Tasks of streams; they end soon after `stop`.

@@ -1,11 +1,19 @@
-use crate::{ingest::IngestError, query::QueryError};
-use kvasir_proto::{code::ErrorCode, convert::ConvertError};
+use crate::{ingest::IngestError, query::QueryError, snapshot::CheckpointError};
+use kvasir_proto::{
+    code::ErrorCode,
+    convert::{self, ConvertError},
+    shard::WrongShard,
+};
 use tonic::Status;
 
 /// An error as a status: its code by the one table, its text as the message.
 pub(super) fn status(error: impl Into<Failure>) -> Status {
-    let Failure { code, message } = error.into();
-    Status::new(code.into(), message)
+    let Failure { code, message, wrong_shard } = error.into();
+    let mut status = Status::new(code.into(), message);
+    if let Some(wrong) = wrong_shard {
+        convert::write_owner(&wrong, status.metadata_mut());
+    }
+    status
 }
 
 /// The server is stopping.
@@ -16,16 +24,28 @@ pub(super) fn stopping() -> Status {
 pub(super) struct Failure {
     code: ErrorCode,
     message: String,
+    wrong_shard: Option<WrongShard>,
 }
 
 macro_rules! failures {
     ($($error:ty),*) => {
         $(impl From<$error> for Failure {
             fn from(error: $error) -> Self {
-                Self { code: error.code(), message: error.to_string() }
+                Self { code: error.code(), message: error.to_string(), wrong_shard: None }
             }
         })*
     };
 }
 
-failures!(ConvertError, QueryError, IngestError);
+failures!(ConvertError, QueryError, CheckpointError);
+
+impl From<IngestError> for Failure {
+    fn from(error: IngestError) -> Self {
+        let (code, message) = (error.code(), error.to_string());
+        let mut wrong_shard = None;
+        if let IngestError::WrongShard(wrong) = error {
+            wrong_shard = Some(wrong);
+        }
+        Self { code, message, wrong_shard }
+    }
+}

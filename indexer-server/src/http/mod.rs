@@ -106,9 +106,10 @@ async fn show_metrics(State(shown): State<Shown>) -> Response {
 }
 
 async fn show_readiness(State(readiness): State<Readiness>) -> Response {
-    if readiness.is_ready() {
-        "ready\n".into_response()
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "not ready\n").into_response()
+    let reasons = readiness.reasons();
+    if reasons.is_empty() {
+        return "ready\n".into_response();
     }
+    let text = format!("not ready: {}\n", reasons.join("; "));
+    (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
 }

@@ -1,5 +1,6 @@
 use super::{
     IndexMetrics, Shard,
+    image::{Cutting, Restoring},
     metrics::{TOO_MANY_RANKS, UNKNOWN_SOURCE},
 };
 use kvasir_index::{Index, IndexError, SourceId, SourceStatus};
@@ -21,6 +22,8 @@ pub(super) enum Work {
     Brief(Option<Brief>),
     Apply(Apply),
     Sweep(Sweep),
+    Cut(Cutting),
+    Restore(Box<Restoring>),
 }
 
 impl Work {
@@ -37,6 +40,8 @@ impl Work {
             }
             Self::Apply(apply) => apply.step(index, budget),
             Self::Sweep(sweep) => sweep.step(index, budget),
+            Self::Cut(cutting) => cutting.step(index, budget),
+            Self::Restore(restoring) => restoring.step(index, budget),
         }
     }
 
@@ -45,7 +50,8 @@ impl Work {
         match self {
             Self::Apply(apply) if apply.begun => index.begin_change(apply.source),
             Self::Sweep(sweep) if sweep.begun => index.begin_change(sweep.source),
-            Self::Brief(_) | Self::Apply(_) | Self::Sweep(_) => {}
+            // What is cut does not change, and what is being restored says that it is catching up.
+            Self::Brief(_) | Self::Apply(_) | Self::Sweep(_) | Self::Cut(_) | Self::Restore(_) => {}
         }
     }
 
@@ -69,6 +75,8 @@ impl Work {
                 }
                 let _asker_gone = sweep.reply.map(|reply| reply.send(sweep.removed));
             }
+            Self::Cut(cutting) => cutting.finish(),
+            Self::Restore(restoring) => restoring.finish(),
         }
     }
 }

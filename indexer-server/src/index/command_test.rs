@@ -42,7 +42,9 @@ fn apply(source: SourceId, events: Vec<KvEvent>) -> Work {
 fn applied(work: &Work) -> &Applied {
     match work {
         Work::Apply(apply) => &apply.done,
-        Work::Brief(_) | Work::Sweep(_) => panic!("not an apply"),
+        Work::Brief(_) | Work::Sweep(_) | Work::Cut(_) | Work::Restore(_) => {
+            panic!("not an apply")
+        }
     }
 }
 

@@ -19,6 +19,7 @@
 mod budget;
 mod command;
 mod config;
+mod image;
 mod metrics;
 mod origin;
 mod pace;
@@ -31,6 +32,7 @@ mod writer;
 pub use budget::{Budget, Bytes};
 pub use command::Applied;
 pub use config::{IndexConfig, SHARDS_MAX};
+pub use image::Taken;
 pub use metrics::{INDEX_OUTCOMES, IndexMetrics, OperationLabels};
 pub use origin::Origin;
 pub use pace::{HOLD_OPERATIONS_MAX, Pace, STEP_OPERATIONS_MAX};

@@ -3,7 +3,8 @@ use crossbeam_utils::{
     CachePadded,
     sync::{ShardedLock, ShardedLockReadGuard},
 };
-use kvasir_index::{Index, Limits, SourceId};
+use kvasir_index::{Index, Limits, SourceId, SourceStatus};
+use kvasir_proto::types::WorkerId;
 use std::{
     fmt,
     hint::spin_loop,
@@ -78,6 +79,21 @@ impl Shard {
         index
     }
 
+    /// A worker's sources, in order of arrival: name, source and where it stands.
+    #[must_use]
+    pub fn sources(
+        shard: &Arc<Self>,
+        worker: &WorkerId,
+    ) -> Vec<(String, IndexedSource, SourceStatus)> {
+        let index = shard.read();
+        let sources = index.worker(worker).into_iter().flat_map(|worker| worker.sources());
+        let sources = sources.map(|(id, name, status)| {
+            let source = IndexedSource { shard: Arc::clone(shard), id };
+            (name.to_owned(), source, status.clone())
+        });
+        sources.collect()
+    }
+
     /// Whether a reader waits: the writer is to let go at its next step.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
@@ -131,4 +147,18 @@ impl fmt::Debug for Shard {
 pub struct IndexedSource {
     pub(super) shard: Arc<Shard>,
     pub(super) id: SourceId,
+}
+
+impl IndexedSource {
+    /// The shard it is in.
+    #[must_use]
+    pub const fn shard(&self) -> &Arc<Shard> {
+        &self.shard
+    }
+
+    /// Its id there.
+    #[must_use]
+    pub const fn id(&self) -> SourceId {
+        self.id
+    }
 }

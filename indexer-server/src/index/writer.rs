@@ -1,8 +1,9 @@
 use super::{
     Applied, IndexMetrics, IndexedSource, Pace, Partition, Partitions, Relief, Shard,
     command::{Apply, Command, Sweep, SweepKind, Work},
+    image::{Cutting, Restoring, Taken},
 };
-use kvasir_index::{Index, IndexError, SourceStatus};
+use kvasir_index::{Index, IndexError, Restore, Restored, SourceStatus};
 use kvasir_proto::types::{CopyMode, DpRank, KvEvent, WorkerId};
 use std::{collections::VecDeque, io, process, sync::Arc, thread};
 use tokio::{
@@ -190,6 +191,38 @@ impl Writer {
     pub async fn remove_source(&self, source: IndexedSource) -> Result<u64, WriterGone> {
         let (reply, answer) = oneshot::channel();
         self.sweep(&source, SweepKind::Source, Some(reply)).await?;
+        answer.await.map_err(|_gone| WriterGone)
+    }
+
+    /// An image of what changed of a worker since its last image, or of all of it. Await it to its
+    /// end: the next image lacks what is in an image that is dropped, unless
+    /// [`Index::abandon_cut`] is given the receipt.
+    ///
+    /// # Errors
+    /// If the writer is gone; the inner error if the index does not know the worker.
+    pub async fn cut(
+        &self,
+        shard: &Arc<Shard>,
+        worker: WorkerId,
+        whole: bool,
+    ) -> Result<Result<Taken, IndexError>, WriterGone> {
+        let (reply, answer) = oneshot::channel();
+        self.send(shard, Work::Cut(Cutting::new(worker, whole, reply))).await?;
+        answer.await.map_err(|_gone| WriterGone)
+    }
+
+    /// Puts a worker of which the index holds nothing into it.
+    ///
+    /// # Errors
+    /// If the writer is gone; the inner error if the index refuses a source.
+    pub async fn restore(
+        &self,
+        shard: &Arc<Shard>,
+        restore: Restore,
+    ) -> Result<Result<Restored, IndexError>, WriterGone> {
+        let (reply, answer) = oneshot::channel();
+        let restoring = Box::new(Restoring::new(restore, reply));
+        self.send(shard, Work::Restore(restoring)).await?;
         answer.await.map_err(|_gone| WriterGone)
     }
 

@@ -1,3 +1,4 @@
+use super::ShardConfig;
 use kvasir_proto::convert::LossPolicy;
 use std::time::Duration;
 
@@ -14,4 +15,8 @@ pub struct IngestConfig {
     pub probe_interval: Duration,
     /// Most replays at a time, over all engines.
     pub replay_concurrency: usize,
+    /// Most questions to workers' local indexers at a time, dumps and ranges together.
+    pub dump_concurrency: usize,
+    /// Which shard this server is; none if it has all workers.
+    pub shard: Option<ShardConfig>,
 }

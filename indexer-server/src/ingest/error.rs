@@ -5,6 +5,7 @@ use kvasir_proto::{
     code::ErrorCode,
     convert::{TooManyBlocks, WorkerAddress},
     limits::WORKERS_MAX,
+    shard::WrongShard,
 };
 
 /// Why a registration, a removal, a publisher or a placement was refused.
@@ -19,6 +20,9 @@ pub enum IngestError {
         /// The worker.
         address: WorkerAddress,
     },
+    /// The worker belongs to another shard.
+    #[error(transparent)]
+    WrongShard(#[from] WrongShard),
     /// The worker is registered otherwise.
     #[error(
         "worker {address} is registered with {field} {present}, not {asked}: remove it first, or \
@@ -37,6 +41,15 @@ pub enum IngestError {
     /// The source's first stream said otherwise, and its life goes on.
     #[error("copy_mode of source {source_name:?} cannot change within one incarnation")]
     CopyMode {
+        /// The source.
+        source_name: String,
+    },
+    /// A newer life took its place.
+    #[error(
+        "incarnation of source {source_name:?} is one that is over: begin a new one, or try again \
+         if it is the present one"
+    )]
+    PastIncarnation {
         /// The source.
         source_name: String,
     },
@@ -74,12 +87,19 @@ impl IngestError {
         Self::Partition(PartitionError::BlockSize { key, present, asked })
     }
 
+    /// Whether it is about what a hello says, and nothing else.
+    pub(super) const fn is_of_hello(&self) -> bool {
+        matches!(self, Self::PastIncarnation { .. } | Self::CopyMode { .. })
+    }
+
     /// Code to report it with.
     #[must_use]
     pub const fn code(&self) -> ErrorCode {
         match self {
             Self::UnknownWorker { .. } => ErrorCode::NotFound,
-            Self::Conflict { .. } | Self::CopyMode { .. } => ErrorCode::FailedPrecondition,
+            Self::WrongShard(_) | Self::Conflict { .. } | Self::CopyMode { .. } => {
+                ErrorCode::FailedPrecondition
+            }
             Self::Partition(error) => error.code(),
             Self::Endpoint { .. } | Self::TooManyBlocks(_) => ErrorCode::InvalidArgument,
             Self::TooManyWorkers => ErrorCode::ResourceExhausted,
@@ -91,7 +111,7 @@ impl IngestError {
                 | IndexError::NotCleared { .. }
                 | IndexError::DumpAborted { .. },
             ) => ErrorCode::Internal,
-            Self::Stopping(_) => ErrorCode::Unavailable,
+            Self::Stopping(_) | Self::PastIncarnation { .. } => ErrorCode::Unavailable,
             Self::Failed => ErrorCode::Internal,
         }
     }

@@ -7,7 +7,7 @@ use kvasir_engine::{
     decode::EngineKind,
     link::{self, LinkConfig, REPLAY_REPLY_TIMEOUT, SourceCommand},
     normalise::{DropKind, NormaliserConfig},
-    sequence::{self, SequencerConfig},
+    sequence::{self, Resume, SequencerConfig},
     zmtp::{Attach, Endpoint, EndpointError, Limits},
 };
 use kvasir_index::SourceStatus;
@@ -38,6 +38,7 @@ const TOGETHER_MAX: usize = 256;
 const FAULT_PAUSE: Duration = Duration::from_secs(5);
 
 /// What an endpoint of a registration asks for, checked.
+#[derive(Debug)]
 pub(super) struct LinkPlan {
     /// Name of the source.
     pub(super) name: String,
@@ -147,7 +148,7 @@ const fn engine_kind(engine: Engine) -> EngineKind {
     }
 }
 
-const fn loss_policy(policy: LossPolicy) -> sequence::LossPolicy {
+pub(super) const fn loss_policy(policy: LossPolicy) -> sequence::LossPolicy {
     match policy {
         LossPolicy::Keep => sequence::LossPolicy::Keep,
         LossPolicy::Clear => sequence::LossPolicy::Clear,
@@ -158,6 +159,8 @@ const fn loss_policy(policy: LossPolicy) -> sequence::LossPolicy {
 pub(super) struct Link {
     name: String,
     config: LinkConfig,
+    /// Where a checkpoint leaves off.
+    resume: Option<Resume>,
     sink: Sink,
 }
 
@@ -181,17 +184,27 @@ struct Together {
 }
 
 impl Link {
-    pub(super) fn new(ingest: &Ingest, source: IndexedSource, plan: LinkPlan) -> Self {
+    /// A link that begins afresh, or goes on where the index holds what was applied by `status`.
+    pub(super) fn new(
+        ingest: &Ingest,
+        source: IndexedSource,
+        plan: LinkPlan,
+        status: Option<SourceStatus>,
+    ) -> Self {
+        let resume = status.as_ref().and_then(|status| {
+            let degraded = status.state == SourceState::Degraded;
+            status.applied.map(|cursor| Resume { cursor, degraded })
+        });
         let sink = Sink {
             source,
             writer: ingest.writer.clone(),
             origin: ingest.origin,
             metrics: ingest.metrics.clone(),
             unmatchable: ingest.metrics.unmatchable_blocks.clone(),
-            status: SourceStatus::default(),
+            status: status.unwrap_or_default(),
             together: None,
         };
-        Self { name: plan.name, config: plan.config, sink }
+        Self { name: plan.name, config: plan.config, resume, sink }
     }
 
     /// Says in every line of the endpoint's log whose it is. Of the highest level, so that any
@@ -212,7 +225,8 @@ impl Link {
         loop {
             let (commands, queue) = mpsc::channel(COMMANDS_MAX);
             let (config, permits) = (self.config.clone(), Arc::clone(&permits));
-            let link = link::run(config, None, commands, permits, cancel.clone());
+            let resume = self.resume.take();
+            let link = link::run(config, resume, commands, permits, cancel.clone());
             let work = async { join!(link, self.sink.forward(queue)).1 };
             match AssertUnwindSafe(work).catch_unwind().await {
                 Ok(Ok(()) | Err(WriterGone)) => return,

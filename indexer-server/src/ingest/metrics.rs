@@ -2,6 +2,7 @@ use crate::index::{INDEX_OUTCOMES, IndexMetrics};
 use kvasir_engine::{
     link::ReplayOutcome,
     normalise::{DropReason, Drops},
+    recover::Ask,
 };
 use kvasir_proto::types::{BatchOutcome, SourceState};
 use prometheus_client::{
@@ -28,6 +29,15 @@ pub struct GapLabels {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ReplayLabels {
     /// completed, failed or cancelled.
+    pub outcome: &'static str,
+}
+
+/// What became of a question to a worker's local indexer.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct AskLabels {
+    /// range or dump.
+    pub what: &'static str,
+    /// completed, gone, `other_life`, failed or cancelled.
     pub outcome: &'static str,
 }
 
@@ -70,6 +80,10 @@ pub struct IngestMetrics {
     pub replays: Family<ReplayLabels, Counter>,
     /// Batches of publishers that were refused; they will be sent again.
     pub refusals: Family<RefusalLabels, Counter>,
+    /// Questions to workers' local indexers.
+    pub asks: Family<AskLabels, Counter>,
+    /// Records of dumps that were taken from them.
+    pub dump_records: Counter,
     /// Blocks that no query can match: adapter without a name, or content not understood.
     pub unmatchable_blocks: Counter,
     /// Workers registered.
@@ -95,6 +109,8 @@ impl IngestMetrics {
             gaps: Family::default(),
             replays: Family::default(),
             refusals: Family::default(),
+            asks: Family::default(),
+            dump_records: Counter::default(),
             unmatchable_blocks: Counter::default(),
             workers: Gauge::default(),
             publishers: Gauge::default(),
@@ -118,6 +134,17 @@ impl IngestMetrics {
             "publish_refusals",
             "Batches of publishers that were refused, by reason",
             metrics.refusals.clone(),
+        );
+        registry.register(
+            "asks",
+            "Questions to workers' local indexers (range: batches by number, dump: all that is held) \
+             by outcome: gone is not kept any more, other_life from another incarnation",
+            metrics.asks.clone(),
+        );
+        registry.register(
+            "dump_records",
+            "Records of dumps taken from workers' local indexers",
+            metrics.dump_records.clone(),
         );
         registry.register(
             "unmatchable_blocks",
@@ -189,6 +216,15 @@ impl IngestMetrics {
             ReplayOutcome::Cancelled => "cancelled",
         };
         self.replays.get_or_create(&ReplayLabels { outcome }).inc_by(rounds);
+    }
+
+    /// Counts a question that is over.
+    pub(super) fn count_ask(&self, ask: Ask, outcome: &'static str) {
+        let what = match ask {
+            Ask::Range { .. } => "range",
+            Ask::Dump { .. } => "dump",
+        };
+        self.asks.get_or_create(&AskLabels { what, outcome }).inc();
     }
 
     pub(super) fn count_refusal(&self, reason: &'static str) {

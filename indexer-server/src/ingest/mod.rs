@@ -4,16 +4,23 @@
 
 mod config;
 mod error;
+mod follower;
 mod link;
+mod local;
 mod metrics;
+mod ownership;
 mod placement;
 mod publisher;
 mod registry;
+mod resume;
 mod worker;
 
 pub use config::IngestConfig;
 pub use error::IngestError;
 pub use link::{Sockets, check_endpoints};
-pub use metrics::{BatchLabels, Count, GapLabels, IngestMetrics, RefusalLabels};
-pub use publisher::{Accepted, BatchAnswer, Refusal, Session};
+pub use local::{AskError, LocalIndexers, Parts};
+pub use metrics::{AskLabels, BatchLabels, Count, GapLabels, IngestMetrics, RefusalLabels};
+pub use ownership::ShardConfig;
+pub use publisher::{Accepted, BatchAnswer, PendingAnswer, Refusal, Session};
 pub use registry::{Ingest, Registered};
+pub use resume::{Expected, Resumed};

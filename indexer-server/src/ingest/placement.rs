@@ -9,10 +9,11 @@ impl Ingest {
     /// publishes nothing, this is all that is known.
     ///
     /// # Errors
-    /// If the worker is not registered, its partition has another block size, or the prompt is too
-    /// long for it.
+    /// If the worker belongs to another shard, is not registered, its partition has another block size,
+    /// or the prompt is too long for it.
     pub async fn place(&self, placement: Placement) -> Result<Recorded, IngestError> {
         let Placement { address, rank, block_size, input, ttl } = placement;
+        self.check_shard(&address.worker)?;
         let known = self.workers.get(&address).map(|entry| Arc::clone(&entry));
         let Some(known) = known else { return Err(IngestError::UnknownWorker { address }) };
         let partition = &known.partition;

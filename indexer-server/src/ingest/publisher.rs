@@ -1,89 +1,97 @@
-//! Sources that push: sessions of `PublishEvents`, fenced by incarnation and sequence.
+//! Sources that push: streams of `PublishEvents`, each an entrance to the task of its source.
 
-use super::{Ingest, IngestError, worker::Worker};
+use super::{
+    Ingest, IngestError,
+    follower::{Chunk, Follower, Held},
+    link::loss_policy,
+    local::Asked,
+    resume::Resumed,
+    worker::Worker,
+};
 use crate::index::IndexedSource;
-use kvasir_engine::normalise::Drops;
+use kvasir_engine::recover::{OutcomeCounts, Recourse, Recovery, RecoveryConfig, Resume};
 use kvasir_index::{IndexError, SourceStatus};
 use kvasir_proto::{
-    convert::{Hello, PublishedBatch},
+    convert::{Hello, LocalSource, PublishedBatch},
     limits::WORKER_SOURCES_MAX,
-    types::{BatchOutcome, BlockCounts, CopyMode, Cursor, DpRank, Incarnation, SourceState},
+    types::{BlockCounts, CopyMode, Cursor, SourceState},
 };
-use std::{mem, sync::Arc};
-use tokio::{sync::Mutex, time::Instant};
+use std::{
+    collections::VecDeque,
+    hash::{DefaultHasher, Hash, Hasher},
+    mem,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-/// A number further ahead of the cursor than this says nothing about what the publisher has.
-const ANNOUNCED_AHEAD_MAX: u64 = 1 << 32;
+/// Commands between streams and the task of their source; a batch is up to one message.
+const COMMANDS_MAX: usize = 4;
 
 /// One source that pushes, across its streams.
 #[derive(Debug)]
 pub(super) struct Publisher {
-    name: String,
-    /// Held while a batch is applied, so that a stream that takes over waits for it.
-    state: Mutex<PublisherState>,
+    commands: mpsc::Sender<Command>,
+    shared: Arc<Shared>,
 }
 
+/// What the task of a source leaves behind, however it ends.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    /// Its source in the index, once something was said of it.
+    source: Mutex<Option<IndexedSource>>,
+    /// Whether nothing is known of it any more.
+    idle: AtomicBool,
+}
+
+impl Shared {
+    pub(super) fn source(&self) -> Option<IndexedSource> {
+        self.source.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn set_source(&self, source: Option<IndexedSource>) {
+        *self.source.lock().unwrap_or_else(PoisonError::into_inner) = source;
+    }
+
+    pub(super) fn set_idle(&self, idle: bool) {
+        self.idle.store(idle, Ordering::Release);
+    }
+}
+
+/// What the streams of a source say to its task.
 #[derive(Debug)]
-struct PublisherState {
-    /// The latest stream; those before are fenced.
-    session: u64,
-    fence: CancellationToken,
-    life: Option<Life>,
-    /// Since when no stream is open.
-    disconnected_at: Option<Instant>,
+pub(super) enum Command {
+    Open { hello: Hello, reply: oneshot::Sender<Result<Opened, IngestError>> },
+    Batch { stream: u64, batch: PublishedBatch, reply: Reply },
+    Heartbeat { stream: u64, head: Option<u64> },
+    Expected { reply: oneshot::Sender<u64> },
+    Close { stream: u64 },
 }
 
-/// One incarnation of a publisher.
-#[derive(Debug, Clone)]
-struct Life {
-    incarnation: Incarnation,
-    copy_mode: CopyMode,
-    /// Its source in the index, once there was a batch.
-    source: Option<IndexedSource>,
-    status: SourceStatus,
+type Reply = oneshot::Sender<Result<BatchAnswer, IngestError>>;
+
+/// A stream that the task has accepted.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) stream: u64,
+    pub(super) fence: CancellationToken,
+    pub(super) applied: Option<Cursor>,
 }
 
-impl Life {
-    const fn new(hello: &Hello) -> Self {
-        let status = SourceStatus {
-            state: SourceState::Cold,
-            applied: None,
-            last_live: None,
-            buffered_batches: 0,
-            connected: true,
-            verified_at: None,
-        };
-        let (incarnation, copy_mode) = (hello.incarnation, hello.copy_mode);
-        Self { incarnation, copy_mode, source: None, status }
-    }
-
-    fn applied(&self) -> Option<u64> {
-        self.status.applied.map(|cursor| cursor.sequence)
-    }
+/// A batch that is not answered yet.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) sequence: u64,
+    pub(super) reply: Reply,
 }
 
-/// What a batch met with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    /// It is in the index already.
-    Duplicate,
-    /// Batches before it are missing.
-    Gap {
-        expected: u64,
-    },
-    Next,
-}
-
-fn verdict(applied: Option<u64>, sequence: u64) -> Verdict {
-    match applied {
-        None => Verdict::Next,
-        Some(applied) if sequence <= applied => Verdict::Duplicate,
-        // Some sequence is greater, so there is a next one.
-        Some(applied) => match applied.saturating_add(1) {
-            expected if expected == sequence => Verdict::Next,
-            expected => Verdict::Gap { expected },
-        },
+impl Waiting {
+    pub(super) fn answer(self, answer: Result<BatchAnswer, IngestError>) {
+        // Fails if the stream is gone.
+        let _gone = self.reply.send(answer);
     }
 }
 
@@ -104,13 +112,28 @@ pub enum Refusal {
 pub enum BatchAnswer {
     /// It is in the index.
     Acked {
-        /// It was there before.
+        /// It was there before, or came another way.
         duplicate: bool,
         /// What became of its operations.
         counts: BlockCounts,
     },
     /// It is not.
     Refused(Refusal),
+}
+
+/// The answer to a batch, when it is there.
+#[derive(Debug)]
+pub struct PendingAnswer(oneshot::Receiver<Result<BatchAnswer, IngestError>>);
+
+impl PendingAnswer {
+    /// Waits for it: until the batch is in the index, or refused. Cancel-safe.
+    ///
+    /// # Errors
+    /// If the index refuses the source, or the server is stopping.
+    pub async fn wait(&mut self) -> Result<BatchAnswer, IngestError> {
+        // Without an answer the stream is over.
+        (&mut self.0).await.unwrap_or(Ok(BatchAnswer::Refused(Refusal::Fenced)))
+    }
 }
 
 /// One open stream of a publisher. Close it when the stream ends.
@@ -133,18 +156,40 @@ pub struct Accepted {
 }
 
 impl Worker {
-    /// Fences all publishers and lets no new one in. Returns their sources.
+    /// Ends the tasks of all publishers and lets no new one in. Returns their sources.
     pub(super) async fn close_publishers(&self) -> Vec<IndexedSource> {
         let mut publishers = self.publishers.lock().await;
         publishers.closed = true;
-        let mut sources = Vec::new();
-        for publisher in mem::take(&mut publishers.by_name).into_values() {
-            let mut state = publisher.state.lock().await;
-            state.session += 1;
-            state.fence.cancel();
-            sources.extend(state.life.take().and_then(|life| life.source));
+        let closed = mem::take(&mut publishers.by_name);
+        while let Some(ended) = publishers.tasks.join_next().await {
+            if let Err(error) = ended {
+                tracing::error!(%error, worker = %self.id(), "the task of a publisher failed");
+            }
         }
-        sources
+        closed.into_values().filter_map(|publisher| publisher.shared.source()).collect()
+    }
+
+    /// The recovery of one of its publishers.
+    pub(super) fn recovery(
+        &self,
+        ingest: &Ingest,
+        name: &str,
+        resume: Option<&Resume>,
+    ) -> Recovery<Held, Chunk> {
+        let (registration, config) = (&self.registration, &ingest.config);
+        let mut hasher = DefaultHasher::new();
+        (&registration.partition, &registration.worker, name).hash(&mut hasher);
+        let is_asked = ingest.local_indexers.is_some() && registration.local_indexer.is_some();
+        let config = RecoveryConfig {
+            recourse: if is_asked { Recourse::Ask } else { Recourse::Rewind },
+            loss_policy: loss_policy(registration.loss_policy.unwrap_or(config.loss_policy)),
+            degraded_ttl: config.degraded_ttl,
+            worker_timeout: registration.lease.unwrap_or(config.worker_timeout),
+            expires_silent: registration.lease.is_some(),
+            jitter_seed: hasher.finish(),
+            ..RecoveryConfig::default()
+        };
+        Recovery::new(config, resume, ingest.origin.elapsed())
     }
 }
 
@@ -153,14 +198,19 @@ impl Ingest {
     /// incarnation clears what the one before stored.
     ///
     /// # Errors
-    /// If the worker is not registered, the hello contradicts it, or it has too many sources.
+    /// If the worker belongs to another shard or is not registered, the hello contradicts it, its
+    /// incarnation is over, or the worker has too many sources.
     pub async fn open(self: &Arc<Self>, hello: &Hello) -> Result<Accepted, IngestError> {
+        self.check_shard(&hello.address.worker)?;
         let found = self.workers.get(&hello.address).map(|entry| Arc::clone(&entry));
         let Some(worker) = found else {
             return Err(IngestError::UnknownWorker { address: hello.address.clone() });
         };
         if worker.partition.block_size() != hello.block_size {
             return Err(IngestError::block_size(&worker.partition, hello.block_size));
+        }
+        if !worker.opened().await {
+            return Err(worker.unknown());
         }
         let mut publishers = worker.publishers.lock().await;
         if publishers.closed {
@@ -174,98 +224,106 @@ impl Ingest {
                 return Err(IndexError::TooMany { worker, what: "sources", limit }.into());
             }
             None => {
-                let publisher = Arc::new(Publisher::new(hello.source.clone()));
+                let (publisher, task) = self.publisher(&worker, &hello.source, None);
+                publishers.tasks.spawn(task);
                 publishers.by_name.insert(hello.source.clone(), Arc::clone(&publisher));
                 publisher
             }
         };
-        let mut state = publisher.state.lock().await;
-        let applied = self.begin_stream(&mut state, hello).await?;
-        let (number, fence) = (state.session, state.fence.clone());
-        drop(state);
+        let (reply, answer) = oneshot::channel();
+        let command = Command::Open { hello: hello.clone(), reply };
+        let sent = publisher.commands.send(command).await;
+        let failed = || if worker.is_removed() { worker.unknown() } else { IngestError::Failed };
+        sent.map_err(|_ended| failed())?;
+        let Opened { stream, fence, applied } = answer.await.map_err(|_ended| failed())??;
         drop(publishers);
         self.metrics.publishers.inc();
-        let session = Session { ingest: Arc::clone(self), worker, publisher, number, fence };
+        let ingest = Arc::clone(self);
+        let session = Session { ingest, worker, publisher, number: stream, fence };
         Ok(Accepted { session, applied })
     }
 
-    async fn begin_stream(
-        &self,
-        state: &mut PublisherState,
-        hello: &Hello,
-    ) -> Result<Option<Cursor>, IngestError> {
-        let same = state.life.as_ref().filter(|life| life.incarnation == hello.incarnation);
-        if same.is_some_and(|life| life.copy_mode != hello.copy_mode) {
-            return Err(IngestError::CopyMode { source_name: hello.source.clone() });
+    /// Takes back a publisher that a checkpoint knows: a stream of the life that it was in goes on
+    /// where it stood. False if the checkpoint says nothing of a life.
+    pub(super) async fn resume_publisher(
+        self: &Arc<Self>,
+        worker: &Arc<Worker>,
+        resumed: &Resumed,
+    ) -> bool {
+        if resumed.status.applied.is_none() {
+            return false;
         }
-        let known = same.is_some();
-        state.fence.cancel();
-        state.fence = CancellationToken::new();
-        state.session += 1;
-        state.disconnected_at = None;
-        if !known && let Some(old) = state.life.replace(Life::new(hello)) {
-            self.drop_life(old).await?;
-        }
-        let Some(life) = &mut state.life else { return Ok(None) };
-        life.status.connected = true;
-        // What an earlier stream announced and did not send may never come.
-        life.status.last_live = life.applied();
-        self.publish_status(life).await?;
-        Ok(life.status.applied)
+        let mut publishers = worker.publishers.lock().await;
+        let (publisher, task) = self.publisher(worker, &resumed.name, Some(resumed));
+        publishers.tasks.spawn(task);
+        publishers.by_name.insert(resumed.name.clone(), publisher);
+        true
     }
 
-    async fn drop_life(&self, life: Life) -> Result<(), IngestError> {
-        if let Some(source) = life.source {
-            self.writer.remove_source(source).await?;
-        }
-        Ok(())
+    /// A publisher and its task.
+    fn publisher(
+        self: &Arc<Self>,
+        worker: &Arc<Worker>,
+        name: &str,
+        resumed: Option<&Resumed>,
+    ) -> (Arc<Publisher>, impl Future<Output = ()> + Send + use<>) {
+        let (commands, queue) = mpsc::channel(COMMANDS_MAX);
+        let shared = Arc::new(Shared::default());
+        let resume = resumed.map(|resumed| Resume {
+            cursor: resumed.status.applied,
+            degraded: resumed.status.state == SourceState::Degraded,
+            past: Vec::new(),
+        });
+        let recovery = worker.recovery(self, name, resume.as_ref());
+        let copy_mode = resumed.map_or(CopyMode::Set, |resumed| resumed.copy_mode);
+        shared.set_source(resumed.map(|resumed| resumed.source.clone()));
+        let indexers = self.local_indexers.clone();
+        let asked = indexers.zip(worker.registration.local_indexer.clone());
+        let source = LocalSource { address: worker.address(), name: name.to_owned() };
+        let block_size = worker.partition.block_size();
+        let follower = Follower {
+            ingest: Arc::clone(self),
+            worker: Arc::clone(worker),
+            name: name.to_owned(),
+            shared: Arc::clone(&shared),
+            recovery,
+            copy_mode,
+            asked: asked.map(|(indexers, url)| Asked { indexers, url, source, block_size }),
+            permits: Arc::clone(&self.dump_permits),
+            stream: 0,
+            fence: CancellationToken::new(),
+            stream_life: None,
+            waiting: VecDeque::new(),
+            round: None,
+            dump_is_incomplete: false,
+            shown: SourceStatus::default(),
+            counted: OutcomeCounts::default(),
+        };
+        let task = follower.run(queue, worker.cancel.clone());
+        (Arc::new(Publisher { commands, shared }), task)
     }
 
-    /// Shows a life's status, before anybody is answered about it.
-    async fn publish_status(&self, life: &Life) -> Result<(), IngestError> {
-        if let Some(source) = &life.source {
-            self.writer.show_status(source, life.status.clone()).await?;
-        }
-        Ok(())
-    }
-
-    /// Drops what publishers stored that have had no stream for longer than the worker timeout.
+    /// Forgets publishers that have expired, and removes workers whose lease has run out.
     ///
     /// # Errors
     /// If the server is stopping.
-    pub async fn expire_publishers(&self) -> Result<(), IngestError> {
+    pub async fn expire(self: &Arc<Self>) -> Result<(), IngestError> {
         let workers: Vec<_> = self.workers.iter().map(|entry| Arc::clone(&entry)).collect();
         for worker in workers {
-            let mut publishers = worker.publishers.lock().await;
-            let mut expired = Vec::new();
-            for (name, publisher) in &publishers.by_name {
-                let mut state = publisher.state.lock().await;
-                let gone = state.disconnected_at.map(|at| at.elapsed());
-                if gone.is_some_and(|gone| gone >= self.config.worker_timeout) {
-                    expired.push((name.clone(), state.life.take()));
-                }
+            if worker.restored.get().is_some() && worker.lease_is_over(self.origin) {
+                self.remove_expired(&worker).await?;
+                continue;
             }
-            for (name, life) in expired {
-                publishers.by_name.remove(&name);
-                tracing::info!(worker = %worker.address(), source = name, "publisher expired");
-                if let Some(life) = life {
-                    self.drop_life(life).await?;
+            let mut publishers = worker.publishers.lock().await;
+            let is_idle = |at: &Publisher| at.shared.idle.load(Ordering::Acquire);
+            publishers.by_name.retain(|_, publisher| !is_idle(publisher));
+            while let Some(ended) = publishers.tasks.try_join_next() {
+                if let Err(error) = ended {
+                    tracing::error!(%error, worker = %worker.id(), "the task of a publisher failed");
                 }
             }
         }
         Ok(())
-    }
-}
-
-impl Publisher {
-    fn new(name: String) -> Self {
-        let state = PublisherState {
-            session: 0,
-            fence: CancellationToken::new(),
-            life: None,
-            disconnected_at: Some(Instant::now()),
-        };
-        Self { name, state: Mutex::new(state) }
     }
 }
 
@@ -282,11 +340,13 @@ impl Session {
         self.worker.partition.block_size()
     }
 
-    /// The sequence number wanted next; any (0) before the first batch.
+    /// The sequence number wanted next, once all that was handed in is taken; any (0) before the
+    /// first batch.
     pub async fn expected(&self) -> u64 {
-        let state = self.publisher.state.lock().await;
-        let applied = state.life.as_ref().and_then(Life::applied);
-        applied.map_or(0, |applied| applied.saturating_add(1))
+        let (reply, answer) = oneshot::channel();
+        // Fails, like the answer, if the stream is over.
+        let _over = self.publisher.commands.send(Command::Expected { reply }).await;
+        answer.await.unwrap_or(0)
     }
 
     /// Counts a batch that could not be read; it is not in the index and will be sent again.
@@ -294,110 +354,24 @@ impl Session {
         self.ingest.metrics.count_refusal("invalid");
     }
 
-    /// Applies a batch. Run it to its end: a batch that is handed to the index and not noted here
-    /// would be applied twice.
-    ///
-    /// # Errors
-    /// If the index refuses the source, or the server is stopping.
-    pub async fn apply(&self, batch: PublishedBatch) -> Result<BatchAnswer, IngestError> {
-        let metrics = &self.ingest.metrics;
-        let mut state = self.publisher.state.lock().await;
-        let current = state.session == self.number;
-        let Some(life) = state.life.as_mut().filter(|_| current) else {
-            metrics.count_refusal("fenced");
-            return Ok(BatchAnswer::Refused(Refusal::Fenced));
-        };
-        let verdict = verdict(life.applied(), batch.sequence);
-        let ahead = batch.sequence.saturating_sub(life.applied().unwrap_or(batch.sequence));
-        if ahead <= ANNOUNCED_AHEAD_MAX {
-            life.status.last_live = life.status.last_live.max(Some(batch.sequence));
-        }
-        match verdict {
-            Verdict::Duplicate => {
-                metrics.count_batches(BatchOutcome::Duplicate, 1);
-                Ok(BatchAnswer::Acked { duplicate: true, counts: BlockCounts::default() })
-            }
-            Verdict::Gap { expected } => {
-                metrics.count_refusal("gap");
-                metrics.count_state(life.status.state, SourceState::Gap);
-                life.status.state = SourceState::Gap;
-                self.ingest.publish_status(life).await?;
-                Ok(BatchAnswer::Refused(Refusal::Gap { expected }))
-            }
-            Verdict::Next => self.apply_next(life, batch).await,
-        }
+    /// Hands in a batch. Answers come in the order in which batches can be applied.
+    pub async fn apply(&self, batch: PublishedBatch) -> PendingAnswer {
+        let (reply, answer) = oneshot::channel();
+        let command = Command::Batch { stream: self.number, batch, reply };
+        // Fails, and with it the answer, if the stream is over.
+        let _over = self.publisher.commands.send(command).await;
+        PendingAnswer(answer)
     }
 
-    async fn apply_next(
-        &self,
-        life: &mut Life,
-        batch: PublishedBatch,
-    ) -> Result<BatchAnswer, IngestError> {
-        let ingest = &self.ingest;
-        let source = self.source(life, batch.rank).await?;
-        let mut status = life.status.clone();
-        let (incarnation, sequence) = (life.incarnation, batch.sequence);
-        status.applied = Some(Cursor { incarnation, sequence, fingerprint: None });
-        if status.lag_batches() == 0 {
-            status.state = SourceState::Exact;
-            status.verified_at = Some(ingest.origin.elapsed());
-        }
-        let operations = batch.events.iter().map(kvasir_proto::types::KvEvent::operations).sum();
-        ingest.metrics.count_received(operations, &Drops::default());
-        ingest.metrics.count_batches(BatchOutcome::Applied, 1);
-        ingest.metrics.count_state(life.status.state, status.state);
-        life.status = status.clone();
-        let applied = ingest.writer.apply(&source, batch.rank, batch.events, status).await?;
-        let mut counts = applied.counts;
-        counts.rejected += applied.refused.map_or(0, |(_, operations)| operations);
-        Ok(BatchAnswer::Acked { duplicate: false, counts })
-    }
-
-    /// The source in the index; its first batch brings it in, for only then a rank is known.
-    async fn source(&self, life: &mut Life, rank: DpRank) -> Result<IndexedSource, IngestError> {
-        if let Some(source) = &life.source {
-            return Ok(source.clone());
-        }
-        let (worker, named) = (&self.worker, (self.publisher.name.as_str(), life.copy_mode));
-        let writer = &self.ingest.writer;
-        let added = writer.add_source(&worker.partition, worker.id(), named, rank).await??;
-        life.source = Some(added.clone());
-        Ok(added)
+    /// The publisher says that it is there, and the number of its newest batch.
+    pub async fn heartbeat(&self, head: Option<u64>) {
+        let command = Command::Heartbeat { stream: self.number, head };
+        let _over = self.publisher.commands.send(command).await;
     }
 
     /// The stream has ended.
     pub async fn close(self) {
         self.ingest.metrics.publishers.dec();
-        let mut state = self.publisher.state.lock().await;
-        if state.session != self.number {
-            return;
-        }
-        state.disconnected_at = Some(Instant::now());
-        if let Some(life) = &mut state.life {
-            life.status.connected = false;
-            if let Err(error) = self.ingest.publish_status(life).await {
-                tracing::debug!(%error, "the end of a publisher's stream is not noted");
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn verdicts() {
-        let check = |applied, sequence, expected| {
-            assert_eq!(verdict(applied, sequence), expected, "{applied:?} then {sequence}");
-        };
-        check(None, 0, Verdict::Next);
-        check(None, 77, Verdict::Next);
-        check(Some(5), 5, Verdict::Duplicate);
-        check(Some(5), 0, Verdict::Duplicate);
-        check(Some(5), 6, Verdict::Next);
-        check(Some(5), 7, Verdict::Gap { expected: 6 });
-        check(Some(u64::MAX), u64::MAX, Verdict::Duplicate);
-        check(Some(u64::MAX - 1), u64::MAX, Verdict::Next);
+        let _over = self.publisher.commands.send(Command::Close { stream: self.number }).await;
     }
 }

@@ -1,7 +1,10 @@
 use super::{
     Count, IngestConfig, IngestError, IngestMetrics,
     link::{Link, LinkPlan},
-    worker::Worker,
+    local::LocalIndexers,
+    ownership::Ownership,
+    resume::Resumed,
+    worker::{Links, Worker},
 };
 use crate::index::{Origin, Partitions, Speculation, Writer};
 use dashmap::DashMap;
@@ -25,10 +28,14 @@ pub struct Ingest {
     pub(super) origin: Origin,
     pub(super) metrics: IngestMetrics,
     pub(super) workers: DashMap<WorkerAddress, Arc<Worker>>,
+    pub(super) ownership: Ownership,
     /// Held while the set of workers changes: registrations and removals are rare and whole.
-    control: Mutex<()>,
+    pub(super) control: Mutex<()>,
     replay_permits: Arc<Semaphore>,
-    cancel: CancellationToken,
+    /// Who can be asked for what publishers' streams lack, and how often at a time.
+    pub(super) local_indexers: Option<Arc<dyn LocalIndexers>>,
+    pub(super) dump_permits: Arc<Semaphore>,
+    pub(super) cancel: CancellationToken,
     /// Registrations and removals run to their end, whether or not anybody waits for them.
     changes: TaskTracker,
 }
@@ -54,6 +61,8 @@ impl Ingest {
         metrics: IngestMetrics,
     ) -> Self {
         let replay_permits = Arc::new(Semaphore::new(config.replay_concurrency));
+        let dump_permits = Arc::new(Semaphore::new(config.dump_concurrency));
+        let ownership = Ownership::new(config.shard.clone());
         Self {
             config,
             partitions,
@@ -62,11 +71,20 @@ impl Ingest {
             origin,
             metrics,
             workers: DashMap::new(),
+            ownership,
             control: Mutex::default(),
             replay_permits,
+            local_indexers: None,
+            dump_permits,
             cancel: CancellationToken::new(),
             changes: TaskTracker::new(),
         }
+    }
+
+    /// The same, with local indexers to be asked where registrations name them.
+    #[must_use]
+    pub fn asking(self, local_indexers: Arc<dyn LocalIndexers>) -> Self {
+        Self { local_indexers: Some(local_indexers), ..self }
     }
 
     /// Registrations, by partition and worker.
@@ -99,8 +117,8 @@ impl Ingest {
     /// Adds a worker and attaches to its endpoints.
     ///
     /// # Errors
-    /// If it is registered otherwise, contradicts its partition, names an unusable endpoint, or a
-    /// limit is reached.
+    /// If it belongs to another shard, is registered otherwise, contradicts its partition, names an
+    /// unusable endpoint, or a limit is reached.
     pub async fn register(
         self: &Arc<Self>,
         registration: Registration,
@@ -112,7 +130,7 @@ impl Ingest {
     /// Detaches a worker and frees all it holds. Returns how many blocks it held.
     ///
     /// # Errors
-    /// If there is no such worker.
+    /// If there is no such worker, or it belongs to another shard.
     pub async fn remove(self: &Arc<Self>, address: WorkerAddress) -> Result<u64, IngestError> {
         let ingest = Arc::clone(self);
         self.whole(async move { ingest.remove_now(&address).await }).await
@@ -140,8 +158,31 @@ impl Ingest {
             worker: registration.worker.clone(),
         };
         if let Some(present) = self.workers.get(&address).map(|entry| Arc::clone(&entry)) {
+            present.heard(self.origin);
             return same_or_conflict(address, &present.registration, &registration);
         }
+        let (worker, plans) = self.admit(registration)?;
+        let mut links = worker.links.lock().await;
+        let attached = self.attach(&worker, &mut links, plans, Vec::new()).await;
+        drop(links);
+        if let Err(error) = attached {
+            self.detach(&worker).await?;
+            return Err(error);
+        }
+        worker.heard(self.origin);
+        worker.open();
+        tracing::info!(worker = %address, "worker registered");
+        self.workers.insert(address, worker);
+        self.count_workers();
+        Ok(Registered::Created)
+    }
+
+    /// A worker that may be registered, with the plans of its endpoints.
+    pub(super) fn admit(
+        &self,
+        registration: Registration,
+    ) -> Result<(Arc<Worker>, Vec<LinkPlan>), IngestError> {
+        self.check_shard(&registration.worker)?;
         if self.workers.len() >= WORKERS_MAX {
             return Err(IngestError::TooManyWorkers);
         }
@@ -149,44 +190,69 @@ impl Ingest {
         let partition =
             self.partitions.get_or_create(&registration.partition, registration.block_size)?;
         let cancel = self.cancel.child_token();
-        let worker = Arc::new(Worker::new(registration, partition, cancel));
-        if let Err(error) = self.attach(&worker, plans).await {
-            self.detach(&worker).await?;
-            return Err(error);
-        }
-        tracing::info!(worker = %address, "worker registered");
-        self.workers.insert(address, worker);
-        self.count_workers();
-        Ok(Registered::Created)
+        Ok((Arc::new(Worker::new(registration, partition, cancel)), plans))
     }
 
-    /// Adds the sources of a worker's endpoints, then starts their tasks.
-    async fn attach(
-        self: &Arc<Self>,
+    /// Adds the sources of a worker's endpoints, those apart that a checkpoint brought back, then
+    /// starts their tasks. Returns what was brought back for no endpoint.
+    pub(super) async fn attach(
+        &self,
         worker: &Arc<Worker>,
+        links: &mut Links,
         plans: Vec<LinkPlan>,
-    ) -> Result<(), IngestError> {
-        let mut links = worker.links.lock().await;
+        mut resumed: Vec<Resumed>,
+    ) -> Result<Vec<Resumed>, IngestError> {
         let mut ready = Vec::with_capacity(plans.len());
         for plan in plans {
+            let at = resumed.iter().position(|source| source.name == plan.name);
+            if let Some(at) = at {
+                let resumed = resumed.swap_remove(at);
+                links.sources.push(resumed.source.clone());
+                ready.push(Link::new(self, resumed.source, plan, Some(resumed.status)));
+                continue;
+            }
             let named = (plan.name.as_str(), worker.registration.copy_mode);
             let writer = &self.writer;
             let added =
                 writer.add_source(&worker.partition, worker.id(), named, plan.rank).await??;
             links.sources.push(added.clone());
-            ready.push(Link::new(self, added, plan));
+            ready.push(Link::new(self, added, plan, None));
         }
         for link in ready {
             let permits = Arc::clone(&self.replay_permits);
             let span = link.span(&worker.registration);
             links.tasks.spawn(link.run(permits, worker.cancel.clone()).instrument(span));
         }
-        Ok(())
+        Ok(resumed)
+    }
+
+    /// Removes a worker whose lease has run out, unless it was heard of meanwhile.
+    pub(super) async fn remove_expired(
+        self: &Arc<Self>,
+        worker: &Arc<Worker>,
+    ) -> Result<(), IngestError> {
+        let (ingest, worker) = (Arc::clone(self), Arc::clone(worker));
+        self.whole(async move {
+            let _control = ingest.control.lock().await;
+            let address = worker.address();
+            if !worker.lease_is_over(ingest.origin) || worker.is_removed() {
+                return Ok(());
+            }
+            tracing::info!(worker = %address, "the worker's lease has run out");
+            ingest.remove_locked(&address).await.map(|_blocks| ())
+        })
+        .await
     }
 
     async fn remove_now(&self, address: &WorkerAddress) -> Result<u64, IngestError> {
         let _control = self.control.lock().await;
+        self.remove_locked(address).await
+    }
+
+    /// Removes a worker, by whoever holds `control`.
+    async fn remove_locked(&self, address: &WorkerAddress) -> Result<u64, IngestError> {
         let Some((_, worker)) = self.workers.remove(address) else {
+            self.check_shard(&address.worker)?;
             return Err(IngestError::UnknownWorker { address: address.clone() });
         };
         self.count_workers();
@@ -213,7 +279,7 @@ impl Ingest {
         Ok(held)
     }
 
-    fn count_workers(&self) {
+    pub(super) fn count_workers(&self) {
         self.metrics.workers.set(i64::try_from(self.workers.len()).unwrap_or(i64::MAX));
     }
 

@@ -1,11 +1,22 @@
 use super::{IngestError, publisher::Publisher};
-use crate::index::{IndexedSource, Partition};
+use crate::index::{IndexedSource, Origin, Partition};
 use kvasir_proto::{
     convert::{Registration, WorkerAddress},
     types::WorkerId,
 };
-use std::{collections::BTreeMap, sync::Arc};
-use tokio::{sync::Mutex, task::JoinSet};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    select,
+    sync::{Mutex, SetOnce},
+    task::JoinSet,
+};
 use tokio_util::sync::CancellationToken;
 
 /// One registered worker.
@@ -17,6 +28,10 @@ pub(super) struct Worker {
     pub(super) cancel: CancellationToken,
     pub(super) links: Mutex<Links>,
     pub(super) publishers: Mutex<Publishers>,
+    /// When it was heard of last, in milliseconds since the origin.
+    heard_at_ms: AtomicU64,
+    /// Set once what a checkpoint has of it is back: nothing feeds it before.
+    pub(super) restored: SetOnce<()>,
 }
 
 /// Tasks and sources of a worker's endpoints.
@@ -32,6 +47,7 @@ pub(super) struct Publishers {
     /// The worker was removed: nobody may open a stream any more.
     pub(super) closed: bool,
     pub(super) by_name: BTreeMap<String, Arc<Publisher>>,
+    pub(super) tasks: JoinSet<()>,
 }
 
 impl Worker {
@@ -46,7 +62,22 @@ impl Worker {
             cancel,
             links: Mutex::default(),
             publishers: Mutex::default(),
+            heard_at_ms: AtomicU64::new(0),
+            restored: SetOnce::new(),
         }
+    }
+
+    /// It has given a sign of life.
+    pub(super) fn heard(&self, origin: Origin) {
+        let now = u64::try_from(origin.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.heard_at_ms.store(now, Ordering::Release);
+    }
+
+    /// Whether it has a lease, and was not heard of for so long.
+    pub(super) fn lease_is_over(&self, origin: Origin) -> bool {
+        let heard_at = Duration::from_millis(self.heard_at_ms.load(Ordering::Acquire));
+        let silent = origin.elapsed().saturating_sub(heard_at);
+        self.registration.lease.is_some_and(|lease| silent >= lease)
     }
 
     pub(super) const fn id(&self) -> &WorkerId {
@@ -63,6 +94,20 @@ impl Worker {
     /// Whether it was removed, or the server stops.
     pub(super) fn is_removed(&self) -> bool {
         self.cancel.is_cancelled()
+    }
+
+    /// Lets events in: what a checkpoint has of it is back, or there is none.
+    pub(super) fn open(&self) {
+        // It may be open already.
+        let _open = self.restored.set(());
+    }
+
+    /// Waits until events may come in; false if it was removed before.
+    pub(super) async fn opened(&self) -> bool {
+        select! {
+            () = self.cancel.cancelled() => false,
+            _ = self.restored.wait() => true,
+        }
     }
 
     pub(super) fn unknown(&self) -> IngestError {

@@ -1,4 +1,5 @@
 use kvasir_proto::pb::{PublishRefusal, RefusalReason};
+use std::time::Duration;
 
 /// Why a batch is not in the index.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +32,20 @@ pub enum UplinkError {
     /// The incarnation's numbers are used up.
     #[error("the sequence numbers of this incarnation are used up: begin a new incarnation")]
     Exhausted,
+    /// The index has batches of this incarnation that the journal never gave a number.
+    #[error(
+        "the index has batch {applied} of this incarnation, the journal ends at {head:?}: begin a new \
+         incarnation when the journal is lost"
+    )]
+    AheadOfJournal {
+        /// Where the index stands.
+        applied: u64,
+        /// Where the journal does.
+        head: Option<u64>,
+    },
+    /// The indexer took too long to answer.
+    #[error("no answer within {0:?}")]
+    Silent(Duration),
     /// The indexer answered something that the contract does not allow.
     #[error("malformed answer: {0}")]
     Malformed(&'static str),

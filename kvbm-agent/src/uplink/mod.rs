@@ -1,7 +1,14 @@
 //! One source's stream of events to one indexer, over gRPC.
+//!
+//! [`Uplink`] is one stream, for whoever numbers batches elsewhere; [`keep_up`] keeps a stream open for
+//! a [`Feed`](crate::feed::Feed): several batches are under way at a time, and a stream that ends is
+//! replaced by one that goes on where the index says it stands.
 
 mod error;
+mod keep;
 mod stream;
+mod window;
 
 pub use error::UplinkError;
+pub use keep::{UplinkConfig, UplinkStatus, keep_up};
 pub use stream::{Acknowledged, SourceIdentity, Uplink};

@@ -1,24 +1,31 @@
 use super::UplinkError;
-use bytes::Bytes;
+use super::window::{UNACKED_BATCHES_MAX, Window};
+use kvasir_proto::convert::{Hello, WorkerAddress, publish_batch};
+use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
 use kvasir_proto::pb::event_ingest_client::EventIngestClient;
 use kvasir_proto::pb::publish_events_request::Message as Sent;
 use kvasir_proto::pb::publish_events_response::Message as Answered;
-use kvasir_proto::pb::published_event::Event;
-use kvasir_proto::pb::{
-    BlocksCleared, BlocksRemoved, BlocksStored, PublishBatch, PublishEventsRequest,
-    PublishEventsResponse, PublishHello, PublishedEvent,
-};
-use kvasir_proto::types::{DpRank, Incarnation, KvEvent, PartitionKey, Tier, WorkerId};
+use kvasir_proto::pb::{PublishEventsRequest, PublishEventsResponse, PublishHeartbeat};
+use kvasir_proto::types::{CopyMode, DpRank, Incarnation, KvEvent, PartitionKey, WorkerId};
 use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
-use tonic::transport::Endpoint;
+use tonic::transport::{Channel, Endpoint};
 
-/// Messages on their way to the connection. Each batch waits for its answer, so there is one.
-const REQUESTS_QUEUED_MAX: usize = 1;
+/// Messages on their way to the connection: a hello or a heartbeat, and all batches that may be under
+/// way.
+const REQUESTS_QUEUED_MAX: usize = 1 + UNACKED_BATCHES_MAX;
 /// Longest time until a connection is there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest time from then until the indexer has accepted the hello.
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
+/// An indexer is asked for a sign of life this often,
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// and has this long to answer.
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Which source speaks.
 #[derive(Debug, Clone)]
@@ -35,6 +42,21 @@ pub struct SourceIdentity {
     pub incarnation: Incarnation,
 }
 
+impl From<SourceIdentity> for Hello {
+    fn from(source: SourceIdentity) -> Self {
+        let address = WorkerAddress { partition: source.partition, worker: source.worker };
+        Self {
+            address,
+            source: source.source,
+            block_size: source.block_size,
+            incarnation: source.incarnation,
+            copy_mode: CopyMode::Set,
+            first_sequence: None,
+            head_sequence: None,
+        }
+    }
+}
+
 /// A batch that is in the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Acknowledged {
@@ -44,15 +66,16 @@ pub struct Acknowledged {
     pub duplicate: bool,
 }
 
-/// An open stream. Each batch waits for its acknowledgement before the next is sent.
+/// An open stream.
 #[derive(Debug)]
 pub struct Uplink {
     requests: mpsc::Sender<PublishEventsRequest>,
     answers: Streaming<PublishEventsResponse>,
+    /// Where the index stood when the stream began.
+    applied: Option<u64>,
     /// None once the last number is used.
     next_sequence: Option<u64>,
-    /// A batch was sent and its answer not yet read.
-    awaiting: bool,
+    window: Window,
 }
 
 impl Uplink {
@@ -62,34 +85,32 @@ impl Uplink {
     /// # Errors
     /// If the indexer cannot be reached or refuses the source.
     pub async fn open(endpoint: &str, source: SourceIdentity) -> Result<Self, UplinkError> {
-        let channel = Endpoint::from_shared(endpoint.to_owned())
-            .map_err(UplinkError::Endpoint)?
-            .connect_timeout(CONNECT_TIMEOUT)
-            .tcp_nodelay(true)
-            .connect()
+        Self::open_as(endpoint, source.into()).await
+    }
+
+    pub(super) async fn open_as(endpoint: &str, hello: Hello) -> Result<Self, UplinkError> {
+        let channel = connect(endpoint).await?;
+        timeout(ACCEPT_TIMEOUT, Self::begin(channel, hello))
             .await
-            .map_err(UplinkError::Endpoint)?;
+            .map_err(|_late| UplinkError::Silent(ACCEPT_TIMEOUT))?
+    }
+
+    async fn begin(channel: Channel, hello: Hello) -> Result<Self, UplinkError> {
         let (requests, outgoing) = mpsc::channel(REQUESTS_QUEUED_MAX);
-        let hello = PublishHello {
-            model: source.partition.model().to_owned(),
-            tenant: source.partition.tenant().to_owned(),
-            worker_id: source.worker.as_str().to_owned(),
-            source: source.source,
-            block_size: source.block_size,
-            incarnation: Bytes::copy_from_slice(&source.incarnation.0.to_be_bytes()),
-            copy_mode: 0,
-        };
-        let hello = PublishEventsRequest { message: Some(Sent::Hello(hello)) };
+        let hello = PublishEventsRequest { message: Some(Sent::Hello(hello.into())) };
         requests.send(hello).await.map_err(|_closed| UplinkError::Closed)?;
         let answers = EventIngestClient::new(channel)
+            .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX)
             .publish_events(ReceiverStream::new(outgoing))
             .await
             .map_err(|status| UplinkError::Status(Box::new(status)))?
             .into_inner();
-        let mut uplink = Self { requests, answers, next_sequence: Some(0), awaiting: false };
+        let (applied, window) = (None, Window::default());
+        let mut uplink = Self { requests, answers, applied, next_sequence: Some(0), window };
         match uplink.answer().await? {
             Answered::Accepted(accepted) => {
                 if let Some(applied) = accepted.applied {
+                    uplink.applied = Some(applied.sequence);
                     uplink.next_sequence = applied.sequence.checked_add(1);
                 }
                 Ok(uplink)
@@ -115,24 +136,55 @@ impl Uplink {
         rank: DpRank,
         events: &[KvEvent],
     ) -> Result<Acknowledged, UplinkError> {
-        if self.awaiting {
+        if !self.window.is_empty() {
             return Err(UplinkError::Abandoned);
         }
         let sequence = self.next_sequence.ok_or(UplinkError::Exhausted)?;
-        let events = events.iter().map(published).collect();
-        let batch = PublishBatch { sequence, dp_rank: rank, events };
+        self.send((sequence, rank, events), 0);
+        let answer = self.acknowledged().await;
+        self.window = Window::default();
+        let acknowledged = answer?;
+        self.next_sequence = sequence.checked_add(1);
+        Ok(acknowledged)
+    }
+
+    /// Where the index stood when the stream began.
+    pub(super) const fn applied(&self) -> Option<u64> {
+        self.applied
+    }
+
+    /// What is under way.
+    pub(super) const fn window(&self) -> &Window {
+        &self.window
+    }
+
+    /// Sends a numbered batch, for which there must be room, and does not wait.
+    pub(super) fn send(&mut self, batch: (u64, DpRank, &[KvEvent]), bytes: usize) {
+        let (sequence, rank, events) = batch;
+        self.window.sent(sequence, bytes);
+        let batch = publish_batch(sequence, rank, events);
         let request = PublishEventsRequest { message: Some(Sent::Batch(batch)) };
-        self.awaiting = true;
+        let sent = self.requests.try_send(request);
+        debug_assert!(!matches!(sent, Err(TrySendError::Full(_))), "there is room for batches");
         // If the indexer has ended the stream, its answer says why.
-        let _ended = self.requests.send(request).await;
-        let answer = self.answer().await;
-        self.awaiting = false;
-        match answer? {
-            Answered::Ack(ack) if ack.sequence != sequence => {
-                Err(UplinkError::Malformed("an ack of another batch"))
-            }
+        drop(sent);
+    }
+
+    /// Says that the source is there, and how far it is. Where messages wait to be sent, they say so.
+    pub(super) fn heartbeat(&self, head_sequence: Option<u64>) {
+        if self.requests.capacity() == REQUESTS_QUEUED_MAX {
+            let heartbeat = Sent::Heartbeat(PublishHeartbeat { head_sequence });
+            let request = PublishEventsRequest { message: Some(heartbeat) };
+            // As for batches.
+            drop(self.requests.try_send(request));
+        }
+    }
+
+    /// Waits for the answer to the oldest batch under way. Loses nothing when dropped half-way.
+    pub(super) async fn acknowledged(&mut self) -> Result<Acknowledged, UplinkError> {
+        match self.answer().await? {
             Answered::Ack(ack) => {
-                self.next_sequence = sequence.checked_add(1);
+                self.window.acknowledged(ack.sequence)?;
                 Ok(Acknowledged { sequence: ack.sequence, duplicate: ack.duplicate })
             }
             Answered::Refusal(refusal) => Err(refusal.into()),
@@ -147,30 +199,15 @@ impl Uplink {
     }
 }
 
-fn published(event: &KvEvent) -> PublishedEvent {
-    let tier = |tier: Tier| match tier {
-        Tier::Device => kvasir_proto::pb::Tier::Device as i32,
-        Tier::Host => kvasir_proto::pb::Tier::Host as i32,
-        Tier::Disk => kvasir_proto::pb::Tier::Disk as i32,
-    };
-    let event = match event {
-        KvEvent::Stored { parent, tier: at, blocks } => Event::Stored(BlocksStored {
-            parent_name: parent.map(|name| name.0),
-            names: blocks.iter().map(|block| block.name.0).collect(),
-            local_hashes: blocks.iter().map(|block| block.local.0).collect(),
-            tier: tier(*at),
-            ..BlocksStored::default()
-        }),
-        KvEvent::StoredNames { tier: at, names } => Event::Stored(BlocksStored {
-            names: names.iter().map(|name| name.0).collect(),
-            tier: tier(*at),
-            ..BlocksStored::default()
-        }),
-        KvEvent::Removed { tier: at, names } => Event::Removed(BlocksRemoved {
-            names: names.iter().map(|name| name.0).collect(),
-            tier: tier(*at),
-        }),
-        KvEvent::Cleared => Event::Cleared(BlocksCleared {}),
-    };
-    PublishedEvent { event: Some(event) }
+async fn connect(endpoint: &str) -> Result<Channel, UplinkError> {
+    Endpoint::from_shared(endpoint.to_owned())
+        .map_err(UplinkError::Endpoint)?
+        .connect_timeout(CONNECT_TIMEOUT)
+        .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+        .keep_alive_while_idle(true)
+        .tcp_nodelay(true)
+        .connect()
+        .await
+        .map_err(UplinkError::Endpoint)
 }

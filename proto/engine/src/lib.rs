@@ -11,6 +11,9 @@
 //! - [`sequence`]: order, gaps, restarts and loss of one source: a pure state machine, inputs in,
 //!   steps out.
 //! - [`link`]: the task that drives the four for one source.
+//!
+//! Sources that state their incarnation, such as agents, come over other transports and in the
+//! index's words already. [`recover`] is to them what [`sequence`] is to bare engines.
 
 pub mod zmtp;
 
@@ -18,6 +21,10 @@ pub mod decode;
 
 pub mod normalise;
 
+mod order;
+
 pub mod sequence;
+
+pub mod recover;
 
 pub mod link;

@@ -1,15 +1,16 @@
 use super::{
     ConvertError, Problem, WorkerAddress,
     find::check_tokens_le,
+    incarnation,
     shared::{
-        check_block_size, check_count, check_name, check_required, read_copy_mode,
-        read_incarnation, read_tier,
+        check_block_size, check_count, check_name, check_required, copy_mode, read_copy_mode,
+        read_incarnation, read_tier, tier,
     },
 };
 use crate::{
     hash::{Namespace, local_hashes},
     limits::{BATCH_EVENTS_MAX, EVENT_BLOCKS_MAX, NAME_BYTES_MAX},
-    pb,
+    pb::{self, published_event::Event},
     types::{
         BlockName, CopyMode, DpRank, Incarnation, KvEvent, LocalHash, PartitionKey, StoredBlock,
         Tier, WorkerId,
@@ -29,6 +30,10 @@ pub struct Hello {
     pub incarnation: Incarnation,
     /// How second announcements are read.
     pub copy_mode: CopyMode,
+    /// Number of the first batch of this incarnation, where the publisher says.
+    pub first_sequence: Option<u64>,
+    /// Number of the newest one, where the publisher says.
+    pub head_sequence: Option<u64>,
 }
 
 /// One checked message of a publisher.
@@ -36,8 +41,13 @@ pub struct Hello {
 pub enum Publication {
     /// The first.
     Hello(Hello),
-    /// All others; not read yet, since reading needs the block size.
+    /// Later ones; not read yet, since reading needs the block size.
     Batch(pb::PublishBatch),
+    /// Between them.
+    Heartbeat {
+        /// Number of the newest batch, where there is one.
+        head_sequence: Option<u64>,
+    },
 }
 
 /// A checked `PublishBatch`: its tokens are hashed and gone.
@@ -61,7 +71,10 @@ impl TryFrom<pb::PublishEventsRequest> for Publication {
                 Ok(Self::Hello(hello))
             }
             Some(pb::publish_events_request::Message::Batch(batch)) => Ok(Self::Batch(batch)),
-            None => Err(ConvertError::new("hello or batch", Problem::Required)),
+            Some(pb::publish_events_request::Message::Heartbeat(heartbeat)) => {
+                Ok(Self::Heartbeat { head_sequence: heartbeat.head_sequence })
+            }
+            None => Err(ConvertError::new("hello, batch or heartbeat", Problem::Required)),
         }
     }
 }
@@ -81,7 +94,54 @@ impl TryFrom<pb::PublishHello> for Hello {
             block_size: check_block_size(hello.block_size)?,
             incarnation: read_incarnation("incarnation", &hello.incarnation)?,
             copy_mode: copy_mode.unwrap_or(CopyMode::Set),
+            first_sequence: hello.first_sequence,
+            head_sequence: hello.head_sequence,
         })
+    }
+}
+
+impl From<Hello> for pb::PublishHello {
+    fn from(hello: Hello) -> Self {
+        Self {
+            model: hello.address.partition.model().to_owned(),
+            tenant: hello.address.partition.tenant().to_owned(),
+            worker_id: hello.address.worker.as_str().to_owned(),
+            source: hello.source,
+            block_size: hello.block_size,
+            incarnation: incarnation(hello.incarnation),
+            copy_mode: copy_mode(hello.copy_mode).into(),
+            first_sequence: hello.first_sequence,
+            head_sequence: hello.head_sequence,
+        }
+    }
+}
+
+/// A batch on the wire, with local hashes.
+#[must_use]
+pub fn publish_batch(sequence: u64, rank: DpRank, events: &[KvEvent]) -> pb::PublishBatch {
+    let events = events.iter().map(|event| pb::PublishedEvent { event: Some(published(event)) });
+    pb::PublishBatch { sequence, dp_rank: rank, events: events.collect() }
+}
+
+fn published(event: &KvEvent) -> Event {
+    match event {
+        KvEvent::Stored { parent, tier: at, blocks } => Event::Stored(pb::BlocksStored {
+            parent_name: parent.map(|name| name.0),
+            names: blocks.iter().map(|block| block.name.0).collect(),
+            local_hashes: blocks.iter().map(|block| block.local.0).collect(),
+            tier: tier(*at).into(),
+            ..pb::BlocksStored::default()
+        }),
+        KvEvent::StoredNames { tier: at, names } => Event::Stored(pb::BlocksStored {
+            names: names.iter().map(|name| name.0).collect(),
+            tier: tier(*at).into(),
+            ..pb::BlocksStored::default()
+        }),
+        KvEvent::Removed { tier: at, names } => Event::Removed(pb::BlocksRemoved {
+            names: names.iter().map(|name| name.0).collect(),
+            tier: tier(*at).into(),
+        }),
+        KvEvent::Cleared => Event::Cleared(pb::BlocksCleared {}),
     }
 }
 
@@ -105,13 +165,13 @@ impl PublishedBatch {
 
 fn read_event(event: pb::PublishedEvent, block_size: u32) -> Result<KvEvent, ConvertError> {
     match event.event {
-        Some(pb::published_event::Event::Stored(stored)) => {
+        Some(Event::Stored(stored)) => {
             read_stored(stored, block_size).map_err(|error| error.within("stored"))
         }
-        Some(pb::published_event::Event::Removed(removed)) => {
+        Some(Event::Removed(removed)) => {
             read_removed(removed).map_err(|error| error.within("removed"))
         }
-        Some(pb::published_event::Event::Cleared(pb::BlocksCleared {})) => Ok(KvEvent::Cleared),
+        Some(Event::Cleared(pb::BlocksCleared {})) => Ok(KvEvent::Cleared),
         None => Err(ConvertError::new("stored, removed or cleared", Problem::Required)),
     }
 }

@@ -24,12 +24,12 @@ fn tokens() -> pb::BlocksStored {
     pb::BlocksStored { local_hashes: vec![], token_ids_le, ..stored() }
 }
 
-fn batch(events: Vec<pb::published_event::Event>) -> pb::PublishBatch {
+fn batch(events: Vec<Event>) -> pb::PublishBatch {
     let events = events.into_iter().map(|event| pb::PublishedEvent { event: Some(event) });
     pb::PublishBatch { sequence: 5, dp_rank: 1, events: events.collect() }
 }
 
-fn read_one(event: pb::published_event::Event) -> Result<KvEvent, String> {
+fn read_one(event: Event) -> Result<KvEvent, String> {
     let batch = PublishedBatch::read(batch(vec![event]), BLOCK_SIZE);
     let mut batch = batch.map_err(|error| {
         assert_eq!(error.code(), ErrorCode::InvalidArgument);
@@ -42,7 +42,7 @@ fn read_one(event: pb::published_event::Event) -> Result<KvEvent, String> {
 #[test]
 fn every_form_of_a_stored_event() {
     let check = |stored, expected| {
-        assert_eq!(read_one(pb::published_event::Event::Stored(stored)), Ok(expected));
+        assert_eq!(read_one(Event::Stored(stored)), Ok(expected));
     };
     let block = |name, local| StoredBlock { name: BlockName(name), local: LocalHash(local) };
     check(
@@ -73,7 +73,7 @@ fn every_form_of_a_stored_event() {
 #[test]
 fn every_refusal_of_a_stored_event_names_the_field_and_the_fix() {
     let check = |stored, expected: &str| {
-        let error = read_one(pb::published_event::Event::Stored(stored));
+        let error = read_one(Event::Stored(stored));
         assert_eq!(error, Err(format!("events[0].stored.{expected}")));
     };
     check(pb::BlocksStored { names: vec![], ..stored() }, "names is required");
@@ -112,17 +112,14 @@ fn every_refusal_of_a_stored_event_names_the_field_and_the_fix() {
 fn removals_clears_and_empty_events() {
     let removed = pb::BlocksRemoved { names: vec![3], tier: pb::Tier::Disk.into() };
     assert_eq!(
-        read_one(pb::published_event::Event::Removed(removed)),
+        read_one(Event::Removed(removed)),
         Ok(KvEvent::Removed { tier: Tier::Disk, names: vec![BlockName(3)] })
     );
     assert_eq!(
-        read_one(pb::published_event::Event::Removed(pb::BlocksRemoved::default())),
+        read_one(Event::Removed(pb::BlocksRemoved::default())),
         Err("events[0].removed.names is required".to_owned())
     );
-    assert_eq!(
-        read_one(pb::published_event::Event::Cleared(pb::BlocksCleared {})),
-        Ok(KvEvent::Cleared)
-    );
+    assert_eq!(read_one(Event::Cleared(pb::BlocksCleared {})), Ok(KvEvent::Cleared));
     let empty =
         pb::PublishBatch { events: vec![pb::PublishedEvent { event: None }], ..Default::default() };
     let error = PublishedBatch::read(empty, BLOCK_SIZE).expect_err("an empty event");
@@ -159,5 +156,5 @@ fn a_hello_is_checked() {
     assert_eq!(hello.copy_mode, CopyMode::Set);
     assert_eq!(hello.incarnation.to_string(), "07".repeat(16));
     let error = Publication::try_from(pb::PublishEventsRequest { message: None });
-    assert_eq!(error.expect_err("no message").to_string(), "hello or batch is required");
+    assert_eq!(error.expect_err("no message").to_string(), "hello, batch or heartbeat is required");
 }

@@ -7,7 +7,9 @@ mod error;
 mod find;
 mod find_wire;
 mod ingest;
+mod local;
 mod placement;
+mod shard;
 mod shared;
 mod worker;
 
@@ -15,7 +17,12 @@ pub use dump::DumpQuery;
 pub use error::{ConvertError, Problem};
 pub use find::{FindAnswer, FindQuery, QueryInput, QueryTokens, TooManyBlocks, WorkerMatch};
 pub use find_wire::{FindReply, FindRequest, FindStreamReply, WriteAnswer};
-pub use ingest::{Hello, Publication, PublishedBatch};
+pub use ingest::{Hello, Publication, PublishedBatch, publish_batch};
+pub use local::{
+    EventsPart, EventsQuery, LocalDumpEnd, LocalDumpPart, LocalDumpQuery, LocalSource,
+    LocalSourceStatus, LocalStatus,
+};
 pub use placement::Placement;
-pub use shared::{age_ms, cursor, incarnation, state};
+pub use shard::{Owner, owner, shard_info, write_owner};
+pub use shared::{age_ms, cursor, incarnation, read_cursor, state};
 pub use worker::{EndpointSpec, Engine, LossPolicy, Registration, WorkerAddress};

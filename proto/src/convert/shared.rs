@@ -21,6 +21,15 @@ pub fn cursor(cursor: Cursor) -> pb::Cursor {
     pb::Cursor { incarnation: incarnation(cursor.incarnation), sequence: cursor.sequence }
 }
 
+/// A cursor from the wire, where it has no fingerprint.
+///
+/// # Errors
+/// If its incarnation has not 16 bytes.
+pub fn read_cursor(cursor: &pb::Cursor) -> Result<Cursor, ConvertError> {
+    let incarnation = read_incarnation("incarnation", &cursor.incarnation)?;
+    Ok(Cursor { incarnation, sequence: cursor.sequence, fingerprint: None })
+}
+
 /// A source's state on the wire.
 #[must_use]
 pub const fn state(state: SourceState) -> pb::WorkerState {
@@ -31,6 +40,23 @@ pub const fn state(state: SourceState) -> pb::WorkerState {
         SourceState::Partial => pb::WorkerState::Partial,
         SourceState::Degraded => pb::WorkerState::Degraded,
         SourceState::Cold => pb::WorkerState::Cold,
+    }
+}
+
+/// A tier on the wire.
+pub(super) const fn tier(tier: Tier) -> pb::Tier {
+    match tier {
+        Tier::Device => pb::Tier::Device,
+        Tier::Host => pb::Tier::Host,
+        Tier::Disk => pb::Tier::Disk,
+    }
+}
+
+/// A copy mode on the wire.
+pub(super) const fn copy_mode(mode: CopyMode) -> pb::CopyMode {
+    match mode {
+        CopyMode::Counted => pb::CopyMode::Counted,
+        CopyMode::Set => pb::CopyMode::Set,
     }
 }
 

@@ -1,13 +1,17 @@
 use super::{
     ConvertError, Problem,
-    shared::{check_block_size, check_count, check_name, check_required, read_copy_mode},
+    shared::{
+        check_block_size, check_count, check_name, check_range, check_required, read_copy_mode,
+    },
 };
 use crate::{
-    limits::{NAME_BYTES_MAX, WORKER_ENDPOINTS_MAX, WORKER_LORA_NAMES_MAX},
+    limits::{
+        LEASE_MS_MAX, LEASE_MS_MIN, NAME_BYTES_MAX, WORKER_ENDPOINTS_MAX, WORKER_LORA_NAMES_MAX,
+    },
     pb,
     types::{CopyMode, DpRank, PartitionKey, WorkerId},
 };
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
 
 /// Which engine publishes a worker's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -146,6 +150,10 @@ pub struct Registration {
     pub loss_policy: Option<LossPolicy>,
     /// Names of the adapters that the engine announces by number.
     pub lora_names: BTreeMap<u64, String>,
+    /// URL of the service that is asked for what publishers' streams lack.
+    pub local_indexer: Option<String>,
+    /// How long nothing may be heard of the worker before it is removed.
+    pub lease: Option<Duration>,
 }
 
 impl Registration {
@@ -176,6 +184,14 @@ impl Registration {
                 policy.map_or_else(|| "the server's default".to_owned(), |at| at.to_string())
             };
             return both("loss_policy", &words(self.loss_policy), &words(other.loss_policy));
+        }
+        if self.local_indexer != other.local_indexer {
+            let (mine, theirs) = (self.local_indexer.as_ref(), other.local_indexer.as_ref());
+            return both("local_indexer_endpoint", &OrNone(mine), &OrNone(theirs));
+        }
+        if self.lease != other.lease {
+            let words = |lease: Option<Duration>| OrNone(lease.map(|lease| lease.as_millis()));
+            return both("lease_ms", &words(self.lease), &words(other.lease));
         }
         let mut ids = self.lora_names.keys().chain(other.lora_names.keys());
         let id = ids.find(|id| self.lora_names.get(id) != other.lora_names.get(id))?;
@@ -218,7 +234,77 @@ impl TryFrom<pb::RegisterWorkerRequest> for Registration {
             copy_mode: copy_mode.unwrap_or(engine.default_copy_mode()),
             loss_policy: read_loss_policy(request.loss_policy)?,
             lora_names: read_lora_names(request.lora_names)?,
+            local_indexer: read_local_indexer(request.local_indexer_endpoint)?,
+            lease: read_lease(request.lease_ms)?,
         })
+    }
+}
+
+/// What can be asked is an address, not a path: `http://host:port`.
+fn read_local_indexer(url: String) -> Result<Option<String>, ConvertError> {
+    const FIELD: &str = "local_indexer_endpoint";
+    if url.is_empty() {
+        return Ok(None);
+    }
+    check_name(FIELD, &url)?;
+    let address = url.strip_prefix("http://").and_then(|rest| rest.rsplit_once(':'));
+    let is_plain = |host: &str| {
+        let letters = |at: char| at.is_ascii_alphanumeric() || "-._:[]".contains(at);
+        !host.is_empty() && host.chars().all(letters)
+    };
+    let is_address = |(host, port): (&str, &str)| is_plain(host) && port.parse::<u16>().is_ok();
+    if !address.is_some_and(is_address) {
+        let actual = format!("is {url:?}");
+        let expected = "http://host:port".to_owned();
+        return Err(ConvertError::new(FIELD, Problem::Mismatch { actual, expected }));
+    }
+    Ok(Some(url))
+}
+
+fn read_lease(lease_ms: u32) -> Result<Option<Duration>, ConvertError> {
+    if lease_ms == 0 {
+        return Ok(None);
+    }
+    check_range("lease_ms", lease_ms.into(), LEASE_MS_MIN.into(), LEASE_MS_MAX.into())?;
+    Ok(Some(Duration::from_millis(lease_ms.into())))
+}
+
+impl From<&Registration> for pb::RegisterWorkerRequest {
+    fn from(registration: &Registration) -> Self {
+        let endpoints = registration.endpoints.iter().map(|spec| pb::EngineEndpoint {
+            endpoint: spec.endpoint.clone(),
+            replay_endpoint: spec.replay.clone().unwrap_or_default(),
+            topic: spec.topic.clone(),
+            bind: spec.bind,
+            dp_rank: spec.rank,
+        });
+        let lora_names = registration.lora_names.iter();
+        let loss_policy = match registration.loss_policy {
+            None => pb::LossPolicy::Unspecified,
+            Some(LossPolicy::Keep) => pb::LossPolicy::Keep,
+            Some(LossPolicy::Clear) => pb::LossPolicy::Clear,
+        };
+        let copy_mode = match registration.copy_mode {
+            CopyMode::Counted => pb::CopyMode::Counted,
+            CopyMode::Set => pb::CopyMode::Set,
+        };
+        Self {
+            worker_id: registration.worker.as_str().to_owned(),
+            model: registration.partition.model().to_owned(),
+            tenant: registration.partition.tenant().to_owned(),
+            block_size: registration.block_size,
+            engine: registration.engine.message().into(),
+            endpoints: endpoints.collect(),
+            copy_mode: copy_mode.into(),
+            loss_policy: loss_policy.into(),
+            lora_names: lora_names
+                .map(|(&id, name)| pb::LoraName { id, name: name.clone() })
+                .collect(),
+            local_indexer_endpoint: registration.local_indexer.clone().unwrap_or_default(),
+            lease_ms: registration
+                .lease
+                .map_or(0, |lease| u32::try_from(lease.as_millis()).unwrap_or(u32::MAX)),
+        }
     }
 }
 

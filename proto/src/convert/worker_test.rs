@@ -62,6 +62,17 @@ fn every_refusal_names_the_field_and_the_fix() {
         with(vec![pb::EngineEndpoint { topic: "x".repeat(257), ..endpoint("a") }]),
         "endpoints[0].topic has 257 bytes, the limit is 256",
     );
+    for url in ["a:1", "http://a", "http://:1", "http://a:65536", "http://a:1/b", "http://a b:1"] {
+        let local_indexer_endpoint = url.to_owned();
+        check(
+            pb::RegisterWorkerRequest { local_indexer_endpoint, ..request() },
+            &format!("local_indexer_endpoint is {url:?}, must be http://host:port"),
+        );
+    }
+    check(
+        pb::RegisterWorkerRequest { lease_ms: 999, ..request() },
+        "lease_ms is 999, must be 1000 to 3600000",
+    );
     check(named(vec![lora(1, "")]), "lora_names[0].name is required");
     check(
         named(vec![lora(1, "a"), lora(1, "b")]),

@@ -394,7 +394,8 @@ pub struct FindMatchesResponse {
     /// Workers with at least the minimum overlap.
     #[prost(message, repeated, tag = "5")]
     pub matches: ::prost::alloc::vec::Vec<WorkerMatch>,
-    /// Shards whose workers are missing from this answer; empty while the server is not sharded.
+    /// Shards whose workers are missing from this answer. A server answers for its own shard and leaves
+    /// this empty; who asks all shards fills it in.
     #[prost(uint32, repeated, tag = "6")]
     pub missing_shards: ::prost::alloc::vec::Vec<u32>,
 }
@@ -729,12 +730,67 @@ impl ::prost::Name for WorkerInfo {
         "/kvasir.v1.WorkerInfo".into()
     }
 }
+/// A stretch of buckets, ends included.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BucketRange {
+    /// The first, 0 to 255.
+    #[prost(uint32, tag = "1")]
+    pub first: u32,
+    /// The last, not before the first.
+    #[prost(uint32, tag = "2")]
+    pub last: u32,
+}
+impl ::prost::Name for BucketRange {
+    const NAME: &'static str = "BucketRange";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.BucketRange".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.BucketRange".into()
+    }
+}
+/// Which shard a server is, and which workers it has: those whose bucket (XXH3-64 of the worker's id,
+/// modulo 256) it owns or is taking over. RegisterWorker, RecordPlacement, DumpWorker, RemoveWorker and
+/// PublishEvents of other workers are refused with FAILED_PRECONDITION; the metadata
+/// kvasir-owner-shard, kvasir-bucket and kvasir-shard-map-version of the refusal say where to go.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ShardInfo {
+    /// The shard, from 0.
+    #[prost(uint32, tag = "1")]
+    pub shard: u32,
+    /// How many there are.
+    #[prost(uint32, tag = "2")]
+    pub shards: u32,
+    /// Version of the map of shards; 0 while none is given.
+    #[prost(uint64, tag = "3")]
+    pub map_version: u64,
+    /// Buckets that it owns.
+    #[prost(message, repeated, tag = "4")]
+    pub owned: ::prost::alloc::vec::Vec<BucketRange>,
+    /// Buckets that are moving to it: their owner answers for them too, until it owns them no more.
+    #[prost(message, repeated, tag = "5")]
+    pub taken: ::prost::alloc::vec::Vec<BucketRange>,
+}
+impl ::prost::Name for ShardInfo {
+    const NAME: &'static str = "ShardInfo";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.ShardInfo".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.ShardInfo".into()
+    }
+}
 /// All workers that were asked for, by model, tenant and id.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListWorkersResponse {
     /// The workers.
     #[prost(message, repeated, tag = "1")]
     pub workers: ::prost::alloc::vec::Vec<WorkerInfo>,
+    /// Which shard this server is; absent if it is not sharded.
+    #[prost(message, optional, tag = "2")]
+    pub shard: ::core::option::Option<ShardInfo>,
 }
 impl ::prost::Name for ListWorkersResponse {
     const NAME: &'static str = "ListWorkersResponse";
@@ -826,6 +882,15 @@ pub struct RegisterWorkerRequest {
     /// Names of the adapters that the engine announces by number, at most 1,024.
     #[prost(message, repeated, tag = "9")]
     pub lora_names: ::prost::alloc::vec::Vec<LoraName>,
+    /// Where the worker's agent serves LocalIndexer: <http://host:port,> up to 256 bytes; "" if nobody
+    /// does. The server asks there for what its publishers' streams lack.
+    #[prost(string, tag = "10")]
+    pub local_indexer_endpoint: ::prost::alloc::string::String,
+    /// The worker promises to be heard of: by a message on one of its PublishEvents streams, or by this
+    /// registration again. Once nothing was heard for so many milliseconds, it is removed. 1,000 to
+    /// 3,600,000; 0 for a worker that stays until it is removed.
+    #[prost(uint32, tag = "11")]
+    pub lease_ms: u32,
 }
 impl ::prost::Name for RegisterWorkerRequest {
     const NAME: &'static str = "RegisterWorkerRequest";
@@ -969,6 +1034,78 @@ impl ::prost::Name for RecordPlacementResponse {
         "/kvasir.v1.RecordPlacementResponse".into()
     }
 }
+/// Asks for a checkpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CreateCheckpointRequest {
+    /// Compact what is on disk afterwards: less space, at the price of writing all of it again.
+    #[prost(bool, tag = "1")]
+    pub compact: bool,
+}
+impl ::prost::Name for CreateCheckpointRequest {
+    const NAME: &'static str = "CreateCheckpointRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.CreateCheckpointRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.CreateCheckpointRequest".into()
+    }
+}
+/// The checkpoint is on disk.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CreateCheckpointResponse {
+    /// Workers of which something was written.
+    #[prost(uint32, tag = "1")]
+    pub workers: u32,
+    /// Blocks written.
+    #[prost(uint64, tag = "2")]
+    pub blocks: u64,
+    /// Bytes on disk, of all checkpoints together.
+    #[prost(uint64, tag = "3")]
+    pub disk_bytes: u64,
+    /// Milliseconds that it took.
+    #[prost(uint64, tag = "4")]
+    pub duration_ms: u64,
+}
+impl ::prost::Name for CreateCheckpointResponse {
+    const NAME: &'static str = "CreateCheckpointResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.CreateCheckpointResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.CreateCheckpointResponse".into()
+    }
+}
+/// Checkpoints of this server.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CheckpointStats {
+    /// Checkpoints written since start.
+    #[prost(uint64, tag = "1")]
+    pub written: u64,
+    /// Checkpoints that failed since start; what they were to write is written by the next.
+    #[prost(uint64, tag = "2")]
+    pub failed: u64,
+    /// Milliseconds since the last one was written; absent before the first.
+    #[prost(uint64, optional, tag = "3")]
+    pub age_ms: ::core::option::Option<u64>,
+    /// Bytes on disk.
+    #[prost(uint64, tag = "4")]
+    pub disk_bytes: u64,
+    /// Why the last one failed; "" if it did not.
+    #[prost(string, tag = "5")]
+    pub error: ::prost::alloc::string::String,
+}
+impl ::prost::Name for CheckpointStats {
+    const NAME: &'static str = "CheckpointStats";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.CheckpointStats".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.CheckpointStats".into()
+    }
+}
 /// Asks for sizes and counters.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetStatsRequest {}
@@ -1097,6 +1234,12 @@ pub struct GetStatsResponse {
     /// Names held and not placed that were dropped for it since start.
     #[prost(uint64, tag = "12")]
     pub shed_parked: u64,
+    /// Checkpoints; absent if the server keeps none.
+    #[prost(message, optional, tag = "13")]
+    pub checkpoints: ::core::option::Option<CheckpointStats>,
+    /// Which shard this server is; absent if it is not sharded.
+    #[prost(message, optional, tag = "14")]
+    pub shard: ::core::option::Option<ShardInfo>,
 }
 impl ::prost::Name for GetStatsResponse {
     const NAME: &'static str = "GetStatsResponse";
@@ -1381,6 +1524,32 @@ pub mod indexer_client {
                 .insert(GrpcMethod::new("kvasir.v1.Indexer", "RecordPlacement"));
             self.inner.unary(req, path, codec).await
         }
+        /// Writes what changed since the last checkpoint now, and answers once it is on disk.
+        /// FAILED_PRECONDITION if the server keeps none (--checkpoint-dir).
+        pub async fn create_checkpoint(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CreateCheckpointRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::CreateCheckpointResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.Indexer/CreateCheckpoint",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.Indexer", "CreateCheckpoint"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Sizes and counters of this server.
         pub async fn get_stats(
             &mut self,
@@ -1432,6 +1601,14 @@ pub struct PublishHello {
     /// How second announcements are read; default set.
     #[prost(enumeration = "CopyMode", tag = "7")]
     pub copy_mode: i32,
+    /// Number of the first batch of this incarnation. Where it is given and the index knows nothing of
+    /// the incarnation, a later first batch is a gap; else the first batch that comes is taken for it.
+    #[prost(uint64, optional, tag = "8")]
+    pub first_sequence: ::core::option::Option<u64>,
+    /// Number of the newest batch of this incarnation, where there is one: until the index has it, the
+    /// source is catching up.
+    #[prost(uint64, optional, tag = "9")]
+    pub head_sequence: ::core::option::Option<u64>,
 }
 impl ::prost::Name for PublishHello {
     const NAME: &'static str = "PublishHello";
@@ -1566,10 +1743,27 @@ impl ::prost::Name for PublishBatch {
         "/kvasir.v1.PublishBatch".into()
     }
 }
-/// A hello, then batches.
+/// The source is there. Not answered.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PublishHeartbeat {
+    /// Number of its newest batch, sent or not: makes its lag exact. Absent before the first.
+    #[prost(uint64, optional, tag = "1")]
+    pub head_sequence: ::core::option::Option<u64>,
+}
+impl ::prost::Name for PublishHeartbeat {
+    const NAME: &'static str = "PublishHeartbeat";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.PublishHeartbeat".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.PublishHeartbeat".into()
+    }
+}
+/// A hello, then batches and heartbeats.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PublishEventsRequest {
-    #[prost(oneof = "publish_events_request::Message", tags = "1, 2")]
+    #[prost(oneof = "publish_events_request::Message", tags = "1, 2, 3")]
     pub message: ::core::option::Option<publish_events_request::Message>,
 }
 /// Nested message and enum types in `PublishEventsRequest`.
@@ -1579,9 +1773,12 @@ pub mod publish_events_request {
         /// First message.
         #[prost(message, tag = "1")]
         Hello(super::PublishHello),
-        /// All others.
+        /// Later ones.
         #[prost(message, tag = "2")]
         Batch(super::PublishBatch),
+        /// Between them, at least three times in a lease where the worker has one.
+        #[prost(message, tag = "3")]
+        Heartbeat(super::PublishHeartbeat),
     }
 }
 impl ::prost::Name for PublishEventsRequest {
@@ -1826,8 +2023,10 @@ pub mod event_ingest_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// One stream is one source. The first request must be a hello; then batches. Each batch is
-        /// answered by an ack or a refusal, in order.
+        /// One stream is one source. The first request must be a hello; then batches and heartbeats. Each
+        /// batch is answered by an ack or a refusal, in order; at most 1,024 batches may wait for their
+        /// answers. Where the worker's registration says who can be asked, a batch that comes before
+        /// its turn is not refused: its answer comes once what is missing was fetched.
         pub async fn publish_events(
             &mut self,
             request: impl tonic::IntoStreamingRequest<
@@ -1853,6 +2052,512 @@ pub mod event_ingest_client {
             req.extensions_mut()
                 .insert(GrpcMethod::new("kvasir.v1.EventIngest", "PublishEvents"));
             self.inner.streaming(req, path, codec).await
+        }
+    }
+}
+/// Asks for the batches from one number to another.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetEventsRequest {
+    /// Model of the worker, required, 1 to 256 bytes.
+    #[prost(string, tag = "1")]
+    pub model: ::prost::alloc::string::String,
+    /// Its tenant, default "".
+    #[prost(string, tag = "2")]
+    pub tenant: ::prost::alloc::string::String,
+    /// The worker, required, 1 to 256 bytes.
+    #[prost(string, tag = "3")]
+    pub worker_id: ::prost::alloc::string::String,
+    /// Name of the source, required, 1 to 256 bytes.
+    #[prost(string, tag = "4")]
+    pub source: ::prost::alloc::string::String,
+    /// The life that is meant, exactly 16 bytes.
+    #[prost(bytes = "bytes", tag = "5")]
+    pub incarnation: ::prost::bytes::Bytes,
+    /// First number that is wanted. Before the first batch of the incarnation it means that batch: who
+    /// knows nothing asks from 0.
+    #[prost(uint64, tag = "6")]
+    pub from_sequence: u64,
+    /// Last number that is wanted, not before `from_sequence`; default, and at most, the newest batch at
+    /// the time of the request.
+    #[prost(uint64, optional, tag = "7")]
+    pub to_sequence: ::core::option::Option<u64>,
+}
+impl ::prost::Name for GetEventsRequest {
+    const NAME: &'static str = "GetEventsRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.GetEventsRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.GetEventsRequest".into()
+    }
+}
+/// All batches that were asked for and are there have been sent.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EventsEnd {
+    /// Number of the newest batch of the source; absent before the first.
+    #[prost(uint64, optional, tag = "1")]
+    pub head_sequence: ::core::option::Option<u64>,
+}
+impl ::prost::Name for EventsEnd {
+    const NAME: &'static str = "EventsEnd";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.EventsEnd".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.EventsEnd".into()
+    }
+}
+/// The journal does not have the next batch that is wanted any more: only a dump helps. Also sent
+/// after some batches, if the reader was slower than the journal: what came before it is valid.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EventsTooOld {
+    /// The oldest batch that is kept.
+    #[prost(uint64, tag = "1")]
+    pub oldest_sequence: u64,
+    /// The newest.
+    #[prost(uint64, tag = "2")]
+    pub head_sequence: u64,
+}
+impl ::prost::Name for EventsTooOld {
+    const NAME: &'static str = "EventsTooOld";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.EventsTooOld".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.EventsTooOld".into()
+    }
+}
+/// The first number that is wanted is more than one beyond the newest batch: whoever asks has seen
+/// numbers that this source never gave, at least not in this incarnation.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EventsAhead {
+    /// The newest batch; absent before the first.
+    #[prost(uint64, optional, tag = "1")]
+    pub head_sequence: ::core::option::Option<u64>,
+}
+impl ::prost::Name for EventsAhead {
+    const NAME: &'static str = "EventsAhead";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.EventsAhead".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.EventsAhead".into()
+    }
+}
+/// The source lives another life than the one that is meant: what is known of that one is void.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WrongIncarnation {
+    /// The present life, exactly 16 bytes.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub incarnation: ::prost::bytes::Bytes,
+}
+impl ::prost::Name for WrongIncarnation {
+    const NAME: &'static str = "WrongIncarnation";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.WrongIncarnation".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.WrongIncarnation".into()
+    }
+}
+/// One message of a range: batches, then exactly one of the others. A stream without it has failed.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GetEventsResponse {
+    #[prost(oneof = "get_events_response::Part", tags = "1, 2, 3, 4, 5")]
+    pub part: ::core::option::Option<get_events_response::Part>,
+}
+/// Nested message and enum types in `GetEventsResponse`.
+pub mod get_events_response {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Part {
+        /// The next batch, as PublishEvents sends it, with local hashes.
+        #[prost(message, tag = "1")]
+        Batch(super::PublishBatch),
+        /// The range is complete.
+        #[prost(message, tag = "2")]
+        End(super::EventsEnd),
+        /// The rest of the range is not kept any more.
+        #[prost(message, tag = "3")]
+        TooOld(super::EventsTooOld),
+        /// There is no such range yet.
+        #[prost(message, tag = "4")]
+        Ahead(super::EventsAhead),
+        /// It is a range of another life.
+        #[prost(message, tag = "5")]
+        WrongIncarnation(super::WrongIncarnation),
+    }
+}
+impl ::prost::Name for GetEventsResponse {
+    const NAME: &'static str = "GetEventsResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.GetEventsResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.GetEventsResponse".into()
+    }
+}
+/// Asks for all that a source holds.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LocalDumpRequest {
+    /// Model of the worker, required, 1 to 256 bytes.
+    #[prost(string, tag = "1")]
+    pub model: ::prost::alloc::string::String,
+    /// Its tenant, default "".
+    #[prost(string, tag = "2")]
+    pub tenant: ::prost::alloc::string::String,
+    /// The worker, required, 1 to 256 bytes.
+    #[prost(string, tag = "3")]
+    pub worker_id: ::prost::alloc::string::String,
+    /// Name of the source, required, 1 to 256 bytes.
+    #[prost(string, tag = "4")]
+    pub source: ::prost::alloc::string::String,
+    /// The life that is meant, 16 bytes; empty for the present one, whichever it is.
+    #[prost(bytes = "bytes", tag = "5")]
+    pub incarnation: ::prost::bytes::Bytes,
+    /// Records per chunk, 1 to 8,192; default 2,048.
+    #[prost(uint32, optional, tag = "6")]
+    pub chunk_records: ::core::option::Option<u32>,
+}
+impl ::prost::Name for LocalDumpRequest {
+    const NAME: &'static str = "LocalDumpRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.LocalDumpRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.LocalDumpRequest".into()
+    }
+}
+/// A dump is complete.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LocalDumpEnd {
+    /// The life that was dumped, exactly 16 bytes.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub incarnation: ::prost::bytes::Bytes,
+    /// Number of the last batch that the records contain; absent before the first. Batches after it,
+    /// applied to what the records say, give what the source holds.
+    #[prost(uint64, optional, tag = "2")]
+    pub watermark_sequence: ::core::option::Option<u64>,
+    /// Records sent, those replaced by later ones included.
+    #[prost(uint64, tag = "3")]
+    pub records: u64,
+    /// True if the source announced blocks that the agent did not take, for a limit of its own: they are
+    /// not in the dump.
+    #[prost(bool, tag = "4")]
+    pub incomplete: bool,
+}
+impl ::prost::Name for LocalDumpEnd {
+    const NAME: &'static str = "LocalDumpEnd";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.LocalDumpEnd".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.LocalDumpEnd".into()
+    }
+}
+/// One message of a dump: chunks, then its end; or at once that it is another life.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LocalDumpResponse {
+    #[prost(oneof = "local_dump_response::Part", tags = "1, 2, 3")]
+    pub part: ::core::option::Option<local_dump_response::Part>,
+}
+/// Nested message and enum types in `LocalDumpResponse`.
+pub mod local_dump_response {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Part {
+        /// Records of one rank. A later record for the same rank and name replaces an earlier one; all
+        /// copies 0 says that the name is gone. Parents come before children where they are held.
+        /// `placed` and `source_index` are not set: whoever loads the records places them.
+        #[prost(message, tag = "1")]
+        Chunk(super::DumpChunk),
+        /// The dump is complete.
+        #[prost(message, tag = "2")]
+        End(super::LocalDumpEnd),
+        /// The life that is meant is over, or not that of this source.
+        #[prost(message, tag = "3")]
+        WrongIncarnation(super::WrongIncarnation),
+    }
+}
+impl ::prost::Name for LocalDumpResponse {
+    const NAME: &'static str = "LocalDumpResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.LocalDumpResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.LocalDumpResponse".into()
+    }
+}
+/// Asks where an agent stands.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetLocalStatusRequest {
+    /// Model of the worker, required, 1 to 256 bytes.
+    #[prost(string, tag = "1")]
+    pub model: ::prost::alloc::string::String,
+    /// Its tenant, default "".
+    #[prost(string, tag = "2")]
+    pub tenant: ::prost::alloc::string::String,
+    /// The worker, required, 1 to 256 bytes.
+    #[prost(string, tag = "3")]
+    pub worker_id: ::prost::alloc::string::String,
+}
+impl ::prost::Name for GetLocalStatusRequest {
+    const NAME: &'static str = "GetLocalStatusRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.GetLocalStatusRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.GetLocalStatusRequest".into()
+    }
+}
+/// Where one source of an agent stands.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LocalSourceStatus {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub source: ::prost::alloc::string::String,
+    /// Its life, exactly 16 bytes.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub incarnation: ::prost::bytes::Bytes,
+    /// Number that the first batch of this life has or will have.
+    #[prost(uint64, tag = "3")]
+    pub first_sequence: u64,
+    /// Oldest batch in the journal; absent before the first batch.
+    #[prost(uint64, optional, tag = "4")]
+    pub oldest_sequence: ::core::option::Option<u64>,
+    /// Newest batch; absent before the first.
+    #[prost(uint64, optional, tag = "5")]
+    pub head_sequence: ::core::option::Option<u64>,
+    /// Batches in the journal.
+    #[prost(uint64, tag = "6")]
+    pub journal_batches: u64,
+    /// Bytes of memory that they take.
+    #[prost(uint64, tag = "7")]
+    pub journal_bytes: u64,
+    /// Names held, over all ranks.
+    #[prost(uint64, tag = "8")]
+    pub held_blocks: u64,
+    /// Bytes of memory that they take.
+    #[prost(uint64, tag = "9")]
+    pub inventory_bytes: u64,
+    /// How second announcements are read.
+    #[prost(enumeration = "CopyMode", tag = "10")]
+    pub copy_mode: i32,
+    /// True if blocks that the source announced were not taken: dumps lack them.
+    #[prost(bool, tag = "11")]
+    pub incomplete: bool,
+}
+impl ::prost::Name for LocalSourceStatus {
+    const NAME: &'static str = "LocalSourceStatus";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.LocalSourceStatus".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.LocalSourceStatus".into()
+    }
+}
+/// Where an agent stands.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GetLocalStatusResponse {
+    /// Tokens per block.
+    #[prost(uint32, tag = "1")]
+    pub block_size: u32,
+    /// Its sources, by name; at most 128.
+    #[prost(message, repeated, tag = "2")]
+    pub sources: ::prost::alloc::vec::Vec<LocalSourceStatus>,
+}
+impl ::prost::Name for GetLocalStatusResponse {
+    const NAME: &'static str = "GetLocalStatusResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.GetLocalStatusResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.GetLocalStatusResponse".into()
+    }
+}
+/// Generated client implementations.
+pub mod local_indexer_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// What an agent remembers of one worker, for indexes that missed something: the last batches, and
+    /// all that is held now. Numbers are those of PublishEvents. Every request names the worker, and an
+    /// agent that does not serve it answers NOT_FOUND, naming the one it serves: a client that reaches
+    /// another agent at an old address learns nothing wrong.
+    #[derive(Debug, Clone)]
+    pub struct LocalIndexerClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl LocalIndexerClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> LocalIndexerClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> LocalIndexerClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            LocalIndexerClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Batches of one source, in order, from a journal of bounded size.
+        pub async fn get_events(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetEventsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::GetEventsResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.LocalIndexer/GetEvents",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.LocalIndexer", "GetEvents"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Everything one source holds, exact as of the sequence number that the end names, while events go
+        /// on. Dumps of one source wait for one another: RESOURCE_EXHAUSTED if too many wait. ABORTED if
+        /// too much changed meanwhile, a rank was cleared, or a new incarnation began: dump again. A
+        /// stream that ends without its end has failed, whatever came before; a source that holds nothing
+        /// has an end and no chunk.
+        pub async fn dump(
+            &mut self,
+            request: impl tonic::IntoRequest<super::LocalDumpRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::LocalDumpResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.LocalIndexer/Dump",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.LocalIndexer", "Dump"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Where each source stands.
+        pub async fn get_status(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetLocalStatusRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetLocalStatusResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.LocalIndexer/GetStatus",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.LocalIndexer", "GetStatus"));
+            self.inner.unary(req, path, codec).await
         }
     }
 }

@@ -58,6 +58,16 @@ pub mod indexer_server {
             tonic::Status,
         >;
         /// Detaches a worker and frees all it holds.
+        async fn create_checkpoint(
+            &self,
+            request: tonic::Request<crate::pb::CreateCheckpointRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::pb::CreateCheckpointResponse>,
+            tonic::Status,
+        >;
+        /// Says that a prompt was just sent to a worker: until a time to live is over, its blocks count as
+        /// speculative there, beside what events confirm. For the time until the events come, and for
+        /// engines that publish none. NOT_FOUND if the worker is not registered.
         async fn get_stats(
             &self,
             request: tonic::Request<crate::pb::GetStatsRequest>,
@@ -369,6 +379,51 @@ pub mod indexer_server {
                     };
                     Box::pin(fut)
                 }
+                "/kvasir.v1.Indexer/CreateCheckpoint" => {
+                    #[allow(non_camel_case_types)]
+                    struct CreateCheckpointSvc<T: Indexer>(pub Arc<T>);
+                    impl<
+                        T: Indexer,
+                    > tonic::server::UnaryService<crate::pb::CreateCheckpointRequest>
+                    for CreateCheckpointSvc<T> {
+                        type Response = crate::pb::CreateCheckpointResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::pb::CreateCheckpointRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Indexer>::create_checkpoint(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CreateCheckpointSvc(inner);
+                        let codec = crate::codec::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/kvasir.v1.Indexer/GetStats" => {
                     #[allow(non_camel_case_types)]
                     struct GetStatsSvc<T: Indexer>(pub Arc<T>);
@@ -476,8 +531,10 @@ pub mod event_ingest_server {
             >
             + std::marker::Send
             + 'static;
-        /// One stream is one source. The first request must be a hello; then batches. Each batch is
-        /// answered by an ack or a refusal, in order.
+        /// One stream is one source. The first request must be a hello; then batches and heartbeats. Each
+        /// batch is answered by an ack or a refusal, in order; at most 1,024 batches may wait for their
+        /// answers. Where the worker's registration says who can be asked, a batch that comes before
+        /// its turn is not refused: its answer comes once what is missing was fetched.
         async fn publish_events(
             &self,
             request: tonic::Request<tonic::Streaming<crate::pb::PublishEventsRequest>>,
@@ -648,6 +705,311 @@ pub mod event_ingest_server {
     /// Generated gRPC service name
     pub const SERVICE_NAME: &str = "kvasir.v1.EventIngest";
     impl<T> tonic::server::NamedService for EventIngestServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
+/// Generated server implementations.
+pub mod local_indexer_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with LocalIndexerServer.
+    #[async_trait]
+    pub trait LocalIndexer: std::marker::Send + std::marker::Sync + 'static {
+        /// Server streaming response type for the GetEvents method.
+        type GetEventsStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<crate::pb::GetEventsResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Batches of one source, in order, from a journal of bounded size.
+        async fn get_events(
+            &self,
+            request: tonic::Request<crate::pb::GetEventsRequest>,
+        ) -> std::result::Result<tonic::Response<Self::GetEventsStream>, tonic::Status>;
+        /// Server streaming response type for the Dump method.
+        type DumpStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<crate::pb::LocalDumpResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Everything one source holds, exact as of the sequence number that the end names, while events go
+        /// on. Dumps of one source wait for one another: RESOURCE_EXHAUSTED if too many wait. ABORTED if
+        /// too much changed meanwhile, a rank was cleared, or a new incarnation began: dump again. A
+        /// stream that ends without its end has failed, whatever came before; a source that holds nothing
+        /// has an end and no chunk.
+        async fn dump(
+            &self,
+            request: tonic::Request<crate::pb::LocalDumpRequest>,
+        ) -> std::result::Result<tonic::Response<Self::DumpStream>, tonic::Status>;
+        /// Where each source stands.
+        async fn get_status(
+            &self,
+            request: tonic::Request<crate::pb::GetLocalStatusRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::pb::GetLocalStatusResponse>,
+            tonic::Status,
+        >;
+    }
+    /// What an agent remembers of one worker, for indexes that missed something: the last batches, and
+    /// all that is held now. Numbers are those of PublishEvents. Every request names the worker, and an
+    /// agent that does not serve it answers NOT_FOUND, naming the one it serves: a client that reaches
+    /// another agent at an old address learns nothing wrong.
+    #[derive(Debug)]
+    pub struct LocalIndexerServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> LocalIndexerServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for LocalIndexerServer<T>
+    where
+        T: LocalIndexer,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/kvasir.v1.LocalIndexer/GetEvents" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetEventsSvc<T: LocalIndexer>(pub Arc<T>);
+                    impl<
+                        T: LocalIndexer,
+                    > tonic::server::ServerStreamingService<crate::pb::GetEventsRequest>
+                    for GetEventsSvc<T> {
+                        type Response = crate::pb::GetEventsResponse;
+                        type ResponseStream = T::GetEventsStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::pb::GetEventsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as LocalIndexer>::get_events(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetEventsSvc(inner);
+                        let codec = crate::codec::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvasir.v1.LocalIndexer/Dump" => {
+                    #[allow(non_camel_case_types)]
+                    struct DumpSvc<T: LocalIndexer>(pub Arc<T>);
+                    impl<
+                        T: LocalIndexer,
+                    > tonic::server::ServerStreamingService<crate::pb::LocalDumpRequest>
+                    for DumpSvc<T> {
+                        type Response = crate::pb::LocalDumpResponse;
+                        type ResponseStream = T::DumpStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::pb::LocalDumpRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as LocalIndexer>::dump(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DumpSvc(inner);
+                        let codec = crate::codec::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvasir.v1.LocalIndexer/GetStatus" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetStatusSvc<T: LocalIndexer>(pub Arc<T>);
+                    impl<
+                        T: LocalIndexer,
+                    > tonic::server::UnaryService<crate::pb::GetLocalStatusRequest>
+                    for GetStatusSvc<T> {
+                        type Response = crate::pb::GetLocalStatusResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::pb::GetLocalStatusRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as LocalIndexer>::get_status(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetStatusSvc(inner);
+                        let codec = crate::codec::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for LocalIndexerServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "kvasir.v1.LocalIndexer";
+    impl<T> tonic::server::NamedService for LocalIndexerServer<T> {
         const NAME: &'static str = SERVICE_NAME;
     }
 }

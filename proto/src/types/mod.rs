@@ -3,6 +3,7 @@
 mod cursor;
 mod event;
 mod hash;
+mod held;
 mod outcome;
 mod partition;
 mod tier;
@@ -11,6 +12,7 @@ mod worker;
 pub use cursor::{Cursor, Fingerprint, Incarnation, SourceState};
 pub use event::{CopyMode, KvEvent, StoredBlock};
 pub use hash::{BlockName, LocalHash, SequenceHash};
+pub use held::HeldBlock;
 pub use outcome::{BatchOutcome, BlockCounts, BlockOutcome};
 pub use partition::{NameError, PartitionKey};
 pub use tier::{Tier, TierSet};

@@ -28,20 +28,28 @@ pub struct Sample {
 /// # Errors
 /// If the server does not answer with a page that parses.
 pub async fn fetch(address: SocketAddr) -> Result<Vec<Sample>> {
-    let page = tokio::time::timeout(TIMEOUT, get(address)).await.context("wait for the page")??;
+    let (status, page) = get(address, "/metrics").await?;
+    ensure!(status == 200, "the answer has status {status}");
     parse(&page)
 }
 
-async fn get(address: SocketAddr) -> Result<String> {
+/// Status and text of a page of the side port.
+///
+/// # Errors
+/// If the server does not answer in time.
+pub async fn get(address: SocketAddr, path: &str) -> Result<(u16, String)> {
+    tokio::time::timeout(TIMEOUT, request(address, path)).await.context("wait for the page")?
+}
+
+async fn request(address: SocketAddr, path: &str) -> Result<(u16, String)> {
     let mut stream = TcpStream::connect(address).await?;
     // HTTP/1.0: the answer ends with the connection, in one piece.
-    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await?;
     let mut answer = String::new();
     stream.take(PAGE_BYTES_MAX).read_to_string(&mut answer).await?;
     let (head, body) = answer.split_once("\r\n\r\n").context("the answer has no body")?;
-    let status = head.lines().next().unwrap_or_default();
-    ensure!(status.contains(" 200 "), "the answer is {status}");
-    Ok(body.to_owned())
+    let status = head.split_whitespace().nth(1).context("the answer has no status")?;
+    Ok((status.parse()?, body.to_owned()))
 }
 
 fn parse(page: &str) -> Result<Vec<Sample>> {

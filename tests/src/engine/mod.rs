@@ -4,6 +4,7 @@
 //! - [`pool`]: fixed number of physical blocks, prefix cache, reference counts, LRU eviction (pure);
 //! - [`scheduler`]: continuous batching over that pool: prefix hits, chunked prefill, decode (pure);
 //! - [`wire`]: events and batches in vLLM's `MessagePack` forms (pure);
+//! - [`direct`]: events as an agent takes them (pure);
 //! - [`publisher`]: the PUB socket and the replay ROUTER socket;
 //! - [`mock`]: the running engine, one task around the parts above.
 //!
@@ -15,6 +16,7 @@
 //! admitted only once its whole length is reserved), speculation, and the model itself (the request
 //! brings its own answer).
 
+pub mod direct;
 pub mod mock;
 pub mod pool;
 pub mod publisher;

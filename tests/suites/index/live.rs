@@ -22,7 +22,11 @@ pub struct Live {
 
 impl Live {
     pub fn new(script: ScriptLimits) -> Self {
-        Self { index: Index::new(limits(script)), scratch: Scratch::default() }
+        Self::with(limits(script))
+    }
+
+    pub fn with(limits: Limits) -> Self {
+        Self { index: Index::new(limits), scratch: Scratch::default() }
     }
 
     pub const fn index(&mut self) -> &mut Index {

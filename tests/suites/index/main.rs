@@ -5,10 +5,15 @@
 mod ask;
 mod budget;
 mod cases;
+mod damage;
 mod double;
 mod driver;
 mod dumps;
+mod healing;
+mod images;
+mod kept;
 mod live;
+mod reborn;
 mod runner;
 mod sharded;
 mod shedding;
@@ -35,7 +40,7 @@ const SHARDED_SEEDS: u64 = 2_000;
 const LARGE_SEEDS: u64 = 4;
 
 #[expect(clippy::disallowed_methods, reason = "the seeds to run are chosen by whoever runs tests")]
-fn seeds() -> Range<u64> {
+fn seeds(ordinary: u64) -> Range<u64> {
     let number = |name: &str| {
         let text = std::env::var(name).ok()?;
         Some(text.parse::<u64>().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
@@ -43,13 +48,13 @@ fn seeds() -> Range<u64> {
     if let Some(seed) = number("KVASIR_SEED") {
         return seed..seed + 1;
     }
-    0..number("KVASIR_SEEDS").unwrap_or(SEEDS)
+    0..number("KVASIR_SEEDS").unwrap_or(ordinary)
 }
 
 /// No difference in outcomes, answers, dumps and sizes, and no broken invariant, at any step.
 #[test]
 fn the_index_equals_the_reference() {
-    let seeds = seeds();
+    let seeds = seeds(SEEDS);
     match run_seeds(seeds.clone(), Script::generate, Live::new) {
         Ok(seen) => println!("seeds {seeds:?}: {seen:?}"),
         Err((seed, failure)) => panic!("{}", report(&Script::generate(seed), &failure, Live::new)),
@@ -70,7 +75,7 @@ fn large_states_are_equal_too() {
 /// A partition in shards, asked as the server asks it, equals the reference: however many shards.
 #[test]
 fn any_number_of_shards_equals_the_reference() {
-    let seeds = seeds();
+    let seeds = seeds(SHARDED_SEEDS);
     let seeds = seeds.start..seeds.end.min(seeds.start + SHARDED_SEEDS);
     for shards in [1, 2, 7] {
         let make = |limits| Sharded::new(shards, limits);

@@ -1,23 +1,11 @@
+use crate::order::{BUFFER_BATCHES_MAX, BUFFER_BYTES_MAX, LossPolicy};
 use std::time::Duration;
 
-/// Live batches of one source held back while a gap is replayed, by default.
-pub const BUFFER_BATCHES_MAX: usize = 4_096;
-/// Bytes of live batches of one source held back while a gap is replayed, by default.
-pub const BUFFER_BYTES_MAX: usize = 16 << 20;
 /// Rounds of replay in a row that may bring nothing before the missing batches are given up.
 pub const REPLAY_ATTEMPTS_MAX: u32 = 5;
 /// Replies read in one round of replay; a publisher that sends more is asked again from where it
 /// got to.
 pub const REPLAY_REPLIES_MAX: u64 = 1 << 20;
-
-/// What to do with what a source holds once batches of it were lost for good.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum LossPolicy {
-    /// Keep it, as doubtful, for [`SequencerConfig::degraded_ttl`] or until announced again.
-    Keep,
-    /// Drop it at once.
-    Clear,
-}
 
 /// How a [`Sequencer`](super::Sequencer) behaves. Times are durations of the driver's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,8 +4,9 @@ use super::{
     life::Position,
     replays::Round,
     sequencer::{Connection, Sequencer},
-    step::{Item, Received, Step},
+    step::{Received, Step},
 };
+use crate::order::Item;
 use std::mem;
 
 impl<I: Item> Sequencer<I> {

@@ -34,13 +34,10 @@
 //! is known to have begun before any of its batches is at hand gets a provisional id, and
 //! [`Step::NewLife`] is issued again with the final one.
 
-mod buffer;
 mod config;
 mod incarnation;
 mod inputs;
-mod jitter;
 mod life;
-mod outcomes;
 mod replays;
 mod sequencer;
 mod step;
@@ -55,10 +52,7 @@ mod rules_test;
 #[cfg(test)]
 mod simulation_test;
 
-pub use config::{
-    BUFFER_BATCHES_MAX, BUFFER_BYTES_MAX, LossPolicy, REPLAY_ATTEMPTS_MAX, REPLAY_REPLIES_MAX,
-    SequencerConfig,
-};
-pub use outcomes::OutcomeCounts;
+pub use crate::order::{BUFFER_BATCHES_MAX, BUFFER_BYTES_MAX, Item, LossPolicy, OutcomeCounts};
+pub use config::{REPLAY_ATTEMPTS_MAX, REPLAY_REPLIES_MAX, SequencerConfig};
 pub use sequencer::{Resume, Sequencer, SequencerStatus};
-pub use step::{Input, Item, Received, Step};
+pub use step::{Input, Received, Step};

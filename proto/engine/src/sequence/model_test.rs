@@ -412,29 +412,3 @@ impl World {
         state
     }
 }
-
-/// Repeatable random numbers for tests.
-#[derive(Debug)]
-pub(super) struct Dice(u64);
-
-impl Dice {
-    pub(super) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
-    }
-
-    pub(super) fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) % limit
-    }
-
-    /// A size from 1 up to and including `limit`.
-    pub(super) fn size(&mut self, limit: u64) -> usize {
-        index(1 + self.below(limit))
-    }
-
-    pub(super) fn one_in(&mut self, odds: u64) -> bool {
-        self.below(odds) == 0
-    }
-}

@@ -1,4 +1,5 @@
-use super::{config::SequencerConfig, jitter::Jitter};
+use super::config::SequencerConfig;
+use crate::order::{BackOff, Jitter};
 use std::time::Duration;
 
 /// When the next round of replay starts.
@@ -110,13 +111,10 @@ impl Replays {
         if self.round.is_some() || matches!(self.plan, Plan::Recover(_)) {
             return;
         }
-        let delay = match self.fruitless.checked_sub(1) {
-            None => self.jitter.up_to(config.replay_spread),
-            Some(doublings) => {
-                let factor = 2_u32.saturating_pow(doublings);
-                let half = config.retry_min.saturating_mul(factor).min(config.retry_max) / 2;
-                half + self.jitter.up_to(half)
-            }
+        let back_off = BackOff { min: config.retry_min, max: config.retry_max };
+        let delay = match self.fruitless {
+            0 => self.jitter.up_to(config.replay_spread),
+            failed => back_off.after(failed, &mut self.jitter),
         };
         self.plan = Plan::Recover(now + delay);
     }

@@ -1,12 +1,11 @@
 use super::{
-    buffer::Buffer,
-    config::{LossPolicy, SequencerConfig},
+    config::SequencerConfig,
     incarnation,
     life::{Life, Position},
-    outcomes::OutcomeCounts,
     replays::{Plan, Replays},
-    step::{Input, Item, Received, Step},
+    step::{Input, Received, Step},
 };
+use crate::order::{Buffer, Item, LossPolicy, OutcomeCounts};
 use kvasir_proto::types::{Cursor, Incarnation, SourceState};
 use std::{collections::VecDeque, mem, time::Duration};
 
@@ -79,7 +78,7 @@ pub struct Sequencer<I> {
     /// Highest number seen live, or the cursor's where that was not on this connection: what is
     /// published after a connection was made is newer than all that came before it.
     pub(super) last_live: Option<Position>,
-    pub(super) buffer: Buffer<I>,
+    pub(super) buffer: Buffer<Received<I>>,
     pub(super) replays: Replays,
     /// Whether all that was announced before some moment of this connection is applied.
     pub(super) caught_up: bool,

@@ -2,8 +2,9 @@
 
 use super::{
     LossPolicy, SequencerConfig,
-    model_test::{Dice, Kind, World},
+    model_test::{Kind, World},
 };
+use crate::order::Dice;
 use kvasir_proto::types::SourceState;
 use std::{panic, time::Duration};
 

@@ -1,10 +1,5 @@
+use crate::order::{Item, Numbered};
 use kvasir_proto::types::{Cursor, Fingerprint, Incarnation};
-
-/// What a sequencer orders: the payload of a batch.
-pub trait Item {
-    /// Memory it takes, in bytes.
-    fn bytes(&self) -> usize;
-}
 
 /// A batch as it came in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +10,16 @@ pub struct Received<I> {
     pub fingerprint: Fingerprint,
     /// Its payload.
     pub item: I,
+}
+
+impl<I: Item> Numbered for Received<I> {
+    fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    fn bytes(&self) -> usize {
+        self.item.bytes()
+    }
 }
 
 /// What happened.

@@ -1,9 +1,8 @@
 use super::{
-    config::LossPolicy,
     replays::Plan,
     sequencer::{Connection, Sequencer},
-    step::Item,
 };
+use crate::order::{Item, LossPolicy};
 
 impl<I: Item> Sequencer<I> {
     /// Checks the facts that hold between two inputs. In tests and debug builds.

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 /// Doubling delays between `min` and `max`, jittered so that a fleet does not return in step.
 #[derive(Debug)]
-pub(super) struct Backoff {
+pub struct Backoff {
     min: Duration,
     max: Duration,
     current: Duration,
@@ -11,13 +11,15 @@ pub(super) struct Backoff {
 // === impl Backoff ===
 
 impl Backoff {
-    pub(super) fn new(min: Duration, max: Duration) -> Self {
+    /// Delays that begin at `min`, which is cut to `max`.
+    #[must_use]
+    pub fn new(min: Duration, max: Duration) -> Self {
         let min = min.min(max);
         Self { min, max, current: min }
     }
 
     /// The next delay: between half of the current step and all of it, placed by `random`.
-    pub(super) fn next_delay(&mut self, random: u32) -> Duration {
+    pub fn next_delay(&mut self, random: u32) -> Duration {
         let half = self.current / 2;
         let delay = half + half.mul_f64(f64::from(random) / f64::from(u32::MAX));
         self.current = self.current.saturating_mul(2).min(self.max);
@@ -25,7 +27,7 @@ impl Backoff {
     }
 
     /// Starts over at `min`.
-    pub(super) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         self.current = self.min;
     }
 }

@@ -29,6 +29,7 @@ mod session_test;
 #[cfg(test)]
 mod test_peer;
 
+pub use backoff::Backoff;
 pub use dealer::DealerSocket;
 pub use endpoint::{Attach, Endpoint, EndpointError};
 pub use error::{LinkError, ProtocolError};

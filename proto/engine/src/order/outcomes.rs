@@ -1,14 +1,14 @@
 /// What became of batches, summed.
 ///
-/// Every batch handed to the sequencer is one of `applied`, `duplicate` and `stale`, or is
+/// Every batch that was handed in is one of `applied`, `duplicate` and `stale`, or is
 /// buffered. `lost` counts numbers of which no batch was applied, whether one was seen or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OutcomeCounts {
-    /// Handed out in [`Step::Apply`](super::Step::Apply).
+    /// Handed out to be applied.
     pub applied: u64,
-    /// A copy of a batch that the cursor covers or that replay brings again.
+    /// A copy of a batch that the cursor covers or that is fetched again.
     pub duplicate: u64,
-    /// Of an earlier life, connection or round of replay.
+    /// Of an earlier life, connection or round.
     pub stale: u64,
     /// Announced and not to be had.
     pub lost: u64,

@@ -1,0 +1,237 @@
+//! What checkpoints cost and give: ingest with and without them in turn, bytes on disk, and the time
+//! to be back after a kill.
+
+use super::child::cpu_time;
+use super::fleet::{EVENT_BLOCKS, applied, batch, hello, ingest_client, mixed, register};
+use super::ingest::Publishers;
+use anyhow::{Context, Result, ensure};
+use bench_figures::number::median;
+use futures::{StreamExt, TryStreamExt, stream};
+use kvasir_proto::pb;
+use kvasir_proto::pb::published_event::Event;
+use kvasir_tests::client::{self, Indexer};
+use kvasir_tests::demo::metrics;
+use kvasir_tests::server::Server;
+use serde::Serialize;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+use tonic::transport::{Channel, Endpoint};
+
+/// Workers of the fleet that is restored.
+const WORKERS: u64 = 64;
+/// Blocks of its chains: the least, and how many more at most.
+const CHAIN_BLOCKS: (u64, u64) = (64, 449);
+/// Events of a batch while it is filled.
+const BATCH_EVENTS: usize = 32;
+/// Workers that are filled at the same time.
+const FILLED_AT_ONCE: usize = 4;
+/// How often a server that restores is asked whether it is ready.
+const ASK_EVERY: Duration = Duration::from_millis(10);
+/// Longest wait for it.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct CheckpointArgs {
+    /// Rounds; figures are medians.
+    #[arg(long, default_value_t = 5)]
+    trials: usize,
+    /// Seconds of ingest in each.
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
+    /// Block operations a second that are published.
+    #[arg(long, default_value_t = 500_000)]
+    rate: u64,
+    /// Milliseconds between two checkpoints.
+    #[arg(long, default_value_t = 1_000)]
+    interval_ms: u64,
+    /// (worker, block) pairs that are restored.
+    #[arg(long, default_value_t = 2_000_000)]
+    pairs: u64,
+}
+
+/// Ingest of one server.
+#[derive(Debug, Serialize)]
+struct Ingest {
+    with_checkpoints: bool,
+    blocks_per_second: f64,
+    server_cores: f64,
+    written_bytes_per_block: f64,
+}
+
+/// A fleet that went to disk and came back.
+#[derive(Debug, Serialize)]
+struct Restored {
+    first_checkpoint_ms: f64,
+    disk_bytes_per_pair: f64,
+    compacted_bytes_per_pair: f64,
+    /// From the start of the process to ready.
+    ready_ms: f64,
+    million_pairs_per_second: f64,
+}
+
+/// Measures, and prints a line of JSON for each trial and the medians at the end.
+///
+/// # Errors
+/// If a server cannot be started, refuses something, or comes back with less.
+pub async fn run(args: CheckpointArgs) -> Result<()> {
+    let (mut ingests, mut restores) = (Vec::new(), Vec::new());
+    for trial in 0..args.trials {
+        let first = trial.is_multiple_of(2);
+        for with_checkpoints in [first, !first] {
+            let ingest = ingest(args, with_checkpoints).await?;
+            println!("{}", serde_json::to_string(&ingest)?);
+            ingests.push(ingest);
+        }
+        let restored = restore(args).await?;
+        println!("{}", serde_json::to_string(&restored)?);
+        restores.push(restored);
+    }
+    let ingested = |with: bool, figure: fn(&Ingest) -> f64| {
+        let those = ingests.iter().filter(|at| at.with_checkpoints == with);
+        median(&those.map(figure).collect::<Vec<_>>())
+    };
+    let rate = |with| ingested(with, |at| at.blocks_per_second);
+    println!("ingest with checkpoints beside without: {:.3} (bar 0.95)", rate(true) / rate(false));
+    let cores = |with| ingested(with, |at| at.server_cores);
+    println!("server cores: {:.2} with, {:.2} without", cores(true), cores(false));
+    let restored =
+        |figure: fn(&Restored) -> f64| median(&restores.iter().map(figure).collect::<Vec<_>>());
+    let bytes = restored(|at| at.compacted_bytes_per_pair);
+    println!("bytes on disk per pair, compacted: {bytes:.1} (bar 24)");
+    let speed = restored(|at| at.million_pairs_per_second);
+    println!("restored: {speed:.2} M pairs/s (bar 3)");
+    Ok(())
+}
+
+async fn start(folder: Option<&Path>, interval_ms: u64) -> Result<Server> {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let interval = format!("{interval_ms}ms");
+    let mut flags = vec!["--worker-timeout", "86400s"];
+    if let Some(folder) = folder {
+        let folder = folder.to_str().context("a path in UTF-8")?;
+        flags.extend(["--checkpoint-dir", folder, "--checkpoint-interval", &interval]);
+    }
+    Server::start_with(any, any, &flags).await
+}
+
+async fn ingest(args: CheckpointArgs, with_checkpoints: bool) -> Result<Ingest> {
+    let folder = TempDir::new()?;
+    let kept = with_checkpoints.then(|| folder.path());
+    let mut server = start(kept, args.interval_ms).await?;
+    let process = server.process_id().context("a process")?;
+    let mut indexer = client::connect(server.addresses.grpc).await?;
+    let publishers = Publishers::start(server.addresses.grpc, args.rate, 1).await?;
+    let (before, cpu, written) =
+        (publishers.mark(&mut indexer).await?, cpu_time(process)?, written(&server).await?);
+    let begin = Instant::now();
+    sleep(Duration::from_secs(args.seconds)).await;
+    let (blocks_per_second, _) = publishers.mark(&mut indexer).await?.since(before);
+    let seconds = begin.elapsed().as_secs_f64();
+    let server_cores = (cpu_time(process)? - cpu).as_secs_f64() / seconds;
+    let bytes = self::written(&server).await? - written;
+    publishers.stop().await?;
+    server.stop().await;
+    let written_bytes_per_block = bytes / (blocks_per_second * seconds);
+    Ok(Ingest { with_checkpoints, blocks_per_second, server_cores, written_bytes_per_block })
+}
+
+/// Bytes handed to the store so far.
+async fn written(server: &Server) -> Result<f64> {
+    let samples = metrics::fetch(server.addresses.http).await?;
+    let at = samples.iter().find(|at| at.name == "kvasir_checkpoint_written_bytes");
+    Ok(at.map_or(0.0, |at| at.value))
+}
+
+async fn restore(args: CheckpointArgs) -> Result<Restored> {
+    let folder = TempDir::new()?;
+    // Written when asked for only.
+    let mut server = start(Some(folder.path()), 86_400_000).await?;
+    let mut indexer = client::connect(server.addresses.grpc).await?;
+    let url = format!("http://{}", server.addresses.grpc);
+    let channel = Endpoint::from_shared(url)?.connect().await?;
+    fill(&mut indexer, channel, args.pairs / WORKERS).await?;
+    let pairs = held(&mut indexer).await?;
+    let mut checkpoint = async |compact| {
+        let request = pb::CreateCheckpointRequest { compact };
+        anyhow::Ok(indexer.create_checkpoint(request).await?.into_inner())
+    };
+    let first = checkpoint(false).await?;
+    let compacted = checkpoint(true).await?;
+    server.kill().await;
+    let begin = Instant::now();
+    let mut server = start(Some(folder.path()), 86_400_000).await?;
+    while metrics::get(server.addresses.http, "/readyz").await?.0 != 200 {
+        ensure!(begin.elapsed() < PATIENCE, "not ready after {PATIENCE:?}");
+        sleep(ASK_EVERY).await;
+    }
+    let ready = begin.elapsed();
+    let mut indexer = client::connect(server.addresses.grpc).await?;
+    let restored = held(&mut indexer).await?;
+    ensure!(restored == pairs, "{restored} of {pairs} pairs came back");
+    server.stop().await;
+    Ok(Restored {
+        first_checkpoint_ms: first.duration_ms as f64,
+        disk_bytes_per_pair: first.disk_bytes as f64 / pairs as f64,
+        compacted_bytes_per_pair: compacted.disk_bytes as f64 / pairs as f64,
+        ready_ms: ready.as_secs_f64() * 1e3,
+        million_pairs_per_second: pairs as f64 / ready.as_secs_f64() / 1e6,
+    })
+}
+
+async fn held(indexer: &mut Indexer) -> Result<u64> {
+    let stats = indexer.get_stats(pb::GetStatsRequest::default()).await?.into_inner();
+    Ok(stats.partitions.iter().map(|partition| partition.pairs).sum())
+}
+
+/// Fills the index with chains that one worker each holds.
+async fn fill(indexer: &mut Indexer, channel: Channel, blocks: u64) -> Result<()> {
+    let worker_id = |worker: u64| format!("distinct-{worker:02}");
+    for worker in 0..WORKERS {
+        register(indexer, &worker_id(worker)).await?;
+    }
+    let fills = stream::iter(0..WORKERS).map(|worker| {
+        let mut publisher = ingest_client(channel.clone());
+        async move {
+            let batches = batches(worker, blocks);
+            let requests = std::iter::once(hello(worker_id(worker), 0)).chain(batches);
+            let answers = publisher.publish_events(stream::iter(requests)).await?;
+            let mut answers = answers.into_inner();
+            while let Some(answer) = answers.message().await? {
+                applied(answer)?;
+            }
+            anyhow::Ok(())
+        }
+    });
+    fills.buffer_unordered(FILLED_AT_ONCE).try_collect::<Vec<()>>().await?;
+    Ok(())
+}
+
+fn batches(worker: u64, blocks: u64) -> Vec<pb::PublishEventsRequest> {
+    let mut events = Vec::new();
+    let (mut stored, mut chain) = (0, 0);
+    while stored < blocks {
+        let stem = mixed(worker << 32 | chain);
+        let length = (CHAIN_BLOCKS.0 + stem % CHAIN_BLOCKS.1).min(blocks - stored);
+        let name = |block: u64| mixed(stem.wrapping_add(block));
+        let names: Vec<u64> = (0..length).map(name).collect();
+        for (at, names) in names.chunks(EVENT_BLOCKS).enumerate() {
+            let parent = (at * EVENT_BLOCKS) as u64;
+            events.push(pb::PublishedEvent {
+                event: Some(Event::Stored(pb::BlocksStored {
+                    parent_name: parent.checked_sub(1).map(name),
+                    names: names.to_vec(),
+                    local_hashes: names.iter().map(|name| mixed(*name)).collect(),
+                    ..Default::default()
+                })),
+            });
+        }
+        stored += length;
+        chain += 1;
+    }
+    let batches = (0..).zip(events.chunks(BATCH_EVENTS));
+    batches.map(|(sequence, events)| batch(sequence, events.to_vec())).collect()
+}

@@ -1,0 +1,414 @@
+//! Images of workers: what changed since the last one, or everything, all of one moment.
+//!
+//! A cut begins in O(ranks): it takes what was noted as changed, and where the sources stand. Then
+//! it reads in steps. Its owner changes nothing of the worker from the beginning to the last step, and
+//! may let readers in.
+//!
+//! # Why an image is enough to go on from
+//! Every position that a rank holds, and every one above it, must be found in the images of a
+//! generation: plain blocks in `pages`, others in `names`, and what the rank does not hold in
+//! `holes`. A rank can only come to hold a block while it holds the block's parent. So a position
+//! becomes a hole by being let go of, which is noted ([`Holder::release`]). If the rank may hold a
+//! block right below by the time of the cut, the hole is told, with all positions above, held or not;
+//! if it does not, then nothing is below that matters, or what is right below became a hole itself,
+//! then or earlier, and this one was told with that.
+
+use crate::changes::Changes;
+use crate::error::IndexError;
+use crate::holder::{Held, Holder, Page};
+use crate::image::{
+    HoleImage, NameImage, PageImage, Position, RankImage, RunImage, SourceImage, WorkerImage,
+};
+use crate::index::Index;
+use crate::record::Record;
+use crate::registry::{Source, SourceId, SourceStatus};
+use crate::sets::HolderIndex;
+use crate::slots::{NONE, PAGE_SLOTS, Slot};
+use crate::table::MapKey;
+use kvasir_proto::types::{BlockName, LocalHash, StoredBlock, Tier, TierSet, WorkerId};
+use roaring::RoaringBitmap;
+use std::sync::Arc;
+
+/// An image under way.
+#[derive(Debug)]
+pub struct Cut {
+    image: WorkerImage,
+    ranks: Vec<RankCut>,
+    current: usize,
+}
+
+/// What a cut took from the index. If the image is not kept, give it back with
+/// [`Index::abandon_cut`].
+#[derive(Debug)]
+pub struct CutReceipt {
+    worker: WorkerId,
+    ranks: Vec<(HolderIndex, Option<Box<Changes>>)>,
+}
+
+/// What a step of a cut did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CutStep {
+    /// Whether everything is read. If not, call again.
+    pub done: bool,
+    /// Blocks, names, holes and pages read.
+    pub read: usize,
+}
+
+/// What is to be read of one rank.
+#[derive(Debug)]
+struct RankCut {
+    holder: HolderIndex,
+    /// What was noted as changed; none if not all was.
+    changes: Option<Box<Changes>>,
+    whole: bool,
+    stage: Stage,
+    /// Next part of the table of that stage.
+    part: usize,
+    /// What the part before has left to read, and what that led to.
+    todo: Vec<Next>,
+    /// Holes that are told, each with all above.
+    holes: RoaringBitmap,
+    /// Other slots whose own names are told.
+    own_names: RoaringBitmap,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Pages,
+    Names,
+}
+
+/// Something to read.
+#[derive(Debug, Clone, Copy)]
+enum Next {
+    Page(Page),
+    Name(BlockName),
+    /// A hole, and all above.
+    Hole(Slot),
+}
+
+impl Cut {
+    /// The image, complete once a step said so; and what is needed to undo the cut.
+    #[must_use]
+    pub fn finish(self) -> (WorkerImage, CutReceipt) {
+        let ranks = self.ranks.into_iter().map(|rank| (rank.holder, rank.changes)).collect();
+        let worker = self.image.worker.clone();
+        (self.image, CutReceipt { worker, ranks })
+    }
+}
+
+impl RankCut {
+    fn new(holder: HolderIndex, changes: Option<Box<Changes>>, whole: bool) -> Self {
+        Self {
+            holder,
+            changes,
+            whole,
+            stage: Stage::Pages,
+            part: 0,
+            todo: Vec::new(),
+            holes: RoaringBitmap::new(),
+            own_names: RoaringBitmap::new(),
+        }
+    }
+
+    fn next(&mut self, holder: &Holder) -> Option<Next> {
+        while self.todo.is_empty() {
+            if !self.load(holder) {
+                self.stage = match self.stage {
+                    Stage::Pages => Stage::Names,
+                    Stage::Names => return None,
+                };
+                self.part = 0;
+            }
+        }
+        self.todo.pop()
+    }
+
+    /// Takes up the next part of a table; false past the last.
+    fn load(&mut self, holder: &Holder) -> bool {
+        let (part, todo) = (self.part, &mut self.todo);
+        self.part += 1;
+        match (self.stage, self.changes.as_ref().filter(|_| !self.whole)) {
+            (Stage::Pages, None) => stack(todo, holder.pages.part(part), Next::Page),
+            (Stage::Pages, Some(changed)) => stack(todo, changed.pages.part(part), Next::Page),
+            (Stage::Names, None) => stack(todo, holder.records.part(part), Next::Name),
+            (Stage::Names, Some(changed)) => stack(todo, changed.names.part(part), Next::Name),
+        }
+    }
+}
+
+/// Puts the keys of a part on a stack; false if there is no such part.
+fn stack<'a, K: MapKey + 'a, V: 'a>(
+    todo: &mut Vec<Next>,
+    part: Option<impl Iterator<Item = &'a (K, V)>>,
+    next: impl Fn(K) -> Next,
+) -> bool {
+    let Some(part) = part else {
+        return false;
+    };
+    todo.extend(part.map(|&(key, _)| next(key)));
+    true
+}
+
+impl Index {
+    /// Begins an image of a worker: of everything if `whole`, or if not all changes since the last
+    /// one were noted; else of what changed. What was noted is taken, so the image must be kept, or
+    /// the cut given back with [`Index::abandon_cut`].
+    ///
+    /// # Errors
+    /// If the worker is not known.
+    pub fn begin_cut(&mut self, worker: &WorkerId, whole: bool) -> Result<Cut, IndexError> {
+        let unknown = || IndexError::UnknownWorker { worker: worker.clone() };
+        let known = self.workers.get_mut(worker).ok_or_else(unknown)?;
+        known.untold = false;
+        let holders: Vec<HolderIndex> = known.ranks.iter().map(|&(_, holder)| holder).collect();
+        let ids = known.sources.clone();
+        let all_noted = holders.iter().all(|&at| self.is_all_noted(at));
+        let whole = whole || !all_noted;
+        let mut image =
+            WorkerImage { worker: worker.clone(), whole, sources: Vec::new(), ranks: Vec::new() };
+        let mut ranks = Vec::with_capacity(holders.len());
+        for at in holders {
+            let Some(Some(holder)) = self.holders.get_mut(at as usize) else {
+                continue;
+            };
+            let fresh = self.limits.changes.map(|limits| Box::new(Changes::new(limits)));
+            let changes = std::mem::replace(&mut holder.changes, fresh);
+            ranks.push(RankCut::new(at, changes, whole));
+            image.ranks.push(RankImage {
+                rank: holder.rank,
+                primary: holder.primary,
+                shed_blocks: holder.shed_blocks,
+                short: holder.short.to_vec(),
+                pages: Vec::new(),
+                names: Vec::new(),
+                holes: Vec::new(),
+            });
+            self.recount(at);
+        }
+        for id in ids {
+            if let Some(source) = self.sources.get_mut(&id) {
+                image.sources.push(source_image(id, source));
+                source.imaged = Some(source.standing());
+            }
+        }
+        Ok(Cut { image, ranks, current: 0 })
+    }
+
+    /// Whether all changes of a rank since its last image were noted.
+    fn is_all_noted(&mut self, holder: HolderIndex) -> bool {
+        let Some(Some(holder)) = self.holders.get_mut(holder as usize) else {
+            return false;
+        };
+        if holder.changes.as_mut().is_some_and(|changes| !changes.flush()) {
+            holder.changes = None;
+        }
+        holder.changes.is_some()
+    }
+
+    /// Reads about `budget` blocks, names and holes further: up to 64 more, which is a page.
+    pub fn cut_step(&self, cut: &mut Cut, budget: usize) -> CutStep {
+        let mut read = 0;
+        while let Some(rank) = cut.ranks.get_mut(cut.current) {
+            if read >= budget.max(1) {
+                return CutStep { done: false, read };
+            }
+            let image = cut.image.ranks.get_mut(cut.current);
+            let (Some(holder), Some(image)) = (self.holder_at(rank.holder), image) else {
+                cut.current += 1;
+                continue;
+            };
+            read += match rank.next(holder) {
+                Some(Next::Page(page)) => self.read_page(holder, page, rank, image),
+                Some(Next::Name(name)) => self.read_name(holder, name, rank, image),
+                Some(Next::Hole(slot)) => self.read_hole(slot, rank, image),
+                None => {
+                    cut.current += 1;
+                    0
+                }
+            };
+        }
+        CutStep { done: true, read }
+    }
+
+    /// Notes as changed again what a cut took, because its image is not kept: the next one says what
+    /// it would have said. Costs about as many steps as changes were noted.
+    pub fn abandon_cut(&mut self, receipt: CutReceipt) {
+        let CutReceipt { worker, ranks } = receipt;
+        for (at, changes) in ranks {
+            let Some(Some(holder)) = self.holders.get_mut(at as usize) else {
+                continue;
+            };
+            // If it is another worker's by now, it has had no image, and notes nothing.
+            holder.changes = match (holder.changes.take(), changes) {
+                (Some(mut now), Some(earlier)) => now.merge(*earlier).then_some(now),
+                _ => None,
+            };
+            self.recount(at);
+        }
+        if let Some(known) = self.workers.get_mut(&worker) {
+            known.untold = true;
+        }
+    }
+
+    // === reading ===
+
+    fn read_page(
+        &self,
+        holder: &Holder,
+        page: Page,
+        rank: &mut RankCut,
+        image: &mut RankImage,
+    ) -> usize {
+        let mut runs: Vec<RunImage> = Vec::new();
+        let (mut slot, end) = (page * PAGE_SLOTS, (page + 1) * PAGE_SLOTS);
+        let mut read = 1;
+        while let Some(held) = holder.next_held(&self.trie, slot, end, PAGE_SLOTS) {
+            match held {
+                Held::Recorded(at, _) => slot = at + 1,
+                Held::Plain(at, len) => {
+                    self.read_run(holder, at, len, &mut runs);
+                    (slot, read) = (at + len, read + len as usize);
+                }
+            }
+        }
+        for parent in runs.iter().filter_map(|run| run.parent) {
+            self.read_parent(holder, parent, rank, image);
+        }
+        self.read_released(holder, page, rank);
+        if !rank.whole || !runs.is_empty() {
+            image.pages.push(PageImage { page, runs });
+        }
+        read
+    }
+
+    /// Reads plain slots of one segment, as more of the last run where they go on with it.
+    fn read_run(&self, holder: &Holder, first: Slot, len: u32, runs: &mut Vec<RunImage>) {
+        let is_held = |tier: &Tier| self.trie.holds(first, holder.index, *tier);
+        let tiers: TierSet = Tier::ALL.into_iter().filter(is_held).collect();
+        let parent = self.above(first);
+        let locals = self.trie.slots.locals(first, len);
+        let names = self.trie.slots.names(first, len);
+        let block =
+            |(&local, &name)| StoredBlock { name: BlockName(name), local: LocalHash(local) };
+        let blocks = locals.iter().zip(names).map(block);
+        let goes_on = |run: &&mut RunImage| {
+            let behind = u32::try_from(run.blocks.len()).map(|len| run.first + len);
+            behind == Ok(first) && parent == Some(first - 1) && run.tiers == tiers
+        };
+        match runs.last_mut().filter(goes_on) {
+            Some(run) => run.blocks.extend(blocks),
+            None => runs.push(RunImage { first, parent, tiers, blocks: blocks.collect() }),
+        }
+    }
+
+    fn above(&self, slot: Slot) -> Option<Slot> {
+        Some(self.trie.parent(slot)).filter(|&parent| parent != NONE)
+    }
+
+    /// Sees to it that the position above a plain block or a placed name can be found.
+    fn read_parent(
+        &self,
+        holder: &Holder,
+        parent: Slot,
+        rank: &mut RankCut,
+        image: &mut RankImage,
+    ) {
+        if !self.trie.holds_any(parent, holder.index) {
+            // Else it is told: since it was let go of, or in the last whole image.
+            if rank.whole {
+                rank.todo.push(Next::Hole(parent));
+            }
+        } else if holder.is_recorded(parent) && rank.own_names.insert(parent) {
+            image.holes.push(self.hole(parent));
+        }
+    }
+
+    fn read_name(
+        &self,
+        holder: &Holder,
+        name: BlockName,
+        rank: &mut RankCut,
+        image: &mut RankImage,
+    ) -> usize {
+        let Some(record) = holder.records.get(name) else {
+            image.names.push(NameImage {
+                name,
+                parent: None,
+                local: None,
+                position: None,
+                copies: Vec::new(),
+            });
+            return 1;
+        };
+        let at = |slot| Position { slot, parent: self.above(slot) };
+        let position = record.slot.map(at);
+        image.names.push(NameImage {
+            name,
+            parent: record.parent,
+            local: record.local,
+            position,
+            copies: by_source(record),
+        });
+        if let Some(Position { slot, parent }) = position {
+            let is_plain = |child| holder.is_plain(&self.trie, child);
+            if !rank.whole && self.trie.may_have_child(slot, is_plain) {
+                self.read_parent(holder, slot, rank, image);
+            }
+            let is_hole = |parent: &Slot| !self.trie.holds_any(*parent, holder.index);
+            if let Some(parent) = parent.filter(|parent| rank.whole && is_hole(parent)) {
+                rank.todo.push(Next::Hole(parent));
+            }
+        }
+        1
+    }
+
+    /// Tells the slots of a page that were let go of, and that the rank may hold a block below.
+    fn read_released(&self, holder: &Holder, page: Page, rank: &mut RankCut) {
+        let changes = rank.changes.as_ref().filter(|_| !rank.whole);
+        let released = changes.and_then(|changes| changes.pages.get(page)).copied().unwrap_or(0);
+        let is_held = |slot| self.trie.holds_any(slot, holder.index);
+        let slots = (0..PAGE_SLOTS).filter(|at| released >> at & 1 == 1);
+        let holes = slots.map(|at| page * PAGE_SLOTS + at).filter(|&slot| {
+            let is_hole = self.trie.slots.is_used(slot) && !is_held(slot);
+            is_hole && self.trie.may_have_child(slot, is_held)
+        });
+        rank.todo.extend(holes.map(Next::Hole));
+    }
+
+    fn read_hole(&self, slot: Slot, rank: &mut RankCut, image: &mut RankImage) -> usize {
+        if rank.holes.insert(slot) {
+            image.holes.push(self.hole(slot));
+            rank.todo.extend(self.above(slot).map(Next::Hole));
+        }
+        1
+    }
+
+    fn hole(&self, slot: Slot) -> HoleImage {
+        let (name, local) = (self.trie.slots.name(slot), self.trie.slots.local(slot));
+        HoleImage { position: Position { slot, parent: self.above(slot) }, name, local }
+    }
+}
+
+fn source_image(id: SourceId, source: &Source) -> SourceImage {
+    let standing = source.standing();
+    SourceImage {
+        id,
+        name: Arc::clone(&source.name),
+        copy_mode: source.mode,
+        status: SourceStatus { state: standing.state, ..source.status.clone() },
+        incomplete: standing.incomplete,
+        doubtful: standing.doubtful,
+        ranks: source.ranks.iter().map(|&(rank, _)| rank).collect(),
+    }
+}
+
+fn by_source(record: &Record) -> Vec<(SourceId, [u32; Tier::COUNT])> {
+    let mut copies: Vec<(SourceId, [u32; Tier::COUNT])> = Vec::new();
+    for at in &record.copies {
+        if copies.iter().all(|(source, _)| *source != at.source) {
+            copies.push((at.source, record.by_tier(at.source)));
+        }
+    }
+    copies
+}

@@ -1,0 +1,126 @@
+//! A worker comes back from its images.
+//!
+//! What was kept of it is collected in [`Saved`], in any order. [`Restore`] puts parents first, by the
+//! slots of the time, and feeds the index in steps. It is not given back as events, since a name may
+//! stand below positions that the worker does not hold any more: those are made again, held by
+//! nobody, right before what is held below them.
+//!
+//! Images come from a disk. What cannot be is refused before the index is touched; what leads nowhere
+//! is parked or dropped, and counted, and then the worker's sources are partial.
+
+mod order;
+mod place;
+mod steps;
+
+use crate::error::DamagedImage;
+use crate::image::{HoleImage, NameImage, PageImage, RunImage, SourceImage};
+use crate::registry::SourceId;
+use crate::slots::{PAGE_SLOTS, Slot};
+use kvasir_proto::types::{DpRank, Tier, WorkerId};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+
+pub use steps::{Restore, RestoreStep, Restored};
+
+/// What is kept of one worker, piece by piece.
+#[derive(Debug)]
+pub struct Saved {
+    worker: WorkerId,
+    sources: Vec<SourceImage>,
+    ranks: BTreeMap<DpRank, SavedRank>,
+}
+
+/// What is kept of one rank.
+#[derive(Debug, Default)]
+struct SavedRank {
+    primary: Option<SourceId>,
+    shed_blocks: u64,
+    short: Vec<SourceId>,
+    runs: Vec<RunImage>,
+    names: Vec<NameImage>,
+    holes: FxHashMap<Slot, HoleImage>,
+}
+
+impl Saved {
+    /// Nothing of a worker so far.
+    #[must_use]
+    pub const fn new(worker: WorkerId) -> Self {
+        Self { worker, sources: Vec::new(), ranks: BTreeMap::new() }
+    }
+
+    /// Adds a source.
+    ///
+    /// # Errors
+    /// If it feeds no rank, or is there already.
+    pub fn source(&mut self, source: SourceImage) -> Result<(), DamagedImage> {
+        if source.ranks.is_empty() {
+            return Err(self.damaged("source", "feeds no rank"));
+        }
+        if self.sources.iter().any(|at| at.id == source.id || at.name == source.name) {
+            return Err(self.damaged("source", "is there twice"));
+        }
+        self.sources.push(source);
+        Ok(())
+    }
+
+    /// Says what stands beside the blocks of a rank: the source of what it plainly holds, blocks shed
+    /// for the byte budget, and sources that may lack some of these.
+    pub fn rank(
+        &mut self,
+        rank: DpRank,
+        primary: Option<SourceId>,
+        shed_blocks: u64,
+        short: Vec<SourceId>,
+    ) {
+        let at = self.ranks.entry(rank).or_default();
+        (at.primary, at.shed_blocks, at.short) = (primary, shed_blocks, short);
+    }
+
+    /// Adds a page of a rank.
+    ///
+    /// # Errors
+    /// If its runs are not in order within the page, are empty, or are held in no tier.
+    pub fn page(&mut self, rank: DpRank, page: PageImage) -> Result<(), DamagedImage> {
+        let mut from = u64::from(page.page) * u64::from(PAGE_SLOTS);
+        let end = from + u64::from(PAGE_SLOTS);
+        for run in &page.runs {
+            let first = u64::from(run.first);
+            if run.blocks.is_empty() || run.tiers.is_empty() {
+                return Err(self.damaged("run", "has no blocks or tiers"));
+            }
+            let behind = first + run.blocks.len() as u64;
+            if first < from || behind > end || behind > u64::from(Slot::MAX) {
+                return Err(self.damaged("run", "is not at its place in the page"));
+            }
+            from = behind;
+        }
+        self.ranks.entry(rank).or_default().runs.extend(page.runs);
+        Ok(())
+    }
+
+    /// Adds a name of a rank.
+    ///
+    /// # Errors
+    /// If it has no copies, or a position and no local hash.
+    pub fn name(&mut self, rank: DpRank, name: NameImage) -> Result<(), DamagedImage> {
+        let is_held =
+            |(_, copies): &(SourceId, [u32; Tier::COUNT])| copies.iter().any(|at| *at > 0);
+        if !name.copies.iter().any(is_held) {
+            return Err(self.damaged("name", "has no copies"));
+        }
+        if name.position.is_some() && name.local.is_none() {
+            return Err(self.damaged("name", "has a position and no local hash"));
+        }
+        self.ranks.entry(rank).or_default().names.push(name);
+        Ok(())
+    }
+
+    /// Adds a hole of a rank.
+    pub fn hole(&mut self, rank: DpRank, hole: HoleImage) {
+        self.ranks.entry(rank).or_default().holes.insert(hole.position.slot, hole);
+    }
+
+    fn damaged(&self, field: &'static str, what: &'static str) -> DamagedImage {
+        DamagedImage { worker: self.worker.clone(), field, what }
+    }
+}

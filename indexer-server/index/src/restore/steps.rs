@@ -1,0 +1,397 @@
+//! Feeding an index with what was kept of a worker, in steps.
+
+use super::Saved;
+use super::order::{Above, Item, Order, What, order};
+use super::place::{Landed, SourceIds};
+use crate::error::{DamagedImage, IndexError};
+use crate::image::{NameImage, RunImage, SourceImage};
+use crate::index::{Index, RankChange};
+use crate::record::Record;
+use crate::registry::{SourceId, SourceStatus};
+use crate::sets::HolderIndex;
+use crate::slots::{NONE, Slot};
+use kvasir_proto::types::{BlockName, DpRank, SourceState, StoredBlock, WorkerId};
+use std::{mem, vec};
+
+/// A worker on its way back into an index.
+#[derive(Debug)]
+pub struct Restore {
+    worker: WorkerId,
+    sources: Vec<SourceImage>,
+    ids: SourceIds,
+    ranks: Vec<RankSteps>,
+    current: usize,
+    stage: Stage,
+    restored: Restored,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    New,
+    UnderWay,
+    Done,
+}
+
+/// What a step of a restore did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RestoreStep {
+    /// Whether the worker is back. If not, call again.
+    pub done: bool,
+    /// Blocks, names and holes read.
+    pub read: usize,
+}
+
+/// What has become of a worker's blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Restored {
+    /// Placed, as they were.
+    pub placed: u64,
+    /// Parked, as they were.
+    pub parked: u64,
+    /// Parked, because what is above them is not in the images, or a limit is reached: its sources
+    /// are partial.
+    pub unplaced: u64,
+    /// Not held, because a limit is reached or the images contradict themselves: its sources are
+    /// partial.
+    pub dropped: u64,
+    /// Not taken, because others of the rank were shed for the byte budget meanwhile.
+    pub shed: u64,
+}
+
+/// What is left of one rank.
+#[derive(Debug)]
+struct RankSteps {
+    rank: DpRank,
+    /// The sources that feed it: nothing that a clear of these would leave is taken.
+    ids: SourceIds,
+    /// As images call it.
+    primary: Option<SourceId>,
+    shed_blocks: u64,
+    /// As images call them.
+    short: Vec<SourceId>,
+    items: vec::IntoIter<Item>,
+    parked: vec::IntoIter<NameImage>,
+    displaced: vec::IntoIter<NameImage>,
+    /// Where items are.
+    landed: Vec<Landed>,
+    /// Holes that nothing is below yet: their items and slots.
+    pending: Vec<(usize, Slot)>,
+    holder: HolderIndex,
+    /// Blocks that the rank had placed and parked after the last step. If it has others now, slots
+    /// may mean something else.
+    left: (u64, usize),
+}
+
+impl Restore {
+    /// Puts what was kept of a worker in order; takes time, and no index.
+    ///
+    /// # Errors
+    /// If it has no source, or two pages are told of the same slots.
+    pub fn new(saved: Saved) -> Result<Self, DamagedImage> {
+        let Saved { worker, sources, ranks: saved } = saved;
+        if sources.is_empty() {
+            return Err(DamagedImage { worker, field: "worker", what: "has no source" });
+        }
+        let mut ranks = Vec::with_capacity(saved.len());
+        for (rank, mut saved) in saved {
+            let (primary, shed_blocks) = (saved.primary, saved.shed_blocks);
+            let short = mem::take(&mut saved.short);
+            let Some(Order { items, parked, displaced }) = order(saved) else {
+                return Err(DamagedImage { worker, field: "page", what: "is there twice" });
+            };
+            ranks.push(RankSteps {
+                rank,
+                ids: SourceIds::new(),
+                primary,
+                shed_blocks,
+                short,
+                landed: Vec::with_capacity(items.len()),
+                items: items.into_iter(),
+                parked: parked.into_iter(),
+                displaced: displaced.into_iter(),
+                pending: Vec::new(),
+                holder: HolderIndex::MAX,
+                left: (0, 0),
+            });
+        }
+        Ok(Self {
+            worker,
+            sources,
+            ids: SourceIds::new(),
+            ranks,
+            current: 0,
+            stage: Stage::New,
+            restored: Restored::default(),
+        })
+    }
+
+    /// The worker.
+    #[must_use]
+    pub const fn worker(&self) -> &WorkerId {
+        &self.worker
+    }
+
+    /// What has become of its blocks so far.
+    #[must_use]
+    pub const fn restored(&self) -> Restored {
+        self.restored
+    }
+
+    /// Puts about `budget` further blocks, names and holes into an index, always the same one: up to
+    /// 64 more, and as many holes as lie one below the other. The worker's sources are made in the
+    /// first step and catching up at best until the last; until then no events of theirs are to be
+    /// applied.
+    ///
+    /// # Errors
+    /// If the sources cannot be added, which leaves nothing behind, or one was removed meanwhile.
+    pub fn step(&mut self, index: &mut Index, budget: usize) -> Result<RestoreStep, IndexError> {
+        match self.stage {
+            Stage::New => self.begin(index)?,
+            Stage::UnderWay => {
+                self.ids.iter().try_for_each(|&(_, id)| index.source(id).map(drop))?;
+            }
+            Stage::Done => return Ok(RestoreStep { done: true, read: 0 }),
+        }
+        self.stage = Stage::UnderWay;
+        let budget = budget.max(1);
+        let mut read = 0;
+        while let Some(rank) = self.ranks.get_mut(self.current) {
+            if read >= budget {
+                return Ok(RestoreStep { done: false, read });
+            }
+            read += rank.step(index, budget - read, &mut self.restored);
+            if rank.is_done() {
+                self.current += 1;
+            }
+        }
+        self.end(index);
+        self.stage = Stage::Done;
+        Ok(RestoreStep { done: true, read })
+    }
+
+    /// Adds the sources and ranks.
+    fn begin(&mut self, index: &mut Index) -> Result<(), IndexError> {
+        let added = self.add_sources(index).and_then(|()| {
+            let told = || self.sources.iter().zip(&self.ids);
+            self.ranks.iter_mut().try_for_each(|rank| {
+                let feeding = told().filter(|(source, _)| source.ranks.contains(&rank.rank));
+                rank.ids = feeding.map(|(_, &ids)| ids).collect();
+                rank.begin(index, &self.worker)
+            })
+        });
+        if added.is_err() {
+            for (_, id) in self.ids.drain(..) {
+                index.remove_source(id)?;
+            }
+        }
+        added
+    }
+
+    fn add_sources(&mut self, index: &mut Index) -> Result<(), IndexError> {
+        for SourceImage { id, name, copy_mode, ranks, .. } in &self.sources {
+            for (number, &rank) in ranks.iter().enumerate() {
+                if let Some(&(_, added)) = self.ids.last().filter(|_| number > 0) {
+                    index.rank_of(added, rank)?;
+                } else {
+                    let added = index.add_source(&self.worker, name, rank, *copy_mode)?;
+                    index.begin_change(added);
+                    self.ids.push((*id, added));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Says where the sources stand.
+    fn end(&self, index: &mut Index) {
+        for rank in &self.ranks {
+            let short = |id: &SourceId| {
+                self.ids.iter().any(|(old, new)| new == id && rank.short.contains(old))
+            };
+            index.mark_short_of(rank.holder, rank.shed_blocks, short);
+        }
+        let is_damaged = self.restored.unplaced + self.restored.dropped > 0;
+        for (source, &(_, id)) in self.sources.iter().zip(&self.ids) {
+            index.end_change(id);
+            index.set_status(
+                id,
+                SourceStatus {
+                    state: source.status.state.max(SourceState::CatchingUp),
+                    applied: source.status.applied,
+                    last_live: source.status.last_live,
+                    ..SourceStatus::default()
+                },
+            );
+            if source.incomplete || is_damaged {
+                index.mark_incomplete(id);
+            }
+            if source.doubtful {
+                index.mark_suspect(id);
+            }
+        }
+    }
+}
+
+impl RankSteps {
+    fn is_done(&self) -> bool {
+        self.items.as_slice().is_empty()
+            && self.parked.as_slice().is_empty()
+            && self.displaced.as_slice().is_empty()
+    }
+
+    fn begin(&mut self, index: &mut Index, worker: &WorkerId) -> Result<(), IndexError> {
+        self.holder = index.make_rank(worker, self.rank)?;
+        if let Some(change) = index.change_of(self.holder) {
+            if change.holder.primary.is_none() {
+                change.holder.primary = self.primary();
+            }
+            self.left = (change.holder.placed, change.holder.parked);
+        }
+        Ok(())
+    }
+
+    /// The source of its plain blocks, as the index calls it.
+    fn primary(&self) -> Option<SourceId> {
+        let known = self.ids.iter().find(|(old, _)| Some(*old) == self.primary);
+        known.map(|&(_, id)| id)
+    }
+
+    /// Goes on by about `budget`; returns what was read.
+    fn step(&mut self, index: &mut Index, budget: usize, restored: &mut Restored) -> usize {
+        let Some(mut change) = index.change_of(self.holder) else {
+            return self.give_up();
+        };
+        if (change.holder.placed, change.holder.parked) != self.left {
+            let shed = self.give_up();
+            restored.shed += shed as u64;
+            index.mark_short(self.holder, shed as u64);
+            return shed.min(budget);
+        }
+        let mut read = 0;
+        while read < budget || !self.pending.is_empty() {
+            if let Some(item) = self.items.next() {
+                read += self.place(&mut change, item, restored);
+            } else if let Some(name) = self.parked.next() {
+                let record = change.record_from(&name, &self.ids);
+                let parked = change.restore_parked(name.name, record);
+                *(if parked { &mut restored.parked } else { &mut restored.dropped }) += 1;
+                read += 1;
+            } else if let Some(name) = self.displaced.next() {
+                let record = change.record_from(&name, &self.ids);
+                unplace(&mut change, name.name, record, restored);
+                read += 1;
+            } else {
+                break;
+            }
+        }
+        self.left = (change.holder.placed, change.holder.parked);
+        index.recount(self.holder);
+        read
+    }
+
+    /// Leaves out what is left; returns how many blocks.
+    fn give_up(&mut self) -> usize {
+        let items = mem::take(&mut self.items).map(|item| match item.what {
+            What::Run(run) => run.blocks.len(),
+            What::Names(..) => 1,
+            What::Hole(_) => 0,
+        });
+        let names = mem::take(&mut self.parked).len() + mem::take(&mut self.displaced).len();
+        items.sum::<usize>() + names
+    }
+
+    /// Places an item, or parks it; returns what was read.
+    fn place(&mut self, change: &mut RankChange<'_>, item: Item, restored: &mut Restored) -> usize {
+        let at = match item.above {
+            Above::Root => Some(NONE),
+            Above::Nowhere => None,
+            Above::At { item, offset } => {
+                self.landed.get(item as usize).and_then(|landed| landed.slot(offset))
+            }
+        };
+        let (landed, read) = match item.what {
+            What::Hole(hole) => {
+                let depth_max = change.limits.chain_blocks_max;
+                let landed = at.filter(|&at| change.trie.depth(at) < depth_max).map(|at| {
+                    let (name, local) = (hole.name, hole.local);
+                    let slot = change.restore_hole(at, StoredBlock { name, local });
+                    self.pending.push((self.landed.len(), slot));
+                    Landed::at(slot)
+                });
+                self.landed.push(landed.unwrap_or_default());
+                return 1;
+            }
+            What::Run(run) => {
+                change.trie.tick();
+                let source = self.primary();
+                let landed = match at.zip(source) {
+                    Some((at, source)) => change.restore_run(source, at, item.parent, &run),
+                    None => Landed::default(),
+                };
+                let placed = landed.len();
+                restored.placed += placed as u64;
+                unplace_run(change, source, item.parent, (&run, placed), restored);
+                (landed, run.blocks.len())
+            }
+            What::Names(names, own) => {
+                let mut landed = None;
+                for image in &names {
+                    let record = change.record_from(image, &self.ids);
+                    let slot = at.and_then(|at| change.restore_name(at, own, image.name, record));
+                    if slot.is_some() {
+                        restored.placed += 1;
+                    } else {
+                        let record = change.record_from(image, &self.ids);
+                        unplace(change, image.name, record, restored);
+                    }
+                    landed = landed.or(slot);
+                }
+                (landed.map(Landed::at).unwrap_or_default(), names.len())
+            }
+        };
+        self.settle_holes(change, landed.len() > 0);
+        self.landed.push(landed);
+        read
+    }
+
+    /// Holes that nothing is held below go again.
+    fn settle_holes(&mut self, change: &mut RankChange<'_>, is_held: bool) {
+        if let Some(&(_, slot)) = self.pending.last().filter(|_| !is_held) {
+            change.trie.prune(slot);
+            for &(item, _) in &self.pending {
+                if let Some(landed) = self.landed.get_mut(item) {
+                    *landed = Landed::default();
+                }
+            }
+        }
+        self.pending.clear();
+    }
+}
+
+/// Parks a name that could not be placed.
+fn unplace(change: &mut RankChange<'_>, name: BlockName, record: Record, restored: &mut Restored) {
+    let parked = change.restore_parked(name, record);
+    *(if parked { &mut restored.unplaced } else { &mut restored.dropped }) += 1;
+}
+
+/// Parks the blocks of a run behind those that were placed.
+fn unplace_run(
+    change: &mut RankChange<'_>,
+    source: Option<SourceId>,
+    parent: Option<BlockName>,
+    (run, placed): (&RunImage, usize),
+    restored: &mut Restored,
+) {
+    let before = placed.checked_sub(1).and_then(|last| run.blocks.get(last));
+    let mut parent = before.map_or(parent, |block| Some(block.name));
+    for block in run.blocks.iter().skip(placed) {
+        match source {
+            Some(source) => {
+                let record = change.record_of(source, run.tiers, parent, block.local);
+                unplace(change, block.name, record, restored);
+            }
+            None => restored.dropped += 1,
+        }
+        parent = Some(block.name);
+    }
+}

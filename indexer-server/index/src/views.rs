@@ -1,0 +1,129 @@
+//! Looking at workers, their ranks and their sources.
+
+use crate::holder::Holder;
+use crate::index::Index;
+use crate::registry::{HolderId, SourceId, SourceStatus, Worker};
+use kvasir_proto::types::{DpRank, WorkerId};
+use std::ops::Bound;
+
+impl Index {
+    /// One rank.
+    #[must_use]
+    pub fn holder(&self, holder: HolderId) -> Option<HolderView<'_>> {
+        let holder = self.holder_at(holder.0)?;
+        Some(HolderView { index: self, holder })
+    }
+
+    /// All workers, by id.
+    pub fn workers(&self) -> impl Iterator<Item = WorkerView<'_>> {
+        self.workers.iter().map(|(id, worker)| WorkerView { index: self, id, worker })
+    }
+
+    /// All workers behind one, by id: what to look through in pieces.
+    pub fn workers_after(&self, id: Option<&WorkerId>) -> impl Iterator<Item = WorkerView<'_>> {
+        let from = id.map_or(Bound::Unbounded, Bound::Excluded);
+        let behind = self.workers.range::<WorkerId, _>((from, Bound::Unbounded));
+        behind.map(|(id, worker)| WorkerView { index: self, id, worker })
+    }
+
+    /// One worker.
+    #[must_use]
+    pub fn worker(&self, id: &WorkerId) -> Option<WorkerView<'_>> {
+        let (id, worker) = self.workers.get_key_value(id)?;
+        Some(WorkerView { index: self, id, worker })
+    }
+}
+
+/// One worker.
+#[derive(Debug, Clone, Copy)]
+pub struct WorkerView<'a> {
+    index: &'a Index,
+    id: &'a WorkerId,
+    worker: &'a Worker,
+}
+
+impl<'a> WorkerView<'a> {
+    /// Its name.
+    #[must_use]
+    pub const fn id(&self) -> &'a WorkerId {
+        self.id
+    }
+
+    /// Whether the next image would say anything new: blocks that changed, or where a source stands.
+    /// Times of verification, connections and what is held back are no news.
+    #[must_use]
+    pub fn has_changed(&self) -> bool {
+        let index = self.index;
+        let mut holders = self.worker.ranks.iter().filter_map(|&(_, at)| index.holder_at(at));
+        let mut sources = self.worker.sources.iter().filter_map(|id| index.sources.get(id));
+        self.worker.untold
+            || holders.any(Holder::has_changed)
+            || sources.any(|source| source.imaged.as_ref() != Some(&source.standing()))
+    }
+
+    /// Its ranks, in order.
+    pub fn holders(&self) -> impl Iterator<Item = HolderView<'a>> + use<'a> {
+        let index = self.index;
+        let holders = self.worker.ranks.iter().filter_map(|&(_, at)| index.holder_at(at));
+        holders.map(move |holder| HolderView { index, holder })
+    }
+
+    /// Its sources, in order of arrival.
+    pub fn sources(&self) -> impl Iterator<Item = (SourceId, &'a str, &'a SourceStatus)> + use<'a> {
+        let index = self.index;
+        self.worker.sources.iter().filter_map(move |&id| {
+            index.sources.get(&id).map(|source| (id, &*source.name, &source.status))
+        })
+    }
+}
+
+/// One rank.
+#[derive(Debug, Clone, Copy)]
+pub struct HolderView<'a> {
+    index: &'a Index,
+    holder: &'a Holder,
+}
+
+impl<'a> HolderView<'a> {
+    /// Its worker.
+    #[must_use]
+    pub const fn worker(&self) -> &'a WorkerId {
+        &self.holder.worker
+    }
+
+    /// Its rank.
+    #[must_use]
+    pub const fn rank(&self) -> DpRank {
+        self.holder.rank
+    }
+
+    /// Positions it holds.
+    #[must_use]
+    pub const fn placed_blocks(&self) -> u64 {
+        self.holder.placed
+    }
+
+    /// Names it holds that are not placed.
+    #[must_use]
+    pub const fn parked_blocks(&self) -> u64 {
+        self.holder.parked as u64
+    }
+
+    /// Blocks that it was told to hold and does not, for the byte budget: shed, or not taken since
+    /// because their parents were. 0 again once all of its sources have been cleared.
+    #[must_use]
+    pub const fn shed_blocks(&self) -> u64 {
+        self.holder.shed_blocks
+    }
+
+    /// Sources that feed this rank, in order of arrival.
+    pub fn sources(&self) -> impl Iterator<Item = (SourceId, &'a str, &'a SourceStatus)> + use<'a> {
+        let (index, at) = (self.index, self.holder.index);
+        let worker = self.index.workers.get(&self.holder.worker);
+        worker.into_iter().flat_map(|worker| &worker.sources).filter_map(move |id| {
+            let source = index.sources.get(id)?;
+            let feeds = source.ranks.iter().any(|&(_, holder)| holder == at);
+            feeds.then_some((*id, &*source.name, &source.status))
+        })
+    }
+}

@@ -1,0 +1,96 @@
+//! The map of shards, read again at SIGHUP.
+
+use crate::{
+    config::read_shard_map,
+    ingest::{Ingest, IngestError},
+};
+use anyhow::Context;
+use kvasir_proto::{convert::Registration, hash::bucket, shard::ShardMap};
+use std::{io, path::PathBuf, sync::Arc};
+use tokio::{
+    select,
+    signal::unix::{Signal, SignalKind, signal},
+    task::spawn_blocking,
+};
+use tokio_util::sync::CancellationToken;
+
+/// Follows the file with the map of shards.
+#[derive(Debug)]
+pub(super) struct MapFollower {
+    path: PathBuf,
+    hangup: Signal,
+}
+
+impl MapFollower {
+    /// From now on SIGHUP does not end the process.
+    ///
+    /// # Errors
+    /// If the signal cannot be listened to.
+    pub(super) fn new(path: PathBuf) -> io::Result<Self> {
+        Ok(Self { path, hangup: signal(SignalKind::hangup())? })
+    }
+
+    /// Reads the map at each SIGHUP. What cannot be used is logged and changes nothing. Of
+    /// `workers`, those that come to this shard are registered.
+    pub(super) async fn run(
+        mut self,
+        ingest: Arc<Ingest>,
+        workers: Vec<Registration>,
+        stop: CancellationToken,
+    ) -> anyhow::Result<()> {
+        loop {
+            select! {
+                () = stop.cancelled() => return Ok(()),
+                signal = self.hangup.recv() => signal.context("listen for SIGHUP")?,
+            }
+            let path = self.path.clone();
+            match spawn_blocking(move || read_shard_map(&path)).await? {
+                Ok(map) => adopt(&ingest, &workers, map).await,
+                Err(error) => refused(&error.to_string()),
+            }
+        }
+    }
+}
+
+fn refused(error: &str) {
+    tracing::error!(error, "the map of shards is not changed");
+}
+
+async fn adopt(ingest: &Arc<Ingest>, workers: &[Registration], map: ShardMap) {
+    let version = map.version();
+    let before = match ingest.adopt(map).await {
+        Ok(before) => before,
+        Err(error) => return refused(&error.to_string()),
+    };
+    tracing::info!(version, "the map of shards changed");
+    let Some((shard, before)) = ingest.shard().zip(before) else { return };
+    let place = shard.place.shard();
+    for registration in workers {
+        let bucket = bucket(&registration.worker);
+        let comes = shard.map.accepts(place, bucket) && !before.accepts(place, bucket);
+        if comes && let Err(error) = ingest.register(registration.clone()).await {
+            tracing::error!(worker = %registration.worker, %error, "worker is not registered");
+        }
+    }
+}
+
+/// Registers the workers that are configured; a common configuration of all shards may have those of
+/// others.
+///
+/// # Errors
+/// The first worker that is refused, and why.
+pub(super) async fn register_configured(
+    ingest: &Arc<Ingest>,
+    workers: &[Registration],
+) -> Result<(), (String, IngestError)> {
+    for registration in workers {
+        match ingest.register(registration.clone()).await {
+            Ok(_) => {}
+            Err(IngestError::WrongShard(wrong)) => {
+                tracing::info!(worker = %wrong.worker, owner = wrong.owner, "left to its shard");
+            }
+            Err(error) => return Err((registration.worker.to_string(), error)),
+        }
+    }
+    Ok(())
+}

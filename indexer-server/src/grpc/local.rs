@@ -1,0 +1,69 @@
+//! Asking local indexers over gRPC, each question over a connection of its own.
+
+use crate::ingest::{AskError, LocalIndexers, Parts};
+use futures::{StreamExt, TryFutureExt, TryStreamExt};
+use kvasir_proto::{
+    convert::{EventsPart, EventsQuery, LocalDumpPart, LocalDumpQuery},
+    limits::GRPC_MESSAGE_BYTES_MAX,
+    pb::{self, local_indexer_client::LocalIndexerClient},
+};
+use std::time::Duration;
+use tonic::{
+    Status,
+    transport::{Channel, Endpoint},
+};
+
+/// Longest time until a connection is there.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Clients of the service `kvasir.v1.LocalIndexer`, wherever it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LocalClients;
+
+impl LocalIndexers for LocalClients {
+    fn events(&self, url: &str, query: EventsQuery, block_size: u32) -> Parts<EventsPart> {
+        let connecting = connect(url.to_owned());
+        let answers = async move {
+            let request = pb::GetEventsRequest::from(query);
+            let answers = connecting.await?.get_events(request).await.map_err(refused)?;
+            Ok(answers.into_inner().map_err(refused))
+        };
+        let parts = answers.try_flatten_stream();
+        parts.map(move |part| Ok(EventsPart::read(part?, block_size)?)).boxed()
+    }
+
+    fn dump(&self, url: &str, query: LocalDumpQuery) -> Parts<LocalDumpPart> {
+        let connecting = connect(url.to_owned());
+        let answers = async move {
+            let request = pb::LocalDumpRequest::from(query);
+            let answers = connecting.await?.dump(request).await.map_err(refused)?;
+            Ok(answers.into_inner().map_err(refused))
+        };
+        let parts = answers.try_flatten_stream();
+        parts.map(|part| Ok(LocalDumpPart::try_from(part?)?)).boxed()
+    }
+}
+
+async fn connect(url: String) -> Result<LocalIndexerClient<Channel>, AskError> {
+    let unreachable = |error: tonic::transport::Error| AskError::Refused(chain(&error));
+    let endpoint = Endpoint::from_shared(url).map_err(unreachable)?;
+    let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true);
+    let channel = endpoint.connect().await.map_err(unreachable)?;
+    Ok(LocalIndexerClient::new(channel).max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn refused(status: Status) -> AskError {
+    AskError::Refused(format!("{} ({:?})", status.message(), status.code()))
+}
+
+/// An error with all its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(at) = cause {
+        text = format!("{text}: {at}");
+        cause = at.source();
+    }
+    text
+}

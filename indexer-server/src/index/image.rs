@@ -1,0 +1,89 @@
+//! Images of workers, made and taken in by the writer thread in steps: readers get in between two of
+//! them, other writes do not, so an image is of one moment.
+
+use kvasir_index::{Cut, CutReceipt, Index, IndexError, Restore, Restored, WorkerImage};
+use kvasir_proto::types::WorkerId;
+use tokio::sync::oneshot;
+
+/// An image, and what is to be given back if it is not kept.
+pub type Taken = (WorkerImage, CutReceipt);
+
+/// Makes an image of a worker.
+pub(super) struct Cutting {
+    worker: WorkerId,
+    whole: bool,
+    cut: Option<Cut>,
+    error: Option<IndexError>,
+    reply: oneshot::Sender<Result<Taken, IndexError>>,
+}
+
+impl Cutting {
+    pub(super) const fn new(
+        worker: WorkerId,
+        whole: bool,
+        reply: oneshot::Sender<Result<Taken, IndexError>>,
+    ) -> Self {
+        Self { worker, whole, cut: None, error: None, reply }
+    }
+
+    pub(super) fn step(&mut self, index: &mut Index, budget: &mut usize) -> bool {
+        let cut = match &mut self.cut {
+            Some(cut) => cut,
+            None => match index.begin_cut(&self.worker, self.whole) {
+                Ok(cut) => self.cut.insert(cut),
+                Err(error) => {
+                    self.error = Some(error);
+                    return true;
+                }
+            },
+        };
+        let step = index.cut_step(cut, *budget);
+        *budget = budget.saturating_sub(step.read.max(1));
+        step.done
+    }
+
+    /// Answers. Whoever asked waits for it to the end: what is in an image that is lost is missing in
+    /// the next.
+    pub(super) fn finish(self) {
+        let taken = match (self.cut, self.error) {
+            (Some(cut), None) => Ok(cut.finish()),
+            (_, Some(error)) => Err(error),
+            (None, None) => return,
+        };
+        let _asker_gone = self.reply.send(taken);
+    }
+}
+
+/// Takes a worker in.
+pub(super) struct Restoring {
+    restore: Restore,
+    error: Option<IndexError>,
+    reply: oneshot::Sender<Result<Restored, IndexError>>,
+}
+
+impl Restoring {
+    pub(super) const fn new(
+        restore: Restore,
+        reply: oneshot::Sender<Result<Restored, IndexError>>,
+    ) -> Self {
+        Self { restore, error: None, reply }
+    }
+
+    pub(super) fn step(&mut self, index: &mut Index, budget: &mut usize) -> bool {
+        match self.restore.step(index, *budget) {
+            Ok(step) => {
+                *budget = budget.saturating_sub(step.read.max(1));
+                step.done
+            }
+            Err(error) => {
+                self.error = Some(error);
+                true
+            }
+        }
+    }
+
+    pub(super) fn finish(self) {
+        let restored = self.error.map_or(Ok(self.restore.restored()), Err);
+        let _asker_gone = self.reply.send(restored);
+    }
+}

@@ -1,0 +1,497 @@
+//! The task of one source that pushes: `kvasir-engine`'s recovery decides, this carries out.
+
+use super::{
+    Ingest, IngestError,
+    local::{AskError, Asked, Part, Round},
+    publisher::{BatchAnswer, Command, Opened, Refusal, Shared, Waiting},
+    worker::Worker,
+};
+use crate::index::IndexedSource;
+use kvasir_engine::{
+    normalise::Drops,
+    recover::{Ask, Input, Item, Numbered, OutcomeCounts, Recovery, Step},
+};
+use kvasir_index::SourceStatus;
+use kvasir_proto::{
+    convert::{EventsPart, Hello, LocalDumpPart, PublishedBatch},
+    types::{
+        BatchOutcome, BlockCounts, CopyMode, DpRank, HeldBlock, Incarnation, KvEvent, SourceState,
+    },
+};
+use std::{collections::VecDeque, future::pending, mem, sync::Arc, time::Duration};
+use tokio::{
+    select,
+    sync::{Semaphore, mpsc},
+    time::sleep,
+};
+use tokio_util::sync::CancellationToken;
+
+/// Names of a dump that are brought to the index under one hold of its lock.
+const NAMES_TOGETHER: usize = 64;
+
+/// A batch, as the recovery holds it back.
+#[derive(Debug)]
+pub(super) struct Held(PublishedBatch);
+
+impl Item for Held {
+    fn bytes(&self) -> usize {
+        let operations = self.0.events.iter().map(KvEvent::operations).sum::<usize>();
+        size_of::<PublishedBatch>() + operations * size_of::<HeldBlock>() / 2
+    }
+}
+
+/// A part of a dump: names of one rank.
+pub(super) type Chunk = (DpRank, Vec<HeldBlock>);
+
+/// What the task is made of.
+pub(super) struct Follower {
+    pub(super) ingest: Arc<Ingest>,
+    pub(super) worker: Arc<Worker>,
+    pub(super) name: String,
+    pub(super) shared: Arc<Shared>,
+    pub(super) recovery: Recovery<Held, Chunk>,
+    pub(super) copy_mode: CopyMode,
+    /// Who can be asked, if anybody.
+    pub(super) asked: Option<Asked>,
+    pub(super) permits: Arc<Semaphore>,
+    /// The latest stream; those before are fenced.
+    pub(super) stream: u64,
+    pub(super) fence: CancellationToken,
+    /// The life that the stream which is open is in.
+    pub(super) stream_life: Option<Incarnation>,
+    /// Batches of that stream that are not answered yet.
+    pub(super) waiting: VecDeque<Waiting>,
+    pub(super) round: Option<Round>,
+    /// Whether the dump that has just ended lacks blocks.
+    pub(super) dump_is_incomplete: bool,
+    /// As the index was told last.
+    pub(super) shown: SourceStatus,
+    /// As the metrics were told last.
+    pub(super) counted: OutcomeCounts,
+}
+
+/// What happened next.
+enum Event {
+    Command(Command),
+    Part(Result<Part, AskError>),
+    Tick,
+}
+
+impl Follower {
+    /// Follows the source until cancelled, or nobody is left to hand in anything.
+    pub(super) async fn run(
+        mut self,
+        mut commands: mpsc::Receiver<Command>,
+        cancel: CancellationToken,
+    ) {
+        // A checkpoint may have something to be done.
+        let mut done = self.work().await;
+        loop {
+            if let Err(error) = done
+                && self.begin_afresh(&error).await.is_err()
+            {
+                break;
+            }
+            let wait = self.wait();
+            let event = select! {
+                () = cancel.cancelled() => break,
+                command = commands.recv() => match command {
+                    Some(command) => Event::Command(command),
+                    None => break,
+                },
+                part = next_part(&mut self.round) => Event::Part(part),
+                () = sleep(wait) => Event::Tick,
+            };
+            done = match event {
+                Event::Command(command) => self.take(command).await,
+                Event::Part(part) => self.take_part(part).await,
+                Event::Tick => self.input(Input::Tick).await,
+            };
+        }
+        self.fence.cancel();
+    }
+
+    /// Time until the recovery is to be told the time.
+    fn wait(&self) -> Duration {
+        /// For a recovery that waits for nothing.
+        const FAR: Duration = Duration::from_secs(3_600);
+        let deadline = self.recovery.deadline().unwrap_or(Duration::MAX);
+        deadline.saturating_sub(self.ingest.origin.elapsed()).min(FAR)
+    }
+
+    async fn take(&mut self, command: Command) -> Result<(), IngestError> {
+        match command {
+            Command::Open { hello, reply } => {
+                let opened = self.open(&hello).await;
+                let broken = opened.as_ref().err().filter(|error| !error.is_of_hello()).cloned();
+                let _gone = reply.send(opened);
+                broken.map_or(Ok(()), Err)
+            }
+            Command::Batch { stream, batch, reply } => {
+                let waiting = Waiting { sequence: batch.sequence, reply };
+                self.take_batch(stream, batch, waiting).await
+            }
+            Command::Heartbeat { stream, head } => {
+                let Some(incarnation) = self.life_of(stream) else { return Ok(()) };
+                self.worker.heard(self.ingest.origin);
+                self.input(Input::Announced { incarnation, head }).await
+            }
+            Command::Expected { reply } => {
+                let _gone = reply.send(self.recovery.expected().unwrap_or(0));
+                Ok(())
+            }
+            Command::Close { stream } => {
+                if stream != self.stream {
+                    return Ok(());
+                }
+                self.stream_life = None;
+                self.waiting.clear();
+                self.input(Input::Disconnected).await
+            }
+        }
+    }
+
+    /// The life of a stream, if it is the one that is open.
+    fn life_of(&self, stream: u64) -> Option<Incarnation> {
+        self.stream_life.filter(|_| stream == self.stream)
+    }
+
+    async fn open(&mut self, hello: &Hello) -> Result<Opened, IngestError> {
+        let incarnation = hello.incarnation;
+        if !self.recovery.admits(incarnation) {
+            // Whoever can be asked says whether it is the present one after all.
+            self.input(Input::Announced { incarnation, head: None }).await?;
+            return Err(IngestError::PastIncarnation { source_name: self.name.clone() });
+        }
+        let is_present = self.recovery.is_present(incarnation);
+        if is_present && self.copy_mode != hello.copy_mode {
+            return Err(IngestError::CopyMode { source_name: self.name.clone() });
+        }
+        self.worker.heard(self.ingest.origin);
+        self.copy_mode = hello.copy_mode;
+        self.fence.cancel();
+        self.fence = CancellationToken::new();
+        self.stream += 1;
+        self.stream_life = Some(incarnation);
+        self.waiting.clear();
+        let (first, head) = (hello.first_sequence, hello.head_sequence);
+        self.input(Input::Connected { incarnation, first, head }).await?;
+        self.shared.set_idle(false);
+        let applied = self.recovery.status().applied;
+        Ok(Opened { stream: self.stream, fence: self.fence.clone(), applied })
+    }
+
+    async fn take_batch(
+        &mut self,
+        stream: u64,
+        batch: PublishedBatch,
+        waiting: Waiting,
+    ) -> Result<(), IngestError> {
+        let Some(incarnation) = self.life_of(stream) else {
+            self.ingest.metrics.count_refusal("fenced");
+            waiting.answer(Ok(BatchAnswer::Refused(Refusal::Fenced)));
+            return Ok(());
+        };
+        self.worker.heard(self.ingest.origin);
+        let (sequence, stale) = (batch.sequence, self.recovery.counts().stale);
+        self.waiting.push_back(waiting);
+        let batch = Numbered { sequence, item: Held(batch) };
+        self.input(Input::Live { incarnation, batch }).await?;
+        if self.recovery.counts().stale > stale {
+            // A number that cannot be one of the source's.
+            let expected = self.recovery.expected().unwrap_or(0);
+            self.ingest.metrics.count_refusal("gap");
+            self.answer(sequence, BatchAnswer::Refused(Refusal::Gap { expected }));
+        }
+        Ok(())
+    }
+
+    async fn take_part(&mut self, part: Result<Part, AskError>) -> Result<(), IngestError> {
+        let Some(Round { number: round, ask, .. }) = self.round else { return Ok(()) };
+        self.worker.heard(self.ingest.origin);
+        let (input, outcome) = match part {
+            Ok(Part::Events(EventsPart::Batch(batch))) => {
+                let batch = Numbered { sequence: batch.sequence, item: Held(batch) };
+                (Input::RangeBatch { round, batch }, None)
+            }
+            Ok(Part::Dump(LocalDumpPart::Chunk { rank, records })) => {
+                self.ingest.metrics.dump_records.inc_by(records.len() as u64);
+                (Input::DumpChunk { round, chunk: (rank, records) }, None)
+            }
+            Ok(Part::Events(EventsPart::End { head })) => {
+                (Input::RangeEnd { round, head }, Some("completed"))
+            }
+            Ok(Part::Dump(LocalDumpPart::End(end))) => {
+                self.dump_is_incomplete = end.incomplete;
+                let (incarnation, watermark) = (end.incarnation, end.watermark);
+                (Input::DumpEnd { round, incarnation, watermark }, Some("completed"))
+            }
+            Ok(Part::Events(EventsPart::TooOld { .. } | EventsPart::Ahead { .. })) => {
+                (Input::RangeGone { round }, Some("gone"))
+            }
+            Ok(
+                Part::Events(EventsPart::WrongIncarnation { present })
+                | Part::Dump(LocalDumpPart::WrongIncarnation { present }),
+            ) => (Input::OtherLife { round, present }, Some("other_life")),
+            Err(error) => {
+                tracing::debug!(%error, ?ask, source = self.name, "the answer broke off");
+                let gone = matches!((&error, ask), (AskError::Malformed(_), Ask::Range { .. }));
+                let input =
+                    if gone { Input::RangeGone { round } } else { Input::RoundFailed { round } };
+                (input, Some("failed"))
+            }
+        };
+        if let Some(outcome) = outcome {
+            self.round = None;
+            self.ingest.metrics.count_ask(ask, outcome);
+        }
+        self.input(input).await
+    }
+
+    /// Hands an input to the recovery.
+    async fn input(&mut self, input: Input<Held, Chunk>) -> Result<(), IngestError> {
+        self.recovery.handle(input, self.ingest.origin.elapsed());
+        self.work().await
+    }
+
+    /// Carries out what the recovery says.
+    async fn work(&mut self) -> Result<(), IngestError> {
+        while let Some(step) = self.recovery.next_step() {
+            self.carry_out(step).await?;
+        }
+        self.count();
+        if self.stream_life.is_some_and(|life| !self.recovery.is_present(life)) {
+            self.stream_life = None;
+            self.waiting.clear();
+            self.fence.cancel();
+        }
+        self.show().await?;
+        for waiting in mem::take(&mut self.waiting) {
+            if self.recovery.covers(waiting.sequence) {
+                let counts = BlockCounts::default();
+                waiting.answer(Ok(BatchAnswer::Acked { duplicate: true, counts }));
+            } else {
+                self.waiting.push_back(waiting);
+            }
+        }
+        Ok(())
+    }
+
+    async fn carry_out(&mut self, step: Step<Held, Chunk>) -> Result<(), IngestError> {
+        match step {
+            Step::Apply { cursor, item } => {
+                let counts = self.apply(item.0).await?;
+                let acked = BatchAnswer::Acked { duplicate: false, counts };
+                self.answer(cursor.sequence, acked);
+            }
+            Step::Refuse { sequence, expected } => {
+                self.ingest.metrics.count_refusal("gap");
+                self.show().await?;
+                self.answer(sequence, BatchAnswer::Refused(Refusal::Gap { expected }));
+            }
+            Step::NewLife { incarnation } => {
+                tracing::info!(%incarnation, source = self.name, "new life of the source");
+                self.drop_source().await?;
+            }
+            Step::Expired => {
+                tracing::info!(source = self.name, "publisher expired");
+                self.drop_source().await?;
+                self.shared.set_idle(true);
+            }
+            Step::BeginDump => self.begin_dump().await?,
+            Step::Chunk { chunk: (rank, records) } => self.set_names(rank, records).await?,
+            Step::FinishDump { .. } => self.finish_dump().await?,
+            Step::MarkSuspect | Step::ClearLost | Step::DropSuspects => {
+                self.change_lost(&step).await?;
+            }
+            Step::Ask { round, ask } => {
+                self.round = self
+                    .asked
+                    .as_ref()
+                    .map(|asked| Round::start(round, ask, asked, Arc::clone(&self.permits)));
+            }
+            Step::Cancel { .. } => {
+                if let Some(Round { ask, .. }) = self.round.take() {
+                    self.ingest.metrics.count_ask(ask, "cancelled");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn apply(&mut self, batch: PublishedBatch) -> Result<BlockCounts, IngestError> {
+        let PublishedBatch { rank, events, .. } = batch;
+        let source = self.source(rank).await?;
+        let status = self.status();
+        let operations = events.iter().map(KvEvent::operations).sum();
+        self.ingest.metrics.count_received(operations, &Drops::default());
+        self.note_shown(&status);
+        let applied = self.ingest.writer.apply(&source, rank, events, status).await?;
+        let mut counts = applied.counts;
+        counts.rejected += applied.refused.map_or(0, |(_, operations)| operations);
+        Ok(counts)
+    }
+
+    /// Answers the batch of a number that waits, if any does.
+    fn answer(&mut self, sequence: u64, answer: BatchAnswer) {
+        let found = self.waiting.iter().position(|waiting| waiting.sequence == sequence);
+        if let Some(waiting) = found.and_then(|at| self.waiting.remove(at)) {
+            waiting.answer(Ok(answer));
+        }
+    }
+
+    // === dumps ===
+
+    async fn begin_dump(&mut self) -> Result<(), IngestError> {
+        self.show().await?;
+        let Some(source) = self.shared.source() else { return Ok(()) };
+        let (writer, id) = (&self.ingest.writer, source.id());
+        // What was refused or shed before is known to be there only once all of it was taken.
+        let lacks = writer.change(source.shard(), move |index| index.lacks_blocks(id)).await?;
+        if lacks {
+            writer.clear(&source).await?
+        } else {
+            writer.mark_suspect(&source).await?
+        }
+        Ok(())
+    }
+
+    async fn set_names(
+        &mut self,
+        rank: DpRank,
+        records: Vec<HeldBlock>,
+    ) -> Result<(), IngestError> {
+        let source = self.source(rank).await?;
+        for part in records.chunks(NAMES_TOGETHER) {
+            let (id, part) = (source.id(), part.to_vec());
+            let set = move |index: &mut kvasir_index::Index| index.set_names(id, rank, &part);
+            if let Err(error) = self.ingest.writer.change(source.shard(), set).await? {
+                tracing::debug!(%error, source = self.name, "names of a dump are refused");
+            }
+        }
+        Ok(())
+    }
+
+    async fn finish_dump(&mut self) -> Result<(), IngestError> {
+        let Some(source) = self.shared.source() else { return Ok(()) };
+        let writer = &self.ingest.writer;
+        writer.drop_suspects(&source).await?;
+        if mem::take(&mut self.dump_is_incomplete) {
+            writer.mark_incomplete(&source).await?;
+        }
+        Ok(())
+    }
+
+    // === the source in the index ===
+
+    async fn change_lost(&mut self, step: &Step<Held, Chunk>) -> Result<(), IngestError> {
+        let Some(source) = self.shared.source() else { return Ok(()) };
+        let writer = &self.ingest.writer;
+        if matches!(step, Step::DropSuspects) {
+            return Ok(writer.drop_suspects(&source).await?);
+        }
+        tracing::warn!(source = self.name, worker = %self.worker.address(), "batches were lost");
+        if matches!(step, Step::ClearLost) {
+            writer.clear(&source).await?;
+        } else {
+            writer.mark_suspect(&source).await?;
+        }
+        Ok(())
+    }
+
+    /// The source in the index; what it says first brings it in, for only then a rank is known.
+    async fn source(&mut self, rank: DpRank) -> Result<IndexedSource, IngestError> {
+        if let Some(source) = self.shared.source() {
+            return Ok(source);
+        }
+        let (worker, named) = (&self.worker, (self.name.as_str(), self.copy_mode));
+        let writer = &self.ingest.writer;
+        let added = writer.add_source(&worker.partition, worker.id(), named, rank).await??;
+        self.shared.set_source(Some(added.clone()));
+        self.shown = SourceStatus::default();
+        self.show().await?;
+        Ok(added)
+    }
+
+    async fn drop_source(&mut self) -> Result<(), IngestError> {
+        if let Some(source) = self.shared.source() {
+            self.ingest.writer.remove_source(source).await?;
+            self.shared.set_source(None);
+        }
+        Ok(())
+    }
+
+    fn status(&self) -> SourceStatus {
+        let status = self.recovery.status();
+        SourceStatus {
+            state: status.state,
+            applied: status.applied,
+            last_live: status.head,
+            buffered_batches: status.buffered_batches as u64,
+            connected: status.connected,
+            verified_at: status.verified_at,
+        }
+    }
+
+    fn note_shown(&mut self, status: &SourceStatus) {
+        self.ingest.metrics.count_state(self.shown.state, status.state);
+        self.shown = status.clone();
+    }
+
+    /// Shows the status in the index if it has changed, before anybody is answered about it.
+    async fn show(&mut self) -> Result<(), IngestError> {
+        let status = self.status();
+        if status == self.shown {
+            return Ok(());
+        }
+        self.note_shown(&status);
+        if let Some(source) = self.shared.source() {
+            self.ingest.writer.show_status(&source, status).await?;
+        }
+        Ok(())
+    }
+
+    /// Tells the metrics what became of batches.
+    fn count(&mut self) {
+        let now = self.recovery.counts();
+        let before = mem::replace(&mut self.counted, now);
+        for (outcome, batches) in [
+            (BatchOutcome::Applied, now.applied - before.applied),
+            (BatchOutcome::Duplicate, now.duplicate - before.duplicate),
+            (BatchOutcome::Stale, now.stale - before.stale),
+            (BatchOutcome::Lost, now.lost - before.lost),
+        ] {
+            if batches > 0 {
+                self.ingest.metrics.count_batches(outcome, batches);
+            }
+        }
+    }
+
+    /// The index refused the source, or is gone: nothing that was said of the source is in it.
+    async fn begin_afresh(&mut self, error: &IngestError) -> Result<(), IngestError> {
+        if matches!(error, IngestError::Stopping(_)) {
+            return Err(error.clone());
+        }
+        tracing::warn!(%error, source = self.name, worker = %self.worker.address(), "refused");
+        self.round = None;
+        self.count();
+        self.drop_source().await?;
+        for waiting in mem::take(&mut self.waiting) {
+            waiting.answer(Err(error.clone()));
+        }
+        self.fence.cancel();
+        self.stream_life = None;
+        self.recovery = self.worker.recovery(&self.ingest, &self.name, None);
+        self.counted = OutcomeCounts::default();
+        self.shown = SourceStatus { state: SourceState::Cold, ..SourceStatus::default() };
+        Ok(())
+    }
+}
+
+/// The next part of the round under way; waits for ever if there is none.
+async fn next_part(round: &mut Option<Round>) -> Result<Part, AskError> {
+    match round {
+        Some(round) => round.next().await,
+        None => pending().await,
+    }
+}

@@ -1,0 +1,117 @@
+//! Workers that a checkpoint brings back: they are known at once, and fed once their blocks are in
+//! the index.
+
+use super::{Ingest, IngestError, link::LinkPlan, worker::Worker};
+use crate::index::{IndexedSource, Partition};
+use kvasir_index::SourceStatus;
+use kvasir_proto::{
+    convert::{Registration, WorkerAddress},
+    types::CopyMode,
+};
+use std::sync::Arc;
+
+/// A source that a checkpoint brought back into the index.
+#[derive(Debug, Clone)]
+pub struct Resumed {
+    /// Its name.
+    pub name: String,
+    /// How second announcements are read.
+    pub copy_mode: CopyMode,
+    /// The source.
+    pub source: IndexedSource,
+    /// Where it stood.
+    pub status: SourceStatus,
+}
+
+/// A worker that is registered and not fed: what a checkpoint has of it is on its way. Give it to
+/// [`Ingest::resume`], also if nothing could be brought back.
+#[derive(Debug)]
+pub struct Expected {
+    worker: Arc<Worker>,
+    plans: Vec<LinkPlan>,
+}
+
+impl Expected {
+    /// Who it is.
+    #[must_use]
+    pub fn registration(&self) -> &Registration {
+        &self.worker.registration
+    }
+
+    /// Its partition.
+    #[must_use]
+    pub fn partition(&self) -> &Arc<Partition> {
+        &self.worker.partition
+    }
+}
+
+impl Ingest {
+    /// Registers a worker that is to be fed only once [`Ingest::resume`] says that its blocks are
+    /// back. None if it is registered already.
+    ///
+    /// # Errors
+    /// If it contradicts its partition, names an unusable endpoint, or a limit is reached.
+    pub async fn expect(
+        &self,
+        registration: Registration,
+    ) -> Result<Option<Expected>, IngestError> {
+        let _control = self.control.lock().await;
+        let address = WorkerAddress {
+            partition: registration.partition.clone(),
+            worker: registration.worker.clone(),
+        };
+        if self.workers.contains_key(&address) {
+            return Ok(None);
+        }
+        let (worker, plans) = self.admit(registration)?;
+        worker.heard(self.origin);
+        self.workers.insert(address, Arc::clone(&worker));
+        self.count_workers();
+        Ok(Some(Expected { worker, plans }))
+    }
+
+    /// Lets events in for a worker. `bring` puts its blocks into the index and returns its sources;
+    /// it is not called if the worker was removed meanwhile. A source that the worker has no endpoint
+    /// for and that says nothing of a life is dropped.
+    ///
+    /// # Errors
+    /// If the index refuses a source, or the server is stopping.
+    pub async fn resume(
+        self: &Arc<Self>,
+        expected: Expected,
+        bring: impl AsyncFnOnce(&Arc<Partition>) -> Vec<Resumed>,
+    ) -> Result<(), IngestError> {
+        let Expected { worker, plans } = expected;
+        // Whoever removes the worker waits for this.
+        let mut links = worker.links.lock().await;
+        if worker.is_removed() {
+            return Ok(());
+        }
+        let resumed = bring(&worker.partition).await;
+        let others = self.attach(&worker, &mut links, plans, resumed).await?;
+        for resumed in others {
+            if !self.resume_publisher(&worker, &resumed).await {
+                self.writer.remove_source(resumed.source).await?;
+            }
+        }
+        worker.heard(self.origin);
+        worker.open();
+        Ok(())
+    }
+
+    /// Registrations of the workers of which the index has all that a checkpoint knows, and of those
+    /// that are still expected.
+    #[must_use]
+    pub fn restored(&self) -> (Vec<Registration>, Vec<Registration>) {
+        let entries = self.workers.iter().map(|entry| Arc::clone(&entry));
+        let (restored, expected): (Vec<_>, Vec<_>) =
+            entries.partition(|worker| worker.restored.get().is_some());
+        let registrations = |workers: Vec<Arc<Worker>>| {
+            let mut list: Vec<_> =
+                workers.iter().map(|worker| worker.registration.clone()).collect();
+            list.sort_by(|a, b| (&a.partition, &a.worker).cmp(&(&b.partition, &b.worker)));
+            list
+        };
+        (registrations(restored), registrations(expected))
+    }
+}

@@ -1,0 +1,68 @@
+//! The store on threads that may block, opened anew while it could not be.
+
+use crate::snapshot::{SnapshotConfig, SnapshotStore, StoreError};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::task::spawn_blocking;
+
+/// Shares the store of a folder. Clones share it; one call at a time.
+#[derive(Debug, Clone)]
+pub struct Keeper {
+    config: SnapshotConfig,
+    store: Arc<Mutex<Option<SnapshotStore>>>,
+}
+
+impl Keeper {
+    /// Opens the store of a folder. A disk that fails does not keep the server from working without
+    /// it: every call tries again.
+    ///
+    /// # Errors
+    /// If the folder is not one that this process should use.
+    pub async fn open(config: SnapshotConfig) -> Result<Self, StoreError> {
+        let keeper = Self { config, store: Arc::default() };
+        match keeper.call(|_store| ()).await {
+            Err(error) if error.is_misconfigured() => Err(error),
+            Err(error) => {
+                tracing::error!(%error, "no checkpoints for now");
+                Ok(keeper)
+            }
+            Ok(()) => Ok(keeper),
+        }
+    }
+
+    /// Does something with the store.
+    ///
+    /// # Errors
+    /// If it is not open and cannot be opened.
+    pub async fn call<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut SnapshotStore) -> R + Send + 'static,
+    ) -> Result<R, StoreError> {
+        let keeper = self.clone();
+        let done = spawn_blocking(move || {
+            let mut store = keeper.store.lock().unwrap_or_else(PoisonError::into_inner);
+            let store = match &mut *store {
+                Some(store) => store,
+                None => store.insert(open(&keeper.config)?),
+            };
+            Ok(work(store))
+        });
+        done.await.unwrap_or_else(|error| {
+            let (folder, reason) = (self.config.folder.clone(), error.to_string());
+            Err(StoreError::Disk { folder, reason })
+        })
+    }
+}
+
+fn open(config: &SnapshotConfig) -> Result<SnapshotStore, StoreError> {
+    let opened = SnapshotStore::open(config)?;
+    if let Some(aside) = opened.set_aside {
+        tracing::error!(
+            reason = %aside.reason, moved_to = %aside.folder.display(),
+            "the checkpoint was damaged: the index fills up from engines and agents"
+        );
+    }
+    if let Some(reason) = opened.read_only {
+        tracing::error!(%reason, "the checkpoint can be read, but not written for now");
+    }
+    Ok(opened.store)
+}

@@ -1,0 +1,113 @@
+use super::{CheckpointError, Report};
+use prometheus_client::{
+    metrics::{counter::Counter, gauge::Gauge, histogram::Histogram},
+    registry::{Registry, Unit},
+};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// What became of checkpoints.
+#[derive(Debug, Clone)]
+pub struct CheckpointMetrics {
+    written: Counter,
+    failed: Counter,
+    bytes: Gauge,
+    disk_bytes: Gauge,
+    duration: Histogram,
+    last: Arc<Mutex<Last>>,
+}
+
+#[derive(Debug, Default)]
+struct Last {
+    written_at: Option<Instant>,
+    error: String,
+}
+
+/// What became of checkpoints so far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckpointFigures {
+    /// How many were written.
+    pub written: u64,
+    /// How many failed.
+    pub failed: u64,
+    /// Time since the last one was written.
+    pub age: Option<Duration>,
+    /// Bytes on disk.
+    pub disk_bytes: u64,
+    /// Why the last one failed; "" if it did not.
+    pub error: String,
+}
+
+impl CheckpointMetrics {
+    /// Registers the metrics.
+    #[must_use]
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            written: Counter::default(),
+            failed: Counter::default(),
+            bytes: Gauge::default(),
+            disk_bytes: Gauge::default(),
+            // From 1 ms to 17 minutes.
+            duration: Histogram::new((0..11).map(|step| 1e-3 * 4_f64.powi(step))),
+            last: Arc::default(),
+        };
+        registry.register("checkpoints", "Checkpoints written", metrics.written.clone());
+        registry.register(
+            "checkpoint_failures",
+            "Checkpoints that could not be written; the next writes what they were to write",
+            metrics.failed.clone(),
+        );
+        registry.register_with_unit(
+            "checkpoint_written",
+            "Bytes that the store has written since start, its log and compactions included",
+            Unit::Bytes,
+            metrics.bytes.clone(),
+        );
+        registry.register_with_unit(
+            "checkpoint_disk",
+            "Bytes of the checkpoint on disk",
+            Unit::Bytes,
+            metrics.disk_bytes.clone(),
+        );
+        registry.register_with_unit(
+            "checkpoint_duration",
+            "Time that a checkpoint takes",
+            Unit::Seconds,
+            metrics.duration.clone(),
+        );
+        metrics
+    }
+
+    fn last(&self) -> MutexGuard<'_, Last> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn written(&self, report: &Report) {
+        self.written.inc();
+        self.duration.observe(report.duration.as_secs_f64());
+        self.bytes.set(i64::try_from(report.written_bytes).unwrap_or(i64::MAX));
+        self.disk_bytes.set(i64::try_from(report.disk_bytes).unwrap_or(i64::MAX));
+        *self.last() = Last { written_at: Some(Instant::now()), error: String::new() };
+    }
+
+    pub(super) fn failed(&self, error: &CheckpointError) {
+        self.failed.inc();
+        self.last().error = error.to_string();
+    }
+
+    /// What became of checkpoints so far.
+    #[must_use]
+    pub fn figures(&self) -> CheckpointFigures {
+        let last = self.last();
+        CheckpointFigures {
+            written: self.written.get(),
+            failed: self.failed.get(),
+            age: last.written_at.map(|at| at.elapsed()),
+            disk_bytes: u64::try_from(self.disk_bytes.get()).unwrap_or_default(),
+            error: last.error.clone(),
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Checkpoints of a running server: a task that writes what changed, and the way back at start.
+
+mod error;
+mod keeper;
+mod metrics;
+mod restore;
+mod task;
+
+pub use error::CheckpointError;
+pub use keeper::Keeper;
+pub use metrics::{CheckpointFigures, CheckpointMetrics};
+pub use restore::{RestoreError, RestoredSource, RestoredWorker, Restorer};
+pub use task::{CheckpointConfig, Checkpointer, Checkpoints, Registry, Report, Roster};

@@ -1,0 +1,155 @@
+//! The way back: what the store has of a worker, into the index.
+
+use super::Keeper;
+use crate::{
+    index::{IndexedSource, Partition, Shard, Writer, WriterGone},
+    snapshot::{Restored, SnapshotStore, StoreError},
+};
+use kvasir_index::{DamagedImage, IndexError, Restore, Saved, SourceStatus};
+use kvasir_proto::{
+    convert::WorkerAddress,
+    types::{CopyMode, WorkerId},
+};
+use std::collections::BTreeMap;
+
+/// Puts workers back into the index.
+#[derive(Debug, Clone)]
+pub struct Restorer {
+    keeper: Keeper,
+    writer: Writer,
+}
+
+/// A worker that is back.
+#[derive(Debug, Default)]
+pub struct RestoredWorker {
+    /// Its sources.
+    pub sources: Vec<RestoredSource>,
+    /// Blocks that it holds.
+    pub blocks: u64,
+}
+
+/// A source that is back.
+#[derive(Debug)]
+pub struct RestoredSource {
+    /// Its name.
+    pub name: String,
+    /// How second announcements are read.
+    pub copy_mode: CopyMode,
+    /// The source.
+    pub source: IndexedSource,
+    /// Where it stood: catching up, or worse.
+    pub status: SourceStatus,
+}
+
+/// Why a worker is not back.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// What is on disk cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// What is on disk cannot be what an index said.
+    #[error(transparent)]
+    Damaged(#[from] DamagedImage),
+    /// The index refuses it.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    /// The server is stopping.
+    #[error(transparent)]
+    Stopping(#[from] WriterGone),
+}
+
+/// A worker as it was read.
+struct Read {
+    restore: Restore,
+    copy_modes: BTreeMap<String, CopyMode>,
+}
+
+impl Restorer {
+    /// Restores into the indexes that `writer` writes.
+    #[must_use]
+    pub const fn new(keeper: Keeper, writer: Writer) -> Self {
+        Self { keeper, writer }
+    }
+
+    /// The workers on disk, with their registrations. One that cannot be read is left out.
+    ///
+    /// # Errors
+    /// If the store cannot be opened.
+    pub async fn registrations(&self) -> Result<Vec<(WorkerAddress, Vec<u8>)>, StoreError> {
+        let read = self.keeper.call(|store| {
+            let addresses: Vec<_> = store.workers().cloned().collect();
+            let mut list = Vec::with_capacity(addresses.len());
+            for address in addresses {
+                match store.read(&address) {
+                    Ok(Some(stored)) => list.push((address, stored.worker.registration)),
+                    Ok(None) => {}
+                    Err(error) => tracing::error!(worker = %address, %error, "not restored"),
+                }
+            }
+            list
+        });
+        read.await
+    }
+
+    /// Restores a worker of which the index has nothing.
+    ///
+    /// # Errors
+    /// If it cannot be read or the index refuses it; the index then has nothing of it.
+    pub async fn restore(
+        &self,
+        partition: &Partition,
+        address: &WorkerAddress,
+    ) -> Result<RestoredWorker, RestoreError> {
+        let asked = address.clone();
+        let read = self.keeper.call(move |store| read(store, &asked)).await??;
+        let Some(Read { restore, copy_modes }) = read else {
+            return Ok(RestoredWorker::default());
+        };
+        let shard = partition.shard_of(&address.worker);
+        let restored = self.writer.restore(shard, restore).await?;
+        let restored = match restored {
+            Ok(restored) => restored,
+            Err(error) => {
+                for (_, source, _) in Shard::sources(shard, &address.worker) {
+                    self.writer.remove_source(source).await?;
+                }
+                return Err(error.into());
+            }
+        };
+        if restored.unplaced + restored.dropped > 0 {
+            tracing::warn!(worker = %address, ?restored, "not all of the worker could be restored");
+        }
+        let sources = Shard::sources(shard, &address.worker).into_iter();
+        let sources = sources.map(|(name, source, status)| {
+            let copy_mode = copy_modes.get(&name).copied().unwrap_or(CopyMode::Set);
+            RestoredSource { name, copy_mode, source, status }
+        });
+        let blocks = restored.placed + restored.parked + restored.unplaced;
+        Ok(RestoredWorker { sources: sources.collect(), blocks })
+    }
+}
+
+/// Reads a worker, and puts what is read in order; none if it had no source.
+fn read(store: &SnapshotStore, address: &WorkerAddress) -> Result<Option<Read>, RestoreError> {
+    let Some(Restored { worker, pieces }) = store.read(address)? else { return Ok(None) };
+    if worker.sources.is_empty() {
+        return Ok(None);
+    }
+    let id: WorkerId = address.worker.clone();
+    let mut saved = Saved::new(id);
+    let mut copy_modes = BTreeMap::new();
+    for source in worker.sources {
+        copy_modes.insert(source.image.name.to_string(), source.image.copy_mode);
+        saved.source(source.image)?;
+    }
+    for rank in worker.ranks {
+        saved.rank(rank.rank, rank.primary, rank.shed_blocks, rank.short);
+    }
+    for piece in pieces {
+        let piece = piece?;
+        piece.pages.into_iter().try_for_each(|page| saved.page(piece.rank, page))?;
+        piece.names.into_iter().try_for_each(|name| saved.name(piece.rank, name))?;
+        piece.holes.into_iter().for_each(|hole| saved.hole(piece.rank, hole));
+    }
+    Ok(Some(Read { restore: Restore::new(saved)?, copy_modes }))
+}

@@ -1,0 +1,374 @@
+//! Writes checkpoints: at intervals, when asked, and once more before the process ends.
+
+use super::{CheckpointError, CheckpointMetrics, Keeper};
+use crate::{
+    index::{Partitions, Shard, Writer},
+    snapshot::{Change, StoreError, Unwritten, WorkerState},
+};
+use kvasir_index::{CutReceipt, IndexError, WorkerImage};
+use kvasir_proto::{
+    convert::{Registration, WorkerAddress},
+    pb,
+};
+use prost::Message;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt, mem,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{
+    select,
+    sync::{mpsc, oneshot},
+    time::{Instant, MissedTickBehavior, interval},
+};
+use tokio_util::sync::CancellationToken;
+
+/// Requests for a checkpoint that wait; whoever asks for more waits.
+const REQUESTS_MAX: usize = 64;
+/// Blocks after which what was collected is written, before more is.
+const BATCH_BLOCKS_MAX: usize = 1 << 20;
+/// Workers after which it is.
+const BATCH_WORKERS_MAX: usize = 1_024;
+
+/// Where checkpoints are kept and how often they are written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckpointConfig {
+    /// Folder of the store.
+    pub folder: PathBuf,
+    /// Time between two checkpoints.
+    pub interval: Duration,
+}
+
+/// Registered workers.
+#[derive(Debug, Clone, Default)]
+pub struct Roster {
+    /// Those of which the index has all that is known.
+    pub present: Vec<Registration>,
+    /// Those that are still being restored: what is on disk of them stays.
+    pub expected: Vec<Registration>,
+}
+
+/// Says who is registered.
+pub type Registry = Arc<dyn Fn() -> Roster + Send + Sync>;
+
+/// A checkpoint that is on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Report {
+    /// Workers of which something was written.
+    pub workers: usize,
+    /// Blocks, names and holes written.
+    pub blocks: usize,
+    /// Bytes of keys and values written since start.
+    pub written_bytes: u64,
+    /// Bytes on disk, of all checkpoints.
+    pub disk_bytes: u64,
+    /// How long it took.
+    pub duration: Duration,
+}
+
+struct Request {
+    compact: bool,
+    reply: oneshot::Sender<Result<Report, CheckpointError>>,
+}
+
+/// Asks for checkpoints. Clones ask the same task.
+#[derive(Clone)]
+pub struct Checkpoints {
+    requests: mpsc::Sender<Request>,
+    metrics: CheckpointMetrics,
+}
+
+impl fmt::Debug for Checkpoints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Checkpoints")
+    }
+}
+
+impl Checkpoints {
+    /// Waits for a checkpoint of all that was applied before; requests that come together get one.
+    ///
+    /// # Errors
+    /// If it cannot be written, or the server is stopping.
+    pub async fn create(&self, compact: bool) -> Result<Report, CheckpointError> {
+        let (reply, answer) = oneshot::channel();
+        let sent = self.requests.send(Request { compact, reply }).await;
+        sent.map_err(|_gone| CheckpointError::Stopping)?;
+        answer.await.map_err(|_gone| CheckpointError::Stopping)?
+    }
+
+    /// What became of checkpoints so far.
+    #[must_use]
+    pub const fn metrics(&self) -> &CheckpointMetrics {
+        &self.metrics
+    }
+}
+
+/// The task that writes checkpoints.
+pub struct Checkpointer {
+    keeper: Keeper,
+    partitions: Arc<Partitions>,
+    writer: Writer,
+    registry: Registry,
+    interval: Duration,
+    metrics: CheckpointMetrics,
+    requests: mpsc::Receiver<Request>,
+    /// Workers on disk, by what is known of them.
+    stored: BTreeMap<WorkerAddress, Stored>,
+}
+
+/// What is on disk of a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Stored {
+    /// How it is registered; none where another process wrote it.
+    registration: Option<Vec<u8>>,
+    /// Whether it holds anything or has a source.
+    is_empty: bool,
+}
+
+impl fmt::Debug for Checkpointer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Checkpointer")
+    }
+}
+
+/// What is to be written together.
+#[derive(Default)]
+struct Batch {
+    images: Vec<Kept>,
+    gone: Vec<WorkerAddress>,
+    blocks: usize,
+}
+
+/// An image on its way to the disk.
+struct Kept {
+    address: WorkerAddress,
+    registration: Vec<u8>,
+    held_blocks: u64,
+    image: WorkerImage,
+    /// None if nothing was taken from an index.
+    taken: Option<(Arc<Shard>, CutReceipt)>,
+}
+
+impl Checkpointer {
+    /// A task for a store in which these workers are.
+    #[must_use]
+    pub fn new(
+        keeper: Keeper,
+        (partitions, writer): (Arc<Partitions>, Writer),
+        registry: Registry,
+        interval: Duration,
+        metrics: CheckpointMetrics,
+        stored: impl IntoIterator<Item = WorkerAddress>,
+    ) -> (Self, Checkpoints) {
+        let (sender, requests) = mpsc::channel(REQUESTS_MAX);
+        let checkpoints = Checkpoints { requests: sender, metrics: metrics.clone() };
+        let by_others = || Stored { registration: None, is_empty: false };
+        let stored = stored.into_iter().map(|address| (address, by_others())).collect();
+        let task =
+            Self { keeper, partitions, writer, registry, interval, metrics, requests, stored };
+        (task, checkpoints)
+    }
+
+    /// Writes checkpoints until `stop` is cancelled, then a last one. One that fails is tried again
+    /// at the next interval: nothing of it is lost.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut ticks = interval(self.interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // The first tick is now, when there is nothing to write.
+        ticks.tick().await;
+        let mut asked = Vec::with_capacity(REQUESTS_MAX);
+        loop {
+            let stopping = select! {
+                () = stop.cancelled() => true,
+                _ = ticks.tick() => false,
+                _ = self.requests.recv_many(&mut asked, REQUESTS_MAX) => false,
+            };
+            let compact = asked.iter().any(|request| request.compact);
+            let outcome = self.checkpoint(compact).await;
+            for request in asked.drain(..) {
+                let _asker_gone = request.reply.send(outcome.clone());
+            }
+            if stopping {
+                return;
+            }
+        }
+    }
+
+    async fn checkpoint(&mut self, compact: bool) -> Result<Report, CheckpointError> {
+        let begin = Instant::now();
+        let outcome = self.write_and_measure(compact).await;
+        let outcome = outcome.map(|report| Report { duration: begin.elapsed(), ..report });
+        match &outcome {
+            Ok(report) => {
+                tracing::debug!(?report, "checkpoint written");
+                self.metrics.written(report);
+            }
+            Err(CheckpointError::Stopping) => {}
+            Err(error) => {
+                tracing::error!(%error, "the checkpoint failed: the next one tries again");
+                self.metrics.failed(error);
+            }
+        }
+        outcome
+    }
+
+    async fn write_and_measure(&mut self, compact: bool) -> Result<Report, CheckpointError> {
+        let report = self.write_changes().await?;
+        let figures = self.keeper.call(move |store| {
+            if compact {
+                store.compact()?;
+            }
+            store.figures()
+        });
+        let figures = figures.await??;
+        let (written_bytes, disk_bytes) = (figures.written_bytes(), figures.disk_bytes);
+        Ok(Report { written_bytes, disk_bytes, ..report })
+    }
+
+    async fn write_changes(&mut self) -> Result<Report, CheckpointError> {
+        let Roster { present, expected } = (self.registry)();
+        let mut report = Report::default();
+        let mut batch = Batch::default();
+        let known: BTreeSet<_> = present.iter().chain(&expected).map(address).collect();
+        let gone = self.stored.keys().filter(|address| !known.contains(address));
+        batch.gone.extend(gone.cloned());
+        let stale = self.stale(present.iter().map(address).collect()).await?;
+        for registration in &present {
+            self.add(registration, &stale, &mut batch).await?;
+            if batch.blocks >= BATCH_BLOCKS_MAX || batch.images.len() >= BATCH_WORKERS_MAX {
+                self.write(mem::take(&mut batch), &mut report).await?;
+            }
+        }
+        self.write(batch, &mut report).await?;
+        Ok(report)
+    }
+
+    /// Which of these workers need whole images.
+    async fn stale(
+        &self,
+        mut workers: Vec<WorkerAddress>,
+    ) -> Result<BTreeSet<WorkerAddress>, StoreError> {
+        let ask = self.keeper.call(move |store| {
+            workers.retain(|worker| store.needs_whole(worker));
+            workers
+        });
+        Ok(ask.await?.into_iter().collect())
+    }
+
+    /// Puts what changed of a worker to a batch.
+    async fn add(
+        &self,
+        registration: &Registration,
+        stale: &BTreeSet<WorkerAddress>,
+        batch: &mut Batch,
+    ) -> Result<(), CheckpointError> {
+        let address = address(registration);
+        let registration = pb::RegisterWorkerRequest::from(registration).encode_to_vec();
+        let stored = self.stored.get(&address);
+        let is_same = stored.is_some_and(|at| at.registration.as_ref() == Some(&registration));
+        let whole = !is_same || stale.contains(&address);
+        let Some(partition) = self.partitions.get(&address.partition) else { return Ok(()) };
+        let shard = partition.shard_of(&address.worker);
+        let view = shard.read().worker(&address.worker).map(|worker| {
+            let held =
+                |rank: kvasir_index::HolderView<'_>| rank.placed_blocks() + rank.parked_blocks();
+            (worker.has_changed(), worker.holders().map(held).sum())
+        });
+        let kept = |image, held_blocks, taken| Kept {
+            address: address.clone(),
+            registration: registration.clone(),
+            held_blocks,
+            image,
+            taken,
+        };
+        let taken = match view {
+            Some((changed, _)) if !changed && !whole => return Ok(()),
+            Some((_, held)) => {
+                let taken = self.writer.cut(shard, address.worker.clone(), whole).await?;
+                taken.map(|(image, receipt)| kept(image, held, Some((Arc::clone(shard), receipt))))
+            }
+            None if !whole && stored.is_some_and(|at| at.is_empty) => return Ok(()),
+            None => Err(IndexError::UnknownWorker { worker: address.worker.clone() }),
+        };
+        let kept = match taken {
+            Ok(kept) => kept,
+            // Nothing has fed it yet, or all that did is gone.
+            Err(IndexError::UnknownWorker { worker }) => kept(nothing(worker), 0, None),
+            Err(error) => return Err(error.into()),
+        };
+        batch.blocks += blocks(&kept.image);
+        batch.images.push(kept);
+        Ok(())
+    }
+
+    async fn write(&mut self, batch: Batch, report: &mut Report) -> Result<(), CheckpointError> {
+        if batch.images.is_empty() && batch.gone.is_empty() {
+            return Ok(());
+        }
+        let call = self.keeper.call(move |store| {
+            let written = store.write(&changes(&batch));
+            (written, batch)
+        });
+        // If the store is gone meanwhile, so are the images; it needs whole ones then.
+        let (written, batch) = call.await?;
+        let Batch { images, gone, blocks } = batch;
+        if let Err(Unwritten { error, .. }) = written {
+            for Kept { taken, .. } in images {
+                self.give_back(taken).await?;
+            }
+            return Err(error.into());
+        }
+        report.workers += images.len();
+        report.blocks += blocks;
+        gone.iter().for_each(|address| drop(self.stored.remove(address)));
+        for Kept { address, registration, image, .. } in images {
+            let is_empty = image.sources.is_empty();
+            self.stored.insert(address, Stored { registration: Some(registration), is_empty });
+        }
+        Ok(())
+    }
+
+    async fn give_back(
+        &self,
+        taken: Option<(Arc<Shard>, CutReceipt)>,
+    ) -> Result<(), CheckpointError> {
+        if let Some((shard, receipt)) = taken {
+            self.writer.change(&shard, move |index| index.abandon_cut(receipt)).await?;
+        }
+        Ok(())
+    }
+}
+
+fn changes(batch: &Batch) -> Vec<Change<'_>> {
+    let gone = batch.gone.iter().map(Change::Forget);
+    let images = batch.images.iter().map(|kept| {
+        Change::Store(WorkerState {
+            partition: &kept.address.partition,
+            image: &kept.image,
+            registration: &kept.registration,
+            stream_sequences: &[],
+            held_blocks: kept.held_blocks,
+        })
+    });
+    gone.chain(images).collect()
+}
+
+fn address(registration: &Registration) -> WorkerAddress {
+    WorkerAddress { partition: registration.partition.clone(), worker: registration.worker.clone() }
+}
+
+/// The image of a worker that holds nothing and has no source.
+const fn nothing(worker: kvasir_proto::types::WorkerId) -> WorkerImage {
+    WorkerImage { worker, whole: true, sources: Vec::new(), ranks: Vec::new() }
+}
+
+fn blocks(image: &WorkerImage) -> usize {
+    let ranks = image.ranks.iter().map(|rank| {
+        let runs = rank.pages.iter().flat_map(|page| &page.runs);
+        let plain: usize = runs.map(|run| run.blocks.len()).sum();
+        plain + rank.names.len() + rank.holes.len()
+    });
+    ranks.sum()
+}

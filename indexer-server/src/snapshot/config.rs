@@ -1,0 +1,31 @@
+use std::path::PathBuf;
+
+/// Bytes after which what is being written goes to disk: several small images at once, or a part of
+/// a large whole one.
+pub const BATCH_BYTES_MAX: usize = 32 << 20;
+/// Bytes of small images that are made durable together.
+pub(super) const GROUP_BYTES: usize = 4 << 20;
+/// Most blocks, names and holes in one piece of a worker that is read.
+pub const PIECE_BLOCKS_MAX: usize = 16_384;
+/// Most damaged folders that are kept aside.
+pub const SET_ASIDE_MAX: usize = 3;
+
+/// Where snapshots are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotConfig {
+    /// Folder of the server's own; may be a mount. The database is in `db` within it.
+    pub folder: PathBuf,
+    /// Whether a damaged database is moved to `db.corrupt-<n>` and a new one begun, instead of
+    /// refusing to open.
+    pub set_aside: bool,
+    /// Bytes of one write to the database, unless what changed of one worker is more.
+    pub batch_bytes_max: usize,
+}
+
+impl SnapshotConfig {
+    /// The usual settings for a folder.
+    #[must_use]
+    pub const fn new(folder: PathBuf) -> Self {
+        Self { folder, set_aside: true, batch_bytes_max: BATCH_BYTES_MAX }
+    }
+}

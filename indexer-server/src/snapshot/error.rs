@@ -1,0 +1,228 @@
+use super::{SET_ASIDE_MAX, format::FormatError};
+use kvasir_proto::{code::ErrorCode, convert::WorkerAddress};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+/// Why snapshots cannot be opened, written or read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// No space is left, or a quota is used up. What was stored before is unharmed; the next write
+    /// tries again.
+    #[error(
+        "{}: the disk is full; the last checkpoint is unharmed: make room, the next checkpoint \
+         tries again ({reason})", folder.display()
+    )]
+    DiskFull {
+        /// The database.
+        folder: PathBuf,
+        /// What failed.
+        reason: String,
+    },
+    /// What is on disk is damaged.
+    #[error(
+        "{}: damaged: move it away or remove it; the server then fills its index from engines and \
+         agents ({reason})", folder.display()
+    )]
+    Corrupt {
+        /// The database.
+        folder: PathBuf,
+        /// How it shows.
+        reason: String,
+    },
+    /// Damaged, and too many damaged ones lie beside it.
+    #[error(
+        "{}: damaged again, and {SET_ASIDE_MAX} damaged databases lie beside it: check the disk, \
+         then remove them", folder.display()
+    )]
+    CorruptAgain {
+        /// The database.
+        folder: PathBuf,
+    },
+    /// Another process uses it.
+    #[error(
+        "{}: another process has it open: each server needs a folder of its own ({reason})",
+        folder.display()
+    )]
+    Locked {
+        /// The database.
+        folder: PathBuf,
+        /// What failed.
+        reason: String,
+    },
+    /// Another version wrote it.
+    #[error(
+        "{}: written in format {found} by version {writer} of the server, while this one reads \
+         format {supported}: run that version, or choose an empty folder", folder.display()
+    )]
+    Version {
+        /// The database.
+        folder: PathBuf,
+        /// Its format.
+        found: u32,
+        /// The format that this server reads and writes.
+        supported: u32,
+        /// Who wrote it.
+        writer: String,
+    },
+    /// Something else than snapshots is there.
+    #[error(
+        "{}: not a database of snapshots: choose a folder of the server's own ({reason})",
+        folder.display()
+    )]
+    Foreign {
+        /// The folder.
+        folder: PathBuf,
+        /// What was found.
+        reason: String,
+    },
+    /// The process may not read or write there.
+    #[error(
+        "{}: not permitted: let the server's user write there ({reason})", folder.display()
+    )]
+    Permission {
+        /// The folder.
+        folder: PathBuf,
+        /// What failed.
+        reason: String,
+    },
+    /// The disk fails.
+    #[error("{}: {reason}", folder.display())]
+    Disk {
+        /// The folder.
+        folder: PathBuf,
+        /// What failed.
+        reason: String,
+    },
+    /// What changed of a worker can only follow a whole image of it.
+    #[error("worker {worker}: a whole image is needed first")]
+    NeedsWhole {
+        /// The worker.
+        worker: WorkerAddress,
+    },
+    /// An image cannot be stored: a fault of the server.
+    #[error("worker {worker}: its image is not one: {error}")]
+    Image {
+        /// The worker.
+        worker: WorkerAddress,
+        /// Why.
+        error: FormatError,
+    },
+}
+
+impl StoreError {
+    /// Code to report it with.
+    #[must_use]
+    pub const fn code(&self) -> ErrorCode {
+        match self {
+            Self::DiskFull { .. } => ErrorCode::ResourceExhausted,
+            Self::NeedsWhole { .. } => ErrorCode::Aborted,
+            Self::Locked { .. }
+            | Self::Version { .. }
+            | Self::Foreign { .. }
+            | Self::Permission { .. } => ErrorCode::FailedPrecondition,
+            Self::Corrupt { .. }
+            | Self::CorruptAgain { .. }
+            | Self::Disk { .. }
+            | Self::Image { .. } => ErrorCode::Internal,
+        }
+    }
+
+    /// Whether the process was started wrongly, so that it should not go on: everything else is an
+    /// accident, which costs the server its snapshots but not its index.
+    #[must_use]
+    pub const fn is_misconfigured(&self) -> bool {
+        matches!(
+            self,
+            Self::Locked { .. }
+                | Self::Version { .. }
+                | Self::Foreign { .. }
+                | Self::Permission { .. }
+        )
+    }
+
+    /// Of a value that cannot be read.
+    pub(super) fn unreadable(folder: &Path, error: &FormatError) -> Self {
+        Self::Corrupt { folder: folder.to_owned(), reason: error.to_string() }
+    }
+
+    /// Of a call of the file system.
+    pub(super) fn of_io(folder: &Path, error: &io::Error) -> Self {
+        let (folder, reason) = (folder.to_owned(), error.to_string());
+        let is_one_of = |kinds: &[io::ErrorKind]| kinds.contains(&error.kind());
+        if is_one_of(&[
+            io::ErrorKind::StorageFull,
+            io::ErrorKind::QuotaExceeded,
+            io::ErrorKind::FileTooLarge,
+        ]) {
+            Self::DiskFull { folder, reason }
+        } else if is_one_of(&[io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem]) {
+            Self::Permission { folder, reason }
+        } else if is_one_of(&[io::ErrorKind::NotADirectory, io::ErrorKind::AlreadyExists]) {
+            Self::Foreign { folder, reason }
+        } else {
+            Self::Disk { folder, reason }
+        }
+    }
+
+    /// Of a call of RocksDB, which tells the causes of I/O errors apart by their text only.
+    pub(super) fn of_rocksdb(folder: &Path, error: &rocksdb::Error) -> Self {
+        Self::of_text(folder, &error.kind(), error.as_ref())
+    }
+
+    fn of_text(folder: &Path, kind: &rocksdb::ErrorKind, text: &str) -> Self {
+        const FULL: [&str; 3] =
+            ["No space left on device", "Disk quota exceeded", "File too large"];
+        const DENIED: [&str; 3] =
+            ["Permission denied", "Read-only file system", "Operation not permitted"];
+        const LOCKED: [&str; 2] = ["lock file", "lock hold by current process"];
+        let has = |texts: &[&str]| texts.iter().any(|at| text.contains(at));
+        let (folder, reason) = (folder.to_owned(), text.to_owned());
+        if has(&FULL) {
+            Self::DiskFull { folder, reason }
+        } else if has(&DENIED) {
+            Self::Permission { folder, reason }
+        } else if has(&LOCKED) {
+            Self::Locked { folder, reason }
+        } else if *kind == rocksdb::ErrorKind::Corruption || text.contains("No such file") {
+            // A file that is missing is damage too: RocksDB knows what it has written.
+            Self::Corrupt { folder, reason }
+        } else if *kind == rocksdb::ErrorKind::InvalidArgument {
+            Self::Foreign { folder, reason }
+        } else {
+            Self::Disk { folder, reason }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rocksdb::ErrorKind;
+
+    #[test]
+    fn texts_of_rocksdb_tell_the_causes() {
+        let check = |kind, text: &str, expected: &str| {
+            let error = StoreError::of_text(Path::new("/d/db"), &kind, text);
+            let found = format!("{error:?}");
+            assert!(found.starts_with(expected), "{text}: {found}");
+            let shown = error.to_string();
+            assert!(shown.contains("/d/db") && shown.contains(text), "{shown}");
+        };
+        let io = || ErrorKind::IOError;
+        check(io(), "IO error: No space left on device: While appending to file: x", "DiskFull");
+        check(io(), "IO error: While appending to file: /d/db/7.log: File too large", "DiskFull");
+        check(io(), "IO error: While open a file: /d/db/LOCK: Permission denied", "Permission");
+        check(
+            io(),
+            "IO error: While lock file: /d/db/LOCK: Resource temporarily unavailable",
+            "Locked",
+        );
+        check(io(), "IO error: lock hold by current process, acquire time 1", "Locked");
+        check(io(), "IO error: No such file or directory: While open: /d/db/9.sst", "Corrupt");
+        check(io(), "IO error: While pread: Input/output error", "Disk {");
+        check(ErrorKind::Corruption, "Corruption: block checksum mismatch", "Corrupt");
+        check(ErrorKind::InvalidArgument, "Invalid argument: other comparator", "Foreign");
+    }
+}

@@ -1,0 +1,184 @@
+//! Keys: numbers in big-endian order, so that what belongs together lies together.
+
+use super::reader::{Bounds, FormatError, Reader};
+use kvasir_index::Slot;
+use kvasir_proto::types::{BlockName, DpRank};
+
+// First byte of a key: what it leads to.
+const MANIFEST: u8 = 0;
+const WORKER: u8 = 1;
+const REGISTRATION: u8 = 2;
+const CONTENTS: u8 = 3;
+const WRITE: u8 = 4;
+
+// What a key of a rank's contents leads to.
+const PAGE: u8 = 0;
+const NAME: u8 = 1;
+const HOLE: u8 = 2;
+
+/// More than any key has behind its first two numbers.
+const BEHIND: [u8; 16] = [u8::MAX; 16];
+
+/// One thing that a rank holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::snapshot) enum Content {
+    /// A page of slots, by its number.
+    Page(u32),
+    /// A name that is spelled out.
+    Name(BlockName),
+    /// A slot that it does not hold.
+    Hole(Slot),
+}
+
+/// Key of one thing that a rank holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::snapshot) struct ContentKey {
+    /// Number of the worker.
+    pub(in crate::snapshot) worker: u32,
+    /// Its generation.
+    pub(in crate::snapshot) generation: u32,
+    /// The rank.
+    pub(in crate::snapshot) rank: DpRank,
+    /// What it is.
+    pub(in crate::snapshot) content: Content,
+}
+
+impl ContentKey {
+    /// Writes the key in place of what `key` has.
+    pub(in crate::snapshot) fn encode(&self, key: &mut Vec<u8>) {
+        key.clear();
+        push_generation(key, self.worker, self.generation);
+        key.extend(self.rank.to_be_bytes());
+        match self.content {
+            Content::Page(page) => {
+                key.push(PAGE);
+                key.extend(page.to_be_bytes());
+            }
+            Content::Name(name) => {
+                key.push(NAME);
+                key.extend(name.0.to_be_bytes());
+            }
+            Content::Hole(slot) => {
+                key.push(HOLE);
+                key.extend(slot.to_be_bytes());
+            }
+        }
+    }
+
+    /// Reads a key.
+    ///
+    /// # Errors
+    /// If it is not one of a rank's contents.
+    pub(in crate::snapshot) fn decode(key: &[u8]) -> Result<Self, FormatError> {
+        let mut reader = Reader::new("key", key);
+        if reader.byte()? != CONTENTS {
+            return Err(reader.range("kind"));
+        }
+        let worker = reader.array().map(u32::from_be_bytes)?;
+        let generation = reader.array().map(u32::from_be_bytes)?;
+        let rank = reader.array().map(u32::from_be_bytes)?;
+        let content = match reader.byte()? {
+            PAGE => Content::Page(reader.array().map(u32::from_be_bytes)?),
+            NAME => Content::Name(BlockName(reader.array().map(u64::from_be_bytes)?)),
+            HOLE => Content::Hole(reader.array().map(u32::from_be_bytes)?),
+            _ => return Err(reader.range("content")),
+        };
+        reader.end()?;
+        Ok(Self { worker, generation, rank, content })
+    }
+}
+
+fn push_generation(key: &mut Vec<u8>, worker: u32, generation: u32) {
+    key.push(CONTENTS);
+    key.extend(worker.to_be_bytes());
+    key.extend(generation.to_be_bytes());
+}
+
+/// Worker and generation of any key of contents, however it goes on.
+///
+/// # Errors
+/// If it is no key of contents.
+pub(in crate::snapshot) fn generation_of(key: &[u8]) -> Result<(u32, u32), FormatError> {
+    ContentKey::decode(key).map(|key| (key.worker, key.generation))
+}
+
+/// Where the manifest is.
+pub(in crate::snapshot) const fn manifest_key() -> [u8; 1] {
+    [MANIFEST]
+}
+
+fn numbered(kind: u8, worker: u32) -> [u8; 5] {
+    let [a, b, c, d] = worker.to_be_bytes();
+    [kind, a, b, c, d]
+}
+
+/// Where the record of a worker is.
+pub(in crate::snapshot) fn worker_key(worker: u32) -> [u8; 5] {
+    numbered(WORKER, worker)
+}
+
+/// Number of the worker that a record is of.
+///
+/// # Errors
+/// If it is no key of a record.
+pub(in crate::snapshot) fn worker_of(key: &[u8]) -> Result<u32, FormatError> {
+    let mut reader = Reader::new("key", key);
+    if reader.byte()? != WORKER {
+        return Err(reader.range("kind"));
+    }
+    let worker = reader.array().map(u32::from_be_bytes)?;
+    reader.end()?;
+    Ok(worker)
+}
+
+/// Where the registration of a worker is.
+pub(in crate::snapshot) fn registration_key(worker: u32) -> [u8; 5] {
+    numbered(REGISTRATION, worker)
+}
+
+/// Where a write of that number leaves its mark.
+pub(in crate::snapshot) fn write_key(number: u64) -> Vec<u8> {
+    [&[WRITE][..], &number.to_be_bytes()].concat()
+}
+
+/// Number of the write that a mark is of.
+///
+/// # Errors
+/// If it is no key of a mark.
+pub(in crate::snapshot) fn write_of(key: &[u8]) -> Result<u64, FormatError> {
+    let mut reader = Reader::new("key", key);
+    if reader.byte()? != WRITE {
+        return Err(reader.range("kind"));
+    }
+    let number = reader.array().map(u64::from_be_bytes)?;
+    reader.end()?;
+    Ok(number)
+}
+
+/// All marks of writes.
+pub(in crate::snapshot) fn write_bounds() -> Bounds {
+    (vec![WRITE], vec![WRITE + 1])
+}
+
+/// All records of workers.
+pub(in crate::snapshot) fn worker_bounds() -> Bounds {
+    (vec![WORKER], vec![REGISTRATION])
+}
+
+/// The contents of one worker in one generation.
+pub(in crate::snapshot) fn generation_bounds(worker: u32, generation: u32) -> Bounds {
+    let mut first = Vec::new();
+    push_generation(&mut first, worker, generation);
+    let behind = [first.as_slice(), &BEHIND].concat();
+    (first, behind)
+}
+
+/// The contents of one worker in all generations; of all workers if it is none.
+pub(in crate::snapshot) fn contents_bounds(worker: Option<u32>) -> Bounds {
+    let mut first = vec![CONTENTS];
+    if let Some(worker) = worker {
+        first.extend(worker.to_be_bytes());
+    }
+    let behind = [first.as_slice(), &BEHIND].concat();
+    (first, behind)
+}

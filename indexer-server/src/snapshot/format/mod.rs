@@ -1,0 +1,31 @@
+//! Keys and values of the database, by version. Nothing that is read is believed: lengths, numbers
+//! and names are checked, and what is left over is refused.
+//!
+//! Everything of one rank lies together, in the order of its slots, so that a worker is read in one
+//! sweep and a change touches few places. Blocks are in pages, as the index has them; per block
+//! there are only its name and its local hash (16 bytes), and per page about 20 bytes more.
+//! What is small is in protobuf messages, so that fields can be added.
+
+mod contents;
+mod keys;
+mod reader;
+mod records;
+
+#[cfg(test)]
+mod format_test;
+
+pub(super) use contents::{
+    decode_hole, decode_name, decode_page, encode_hole, encode_name, encode_page,
+};
+pub(super) use keys::{
+    Content, ContentKey, contents_bounds, generation_bounds, generation_of, manifest_key,
+    registration_key, worker_bounds, worker_key, worker_of, write_bounds, write_key, write_of,
+};
+pub(super) use reader::Bounds;
+pub(super) use records::{ManifestRecord, WorkerHead, WorkerRecord};
+
+pub use reader::FormatError;
+pub use records::{StoredSource, StoredWorker, WorkerState};
+
+/// Version of the format that is read and written. One that says more is refused.
+pub const FORMAT_VERSION: u32 = 1;

@@ -1,0 +1,396 @@
+//! What is small: the manifest, and one record per worker, which makes its latest image visible.
+//! Protobuf, so that fields can be added; one that older servers must not skip is a new
+//! [`FORMAT_VERSION`](super::FORMAT_VERSION).
+
+use super::reader::FormatError;
+use kvasir_index::{RankImage, SourceId, SourceImage, SourceStatus, WorkerImage};
+use kvasir_proto::{
+    convert::WorkerAddress,
+    types::{
+        CopyMode, Cursor, Fingerprint, Incarnation, NameError, PartitionKey, SourceState, WorkerId,
+    },
+};
+use prost::Message;
+
+const WHAT: &str = "worker";
+
+/// A worker as it goes into the store.
+#[derive(Debug, Clone, Copy)]
+pub struct WorkerState<'a> {
+    /// Its partition.
+    pub partition: &'a PartitionKey,
+    /// What changed, or all of it.
+    pub image: &'a WorkerImage,
+    /// How it is registered, for whoever restores it; opaque. Stored with whole images only: a
+    /// registration does not change while the worker lives.
+    pub registration: &'a [u8],
+    /// Sequence numbers in the broker's stream that its sources' cursors cover.
+    pub stream_sequences: &'a [(SourceId, u64)],
+    /// Blocks that it holds in all, over its ranks: for progress and figures only.
+    pub held_blocks: u64,
+}
+
+/// A worker as it was stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredWorker {
+    /// Which.
+    pub address: WorkerAddress,
+    /// How it was registered.
+    pub registration: Vec<u8>,
+    /// Its sources, with the cursors that its blocks are of.
+    pub sources: Vec<StoredSource>,
+    /// Its ranks, in order, without what they hold.
+    pub ranks: Vec<RankImage>,
+    /// Blocks that it held, as whoever stored it said.
+    pub held_blocks: u64,
+}
+
+/// A source as it was stored. Of its status there is what means something to another process: its
+/// state, cursor and highest sequence number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredSource {
+    /// The source.
+    pub image: SourceImage,
+    /// Sequence number in the broker's stream that its cursor covers.
+    pub stream_sequence: Option<u64>,
+}
+
+/// What the database is. The first two fields never change their meaning.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(in crate::snapshot) struct ManifestRecord {
+    #[prost(uint32, tag = "1")]
+    pub(in crate::snapshot) format_version: u32,
+    /// Version of the server that created it.
+    #[prost(string, tag = "2")]
+    pub(in crate::snapshot) writer_version: String,
+}
+
+/// What is known of a worker without reading what it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::snapshot) struct WorkerHead {
+    /// Generation that counts.
+    pub(in crate::snapshot) generation: u32,
+    /// Images stored of it so far: tells an older record from a newer one.
+    pub(in crate::snapshot) images: u64,
+    /// Blocks that it holds.
+    pub(in crate::snapshot) held_blocks: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(in crate::snapshot) struct WorkerRecord {
+    #[prost(string, tag = "1")]
+    model: String,
+    #[prost(string, tag = "2")]
+    tenant: String,
+    #[prost(string, tag = "3")]
+    worker_id: String,
+    #[prost(uint32, tag = "4")]
+    generation: u32,
+    #[prost(uint64, tag = "5")]
+    images: u64,
+    #[prost(uint64, tag = "6")]
+    held_blocks: u64,
+    #[prost(message, repeated, tag = "7")]
+    sources: Vec<SourceRecord>,
+    #[prost(message, repeated, tag = "8")]
+    ranks: Vec<RankRecord>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct SourceRecord {
+    #[prost(uint32, tag = "1")]
+    id: u32,
+    #[prost(string, tag = "2")]
+    name: String,
+    #[prost(enumeration = "CopyModeRecord", tag = "3")]
+    copy_mode: i32,
+    #[prost(enumeration = "StateRecord", tag = "4")]
+    state: i32,
+    #[prost(message, optional, tag = "5")]
+    applied: Option<CursorRecord>,
+    #[prost(uint64, optional, tag = "6")]
+    last_live: Option<u64>,
+    #[prost(bool, tag = "7")]
+    incomplete: bool,
+    #[prost(uint32, repeated, tag = "8")]
+    ranks: Vec<u32>,
+    #[prost(uint64, optional, tag = "9")]
+    stream_sequence: Option<u64>,
+    #[prost(bool, tag = "10")]
+    doubtful: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+struct CursorRecord {
+    #[prost(fixed64, tag = "1")]
+    incarnation_high: u64,
+    #[prost(fixed64, tag = "2")]
+    incarnation_low: u64,
+    #[prost(uint64, tag = "3")]
+    sequence: u64,
+    #[prost(message, optional, tag = "4")]
+    fingerprint: Option<FingerprintRecord>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+struct FingerprintRecord {
+    #[prost(fixed64, tag = "1")]
+    ts_bits: u64,
+    #[prost(fixed64, tag = "2")]
+    payload_hash: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct RankRecord {
+    #[prost(uint32, tag = "1")]
+    rank: u32,
+    #[prost(uint32, optional, tag = "2")]
+    primary: Option<u32>,
+    #[prost(uint64, tag = "3")]
+    shed_blocks: u64,
+    #[prost(uint32, repeated, tag = "4")]
+    short: Vec<u32>,
+}
+
+// 0 is in neither: a field that is missing is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
+#[repr(i32)]
+enum CopyModeRecord {
+    Counted = 1,
+    Set = 2,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
+#[repr(i32)]
+enum StateRecord {
+    Exact = 1,
+    CatchingUp = 2,
+    Gap = 3,
+    Partial = 4,
+    Degraded = 5,
+    Cold = 6,
+}
+
+impl From<CopyMode> for CopyModeRecord {
+    fn from(mode: CopyMode) -> Self {
+        match mode {
+            CopyMode::Counted => Self::Counted,
+            CopyMode::Set => Self::Set,
+        }
+    }
+}
+
+impl From<CopyModeRecord> for CopyMode {
+    fn from(mode: CopyModeRecord) -> Self {
+        match mode {
+            CopyModeRecord::Counted => Self::Counted,
+            CopyModeRecord::Set => Self::Set,
+        }
+    }
+}
+
+impl From<SourceState> for StateRecord {
+    fn from(state: SourceState) -> Self {
+        match state {
+            SourceState::Exact => Self::Exact,
+            SourceState::CatchingUp => Self::CatchingUp,
+            SourceState::Gap => Self::Gap,
+            SourceState::Partial => Self::Partial,
+            SourceState::Degraded => Self::Degraded,
+            SourceState::Cold => Self::Cold,
+        }
+    }
+}
+
+impl From<StateRecord> for SourceState {
+    fn from(state: StateRecord) -> Self {
+        match state {
+            StateRecord::Exact => Self::Exact,
+            StateRecord::CatchingUp => Self::CatchingUp,
+            StateRecord::Gap => Self::Gap,
+            StateRecord::Partial => Self::Partial,
+            StateRecord::Degraded => Self::Degraded,
+            StateRecord::Cold => Self::Cold,
+        }
+    }
+}
+
+impl From<&Cursor> for CursorRecord {
+    fn from(cursor: &Cursor) -> Self {
+        let [high, low] = halves(cursor.incarnation);
+        let fingerprint = cursor
+            .fingerprint
+            .map(|at| FingerprintRecord { ts_bits: at.ts_bits, payload_hash: at.payload_hash });
+        Self {
+            incarnation_high: high,
+            incarnation_low: low,
+            sequence: cursor.sequence,
+            fingerprint,
+        }
+    }
+}
+
+impl From<CursorRecord> for Cursor {
+    fn from(record: CursorRecord) -> Self {
+        let high = u128::from(record.incarnation_high) << u64::BITS;
+        Self {
+            incarnation: Incarnation(high | u128::from(record.incarnation_low)),
+            sequence: record.sequence,
+            fingerprint: record
+                .fingerprint
+                .map(|at| Fingerprint { ts_bits: at.ts_bits, payload_hash: at.payload_hash }),
+        }
+    }
+}
+
+/// High and low half of an incarnation.
+fn halves(incarnation: Incarnation) -> [u64; 2] {
+    let half = |bits: u128| u64::try_from(bits & u128::from(u64::MAX)).unwrap_or_default();
+    [half(incarnation.0 >> u64::BITS), half(incarnation.0)]
+}
+
+impl ManifestRecord {
+    /// Reads a manifest of any version.
+    ///
+    /// # Errors
+    /// If it is not one.
+    pub(in crate::snapshot) fn read(value: &[u8]) -> Result<Self, FormatError> {
+        let record = read_message::<Self>("manifest", value)?;
+        if record.format_version == 0 {
+            return Err(FormatError::Range { what: "manifest", field: "format_version" });
+        }
+        Ok(record)
+    }
+}
+
+impl WorkerRecord {
+    /// The record that makes an image visible.
+    pub(in crate::snapshot) fn of(state: &WorkerState<'_>, head: WorkerHead) -> Self {
+        let sources = state.image.sources.iter().map(|source| {
+            let stream = state.stream_sequences.iter().find(|(id, _sequence)| *id == source.id);
+            SourceRecord::of(source, stream.map(|(_id, sequence)| *sequence))
+        });
+        let ranks = state.image.ranks.iter().map(|rank| RankRecord {
+            rank: rank.rank,
+            primary: rank.primary.map(|id| id.0),
+            shed_blocks: rank.shed_blocks,
+            short: rank.short.iter().map(|id| id.0).collect(),
+        });
+        Self {
+            model: state.partition.model().to_owned(),
+            tenant: state.partition.tenant().to_owned(),
+            worker_id: state.image.worker.as_str().to_owned(),
+            generation: head.generation,
+            images: head.images,
+            held_blocks: head.held_blocks,
+            sources: sources.collect(),
+            ranks: ranks.collect(),
+        }
+    }
+
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// If it is not one.
+    pub(in crate::snapshot) fn read(value: &[u8]) -> Result<Self, FormatError> {
+        read_message(WHAT, value)
+    }
+
+    /// What is needed to go on writing.
+    pub(in crate::snapshot) const fn head(&self) -> WorkerHead {
+        WorkerHead {
+            generation: self.generation,
+            images: self.images,
+            held_blocks: self.held_blocks,
+        }
+    }
+
+    /// Which worker it is of.
+    ///
+    /// # Errors
+    /// If it names none.
+    pub(in crate::snapshot) fn address(&self) -> Result<WorkerAddress, FormatError> {
+        let named =
+            |error: NameError| FormatError::Message { what: WHAT, reason: error.to_string() };
+        Ok(WorkerAddress {
+            partition: PartitionKey::new(&self.model, &self.tenant).map_err(named)?,
+            worker: WorkerId::new(&self.worker_id).map_err(named)?,
+        })
+    }
+
+    /// The worker, as it was stored.
+    ///
+    /// # Errors
+    /// If the record contradicts itself.
+    pub(in crate::snapshot) fn into_worker(
+        self,
+        registration: Vec<u8>,
+    ) -> Result<StoredWorker, FormatError> {
+        let address = self.address()?;
+        let held_blocks = self.held_blocks;
+        let ranks: Vec<_> = self.ranks.into_iter().map(RankRecord::into_rank).collect();
+        if !ranks.is_sorted_by(|one, next| one.rank < next.rank) {
+            return Err(FormatError::Range { what: WHAT, field: "ranks" });
+        }
+        let sources = self.sources.into_iter().map(SourceRecord::into_source);
+        let sources = sources.collect::<Result<_, _>>()?;
+        Ok(StoredWorker { address, registration, sources, ranks, held_blocks })
+    }
+}
+
+impl SourceRecord {
+    fn of(source: &SourceImage, stream_sequence: Option<u64>) -> Self {
+        Self {
+            id: source.id.0,
+            name: (*source.name).to_owned(),
+            copy_mode: CopyModeRecord::from(source.copy_mode).into(),
+            state: StateRecord::from(source.status.state).into(),
+            applied: source.status.applied.as_ref().map(CursorRecord::from),
+            last_live: source.status.last_live,
+            incomplete: source.incomplete,
+            doubtful: source.doubtful,
+            ranks: source.ranks.clone(),
+            stream_sequence,
+        }
+    }
+
+    fn into_source(self) -> Result<StoredSource, FormatError> {
+        let wrong = |field| FormatError::Range { what: "source", field };
+        let copy_mode = CopyModeRecord::try_from(self.copy_mode);
+        let state = StateRecord::try_from(self.state);
+        let status = SourceStatus {
+            state: state.map_err(|_error| wrong("state"))?.into(),
+            applied: self.applied.map(Cursor::from),
+            last_live: self.last_live,
+            ..SourceStatus::default()
+        };
+        let image = SourceImage {
+            id: SourceId(self.id),
+            name: self.name.into(),
+            copy_mode: copy_mode.map_err(|_error| wrong("copy_mode"))?.into(),
+            status,
+            incomplete: self.incomplete,
+            doubtful: self.doubtful,
+            ranks: self.ranks,
+        };
+        Ok(StoredSource { image, stream_sequence: self.stream_sequence })
+    }
+}
+
+impl RankRecord {
+    fn into_rank(self) -> RankImage {
+        RankImage {
+            rank: self.rank,
+            primary: self.primary.map(SourceId),
+            shed_blocks: self.shed_blocks,
+            short: self.short.into_iter().map(SourceId).collect(),
+            pages: Vec::new(),
+            names: Vec::new(),
+            holes: Vec::new(),
+        }
+    }
+}
+
+fn read_message<M: Message + Default>(what: &'static str, value: &[u8]) -> Result<M, FormatError> {
+    M::decode(value).map_err(|error| FormatError::Message { what, reason: error.to_string() })
+}

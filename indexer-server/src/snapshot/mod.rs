@@ -1,0 +1,29 @@
+//! What survives a restart: the state of each worker, and where its sources stood, on disk.
+//!
+//! - `format`: what is stored, as keys and values. Pure; whatever is read is checked.
+//! - [`SnapshotStore`]: those keys and values in RocksDB. Its calls block: it belongs on a thread
+//!   of its own.
+//!
+//! - [`Checkpointer`]: the task that writes what changed; [`Restorer`]: the way back at start.
+//!
+//! A worker is stored as images that its index makes ([`kvasir_index::WorkerImage`]): whole ones
+//! and, between them, what changed. Each becomes visible at once with the cursors of its sources,
+//! so that a stop at any instant leaves the worker as it was before an image or after it. Nothing
+//! here knows the index's slots but as numbers, which mean something within one generation only:
+//! from a whole image to the next.
+
+mod checkpoint;
+mod config;
+mod error;
+mod format;
+mod store;
+
+pub use checkpoint::{
+    CheckpointConfig, CheckpointError, CheckpointFigures, CheckpointMetrics, Checkpointer,
+    Checkpoints, Keeper, Registry, Report, RestoreError, RestoredSource, RestoredWorker, Restorer,
+    Roster,
+};
+pub use config::{BATCH_BYTES_MAX, PIECE_BLOCKS_MAX, SET_ASIDE_MAX, SnapshotConfig};
+pub use error::StoreError;
+pub use format::{FORMAT_VERSION, FormatError, StoredSource, StoredWorker, WorkerState};
+pub use store::{Change, Figures, Opened, Pieces, Restored, SetAside, SnapshotStore, Unwritten};

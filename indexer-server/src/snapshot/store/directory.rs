@@ -1,0 +1,81 @@
+use crate::snapshot::format::WorkerHead;
+use kvasir_proto::convert::WorkerAddress;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is known of one stored worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// Its number in keys.
+    pub(super) number: u32,
+    /// How far it was stored.
+    pub(super) head: WorkerHead,
+    /// Whether what changed cannot be stored on top of it.
+    pub(super) needs_whole: bool,
+}
+
+/// Which workers are stored, and under which numbers.
+#[derive(Debug, Default)]
+pub(super) struct Directory {
+    entries: BTreeMap<WorkerAddress, Entry>,
+    numbers: BTreeSet<u32>,
+    /// Where the search for a free number begins.
+    next: u32,
+}
+
+impl Directory {
+    pub(super) fn get(&self, address: &WorkerAddress) -> Option<Entry> {
+        self.entries.get(address).copied()
+    }
+
+    pub(super) fn addresses(&self) -> impl Iterator<Item = &WorkerAddress> {
+        self.entries.keys()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn held_blocks(&self) -> u64 {
+        self.entries.values().map(|entry| entry.head.held_blocks).sum()
+    }
+
+    /// The generation that counts of each number.
+    pub(super) fn generations(&self) -> BTreeMap<u32, u32> {
+        self.entries.values().map(|entry| (entry.number, entry.head.generation)).collect()
+    }
+
+    /// A number that no worker has: there are far fewer workers than numbers.
+    pub(super) fn free_number(&mut self) -> u32 {
+        while self.numbers.contains(&self.next) {
+            self.next = self.next.wrapping_add(1);
+        }
+        self.numbers.insert(self.next);
+        self.next
+    }
+
+    /// Adds or replaces a worker. False if it is there under another number.
+    pub(super) fn put(&mut self, address: WorkerAddress, entry: Entry) -> bool {
+        self.numbers.insert(entry.number);
+        let before = self.entries.insert(address, entry);
+        before.is_none_or(|before| before.number == entry.number)
+    }
+
+    pub(super) fn remove(&mut self, address: &WorkerAddress) {
+        if let Some(entry) = self.entries.remove(address) {
+            self.numbers.remove(&entry.number);
+        }
+    }
+
+    /// Takes over what was known before the database was opened again: changes may go on where
+    /// nothing that was acknowledged is missing.
+    pub(super) fn follow(&mut self, before: &Self) {
+        for (address, entry) in &mut self.entries {
+            let known = before.entries.get(address);
+            entry.needs_whole = !known.is_some_and(|known| {
+                !known.needs_whole
+                    && known.number == entry.number
+                    && known.head.images <= entry.head.images
+            });
+        }
+    }
+}

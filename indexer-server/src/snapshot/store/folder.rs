@@ -1,0 +1,71 @@
+//! The folder of the database, as files: what RocksDB would take for an empty one although it is
+//! not, and what is moved out of its way.
+
+use crate::snapshot::{SET_ASIDE_MAX, StoreError};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+/// Name of the database within the configured folder.
+const DATABASE: &str = "db";
+
+/// Where the database is.
+pub(super) fn database(folder: &Path) -> PathBuf {
+    folder.join(DATABASE)
+}
+
+/// Makes the folder, and looks whether it is new or a database.
+///
+/// # Errors
+/// If it cannot be made, or has tables or logs that nothing leads to: RocksDB would remove them.
+pub(super) fn prepare(database: &Path) -> Result<(), StoreError> {
+    let failed = |error: io::Error| StoreError::of_io(database, &error);
+    fs::create_dir_all(database).map_err(failed)?;
+    if database.join("CURRENT").exists() {
+        return Ok(());
+    }
+    for entry in fs::read_dir(database).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        let name = name.to_string_lossy();
+        if name.ends_with(".sst") || name.ends_with(".log") {
+            let (folder, reason) =
+                (database.to_owned(), format!("{name} is there, but no CURRENT"));
+            return Err(StoreError::Corrupt { folder, reason });
+        }
+    }
+    Ok(())
+}
+
+/// Moves a damaged database to the first free name beside it.
+///
+/// # Errors
+/// If there are [`SET_ASIDE_MAX`] already, or it cannot be moved.
+pub(super) fn set_aside(database: &Path) -> Result<PathBuf, StoreError> {
+    for number in 1..=SET_ASIDE_MAX {
+        let aside = database.with_file_name(format!("{DATABASE}.corrupt-{number}"));
+        if !aside.exists() {
+            fs::rename(database, &aside).map_err(|error| StoreError::of_io(database, &error))?;
+            return Ok(aside);
+        }
+    }
+    Err(StoreError::CorruptAgain { folder: database.to_owned() })
+}
+
+/// Bytes of all files of the database.
+///
+/// # Errors
+/// If it cannot be listed.
+pub(super) fn bytes(database: &Path) -> Result<u64, StoreError> {
+    let failed = |error: io::Error| StoreError::of_io(database, &error);
+    let mut bytes = 0;
+    for entry in fs::read_dir(database).map_err(failed)? {
+        match entry.map_err(failed)?.metadata() {
+            Ok(file) => bytes += file.len(),
+            // A compaction has just removed it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    Ok(bytes)
+}

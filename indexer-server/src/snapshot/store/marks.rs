@@ -1,0 +1,93 @@
+//! Every write leaves a mark with its number. RocksDB notices files that were changed, but not a
+//! manifest that ends too early: then later writes, from the log, are read on top of tables that
+//! lack earlier ones, which is a state that never was. The gap in the marks shows it.
+
+use super::options;
+use crate::snapshot::{
+    StoreError,
+    format::{write_bounds, write_key, write_of},
+};
+use rocksdb::{DB, WriteBatch, WriteOptions};
+use std::path::Path;
+
+/// Marks are removed so many at a time, and as many at least are kept: far more than the writes
+/// that a log has room for.
+const MARKS_KEPT: u64 = 1 << 16;
+
+/// Oldest mark that is there once a write has left its own.
+const fn oldest(write: u64) -> u64 {
+    (write / MARKS_KEPT * MARKS_KEPT).saturating_sub(MARKS_KEPT)
+}
+
+/// Writes a batch with its mark; the number of the next write.
+pub(super) fn write(
+    database: &DB,
+    mut batch: WriteBatch,
+    number: u64,
+    options: &WriteOptions,
+) -> Result<u64, rocksdb::Error> {
+    batch.put(write_key(number), []);
+    if number.is_multiple_of(MARKS_KEPT) && oldest(number) > 0 {
+        batch.delete_range(write_key(0), write_key(oldest(number)));
+    }
+    database.write_opt(batch, options)?;
+    Ok(number + 1)
+}
+
+/// The number of the next write.
+///
+/// # Errors
+/// If a write before it is missing.
+pub(super) fn next(database: &DB, folder: &Path) -> Result<u64, StoreError> {
+    let mut marks = database.raw_iterator_opt(options::sweep(write_bounds()));
+    marks.seek_to_first();
+    let (mut first, mut next) = (None, 0);
+    while let Some(key) = marks.key() {
+        let number = write_of(key).map_err(|error| StoreError::unreadable(folder, &error))?;
+        if first.is_some() && number != next {
+            return Err(missing(folder, next));
+        }
+        first = first.or(Some(number));
+        next = number + 1;
+        marks.next();
+    }
+    marks.status().map_err(|error| StoreError::of_rocksdb(folder, &error))?;
+    match first {
+        Some(first) if first != oldest(next - 1) => Err(missing(folder, oldest(next - 1))),
+        Some(_) | None => Ok(next),
+    }
+}
+
+fn missing(folder: &Path, number: u64) -> StoreError {
+    let reason = format!("write {number} is missing, later ones are there");
+    StoreError::Corrupt { folder: folder.to_owned(), reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_removed_and_every_gap_is_found() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let database = DB::open(&options::database(), folder.path()).expect("a database");
+        let mut number = 0;
+        for _write in 0..3 * MARKS_KEPT + 7 {
+            let batch = WriteBatch::default();
+            number = write(&database, batch, number, &WriteOptions::default()).expect("room");
+            if number % 10_000 == 0 {
+                assert_eq!(next(&database, folder.path()), Ok(number));
+            }
+        }
+        let bounds = options::sweep(write_bounds());
+        let kept = database.iterator_opt(rocksdb::IteratorMode::Start, bounds).count() as u64;
+        assert_eq!(kept, MARKS_KEPT + 7);
+        for gone in [2 * MARKS_KEPT, 2 * MARKS_KEPT + 1, number - 2] {
+            database.delete(write_key(gone)).expect("room");
+            let error = next(&database, folder.path()).expect_err("a gap");
+            assert!(error.to_string().contains(&format!("write {gone} is missing")), "{error}");
+            database.put(write_key(gone), []).expect("room");
+        }
+        assert_eq!(next(&database, folder.path()), Ok(number));
+    }
+}

@@ -1,0 +1,341 @@
+//! The store: images in, workers out, in RocksDB.
+//!
+//! Every image, or group of small ones, is one atomic write that is on disk when it returns. A
+//! whole image is written under a generation of its own, in several writes where it is large, and
+//! the last one, which has the worker's record, makes it count and deletes the generation before.
+//! A write that fails leaves what was there; the next one opens the database anew first.
+
+mod directory;
+mod folder;
+mod marks;
+mod options;
+mod read;
+mod write;
+
+pub use read::{Pieces, Restored};
+pub use write::{Change, Unwritten};
+
+use super::{
+    FORMAT_VERSION, SnapshotConfig, StoreError,
+    format::{
+        ManifestRecord, WorkerRecord, contents_bounds, generation_bounds, generation_of,
+        manifest_key, worker_bounds, worker_of,
+    },
+};
+use directory::{Directory, Entry};
+use kvasir_proto::convert::WorkerAddress;
+use prost::Message;
+use rocksdb::{DB, IteratorMode, Options, WriteBatch, statistics::Ticker};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
+
+/// Snapshots of workers, on disk. Its calls block; one thread writes.
+pub struct SnapshotStore {
+    config: SnapshotConfig,
+    folder: PathBuf,
+    options: Options,
+    /// None only if it could not be opened again after a failure.
+    database: Option<DB>,
+    /// Whether the database takes writes; else it is opened anew before the next.
+    is_writable: bool,
+    directory: Directory,
+    /// Number of the next write.
+    next_write: u64,
+    encoded_bytes: u64,
+}
+
+/// A store that was opened, and what was remarkable.
+#[derive(Debug)]
+pub struct Opened {
+    /// The store.
+    pub store: SnapshotStore,
+    /// The damaged database that was moved out of the way: this one is empty.
+    pub set_aside: Option<SetAside>,
+    /// Why it can only be read for now. Every write tries again.
+    pub read_only: Option<StoreError>,
+}
+
+/// A damaged database that was moved out of the way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SetAside {
+    /// Where it is now.
+    pub folder: PathBuf,
+    /// How the damage showed.
+    pub reason: StoreError,
+}
+
+/// How much there is, and how much was written since the store was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Figures {
+    /// Workers stored.
+    pub workers: usize,
+    /// Blocks that they hold, as whoever stored them said.
+    pub held_blocks: u64,
+    /// Bytes of all files.
+    pub disk_bytes: u64,
+    /// Bytes of keys and values handed to RocksDB.
+    pub encoded_bytes: u64,
+    /// Bytes that RocksDB wrote to its log.
+    pub logged_bytes: u64,
+    /// How often it waited until its log was on disk.
+    pub log_syncs: u64,
+    /// Bytes that it wrote to tables from memory.
+    pub flushed_bytes: u64,
+    /// Bytes that it wrote to tables from other tables.
+    pub compacted_bytes: u64,
+    /// Whether the last write went well, or the store has just been opened for writing.
+    pub is_writable: bool,
+}
+
+impl Figures {
+    /// Bytes that RocksDB wrote.
+    #[must_use]
+    pub const fn written_bytes(&self) -> u64 {
+        self.logged_bytes + self.flushed_bytes + self.compacted_bytes
+    }
+}
+
+impl SnapshotStore {
+    /// Opens the snapshots of a folder, which is made if it is missing.
+    ///
+    /// A disk that is full makes them readable only. Damage is moved out of the way if the
+    /// configuration allows it.
+    ///
+    /// # Errors
+    /// If the folder cannot be used: see [`StoreError::is_misconfigured`] for what to do then.
+    pub fn open(config: &SnapshotConfig) -> Result<Opened, StoreError> {
+        let mut store = Self {
+            config: config.clone(),
+            folder: folder::database(&config.folder),
+            options: options::database(),
+            database: None,
+            is_writable: false,
+            directory: Directory::default(),
+            next_write: 0,
+            encoded_bytes: 0,
+        };
+        let mut set_aside = None;
+        let mut read_only = None;
+        match store.connect() {
+            Ok(()) => {}
+            Err(reason @ StoreError::Corrupt { .. }) if config.set_aside => {
+                set_aside = Some(store.set_aside(reason)?);
+            }
+            Err(reason @ StoreError::DiskFull { .. }) => {
+                store.connect_read_only().map_err(|_error| reason.clone())?;
+                read_only = Some(reason);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(Opened { store, set_aside, read_only })
+    }
+
+    /// Moves the database out of the way, whatever is in it, and begins an empty one: for damage
+    /// that shows only when workers are read or written. All workers need whole images then.
+    ///
+    /// # Errors
+    /// If there are [`SET_ASIDE_MAX`](super::SET_ASIDE_MAX) such already, or a new one cannot be
+    /// made.
+    pub fn set_aside(&mut self, reason: StoreError) -> Result<SetAside, StoreError> {
+        self.database = None;
+        self.is_writable = false;
+        let folder = folder::set_aside(&self.folder)?;
+        self.directory = Directory::default();
+        self.connect()?;
+        Ok(SetAside { folder, reason })
+    }
+
+    /// The workers that are stored, in order.
+    pub fn workers(&self) -> impl Iterator<Item = &WorkerAddress> {
+        self.directory.addresses()
+    }
+
+    /// Whether the next image of a worker must be a whole one: it is not stored, or was stored by
+    /// another process, whose numbers of slots mean nothing here.
+    #[must_use]
+    pub fn needs_whole(&self, worker: &WorkerAddress) -> bool {
+        self.directory.get(worker).is_none_or(|entry| entry.needs_whole)
+    }
+
+    /// Rewrites all tables as small as they get. Takes about as long as reading and writing all.
+    ///
+    /// # Errors
+    /// If what was written last cannot be put into tables.
+    pub fn compact(&self) -> Result<(), StoreError> {
+        self.flush()?;
+        if let Some(database) = &self.database {
+            database.compact_range(None::<&[u8]>, None::<&[u8]>);
+        }
+        Ok(())
+    }
+
+    /// Puts what was written last into tables, so that the next start need not read it from the
+    /// log.
+    ///
+    /// # Errors
+    /// If the disk is full or fails.
+    pub fn flush(&self) -> Result<(), StoreError> {
+        match &self.database {
+            Some(database) if self.is_writable => {
+                database.flush().map_err(|error| StoreError::of_rocksdb(&self.folder, &error))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// How much there is and was written.
+    ///
+    /// # Errors
+    /// If the files cannot be listed.
+    pub fn figures(&self) -> Result<Figures, StoreError> {
+        let count = |ticker| self.options.get_ticker_count(ticker);
+        Ok(Figures {
+            workers: self.directory.len(),
+            held_blocks: self.directory.held_blocks(),
+            disk_bytes: folder::bytes(&self.folder)?,
+            encoded_bytes: self.encoded_bytes,
+            logged_bytes: count(Ticker::WalFileBytes),
+            log_syncs: count(Ticker::WalFileSynced),
+            flushed_bytes: count(Ticker::FlushWriteBytes),
+            compacted_bytes: count(Ticker::CompactWriteBytes),
+            is_writable: self.is_writable,
+        })
+    }
+
+    /// Opens the database anew after a write has failed. What was acknowledged and is there can be
+    /// followed by changes; the rest needs whole images.
+    fn reconnect(&mut self) -> Result<(), StoreError> {
+        // RocksDB lets a folder be opened once.
+        self.database = None;
+        let before = std::mem::take(&mut self.directory);
+        let outcome = self.connect();
+        if outcome.is_err() && self.connect_read_only().is_err() {
+            self.directory = before;
+            return outcome;
+        }
+        self.directory.follow(&before);
+        outcome
+    }
+
+    fn connect(&mut self) -> Result<(), StoreError> {
+        folder::prepare(&self.folder)?;
+        let database = DB::open(&self.options, &self.folder);
+        let database = database.map_err(|error| StoreError::of_rocksdb(&self.folder, &error))?;
+        if read_manifest(&database, &self.folder)?.is_none() {
+            write_manifest(&database, &self.folder)?;
+        }
+        self.next_write = marks::next(&database, &self.folder)?;
+        self.directory = read_directory(&database, &self.folder)?;
+        let orphans = find_orphans(&database, &self.folder, &self.directory)?;
+        if !orphans.is_empty() {
+            let written = marks::write(&database, orphans, self.next_write, &options::synced());
+            self.next_write =
+                written.map_err(|error| StoreError::of_rocksdb(&self.folder, &error))?;
+        }
+        self.database = Some(database);
+        self.is_writable = true;
+        Ok(())
+    }
+
+    /// Opens what is there without writing anything, not even a log.
+    fn connect_read_only(&mut self) -> Result<(), StoreError> {
+        let database = DB::open_for_read_only(&self.options, &self.folder, false);
+        let database = database.map_err(|error| StoreError::of_rocksdb(&self.folder, &error))?;
+        read_manifest(&database, &self.folder)?;
+        marks::next(&database, &self.folder)?;
+        self.directory = read_directory(&database, &self.folder)?;
+        self.database = Some(database);
+        self.is_writable = false;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for SnapshotStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SnapshotStore")
+            .field("folder", &self.folder)
+            .field("is_writable", &self.is_writable)
+            .field("workers", &self.directory.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The manifest; none in a database that is empty.
+fn read_manifest(database: &DB, folder: &Path) -> Result<Option<ManifestRecord>, StoreError> {
+    let failed = |error: rocksdb::Error| StoreError::of_rocksdb(folder, &error);
+    let Some(value) = database.get_pinned(manifest_key()).map_err(failed)? else {
+        let first = database.iterator(IteratorMode::Start).next().transpose().map_err(failed)?;
+        if first.is_none() {
+            return Ok(None);
+        }
+        let (folder, reason) = (folder.to_owned(), "it has no manifest".to_owned());
+        return Err(StoreError::Foreign { folder, reason });
+    };
+    let manifest = ManifestRecord::read(&value);
+    let manifest = manifest.map_err(|error| StoreError::unreadable(folder, &error))?;
+    if manifest.format_version != FORMAT_VERSION {
+        return Err(StoreError::Version {
+            folder: folder.to_owned(),
+            found: manifest.format_version,
+            supported: FORMAT_VERSION,
+            writer: manifest.writer_version,
+        });
+    }
+    Ok(Some(manifest))
+}
+
+fn write_manifest(database: &DB, folder: &Path) -> Result<(), StoreError> {
+    let manifest = ManifestRecord {
+        format_version: FORMAT_VERSION,
+        writer_version: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    let written = database.put_opt(manifest_key(), manifest.encode_to_vec(), &options::synced());
+    written.map_err(|error| StoreError::of_rocksdb(folder, &error))
+}
+
+/// All workers, each of them to be followed by a whole image.
+fn read_directory(database: &DB, folder: &Path) -> Result<Directory, StoreError> {
+    let unreadable = |error| StoreError::unreadable(folder, &error);
+    let mut directory = Directory::default();
+    let mut records = database.raw_iterator_opt(options::sweep(worker_bounds()));
+    records.seek_to_first();
+    while let Some((key, value)) = records.item() {
+        let number = worker_of(key).map_err(unreadable)?;
+        let record = WorkerRecord::read(value).map_err(unreadable)?;
+        let entry = Entry { number, head: record.head(), needs_whole: true };
+        let address = record.address().map_err(unreadable)?;
+        let name = address.to_string();
+        if !directory.put(address, entry) {
+            let (folder, reason) = (folder.to_owned(), format!("worker {name} is there twice"));
+            return Err(StoreError::Corrupt { folder, reason });
+        }
+        records.next();
+    }
+    records.status().map_err(|error| StoreError::of_rocksdb(folder, &error))?;
+    Ok(directory)
+}
+
+/// What deletes generations that never came to count: a process ended in the middle of a whole image.
+fn find_orphans(
+    database: &DB,
+    folder: &Path,
+    directory: &Directory,
+) -> Result<WriteBatch, StoreError> {
+    let counting = directory.generations();
+    let mut batch = WriteBatch::default();
+    let mut contents = database.raw_iterator_opt(options::sweep(contents_bounds(None)));
+    contents.seek_to_first();
+    while let Some(key) = contents.key() {
+        let unreadable = |error| StoreError::unreadable(folder, &error);
+        let (worker, generation) = generation_of(key).map_err(unreadable)?;
+        let (first, behind) = generation_bounds(worker, generation);
+        contents.seek(&behind);
+        if counting.get(&worker) != Some(&generation) {
+            batch.delete_range(first, behind);
+        }
+    }
+    contents.status().map_err(|error| StoreError::of_rocksdb(folder, &error))?;
+    Ok(batch)
+}

@@ -1,0 +1,79 @@
+use crate::snapshot::format::Bounds;
+use rocksdb::{
+    BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, LogLevel, Options, ReadOptions,
+    WriteOptions, statistics::StatsLevel,
+};
+
+/// Most bytes written but not yet in a table of their own; twice that is kept in memory at worst.
+/// The larger, the less often the tables below are rewritten.
+const WRITE_BUFFER_BYTES: usize = 32 << 20;
+const WRITE_BUFFERS: i32 = 2;
+/// What is read is read once: a cache is for indexes of tables only.
+const BLOCK_CACHE_BYTES: usize = 8 << 20;
+const BLOCK_BYTES: usize = 16 << 10;
+const TABLE_BYTES: u64 = 64 << 20;
+const LEVEL_BYTES: u64 = 4 * TABLE_BYTES;
+const OPEN_FILES_MAX: i32 = 128;
+/// One flushes, one compacts.
+const BACKGROUND_JOBS: i32 = 2;
+const LOG_BYTES_MAX: usize = 1 << 20;
+const LOGS_KEPT: usize = 2;
+const MANIFEST_BYTES_MAX: usize = 4 << 20;
+const MANIFEST_STEP_BYTES: usize = 64 << 10;
+/// So that making a table durable does not write all of it at once.
+const SYNC_STEP_BYTES: u64 = 1 << 20;
+const READ_AHEAD_BYTES: usize = 1 << 20;
+
+/// Options of the database. Hashes do not compress, so nothing is compressed.
+pub(super) fn database() -> Options {
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_compression_type(DBCompressionType::None);
+    options.set_block_based_table_factory(&tables());
+    options.set_write_buffer_size(WRITE_BUFFER_BYTES);
+    options.set_max_write_buffer_number(WRITE_BUFFERS);
+    options.set_target_file_size_base(TABLE_BYTES);
+    options.set_max_bytes_for_level_base(LEVEL_BYTES);
+    options.set_max_background_jobs(BACKGROUND_JOBS);
+    options.set_max_file_opening_threads(1);
+    options.set_max_open_files(OPEN_FILES_MAX);
+    options.set_max_total_wal_size(2 * u64::try_from(WRITE_BUFFER_BYTES).unwrap_or(u64::MAX));
+    // A log that ends in the middle of a write ends before it; what is behind damage is older
+    // than it seems, and not used.
+    options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
+    options.set_bytes_per_sync(SYNC_STEP_BYTES);
+    options.set_max_manifest_file_size(MANIFEST_BYTES_MAX);
+    options.set_manifest_preallocation_size(MANIFEST_STEP_BYTES);
+    options.set_log_level(LogLevel::Warn);
+    options.set_max_log_file_size(LOG_BYTES_MAX);
+    options.set_keep_log_file_num(LOGS_KEPT);
+    options.set_stats_dump_period_sec(0);
+    options.set_stats_persist_period_sec(0);
+    options.enable_statistics();
+    options.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
+    options
+}
+
+fn tables() -> BlockBasedOptions {
+    let mut tables = BlockBasedOptions::default();
+    tables.set_block_cache(&Cache::new_lru_cache(BLOCK_CACHE_BYTES));
+    tables.set_cache_index_and_filter_blocks(true);
+    tables.set_block_size(BLOCK_BYTES);
+    tables
+}
+
+/// A write that is on disk when it returns, and with it all before it.
+pub(super) fn synced() -> WriteOptions {
+    let mut options = WriteOptions::default();
+    options.set_sync(true);
+    options
+}
+
+/// One sweep over a range.
+pub(super) fn sweep((first, behind): Bounds) -> ReadOptions {
+    let mut options = ReadOptions::default();
+    options.set_iterate_range(first..behind);
+    options.fill_cache(false);
+    options.set_readahead_size(READ_AHEAD_BYTES);
+    options
+}

@@ -1,0 +1,133 @@
+//! Workers out of the database.
+
+use super::{SnapshotStore, options};
+use crate::snapshot::{
+    PIECE_BLOCKS_MAX, StoreError, StoredWorker,
+    format::{
+        Content, ContentKey, FormatError, WorkerRecord, decode_hole, decode_name, decode_page,
+        generation_bounds, registration_key, worker_key,
+    },
+};
+use kvasir_index::RankImage;
+use kvasir_proto::convert::WorkerAddress;
+use rocksdb::DBRawIterator;
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
+
+/// A worker that is being read.
+#[derive(Debug)]
+pub struct Restored<'a> {
+    /// The worker, without what its ranks hold.
+    pub worker: StoredWorker,
+    /// What they hold.
+    pub pieces: Pieces<'a>,
+}
+
+/// What the ranks of a worker hold, a bounded part of one rank at a time, each with all else that
+/// is known of the rank. Ends with the first error.
+pub struct Pieces<'a> {
+    contents: DBRawIterator<'a>,
+    ranks: Vec<RankImage>,
+    folder: PathBuf,
+    has_failed: bool,
+}
+
+impl SnapshotStore {
+    /// Reads a worker; none if it is not stored.
+    ///
+    /// # Errors
+    /// If it is damaged, or the disk fails.
+    pub fn read(&self, worker: &WorkerAddress) -> Result<Option<Restored<'_>>, StoreError> {
+        let failed = |error: rocksdb::Error| StoreError::of_rocksdb(&self.folder, &error);
+        let unreadable = |error: FormatError| StoreError::unreadable(&self.folder, &error);
+        let known = self.directory.get(worker).zip(self.database.as_ref());
+        let Some((entry, database)) = known else {
+            return Ok(None);
+        };
+        let record = database.get(worker_key(entry.number)).map_err(failed)?;
+        let registration = database.get(registration_key(entry.number)).map_err(failed)?;
+        let Some((record, registration)) = record.zip(registration) else {
+            return Err(missing(&self.folder, worker));
+        };
+        let record = WorkerRecord::read(&record).map_err(unreadable)?;
+        let bounds = generation_bounds(entry.number, record.head().generation);
+        let worker = record.into_worker(registration).map_err(unreadable)?;
+        let mut contents = database.raw_iterator_opt(options::sweep(bounds));
+        contents.seek_to_first();
+        let (ranks, folder) = (worker.ranks.clone(), self.folder.clone());
+        let pieces = Pieces { contents, ranks, folder, has_failed: false };
+        Ok(Some(Restored { worker, pieces }))
+    }
+}
+
+fn missing(folder: &Path, worker: &WorkerAddress) -> StoreError {
+    let reason = format!("the record of worker {worker} is missing");
+    StoreError::Corrupt { folder: folder.to_owned(), reason }
+}
+
+impl Pieces<'_> {
+    /// The next piece; none at the end.
+    fn read(&mut self) -> Result<Option<RankImage>, StoreError> {
+        let unreadable = |error: FormatError| StoreError::unreadable(&self.folder, &error);
+        let mut piece: Option<RankImage> = None;
+        let mut things = 0;
+        while let Some((key, value)) = self.contents.item().filter(|_| things < PIECE_BLOCKS_MAX) {
+            let ContentKey { rank, content, .. } = ContentKey::decode(key).map_err(unreadable)?;
+            let known = self.ranks.binary_search_by_key(&rank, |at| at.rank);
+            let known = known.ok().and_then(|at| self.ranks.get(at));
+            // The record says which ranks there are.
+            if let Some(known) = known {
+                if piece.as_ref().is_some_and(|piece| piece.rank != rank) {
+                    break;
+                }
+                let piece = piece.get_or_insert_with(|| known.clone());
+                things += add(piece, content, value).map_err(unreadable)?;
+            }
+            self.contents.next();
+        }
+        if !self.contents.valid() {
+            let status = self.contents.status();
+            status.map_err(|error| StoreError::of_rocksdb(&self.folder, &error))?;
+        }
+        Ok(piece)
+    }
+}
+
+impl Iterator for Pieces<'_> {
+    type Item = Result<RankImage, StoreError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.has_failed {
+            return None;
+        }
+        let piece = self.read();
+        self.has_failed = piece.is_err();
+        piece.transpose()
+    }
+}
+
+impl fmt::Debug for Pieces<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pieces")
+            .field("folder", &self.folder)
+            .field("has_failed", &self.has_failed)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Adds what a key and a value say; how many blocks, names or holes that is.
+fn add(piece: &mut RankImage, content: Content, value: &[u8]) -> Result<usize, FormatError> {
+    match content {
+        Content::Page(page) => {
+            let page = decode_page(page, value)?;
+            let blocks = page.runs.iter().map(|run| run.blocks.len()).sum();
+            piece.pages.push(page);
+            return Ok(blocks);
+        }
+        Content::Name(name) => piece.names.push(decode_name(name, value)?),
+        Content::Hole(slot) => piece.holes.push(decode_hole(slot, value)?),
+    }
+    Ok(1)
+}

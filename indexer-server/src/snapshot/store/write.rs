@@ -1,0 +1,291 @@
+//! Images and removals into the database.
+
+use super::{SnapshotStore, directory::Entry, marks, options};
+use crate::snapshot::{
+    StoreError,
+    config::GROUP_BYTES,
+    format::{
+        Bounds, Content, ContentKey, FormatError, WorkerHead, WorkerRecord, WorkerState,
+        contents_bounds, encode_hole, encode_name, encode_page, generation_bounds,
+        registration_key, worker_key,
+    },
+};
+use kvasir_index::{RankImage, WorkerImage};
+use kvasir_proto::convert::WorkerAddress;
+use prost::Message;
+use rocksdb::{WriteBatch, WriteOptions};
+use std::{collections::BTreeMap, mem};
+
+/// One thing to be stored.
+#[derive(Debug, Clone, Copy)]
+pub enum Change<'a> {
+    /// What changed of a worker, or all of it.
+    Store(WorkerState<'a>),
+    /// A worker is gone.
+    Forget(&'a WorkerAddress),
+}
+
+impl Change<'_> {
+    fn address(&self) -> WorkerAddress {
+        match self {
+            Self::Store(state) => WorkerAddress {
+                partition: state.partition.clone(),
+                worker: state.image.worker.clone(),
+            },
+            Self::Forget(address) => (*address).clone(),
+        }
+    }
+}
+
+/// A write that failed in part.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{error}")]
+pub struct Unwritten {
+    /// Changes, from the first on, that are on disk. Those behind are to be given again; that some
+    /// of them may be on disk does no harm.
+    pub written: usize,
+    /// Why not all.
+    pub error: StoreError,
+}
+
+/// What goes to disk together, and what is to be known once it is there.
+#[derive(Default)]
+struct Group {
+    batch: WriteBatch,
+    /// Bytes of keys and values in the batch.
+    bytes: u64,
+    /// Workers as they are once it is on disk; none for one that is gone.
+    entries: BTreeMap<WorkerAddress, Option<Entry>>,
+    /// Changes in it and in those before.
+    changes: usize,
+}
+
+impl Group {
+    fn put(&mut self, key: &[u8], value: &[u8]) {
+        self.count(key.len() + value.len());
+        self.batch.put(key, value);
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        self.count(key.len());
+        self.batch.delete(key);
+    }
+
+    fn delete_range(&mut self, (first, behind): Bounds) {
+        self.count(first.len() + behind.len());
+        self.batch.delete_range(first, behind);
+    }
+
+    fn count(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
+    }
+}
+
+/// Where a worker is stored.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    address: &'a WorkerAddress,
+    number: u32,
+    generation: u32,
+    whole: bool,
+}
+
+impl SnapshotStore {
+    /// Stores changes, in order. Each worker's is atomic; several small ones are made durable
+    /// together. What counts as written is on disk.
+    ///
+    /// # Errors
+    /// If the disk is full or fails, or a change cannot be stored. Every worker is then as it was
+    /// before one of the changes or after it.
+    pub fn write(&mut self, changes: &[Change<'_>]) -> Result<(), Unwritten> {
+        let mut written = 0;
+        let outcome = self.write_all(changes, &mut written);
+        outcome.map_err(|error| Unwritten { written, error })
+    }
+
+    fn write_all(&mut self, changes: &[Change<'_>], written: &mut usize) -> Result<(), StoreError> {
+        if !self.is_writable {
+            self.reconnect()?;
+        }
+        let mut group = Group::default();
+        for change in changes {
+            let address = change.address();
+            if group.entries.contains_key(&address) {
+                self.commit(&mut group, written)?;
+            }
+            let staged = match change {
+                Change::Store(state) => self.stage_image(state, &address, &mut group),
+                Change::Forget(_address) => {
+                    self.stage_removal(&address, &mut group);
+                    Ok(())
+                }
+            };
+            if let Err(error) = staged {
+                // It was refused before anything of it was staged, or the disk has failed.
+                if self.is_writable {
+                    self.commit(&mut group, written)?;
+                }
+                return Err(error);
+            }
+            group.changes += 1;
+            if group.batch.size_in_bytes() >= GROUP_BYTES {
+                self.commit(&mut group, written)?;
+            }
+        }
+        self.commit(&mut group, written)
+    }
+
+    fn stage_image(
+        &mut self,
+        state: &WorkerState<'_>,
+        address: &WorkerAddress,
+        group: &mut Group,
+    ) -> Result<(), StoreError> {
+        let known = self.directory.get(address);
+        let whole = state.image.whole;
+        if !whole && known.is_none_or(|entry| entry.needs_whole) {
+            return Err(StoreError::NeedsWhole { worker: address.clone() });
+        }
+        check(address, state.image)?;
+        let number = known.map_or_else(|| self.directory.free_number(), |entry| entry.number);
+        let before = known.map(|entry| entry.head);
+        let generation = before.map_or(0, |head| head.generation.wrapping_add(u32::from(whole)));
+        let images = before.map_or(0, |head| head.images) + 1;
+        let place = Place { address, number, generation, whole };
+        for rank in &state.image.ranks {
+            self.stage_rank(place, rank, group)?;
+        }
+        if whole {
+            group.put(&registration_key(number), state.registration);
+            if let Some(head) = before {
+                group.delete_range(generation_bounds(number, head.generation));
+            }
+        }
+        let head = WorkerHead { generation, images, held_blocks: state.held_blocks };
+        group.put(&worker_key(number), &WorkerRecord::of(state, head).encode_to_vec());
+        let entry = Entry { number, head, needs_whole: false };
+        group.entries.insert(address.clone(), Some(entry));
+        Ok(())
+    }
+
+    fn stage_rank(
+        &mut self,
+        place: Place<'_>,
+        rank: &RankImage,
+        group: &mut Group,
+    ) -> Result<(), StoreError> {
+        let mut bytes = Vec::new();
+        for_each_entry(rank, |content, value| {
+            let value = value.map_err(|error| invalid(place.address, error))?;
+            let Place { number: worker, generation, .. } = place;
+            ContentKey { worker, generation, rank: rank.rank, content }.encode(&mut bytes);
+            match value {
+                Some(value) => group.put(&bytes, value),
+                // In a generation that is being made there is nothing yet.
+                None if place.whole => {}
+                None => group.delete(&bytes),
+            }
+            if place.whole && group.batch.size_in_bytes() >= self.config.batch_bytes_max {
+                self.spill(group)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn stage_removal(&self, address: &WorkerAddress, group: &mut Group) {
+        if let Some(entry) = self.directory.get(address) {
+            group.delete(&worker_key(entry.number));
+            group.delete(&registration_key(entry.number));
+            group.delete_range(contents_bounds(Some(entry.number)));
+            group.entries.insert(address.clone(), None);
+        }
+    }
+
+    /// Writes what a group has so far: whole changes, and a part of a generation that does not
+    /// count yet. It need not be on disk before the group is.
+    fn spill(&mut self, group: &mut Group) -> Result<(), StoreError> {
+        self.put(group, &WriteOptions::default())
+    }
+
+    /// Makes a group durable, and then known.
+    fn commit(&mut self, group: &mut Group, written: &mut usize) -> Result<(), StoreError> {
+        if !group.batch.is_empty() {
+            self.put(group, &options::synced())?;
+        }
+        for (address, entry) in mem::take(&mut group.entries) {
+            match entry {
+                Some(entry) => drop(self.directory.put(address, entry)),
+                None => self.directory.remove(&address),
+            }
+        }
+        *written = group.changes;
+        Ok(())
+    }
+
+    fn put(&mut self, group: &mut Group, options: &WriteOptions) -> Result<(), StoreError> {
+        let batch = mem::take(&mut group.batch);
+        self.encoded_bytes += mem::take(&mut group.bytes);
+        let Some(database) = self.database.as_ref().filter(|_database| self.is_writable) else {
+            let (folder, reason) = (self.folder.clone(), "not open for writing".to_owned());
+            return Err(StoreError::Disk { folder, reason });
+        };
+        match marks::write(database, batch, self.next_write, options) {
+            Ok(next) => {
+                self.next_write = next;
+                Ok(())
+            }
+            Err(error) => {
+                self.is_writable = false;
+                Err(StoreError::of_rocksdb(&self.folder, &error))
+            }
+        }
+    }
+}
+
+fn invalid(worker: &WorkerAddress, error: FormatError) -> StoreError {
+    StoreError::Image { worker: worker.clone(), error }
+}
+
+/// Looks whether all of an image can be encoded, so that a group never has half of one. That it is
+/// done twice costs less than keeping it.
+fn check(worker: &WorkerAddress, image: &WorkerImage) -> Result<(), StoreError> {
+    for rank in &image.ranks {
+        for_each_entry(rank, |_content, value| match value {
+            Ok(_value) => Ok(()),
+            Err(error) => Err(invalid(worker, error)),
+        })?;
+    }
+    Ok(())
+}
+
+/// Calls with each thing that an image says of a rank, and its value; none if it is to go.
+fn for_each_entry(
+    rank: &RankImage,
+    mut each: impl FnMut(Content, Result<Option<&[u8]>, FormatError>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let mut value = Vec::new();
+    for page in &rank.pages {
+        value.clear();
+        let content = Content::Page(page.page);
+        if page.runs.is_empty() {
+            each(content, Ok(None))?;
+        } else {
+            each(content, encode_page(page, &mut value).map(|()| Some(&*value)))?;
+        }
+    }
+    for name in &rank.names {
+        value.clear();
+        let content = Content::Name(name.name);
+        if name.copies.is_empty() {
+            each(content, Ok(None))?;
+        } else {
+            each(content, encode_name(name, &mut value).map(|()| Some(&*value)))?;
+        }
+    }
+    for hole in &rank.holes {
+        value.clear();
+        encode_hole(hole, &mut value);
+        each(Content::Hole(hole.position.slot), Ok(Some(&value)))?;
+    }
+    Ok(())
+}

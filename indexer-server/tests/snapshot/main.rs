@@ -1,0 +1,17 @@
+//! The snapshot store on a real disk: what was stored is read, whatever happens in between.
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test fails by panicking, and says what it measured"
+)]
+
+mod model;
+
+mod t10_store;
+mod t20_kill;
+mod t30_damage;
+mod t40_full;
+mod t50_size;

@@ -1,0 +1,235 @@
+//! An agent of one source: what an engine says goes in with [`Agent::publish`], is journalled, and goes
+//! up to every indexer; what an indexer missed it fetches from the agent's `LocalIndexer`.
+
+use crate::feed::{Feed, SourceConfig};
+use crate::journal::{AppendError, JournalStatus};
+use crate::service::{ServeError, Served, ServiceConfig, serve};
+use crate::uplink::{UplinkConfig, UplinkStatus, keep_up};
+use kvasir_proto::convert::ConvertError;
+use kvasir_proto::types::{DpRank, Incarnation, KvEvent};
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::{Id, JoinSet};
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// Most indexers that one agent feeds: the replicas of its shard.
+pub const INDEXERS_MAX: usize = 16;
+/// How often indexers are told that a source is there, unless the configuration says: often enough for
+/// leases of 15 s and more.
+pub const HEARTBEAT_INTERVAL_DEFAULT: Duration = Duration::from_secs(5);
+/// Most often.
+const HEARTBEAT_INTERVAL_MIN: Duration = Duration::from_millis(10);
+
+/// What an agent is to do.
+#[derive(Debug, Clone)]
+pub struct AgentConfig {
+    /// The source.
+    pub source: SourceConfig,
+    /// Indexers to feed (`http://host:port`), at most [`INDEXERS_MAX`].
+    pub indexers: Vec<String>,
+    /// How often they are told that the source is there, and how far it is; at least 10 ms. Three times
+    /// in the worker's lease, if it has one.
+    pub heartbeat_interval: Duration,
+    /// Where to serve `LocalIndexer`; none for not at all. Port 0 is any.
+    pub listen: Option<SocketAddr>,
+    /// Bounds of that service.
+    pub service: ServiceConfig,
+}
+
+/// Why an agent does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// The source breaks the contract.
+    #[error("source: {0}")]
+    Source(#[from] ConvertError),
+    /// Too many indexers.
+    #[error("{count} indexers are given, the limit is {limit}")]
+    TooManyIndexers {
+        /// How many.
+        count: usize,
+        /// The most that are taken.
+        limit: usize,
+    },
+    /// The port cannot be had.
+    #[error("listen on {address}: {error}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// A running agent. Dropped without [`stop`](Self::stop), it ends at once and delivers nothing more.
+#[derive(Debug)]
+pub struct Agent {
+    feed: Arc<Feed>,
+    local: Option<SocketAddr>,
+    uplinks: Vec<watch::Receiver<UplinkStatus>>,
+    uplink_tasks: Tasks,
+    service_tasks: Tasks,
+    /// Dropped, they stop what they guard.
+    stop_uplinks: DropGuard,
+    stop_service: DropGuard,
+}
+
+impl Agent {
+    /// Starts an agent. It need not reach its indexers yet.
+    ///
+    /// # Errors
+    /// If the source breaks the contract, too many indexers are given, or the port cannot be had.
+    pub async fn start(config: AgentConfig) -> Result<Self, AgentError> {
+        let (count, limit) = (config.indexers.len(), INDEXERS_MAX);
+        if count > limit {
+            return Err(AgentError::TooManyIndexers { count, limit });
+        }
+        let feed = Arc::new(Feed::new(config.source)?);
+        let mut service_tasks = Tasks::default();
+        let stop_service = CancellationToken::new();
+        let mut local = None;
+        if let Some(address) = config.listen {
+            let (listener, bound) = listen(address).await?;
+            local = Some(bound);
+            let served = Served {
+                address: feed.address().clone(),
+                block_size: feed.block_size(),
+                sources: vec![Arc::clone(&feed)],
+            };
+            let service = serve(listener, served, config.service, stop_service.clone());
+            service_tasks.spawn("LocalIndexer", async {
+                service.await.unwrap_or_else(|error| service_failed(&error));
+            });
+        }
+        let (mut uplink_tasks, mut uplinks) = (Tasks::default(), Vec::new());
+        let stop_uplinks = CancellationToken::new();
+        let heartbeat_interval = config.heartbeat_interval.max(HEARTBEAT_INTERVAL_MIN);
+        for endpoint in config.indexers {
+            let uplink = UplinkConfig { endpoint, heartbeat_interval };
+            let (status, told) = watch::channel(UplinkStatus::new(feed.status().incarnation));
+            uplinks.push(told);
+            let stop = stop_uplinks.clone();
+            uplink_tasks.spawn("uplink", keep_up(Arc::clone(&feed), uplink, status, stop));
+        }
+        let (stop_uplinks, stop_service) = (stop_uplinks.drop_guard(), stop_service.drop_guard());
+        Ok(Self { feed, local, uplinks, uplink_tasks, service_tasks, stop_uplinks, stop_service })
+    }
+
+    /// Takes what happened at one rank, and gives it a number. Never waits: what an indexer does not
+    /// take yet stays in the journal, and what the journal cannot keep is had by a dump.
+    ///
+    /// # Errors
+    /// If the batch breaks a limit, or the life's numbers are used up: then nothing has changed.
+    pub fn publish(&self, rank: DpRank, events: Vec<KvEvent>) -> Result<u64, AppendError> {
+        self.feed.publish(rank, events)
+    }
+
+    /// The cache starts empty again, under a new incarnation.
+    pub fn begin_life(&self, incarnation: Incarnation, first_sequence: u64) {
+        self.feed.begin_life(incarnation, first_sequence);
+    }
+
+    /// Where `LocalIndexer` is served.
+    #[must_use]
+    pub const fn local_address(&self) -> Option<SocketAddr> {
+        self.local
+    }
+
+    /// Where the journal stands.
+    #[must_use]
+    pub fn status(&self) -> JournalStatus {
+        self.feed.status()
+    }
+
+    /// How far each uplink has come, in the order of the indexers.
+    #[must_use]
+    pub fn uplinks(&self) -> Vec<UplinkStatus> {
+        self.uplinks.iter().map(|uplink| uplink.borrow().clone()).collect()
+    }
+
+    /// The same, with word of every change.
+    #[must_use]
+    pub fn watch_uplinks(&self) -> Vec<watch::Receiver<UplinkStatus>> {
+        self.uplinks.clone()
+    }
+
+    /// Waits until every indexer has batch `sequence` of the life that is present now, or that life
+    /// is over.
+    pub async fn delivered(&self, sequence: u64) {
+        let life = self.feed.status().incarnation;
+        for uplink in &self.uplinks {
+            let has = |status: &UplinkStatus| {
+                status.incarnation == life && status.acknowledged >= Some(sequence)
+            };
+            let over = || self.feed.status().incarnation != life;
+            // An uplink that has ended will not deliver: then there is nothing to wait for.
+            let mut uplink = uplink.clone();
+            let _ended = uplink.wait_for(|status| has(status) || over()).await;
+        }
+    }
+
+    /// Delivers what the journal has to the indexers that can be reached, then stops, within `limit`.
+    /// Returns whether every task came to its end in time.
+    pub async fn stop(mut self, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        drop(self.stop_uplinks);
+        let delivered = self.uplink_tasks.end(deadline).await;
+        drop(self.stop_service);
+        let served = self.service_tasks.end(deadline).await;
+        delivered && served
+    }
+}
+
+async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), AgentError> {
+    let bound = async {
+        let listener = TcpListener::bind(address).await?;
+        let bound = listener.local_addr()?;
+        Ok((listener, bound))
+    };
+    bound.await.map_err(|error| AgentError::Listen { address, error })
+}
+
+fn service_failed(error: &ServeError) {
+    tracing::error!(%error, "LocalIndexer is not served any more");
+}
+
+/// Tasks by name; they end with their agent.
+#[derive(Debug, Default)]
+struct Tasks {
+    set: JoinSet<()>,
+    names: HashMap<Id, &'static str>,
+}
+
+impl Tasks {
+    fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        let id = self.set.spawn(task).id();
+        self.names.insert(id, name);
+    }
+
+    /// Joins all, and cuts off those that are not done by `deadline`. Whether all were.
+    async fn end(&mut self, deadline: Instant) -> bool {
+        let mut clean = true;
+        while let Ok(Some(ended)) = timeout_at(deadline, self.set.join_next_with_id()).await {
+            let (id, panic) = match ended {
+                Ok((id, ())) => (id, None),
+                Err(error) => (error.id(), Some(error)),
+            };
+            let task = self.names.remove(&id);
+            if let Some(error) = panic {
+                tracing::error!(task, %error, "a task failed");
+                clean = false;
+            }
+        }
+        if !self.set.is_empty() {
+            tracing::warn!(tasks = ?self.names.values(), "cut off");
+            self.set.shutdown().await;
+            clean = false;
+        }
+        clean
+    }
+}

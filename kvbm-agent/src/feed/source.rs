@@ -1,0 +1,155 @@
+use crate::journal::{AppendError, BatchRange, Journal, JournalConfig, JournalStatus, RangeError};
+use kvasir_proto::convert::{ConvertError, Hello, WorkerAddress};
+use kvasir_proto::pb;
+use kvasir_proto::types::{DpRank, Incarnation, KvEvent};
+use parking_lot::Mutex;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use tokio::sync::{Semaphore, watch};
+
+/// Dumps of one source that may wait for the one under way.
+pub(super) const DUMPS_WAITING_MAX: usize = 8;
+
+/// Who a source is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceConfig {
+    /// The worker that holds the blocks.
+    pub address: WorkerAddress,
+    /// Name of the source, unique within the worker, 1 to 256 bytes.
+    pub name: String,
+    /// Tokens per block.
+    pub block_size: u32,
+    /// Life of the cache: a new one whenever it starts empty.
+    pub incarnation: Incarnation,
+    /// Number of the first batch of that life.
+    pub first_sequence: u64,
+    /// Bounds of the journal, and how second announcements are read.
+    pub journal: JournalConfig,
+}
+
+/// How far a source has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct News {
+    /// The present life.
+    pub incarnation: Incarnation,
+    /// Its newest batch; none before the first.
+    pub head: Option<u64>,
+}
+
+/// One source.
+#[derive(Debug)]
+pub struct Feed {
+    address: WorkerAddress,
+    name: String,
+    block_size: u32,
+    journal: Mutex<Journal>,
+    news: watch::Sender<News>,
+    /// One dump at a time,
+    pub(super) dump_turn: Arc<Semaphore>,
+    /// and so many in all, those that wait included.
+    pub(super) dump_places: Arc<Semaphore>,
+}
+
+impl Feed {
+    /// A source that has said nothing yet.
+    ///
+    /// # Errors
+    /// If its name or its block size breaks the contract.
+    pub fn new(config: SourceConfig) -> Result<Self, ConvertError> {
+        let (incarnation, first) = (config.incarnation, config.first_sequence);
+        let feed = Self {
+            address: config.address,
+            name: config.name,
+            block_size: config.block_size,
+            journal: Mutex::new(Journal::new(incarnation, first, config.journal)),
+            news: watch::Sender::new(News { incarnation, head: None }),
+            dump_turn: Arc::new(Semaphore::new(1)),
+            dump_places: Arc::new(Semaphore::new(1 + DUMPS_WAITING_MAX)),
+        };
+        // What no index would accept is found out here.
+        Hello::try_from(pb::PublishHello::from(feed.hello()))?;
+        Ok(feed)
+    }
+
+    /// The worker that holds the blocks.
+    #[must_use]
+    pub const fn address(&self) -> &WorkerAddress {
+        &self.address
+    }
+
+    /// Name of the source.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Tokens per block.
+    #[must_use]
+    pub const fn block_size(&self) -> u32 {
+        self.block_size
+    }
+
+    /// Takes what happened at one rank, and gives it a number.
+    ///
+    /// # Errors
+    /// If the batch breaks a limit, or the life's numbers are used up: then nothing has changed.
+    pub fn publish(&self, rank: DpRank, events: Vec<KvEvent>) -> Result<u64, AppendError> {
+        let mut journal = self.journal.lock();
+        let sequence = journal.append(rank, events)?;
+        // Within the lock, so that news are told in order.
+        let (incarnation, head) = (journal.incarnation(), Some(sequence));
+        self.news.send_replace(News { incarnation, head });
+        Ok(sequence)
+    }
+
+    /// The cache starts empty again.
+    pub fn begin_life(&self, incarnation: Incarnation, first_sequence: u64) {
+        let mut journal = self.journal.lock();
+        journal.begin_life(incarnation, first_sequence);
+        self.news.send_replace(News { incarnation, head: None });
+    }
+
+    /// Tells of what is new from now on.
+    #[must_use]
+    pub fn news(&self) -> watch::Receiver<News> {
+        self.news.subscribe()
+    }
+
+    /// Up to `batches_max` batches of a range of one life, as [`Journal::range`].
+    ///
+    /// # Errors
+    /// As [`Journal::range`].
+    pub fn range(
+        &self,
+        incarnation: Incarnation,
+        range: RangeInclusive<u64>,
+        batches_max: usize,
+    ) -> Result<BatchRange, RangeError> {
+        self.journal.lock().range(incarnation, range, batches_max)
+    }
+
+    /// Where it stands.
+    #[must_use]
+    pub fn status(&self) -> JournalStatus {
+        self.journal.lock().status()
+    }
+
+    /// How it introduces itself to an index.
+    #[must_use]
+    pub fn hello(&self) -> Hello {
+        let JournalStatus { incarnation, first, head, copy_mode, .. } = self.status();
+        Hello {
+            address: self.address.clone(),
+            source: self.name.clone(),
+            block_size: self.block_size,
+            incarnation,
+            copy_mode,
+            first_sequence: Some(first),
+            head_sequence: head,
+        }
+    }
+
+    pub(super) fn with_journal<T>(&self, change: impl FnOnce(&mut Journal) -> T) -> T {
+        change(&mut self.journal.lock())
+    }
+}

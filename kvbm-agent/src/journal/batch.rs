@@ -1,0 +1,101 @@
+use super::AppendError;
+use kvasir_proto::limits::{BATCH_EVENTS_MAX, EVENT_BLOCKS_MAX, GRPC_MESSAGE_BYTES_MAX};
+use kvasir_proto::types::{DpRank, KvEvent, StoredBlock};
+use std::mem::size_of;
+use std::sync::Arc;
+
+/// Most bytes of one batch on the wire: a message, less what is around the batch.
+pub(super) const BATCH_WIRE_BYTES_MAX: usize = GRPC_MESSAGE_BYTES_MAX - (1 << 10);
+/// What a batch and an event take on the wire at most, besides their blocks.
+const BATCH_OVERHEAD_BYTES: usize = 32;
+const EVENT_OVERHEAD_BYTES: usize = 40;
+/// A stored block and a name on the wire.
+const BLOCK_WIRE_BYTES: usize = 16;
+const NAME_WIRE_BYTES: usize = 8;
+/// What the ring keeps for a batch besides its events: a pointer with its two counts.
+const SHARED_BYTES: usize = size_of::<Arc<Batch>>() + 2 * size_of::<usize>();
+
+/// A numbered batch of one rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch {
+    sequence: u64,
+    rank: DpRank,
+    events: Box<[KvEvent]>,
+}
+
+impl Batch {
+    /// Checks events against what one batch may hold, and leaves out those that name no block: they
+    /// say nothing.
+    pub(super) fn checked(mut events: Vec<KvEvent>) -> Result<Box<[KvEvent]>, AppendError> {
+        events.retain(|event| event.operations() > 0);
+        let (count, limit) = (events.len(), BATCH_EVENTS_MAX);
+        if count > limit {
+            return Err(AppendError::TooManyEvents { count, limit });
+        }
+        for (index, event) in events.iter().enumerate() {
+            let (count, limit) = (event.operations(), EVENT_BLOCKS_MAX);
+            if count > limit {
+                return Err(AppendError::TooManyBlocks { index, count, limit });
+            }
+        }
+        let (bytes, limit) = (wire_bytes(&events), BATCH_WIRE_BYTES_MAX);
+        if bytes > limit {
+            return Err(AppendError::TooLarge { bytes, limit });
+        }
+        Ok(events.into_boxed_slice())
+    }
+
+    pub(super) const fn new(sequence: u64, rank: DpRank, events: Box<[KvEvent]>) -> Self {
+        Self { sequence, rank, events }
+    }
+
+    /// Its number within the incarnation.
+    #[must_use]
+    pub const fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// The rank that holds the blocks.
+    #[must_use]
+    pub const fn rank(&self) -> DpRank {
+        self.rank
+    }
+
+    /// What happened, in order; at most [`BATCH_EVENTS_MAX`] events.
+    #[must_use]
+    pub const fn events(&self) -> &[KvEvent] {
+        &self.events
+    }
+
+    /// Bytes on the wire, at most.
+    #[must_use]
+    pub fn wire_bytes(&self) -> usize {
+        wire_bytes(&self.events)
+    }
+
+    /// Bytes of memory, without what the allocator adds.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let lists = self.events.iter().map(|event| match event {
+            KvEvent::Stored { blocks, .. } => blocks.capacity() * size_of::<StoredBlock>(),
+            KvEvent::StoredNames { names, .. } | KvEvent::Removed { names, .. } => {
+                names.capacity() * NAME_WIRE_BYTES
+            }
+            KvEvent::Cleared => 0,
+        });
+        SHARED_BYTES + size_of::<Self>() + size_of_val(&*self.events) + lists.sum::<usize>()
+    }
+}
+
+fn wire_bytes(events: &[KvEvent]) -> usize {
+    let events = events.iter().map(|event| {
+        let blocks = match event {
+            KvEvent::Stored { blocks, .. } => blocks.len() * BLOCK_WIRE_BYTES,
+            KvEvent::StoredNames { names, .. } | KvEvent::Removed { names, .. } => {
+                names.len() * NAME_WIRE_BYTES
+            }
+            KvEvent::Cleared => 0,
+        };
+        EVENT_OVERHEAD_BYTES + blocks
+    });
+    BATCH_OVERHEAD_BYTES + events.sum::<usize>()
+}

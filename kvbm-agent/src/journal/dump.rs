@@ -1,0 +1,199 @@
+//! Dumps of an inventory, read a step at a time while batches go on.
+
+use super::DumpError;
+use super::inventory::{Inventory, Rank};
+use super::names::Names;
+use kvasir_proto::types::{BlockName, DpRank, HeldBlock, Incarnation};
+use rustc_hash::FxHashSet;
+use std::mem;
+
+/// Records looked at for each that a step may return: those that were read as ancestors already cost
+/// a look too.
+const LOOKS_PER_RECORD: usize = 4;
+
+/// A dump under way. Take steps to its end, or cancel it: changes are noted for it meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DumpId(pub(super) u32);
+
+/// What one step of a dump gave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DumpStep {
+    /// Some records of one rank, perhaps none.
+    Records {
+        /// The rank.
+        rank: DpRank,
+        /// Its records; parents before children where they are held.
+        records: Vec<HeldBlock>,
+    },
+    /// The rest; the dump is over.
+    Cut(DumpCut),
+}
+
+/// The end of a dump: what changed after it was read, as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DumpCut {
+    /// Records by rank; parents before children where both are among them.
+    pub records: Vec<(DpRank, Vec<HeldBlock>)>,
+    /// The life that was dumped.
+    pub incarnation: Incarnation,
+    /// The last batch that the records contain; none before the first.
+    pub watermark: Option<u64>,
+    /// Whether blocks that were announced are missing, for the limit on held names.
+    pub incomplete: bool,
+}
+
+/// What a dump under way has to remember.
+#[derive(Debug)]
+pub(super) struct Scan {
+    id: DumpId,
+    /// The rank being read, with ancestors of its next record, the nearest to the root on top.
+    rank: DpRank,
+    ancestors: Vec<BlockName>,
+    dirty_names: usize,
+}
+
+// === impl Scan ===
+
+impl Scan {
+    pub(super) const fn id(&self) -> DumpId {
+        self.id
+    }
+
+    /// What marks records that it has read.
+    pub(super) const fn mark(&self) -> u32 {
+        self.id.0
+    }
+
+    /// Counts a changed name; returns how many there are.
+    pub(super) const fn count_dirty(&mut self) -> usize {
+        self.dirty_names += 1;
+        self.dirty_names
+    }
+
+    /// Reads up to `records_max` records of the rank. Its end is reached when nothing is left.
+    fn read(&mut self, rank: &mut Rank, records_max: usize, records: &mut Vec<HeldBlock>) {
+        let mut looks = records_max.saturating_mul(LOOKS_PER_RECORD);
+        while looks > 0 && records.len() < records_max {
+            looks -= 1;
+            let Some(&name) = self.ancestors.last() else {
+                if rank.position >= rank.names.len() {
+                    return;
+                }
+                let unread = mark(&mut rank.names, rank.position, self.id.0);
+                rank.position += 1;
+                self.ancestors.extend(unread);
+                continue;
+            };
+            let found = rank.names.find(name).and_then(|slot| rank.names.at(slot)).copied();
+            let Some(record) = found else {
+                // It went meanwhile, and that is noted.
+                self.ancestors.pop();
+                continue;
+            };
+            let parent = record.parent().and_then(|parent| rank.names.find(parent));
+            match parent.and_then(|slot| mark(&mut rank.names, slot, self.id.0)) {
+                Some(parent) => self.ancestors.push(parent),
+                None => {
+                    records.push(rank.names.held(&record));
+                    self.ancestors.pop();
+                }
+            }
+        }
+    }
+
+    fn has_read(&self, rank: &Rank) -> bool {
+        self.ancestors.is_empty() && rank.position >= rank.names.len()
+    }
+}
+
+/// Marks a record as read by a dump: its name if it was not yet.
+fn mark(names: &mut Names, slot: usize, dump: u32) -> Option<BlockName> {
+    let record = names.at_mut(slot).filter(|record| record.read_by != dump)?;
+    record.read_by = dump;
+    Some(record.name())
+}
+
+// === impl Inventory ===
+
+impl Inventory {
+    pub(super) fn begin_dump(&mut self) -> Result<DumpId, DumpError> {
+        if self.scan.is_some() {
+            return Err(DumpError::Busy);
+        }
+        // 0 marks what no dump has read.
+        self.last_dump = self.last_dump.checked_add(1).unwrap_or(1);
+        let id = DumpId(self.last_dump);
+        self.scan = Some(Scan { id, rank: 0, ancestors: Vec::new(), dirty_names: 0 });
+        Ok(id)
+    }
+
+    /// Reads on; none once everything was read and the dump is to be cut.
+    pub(super) fn step_dump(
+        &mut self,
+        id: DumpId,
+        records_max: usize,
+    ) -> Result<Option<(DpRank, Vec<HeldBlock>)>, DumpError> {
+        let Some(scan) = self.scan.as_mut().filter(|scan| scan.id == id) else {
+            return Err(self.over(id));
+        };
+        let mut records = Vec::new();
+        if self.ranks.get(&scan.rank).is_none_or(|rank| scan.has_read(rank)) {
+            let unread = self.ranks.iter().find(|(_, rank)| !scan.has_read(rank));
+            let Some((&number, _)) = unread else { return Ok(None) };
+            scan.rank = number;
+        }
+        let number = scan.rank;
+        if let Some(rank) = self.ranks.get_mut(&number) {
+            scan.read(rank, records_max.max(1), &mut records);
+        }
+        Ok(Some((number, records)))
+    }
+
+    /// Ends a dump: the names that changed after they were read.
+    pub(super) fn cut_dump(&mut self) -> Vec<(DpRank, Vec<HeldBlock>)> {
+        self.scan = None;
+        let ranks = self.ranks.iter_mut().filter(|(_, rank)| !rank.dirty.is_empty());
+        let changed = ranks.map(|(&number, rank)| {
+            let dirty = mem::take(&mut rank.dirty);
+            (number, changed_records(&rank.names, dirty))
+        });
+        let changed = changed.collect();
+        self.forget_scan();
+        changed
+    }
+
+    pub(super) fn cancel_dump(&mut self, id: DumpId) {
+        if self.scan.as_ref().is_some_and(|scan| scan.id == id) {
+            self.scan = None;
+            self.forget_scan();
+        }
+    }
+
+    fn over(&self, id: DumpId) -> DumpError {
+        match self.aborted {
+            Some((aborted, reason)) if aborted == id => DumpError::Aborted(reason),
+            _ => DumpError::Over,
+        }
+    }
+}
+
+/// The states of some names, parents first.
+fn changed_records(names: &Names, mut dirty: FxHashSet<BlockName>) -> Vec<HeldBlock> {
+    let mut order: Vec<BlockName> = dirty.iter().copied().collect();
+    order.sort_unstable();
+    let mut records = Vec::with_capacity(order.len());
+    let mut ancestors = Vec::new();
+    for name in order {
+        if !dirty.remove(&name) {
+            continue;
+        }
+        ancestors.push(Inventory::state(names, name));
+        while let Some(&record) = ancestors.last() {
+            match record.parent.filter(|parent| dirty.remove(parent)) {
+                Some(parent) => ancestors.push(Inventory::state(names, parent)),
+                None => records.extend(ancestors.pop()),
+            }
+        }
+    }
+    records
+}

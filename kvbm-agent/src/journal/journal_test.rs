@@ -1,0 +1,595 @@
+//! The journal against models that say literally what it promises.
+
+use super::{
+    AppendError, DumpAbort, DumpCut, DumpError, DumpId, DumpStep, Journal, JournalConfig,
+    RangeError,
+};
+use kvasir_proto::limits::{
+    BATCH_EVENTS_MAX, DUMP_DIRTY_NAMES_MAX, EVENT_BLOCKS_MAX, WORKER_RANKS_MAX,
+};
+use kvasir_proto::types::{
+    BlockName, CopyMode, DpRank, HeldBlock, Incarnation, KvEvent, LocalHash, StoredBlock, Tier,
+};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+const LIFE: Incarnation = Incarnation(7);
+const OTHER: Incarnation = Incarnation(8);
+
+fn config(copy_mode: CopyMode) -> JournalConfig {
+    JournalConfig { copy_mode, ..JournalConfig::DEFAULT }
+}
+
+fn journal(copy_mode: CopyMode) -> Journal {
+    Journal::new(LIFE, 0, config(copy_mode))
+}
+
+fn block(name: u64) -> StoredBlock {
+    StoredBlock { name: BlockName(name), local: LocalHash(name + 1_000) }
+}
+
+/// A chain of blocks that begins below `parent`.
+fn stored(parent: Option<u64>, names: impl IntoIterator<Item = u64>) -> KvEvent {
+    let blocks = names.into_iter().map(block).collect();
+    KvEvent::Stored { parent: parent.map(BlockName), tier: Tier::Device, blocks }
+}
+
+fn removed(names: impl IntoIterator<Item = u64>) -> KvEvent {
+    let names = names.into_iter().map(BlockName).collect();
+    KvEvent::Removed { tier: Tier::Device, names }
+}
+
+/// What is held, said literally.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Model {
+    copy_mode: CopyMode,
+    held: BTreeMap<(DpRank, BlockName), HeldBlock>,
+}
+
+impl Model {
+    fn new(copy_mode: CopyMode) -> Self {
+        Self { copy_mode, held: BTreeMap::new() }
+    }
+
+    fn apply(&mut self, rank: DpRank, event: &KvEvent) {
+        match event {
+            KvEvent::Stored { parent, tier, blocks } => {
+                let mut parent = *parent;
+                for block in blocks {
+                    self.place((rank, block.name), parent, block.local);
+                    self.add_copy((rank, block.name), *tier);
+                    parent = Some(block.name);
+                }
+            }
+            KvEvent::StoredNames { tier, names } => {
+                for &name in names {
+                    let new = HeldBlock { name, parent: None, local: None, copies: [0; 3] };
+                    self.held.entry((rank, name)).or_insert(new);
+                    self.add_copy((rank, name), *tier);
+                }
+            }
+            KvEvent::Removed { tier, names } => {
+                for &name in names {
+                    self.remove_copy((rank, name), *tier);
+                }
+            }
+            KvEvent::Cleared => self.held.retain(|(of, _), _| *of != rank),
+        }
+    }
+
+    fn place(&mut self, key: (DpRank, BlockName), parent: Option<BlockName>, local: LocalHash) {
+        let new = HeldBlock { name: key.1, parent, local: Some(local), copies: [0; 3] };
+        match self.held.get_mut(&key) {
+            Some(held) if held.local.is_none() => (held.parent, held.local) = (parent, Some(local)),
+            Some(held) if (held.parent, held.local) == (parent, Some(local)) => {}
+            _ => drop(self.held.insert(key, new)),
+        }
+    }
+
+    fn add_copy(&mut self, key: (DpRank, BlockName), tier: Tier) {
+        let copies = &mut self.held.get_mut(&key).expect("placed").copies[tier.index()];
+        *copies = if self.copy_mode == CopyMode::Counted { *copies + 1 } else { 1 };
+    }
+
+    fn remove_copy(&mut self, key: (DpRank, BlockName), tier: Tier) {
+        let Some(held) = self.held.get_mut(&key) else { return };
+        let copies = &mut held.copies[tier.index()];
+        *copies = if self.copy_mode == CopyMode::Counted { copies.saturating_sub(1) } else { 0 };
+        if held.copies == [0; 3] {
+            self.held.remove(&key);
+        }
+    }
+
+    /// Takes records of a dump.
+    fn load(&mut self, rank: DpRank, records: &[HeldBlock]) {
+        for record in records {
+            match record.copies {
+                [0, 0, 0] => drop(self.held.remove(&(rank, record.name))),
+                _ => drop(self.held.insert((rank, record.name), *record)),
+            }
+        }
+    }
+
+    fn load_cut(&mut self, cut: &DumpCut) {
+        for (rank, records) in &cut.records {
+            self.load(*rank, records);
+        }
+    }
+}
+
+/// A whole dump, with nothing else meanwhile.
+fn dump(journal: &mut Journal, records_max: usize) -> (Model, DumpCut) {
+    let id = journal.begin_dump(None).expect("no other dump");
+    let mut model = Model::new(journal.status().copy_mode);
+    loop {
+        match journal.step_dump(id, records_max).expect("nothing changes") {
+            DumpStep::Records { rank, records } => {
+                assert!(records.len() <= records_max);
+                model.load(rank, &records);
+            }
+            DumpStep::Cut(cut) => {
+                assert!(cut.records.is_empty(), "nothing has changed: {cut:?}");
+                return (model, cut);
+            }
+        }
+    }
+}
+
+// Few names, ranks and hashes, so that everything collides.
+
+fn any_tier() -> impl Strategy<Value = Tier> {
+    prop_oneof![Just(Tier::Device), Just(Tier::Host), Just(Tier::Disk)]
+}
+
+fn any_event() -> impl Strategy<Value = KvEvent> {
+    let name = || (0..8_u64).prop_map(BlockName);
+    let names = || prop::collection::vec(name(), 0..4);
+    let block = (name(), 0..2_u64)
+        .prop_map(|(name, version)| StoredBlock { name, local: LocalHash(name.0 * 2 + version) });
+    let blocks = prop::collection::vec(block, 0..5);
+    prop_oneof![
+        6 => (prop::option::of(name()), any_tier(), blocks)
+            .prop_map(|(parent, tier, blocks)| KvEvent::Stored { parent, tier, blocks }),
+        2 => (any_tier(), names()).prop_map(|(tier, names)| KvEvent::StoredNames { tier, names }),
+        6 => (any_tier(), names()).prop_map(|(tier, names)| KvEvent::Removed { tier, names }),
+        1 => Just(KvEvent::Cleared),
+    ]
+}
+
+fn any_batch() -> impl Strategy<Value = (DpRank, Vec<KvEvent>)> {
+    (0..3_u32, prop::collection::vec(any_event(), 0..4))
+}
+
+fn any_mode() -> impl Strategy<Value = CopyMode> {
+    prop_oneof![Just(CopyMode::Counted), Just(CopyMode::Set)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn the_inventory_is_what_the_model_says(
+        mode in any_mode(),
+        batches in prop::collection::vec(any_batch(), 1..30),
+    ) {
+        let (mut journal, mut model) = (journal(mode), Model::new(mode));
+        for (rank, events) in batches {
+            for event in &events {
+                model.apply(rank, event);
+            }
+            let sequence = journal.append(rank, events).expect("a small batch");
+            let (dumped, cut) = dump(&mut journal, 3);
+            prop_assert_eq!(&dumped, &model);
+            prop_assert_eq!((cut.incarnation, cut.watermark), (LIFE, Some(sequence)));
+            prop_assert_eq!(journal.status().held_blocks, model.held.len());
+        }
+    }
+
+    /// Whatever happens while a dump is read: its records are what was held at its watermark, and the
+    /// batches after that lead to what is held now.
+    #[test]
+    fn a_dump_and_what_came_after_it_are_the_original(
+        mode in any_mode(),
+        before in prop::collection::vec(any_batch(), 0..12),
+        steps in prop::collection::vec((prop::option::of(any_batch()), 1..4_usize), 1..60),
+        after in prop::collection::vec(any_batch(), 0..6),
+    ) {
+        let (mut journal, mut model) = (journal(mode), Model::new(mode));
+        let append = |journal: &mut Journal, model: &mut Model, batch: (DpRank, Vec<KvEvent>)| {
+            for event in &batch.1 {
+                model.apply(batch.0, event);
+            }
+            journal.append(batch.0, batch.1).expect("a small batch");
+        };
+        for batch in before {
+            append(&mut journal, &mut model, batch);
+        }
+        let mut loaded = Model::new(mode);
+        let mut id = journal.begin_dump(Some(LIFE)).expect("the first dump");
+        let mut cut = None;
+        for (batch, records_max) in steps {
+            if let Some(batch) = batch {
+                append(&mut journal, &mut model, batch);
+            }
+            match journal.step_dump(id, records_max) {
+                Ok(DumpStep::Records { rank, records }) => loaded.load(rank, &records),
+                Ok(DumpStep::Cut(end)) => {
+                    cut = Some(end);
+                    break;
+                }
+                Err(error) => {
+                    prop_assert_eq!(error, DumpError::Aborted(DumpAbort::Cleared));
+                    (loaded, id) = (Model::new(mode), journal.begin_dump(None).expect("again"));
+                }
+            }
+        }
+        let cut = cut.unwrap_or_else(|| finish(&mut journal, id, &mut loaded));
+        loaded.load_cut(&cut);
+        prop_assert_eq!(cut.watermark, journal.head());
+        prop_assert_eq!(&loaded, &model);
+        for batch in after {
+            append(&mut journal, &mut model, batch);
+        }
+        let next = cut.watermark.map_or(0, |watermark| watermark + 1);
+        let later = journal.range(LIFE, next..=u64::MAX, usize::MAX).expect("all are kept");
+        for batch in later.batches {
+            for event in batch.events() {
+                loaded.apply(batch.rank(), event);
+            }
+        }
+        prop_assert_eq!(&loaded, &model);
+    }
+
+    /// Every range of a ring, against all batches that there ever were.
+    #[test]
+    fn ranges_are_contiguous_and_exact(
+        first in prop_oneof![Just(0), Just(77), Just(u64::MAX - 20), Just(u64::MAX)],
+        appended in 0..24_u64,
+        batches_max in 1..9_usize,
+        part in 1..5_usize,
+    ) {
+        let config = JournalConfig { batches_max, ..JournalConfig::DEFAULT };
+        let mut journal = Journal::new(LIFE, first, config);
+        let mut all = Vec::new();
+        for at in 0..appended {
+            match journal.append(0, vec![stored(None, [at])]) {
+                Ok(sequence) => all.push(sequence),
+                Err(error) => prop_assert_eq!(error, AppendError::Exhausted),
+            }
+        }
+        let expected: Vec<u64> = (0..appended).map_while(|at| first.checked_add(at)).collect();
+        prop_assert_eq!(&all, &expected);
+        let kept = &all[all.len().saturating_sub(batches_max)..];
+        prop_assert_eq!(journal.oldest(), kept.first().copied());
+        prop_assert_eq!(journal.head(), all.last().copied());
+        let around = |number: u64| number.saturating_sub(3)..=number.saturating_add(30);
+        for from in around(first).chain([0, u64::MAX]) {
+            for to in around(from).filter(|to| *to >= from).chain([u64::MAX]) {
+                let expected = expected_range(first, &all, kept, (from, to));
+                let found = journal.range(LIFE, from..=to, part);
+                let found = found.map(|range| {
+                    assert_eq!(range.head, all.last().copied());
+                    range.batches.iter().map(|batch| batch.sequence()).collect::<Vec<_>>()
+                });
+                let expected = expected.map(|range| range.into_iter().take(part).collect());
+                prop_assert_eq!(found, expected, "{}..={}", from, to);
+            }
+        }
+        let error = RangeError::WrongIncarnation { present: LIFE };
+        prop_assert_eq!(journal.range(OTHER, 0..=u64::MAX, 1), Err(error));
+    }
+}
+
+fn finish(journal: &mut Journal, id: DumpId, loaded: &mut Model) -> DumpCut {
+    loop {
+        match journal.step_dump(id, 1).expect("nothing changes any more") {
+            DumpStep::Records { rank, records } => loaded.load(rank, &records),
+            DumpStep::Cut(cut) => return cut,
+        }
+    }
+}
+
+fn expected_range(
+    first: u64,
+    all: &[u64],
+    kept: &[u64],
+    (from, to): (u64, u64),
+) -> Result<Vec<u64>, RangeError> {
+    let from = from.max(first);
+    let head = all.last().copied();
+    let newest = head.map_or(u128::from(first), |head| u128::from(head) + 1);
+    if u128::from(from) > newest {
+        return Err(RangeError::Ahead { head });
+    }
+    let wanted: Vec<u64> = all.iter().copied().filter(|at| (from..=to).contains(at)).collect();
+    match (wanted.first(), kept.first(), head) {
+        (Some(wanted), Some(&oldest), Some(head)) if *wanted < oldest => {
+            Err(RangeError::TooOld { oldest, head })
+        }
+        _ => Ok(wanted),
+    }
+}
+
+#[test]
+fn the_ring_is_bounded_by_bytes_and_keeps_the_newest_batch() {
+    let config = JournalConfig { bytes_max: 64 << 10, ..JournalConfig::DEFAULT };
+    let mut journal = Journal::new(LIFE, 0, config);
+    for round in 0..200_u64 {
+        journal.append(0, vec![stored(None, round * 100..round * 100 + 64)]).expect("a batch");
+        let status = journal.status();
+        assert!(status.batch_bytes <= config.bytes_max, "{status:?}");
+        assert_eq!(status.head, Some(round));
+    }
+    // 64 blocks of 16 bytes, and what is around them.
+    let batches = journal.status().batches;
+    assert!((50..=60).contains(&batches), "{batches}");
+    // One that is larger than all that is kept.
+    journal.append(0, vec![stored(None, 0..10_000)]).expect("a large batch");
+    let status = journal.status();
+    assert_eq!((status.batches, status.oldest, status.head), (1, Some(200), Some(200)));
+    journal.append(0, vec![stored(None, 0..1)]).expect("a small batch");
+    assert_eq!(journal.status().oldest, Some(201));
+}
+
+#[test]
+fn a_batch_beyond_a_limit_changes_nothing() {
+    let mut journal = journal(CopyMode::Set);
+    let check = |journal: &mut Journal, rank, events, expected: &str| {
+        let before = journal.status();
+        let error = journal.append(rank, events).expect_err(expected);
+        assert_eq!(error.to_string(), expected);
+        assert_eq!(journal.status(), before);
+    };
+    let many = u64::try_from(EVENT_BLOCKS_MAX).expect("small");
+    check(
+        &mut journal,
+        0,
+        vec![stored(None, 0..1); BATCH_EVENTS_MAX + 1],
+        "the batch has 4097 events, the limit is 4096: append several batches",
+    );
+    check(
+        &mut journal,
+        0,
+        vec![KvEvent::Cleared, stored(None, 0..many + 1)],
+        "events[1] has 65537 blocks, the limit is 65536: cut it into several",
+    );
+    check(
+        &mut journal,
+        0,
+        vec![stored(None, 0..many); 8],
+        "the batch takes 8388960 bytes, the limit is 8387584: append several batches",
+    );
+    for rank in 0..u32::try_from(WORKER_RANKS_MAX).expect("small") {
+        journal.append(rank, vec![stored(None, 0..1)]).expect("a rank");
+    }
+    check(
+        &mut journal,
+        5_000,
+        vec![stored(None, 0..1)],
+        "rank 5000 is one more than the 1024 that a worker may have",
+    );
+    // A cleared rank makes room for another.
+    journal.append(3, vec![KvEvent::Cleared]).expect("a rank");
+    journal.append(5_000, vec![stored(None, 0..1)]).expect("a rank");
+    // What says nothing is left out, and is no reason to refuse.
+    let sequence = journal.append(0, vec![stored(None, []), removed([])]).expect("an empty batch");
+    let range = journal.range(LIFE, sequence..=sequence, 1).expect("the newest");
+    assert!(range.batches[0].events().is_empty());
+}
+
+#[test]
+fn the_last_number_ends_a_life_and_a_new_one_begins_empty() {
+    let mut journal = Journal::new(LIFE, u64::MAX - 1, config(CopyMode::Set));
+    assert_eq!(journal.append(0, vec![stored(None, 0..3)]), Ok(u64::MAX - 1));
+    assert_eq!(journal.append(0, vec![stored(None, 3..5)]), Ok(u64::MAX));
+    assert_eq!(journal.append(0, vec![stored(None, 5..6)]), Err(AppendError::Exhausted));
+    assert_eq!(journal.status().held_blocks, 5);
+    let id = journal.begin_dump(None).expect("a dump");
+    journal.begin_life(OTHER, 3);
+    let aborted = DumpError::Aborted(DumpAbort::NewIncarnation);
+    assert_eq!(journal.step_dump(id, 1), Err(aborted));
+    let status = journal.status();
+    assert_eq!((status.incarnation, status.first, status.head), (OTHER, 3, None));
+    assert_eq!((status.held_blocks, status.batches, status.batch_bytes), (0, 0, 0));
+    assert_eq!(journal.append(0, vec![]), Ok(3));
+    let wrong = RangeError::WrongIncarnation { present: OTHER };
+    assert_eq!(journal.range(LIFE, 0..=9, 9), Err(wrong));
+    let wrong = DumpError::WrongIncarnation { present: OTHER };
+    assert_eq!(journal.begin_dump(Some(LIFE)), Err(wrong));
+}
+
+#[test]
+fn an_empty_dump_is_no_failed_dump() {
+    let mut journal = journal(CopyMode::Set);
+    let (model, cut) = dump(&mut journal, 10);
+    assert_eq!((model.held.len(), cut.watermark, cut.incomplete), (0, None, false));
+    journal.append(0, vec![stored(None, 0..3)]).expect("a batch");
+    journal.append(0, vec![removed(0..3)]).expect("a batch");
+    let (model, cut) = dump(&mut journal, 10);
+    assert_eq!((model.held.len(), cut.watermark), (0, Some(1)));
+}
+
+#[test]
+fn dumps_follow_one_another_and_end_once() {
+    let mut journal = journal(CopyMode::Set);
+    journal.append(0, vec![stored(None, 0..3)]).expect("a batch");
+    let first = journal.begin_dump(None).expect("the first");
+    assert_eq!(journal.begin_dump(None), Err(DumpError::Busy));
+    assert!(matches!(journal.step_dump(first, 1), Ok(DumpStep::Records { .. })));
+    journal.cancel_dump(first);
+    assert_eq!(journal.step_dump(first, 1), Err(DumpError::Over));
+    let second = journal.begin_dump(None).expect("the second");
+    // Who was given up does not end another's.
+    journal.cancel_dump(first);
+    let mut loaded = Model::new(CopyMode::Set);
+    finish(&mut journal, second, &mut loaded);
+    assert_eq!(loaded.held.len(), 3);
+    assert_eq!(journal.step_dump(second, 1), Err(DumpError::Over));
+}
+
+#[test]
+fn too_many_changes_cut_a_dump_off() {
+    let mut journal = journal(CopyMode::Set);
+    let names = u64::try_from(DUMP_DIRTY_NAMES_MAX).expect("small") + 1;
+    for chunk in 0..=names / 10_000 {
+        let chunk = chunk * 10_000..(chunk * 10_000 + 10_000).min(names);
+        journal.append(0, vec![stored(None, chunk)]).expect("a batch");
+    }
+    let id = journal.begin_dump(None).expect("a dump");
+    let mut read = 0;
+    while read < names {
+        let Ok(DumpStep::Records { records, .. }) = journal.step_dump(id, 1_000) else {
+            panic!("cut after {read} records");
+        };
+        read += records.len() as u64;
+    }
+    journal.append(0, vec![removed(0..names - 1)]).expect("a batch");
+    assert_eq!(journal.begin_dump(None), Err(DumpError::Busy), "as many as are noted");
+    let host = KvEvent::StoredNames { tier: Tier::Host, names: vec![BlockName(names - 1)] };
+    journal.append(0, vec![host]).expect("a batch");
+    let aborted = DumpError::Aborted(DumpAbort::TooManyChanges);
+    assert_eq!(journal.step_dump(id, 1), Err(aborted));
+    let (model, _) = dump(&mut journal, 10);
+    assert_eq!(model.held.len(), 1);
+}
+
+#[test]
+fn parents_come_before_children_where_they_are_held() {
+    let mut journal = journal(CopyMode::Set);
+    // Children first, then the chain that leads to them, then holes in it that others fill.
+    journal.append(0, vec![stored(Some(499), 500..900)]).expect("a batch");
+    journal.append(0, vec![stored(None, 0..500)]).expect("a batch");
+    journal.append(0, vec![removed((0..900).step_by(7))]).expect("a batch");
+    journal.append(0, vec![stored(Some(899), 10_000..10_400)]).expect("a batch");
+    let check = |records: &[HeldBlock]| {
+        let held: BTreeSet<BlockName> = records.iter().map(|record| record.name).collect();
+        let mut seen = BTreeSet::new();
+        for record in records {
+            let parent = record.parent.filter(|parent| held.contains(parent));
+            assert!(parent.is_none_or(|parent| seen.contains(&parent)), "{record:?}");
+            seen.insert(record.name);
+        }
+    };
+    let id = journal.begin_dump(None).expect("a dump");
+    let (mut records, mut changed) = (Vec::new(), false);
+    let cut = loop {
+        match journal.step_dump(id, 13).expect("nothing is cleared") {
+            DumpStep::Records { records: some, .. } => records.extend(some),
+            DumpStep::Cut(cut) => break cut,
+        }
+        // These were read by then.
+        if records.len() > 700 && !changed {
+            let names = (1..5).map(BlockName).collect();
+            let host = KvEvent::StoredNames { tier: Tier::Host, names };
+            journal.append(0, vec![host]).expect("a batch");
+            changed = true;
+        }
+    };
+    check(&records);
+    assert_eq!(records.len(), 771 + 400);
+    assert_eq!(cut.records.len(), 1);
+    assert_eq!(cut.records[0].1.len(), 4);
+    check(&cut.records[0].1);
+}
+
+#[test]
+fn many_copies_are_counted() {
+    let mut journal = journal(CopyMode::Counted);
+    let copies = |journal: &mut Journal| {
+        let (model, _) = dump(journal, 10);
+        model.held.get(&(0, BlockName(1))).map_or(0, |held| held.copies[Tier::Device.index()])
+    };
+    let store = vec![stored(None, [1]); 300];
+    journal.append(0, store).expect("a batch");
+    assert_eq!(copies(&mut journal), 300);
+    for expected in [254, 100, 0] {
+        let gone = copies(&mut journal) - expected;
+        journal.append(0, vec![removed([1]); gone as usize]).expect("a batch");
+        assert_eq!(copies(&mut journal), expected);
+    }
+    assert_eq!(journal.status().held_blocks, 0);
+    // New content under the name has none of the old copies.
+    journal.append(0, vec![stored(None, [1]); 300]).expect("a batch");
+    journal.append(0, vec![stored(Some(5), [1])]).expect("a batch");
+    assert_eq!(copies(&mut journal), 1);
+    journal.append(0, vec![removed([1])]).expect("a batch");
+    assert_eq!(journal.status().held_blocks, 0);
+}
+
+#[test]
+fn names_beyond_the_limit_are_missing_and_it_is_said() {
+    let config = JournalConfig { held_blocks_max: 10, ..JournalConfig::DEFAULT };
+    let mut journal = Journal::new(LIFE, 0, config);
+    journal.append(0, vec![stored(None, 0..8)]).expect("a batch");
+    journal.append(1, vec![stored(None, 0..2)]).expect("a batch");
+    assert!(!journal.status().incomplete);
+    journal.append(1, vec![stored(None, 0..3)]).expect("a batch");
+    let (model, cut) = dump(&mut journal, 10);
+    assert_eq!((model.held.len(), cut.incomplete), (10, true));
+    // Room does not bring back what was not taken; a clear says that nothing is missing.
+    journal.append(0, vec![KvEvent::Cleared]).expect("a batch");
+    assert!(journal.status().incomplete);
+    journal.append(1, vec![KvEvent::Cleared, stored(None, 0..3)]).expect("a batch");
+    let (model, cut) = dump(&mut journal, 10);
+    assert_eq!((model.held.len(), cut.incomplete), (3, false));
+}
+
+/// 8,192 prompt tokens in each of 20 steps a second, in blocks of 16, each of which evicts another; an
+/// event for each removal, as vLLM has it.
+#[test]
+fn the_default_keeps_a_minute_of_a_busy_engine() {
+    const STEPS: u64 = 60 * 20;
+    const STEP_BLOCKS: u64 = 512;
+    let mut journal = journal(CopyMode::Set);
+    for step in 0..STEPS {
+        let first = step * STEP_BLOCKS;
+        let mut events: Vec<_> =
+            (first..first + STEP_BLOCKS).map(|name| removed([name.wrapping_sub(20_000)])).collect();
+        events.push(stored(None, first..first + STEP_BLOCKS));
+        journal.append(0, events).expect("a batch");
+    }
+    let status = journal.status();
+    let each = status.batch_bytes / status.batches;
+    println!("{each} bytes a batch, {} bytes a minute", status.batch_bytes);
+    assert_eq!(status.oldest, Some(0), "{status:?}");
+}
+
+/// The bar is 64 bytes a held name, at every size: also just after a table has grown, and after
+/// most have gone again.
+#[test]
+fn a_held_name_takes_little_memory() {
+    const NAMES_MAX: u64 = 400_000;
+    // As engines' names are: spread over all 64 bits.
+    let name = |index: u64| (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let chunk = |from: u64| from..from + 4_000;
+    let mut journal = journal(CopyMode::Set);
+    let mut worst = 0;
+    let mut look = |journal: &Journal| {
+        let status = journal.status();
+        if status.held_blocks >= 40_000 {
+            worst = worst.max(status.inventory_bytes * 10 / status.held_blocks);
+        }
+    };
+    for from in (0..NAMES_MAX).step_by(4_000) {
+        journal.append(0, vec![stored(None, chunk(from).map(name))]).expect("a batch");
+        look(&journal);
+    }
+    let full = journal.status();
+    for from in (0..NAMES_MAX - 40_000).step_by(4_000) {
+        journal.append(0, vec![removed(chunk(from).map(name))]).expect("a batch");
+    }
+    let shrunk = journal.status();
+    assert_eq!((full.held_blocks, shrunk.held_blocks), (400_000, 40_000));
+    let each = |status: super::JournalStatus| status.inventory_bytes / status.held_blocks;
+    println!(
+        "bytes a name: {} with 400,000; at worst {}.{}; {} with 40,000 left",
+        each(full),
+        worst / 10,
+        worst % 10,
+        each(shrunk)
+    );
+    assert!(worst < 480, "{worst}");
+    assert!(each(shrunk) <= 80, "{shrunk:?}");
+    let (model, _) = dump(&mut journal, 1_000);
+    assert_eq!(model.held.len(), 40_000);
+}

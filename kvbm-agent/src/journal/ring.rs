@@ -1,0 +1,91 @@
+use super::{Batch, JournalConfig, RangeError};
+use std::collections::VecDeque;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+/// Some batches of a range, contiguous, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BatchRange {
+    /// The batches; none at the end of the range.
+    pub batches: Vec<Arc<Batch>>,
+    /// The newest batch there is; none before the first.
+    pub head: Option<u64>,
+}
+
+/// The last batches of one life.
+#[derive(Debug)]
+pub(super) struct Ring {
+    /// Consecutive numbers.
+    batches: VecDeque<Arc<Batch>>,
+    bytes: usize,
+    batches_max: usize,
+    bytes_max: usize,
+}
+
+impl Ring {
+    pub(super) fn new(config: &JournalConfig) -> Self {
+        let (batches_max, bytes_max) = (config.batches_max.max(1), config.bytes_max);
+        Self { batches: VecDeque::new(), bytes: 0, batches_max, bytes_max }
+    }
+
+    /// Takes the next batch; the oldest go for it.
+    pub(super) fn push(&mut self, batch: Batch) {
+        self.bytes += batch.memory_bytes();
+        self.batches.push_back(Arc::new(batch));
+        while self.batches.len() > self.batches_max
+            || (self.bytes > self.bytes_max && self.batches.len() > 1)
+        {
+            let Some(oldest) = self.batches.pop_front() else { return };
+            self.bytes -= oldest.memory_bytes();
+        }
+    }
+
+    pub(super) fn oldest(&self) -> Option<u64> {
+        self.batches.front().map(|batch| batch.sequence())
+    }
+
+    pub(super) fn head(&self) -> Option<u64> {
+        self.batches.back().map(|batch| batch.sequence())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.batches.len()
+    }
+
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Up to `batches_max` batches of a range; `first` is the number of the life's first batch.
+    pub(super) fn range(
+        &self,
+        first: u64,
+        range: RangeInclusive<u64>,
+        batches_max: usize,
+    ) -> Result<BatchRange, RangeError> {
+        let (from, to) = ((*range.start()).max(first), *range.end());
+        let (Some(oldest), Some(head)) = (self.oldest(), self.head()) else {
+            let batches = Vec::new();
+            return match from == first {
+                true => Ok(BatchRange { batches, head: None }),
+                false => Err(RangeError::Ahead { head: None }),
+            };
+        };
+        if from > head {
+            return match from - 1 == head {
+                true => Ok(BatchRange { batches: Vec::new(), head: Some(head) }),
+                false => Err(RangeError::Ahead { head: Some(head) }),
+            };
+        }
+        if to < from {
+            return Ok(BatchRange { batches: Vec::new(), head: Some(head) });
+        }
+        if from < oldest {
+            return Err(RangeError::TooOld { oldest, head });
+        }
+        let skipped = usize::try_from(from - oldest).unwrap_or(usize::MAX);
+        let wanted = usize::try_from(to - from).unwrap_or(usize::MAX).saturating_add(1);
+        let batches = self.batches.iter().skip(skipped).take(wanted.min(batches_max));
+        Ok(BatchRange { batches: batches.map(Arc::clone).collect(), head: Some(head) })
+    }
+}

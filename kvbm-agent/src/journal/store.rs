@@ -1,0 +1,178 @@
+use super::inventory::Inventory;
+use super::ring::Ring;
+use super::{
+    AppendError, Batch, BatchRange, DumpCut, DumpError, DumpId, DumpStep, JournalConfig, RangeError,
+};
+use kvasir_proto::types::{CopyMode, DpRank, Incarnation, KvEvent};
+use std::ops::RangeInclusive;
+
+/// What one source has said and holds.
+#[derive(Debug)]
+pub struct Journal {
+    config: JournalConfig,
+    incarnation: Incarnation,
+    /// Number of the first batch of this life.
+    first: u64,
+    /// Number of the next; none once the last was used.
+    next: Option<u64>,
+    ring: Ring,
+    inventory: Inventory,
+}
+
+/// Where a journal stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JournalStatus {
+    /// The present life.
+    pub incarnation: Incarnation,
+    /// Number that its first batch has or will have.
+    pub first: u64,
+    /// Oldest batch kept; none before the first.
+    pub oldest: Option<u64>,
+    /// Newest batch; none before the first.
+    pub head: Option<u64>,
+    /// Batches kept.
+    pub batches: usize,
+    /// Bytes of memory that they take.
+    pub batch_bytes: usize,
+    /// Names held, over all ranks.
+    pub held_blocks: usize,
+    /// Bytes of memory that they take.
+    pub inventory_bytes: usize,
+    /// How second announcements are read.
+    pub copy_mode: CopyMode,
+    /// Whether blocks were not taken, for the limit on held names.
+    pub incomplete: bool,
+}
+
+impl Journal {
+    /// The journal of a life that begins: nothing is held, and the first batch will have the number
+    /// `first`.
+    #[must_use]
+    pub fn new(incarnation: Incarnation, first: u64, config: JournalConfig) -> Self {
+        Self {
+            config,
+            incarnation,
+            first,
+            next: Some(first),
+            ring: Ring::new(&config),
+            inventory: Inventory::new(&config),
+        }
+    }
+
+    /// The cache starts empty again: a new life, of which nothing is known yet. Dumps under way are
+    /// cut off.
+    pub fn begin_life(&mut self, incarnation: Incarnation, first: u64) {
+        (self.incarnation, self.first, self.next) = (incarnation, first, Some(first));
+        self.ring = Ring::new(&self.config);
+        self.inventory.begin_life();
+    }
+
+    /// The present life.
+    #[must_use]
+    pub const fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// Number of the first batch of this life.
+    #[must_use]
+    pub const fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// The newest batch; none before the first.
+    #[must_use]
+    pub fn head(&self) -> Option<u64> {
+        self.ring.head()
+    }
+
+    /// The oldest batch kept; none before the first.
+    #[must_use]
+    pub fn oldest(&self) -> Option<u64> {
+        self.ring.oldest()
+    }
+
+    /// Takes what happened at one rank, and gives it the next number.
+    ///
+    /// # Errors
+    /// If the batch breaks a limit, or no number is left: then nothing has changed.
+    pub fn append(&mut self, rank: DpRank, events: Vec<KvEvent>) -> Result<u64, AppendError> {
+        let sequence = self.next.ok_or(AppendError::Exhausted)?;
+        let events = Batch::checked(events)?;
+        self.inventory.check_rank(rank)?;
+        for event in &events {
+            self.inventory.apply(rank, event);
+        }
+        self.ring.push(Batch::new(sequence, rank, events));
+        self.next = sequence.checked_add(1);
+        Ok(sequence)
+    }
+
+    /// Up to `batches_max` batches of a range of one life, from its beginning. Numbers before the
+    /// life's first batch mean that batch.
+    ///
+    /// # Errors
+    /// If it is another life, if the first batch of the range is not kept any more, or if the range
+    /// begins more than one beyond the newest batch.
+    pub fn range(
+        &self,
+        incarnation: Incarnation,
+        range: RangeInclusive<u64>,
+        batches_max: usize,
+    ) -> Result<BatchRange, RangeError> {
+        if incarnation != self.incarnation {
+            return Err(RangeError::WrongIncarnation { present: self.incarnation });
+        }
+        self.ring.range(self.first, range, batches_max)
+    }
+
+    /// Begins a dump of everything held, of one life or of the present one.
+    ///
+    /// # Errors
+    /// If it is another life, or another dump is under way.
+    pub fn begin_dump(&mut self, incarnation: Option<Incarnation>) -> Result<DumpId, DumpError> {
+        if incarnation.is_some_and(|meant| meant != self.incarnation) {
+            return Err(DumpError::WrongIncarnation { present: self.incarnation });
+        }
+        self.inventory.begin_dump()
+    }
+
+    /// Reads up to `records_max` further records, or cuts the dump. Its work is bounded by
+    /// `records_max`; cutting, by the most names that may change meanwhile
+    /// ([`DUMP_DIRTY_NAMES_MAX`](kvasir_proto::limits::DUMP_DIRTY_NAMES_MAX)).
+    ///
+    /// # Errors
+    /// If the dump was cut off, or is over.
+    pub fn step_dump(&mut self, dump: DumpId, records_max: usize) -> Result<DumpStep, DumpError> {
+        if let Some((rank, records)) = self.inventory.step_dump(dump, records_max)? {
+            return Ok(DumpStep::Records { rank, records });
+        }
+        Ok(DumpStep::Cut(DumpCut {
+            records: self.inventory.cut_dump(),
+            incarnation: self.incarnation,
+            watermark: self.ring.head(),
+            incomplete: self.inventory.is_incomplete(),
+        }))
+    }
+
+    /// Gives a dump up. One that is over already stays over.
+    pub fn cancel_dump(&mut self, dump: DumpId) {
+        self.inventory.cancel_dump(dump);
+    }
+
+    /// Where it stands.
+    #[must_use]
+    pub fn status(&self) -> JournalStatus {
+        JournalStatus {
+            incarnation: self.incarnation,
+            first: self.first,
+            oldest: self.ring.oldest(),
+            head: self.ring.head(),
+            batches: self.ring.len(),
+            batch_bytes: self.ring.bytes(),
+            held_blocks: self.inventory.held_blocks(),
+            inventory_bytes: self.inventory.bytes(),
+            copy_mode: self.config.copy_mode,
+            incomplete: self.inventory.is_incomplete(),
+        }
+    }
+}

@@ -1,0 +1,38 @@
+use std::time::Duration;
+
+/// Bounds of the service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServiceConfig {
+    /// Most ranges and dumps under way, those that wait included.
+    pub streams_max: usize,
+    /// A client that takes nothing for this long is cut off.
+    pub stall_timeout: Duration,
+}
+
+impl ServiceConfig {
+    /// Room for the replicas of an index, each with a range and a dump.
+    pub const DEFAULT: Self = Self { streams_max: 32, stall_timeout: Duration::from_secs(30) };
+}
+
+impl Default for ServiceConfig {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// Messages of one stream that wait to be taken.
+pub(super) const PARTS_QUEUED_MAX: usize = 2;
+/// Batches taken from the journal at a time.
+pub(super) const LOOK_BATCHES: usize = 64;
+/// Records read under one hold of the journal's lock.
+pub(super) const STEP_RECORDS: usize = 256;
+/// Most streams of one connection at a time.
+pub(super) const CONNECTION_STREAMS_MAX: u32 = 64;
+/// Largest request, in bytes: names and numbers only.
+pub(super) const REQUEST_BYTES_MAX: usize = 16 << 10;
+/// An idle connection is asked for a sign of life this often,
+pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
+/// and has this long to answer.
+pub(super) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause after a connection that could not be accepted.
+pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

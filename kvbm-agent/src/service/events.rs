@@ -1,0 +1,45 @@
+use super::config::LOOK_BATCHES;
+use super::local::{Outlet, Sent};
+use crate::feed::Feed;
+use crate::journal::{Batch, RangeError};
+use kvasir_proto::convert::{EventsPart, EventsQuery, publish_batch};
+use kvasir_proto::pb;
+use std::sync::Arc;
+
+/// Sends a range, then how it ended.
+pub(super) async fn send_events(
+    feed: &Arc<Feed>,
+    query: EventsQuery,
+    outlet: &Outlet<pb::GetEventsResponse>,
+) -> Sent {
+    let (mut from, mut to) = query.range.into_inner();
+    loop {
+        let range = match feed.range(query.incarnation, from..=to, LOOK_BATCHES) {
+            Ok(range) => range,
+            Err(error) => return outlet.send(Ok(refusal(error).into())).await,
+        };
+        // Batches that come meanwhile are not part of the range: it would have no end.
+        to = to.min(range.head.unwrap_or(to));
+        let last = range.batches.last().map(|batch| batch.sequence());
+        for batch in &range.batches {
+            outlet.send(Ok(message(batch))).await?;
+        }
+        match last {
+            Some(last) if last < to => from = last + 1,
+            _ => return outlet.send(Ok(EventsPart::End { head: range.head }.into())).await,
+        }
+    }
+}
+
+fn message(batch: &Batch) -> pb::GetEventsResponse {
+    let batch = publish_batch(batch.sequence(), batch.rank(), batch.events());
+    pb::GetEventsResponse { part: Some(pb::get_events_response::Part::Batch(batch)) }
+}
+
+const fn refusal(error: RangeError) -> EventsPart {
+    match error {
+        RangeError::TooOld { oldest, head } => EventsPart::TooOld { oldest, head },
+        RangeError::Ahead { head } => EventsPart::Ahead { head },
+        RangeError::WrongIncarnation { present } => EventsPart::WrongIncarnation { present },
+    }
+}

@@ -1,0 +1,171 @@
+use super::config::PARTS_QUEUED_MAX;
+use super::events::send_events;
+use super::records::send_dump;
+use super::{ServiceConfig, server::Served};
+use crate::feed::Feed;
+use kvasir_proto::code::ErrorCode;
+use kvasir_proto::convert::{
+    ConvertError, EventsQuery, LocalDumpQuery, LocalSource, LocalSourceStatus, LocalStatus,
+    WorkerAddress,
+};
+use kvasir_proto::pb;
+use kvasir_proto::pb::local_indexer_server::LocalIndexer;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::select;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::{Request, Response, Status};
+
+/// The service.
+#[derive(Debug)]
+pub(super) struct LocalIndexerService {
+    pub(super) served: Served,
+    pub(super) config: ServiceConfig,
+    pub(super) streams: Arc<Semaphore>,
+    pub(super) tasks: TaskTracker,
+    pub(super) stop: CancellationToken,
+}
+
+/// Why a stream is not sent on: its client is gone, or takes nothing.
+pub(super) struct CutOff;
+
+/// Whether a stream goes on.
+pub(super) type Sent = Result<(), CutOff>;
+
+/// The task's end of a stream.
+pub(super) struct Outlet<T> {
+    parts: mpsc::Sender<Result<T, Status>>,
+    stall_timeout: Duration,
+    _stream: OwnedSemaphorePermit,
+}
+
+type Parts<T> = ReceiverStream<Result<T, Status>>;
+
+impl<T> Outlet<T> {
+    pub(super) async fn send(&self, part: Result<T, Status>) -> Sent {
+        match timeout(self.stall_timeout, self.parts.send(part)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_gone)) => Err(CutOff),
+            Err(_late) => {
+                tracing::info!("a client that takes nothing is cut off");
+                Err(CutOff)
+            }
+        }
+    }
+}
+
+/// An error as a status.
+pub(super) fn failed(code: ErrorCode, error: impl fmt::Display) -> Status {
+    Status::new(code.into(), error.to_string())
+}
+
+fn refused(error: ConvertError) -> Status {
+    failed(error.code(), error)
+}
+
+impl LocalIndexerService {
+    fn check(&self, asked: &WorkerAddress) -> Result<(), Status> {
+        let served = &self.served.address;
+        if asked == served {
+            return Ok(());
+        }
+        let text = format_args!("worker {asked} is not served here, {served} is");
+        Err(failed(ErrorCode::NotFound, text))
+    }
+
+    fn find(&self, asked: &LocalSource) -> Result<Arc<Feed>, Status> {
+        self.check(&asked.address)?;
+        let found = self.served.sources.iter().find(|feed| feed.name() == asked.name);
+        found.map(Arc::clone).ok_or_else(|| {
+            let known: Vec<_> = self.served.sources.iter().map(|feed| feed.name()).collect();
+            let text = format_args!("source {:?} is not one of {known:?}", asked.name);
+            failed(ErrorCode::NotFound, text)
+        })
+    }
+
+    fn outlet<T>(&self) -> Result<(Outlet<T>, Parts<T>), Status> {
+        let stream = Arc::clone(&self.streams).try_acquire_owned().map_err(|_full| {
+            let limit = self.config.streams_max;
+            let text = format_args!("{limit} streams are under way already: ask later");
+            failed(ErrorCode::ResourceExhausted, text)
+        })?;
+        let (parts, stream_parts) = mpsc::channel(PARTS_QUEUED_MAX);
+        let stall_timeout = self.config.stall_timeout;
+        let outlet = Outlet { parts, stall_timeout, _stream: stream };
+        Ok((outlet, ReceiverStream::new(stream_parts)))
+    }
+
+    /// Serves a stream in a task of its own, which ends when the agent stops: then the stream lacks
+    /// its last message.
+    fn spawn(&self, serve: impl Future<Output = Sent> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.tasks.spawn(async move {
+            select! {
+                () = stop.cancelled() => {}
+                // Whoever was cut off knows.
+                _sent = serve => {}
+            }
+        });
+    }
+}
+
+#[tonic::async_trait]
+impl LocalIndexer for LocalIndexerService {
+    type GetEventsStream = Parts<pb::GetEventsResponse>;
+    type DumpStream = Parts<pb::LocalDumpResponse>;
+
+    async fn get_events(
+        &self,
+        request: Request<pb::GetEventsRequest>,
+    ) -> Result<Response<Self::GetEventsStream>, Status> {
+        let query = EventsQuery::try_from(request.into_inner()).map_err(refused)?;
+        let feed = self.find(&query.source)?;
+        let (outlet, parts) = self.outlet()?;
+        self.spawn(async move { send_events(&feed, query, &outlet).await });
+        Ok(Response::new(parts))
+    }
+
+    async fn dump(
+        &self,
+        request: Request<pb::LocalDumpRequest>,
+    ) -> Result<Response<Self::DumpStream>, Status> {
+        let query = LocalDumpQuery::try_from(request.into_inner()).map_err(refused)?;
+        let feed = self.find(&query.source)?;
+        let (outlet, parts) = self.outlet()?;
+        self.spawn(async move { send_dump(&feed, query, &outlet).await });
+        Ok(Response::new(parts))
+    }
+
+    async fn get_status(
+        &self,
+        request: Request<pb::GetLocalStatusRequest>,
+    ) -> Result<Response<pb::GetLocalStatusResponse>, Status> {
+        let asked = WorkerAddress::try_from(request.into_inner()).map_err(refused)?;
+        self.check(&asked)?;
+        let sources = self.served.sources.iter().map(|feed| status(feed)).collect();
+        let status = LocalStatus { block_size: self.served.block_size, sources };
+        Ok(Response::new(status.into()))
+    }
+}
+
+fn status(feed: &Feed) -> LocalSourceStatus {
+    let status = feed.status();
+    LocalSourceStatus {
+        name: feed.name().to_owned(),
+        incarnation: status.incarnation,
+        first: status.first,
+        oldest: status.oldest,
+        head: status.head,
+        journal_batches: status.batches as u64,
+        journal_bytes: status.batch_bytes as u64,
+        held_blocks: status.held_blocks as u64,
+        inventory_bytes: status.inventory_bytes as u64,
+        copy_mode: status.copy_mode,
+        incomplete: status.incomplete,
+    }
+}

@@ -1,0 +1,86 @@
+use super::config::STEP_RECORDS;
+use super::local::{Outlet, Sent, failed};
+use crate::feed::{Feed, FeedDump, FeedError};
+use crate::journal::{DumpCut, DumpError, DumpStep};
+use kvasir_proto::convert::{LocalDumpEnd, LocalDumpPart, LocalDumpQuery};
+use kvasir_proto::pb;
+use kvasir_proto::types::{DpRank, HeldBlock};
+use std::mem;
+use std::sync::Arc;
+use tokio::task::yield_now;
+
+/// Sends a dump, then its end.
+pub(super) async fn send_dump(
+    feed: &Arc<Feed>,
+    query: LocalDumpQuery,
+    outlet: &Outlet<pb::LocalDumpResponse>,
+) -> Sent {
+    let dump = match FeedDump::begin(feed, query.incarnation).await {
+        Ok(dump) => dump,
+        Err(FeedError::Dump(DumpError::WrongIncarnation { present })) => {
+            return outlet.send(Ok(LocalDumpPart::WrongIncarnation { present }.into())).await;
+        }
+        Err(error) => return outlet.send(Err(failed(error.code(), error))).await,
+    };
+    let chunk_records = query.chunk_records;
+    let mut chunks = Chunks { outlet, chunk_records, rank: 0, records: Vec::new(), sent: 0 };
+    let cut = loop {
+        match dump.step(STEP_RECORDS) {
+            Ok(DumpStep::Records { rank, records }) => chunks.add(rank, records).await?,
+            Ok(DumpStep::Cut(cut)) => break cut,
+            Err(error) => return outlet.send(Err(failed(error.code(), error))).await,
+        }
+        // A step holds up no other task for long.
+        yield_now().await;
+    };
+    // The next dump may begin: this one has all it needs.
+    drop(dump);
+    chunks.end(cut).await
+}
+
+/// Records on their way, in chunks of one rank.
+struct Chunks<'a> {
+    outlet: &'a Outlet<pb::LocalDumpResponse>,
+    chunk_records: usize,
+    rank: DpRank,
+    /// At most a chunk and a step.
+    records: Vec<HeldBlock>,
+    sent: u64,
+}
+
+impl Chunks<'_> {
+    async fn add(&mut self, rank: DpRank, records: Vec<HeldBlock>) -> Sent {
+        if rank != self.rank {
+            self.flush(1).await?;
+            self.rank = rank;
+        }
+        self.records.extend(records);
+        self.flush(self.chunk_records).await
+    }
+
+    /// Sends chunks as long as there are at least so many records.
+    async fn flush(&mut self, records_min: usize) -> Sent {
+        while self.records.len() >= records_min {
+            let rest = self.records.split_off(self.chunk_records.min(self.records.len()));
+            let records = mem::replace(&mut self.records, rest);
+            self.sent += records.len() as u64;
+            let chunk = LocalDumpPart::Chunk { rank: self.rank, records };
+            self.outlet.send(Ok(chunk.into())).await?;
+        }
+        Ok(())
+    }
+
+    async fn end(mut self, cut: DumpCut) -> Sent {
+        for (rank, records) in cut.records {
+            self.add(rank, records).await?;
+        }
+        self.flush(1).await?;
+        let end = LocalDumpEnd {
+            incarnation: cut.incarnation,
+            watermark: cut.watermark,
+            records: self.sent,
+            incomplete: cut.incomplete,
+        };
+        self.outlet.send(Ok(LocalDumpPart::End(end).into())).await
+    }
+}

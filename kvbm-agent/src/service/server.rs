@@ -1,0 +1,101 @@
+use super::ServiceConfig;
+use super::config::{
+    ACCEPT_PAUSE, CONNECTION_STREAMS_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, REQUEST_BYTES_MAX,
+};
+use super::local::LocalIndexerService;
+use crate::feed::Feed;
+use futures::{Stream, stream};
+use kvasir_proto::convert::WorkerAddress;
+use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
+use kvasir_proto::pb::FILE_DESCRIPTOR_SET;
+use kvasir_proto::pb::local_indexer_server::LocalIndexerServer;
+use std::convert::Infallible;
+use std::sync::Arc;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::transport::Server;
+use tonic_health::ServingStatus;
+
+/// What an agent serves: the sources of one worker.
+#[derive(Debug, Clone)]
+pub struct Served {
+    /// The worker.
+    pub address: WorkerAddress,
+    /// Its tokens per block.
+    pub block_size: u32,
+    /// Its sources, each name once.
+    pub sources: Vec<Arc<Feed>>,
+}
+
+/// Why the port cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The reflection service cannot be built: a fault of the build.
+    #[error("reflection: {0}")]
+    Reflection(#[from] tonic_reflection::server::Error),
+    /// The transport failed.
+    #[error("gRPC: {0}")]
+    Transport(#[from] tonic::transport::Error),
+}
+
+/// Serves a port until `stop` is cancelled: then streams under way end, without their last message.
+///
+/// # Errors
+/// If the services cannot be built or the transport fails.
+pub async fn serve(
+    listener: TcpListener,
+    served: Served,
+    config: ServiceConfig,
+    stop: CancellationToken,
+) -> Result<(), ServeError> {
+    let (reporter, health) = tonic_health::server::health_reporter();
+    for service in ["", "kvasir.v1.LocalIndexer"] {
+        reporter.set_service_status(service, ServingStatus::Serving).await;
+    }
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()?;
+    let tasks = TaskTracker::new();
+    let local = LocalIndexerService {
+        served,
+        config,
+        streams: Arc::new(Semaphore::new(config.streams_max)),
+        tasks: tasks.clone(),
+        stop: stop.clone(),
+    };
+    let local = LocalIndexerServer::new(local)
+        .max_decoding_message_size(REQUEST_BYTES_MAX)
+        .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX);
+    Server::builder()
+        .max_concurrent_streams(CONNECTION_STREAMS_MAX)
+        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        .add_service(local)
+        .add_service(health.max_decoding_message_size(REQUEST_BYTES_MAX))
+        .add_service(reflection.max_decoding_message_size(REQUEST_BYTES_MAX))
+        .serve_with_incoming_shutdown(incoming(listener), stop.cancelled())
+        .await?;
+    tasks.close();
+    tasks.wait().await;
+    Ok(())
+}
+
+/// The connections of a port. One that cannot be accepted, for want of descriptors say, ends nothing.
+fn incoming(listener: TcpListener) -> impl Stream<Item = Result<TcpStream, Infallible>> {
+    stream::unfold(listener, |listener| async {
+        loop {
+            match listener.accept().await.and_then(|(connection, _peer)| {
+                connection.set_nodelay(true)?;
+                Ok(connection)
+            }) {
+                Ok(connection) => return Some((Ok(connection), listener)),
+                Err(error) => tracing::warn!(%error, "a connection is not accepted"),
+            }
+            sleep(ACCEPT_PAUSE).await;
+        }
+    })
+}

@@ -1,0 +1,245 @@
+use super::window::UNACKED_BATCHES_MAX;
+use super::{Uplink, UplinkError};
+use crate::feed::Feed;
+use crate::journal::RangeError;
+use kvasir_engine::zmtp::Backoff;
+use kvasir_proto::types::Incarnation;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::select;
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+/// Pauses before a stream is opened again: from this, doubling,
+const RECONNECT_MIN: Duration = Duration::from_millis(100);
+/// up to this.
+const RECONNECT_MAX: Duration = Duration::from_secs(5);
+/// A stream whose oldest batch has no answer for so long is replaced. An index that fetches what it
+/// missed answers late.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Where an uplink leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UplinkConfig {
+    /// The indexer: `http://host:port`.
+    pub endpoint: String,
+    /// It is told this often that the source is there, and how far it is; not 0.
+    pub heartbeat_interval: Duration,
+}
+
+/// How far an uplink has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UplinkStatus {
+    /// A stream is open.
+    pub connected: bool,
+    /// The life that is spoken of.
+    pub incarnation: Incarnation,
+    /// The last batch of that life that the index has.
+    pub acknowledged: Option<u64>,
+    /// Batches that the journal had lost before they could be sent: the index asks for a dump.
+    pub skipped_batches: u64,
+    /// Streams opened since start.
+    pub streams: u64,
+    /// Why the last stream ended or could not be opened; none once the index has accepted one again.
+    pub error: Option<Arc<str>>,
+}
+
+impl UplinkStatus {
+    /// Nothing is known of the index yet.
+    #[must_use]
+    pub const fn new(incarnation: Incarnation) -> Self {
+        Self {
+            connected: false,
+            incarnation,
+            acknowledged: None,
+            skipped_batches: 0,
+            streams: 0,
+            error: None,
+        }
+    }
+}
+
+/// Keeps a stream of a source open to an indexer, and tells in `status` how far it has come. Once `stop` is cancelled it sends what the journal has, waits for
+/// the answers and ends; without a stream it ends at once.
+pub async fn keep_up(
+    feed: Arc<Feed>,
+    config: UplinkConfig,
+    status: watch::Sender<UplinkStatus>,
+    stop: CancellationToken,
+) {
+    let keeper = Keeper { feed, config, status, stop };
+    let mut backoff = Backoff::new(RECONNECT_MIN, RECONNECT_MAX);
+    loop {
+        let before = keeper.progress();
+        match keeper.stream().await {
+            Ok(End::Stopped) => return,
+            Ok(End::NewLife) => backoff.reset(),
+            Err(error) => {
+                keeper.note(&error);
+                if keeper.progress() != before {
+                    backoff.reset();
+                }
+                select! {
+                    () = keeper.stop.cancelled() => return,
+                    () = sleep(backoff.next_delay(random())) => {}
+                }
+            }
+        }
+    }
+}
+
+/// Differs between processes, so that a fleet does not return in step.
+fn random() -> u32 {
+    let [a, b, c, d, ..] = RandomState::new().hash_one(0).to_le_bytes();
+    u32::from_le_bytes([a, b, c, d])
+}
+
+/// How a stream came to its end.
+enum End {
+    Stopped,
+    NewLife,
+}
+
+struct Keeper {
+    feed: Arc<Feed>,
+    config: UplinkConfig,
+    status: watch::Sender<UplinkStatus>,
+    stop: CancellationToken,
+}
+
+/// One stream of one life.
+struct Position {
+    life: Incarnation,
+    /// Number of the next batch to send; none once the last was sent.
+    next: Option<u64>,
+    /// When the oldest batch under way was sent, or the last answer came.
+    since: Instant,
+}
+
+impl Keeper {
+    /// What tells that a stream was of use.
+    fn progress(&self) -> (Incarnation, Option<u64>) {
+        let status = self.status.borrow();
+        (status.incarnation, status.acknowledged)
+    }
+
+    fn note(&self, error: &UplinkError) {
+        let text: Arc<str> = error.to_string().into();
+        let endpoint = &self.config.endpoint;
+        tracing::warn!(source = self.feed.name(), endpoint, error = &*text, "the uplink is down");
+        self.status.send_modify(|status| {
+            (status.connected, status.error) = (false, Some(text));
+        });
+    }
+
+    /// Opens a stream and uses it to its end.
+    async fn stream(&self) -> Result<End, UplinkError> {
+        let mut news = self.feed.news();
+        let hello = self.feed.hello();
+        let life = hello.incarnation;
+        let first = hello.first_sequence.unwrap_or_default();
+        let mut uplink = select! {
+            () = self.stop.cancelled() => return Ok(End::Stopped),
+            uplink = Uplink::open_as(&self.config.endpoint, hello) => uplink?,
+        };
+        self.accepted(life, uplink.applied());
+        let next = uplink.applied().map_or(Some(first), |applied| applied.checked_add(1));
+        let mut position = Position { life, next, since: Instant::now() };
+        let mut heartbeats = interval(self.config.heartbeat_interval);
+        heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            if let Some(end) = self.fill(&mut uplink, &mut position)? {
+                return Ok(end);
+            }
+            let (stopping, waiting) = (self.stop.is_cancelled(), !uplink.window().is_empty());
+            if stopping && !waiting {
+                return Ok(End::Stopped);
+            }
+            select! {
+                answer = uplink.acknowledged() => {
+                    let sequence = answer?.sequence;
+                    position.since = Instant::now();
+                    self.status.send_modify(|status| status.acknowledged = Some(sequence));
+                }
+                // The source outlives its uplinks.
+                _known = news.changed() => {}
+                _ = heartbeats.tick() => self.heartbeat(&uplink, life),
+                () = self.stop.cancelled(), if !stopping => {}
+                () = sleep_until(position.since + ANSWER_TIMEOUT), if waiting => {
+                    return Err(UplinkError::Silent(ANSWER_TIMEOUT));
+                }
+            }
+        }
+    }
+
+    fn accepted(&self, life: Incarnation, applied: Option<u64>) {
+        tracing::info!(
+            source = self.feed.name(),
+            endpoint = self.config.endpoint,
+            applied,
+            "uplink open"
+        );
+        self.status.send_modify(|status| {
+            (status.connected, status.error) = (true, None);
+            (status.incarnation, status.acknowledged) = (life, applied);
+            status.streams += 1;
+        });
+    }
+
+    fn heartbeat(&self, uplink: &Uplink, life: Incarnation) {
+        let status = self.feed.status();
+        if status.incarnation == life {
+            uplink.heartbeat(status.head);
+        }
+    }
+
+    /// Sends what there is and may be under way.
+    fn fill(
+        &self,
+        uplink: &mut Uplink,
+        position: &mut Position,
+    ) -> Result<Option<End>, UplinkError> {
+        while let Some(next) = position.next.filter(|_| uplink.window().has_room()) {
+            let range = self.feed.range(position.life, next..=u64::MAX, UNACKED_BATCHES_MAX);
+            let batches = match range {
+                Ok(range) => range.batches,
+                Err(RangeError::TooOld { oldest, .. }) => {
+                    self.skip(next, oldest);
+                    position.next = Some(oldest);
+                    continue;
+                }
+                Err(RangeError::WrongIncarnation { .. }) => return Ok(Some(End::NewLife)),
+                Err(RangeError::Ahead { head }) => {
+                    let applied = next.saturating_sub(1);
+                    return Err(UplinkError::AheadOfJournal { applied, head });
+                }
+            };
+            if batches.is_empty() {
+                break;
+            }
+            if uplink.window().is_empty() {
+                position.since = Instant::now();
+            }
+            for batch in batches {
+                if !uplink.window().has_room() {
+                    break;
+                }
+                let numbered = (batch.sequence(), batch.rank(), batch.events());
+                uplink.send(numbered, batch.wire_bytes());
+                position.next = batch.sequence().checked_add(1);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Batches that are not kept any more cannot be sent: the index sees a gap.
+    fn skip(&self, next: u64, oldest: u64) {
+        let batches = oldest.saturating_sub(next);
+        let (source, endpoint) = (self.feed.name(), &self.config.endpoint);
+        tracing::warn!(source, endpoint, batches, "the journal does not have what the index lacks");
+        self.status.send_modify(|status| status.skipped_batches += batches);
+    }
+}

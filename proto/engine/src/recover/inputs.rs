@@ -1,0 +1,309 @@
+use super::{
+    asks::Kind,
+    config::Recourse,
+    lives::{Base, Life, Trust},
+    recovery::Recovery,
+    step::{Numbered, Step},
+};
+use crate::order::Item;
+use kvasir_proto::types::{Cursor, Incarnation};
+use std::mem;
+
+/// Rounds in a row that may have holes before a dump is asked for instead.
+const HOLES_MAX: u32 = 2;
+
+// === what the source says by itself ===
+
+impl<I: Item, C> Recovery<I, C> {
+    pub(super) fn on_connected(
+        &mut self,
+        incarnation: Incarnation,
+        first: Option<u64>,
+        head: Option<u64>,
+    ) {
+        if !self.hears(incarnation, first) {
+            self.doubt();
+            return;
+        }
+        let rewinds = self.config.recourse == Recourse::Rewind;
+        let Some(life) = &mut self.life else { return };
+        if rewinds {
+            // What an earlier stream announced and did not send may never come.
+            (life.head, life.refused) = (life.applied(), None);
+        }
+        life.target = head.filter(|head| life.believes(*head));
+        self.note_announced(head);
+    }
+
+    pub(super) const fn on_disconnected(&mut self) {
+        if self.connected {
+            self.connected = false;
+            self.heard_at = self.now;
+        }
+    }
+
+    pub(super) fn on_announced(&mut self, incarnation: Incarnation, head: Option<u64>) {
+        if self.hears(incarnation, None) {
+            self.note_announced(head);
+        } else {
+            self.doubt();
+        }
+    }
+
+    /// An old life says that it is there: late, or the present one was heard late.
+    fn doubt(&mut self) {
+        if let Some(life) = self.life.as_mut().filter(|life| life.trust == Trust::Full) {
+            life.trust = Trust::Doubted;
+        }
+    }
+
+    fn note_announced(&mut self, head: Option<u64>) {
+        let (Some(life), Some(head)) = (&mut self.life, head) else { return };
+        let was_behind = life.is_behind();
+        life.note_head(head);
+        if !was_behind {
+            self.progress_at = self.now;
+        }
+        if !life.is_behind() && !life.needs_dump {
+            self.verified_at = Some(self.now);
+        }
+    }
+
+    pub(super) fn on_live(&mut self, incarnation: Incarnation, batch: Numbered<I>) {
+        self.received += 1;
+        let sequence = batch.sequence;
+        if !self.hears(incarnation, None) {
+            self.counts.stale += 1;
+            return;
+        }
+        let Some(life) = &mut self.life else { return };
+        let (is_near, was_behind) = (life.believes(sequence), life.is_behind());
+        life.note_head(sequence);
+        if !was_behind {
+            self.progress_at = self.now;
+        }
+        if life.covers(sequence) || self.buffer.holds(sequence) {
+            self.counts.duplicate += 1;
+            return;
+        }
+        let gap = life.expected().filter(|expected| *expected != sequence);
+        if let (Recourse::Rewind, Some(expected)) = (self.config.recourse, gap) {
+            life.refused = Some(if is_near { sequence } else { expected });
+            self.refused += 1;
+            self.steps.push_back(Step::Refuse { sequence, expected });
+            return;
+        }
+        if !is_near {
+            self.counts.stale += 1;
+            return;
+        }
+        self.buffer.insert(batch);
+        let (batches, bytes) = (self.config.buffer_batches_max, self.config.buffer_bytes_max);
+        self.counts.duplicate += self.buffer.shed(batches, bytes);
+    }
+
+    /// Whether what is said in the name of a life counts; one that is new ends the one before.
+    fn hears(&mut self, incarnation: Incarnation, first: Option<u64>) -> bool {
+        if !self.is_present(incarnation) {
+            if !self.admits(incarnation) {
+                return false;
+            }
+            // What replaces another life is not believed to begin where it says before it is asked.
+            let is_known = self.life.is_some() || self.past.len() > 0;
+            let asks = self.config.recourse == Recourse::Ask;
+            let returned = asks && self.past.contains(incarnation);
+            self.begin_life(incarnation, first.filter(|_| !(asks && is_known)));
+            if let Some(life) = self.life.as_mut().filter(|_| returned) {
+                life.trust = Trust::Returned;
+            }
+            self.asks.succeeded();
+        }
+        self.connected = true;
+        self.heard_at = self.now;
+        true
+    }
+
+    fn begin_life(&mut self, incarnation: Incarnation, first: Option<u64>) {
+        self.end_life();
+        if let Some(before) = self.life {
+            self.past.add(before.incarnation);
+        }
+        self.past.remove(incarnation);
+        let base = first.map_or(Base::Open, Base::Before);
+        let needs_dump = base == Base::Open && self.config.recourse == Recourse::Ask;
+        self.life = Some(Life { needs_dump, ..Life::new(incarnation, base) });
+        self.progress_at = self.now;
+        self.steps.push_back(Step::NewLife { incarnation });
+    }
+}
+
+// === what it answers ===
+
+impl<I: Item, C> Recovery<I, C> {
+    pub(super) fn on_range_batch(&mut self, number: u64, batch: Numbered<I>) {
+        self.received += 1;
+        let sequence = batch.sequence;
+        let (Some(round), Some(life)) = (self.asks.current(number), &mut self.life) else {
+            self.counts.stale += 1;
+            return;
+        };
+        self.heard_at = self.now;
+        if life.covers(sequence) {
+            self.counts.duplicate += 1;
+            return;
+        }
+        match life.base {
+            // What was asked for is the first batch of the life and what follows.
+            Base::Open => life.base = Base::Before(sequence),
+            Base::Before(_) | Base::At(_) => {}
+        }
+        if life.expected() != Some(sequence) {
+            life.note_head(sequence);
+            self.counts.duplicate += 1;
+            self.steps.push_back(Step::Cancel { round: number });
+            self.found_hole(number);
+            return;
+        }
+        round.kind = Kind::Range { brought: true };
+        life.note_head(sequence);
+        if self.buffer.holds(sequence) {
+            self.counts.duplicate += 1;
+        } else {
+            self.buffer.insert(batch);
+        }
+    }
+
+    pub(super) fn on_range_end(&mut self, number: u64, head: Option<u64>) {
+        let Some(life) = self.life.as_mut().filter(|_| self.asks.current(number).is_some()) else {
+            return;
+        };
+        self.heard_at = self.now;
+        if let Some(head) = head.filter(|head| !life.covers(*head)) {
+            life.note_head(head);
+            self.found_hole(number);
+            return;
+        }
+        let Some(round) = self.asks.finish(number) else { return };
+        // What else was announced does not exist, unless it came meanwhile.
+        life.head = head.max(life.applied()).max(self.buffer.back());
+        life.target = life.target.min(life.head);
+        if self.buffer.len() > 0 && round.kind == (Kind::Range { brought: false }) {
+            self.round_brought_nothing();
+            return;
+        }
+        self.asks.succeeded();
+        (life.holes, life.trust) = (0, Trust::Full);
+        if self.buffer.len() == 0 && self.connected {
+            self.verified_at = Some(self.now);
+        }
+    }
+
+    /// Batches are missing in an answer: it is asked for again, and then a dump.
+    fn found_hole(&mut self, number: u64) {
+        let (Some(round), Some(life)) = (self.asks.finish(number), &mut self.life) else { return };
+        if round.kind == (Kind::Range { brought: true }) {
+            self.asks.succeeded();
+            life.holes = 0;
+            return;
+        }
+        life.holes += 1;
+        life.needs_dump |= life.holes >= HOLES_MAX;
+        self.round_brought_nothing();
+    }
+
+    pub(super) fn on_range_gone(&mut self, number: u64) {
+        if self.asks.finish(number).is_none() {
+            return;
+        }
+        self.heard_at = self.now;
+        if let Some(life) = &mut self.life {
+            life.needs_dump = true;
+        }
+    }
+
+    pub(super) fn on_other_life(&mut self, number: u64, present: Incarnation) {
+        if self.asks.finish(number).is_none() {
+            return;
+        }
+        if self.is_present(present) {
+            // It contradicts itself.
+            self.round_brought_nothing();
+            return;
+        }
+        self.turn_to(present);
+    }
+
+    /// Begins the life that the source says it lives, now that it was asked.
+    fn turn_to(&mut self, present: Incarnation) {
+        self.heard_at = self.now;
+        self.begin_life(present, None);
+        self.asks.outlived(&self.config);
+    }
+
+    pub(super) fn on_dump_chunk(&mut self, number: u64, chunk: C) {
+        if self.begin_dump(number) {
+            self.heard_at = self.now;
+            self.steps.push_back(Step::Chunk { chunk });
+        }
+    }
+
+    /// Notes that the index is about to hold a part of a dump; `false` if that is of no round.
+    fn begin_dump(&mut self, number: u64) -> bool {
+        let Some(round) = self.asks.current(number) else { return false };
+        let before = mem::replace(&mut round.kind, Kind::Dump { begun: true });
+        if before != (Kind::Dump { begun: true }) {
+            if let Some(life) = &mut self.life {
+                life.needs_dump = true;
+            }
+            self.steps.push_back(Step::BeginDump);
+        }
+        true
+    }
+
+    pub(super) fn on_dump_end(
+        &mut self,
+        number: u64,
+        incarnation: Incarnation,
+        watermark: Option<u64>,
+    ) {
+        if self.asks.current(number).is_none() {
+            return;
+        }
+        if !self.is_present(incarnation) {
+            self.asks.finish(number);
+            self.turn_to(incarnation);
+            return;
+        }
+        self.begin_dump(number);
+        self.asks.finish(number);
+        self.asks.succeeded();
+        self.heard_at = self.now;
+        let Some(life) = &mut self.life else { return };
+        let base = watermark.map_or(Base::Open, Base::At);
+        *life = Life { head: life.head, target: life.target, ..Life::new(incarnation, base) };
+        if let Some(watermark) = watermark {
+            life.note_head(watermark);
+            self.counts.duplicate += self.buffer.drop_through(watermark);
+        }
+        self.progress_at = self.now;
+        self.damage = None;
+        let cursor = watermark.map(|sequence| Cursor { incarnation, sequence, fingerprint: None });
+        if self.connected && !life.is_behind() && self.buffer.len() == 0 {
+            self.verified_at = Some(self.now);
+        }
+        self.steps.push_back(Step::FinishDump { cursor });
+    }
+
+    pub(super) fn on_round_failed(&mut self, number: u64) {
+        if self.asks.finish(number).is_some() {
+            self.round_brought_nothing();
+        }
+    }
+
+    /// The loss policy applies after too many of these in a row.
+    fn round_brought_nothing(&mut self) {
+        if self.asks.failed(&self.config) {
+            self.give_up();
+        }
+    }
+}

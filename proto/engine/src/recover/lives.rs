@@ -1,0 +1,143 @@
+use super::config::{NUMBERS_AHEAD_MAX, PAST_LIVES_MAX};
+use kvasir_proto::types::{Cursor, Incarnation};
+use std::collections::VecDeque;
+
+/// What the index has of a life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Base {
+    /// Nothing, and which batch comes first is not known.
+    Open,
+    /// Nothing yet: the life begins with this batch.
+    Before(u64),
+    /// All batches up to this one are in, or were given up.
+    At(u64),
+}
+
+/// Whether it is believed that a source lives a life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trust {
+    Full,
+    /// An earlier life says that it is there: who lives is to be asked.
+    Doubted,
+    /// It was over once, and only the source itself can say that it lives again.
+    Returned,
+}
+
+/// The life that a source lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Life {
+    pub(super) incarnation: Incarnation,
+    pub(super) base: Base,
+    /// Highest number known to exist.
+    pub(super) head: Option<u64>,
+    /// Number that is to be applied before the source has caught up.
+    pub(super) target: Option<u64>,
+    /// A batch that was refused: those before it are missing.
+    pub(super) refused: Option<u64>,
+    /// Nothing is applied before a dump: what is missing is not kept, or the index has a part of a
+    /// dump and so what the source held at no moment.
+    pub(super) needs_dump: bool,
+    pub(super) trust: Trust,
+    /// Rounds in a row whose batches did not follow from the cursor, nor from each other.
+    pub(super) holes: u32,
+}
+
+impl Life {
+    pub(super) const fn new(incarnation: Incarnation, base: Base) -> Self {
+        Self {
+            incarnation,
+            base,
+            head: None,
+            target: None,
+            refused: None,
+            needs_dump: false,
+            trust: Trust::Full,
+            holes: 0,
+        }
+    }
+
+    /// Last batch applied.
+    pub(super) const fn applied(&self) -> Option<u64> {
+        match self.base {
+            Base::At(applied) => Some(applied),
+            Base::Open | Base::Before(_) => None,
+        }
+    }
+
+    /// Number of the next batch, if only that one may come next.
+    pub(super) const fn expected(&self) -> Option<u64> {
+        match self.base {
+            Base::At(applied) => applied.checked_add(1),
+            Base::Before(first) => Some(first),
+            Base::Open => None,
+        }
+    }
+
+    /// Whether a batch of that number is in already, or was given up, or belongs before the first.
+    pub(super) const fn covers(&self, sequence: u64) -> bool {
+        match self.base {
+            Base::At(applied) => sequence <= applied,
+            Base::Before(first) => sequence < first,
+            Base::Open => false,
+        }
+    }
+
+    pub(super) fn cursor(&self) -> Option<Cursor> {
+        let (incarnation, fingerprint) = (self.incarnation, None);
+        self.applied().map(|sequence| Cursor { incarnation, sequence, fingerprint })
+    }
+
+    /// Whether a number can be believed to be one of the source's.
+    pub(super) fn believes(&self, sequence: u64) -> bool {
+        let near = |expected: u64| sequence.saturating_sub(expected) < NUMBERS_AHEAD_MAX;
+        self.expected().is_none_or(near)
+    }
+
+    /// Takes note of a number that exists.
+    pub(super) fn note_head(&mut self, sequence: u64) {
+        if self.believes(sequence) {
+            self.head = self.head.max(Some(sequence));
+        }
+    }
+
+    /// Whether batches exist that are not applied.
+    pub(super) fn is_behind(&self) -> bool {
+        self.head.is_some_and(|head| !self.covers(head))
+    }
+}
+
+/// Lives that are over, the latest last.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Past(VecDeque<Incarnation>);
+
+impl Past {
+    pub(super) fn of(lives: &[Incarnation]) -> Self {
+        let mut past = Self::default();
+        lives.iter().for_each(|&life| past.add(life));
+        past
+    }
+
+    pub(super) fn add(&mut self, life: Incarnation) {
+        self.remove(life);
+        if self.0.len() >= PAST_LIVES_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back(life);
+    }
+
+    pub(super) fn remove(&mut self, life: Incarnation) {
+        self.0.retain(|at| *at != life);
+    }
+
+    pub(super) fn contains(&self, life: Incarnation) -> bool {
+        self.0.contains(&life)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = Incarnation> + use<'_> {
+        self.0.iter().copied()
+    }
+}

@@ -1,0 +1,548 @@
+//! A model of an agent, of the network and of an index, around a real [`Recovery`].
+//!
+//! What a batch does to the index depends on what was there before and is not the same when done
+//! twice: a batch that is lost, repeated or out of order shows in what is held.
+
+use super::{
+    Ask, Input, Item, Numbered, OutcomeCounts, Recourse, Recovery, RecoveryConfig, Resume, Step,
+};
+use kvasir_proto::types::{Cursor, Incarnation, SourceState};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+/// What a batch of the model says of one of a few names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// One copy more.
+    Add(u8),
+    /// One copy less.
+    Take(u8),
+    /// No copies of anything.
+    Clear,
+}
+
+/// Copies by name; never 0.
+pub(super) type Copies = BTreeMap<u8, u32>;
+
+/// One batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Token {
+    pub(super) life: usize,
+    pub(super) sequence: u64,
+    pub(super) kind: Kind,
+}
+
+impl Item for Token {
+    fn bytes(&self) -> usize {
+        10
+    }
+}
+
+/// A part of a dump: absolute state of some names.
+pub(super) type Chunk = Vec<(u8, u32)>;
+
+/// Something on its way to the server, besides answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sent {
+    Batch(Token),
+    Head { life: usize, head: Option<u64> },
+}
+
+/// One message of an answer.
+#[derive(Debug, Clone)]
+enum Reply {
+    Batch(Token),
+    RangeEnd(Option<u64>),
+    Gone,
+    OtherLife(usize),
+    Chunk(Chunk),
+    DumpEnd(usize, Option<u64>),
+    Failed,
+}
+
+/// A round under way. Not served until its first message is read.
+#[derive(Debug, Clone)]
+struct Round {
+    number: u64,
+    ask: Ask,
+    served: Option<VecDeque<Reply>>,
+}
+
+/// One life of the agent.
+#[derive(Debug, Clone)]
+pub(super) struct Life {
+    first: u64,
+    batches: Vec<Kind>,
+}
+
+impl Life {
+    fn newest(&self) -> Option<u64> {
+        (self.first + self.batches.len() as u64).checked_sub(1).filter(|_| !self.batches.is_empty())
+    }
+}
+
+pub(super) fn incarnation(life: usize) -> Incarnation {
+    Incarnation(1_000 + life as u128)
+}
+
+fn life_of(incarnation: Incarnation) -> usize {
+    usize::try_from(incarnation.0 - 1_000).unwrap()
+}
+
+fn change(copies: &mut Copies, kind: Kind) {
+    match kind {
+        Kind::Add(name) => *copies.entry(name).or_default() += 1,
+        Kind::Take(name) => {
+            if let Some(count) = copies.get_mut(&name) {
+                *count -= 1;
+            }
+            copies.retain(|_, count| *count > 0);
+        }
+        Kind::Clear => copies.clear(),
+    }
+}
+
+/// The index, as far as one source goes.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Index {
+    /// Copies of each name, and whether they are doubtful.
+    held: BTreeMap<u8, (u32, bool)>,
+    incarnation: Option<Incarnation>,
+    /// Last batch that is in.
+    at: Option<u64>,
+    newest_life: usize,
+    /// Lives that were over once.
+    left: Vec<Incarnation>,
+    pub(super) new_lives: u64,
+    pub(super) expiries: u64,
+    pub(super) dumps: u64,
+    pub(super) losses: u64,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct World {
+    pub(super) recovery: Recovery<Token, Chunk>,
+    pub(super) now: Duration,
+    pub(super) index: Index,
+    pub(super) lives: Vec<Life>,
+    pub(super) journal_max: usize,
+    /// On their way, in the order in which they were sent.
+    pub(super) sent: Vec<Sent>,
+    round: Option<Round>,
+    handed_in: u64,
+    refusals: u64,
+    pub(super) wanted: Option<u64>,
+    pub(super) recourse: Recourse,
+    /// Whether a stream is open that the source does not leave.
+    pub(super) stream: bool,
+}
+
+impl World {
+    pub(super) fn new(config: RecoveryConfig, journal_max: usize) -> Self {
+        Self {
+            recovery: Recovery::new(config, None, Duration::ZERO),
+            now: Duration::ZERO,
+            index: Index::default(),
+            lives: vec![Life { first: 0, batches: Vec::new() }],
+            journal_max,
+            sent: Vec::new(),
+            round: None,
+            handed_in: 0,
+            refusals: 0,
+            wanted: None,
+            recourse: config.recourse,
+            stream: false,
+        }
+    }
+
+    /// A server that starts with a checkpoint taken after batch `sequence` of the present life.
+    pub(super) fn resume(&mut self, config: RecoveryConfig, sequence: u64, past: &[usize]) {
+        let incarnation = incarnation(self.life());
+        let cursor = Some(Cursor { incarnation, sequence, fingerprint: None });
+        let past = past.iter().map(|life| self::incarnation(*life)).collect();
+        let resume = Resume { cursor, degraded: false, past };
+        self.recovery = Recovery::new(config, Some(&resume), self.now);
+        let held = self.truth(self.life(), Some(sequence));
+        self.index.held = held.into_iter().map(|(name, count)| (name, (count, false))).collect();
+        self.index.incarnation = Some(incarnation);
+        self.index.at = Some(sequence);
+        self.index.newest_life = self.life();
+    }
+
+    pub(super) fn life(&self) -> usize {
+        self.lives.len() - 1
+    }
+
+    pub(super) fn newest(&self) -> Option<u64> {
+        self.lives.last().unwrap().newest()
+    }
+
+    /// What the source holds after batch `upto` of a life.
+    pub(super) fn truth(&self, life: usize, upto: Option<u64>) -> Copies {
+        let life = &self.lives[life];
+        let count = upto.map_or(0, |upto| upto + 1 - life.first);
+        let mut copies = Copies::new();
+        let batches = life.batches.iter().take(usize::try_from(count).unwrap());
+        batches.for_each(|kind| change(&mut copies, *kind));
+        copies
+    }
+
+    // ---- the agent
+
+    pub(super) fn publish(&mut self, kind: Kind, delivered: bool) {
+        let at = self.life();
+        let life = self.lives.last_mut().unwrap();
+        let sequence = life.first + life.batches.len() as u64;
+        life.batches.push(kind);
+        if delivered {
+            self.sent.push(Sent::Batch(Token { life: at, sequence, kind }));
+        }
+    }
+
+    pub(super) fn announce(&mut self) {
+        self.sent.push(Sent::Head { life: self.life(), head: self.newest() });
+    }
+
+    /// The agent starts anew. What is on its way still comes.
+    pub(super) fn restart(&mut self, first: u64) {
+        self.lives.push(Life { first, batches: Vec::new() });
+        if self.recourse == Recourse::Rewind {
+            // Its stream ends with it.
+            self.sent.clear();
+            self.disconnect();
+        }
+        if let Some(Round { served: Some(replies), .. }) = &mut self.round {
+            let whole = matches!(replies.back(), Some(Reply::Failed));
+            if !whole {
+                replies.pop_back();
+                replies.push_back(Reply::Failed);
+            }
+        }
+    }
+
+    // ---- the network
+
+    /// The message at a place of those on their way arrives.
+    pub(super) fn deliver(&mut self, place: usize) {
+        let sent = self.sent.remove(place);
+        self.receive(sent);
+    }
+
+    pub(super) fn receive(&mut self, sent: Sent) {
+        if self.recourse == Recourse::Rewind && !self.stream {
+            self.connect(self.life(), [true, false]);
+        }
+        match sent {
+            Sent::Batch(token) => {
+                self.handed_in += 1;
+                let batch = Numbered { sequence: token.sequence, item: token };
+                self.input(Input::Live { incarnation: incarnation(token.life), batch });
+            }
+            Sent::Head { life, head } => {
+                self.input(Input::Announced { incarnation: incarnation(life), head });
+            }
+        }
+    }
+
+    /// The agent opens a stream, and says so much of its life. What an agent sent that is gone may
+    /// be read late.
+    pub(super) fn connect(&mut self, life: usize, [first, head]: [bool; 2]) {
+        self.stream = true;
+        self.input(Input::Connected {
+            incarnation: incarnation(life),
+            first: first.then(|| self.lives[life].first),
+            head: self.lives[life].newest().filter(|_| head),
+        });
+    }
+
+    pub(super) fn disconnect(&mut self) {
+        self.stream = false;
+        self.input(Input::Disconnected);
+    }
+
+    // ---- rounds
+
+    pub(super) fn has_round(&self) -> bool {
+        self.round.is_some()
+    }
+
+    /// Answers a round. A dump may have been begun `early` batches ago.
+    fn serve(&self, ask: Ask, early: u64) -> VecDeque<Reply> {
+        let (at, life) = (self.life(), self.lives.last().unwrap());
+        match ask {
+            Ask::Range { incarnation, .. } | Ask::Dump { incarnation }
+                if incarnation != self::incarnation(at) =>
+            {
+                VecDeque::from([Reply::OtherLife(at)])
+            }
+            Ask::Range { from, .. } => self.serve_range(at, life, from),
+            Ask::Dump { .. } => self.serve_dump(at, life, early),
+        }
+    }
+
+    fn serve_range(&self, at: usize, life: &Life, from: u64) -> VecDeque<Reply> {
+        let Some(newest) = life.newest() else { return VecDeque::from([Reply::RangeEnd(None)]) };
+        let from = from.max(life.first);
+        let oldest = (newest + 1).saturating_sub(self.journal_max as u64).max(life.first);
+        if from < oldest || from > newest + 1 {
+            return VecDeque::from([Reply::Gone]);
+        }
+        let batch = |sequence: u64| {
+            let kind = life.batches[usize::try_from(sequence - life.first).unwrap()];
+            Reply::Batch(Token { life: at, sequence, kind })
+        };
+        (from..=newest).map(batch).chain([Reply::RangeEnd(Some(newest))]).collect()
+    }
+
+    /// What was held at some moment, in chunks, then what was changed until the watermark.
+    fn serve_dump(&self, at: usize, life: &Life, early: u64) -> VecDeque<Reply> {
+        let back = |from: Option<u64>, by: u64| {
+            from.and_then(|from| from.checked_sub(by)).filter(|from| *from >= life.first)
+        };
+        let watermark = back(life.newest(), early);
+        let (before, after) = (self.truth(at, back(watermark, 2)), self.truth(at, watermark));
+        let scanned = before.iter().map(|(name, count)| Reply::Chunk(vec![(*name, *count)]));
+        let of = |copies: &Copies, name| copies.get(&name).copied().unwrap_or_default();
+        let tail = (0..=u8::MAX).filter(|name| of(&before, *name) != of(&after, *name));
+        let tail: Chunk = tail.map(|name| (name, of(&after, name))).collect();
+        let tail = Some(Reply::Chunk(tail.clone())).filter(|_| !tail.is_empty());
+        scanned.chain(tail).chain([Reply::DumpEnd(at, watermark)]).collect()
+    }
+
+    /// The next message of the answer arrives.
+    pub(super) fn deliver_reply(&mut self, early: u64) {
+        let Round { number: round, ask, .. } = *self.round.as_ref().expect("a round is under way");
+        let served = self.serve(ask, early);
+        let replies =
+            self.round.as_mut().and_then(|round| round.served.get_or_insert(served).pop_front());
+        let reply = replies.unwrap_or(Reply::Failed);
+        let last = !matches!(reply, Reply::Batch(_) | Reply::Chunk(_));
+        if last {
+            self.round = None;
+        }
+        let input = match reply {
+            Reply::Batch(token) => {
+                self.handed_in += 1;
+                let batch = Numbered { sequence: token.sequence, item: token };
+                Input::RangeBatch { round, batch }
+            }
+            Reply::RangeEnd(head) => Input::RangeEnd { round, head },
+            Reply::Gone => Input::RangeGone { round },
+            Reply::OtherLife(life) => Input::OtherLife { round, present: incarnation(life) },
+            Reply::Chunk(chunk) => Input::DumpChunk { round, chunk },
+            Reply::DumpEnd(life, watermark) => {
+                Input::DumpEnd { round, incarnation: incarnation(life), watermark }
+            }
+            Reply::Failed => Input::RoundFailed { round },
+        };
+        self.input(input);
+    }
+
+    /// A batch of a range is lost on its way; `false` if there is none. Chunks of a dump follow from
+    /// each other by their transport: it breaks off, or none is lost.
+    pub(super) fn drop_reply(&mut self) -> bool {
+        let replies = self.round.as_mut().and_then(|round| round.served.as_mut());
+        let Some(replies) = replies else { return false };
+        if !matches!(replies.front(), Some(Reply::Batch(_))) {
+            return false;
+        }
+        replies.pop_front();
+        true
+    }
+
+    pub(super) fn break_round(&mut self) {
+        let number = self.round.take().expect("a round is under way").number;
+        self.input(Input::RoundFailed { round: number });
+    }
+
+    // ---- the recovery
+
+    pub(super) fn advance(&mut self, time: Duration) {
+        self.now += time;
+        self.input(Input::Tick);
+    }
+
+    /// Goes on to the next deadline, if it is within `limit`.
+    pub(super) fn advance_to_deadline(&mut self, limit: Duration) -> bool {
+        match self.recovery.deadline() {
+            Some(deadline) if deadline <= self.now + limit => {
+                self.now = self.now.max(deadline);
+                self.input(Input::Tick);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub(super) fn input(&mut self, input: Input<Token, Chunk>) {
+        self.recovery.handle(input, self.now);
+        while let Some(step) = self.recovery.next_step() {
+            self.execute(step);
+        }
+        let OutcomeCounts { applied, duplicate, stale, .. } = self.recovery.counts();
+        let buffered = self.recovery.status().buffered_batches as u64;
+        let settled = applied + duplicate + stale + self.refusals;
+        assert_eq!(self.handed_in, settled + buffered, "{self:#?}");
+    }
+
+    fn execute(&mut self, step: Step<Token, Chunk>) {
+        let index = &mut self.index;
+        match step {
+            Step::NewLife { incarnation } => {
+                assert_ne!(index.incarnation, Some(incarnation));
+                index.held.clear();
+                index.at = None;
+                index.left.extend(index.incarnation.replace(incarnation));
+                index.new_lives += 1;
+            }
+            Step::Apply { cursor, item } => self.apply(cursor, item),
+            Step::Refuse { sequence, expected } => {
+                assert!(self.recourse == Recourse::Rewind && sequence > expected);
+                self.refusals += 1;
+                self.wanted = Some(expected);
+            }
+            Step::BeginDump => {
+                index.held.values_mut().for_each(|(_, doubtful)| *doubtful = true);
+            }
+            Step::Chunk { chunk } => {
+                for (name, count) in chunk {
+                    index.held.insert(name, (count, false));
+                    index.held.retain(|_, (count, _)| *count > 0);
+                }
+            }
+            Step::FinishDump { cursor } => {
+                index.held.retain(|_, (_, doubtful)| !*doubtful);
+                index.at = cursor.map(|cursor| cursor.sequence);
+                index.dumps += 1;
+                assert!(cursor.is_none_or(|at| Some(at.incarnation) == index.incarnation));
+            }
+            Step::MarkSuspect => {
+                index.held.values_mut().for_each(|(_, doubtful)| *doubtful = true);
+                index.losses += 1;
+            }
+            Step::ClearLost => {
+                index.held.clear();
+                index.losses += 1;
+            }
+            Step::DropSuspects => index.held.retain(|_, (_, doubtful)| !*doubtful),
+            Step::Expired => {
+                index.held.clear();
+                index.at = None;
+                index.left.extend(index.incarnation.take());
+                // A stream of a source that is gone is ended.
+                self.stream = false;
+                index.expiries += 1;
+            }
+            Step::Ask { round, ask } => {
+                assert!(self.recourse == Recourse::Ask && self.round.is_none(), "one at a time");
+                self.round = Some(Round { number: round, ask, served: None });
+            }
+            Step::Cancel { round } => {
+                let ended = self.round.take().map(|round| round.number);
+                assert!(ended.is_none_or(|ended| ended == round), "{ended:?} is not {round}");
+            }
+        }
+    }
+
+    fn apply(&mut self, cursor: Cursor, item: Token) {
+        let index = &mut self.index;
+        assert_eq!(cursor.sequence, item.sequence);
+        assert_eq!(Some(cursor.incarnation), index.incarnation, "fenced");
+        assert_eq!(life_of(cursor.incarnation), item.life, "of another life");
+        if self.recourse == Recourse::Ask {
+            // Where nobody answered for long, an old life may be applied that was never heard before.
+            let unheard = index.losses > 0 && !index.left.contains(&cursor.incarnation);
+            let newest = index.newest_life;
+            assert!(item.life >= newest || unheard, "{item:?} after life {newest}");
+        }
+        assert!(index.at.is_none_or(|at| at < item.sequence), "{item:?} at {:?}", index.at);
+        (index.at, index.newest_life) = (Some(item.sequence), item.life);
+        match item.kind {
+            Kind::Add(name) => {
+                let (count, doubtful) = index.held.entry(name).or_default();
+                (*count, *doubtful) = (if *doubtful { 1 } else { *count + 1 }, false);
+            }
+            Kind::Take(name) => {
+                if let Some((count, _)) = index.held.get_mut(&name) {
+                    *count -= 1;
+                }
+                index.held.retain(|_, (count, _)| *count > 0);
+            }
+            Kind::Clear => index.held.clear(),
+        }
+    }
+
+    pub(super) fn state(&self) -> SourceState {
+        self.recovery.status().state
+    }
+
+    pub(super) fn held(&self) -> Copies {
+        self.index.held.iter().map(|(name, (count, _))| (*name, *count)).collect()
+    }
+
+    // ---- what must hold
+
+    /// Exact means: the index holds what the source held after the cursor's batch.
+    pub(super) fn check_exact_is_true(&self) {
+        if self.state() != SourceState::Exact {
+            return;
+        }
+        let life = life_of(self.index.incarnation.expect("exact: of a life"));
+        let applied = self.recovery.status().applied.map(|cursor| cursor.sequence);
+        assert_eq!(applied, self.index.at);
+        assert_eq!(self.held(), self.truth(life, applied), "exact, and it is not: {self:#?}");
+    }
+
+    /// No more faults: what is on its way arrives, time passes, the agent says now and then that it
+    /// is there.
+    pub(super) fn quiesce(&mut self) {
+        for _ in 0..12 {
+            while !self.sent.is_empty() {
+                self.deliver(0);
+            }
+            if self.recourse == Recourse::Rewind {
+                self.send_from_wanted();
+            }
+            self.receive(Sent::Head { life: self.life(), head: self.newest() });
+            self.settle(Duration::from_secs(11));
+        }
+    }
+
+    /// What a publisher does that is told where to go on.
+    fn send_from_wanted(&mut self) {
+        let at = self.life();
+        self.connect(at, [true, true]);
+        let life = self.lives[at].clone();
+        let first = self.recovery.expected().unwrap_or(life.first);
+        for (kind, sequence) in life.batches.iter().zip(life.first..) {
+            if sequence >= first {
+                self.receive(Sent::Batch(Token { life: at, sequence, kind: *kind }));
+            }
+        }
+    }
+
+    fn settle(&mut self, time: Duration) {
+        let end = self.now + time;
+        for _ in 0..100_000 {
+            if self.has_round() {
+                self.deliver_reply(0);
+            } else if !self.advance_to_deadline(end - self.now.min(end)) {
+                self.now = self.now.max(end);
+                return;
+            }
+        }
+        panic!("never comes to rest: {self:#?}");
+    }
+
+    /// After [`World::quiesce`]: what is held is what the source holds.
+    pub(super) fn check_quiet(&self) {
+        assert_eq!(self.state(), SourceState::Exact, "{self:#?}");
+        let status = self.recovery.status();
+        assert_eq!(status.applied.map(|cursor| cursor.sequence), self.newest(), "{self:#?}");
+        assert_eq!(status.buffered_batches, 0);
+        assert_eq!(self.held(), self.truth(self.life(), self.newest()), "{self:#?}");
+        assert!(status.verified_at.is_some() || self.newest().is_none());
+    }
+}

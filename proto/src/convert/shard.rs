@@ -1,0 +1,92 @@
+//! Which shard a server is, and where a worker belongs that came to the wrong one.
+
+use crate::{
+    pb,
+    shard::{BucketRange, ShardId, ShardMap, ShardPlace, WrongShard},
+};
+use std::str::FromStr;
+use tonic::metadata::MetadataMap;
+
+const OWNER: &str = "kvasir-owner-shard";
+const BUCKET: &str = "kvasir-bucket";
+const VERSION: &str = "kvasir-shard-map-version";
+
+/// Who owns the worker that a refusal is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner {
+    /// Bucket of the worker.
+    pub bucket: u8,
+    /// The shard that owns it.
+    pub shard: ShardId,
+    /// Version of the map that says so.
+    pub version: u64,
+}
+
+/// Writes into the metadata of a refusal who owns the worker.
+pub fn write_owner(wrong: &WrongShard, metadata: &mut MetadataMap) {
+    metadata.insert(OWNER, u16::from(wrong.owner).into());
+    metadata.insert(BUCKET, u16::from(wrong.bucket).into());
+    metadata.insert(VERSION, wrong.version.into());
+}
+
+/// Who owns the worker, if the metadata of a refusal says so.
+#[must_use]
+pub fn owner(metadata: &MetadataMap) -> Option<Owner> {
+    let (shard, bucket) = (read(metadata, OWNER)?, read(metadata, BUCKET)?);
+    Some(Owner { bucket, shard, version: read(metadata, VERSION)? })
+}
+
+fn read<N: FromStr>(metadata: &MetadataMap, key: &str) -> Option<N> {
+    metadata.get(key)?.to_str().ok()?.parse().ok()
+}
+
+/// A shard and what it has, on the wire.
+#[must_use]
+pub fn shard_info(place: ShardPlace, map: &ShardMap) -> pb::ShardInfo {
+    pb::ShardInfo {
+        shard: place.shard().into(),
+        shards: place.shards().get().into(),
+        map_version: map.version(),
+        owned: map.owned(place.shard()).into_iter().map(range).collect(),
+        taken: map.taken(place.shard()).into_iter().map(range).collect(),
+    }
+}
+
+fn range(BucketRange { first, last }: BucketRange) -> pb::BucketRange {
+    pb::BucketRange { first: first.into(), last: last.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{shard::ShardCount, types::WorkerId};
+
+    #[test]
+    fn a_refusal_says_where_to_go() {
+        let mut metadata = MetadataMap::new();
+        assert_eq!(owner(&metadata), None);
+        let worker = WorkerId::new("w").expect("a name");
+        let wrong = WrongShard { worker, bucket: 200, owner: 255, asked: 1, version: u64::MAX };
+        write_owner(&wrong, &mut metadata);
+        let expected = Owner { bucket: 200, shard: 255, version: u64::MAX };
+        assert_eq!(owner(&metadata), Some(expected));
+        metadata.insert(BUCKET, 256_u16.into());
+        assert_eq!(owner(&metadata), None);
+    }
+
+    #[test]
+    fn a_shard_says_what_it_has() {
+        let shards = ShardCount::new(4).expect("a number");
+        let map = ShardMap::even(shards).moving(9, 3).expect("a shard");
+        let info = shard_info(ShardPlace::new(3, shards).expect("a shard"), &map);
+        let stretch = |first, last| pb::BucketRange { first, last };
+        let expected = pb::ShardInfo {
+            shard: 3,
+            shards: 4,
+            map_version: 1,
+            owned: vec![stretch(192, 255)],
+            taken: vec![stretch(9, 9)],
+        };
+        assert_eq!(info, expected);
+    }
+}

@@ -1,0 +1,20 @@
+//! Which shard a worker belongs to: its bucket's, by a map of all 256 buckets. Pure.
+//!
+//! A worker's bucket is fixed for ever ([`crate::hash::bucket`]); who owns a bucket is what a
+//! [`ShardMap`] says. Without one, shards own equal stretches: bucket `b` belongs to shard
+//! `b × N ÷ 256`, rounded down. (Not `b mod N`: within a server, `--index-shards` takes the
+//! remainder, and two remainders with a common factor would leave some of its parts empty.)
+//!
+//! Shards count from 0, as the pods of a set do: [`ShardPlace`] `0/3`, `1/3` and `2/3`.
+//!
+//! A bucket moves in two steps, each a map with a higher version: first it is *moving*, and both
+//! shards accept its workers while the new one catches up; then the new one owns it.
+
+mod error;
+mod map;
+mod place;
+mod text;
+
+pub use error::{MapError, PlaceError, WrongShard};
+pub use map::{BucketRange, ShardMap};
+pub use place::{ShardCount, ShardId, ShardPlace};

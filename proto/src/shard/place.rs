@@ -1,0 +1,148 @@
+use super::PlaceError;
+use crate::hash::BUCKETS;
+use std::{fmt, str::FromStr};
+
+/// Number of a shard, from 0.
+pub type ShardId = u8;
+
+/// How many shards there are: 1 to 256, one for each bucket at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShardCount(u16);
+
+impl ShardCount {
+    /// One shard: everything.
+    pub const ONE: Self = Self(1);
+    /// Most shards.
+    pub const MAX: u16 = 256;
+
+    /// So many shards.
+    ///
+    /// # Errors
+    /// If they are none or too many.
+    pub fn new(shards: u32) -> Result<Self, PlaceError> {
+        let count = u16::try_from(shards).ok().filter(|count| (1..=Self::MAX).contains(count));
+        count.map(Self).ok_or(PlaceError::Count(shards))
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u16 {
+        self.0
+    }
+
+    /// The last shard.
+    #[must_use]
+    pub const fn last(self) -> ShardId {
+        let [_, last] = (self.0 - 1).to_be_bytes();
+        last
+    }
+
+    /// One of these shards.
+    ///
+    /// # Errors
+    /// If there is no such shard.
+    pub fn shard(self, shard: u32) -> Result<ShardId, PlaceError> {
+        let found = ShardId::try_from(shard).ok().filter(|found| *found <= self.last());
+        found.ok_or(PlaceError::Shard { shard, shards: self })
+    }
+
+    /// Owner of a bucket where no map says otherwise: equal stretches, in order.
+    #[must_use]
+    pub fn even_owner(self, bucket: u8) -> ShardId {
+        let [.., owner] =
+            (u32::from(bucket) * u32::from(self.0) / u32::from(Self::MAX)).to_be_bytes();
+        owner
+    }
+}
+
+const _: () = assert!(ShardCount::MAX as usize == BUCKETS);
+
+impl fmt::Display for ShardCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Which of how many shards: `0/3` is the first of three.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShardPlace {
+    shard: ShardId,
+    shards: ShardCount,
+}
+
+impl ShardPlace {
+    /// The place of `shard` among `shards`.
+    ///
+    /// # Errors
+    /// If there is no such shard.
+    pub fn new(shard: u32, shards: ShardCount) -> Result<Self, PlaceError> {
+        Ok(Self { shard: shards.shard(shard)?, shards })
+    }
+
+    /// The shard, from 0.
+    #[must_use]
+    pub const fn shard(self) -> ShardId {
+        self.shard
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub const fn shards(self) -> ShardCount {
+        self.shards
+    }
+}
+
+impl fmt::Display for ShardPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.shard, self.shards)
+    }
+}
+
+impl FromStr for ShardPlace {
+    type Err = PlaceError;
+
+    fn from_str(text: &str) -> Result<Self, PlaceError> {
+        let numbers = text
+            .split_once('/')
+            .and_then(|(shard, shards)| Some((number(shard)?, number(shards)?)));
+        let Some((shard, shards)) = numbers else {
+            return Err(PlaceError::Unreadable(text.chars().take(64).collect()));
+        };
+        Self::new(shard, ShardCount::new(shards)?)
+    }
+}
+
+/// Digits only: no sign, no space.
+pub(super) fn number<N: FromStr>(text: &str) -> Option<N> {
+    let digits = !text.is_empty() && text.bytes().all(|at| at.is_ascii_digit());
+    digits.then(|| text.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_read_and_written() {
+        for good in ["0/1", "0/3", "2/3", "255/256"] {
+            assert_eq!(good.parse::<ShardPlace>().map(|place| place.to_string()), Ok(good.into()));
+        }
+        let check = |text: &str, expected: &str| {
+            let refused = text.parse::<ShardPlace>().expect_err(text);
+            assert_eq!(refused.to_string(), expected, "{text}");
+        };
+        for bad in ["", "/", "1", "1/", "/3", "a/3", "1/b", "-1/3", "+1/3", "1 / 3", "1/3/5"] {
+            let expected = "is no shard: write I/N, such as 0/3 for the first of three";
+            check(bad, &format!("{bad:?} {expected}"));
+        }
+        check("0/0", "0 shards are not 1 to 256");
+        check("0/257", "257 shards are not 1 to 256");
+        let last = "they count from 0, the last is";
+        check("3/3", &format!("shard 3 is not one of 3 shards: {last} 2"));
+        check("256/256", &format!("shard 256 is not one of 256 shards: {last} 255"));
+        check(
+            "99999999999/3",
+            "\"99999999999/3\" is no shard: write I/N, such as 0/3 for the first of three",
+        );
+    }
+}

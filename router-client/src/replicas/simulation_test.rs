@@ -1,0 +1,278 @@
+//! Replicas that die, hang, come back and know nothing at first, over simulated time: what questions
+//! meet with, and what that costs.
+
+use super::*;
+use proptest::prelude::*;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+const DEADLINE: Duration = Duration::from_millis(90);
+const LENGTH: Duration = Duration::from_secs(10);
+/// Time between two questions.
+const PACE: Duration = Duration::from_millis(1);
+/// By then a replica that is up and warm is known to be.
+const SETTLED: Duration = Duration::from_secs(4);
+
+/// By then a question has come to a replica that is up again.
+const FOUND_AGAIN: Duration = Duration::from_millis(10);
+
+/// What a replica is like for a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mood {
+    /// Answers and has everything.
+    Warm,
+    /// Answers and has nothing.
+    Cold,
+    /// Refuses.
+    Dead,
+    /// Says nothing.
+    Hung,
+}
+
+/// One replica's moods, each with its end.
+#[derive(Debug, Clone)]
+struct Life(Vec<(Duration, Mood)>);
+
+impl Life {
+    fn mood(&self, now: Duration) -> Mood {
+        self.0.iter().find(|(end, _)| now < *end).map_or(Mood::Warm, |(_, mood)| *mood)
+    }
+
+    /// Whether it is of this mood from `from` to `to`.
+    fn is(&self, mood: Mood, from: Duration, to: Duration) -> bool {
+        let mut at = from;
+        loop {
+            if self.mood(at) != mood {
+                return false;
+            }
+            match self.0.iter().find(|(end, _)| at < *end) {
+                Some((end, _)) if *end <= to => at = *end,
+                _ => return true,
+            }
+        }
+    }
+
+    /// When something else begins, after `now`.
+    fn next_change(&self, now: Duration) -> Option<Duration> {
+        self.0.iter().map(|(end, _)| *end).find(|end| *end > now)
+    }
+
+    /// What becomes of a question that comes at `now` and takes `takes`: when, and whether it is
+    /// answered. None if nothing does.
+    fn outcome(&self, now: Duration, takes: Duration) -> Option<(Duration, Outcome)> {
+        let answered = now + takes;
+        match self.mood(now) {
+            Mood::Dead => Some((now + Duration::from_micros(200), Outcome::Failed)),
+            Mood::Hung => None,
+            Mood::Warm | Mood::Cold => {
+                let change = self.next_change(now).filter(|change| *change < answered);
+                match change.map(|change| (change, self.mood(change))) {
+                    Some((_, Mood::Hung)) => None,
+                    Some((change, Mood::Dead)) => Some((change, Outcome::Failed)),
+                    _ => Some((answered, Outcome::Answered)),
+                }
+            }
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Arrives,
+    Wakes(usize),
+    Ends(usize, usize, bool),
+    Probed(usize, Option<bool>),
+}
+
+struct World {
+    lives: Vec<Life>,
+    replicas: Replicas,
+    events: BinaryHeap<Reverse<(Duration, u64, Event)>>,
+    scheduled: u64,
+    open: BTreeMap<usize, (Duration, Question, usize)>,
+    asked: usize,
+    answered: u64,
+    last_probe: Vec<Option<Duration>>,
+}
+
+impl World {
+    fn new(lives: Vec<Life>, seed: u64) -> Self {
+        let count = lives.len();
+        Self {
+            lives,
+            replicas: Replicas::new(count, HedgeConfig::default(), seed),
+            events: BinaryHeap::new(),
+            scheduled: 0,
+            open: BTreeMap::new(),
+            asked: 0,
+            answered: 0,
+            last_probe: vec![None; count],
+        }
+    }
+
+    fn at(&mut self, time: Duration, event: Event) {
+        self.scheduled += 1;
+        self.events.push(Reverse((time, self.scheduled, event)));
+    }
+
+    /// How long an answer takes: 1 to 3 ms.
+    fn takes(&self) -> Duration {
+        Duration::from_micros(1_000 + self.scheduled * 7_919 % 2_000)
+    }
+
+    fn run(&mut self) {
+        self.at(Duration::ZERO, Event::Arrives);
+        while let Some(Reverse((now, _, event))) = self.events.pop() {
+            match event {
+                Event::Arrives => self.arrives(now),
+                Event::Wakes(question) => self.drive(question, now),
+                Event::Ends(question, replica, answered) => {
+                    self.ends(question, replica, answered, now);
+                }
+                Event::Probed(replica, found) => {
+                    let found = found.map(|warm| Freshness::of_ranks(if warm { 5 } else { 0 }));
+                    self.replicas.probed(replica, found, now);
+                }
+            }
+        }
+        assert!(self.open.is_empty(), "questions that never end: {:?}", self.open);
+    }
+
+    fn arrives(&mut self, now: Duration) {
+        if now < LENGTH {
+            self.at(now + PACE, Event::Arrives);
+        }
+        self.probe(now);
+        self.asked += 1;
+        let question = self.replicas.question(now + DEADLINE);
+        self.open.insert(self.asked, (now, question, 0));
+        self.drive(self.asked, now);
+    }
+
+    fn probe(&mut self, now: Duration) {
+        let Some(round) = self.replicas.probes(now) else { return };
+        for replica in (0..self.lives.len()).filter(|replica| round[*replica]) {
+            let before = self.last_probe[replica].replace(now);
+            let config = HedgeConfig::default();
+            let least = config.backoff_min.min(config.probe_interval) / 2;
+            assert!(before.is_none_or(|before| now >= before + least), "probes in a row");
+            let warm = self.lives[replica].mood(now) == Mood::Warm;
+            // Many ranks take their time: some answers are later than several rounds.
+            let slow = if self.scheduled.is_multiple_of(3) { 150 } else { 1 };
+            let takes = self.takes() * slow;
+            let (at, found) = match self.lives[replica].outcome(now, takes) {
+                Some((at, Outcome::Answered)) => (at, Some(warm)),
+                Some((at, Outcome::Failed)) => (at, None),
+                None => (now + DEADLINE, None),
+            };
+            self.at(at, Event::Probed(replica, found));
+        }
+    }
+
+    fn drive(&mut self, number: usize, now: Duration) {
+        loop {
+            let Some((arrived, question, asked)) = self.open.get_mut(&number) else { return };
+            let arrived = *arrived;
+            match self.replicas.step(question, now) {
+                Step::Ask(replica) => {
+                    *asked += 1;
+                    let first = *asked == 1;
+                    assert!(*asked <= self.lives.len(), "a replica is asked twice");
+                    if first {
+                        self.check_first(replica, now);
+                    }
+                    let takes = self.takes();
+                    if let Some((at, outcome)) = self.lives[replica].outcome(now, takes) {
+                        let answered = outcome == Outcome::Answered;
+                        self.at(at, Event::Ends(number, replica, answered));
+                    }
+                }
+                Step::Wait(until) => {
+                    assert!(until > now && until <= arrived + DEADLINE, "{until:?} at {now:?}");
+                    self.at(until, Event::Wakes(number));
+                    return;
+                }
+                Step::End => {
+                    let (arrived, question, _) = self.open.remove(&number).expect("it is open");
+                    self.replicas.close(&question, now);
+                    self.check_missing(arrived);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn ends(&mut self, number: usize, replica: usize, answered: bool, now: Duration) {
+        let Some((_, question, _)) = self.open.get_mut(&number) else { return };
+        let outcome = if answered { Outcome::Answered } else { Outcome::Failed };
+        self.replicas.ended(question, replica, outcome, now);
+        if answered {
+            let (_, question, _) = self.open.remove(&number).expect("it is open");
+            self.replicas.close(&question, now);
+            self.answered += 1;
+        } else {
+            self.drive(number, now);
+        }
+    }
+
+    /// Nobody is asked first who knows nothing or does not answer, while another is known to be
+    /// well.
+    fn check_first(&self, replica: usize, now: Duration) {
+        let since = now.saturating_sub(SETTLED);
+        let settled = |life: &Life| now >= SETTLED && life.is(Mood::Warm, since, now);
+        let unfit = |mood| self.lives[replica].is(mood, since, now) && now >= SETTLED;
+        if self.lives.iter().any(settled) {
+            let mood = self.lives[replica].mood(now);
+            let cold = mood == Mood::Cold && !self.lives[replica].is(Mood::Warm, since, now);
+            // One that dies or hangs is found out by the questions that it fails.
+            let lost = unfit(Mood::Dead) || unfit(Mood::Hung);
+            assert!(!cold && !lost, "replica {replica} is {mood:?} at {now:?}: {:?}", self.lives);
+        }
+    }
+
+    /// A question is not answered only if no replica was up all the time that it had, and for a
+    /// moment before, in which others find out after all had been down.
+    fn check_missing(&self, arrived: Duration) {
+        let (from, until) = (arrived.saturating_sub(FOUND_AGAIN), arrived + DEADLINE);
+        let up = |life: &Life| life.is(Mood::Warm, from, until) || life.is(Mood::Cold, from, until);
+        assert!(!self.lives.iter().any(up), "missed at {arrived:?}: {:?}", self.lives);
+    }
+}
+
+/// Moods of one replica: it is cold after it was dead, as a process is that was started anew.
+fn life() -> impl Strategy<Value = Life> {
+    let period = (50..3_000_u64, prop_oneof![Just(Mood::Warm), Just(Mood::Dead), Just(Mood::Hung)]);
+    proptest::collection::vec((period, 50..1_500_u64), 0..8).prop_map(|periods| {
+        let mut end = Duration::ZERO;
+        let mut life = Vec::new();
+        for ((millis, mood), cold) in periods {
+            end += Duration::from_millis(millis);
+            life.push((end, mood));
+            if mood == Mood::Dead {
+                end += Duration::from_millis(cold);
+                life.push((end, Mood::Cold));
+            }
+        }
+        Life(life)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #[test]
+    fn a_question_is_answered_while_any_replica_is_up(
+        lives in proptest::collection::vec(life(), 2..4), seed in any::<u64>(),
+    ) {
+        let count = lives.len() as u64;
+        let mut world = World::new(lives, seed);
+        world.run();
+        let counts = world.replicas.counts();
+        let questions = world.asked as u64;
+        prop_assert_eq!(counts.questions, questions);
+        // What trouble costs is bounded.
+        prop_assert!(counts.hedges <= 64 + questions / 10, "{:?}", counts);
+        prop_assert!(counts.asked <= questions + counts.hedges + counts.failovers, "{:?}", counts);
+        prop_assert!(counts.asked <= questions * count, "{:?}", counts);
+        prop_assert!(counts.hedges_won <= counts.hedges, "{:?}", counts);
+    }
+}

@@ -1,0 +1,210 @@
+//! Asks all shards, each at one of its replicas, and puts the answers together.
+
+mod shard;
+
+use crate::client::check_length;
+use crate::merge::merge;
+use crate::replicas::{HedgeConfig, REPLICAS_MAX, ShardCounts};
+use crate::{Answer, ClientConfig, ClientError, Prompt};
+use futures::future::join_all;
+use kvasir_proto::convert::{self, Owner};
+use kvasir_proto::hash::bucket;
+use kvasir_proto::pb::RecordPlacementRequest;
+use kvasir_proto::shard::{ShardCount, ShardMap};
+use kvasir_proto::types::WorkerKey;
+use shard::{Clock, Outcome, Shard};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+/// Share of a question's time that shards have; the rest is for putting their answers together.
+const SHARD_SHARE: f64 = 0.9;
+
+/// How several servers are asked as one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ShardedConfig {
+    /// Bounds: of all together, but `connect_timeout` and `calls` hold for each server.
+    pub client: ClientConfig,
+    /// When another replica is asked, and which are left alone.
+    pub hedge: HedgeConfig,
+}
+
+/// Client of an index in shards with replicas; cheap to clone. A shard that is lost costs what its
+/// workers would have scored, never the answer.
+#[derive(Debug, Clone)]
+pub struct ShardedClient {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    shards: Vec<Shard>,
+    /// Who owns which workers, as far as servers have not said otherwise.
+    map: Mutex<ShardMap>,
+    in_flight: Semaphore,
+    clock: Clock,
+    deadline: Duration,
+}
+
+/// Nothing panics while it holds one of these locks.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ShardedClient {
+    /// A client of the servers at `shards`: for each shard, in order from shard 0, the endpoints of
+    /// its replicas (`http://host:port`). It connects when first used, and again whenever a
+    /// connection is lost.
+    ///
+    /// # Errors
+    /// If there are no shards, more than 256, a shard has no replicas or more than
+    /// [`REPLICAS_MAX`](crate::REPLICAS_MAX), or an endpoint is not a URI.
+    pub fn connect<Replicas, Endpoint>(
+        shards: impl IntoIterator<Item = Replicas>,
+        config: &ShardedConfig,
+    ) -> Result<Self, ClientError>
+    where
+        Replicas: IntoIterator<Item = Endpoint>,
+        Endpoint: AsRef<str>,
+    {
+        let shards: Vec<Vec<Endpoint>> =
+            shards.into_iter().map(|replicas| replicas.into_iter().collect()).collect();
+        let unusable = |problem: String| ClientError::Topology { problem };
+        let count = ShardCount::new(u32::try_from(shards.len()).unwrap_or(u32::MAX))
+            .map_err(|error| unusable(error.to_string()))?;
+        // A question or a placement is at a replica once at a time, and so is a probe.
+        let in_flight = config.client.in_flight_max.clamp(1, Semaphore::MAX_PERMITS);
+        let client =
+            ClientConfig { in_flight_max: in_flight.saturating_add(1), ..config.client.clone() };
+        let seed = RandomState::new().build_hasher().finish();
+        let mut built = Vec::with_capacity(shards.len());
+        for (number, replicas) in (0..).zip(shards) {
+            if !(1..=REPLICAS_MAX).contains(&replicas.len()) {
+                let found = replicas.len();
+                let problem =
+                    format!("shard {number} has {found} replicas, not 1 to {REPLICAS_MAX}");
+                return Err(unusable(problem));
+            }
+            built.push(Shard::new(number, &replicas, &client, (&config.hedge, seed))?);
+        }
+        Ok(Self {
+            inner: Arc::new(Inner {
+                shards: built,
+                map: Mutex::new(ShardMap::even(count)),
+                in_flight: Semaphore::new(in_flight),
+                clock: Clock::now(),
+                deadline: config.client.deadline,
+            }),
+        })
+    }
+
+    /// Which worker holds how much of `prompt`, over all shards. Shards of which no replica answers
+    /// in time are in [`Answer::missing_shards`].
+    ///
+    /// # Errors
+    /// If the prompt is too long, a server refuses it, or no shard answers at all.
+    pub async fn find(&self, prompt: &Prompt<'_>) -> Result<Answer, ClientError> {
+        let inner = &*self.inner;
+        let until = inner.clock.elapsed() + inner.deadline.mul_f64(SHARD_SHARE);
+        let request = prompt.request();
+        check_length(&request.local_hashes)?;
+        let _turn = inner.turn().await?;
+        let asked = inner.shards.iter().map(|shard| shard.ask(&request, &inner.clock, until));
+        let mut parts = Vec::with_capacity(inner.shards.len());
+        let mut missing = Vec::new();
+        let (mut absent, mut lost) = (None, None);
+        for (number, outcome) in (0..).zip(join_all(asked).await) {
+            match outcome {
+                Outcome::Answer(answer) => parts.push(answer),
+                Outcome::Absent(error) => absent = Some(error),
+                Outcome::Refused(error) => return Err(error),
+                Outcome::Missing(error) => {
+                    missing.push(number);
+                    lost = Some(error);
+                }
+            }
+        }
+        match (parts.is_empty(), absent, lost) {
+            // No shard has the model; or none answers.
+            (true, Some(error), None) | (true, None, Some(error)) => Err(error),
+            _ => {
+                let query_blocks = u32::try_from(request.local_hashes.len()).unwrap_or(u32::MAX);
+                parts.push(Answer {
+                    query_blocks,
+                    best_overlap_blocks: 0,
+                    overlaps: Vec::new(),
+                    missing_shards: missing,
+                });
+                Ok(merge(parts, prompt.top_k))
+            }
+        }
+    }
+
+    /// Says that `prompt` was just sent to `worker`, to all replicas of its shard that are well: see
+    /// [`IndexerClient::record_placement`](crate::IndexerClient::record_placement).
+    ///
+    /// # Errors
+    /// If the prompt is too long, or no replica takes it. None of these is a reason to fail the
+    /// request that was placed.
+    pub async fn record_placement(
+        &self,
+        prompt: &Prompt<'_>,
+        worker: &WorkerKey,
+        ttl: Option<Duration>,
+    ) -> Result<(), ClientError> {
+        let request = prompt.placement(worker, ttl);
+        if request.local_hashes.is_empty() {
+            return Ok(());
+        }
+        check_length(&request.local_hashes)?;
+        let _turn = self.inner.turn().await?;
+        let owner = lock(&self.inner.map).owner(bucket(&worker.worker));
+        let outcome = self.inner.place(owner, &request).await;
+        // The bucket has moved: the refusal says where to.
+        match outcome.as_ref().err().and_then(owner_in) {
+            Some(found) if self.inner.learn(found) => self.inner.place(found.shard, &request).await,
+            _ => outcome,
+        }
+    }
+
+    /// What was done so far, by shard.
+    #[must_use]
+    pub fn counts(&self) -> Vec<ShardCounts> {
+        self.inner.shards.iter().map(Shard::counts).collect()
+    }
+}
+
+fn owner_in(error: &ClientError) -> Option<Owner> {
+    let ClientError::Status(status) = error else { return None };
+    convert::owner(status.metadata())
+}
+
+impl Inner {
+    async fn turn(&self) -> Result<tokio::sync::SemaphorePermit<'_>, ClientError> {
+        let deadline = self.deadline;
+        let late = ClientError::DeadlineExceeded { deadline };
+        // The semaphore is never closed, so this waits for a turn and nothing else.
+        timeout(deadline, self.in_flight.acquire()).await.ok().and_then(Result::ok).ok_or(late)
+    }
+
+    /// Keeps who owns a bucket. False if there is no such shard.
+    fn learn(&self, found: Owner) -> bool {
+        let mut map = lock(&self.map);
+        let learnt = map.clone().moved(found.bucket, found.shard.into());
+        let Ok(learnt) = learnt else { return false };
+        *map = learnt;
+        true
+    }
+
+    async fn place(&self, shard: u8, request: &RecordPlacementRequest) -> Result<(), ClientError> {
+        match self.shards.get(usize::from(shard)) {
+            Some(shard) => shard.place(request).await,
+            None => {
+                let problem = format!("there is no shard {shard}");
+                Err(ClientError::Topology { problem })
+            }
+        }
+    }
+}

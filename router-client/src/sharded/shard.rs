@@ -1,0 +1,248 @@
+use super::lock;
+use crate::replicas::{
+    self, Freshness, HedgeConfig, Question, REPLICAS_MAX, Replicas, ShardCounts, Step,
+};
+use crate::{Answer, ClientConfig, ClientError, IndexerClient};
+use futures::future::join_all;
+use futures::stream::{FuturesUnordered, StreamExt};
+use kvasir_proto::pb::{FindMatchesRequest, RecordPlacementRequest};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::select;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+use tonic::Code;
+
+/// Where a client's time begins.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Clock(Instant);
+
+impl Clock {
+    pub(super) fn now() -> Self {
+        Self(Instant::now())
+    }
+
+    pub(super) fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+
+    fn at(&self, time: Duration) -> Instant {
+        self.0 + time
+    }
+}
+
+/// What a shard says to a question.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    Answer(Answer),
+    /// All its replicas say that they know nothing of that model.
+    Absent(ClientError),
+    /// The question is at fault.
+    Refused(ClientError),
+    /// None of its replicas answers, or some do and know nothing.
+    Missing(ClientError),
+}
+
+/// How one replica's outcome is taken.
+enum Verdict {
+    Answer(Answer),
+    Absent(ClientError),
+    Refused(ClientError),
+    Failed(ClientError),
+}
+
+/// One shard: its replicas, and what is known of them.
+#[derive(Debug)]
+pub(super) struct Shard {
+    number: u32,
+    replicas: Vec<IndexerClient>,
+    /// That of a whole question.
+    deadline: Duration,
+    state: Arc<Mutex<Replicas>>,
+    /// They end with the client; at most one for each replica.
+    probes: Mutex<JoinSet<()>>,
+    /// Told when a probe has ended.
+    probed: watch::Sender<()>,
+}
+
+impl Shard {
+    pub(super) fn new(
+        number: u32,
+        endpoints: &[impl AsRef<str>],
+        client: &ClientConfig,
+        (hedge, seed): (&HedgeConfig, u64),
+    ) -> Result<Self, ClientError> {
+        let replicas =
+            endpoints.iter().map(|at| IndexerClient::connect(at.as_ref(), client.clone()));
+        let replicas = replicas.collect::<Result<Vec<_>, _>>()?;
+        let seed = seed.wrapping_add(number.into());
+        let state = Replicas::new(replicas.len(), hedge.clone(), seed);
+        let (state, probes) = (Arc::new(Mutex::new(state)), Mutex::default());
+        let (deadline, probed) = (client.deadline, watch::Sender::default());
+        Ok(Self { number, replicas, deadline, state, probes, probed })
+    }
+
+    pub(super) fn counts(&self) -> ShardCounts {
+        lock(&self.state).counts()
+    }
+
+    /// Asks one replica, and others if need be, until `until`.
+    pub(super) async fn ask(
+        &self,
+        request: &FindMatchesRequest,
+        clock: &Clock,
+        until: Duration,
+    ) -> Outcome {
+        self.probe(request, clock);
+        self.wait_in_doubt(clock).await;
+        let mut question = lock(&self.state).question(until);
+        let outcome = self.drive(&mut question, request, clock).await;
+        let now = clock.elapsed();
+        let mut state = lock(&self.state);
+        state.close(&question, now);
+        if let Outcome::Missing(error) = &outcome
+            && let Some(num_suppressed) = state.missed(now)
+        {
+            drop(state);
+            tracing::warn!(shard = self.number, %error, num_suppressed, "shard does not answer");
+        }
+        outcome
+    }
+
+    /// Waits a moment for probes, where nothing is known without them.
+    async fn wait_in_doubt(&self, clock: &Clock) {
+        let in_doubt = || lock(&self.state).in_doubt(clock.elapsed());
+        if !in_doubt() {
+            return;
+        }
+        let most = lock(&self.state).doubt_max();
+        let mut probed = self.probed.subscribe();
+        let settled = async {
+            // It fails only without a sender, which we hold.
+            while in_doubt() && probed.changed().await.is_ok() {}
+        };
+        // Who is slow to say what it knows is asked all the same.
+        let _late = timeout(most, settled).await;
+    }
+
+    async fn drive(
+        &self,
+        question: &mut Question,
+        request: &FindMatchesRequest,
+        clock: &Clock,
+    ) -> Outcome {
+        let mut asked = FuturesUnordered::new();
+        let (mut absent, mut failed) = (Vec::new(), None);
+        loop {
+            let step = lock(&self.state).step(question, clock.elapsed());
+            let wait_until = match step {
+                Step::Ask(number) => {
+                    asked.push(self.ask_replica(number, request));
+                    continue;
+                }
+                Step::Wait(until) => clock.at(until),
+                Step::End if absent.len() == self.replicas.len() => {
+                    return Outcome::Absent(absent.pop().unwrap_or_else(|| self.late()));
+                }
+                Step::End => {
+                    let error = failed.or_else(|| absent.pop());
+                    return Outcome::Missing(error.unwrap_or_else(|| self.late()));
+                }
+            };
+            let ended = select! {
+                ended = asked.next() => ended,
+                () = sleep_until(wait_until) => continue,
+            };
+            let Some((number, verdict)) = ended else { continue };
+            let outcome = match &verdict {
+                Verdict::Answer(_) | Verdict::Absent(_) | Verdict::Refused(_) => {
+                    replicas::Outcome::Answered
+                }
+                Verdict::Failed(_) => replicas::Outcome::Failed,
+            };
+            lock(&self.state).ended(question, number, outcome, clock.elapsed());
+            match verdict {
+                Verdict::Answer(answer) => return Outcome::Answer(answer),
+                Verdict::Refused(error) => return Outcome::Refused(error),
+                Verdict::Absent(error) => absent.push(error),
+                Verdict::Failed(error) => failed = Some(error),
+            }
+        }
+    }
+
+    async fn ask_replica(&self, number: usize, request: &FindMatchesRequest) -> (usize, Verdict) {
+        let Some(replica) = self.replicas.get(number) else {
+            return (number, Verdict::Failed(self.late()));
+        };
+        (number, verdict(replica.find_hashed(request).await))
+    }
+
+    fn late(&self) -> ClientError {
+        ClientError::DeadlineExceeded { deadline: self.deadline }
+    }
+
+    /// Asks replicas what they know, if it is time, for the partition of this question.
+    fn probe(&self, request: &FindMatchesRequest, clock: &Clock) {
+        let Some(round) = lock(&self.state).probes(clock.elapsed()) else { return };
+        // Every rank is listed, whatever is asked for: one block will do.
+        let probe = FindMatchesRequest {
+            model: request.model.clone(),
+            tenant: request.tenant.clone(),
+            local_hashes: vec![0],
+            minimum_overlap_blocks: Some(0),
+            ..FindMatchesRequest::default()
+        };
+        let mut probes = lock(&self.probes);
+        while probes.try_join_next().is_some() {}
+        for (number, replica) in self.replicas.iter().enumerate() {
+            if round.get(number) != Some(&true) {
+                continue;
+            }
+            let (replica, probe) = (replica.clone(), probe.clone());
+            let (state, probed, clock) = (Arc::clone(&self.state), self.probed.clone(), *clock);
+            probes.spawn(async move {
+                let found = match verdict(replica.find_hashed(&probe).await) {
+                    Verdict::Answer(answer) => Some(Freshness::of(&answer.overlaps)),
+                    Verdict::Absent(_) | Verdict::Refused(_) => Some(Freshness::NOTHING),
+                    Verdict::Failed(_) => None,
+                };
+                lock(&state).probed(number, found, clock.elapsed());
+                probed.send_replace(());
+            });
+        }
+    }
+
+    /// Tells all replicas that are well, or all if none is.
+    pub(super) async fn place(&self, request: &RecordPlacementRequest) -> Result<(), ClientError> {
+        let failing: [bool; REPLICAS_MAX] = {
+            let state = lock(&self.state);
+            std::array::from_fn(|number| state.is_failing(number))
+        };
+        let well = |number: usize| failing.get(number) == Some(&false);
+        let none = !(0..self.replicas.len()).any(well);
+        let told = self.replicas.iter().enumerate().filter(|(number, _)| none || well(*number));
+        let told = told.map(|(_, replica)| replica.place_hashed(request.clone()));
+        let mut outcomes = join_all(told).await;
+        if outcomes.iter().any(Result::is_ok) {
+            return Ok(());
+        }
+        outcomes.pop().unwrap_or(Ok(()))
+    }
+}
+
+/// What an outcome says about the replica, and about the question.
+fn verdict(outcome: Result<Answer, ClientError>) -> Verdict {
+    match outcome {
+        Ok(answer) => Verdict::Answer(answer),
+        Err(ClientError::Status(status)) if status.code() == Code::NotFound => {
+            Verdict::Absent(ClientError::Status(status))
+        }
+        Err(ClientError::Status(status))
+            if matches!(status.code(), Code::InvalidArgument | Code::FailedPrecondition) =>
+        {
+            Verdict::Refused(ClientError::Status(status))
+        }
+        Err(error) => Verdict::Failed(error),
+    }
+}

@@ -1,0 +1,10 @@
+//! The agent: what an engine says goes through its journal to every index, whatever happens to
+//! connections and indexes; and what an index missed it can ask for.
+
+mod crash;
+mod engine;
+mod fake;
+mod harness;
+mod local;
+mod stop;
+mod uplinks;

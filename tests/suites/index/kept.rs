@@ -1,0 +1,199 @@
+//! What a store keeps of a worker's images, as maps: later ones replace earlier ones.
+
+use kvasir_index::{
+    HoleImage, NameImage, PageImage, RankImage, Saved, Slot, SourceId, SourceImage, WorkerImage,
+};
+use kvasir_proto::types::{BlockName, DpRank, Tier, WorkerId};
+use kvasir_tests::script::ScriptRng;
+use rand::{Rng, seq::SliceRandom};
+use std::collections::BTreeMap;
+
+/// A store with a fault, which tests must notice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    Nothing,
+    /// Holes are not kept.
+    Holes,
+    /// Own names of positions held under other names are not kept.
+    OwnNames,
+    /// Names are not kept.
+    Names,
+    /// Pages that are empty now stay as they were.
+    EmptyPages,
+    /// Names that are gone stay as they were.
+    GoneNames,
+    /// What was kept before a whole image stays.
+    OldGeneration,
+}
+
+impl Loss {
+    pub const ALL: [Self; 6] = [
+        Self::Holes,
+        Self::OwnNames,
+        Self::Names,
+        Self::EmptyPages,
+        Self::GoneNames,
+        Self::OldGeneration,
+    ];
+}
+
+#[derive(Debug, Default, Clone)]
+pub struct KeptRank {
+    primary: Option<SourceId>,
+    shed_blocks: u64,
+    short: Vec<SourceId>,
+    pub pages: BTreeMap<u32, PageImage>,
+    pub names: BTreeMap<BlockName, NameImage>,
+    pub holes: BTreeMap<Slot, HoleImage>,
+}
+
+#[derive(Debug, Default, Clone)]
+pub struct Kept {
+    pub sources: Vec<SourceImage>,
+    pub ranks: BTreeMap<DpRank, KeptRank>,
+}
+
+impl KeptRank {
+    fn merge(&mut self, image: RankImage, loss: Loss) {
+        let RankImage { primary, shed_blocks, short, pages, names, holes, .. } = image;
+        (self.primary, self.shed_blocks, self.short) = (primary, shed_blocks, short);
+        for page in pages {
+            if !page.runs.is_empty() {
+                self.pages.insert(page.page, page);
+            } else if loss != Loss::EmptyPages {
+                self.pages.remove(&page.page);
+            }
+        }
+        let positions: Vec<_> = names.iter().filter_map(|name| name.position).collect();
+        for name in names {
+            let is_gone = name.copies.is_empty();
+            if is_gone && loss != Loss::GoneNames {
+                self.names.remove(&name.name);
+            } else if !is_gone && loss != Loss::Names {
+                self.names.insert(name.name, name);
+            }
+        }
+        for hole in holes {
+            let is_named = positions.contains(&hole.position);
+            if loss != Loss::Holes && !(loss == Loss::OwnNames && is_named) {
+                self.holes.insert(hole.position.slot, hole);
+            }
+        }
+    }
+}
+
+impl Kept {
+    pub fn merge(&mut self, image: WorkerImage, loss: Loss) {
+        if image.whole && loss != Loss::OldGeneration {
+            self.ranks.clear();
+        }
+        self.sources = image.sources;
+        for rank in image.ranks {
+            self.ranks.entry(rank.rank).or_default().merge(rank, loss);
+        }
+    }
+
+    /// All of it, in any order.
+    pub fn saved(&self, worker: &WorkerId, rng: &mut ScriptRng) -> Result<Saved, String> {
+        enum Piece {
+            Source(SourceImage),
+            Rank(DpRank, KeptRank),
+            Page(DpRank, PageImage),
+            Name(DpRank, NameImage),
+            Hole(DpRank, HoleImage),
+        }
+        let mut pieces: Vec<Piece> = self.sources.iter().cloned().map(Piece::Source).collect();
+        for (&rank, kept) in &self.ranks {
+            pieces.push(Piece::Rank(rank, kept.clone()));
+            pieces.extend(kept.pages.values().cloned().map(|page| Piece::Page(rank, page)));
+            pieces.extend(kept.names.values().cloned().map(|name| Piece::Name(rank, name)));
+            pieces.extend(kept.holes.values().map(|&hole| Piece::Hole(rank, hole)));
+        }
+        pieces.shuffle(rng);
+        let mut saved = Saved::new(worker.clone());
+        for piece in pieces {
+            let added = match piece {
+                Piece::Source(source) => saved.source(source),
+                Piece::Rank(rank, kept) => {
+                    saved.rank(rank, kept.primary, kept.shed_blocks, kept.short);
+                    Ok(())
+                }
+                Piece::Page(rank, page) => saved.page(rank, page),
+                Piece::Name(rank, name) => saved.name(rank, name),
+                Piece::Hole(rank, hole) => {
+                    saved.hole(rank, hole);
+                    Ok(())
+                }
+            };
+            added.map_err(|error| error.to_string())?;
+        }
+        Ok(saved)
+    }
+
+    /// Changes something, as a disk might.
+    pub fn damage(&mut self, rng: &mut ScriptRng) {
+        let number = |rng: &mut ScriptRng| match rng.random_range(0..4) {
+            0 => u32::MAX - rng.random_range(0..3),
+            1 => rng.random_range(0..300),
+            2 => rng.random_range(0..5_000),
+            _ => rng.random(),
+        };
+        let slot = |rng: &mut ScriptRng| rng.random_bool(0.8).then(|| number(rng));
+        let source = SourceId(rng.random_range(0..4));
+        let ranks: Vec<_> = self.ranks.keys().copied().collect();
+        let Some(&rank) = ranks.get(rng.random_range(0..ranks.len().max(1))) else {
+            return;
+        };
+        let kept = self.ranks.get_mut(&rank).expect("there");
+        let pages: Vec<_> = kept.pages.keys().copied().collect();
+        let names: Vec<_> = kept.names.keys().copied().collect();
+        let holes: Vec<_> = kept.holes.keys().copied().collect();
+        let page = pages.get(rng.random_range(0..pages.len().max(1)));
+        let name = names.get(rng.random_range(0..names.len().max(1)));
+        let hole = holes.get(rng.random_range(0..holes.len().max(1)));
+        match (rng.random_range(0..12), page, name, hole) {
+            (0, ..) => kept.primary = rng.random_bool(0.5).then_some(source),
+            (1, ..) => {
+                (kept.shed_blocks, kept.short) = (u64::from(number(rng)), vec![source]);
+            }
+            (2, Some(page), ..) => drop(kept.pages.remove(page)),
+            (3, Some(page), ..) => {
+                let runs = &mut kept.pages.get_mut(page).expect("there").runs;
+                let at = rng.random_range(0..runs.len());
+                runs[at].parent = slot(rng);
+            }
+            (4, Some(page), ..) => {
+                let runs = &mut kept.pages.get_mut(page).expect("there").runs;
+                let at = rng.random_range(0..runs.len());
+                let blocks = &mut runs[at].blocks;
+                let first = rng.random_range(0..blocks.len());
+                blocks[first].name = BlockName(rng.random_range(1..9));
+                blocks[first].local.0 = rng.random_range(1..4);
+            }
+            (5, Some(page), ..) => {
+                let run = kept.pages[page].runs[0].clone();
+                kept.pages.get_mut(page).expect("there").runs.push(run);
+            }
+            (6, Some(page), ..) => kept.pages.get_mut(page).expect("there").page = number(rng),
+            (7, _, Some(name), _) => {
+                let image = kept.names.get_mut(name).expect("there");
+                if let Some(at) = &mut image.position {
+                    (at.slot, at.parent) = (number(rng), slot(rng));
+                }
+            }
+            (8, _, Some(name), _) => {
+                let image = kept.names.get_mut(name).expect("there");
+                image.copies = vec![(source, [1; Tier::COUNT]), (source, [2, 0, 0])];
+                image.name = BlockName(rng.random_range(1..9));
+            }
+            (9, _, Some(name), _) => drop(kept.names.remove(name)),
+            (10, .., Some(hole)) => {
+                let image = kept.holes.get_mut(hole).expect("there");
+                image.position.parent = slot(rng);
+                image.name = BlockName(rng.random_range(1..9));
+            }
+            (11, .., Some(hole)) => drop(kept.holes.remove(hole)),
+            _ => {}
+        }
+    }
+}
