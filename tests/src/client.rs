@@ -1,5 +1,6 @@
 //! Helpers over the generated gRPC client: what tests and the demo ask a server again and again.
 
+use crate::engine::MockEngine;
 use anyhow::{Context, Result, bail, ensure};
 use kvasir_proto::pb;
 use kvasir_proto::pb::dump_worker_response::Part;
@@ -30,6 +31,34 @@ pub async fn connect(address: SocketAddr) -> Result<Indexer> {
     Ok(IndexerClient::new(channel)
         .max_decoding_message_size(kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX))
+}
+
+/// Registers an engine that publishes as vLLM does.
+///
+/// # Errors
+/// If the server refuses, or knew it before.
+pub async fn register_engine(
+    client: &mut Indexer,
+    (model, worker_id): (&str, &str),
+    block_size: usize,
+    engine: &MockEngine,
+) -> Result<()> {
+    let request = pb::RegisterWorkerRequest {
+        worker_id: worker_id.to_owned(),
+        model: model.to_owned(),
+        tenant: TENANT.to_owned(),
+        block_size: block_size as u32,
+        engine: pb::Engine::Vllm as i32,
+        endpoints: vec![pb::EngineEndpoint {
+            endpoint: engine.endpoint().to_owned(),
+            replay_endpoint: engine.replay_endpoint().to_owned(),
+            ..pb::EngineEndpoint::default()
+        }],
+        ..pb::RegisterWorkerRequest::default()
+    };
+    let response = client.register_worker(request).await.context("register a worker")?;
+    ensure!(response.into_inner().created, "{worker_id} was registered before");
+    Ok(())
 }
 
 /// The entry of one worker, if the server knows it.

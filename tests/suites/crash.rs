@@ -75,19 +75,8 @@ impl Fleet {
 
     async fn register(&self, client: &mut Indexer) -> Result<()> {
         for (number, engine) in self.engines.iter().enumerate() {
-            let request = pb::RegisterWorkerRequest {
-                worker_id: worker_id(number),
-                model: MODEL.to_owned(),
-                block_size: BLOCK_SIZE as u32,
-                engine: pb::Engine::Vllm as i32,
-                endpoints: vec![pb::EngineEndpoint {
-                    endpoint: engine.endpoint().to_owned(),
-                    replay_endpoint: engine.replay_endpoint().to_owned(),
-                    ..pb::EngineEndpoint::default()
-                }],
-                ..pb::RegisterWorkerRequest::default()
-            };
-            client.register_worker(request).await.context("register a worker")?;
+            let id = worker_id(number);
+            client::register_engine(client, (MODEL, &id), BLOCK_SIZE, engine).await?;
         }
         Ok(())
     }

@@ -142,7 +142,7 @@ async fn ingest(args: CheckpointArgs, with_checkpoints: bool) -> Result<Ingest> 
 /// Bytes handed to the store so far.
 async fn written(server: &Server) -> Result<f64> {
     let samples = metrics::fetch(server.addresses.http).await?;
-    let at = samples.iter().find(|at| at.name == "kvasir_checkpoint_written_bytes");
+    let at = samples.iter().find(|at| at.name == "kvasir_checkpoint_written_bytes_total");
     Ok(at.map_or(0.0, |at| at.value))
 }
 

@@ -14,11 +14,8 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Workers of a checkpoint: those to be restored, and those that are configured otherwise by now.
-#[derive(Debug, Default)]
-pub(super) struct Plan {
-    pub(super) expected: Vec<(WorkerAddress, Expected)>,
-}
+/// Workers of a checkpoint that are to be restored.
+pub(super) type Plan = Vec<(WorkerAddress, Expected)>;
 
 /// Registers all workers of a checkpoint, without feeding them yet. A configured worker that differs
 /// from what the checkpoint says is left out, and begins afresh.
@@ -27,7 +24,7 @@ pub(super) async fn plan(
     stored: Vec<(WorkerAddress, Vec<u8>)>,
     configured: &[Registration],
 ) -> Plan {
-    let mut plan = Plan::default();
+    let mut plan = Plan::new();
     for (worker, registration) in stored {
         let registration = match read(&registration) {
             Ok(registration) => registration,
@@ -48,7 +45,7 @@ pub(super) async fn plan(
             continue;
         }
         match ingest.expect(registration).await {
-            Ok(Some(expected)) => plan.expected.push((worker, expected)),
+            Ok(Some(expected)) => plan.push((worker, expected)),
             Ok(None) => {}
             Err(error) => tracing::warn!(%worker, %error, "not restored"),
         }
@@ -72,9 +69,9 @@ pub(super) async fn run(
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let begin = Instant::now();
-    let total = plan.expected.len();
+    let total = plan.len();
     let (mut blocks, mut failed) = (0_u64, 0_usize);
-    for (done, (worker, expected)) in plan.expected.into_iter().enumerate() {
+    for (done, (worker, expected)) in plan.into_iter().enumerate() {
         if stop.is_cancelled() {
             return Ok(());
         }
@@ -99,7 +96,9 @@ pub(super) async fn run(
             }
         });
         if let Err(error) = restored.await {
-            tracing::error!(%worker, %error, "not restored");
+            tracing::error!(%worker, %error, "not restored: register it anew");
+            // Who removed it meanwhile, or stops the server, has done so already.
+            let _gone = ingest.remove(worker).await;
         }
     }
     let seconds = begin.elapsed().as_secs_f64();

@@ -310,7 +310,7 @@ impl Ingest {
     pub async fn expire(self: &Arc<Self>) -> Result<(), IngestError> {
         let workers: Vec<_> = self.workers.iter().map(|entry| Arc::clone(&entry)).collect();
         for worker in workers {
-            if worker.restored.get().is_some() && worker.lease_is_over(self.origin) {
+            if worker.is_open() && worker.lease_is_over(self.origin) {
                 self.remove_expired(&worker).await?;
                 continue;
             }

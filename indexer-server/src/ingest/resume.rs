@@ -31,20 +31,6 @@ pub struct Expected {
     plans: Vec<LinkPlan>,
 }
 
-impl Expected {
-    /// Who it is.
-    #[must_use]
-    pub fn registration(&self) -> &Registration {
-        &self.worker.registration
-    }
-
-    /// Its partition.
-    #[must_use]
-    pub fn partition(&self) -> &Arc<Partition> {
-        &self.worker.partition
-    }
-}
-
 impl Ingest {
     /// Registers a worker that is to be fed only once [`Ingest::resume`] says that its blocks are
     /// back. None if it is registered already.
@@ -104,13 +90,9 @@ impl Ingest {
     #[must_use]
     pub fn restored(&self) -> (Vec<Registration>, Vec<Registration>) {
         let entries = self.workers.iter().map(|entry| Arc::clone(&entry));
-        let (restored, expected): (Vec<_>, Vec<_>) =
-            entries.partition(|worker| worker.restored.get().is_some());
+        let (restored, expected): (Vec<_>, Vec<_>) = entries.partition(|worker| worker.is_open());
         let registrations = |workers: Vec<Arc<Worker>>| {
-            let mut list: Vec<_> =
-                workers.iter().map(|worker| worker.registration.clone()).collect();
-            list.sort_by(|a, b| (&a.partition, &a.worker).cmp(&(&b.partition, &b.worker)));
-            list
+            workers.iter().map(|worker| worker.registration.clone()).collect()
         };
         (registrations(restored), registrations(expected))
     }

@@ -102,6 +102,11 @@ impl Worker {
         let _open = self.restored.set(());
     }
 
+    /// Whether events may come in.
+    pub(super) fn is_open(&self) -> bool {
+        self.restored.get().is_some()
+    }
+
     /// Waits until events may come in; false if it was removed before.
     pub(super) async fn opened(&self) -> bool {
         select! {

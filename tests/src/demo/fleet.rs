@@ -5,7 +5,7 @@ use super::{Args, MODEL};
 use crate::client;
 use crate::client::Indexer;
 use crate::engine::{EngineConfig, MockEngine, Truth};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use kvasir_proto::pb;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -83,7 +83,7 @@ impl Fleet {
             });
             let mock = mock.await.context("start an engine")?;
             let worker_id = format!("{}-{number}", policy.worker_prefix());
-            register(client, args, &worker_id, &mock).await?;
+            client::register_engine(client, (MODEL, &worker_id), args.block_size, &mock).await?;
             engines.push(Engine { worker_id, mock });
         }
         for engine in &engines {
@@ -178,30 +178,6 @@ impl Drop for EngineRuntime {
             runtime.shutdown_background();
         }
     }
-}
-
-async fn register(
-    client: &mut Indexer,
-    args: &Args,
-    worker_id: &str,
-    engine: &MockEngine,
-) -> Result<()> {
-    let request = pb::RegisterWorkerRequest {
-        worker_id: worker_id.to_owned(),
-        model: MODEL.to_owned(),
-        tenant: client::TENANT.to_owned(),
-        block_size: args.block_size as u32,
-        engine: pb::Engine::Vllm as i32,
-        endpoints: vec![pb::EngineEndpoint {
-            endpoint: engine.endpoint().to_owned(),
-            replay_endpoint: engine.replay_endpoint().to_owned(),
-            ..pb::EngineEndpoint::default()
-        }],
-        ..pb::RegisterWorkerRequest::default()
-    };
-    let response = client.register_worker(request).await.context("register a worker")?;
-    ensure!(response.into_inner().created, "{worker_id} was registered before");
-    Ok(())
 }
 
 // === impl Verdict ===

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 pub struct CheckpointMetrics {
     written: Counter,
     failed: Counter,
-    bytes: Gauge,
+    bytes: Counter,
     disk_bytes: Gauge,
     duration: Histogram,
     last: Arc<Mutex<Last>>,
@@ -23,6 +23,8 @@ pub struct CheckpointMetrics {
 #[derive(Debug, Default)]
 struct Last {
     written_at: Option<Instant>,
+    /// As the store counts them.
+    written_bytes: u64,
     error: String,
 }
 
@@ -48,7 +50,7 @@ impl CheckpointMetrics {
         let metrics = Self {
             written: Counter::default(),
             failed: Counter::default(),
-            bytes: Gauge::default(),
+            bytes: Counter::default(),
             disk_bytes: Gauge::default(),
             // From 1 ms to 17 minutes.
             duration: Histogram::new((0..11).map(|step| 1e-3 * 4_f64.powi(step))),
@@ -88,9 +90,13 @@ impl CheckpointMetrics {
     pub(super) fn written(&self, report: &Report) {
         self.written.inc();
         self.duration.observe(report.duration.as_secs_f64());
-        self.bytes.set(i64::try_from(report.written_bytes).unwrap_or(i64::MAX));
         self.disk_bytes.set(i64::try_from(report.disk_bytes).unwrap_or(i64::MAX));
-        *self.last() = Last { written_at: Some(Instant::now()), error: String::new() };
+        let (written_at, written_bytes) = (Some(Instant::now()), report.written_bytes);
+        let mut last = self.last();
+        // A store that was opened anew counts from 0.
+        let before = Some(last.written_bytes).filter(|before| *before <= written_bytes);
+        self.bytes.inc_by(written_bytes - before.unwrap_or_default());
+        *last = Last { written_at, written_bytes, error: String::new() };
     }
 
     pub(super) fn failed(&self, error: &CheckpointError) {
