@@ -11,6 +11,9 @@ use std::sync::{
 /// grows no more: an index uses any free place, however small, once this share of its slots is free.
 const FREE_FRACTION: usize = 8;
 
+/// Bytes that a block takes, with room to spare: 25 to 40 as measured (D26).
+const BLOCK_BYTES: usize = 48;
+
 /// Bytes of one index or of several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bytes {
@@ -56,6 +59,14 @@ pub(super) enum Excess {
 struct Limit(usize);
 
 impl Limit {
+    /// Whether blocks that come back fit, and a fifth of the limit is still left: from there on
+    /// nothing is shed for a while.
+    fn has_room_for(self, in_use: usize, blocks: u64) -> bool {
+        let blocks = usize::try_from(blocks).unwrap_or(usize::MAX);
+        let wanted = in_use.saturating_add(blocks.saturating_mul(BLOCK_BYTES));
+        wanted <= self.0 / 5 * 4
+    }
+
     /// What is too much of all shards together, seen from one that has been written.
     const fn excess(self, all: Bytes, written: Bytes) -> Option<Excess> {
         if all.in_use() > self.0 - self.0 / FREE_FRACTION {
@@ -95,6 +106,13 @@ impl Budget {
     #[must_use]
     pub fn bytes(&self) -> Bytes {
         Bytes { allocated: self.allocated.load(Relaxed), free: self.free.load(Relaxed) }
+    }
+
+    /// Whether so many blocks that were shed could come back, and a fifth of the limit would still
+    /// be left.
+    #[must_use]
+    pub fn has_room_for(&self, blocks: u64) -> bool {
+        self.limit.is_none_or(|limit| limit.has_room_for(self.bytes().in_use(), blocks))
     }
 
     /// What was shed so far.
@@ -187,6 +205,14 @@ mod tests {
         assert_eq!(excess(bytes(801, 101), bytes(80, 9)), growing(true));
         assert_eq!(excess(bytes(801, 101), bytes(80, 10)), growing(false));
         assert_eq!(Limit(usize::MAX).excess(bytes(1 << 40, 0), bytes(1 << 40, 0)), None);
+    }
+
+    #[test]
+    fn what_was_shed_may_come_back_below_four_fifths() {
+        let has_room = |in_use, blocks| Limit(10_000).has_room_for(in_use, blocks);
+        let most = u64::try_from(8_000 / BLOCK_BYTES).expect("a small number");
+        assert!(has_room(0, most) && has_room(8_000, 0));
+        assert!(!has_room(0, most + 1) && !has_room(8_001, 0) && !has_room(0, u64::MAX));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::{
     link::loss_policy,
     local::Asked,
     resume::Resumed,
-    worker::Worker,
+    worker::{Publishers, Worker},
 };
 use crate::index::IndexedSource;
 use kvasir_engine::recover::{OutcomeCounts, Recourse, Recovery, RecoveryConfig, Resume};
@@ -64,11 +64,27 @@ impl Shared {
 /// What the streams of a source say to its task.
 #[derive(Debug)]
 pub(super) enum Command {
-    Open { hello: Hello, reply: oneshot::Sender<Result<Opened, IngestError>> },
-    Batch { stream: u64, batch: PublishedBatch, reply: Reply },
-    Heartbeat { stream: u64, head: Option<u64> },
-    Expected { reply: oneshot::Sender<u64> },
-    Close { stream: u64 },
+    Open {
+        hello: Hello,
+        reply: oneshot::Sender<Result<Opened, IngestError>>,
+    },
+    Batch {
+        stream: u64,
+        batch: PublishedBatch,
+        reply: Reply,
+    },
+    Heartbeat {
+        stream: u64,
+        head: Option<u64>,
+    },
+    /// Blocks of it were shed, and there is room for them again.
+    Heal,
+    Expected {
+        reply: oneshot::Sender<u64>,
+    },
+    Close {
+        stream: u64,
+    },
 }
 
 type Reply = oneshot::Sender<Result<BatchAnswer, IngestError>>;
@@ -303,7 +319,26 @@ impl Ingest {
         (Arc::new(Publisher { commands, shared }), task)
     }
 
-    /// Forgets publishers that have expired, and removes workers whose lease has run out.
+    /// Has publishers dumped of whose worker blocks were shed, once there is room for these again. A
+    /// publisher that is busy is asked the next time.
+    fn heal(&self, worker: &Worker, publishers: &Publishers) {
+        if worker.registration.local_indexer.is_none() {
+            return;
+        }
+        let shed = {
+            let index = worker.partition.shard_of(worker.id()).read();
+            let ranks = index.worker(worker.id()).into_iter().flat_map(|at| at.holders());
+            ranks.map(|rank| rank.shed_blocks()).sum::<u64>()
+        };
+        if shed > 0 && self.partitions.budget().has_room_for(shed) {
+            for publisher in publishers.by_name.values() {
+                let _busy = publisher.commands.try_send(Command::Heal);
+            }
+        }
+    }
+
+    /// Forgets publishers that have expired, removes workers whose lease has run out, and has those
+    /// healed that lack blocks for which there is room again.
     ///
     /// # Errors
     /// If the server is stopping.
@@ -315,6 +350,7 @@ impl Ingest {
                 continue;
             }
             let mut publishers = worker.publishers.lock().await;
+            self.heal(&worker, &publishers);
             let is_idle = |at: &Publisher| at.shared.idle.load(Ordering::Acquire);
             publishers.by_name.retain(|_, publisher| !is_idle(publisher));
             while let Some(ended) = publishers.tasks.try_join_next() {

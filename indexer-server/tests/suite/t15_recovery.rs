@@ -317,6 +317,37 @@ async fn a_dump_that_breaks_off_drops_nothing_and_a_later_one_heals() {
 }
 
 #[tokio::test]
+async fn what_was_shed_comes_back_once_there_is_room() {
+    const CHAIN: u64 = 5_000;
+    let mut stage = Stage::new(&["--max-index-bytes=1MiB"]).await;
+    let names: Vec<u64> = (1..=CHAIN).collect();
+    let (sequence, events) = stage.agent.publish(stored(None, &names));
+    let mut publisher = stage.open(1, Some(0)).await;
+    publisher.acked(sequence, events).await;
+    assert_eq!(stage.find(&names).await, [(5_000, EXACT)]);
+    // Another worker needs the memory, and what this one has was stored before.
+    stage.client.register_worker(registration("x")).await.expect("a second worker");
+    let mut other = stage.server.publisher(hello("x", "s", 1)).await;
+    for chain in 1..=40 {
+        let names: Vec<u64> = (chain * 100_000..chain * 100_000 + 1_000).collect();
+        other.acked(chain, vec![stored(None, &names)]).await;
+    }
+    let partial = pb::WorkerState::Partial as i32;
+    let shed = stage.find(&names).await;
+    assert!(shed.iter().all(|(blocks, state)| *blocks < 5_000 && *state == partial), "{shed:?}");
+    assert_eq!(stage.agent.asked(), Vec::<&str>::new(), "there is no room for it");
+    let request = pb::RemoveWorkerRequest {
+        worker_id: "x".to_owned(),
+        model: "m".to_owned(),
+        tenant: String::new(),
+    };
+    stage.client.remove_worker(request).await.expect("a known worker");
+    stage.found(&names, &[(5_000, EXACT)]).await;
+    assert_eq!(stage.agent.asked(), ["dump"]);
+    stage.stop().await;
+}
+
+#[tokio::test]
 async fn an_old_life_is_refused_unless_the_agent_lives_it() {
     let mut stage = Stage::new(&[]).await;
     let mut old = stage.open(1, Some(0)).await;

@@ -37,6 +37,8 @@ pub(super) struct Life {
     /// Nothing is applied before a dump: what is missing is not kept, or the index has a part of a
     /// dump and so what the source held at no moment.
     pub(super) needs_dump: bool,
+    /// The index lacks blocks that only a dump brings back, though no batch was lost.
+    pub(super) lacks_blocks: bool,
     pub(super) trust: Trust,
     /// Rounds in a row whose batches did not follow from the cursor, nor from each other.
     pub(super) holes: u32,
@@ -51,6 +53,7 @@ impl Life {
             target: None,
             refused: None,
             needs_dump: false,
+            lacks_blocks: false,
             trust: Trust::Full,
             holes: 0,
         }

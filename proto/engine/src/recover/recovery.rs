@@ -138,6 +138,11 @@ impl<I: Item, C> Recovery<I, C> {
                 self.on_dump_end(round, incarnation, watermark);
             }
             Input::RoundFailed { round } => self.on_round_failed(round),
+            Input::Lacking => {
+                if let Some(life) = &mut self.life {
+                    life.lacks_blocks = self.config.recourse == Recourse::Ask;
+                }
+            }
             Input::Tick => {}
         }
     }
@@ -265,7 +270,7 @@ impl<I: Item, C> Recovery<I, C> {
             // From 0 means from the first batch of the life.
             Some(Need::Range { from: life.expected().unwrap_or(0) })
         } else {
-            self.damage.map(|_| Need::Dump)
+            (self.damage.is_some() || life.lacks_blocks).then_some(Need::Dump)
         }
     }
 

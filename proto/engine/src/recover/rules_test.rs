@@ -181,6 +181,29 @@ fn a_dump_that_broke_off_says_nothing_and_an_empty_one_says_that_nothing_is_held
 }
 
 #[test]
+fn who_lacks_blocks_is_dumped_without_a_loss() {
+    let mut source = Source::at_five(asking());
+    assert_eq!(source.input(Input::Lacking), []);
+    let (round, ask) = source.asked();
+    assert_eq!(ask, DUMP);
+    assert_eq!(source.live(A, 6), [apply(A, 6)], "nothing waits for it");
+    assert_eq!(source.state(), SourceState::Exact);
+    assert_eq!(source.input(Input::RoundFailed { round }), [], "nor is anything lost");
+    let (round, _) = source.asked();
+    let end = Input::DumpEnd { round, incarnation: A, watermark: Some(6) };
+    let finished = Step::FinishDump { cursor: Some(cursor(A, 6)) };
+    assert_eq!(source.input(end), [Step::BeginDump, finished]);
+    assert_eq!(source.recovery.deadline(), None, "nobody is asked any more");
+    // A new life is dumped once, for its own sake.
+    source.input(Input::Lacking);
+    source.input(Input::Connected { incarnation: B, first: Some(0), head: None });
+    let (round, ask) = source.asked();
+    assert_eq!(ask, Ask::Dump { incarnation: B });
+    source.input(Input::DumpEnd { round, incarnation: B, watermark: Some(0) });
+    assert_eq!(source.recovery.deadline(), None, "it lacks nothing of the old one");
+}
+
+#[test]
 fn half_a_dump_is_replaced_by_another() {
     let mut source = Source::at_five(asking());
     source.live(A, 9);

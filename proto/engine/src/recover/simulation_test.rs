@@ -1,7 +1,7 @@
 //! Seeded simulation: faults for a while, then peace, then the truth.
 
 use super::{
-    LossPolicy, Recourse, RecoveryConfig,
+    Input, LossPolicy, Recourse, RecoveryConfig,
     model_test::{Kind, Sent, World},
 };
 use crate::order::Dice;
@@ -75,6 +75,7 @@ fn act(world: &mut World, dice: &mut Dice) {
             let first = !asks || dice.one_in(2);
             world.connect(life, [first, dice.one_in(2)]);
         }
+        22 if dice.one_in(10) => world.input(Input::Lacking),
         21 | 22 => {
             let millis = 1 + dice.below(400);
             world.advance(Duration::from_millis(millis));

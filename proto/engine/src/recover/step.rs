@@ -96,6 +96,9 @@ pub enum Input<I, C> {
         /// The round.
         round: u64,
     },
+    /// The index lacks blocks of the source for reasons of its own, and has room for them now: a dump
+    /// is wanted, which waits for whatever else is missing.
+    Lacking,
     /// Time passed.
     Tick,
 }

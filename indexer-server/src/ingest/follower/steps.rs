@@ -1,0 +1,221 @@
+//! What the recovery of a source wants done, done to the index.
+
+use super::{Chunk, Follower, Held};
+use crate::{
+    index::IndexedSource,
+    ingest::{
+        IngestError,
+        local::Round,
+        publisher::{BatchAnswer, Refusal},
+    },
+};
+use kvasir_engine::{normalise::Drops, recover::Step};
+use kvasir_index::SourceStatus;
+use kvasir_proto::{
+    convert::PublishedBatch,
+    types::{BatchOutcome, BlockCounts, DpRank, HeldBlock, KvEvent},
+};
+use std::{mem, sync::Arc};
+
+/// Names of a dump that are brought to the index under one hold of its lock.
+const NAMES_TOGETHER: usize = 64;
+
+impl Follower {
+    pub(super) async fn carry_out(&mut self, step: Step<Held, Chunk>) -> Result<(), IngestError> {
+        match step {
+            Step::Apply { cursor, item } => {
+                let counts = self.apply(item.0).await?;
+                let acked = BatchAnswer::Acked { duplicate: false, counts };
+                self.answer(cursor.sequence, acked);
+            }
+            Step::Refuse { sequence, expected } => {
+                self.ingest.metrics.count_refusal("gap");
+                self.show().await?;
+                self.answer(sequence, BatchAnswer::Refused(Refusal::Gap { expected }));
+            }
+            Step::NewLife { incarnation } => {
+                tracing::info!(%incarnation, source = self.name, "new life of the source");
+                self.drop_source().await?;
+            }
+            Step::Expired => {
+                tracing::info!(source = self.name, "publisher expired");
+                self.drop_source().await?;
+                self.shared.set_idle(true);
+            }
+            Step::BeginDump => self.begin_dump().await?,
+            Step::Chunk { chunk: (rank, records) } => self.set_names(rank, records).await?,
+            Step::FinishDump { .. } => self.finish_dump().await?,
+            Step::MarkSuspect | Step::ClearLost | Step::DropSuspects => {
+                self.change_lost(&step).await?;
+            }
+            Step::Ask { round, ask } => {
+                self.round = self
+                    .asked
+                    .as_ref()
+                    .map(|asked| Round::start(round, ask, asked, Arc::clone(&self.permits)));
+            }
+            Step::Cancel { .. } => {
+                if let Some(Round { ask, .. }) = self.round.take() {
+                    self.ingest.metrics.count_ask(ask, "cancelled");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn apply(&mut self, batch: PublishedBatch) -> Result<BlockCounts, IngestError> {
+        let PublishedBatch { rank, events, .. } = batch;
+        let source = self.source(rank).await?;
+        let status = self.status();
+        let operations = events.iter().map(KvEvent::operations).sum();
+        self.ingest.metrics.count_received(operations, &Drops::default());
+        self.note_shown(&status);
+        let applied = self.ingest.writer.apply(&source, rank, events, status).await?;
+        let mut counts = applied.counts;
+        counts.rejected += applied.refused.map_or(0, |(_, operations)| operations);
+        Ok(counts)
+    }
+
+    /// Answers the batch of a number that waits, if any does.
+    pub(super) fn answer(&mut self, sequence: u64, answer: BatchAnswer) {
+        let found = self.waiting.iter().position(|waiting| waiting.sequence == sequence);
+        if let Some(waiting) = found.and_then(|at| self.waiting.remove(at)) {
+            waiting.answer(Ok(answer));
+        }
+    }
+
+    // === dumps ===
+
+    async fn begin_dump(&mut self) -> Result<(), IngestError> {
+        self.show().await?;
+        let Some(source) = self.shared.source() else { return Ok(()) };
+        // What was refused or shed before is known to be there only once all of it was taken.
+        let lacks = self.index_lacks(&source).await?;
+        let writer = &self.ingest.writer;
+        if lacks {
+            writer.clear(&source).await?
+        } else {
+            writer.mark_suspect(&source).await?
+        }
+        Ok(())
+    }
+
+    pub(super) async fn index_lacks(
+        &mut self,
+        source: &IndexedSource,
+    ) -> Result<bool, IngestError> {
+        let (writer, id) = (&self.ingest.writer, source.id());
+        Ok(writer.change(source.shard(), move |index| index.lacks_blocks(id)).await?)
+    }
+
+    async fn set_names(
+        &mut self,
+        rank: DpRank,
+        records: Vec<HeldBlock>,
+    ) -> Result<(), IngestError> {
+        let source = self.source(rank).await?;
+        for part in records.chunks(NAMES_TOGETHER) {
+            let (id, part) = (source.id(), part.to_vec());
+            let set = move |index: &mut kvasir_index::Index| index.set_names(id, rank, &part);
+            if let Err(error) = self.ingest.writer.change(source.shard(), set).await? {
+                tracing::debug!(%error, source = self.name, "names of a dump are refused");
+            }
+        }
+        Ok(())
+    }
+
+    async fn finish_dump(&mut self) -> Result<(), IngestError> {
+        let Some(source) = self.shared.source() else { return Ok(()) };
+        let writer = &self.ingest.writer;
+        writer.drop_suspects(&source).await?;
+        if mem::take(&mut self.dump_is_incomplete) {
+            writer.mark_incomplete(&source).await?;
+        }
+        Ok(())
+    }
+
+    // === the source in the index ===
+
+    async fn change_lost(&mut self, step: &Step<Held, Chunk>) -> Result<(), IngestError> {
+        let Some(source) = self.shared.source() else { return Ok(()) };
+        let writer = &self.ingest.writer;
+        if matches!(step, Step::DropSuspects) {
+            return Ok(writer.drop_suspects(&source).await?);
+        }
+        tracing::warn!(source = self.name, worker = %self.worker.address(), "batches were lost");
+        if matches!(step, Step::ClearLost) {
+            writer.clear(&source).await?;
+        } else {
+            writer.mark_suspect(&source).await?;
+        }
+        Ok(())
+    }
+
+    /// The source in the index; what it says first brings it in, for only then a rank is known.
+    async fn source(&mut self, rank: DpRank) -> Result<IndexedSource, IngestError> {
+        if let Some(source) = self.shared.source() {
+            return Ok(source);
+        }
+        let (worker, named) = (&self.worker, (self.name.as_str(), self.copy_mode));
+        let writer = &self.ingest.writer;
+        let added = writer.add_source(&worker.partition, worker.id(), named, rank).await??;
+        self.shared.set_source(Some(added.clone()));
+        self.shown = SourceStatus::default();
+        self.show().await?;
+        Ok(added)
+    }
+
+    pub(super) async fn drop_source(&mut self) -> Result<(), IngestError> {
+        if let Some(source) = self.shared.source() {
+            self.ingest.writer.remove_source(source).await?;
+            self.shared.set_source(None);
+        }
+        Ok(())
+    }
+
+    fn status(&self) -> SourceStatus {
+        let status = self.recovery.status();
+        SourceStatus {
+            state: status.state,
+            applied: status.applied,
+            last_live: status.head,
+            buffered_batches: status.buffered_batches as u64,
+            connected: status.connected,
+            verified_at: status.verified_at,
+        }
+    }
+
+    fn note_shown(&mut self, status: &SourceStatus) {
+        self.ingest.metrics.count_state(self.shown.state, status.state);
+        self.shown = status.clone();
+    }
+
+    /// Shows the status in the index if it has changed, before anybody is answered about it.
+    pub(super) async fn show(&mut self) -> Result<(), IngestError> {
+        let status = self.status();
+        if status == self.shown {
+            return Ok(());
+        }
+        self.note_shown(&status);
+        if let Some(source) = self.shared.source() {
+            self.ingest.writer.show_status(&source, status).await?;
+        }
+        Ok(())
+    }
+
+    /// Tells the metrics what became of batches.
+    pub(super) fn count(&mut self) {
+        let now = self.recovery.counts();
+        let before = mem::replace(&mut self.counted, now);
+        for (outcome, batches) in [
+            (BatchOutcome::Applied, now.applied - before.applied),
+            (BatchOutcome::Duplicate, now.duplicate - before.duplicate),
+            (BatchOutcome::Stale, now.stale - before.stale),
+            (BatchOutcome::Lost, now.lost - before.lost),
+        ] {
+            if batches > 0 {
+                self.ingest.metrics.count_batches(outcome, batches);
+            }
+        }
+    }
+}
