@@ -153,10 +153,7 @@ impl Ingest {
         registration: Registration,
     ) -> Result<Registered, IngestError> {
         let _control = self.control.lock().await;
-        let address = WorkerAddress {
-            partition: registration.partition.clone(),
-            worker: registration.worker.clone(),
-        };
+        let address = registration.address();
         if let Some(present) = self.workers.get(&address).map(|entry| Arc::clone(&entry)) {
             present.heard(self.origin);
             return same_or_conflict(address, &present.registration, &registration);

@@ -59,6 +59,7 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("shard", &["types", "hash"]),
             ("codec", &["limits"]),
             ("find_codec", &["codec", "convert"]),
+            ("broker", &["convert", "hash", "limits", "types"]),
             ("convert", &["types", "hash", "shard", "limits", "code", "pb"]),
         ],
     ),

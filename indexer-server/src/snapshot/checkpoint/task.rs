@@ -231,10 +231,11 @@ impl Checkpointer {
         let Roster { present, expected } = (self.registry)();
         let mut report = Report::default();
         let mut batch = Batch::default();
-        let known: BTreeSet<_> = present.iter().chain(&expected).map(address).collect();
+        let known: BTreeSet<_> =
+            present.iter().chain(&expected).map(Registration::address).collect();
         let gone = self.stored.keys().filter(|address| !known.contains(address));
         batch.gone.extend(gone.cloned());
-        let stale = self.stale(present.iter().map(address).collect()).await?;
+        let stale = self.stale(present.iter().map(Registration::address).collect()).await?;
         for registration in &present {
             self.add(registration, &stale, &mut batch).await?;
             if batch.blocks >= BATCH_BLOCKS_MAX || batch.images.len() >= BATCH_WORKERS_MAX {
@@ -264,7 +265,7 @@ impl Checkpointer {
         stale: &BTreeSet<WorkerAddress>,
         batch: &mut Batch,
     ) -> Result<(), CheckpointError> {
-        let address = address(registration);
+        let address = registration.address();
         let registration = pb::RegisterWorkerRequest::from(registration).encode_to_vec();
         let stored = self.stored.get(&address);
         let is_same = stored.is_some_and(|at| at.registration.as_ref() == Some(&registration));
@@ -353,10 +354,6 @@ fn changes(batch: &Batch) -> Vec<Change<'_>> {
         })
     });
     gone.chain(images).collect()
-}
-
-fn address(registration: &Registration) -> WorkerAddress {
-    WorkerAddress { partition: registration.partition.clone(), worker: registration.worker.clone() }
 }
 
 /// The image of a worker that holds nothing and has no source.
