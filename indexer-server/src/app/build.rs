@@ -1,24 +1,18 @@
-use super::{asking::Asking, map::MapFollower};
+use super::{asking::Asking, kept::Kept, map::MapFollower};
 use crate::{
-    broker::{
-        BrokerConfig, BrokerMetrics, Connection, LocalByBroker, Position, ShardMaps, connect,
-    },
+    broker::{Broker, LocalByBroker, ShardMaps},
     config::{Config, MapSource},
     grpc::{GrpcMetrics, Parts},
     index::{
-        IndexMetrics, Origin, Partitions, Speculation, SpeculationMetrics, Writer, WriterThreads,
+        IndexMetrics, Origin, Partitions, Speculation, SpeculationMetrics, WriterThreads,
         start_writers,
     },
     ingest::{Ingest, IngestMetrics},
     query::{Finder, QueryMetrics},
-    snapshot::{
-        CheckpointConfig, CheckpointMetrics, Checkpointer, Checkpoints, Keeper, Restorer, Roster,
-        SnapshotConfig, StoreError,
-    },
+    snapshot::StoreError,
     telemetry::{Metrics, NotReady, Readiness, new_registry},
 };
 use kvasir_index::{ChangeLimits, Limits};
-use kvasir_proto::convert::WorkerAddress;
 use prometheus_client::registry::Registry;
 use std::{io, net::SocketAddr, sync::Arc};
 use tokio::net::TcpListener;
@@ -66,26 +60,7 @@ pub struct App {
     pub(super) writer_threads: WriterThreads,
     pub(super) map_follower: Option<MapFollower>,
     pub(super) checkpoints: Option<Kept>,
-    pub(super) broker: Option<Brokered>,
-}
-
-/// What is needed to take in what comes by NATS.
-#[derive(Debug)]
-pub(super) struct Brokered {
-    pub(super) config: BrokerConfig,
-    pub(super) connection: Connection,
-    pub(super) metrics: BrokerMetrics,
-    pub(super) position: Position,
-    pub(super) not_ready: NotReady,
-}
-
-/// What is needed to write checkpoints, and to restore the one that is there.
-#[derive(Debug)]
-pub(super) struct Kept {
-    pub(super) restorer: Restorer,
-    /// Workers on disk, with their registrations.
-    pub(super) stored: Vec<(WorkerAddress, Vec<u8>)>,
-    pub(super) checkpointer: Checkpointer,
+    pub(super) broker: Option<Broker>,
 }
 
 /// Addresses of the open ports.
@@ -107,46 +82,43 @@ impl App {
         let (http_listener, http) = bind("http-listen", config.http.listen).await?;
         let readiness = Readiness::default();
         let mut registry = new_registry();
-        let broker = match &config.broker {
-            Some(broker) => Some(attach(broker, &mut registry, &readiness).await?),
-            None => None,
-        };
+        let broker = attach(&config, &mut registry, &readiness).await?;
         let map_follower = follow_map(&config, broker.as_ref(), &readiness)?;
         let changes = config.checkpoints.as_ref().map(|_| ChangeLimits::default());
         let limits = Limits { changes, ..Limits::default() };
         let partitions = Arc::new(Partitions::new(config.index, limits));
         let index_metrics = IndexMetrics::register(&mut registry, Arc::clone(&partitions));
-        let speculation_metrics =
-            SpeculationMetrics::register(&mut registry, Arc::clone(&partitions));
-        let ingest_metrics = IngestMetrics::register(&mut registry, index_metrics.clone());
         let query_metrics = QueryMetrics::register(&mut registry);
         let grpc_metrics = GrpcMetrics::register(&mut registry);
         let (writer, writer_threads) =
             start_writers(&partitions, &index_metrics).map_err(BuildError::Writer)?;
         let origin = Origin::now();
-        let speculation =
-            Speculation::new(Arc::clone(&partitions), config.speculation, speculation_metrics);
-        let speculation = Arc::new(speculation);
+        let speculation = Arc::new(Speculation::new(
+            Arc::clone(&partitions),
+            config.speculation,
+            SpeculationMetrics::register(&mut registry, Arc::clone(&partitions)),
+        ));
         let ingest = Ingest::new(
             config.ingest.clone(),
             Arc::clone(&partitions),
             writer.clone(),
             Arc::clone(&speculation),
             origin,
-            ingest_metrics,
+            IngestMetrics::register(&mut registry, index_metrics.clone()),
         );
         let ingest = Arc::new(ingest.asking(Arc::new(Asking {
-            broker: broker.as_ref().map(|broker| LocalByBroker::new(broker.connection.clone())),
+            broker: broker.as_ref().map(|broker| LocalByBroker::new(broker.connection())),
         })));
-        let written = (Arc::clone(&partitions), writer.clone());
-        let (kept, checkpoints) = match &config.checkpoints {
+        let kept = match &config.checkpoints {
             Some(checkpoints) => {
-                let metrics = CheckpointMetrics::register(&mut registry);
-                let kept = keep(checkpoints, written, Arc::clone(&ingest), metrics).await;
-                kept.map(|(kept, checkpoints)| (Some(kept), Some(checkpoints)))?
+                let written = (Arc::clone(&partitions), writer.clone());
+                let position = broker.as_ref().and_then(Broker::position);
+                let kept = Kept::open(checkpoints, written, &ingest, &mut registry, position).await;
+                Some(kept.map_err(BuildError::Store)?)
             }
-            None => (None, None),
+            None => None,
         };
+        let (kept, checkpoints) = kept.unzip();
         let parts = Parts {
             checkpoints,
             finder: Finder::new(Arc::clone(&partitions), origin, query_metrics.clone()),
@@ -183,22 +155,20 @@ impl App {
     }
 }
 
-/// Connects to the broker, as soon as it is there.
+/// Connects to the broker, where there is one.
 async fn attach(
-    config: &BrokerConfig,
+    config: &Config,
     registry: &mut Registry,
     readiness: &Readiness,
-) -> Result<Brokered, BuildError> {
-    let metrics = BrokerMetrics::register(registry);
-    let connection = connect(&config.url, metrics.clone()).await.map_err(BuildError::Broker)?;
-    let not_ready = readiness.hold(format!("waiting for the broker at {}", config.url));
-    let position = Position::new(None);
-    Ok(Brokered { config: config.clone(), connection, metrics, position, not_ready })
+) -> Result<Option<Broker>, BuildError> {
+    let Some(config) = config.broker.clone() else { return Ok(None) };
+    let broker = Broker::attach(config, registry, readiness).await;
+    broker.map(Some).map_err(BuildError::Broker)
 }
 
 fn follow_map(
     config: &Config,
-    broker: Option<&Brokered>,
+    broker: Option<&Broker>,
     readiness: &Readiness,
 ) -> Result<Option<MapFollower>, BuildError> {
     match (&config.shard_map, broker) {
@@ -207,40 +177,11 @@ fn follow_map(
         }
         (Some(MapSource::Broker), Some(broker)) => {
             let not_ready = readiness.hold("waiting for the map of shards");
-            let maps = ShardMaps::new(broker.connection.clone());
-            Ok(Some(MapFollower::Broker(maps, Some(not_ready))))
+            let maps = ShardMaps::new(broker.connection());
+            Ok(Some(MapFollower::Broker(Box::new(maps), Some(not_ready))))
         }
         (Some(MapSource::Broker) | None, _) => Ok(None),
     }
-}
-
-/// Opens the store of the checkpoints.
-async fn keep(
-    config: &CheckpointConfig,
-    (partitions, writer): (Arc<Partitions>, Writer),
-    ingest: Arc<Ingest>,
-    metrics: CheckpointMetrics,
-) -> Result<(Kept, Checkpoints), BuildError> {
-    let keeper = Keeper::open(SnapshotConfig::new(config.folder.clone())).await;
-    let keeper = keeper.map_err(BuildError::Store)?;
-    let restorer = Restorer::new(keeper.clone(), writer.clone());
-    let stored = restorer.registrations().await.unwrap_or_else(|error| {
-        tracing::error!(%error, "nothing is restored");
-        Vec::new()
-    });
-    let registry = Arc::new(move || {
-        let (present, expected) = ingest.restored();
-        Roster { present, expected }
-    });
-    let (checkpointer, checkpoints) = Checkpointer::new(
-        keeper,
-        (partitions, writer),
-        registry,
-        config.interval,
-        metrics,
-        stored.iter().map(|(address, _)| address.clone()),
-    );
-    Ok((Kept { restorer, stored, checkpointer }, checkpoints))
 }
 
 async fn bind(

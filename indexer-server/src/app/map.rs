@@ -22,7 +22,7 @@ pub(super) enum MapFollower {
     /// In a file, read again at each SIGHUP.
     File(PathBuf, Signal),
     /// In NATS' key-value store. Held until the first was read.
-    Broker(ShardMaps, Option<NotReady>),
+    Broker(Box<ShardMaps>, Option<NotReady>),
 }
 
 impl MapFollower {

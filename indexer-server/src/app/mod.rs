@@ -2,6 +2,7 @@
 
 mod asking;
 mod build;
+mod kept;
 mod map;
 mod restore;
 mod run;

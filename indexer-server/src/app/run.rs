@@ -1,12 +1,12 @@
 use super::{
     App,
-    build::{Brokered, Kept},
+    kept::Kept,
     map::register_configured,
     restore,
     tasks::{Ended, Tasks},
 };
 use crate::{
-    broker, grpc, http,
+    grpc, http,
     index::{Origin, Speculation, WriterThreads},
     ingest::{Ingest, IngestError},
     telemetry::Readiness,
@@ -127,12 +127,12 @@ impl App {
         if let Some(follower) = self.map_follower {
             tasks.spawn("shard map", follower.run(Arc::clone(&ingest), workers, stop.clone()));
         }
-        if let Some(Brokered { config, connection, metrics, position, not_ready }) = self.broker {
+        if let Some(broker) = self.broker {
             let (ingest, stop) = (Arc::clone(&ingest), stop.clone());
             tasks.spawn("broker", async move {
                 // What a checkpoint has comes first.
                 restored.cancelled().await;
-                broker::run(connection, config, ingest, position, metrics, not_ready, stop).await;
+                broker.run(ingest, stop).await;
                 Ok(())
             });
         }

@@ -36,7 +36,7 @@ pub(super) struct Link {
 ///
 /// # Errors
 /// If the address cannot be understood.
-pub async fn connect(url: &str, metrics: BrokerMetrics) -> Result<Connection, ConnectError> {
+pub(super) async fn connect(url: &str, metrics: BrokerMetrics) -> Result<Connection, ConnectError> {
     let (state, link) = watch::channel(Link::default());
     let note = move |event: &Event| match event {
         Event::Connected => {

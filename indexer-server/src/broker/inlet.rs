@@ -11,14 +11,14 @@ use kvasir_proto::{
     pb,
     types::Incarnation,
 };
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::BTreeMap, mem, sync::Arc};
 
 /// Makes batches of sessions from messages. One message at a time, in the order in which they came.
 #[derive(Debug)]
 pub(super) struct Inlet {
     ingest: Arc<Ingest>,
     /// By worker and name of the source: as many as the registry lets in.
-    sessions: HashMap<(WorkerAddress, String), Heard>,
+    sessions: BTreeMap<(WorkerAddress, String), Heard>,
     /// Whether what comes is not the newest.
     behind: bool,
     metrics: BrokerMetrics,
@@ -46,7 +46,7 @@ enum Untaken {
 
 impl Inlet {
     pub(super) fn new(ingest: Arc<Ingest>, metrics: BrokerMetrics) -> Self {
-        Self { ingest, sessions: HashMap::new(), behind: false, metrics }
+        Self { ingest, sessions: BTreeMap::new(), behind: false, metrics }
     }
 
     /// The buckets whose workers are wanted.
@@ -140,7 +140,7 @@ impl Inlet {
     /// Nothing counts as heard before it is heard again.
     pub(super) async fn forget(&mut self) {
         self.behind = false;
-        for (_, heard) in self.sessions.drain() {
+        for heard in mem::take(&mut self.sessions).into_values() {
             heard.session.close().await;
         }
     }

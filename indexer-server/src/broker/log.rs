@@ -1,10 +1,10 @@
 use super::{
-    BrokerMetrics, Connection, Position, Reached, StreamConfig,
+    BrokerMetrics, Connection, Position, StreamConfig,
     core::{READY_WITHIN, RETRY_PAUSE, SWEEP_INTERVAL},
     inlet::Inlet,
     subjects::{self, subscribe},
 };
-use crate::telemetry::NotReady;
+use crate::{snapshot::StreamPosition, telemetry::NotReady};
 use async_nats::{
     Subscriber,
     jetstream::{
@@ -88,15 +88,18 @@ impl Reader {
         let context = jetstream::new(self.connection.client.clone());
         let stream = context.get_or_create_stream(stream_config(self.config)).await?;
         let info = stream.cached_info();
-        let (made, state) = (info.created.unix_timestamp_nanos(), &info.state);
+        let made = i64::try_from(info.created.unix_timestamp_nanos()).unwrap_or(i64::MAX);
+        let state = &info.state;
         let after = match self.position.reached() {
-            Some(at) if at.stream == made && at.sequence <= state.last_sequence => at.sequence,
+            Some(at) if at.stream_created_unix_ns == made && at.sequence <= state.last_sequence => {
+                at.sequence
+            }
             before => {
-                if let Some(Reached { sequence, .. }) = before {
+                if let Some(StreamPosition { sequence, .. }) = before {
                     tracing::warn!(sequence, "the stream is not the one that was read before");
                 }
                 let sequence = state.first_sequence.saturating_sub(1);
-                self.position.begin(Reached { stream: made, sequence });
+                self.position.begin(StreamPosition { stream_created_unix_ns: made, sequence });
                 sequence
             }
         };

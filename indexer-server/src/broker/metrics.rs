@@ -6,7 +6,7 @@ use prometheus_client::{
 
 /// Metrics of what comes by NATS.
 #[derive(Debug, Clone)]
-pub struct BrokerMetrics {
+pub(super) struct BrokerMetrics {
     /// 1 while the connection is there.
     pub(super) connected: Gauge,
     /// Messages that the connection dropped since they came faster than they were read.
@@ -35,7 +35,7 @@ struct OutcomeLabels {
 impl BrokerMetrics {
     /// Registers the metrics.
     #[must_use]
-    pub fn register(registry: &mut Registry) -> Self {
+    pub(super) fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             connected: Gauge::default(),
             dropped: Counter::default(),

@@ -1,7 +1,7 @@
 //! Events by NATS: what sources publish on the subjects of their workers, and questions to their agents
 //! by request and reply. Names are `kvasir_proto::broker`'s.
 //!
-//! - [`connect`]: a connection, with word of its state.
+//! - [`Connection`]: a connection, with word of its state.
 //! - `inlet`: one message after the other becomes batches of sessions, as `PublishEvents` streams are.
 //! - `core`: what is published now; what is missed is asked for at the agents.
 //! - `log`: the stream of JetStream, read in order from where the checkpoint stood.
@@ -21,35 +21,75 @@ mod shard_map;
 mod subjects;
 
 pub use config::{BrokerConfig, Delivery, StreamConfig};
-pub use connect::{Connection, connect};
+pub use connect::Connection;
 pub use local::LocalByBroker;
-pub use metrics::BrokerMetrics;
-pub use position::{Position, Reached};
+pub use position::Position;
 pub use shard_map::ShardMaps;
 
-use crate::{ingest::Ingest, telemetry::NotReady};
+use crate::{
+    ingest::Ingest,
+    telemetry::{NotReady, Readiness},
+};
+use async_nats::ConnectError;
+use connect::connect;
 use inlet::Inlet;
+use metrics::BrokerMetrics;
+use prometheus_client::registry::Registry;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// Takes in what sources say, until `stop` is cancelled. `not_ready` is let go once the index has what a
-/// server that has just started can have.
-pub async fn run(
-    connection: Connection,
+/// What is needed to take in what comes by NATS. Nothing comes before it runs.
+#[derive(Debug)]
+pub struct Broker {
     config: BrokerConfig,
-    ingest: Arc<Ingest>,
+    connection: Connection,
     position: Position,
     metrics: BrokerMetrics,
     not_ready: NotReady,
-    stop: CancellationToken,
-) {
-    let inlet = Inlet::new(Arc::clone(&ingest), metrics.clone());
-    match config.delivery {
-        Delivery::Core => core::run(connection, inlet, not_ready, stop).await,
-        Delivery::Jetstream => {
-            log::Reader { connection, config: config.stream, inlet, position, metrics }
-                .run(not_ready, stop)
-                .await;
+}
+
+impl Broker {
+    /// Connects, as soon as the broker is there.
+    ///
+    /// # Errors
+    /// If the address cannot be understood.
+    pub async fn attach(
+        config: BrokerConfig,
+        registry: &mut Registry,
+        readiness: &Readiness,
+    ) -> Result<Self, ConnectError> {
+        let metrics = BrokerMetrics::register(registry);
+        let connection = connect(&config.url, metrics.clone()).await?;
+        let not_ready = readiness.hold(format!("waiting for the broker at {}", config.url));
+        let position = Position::default();
+        Ok(Self { config, connection, position, metrics, not_ready })
+    }
+
+    /// Another user of the connection.
+    #[must_use]
+    pub fn connection(&self) -> Connection {
+        self.connection.clone()
+    }
+
+    /// How far of the stream is in the index; none if no stream is read.
+    #[must_use]
+    pub fn position(&self) -> Option<Position> {
+        let reads = self.config.delivery == Delivery::Jetstream;
+        reads.then(|| self.position.clone())
+    }
+
+    /// Takes in what sources say, until `stop` is cancelled. Ready once the index has what a server that
+    /// has just started can have.
+    pub async fn run(self, ingest: Arc<Ingest>, stop: CancellationToken) {
+        let Self { config, connection, position, metrics, not_ready } = self;
+        let inlet = Inlet::new(ingest, metrics.clone());
+        match config.delivery {
+            Delivery::Core => core::run(connection, inlet, not_ready, stop).await,
+            Delivery::Jetstream => {
+                let config = config.stream;
+                let reader = log::Reader { connection, config, inlet, position, metrics };
+                reader.run(not_ready, stop).await;
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! How far of the stream is in the index.
 
-use crate::ingest::PendingAnswer;
+use crate::{ingest::PendingAnswer, snapshot::StreamPosition};
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, PoisonError},
@@ -10,44 +10,29 @@ use std::{
 /// source would lack it afterwards, see so by the numbers, and be asked.
 const UNANSWERED_MAX: usize = 1 << 16;
 
-/// A place in a stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reached {
-    /// When the stream was made, in nanoseconds since 1970: tells it from another of its name.
-    pub stream: i128,
-    /// Its last message that is in the index, with all before it.
-    pub sequence: u64,
-}
-
 /// The place that a server has reached. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Position(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    reached: Option<Reached>,
+    reached: Option<StreamPosition>,
     /// Messages handed on, in order, that the index may not have yet.
     unanswered: VecDeque<(u64, PendingAnswer)>,
 }
 
 impl Position {
-    /// As a checkpoint knows it.
-    #[must_use]
-    pub fn new(reached: Option<Reached>) -> Self {
-        Self(Arc::new(Mutex::new(State { reached, unanswered: VecDeque::new() })))
-    }
-
     /// What the index has now.
     #[must_use]
-    pub fn reached(&self) -> Option<Reached> {
+    pub fn reached(&self) -> Option<StreamPosition> {
         self.with(|state| {
             state.settle();
             state.reached
         })
     }
 
-    /// Another stream begins, at the message after `sequence`.
-    pub(super) fn begin(&self, reached: Reached) {
+    /// The index has what was said up to there: a checkpoint says so, or another stream begins.
+    pub fn begin(&self, reached: StreamPosition) {
         self.with(|state| *state = State { reached: Some(reached), unanswered: VecDeque::new() });
     }
 

@@ -18,7 +18,7 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("ingest", &["index", "telemetry"]),
             ("snapshot", &["index", "telemetry"]),
             ("query", &["index", "telemetry"]),
-            ("broker", &["ingest", "telemetry"]),
+            ("broker", &["ingest", "snapshot", "telemetry"]),
             ("grpc", &["index", "ingest", "snapshot", "query", "telemetry", "net"]),
             ("http", &["telemetry", "net"]),
             (
