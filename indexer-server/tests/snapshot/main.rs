@@ -16,3 +16,4 @@ mod t25_position;
 mod t30_damage;
 mod t40_full;
 mod t50_size;
+mod t60_export;

@@ -188,9 +188,9 @@ fn some_page(random: &mut ChaCha8Rng) -> PageImage {
 }
 
 /// Pages that no change touches: so many that a worker takes several blocks of a table.
-pub(crate) fn bulk(worker: u64) -> impl Iterator<Item = PageImage> {
+pub(crate) fn bulk(worker: u64, pages: u32) -> impl Iterator<Item = PageImage> {
     let mut random = ChaCha8Rng::seed_from_u64(worker);
-    (1_000..1_100).map(move |at| page(&mut random, at))
+    (1_000..1_000 + pages).map(move |at| page(&mut random, at))
 }
 
 fn position(random: &mut ChaCha8Rng) -> Position {

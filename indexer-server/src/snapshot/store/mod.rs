@@ -6,13 +6,18 @@
 //! A write that fails leaves what was there; the next one opens the database anew first.
 
 mod directory;
+mod export;
 mod folder;
+mod frames;
+mod import;
 mod marks;
 mod options;
 mod position;
 mod read;
 mod write;
 
+pub use export::Export;
+pub use import::Imported;
 pub use read::{Pieces, Restored};
 pub use write::{Change, Unwritten};
 
@@ -30,6 +35,7 @@ use rocksdb::{DB, IteratorMode, Options, WriteBatch, statistics::Ticker};
 use std::{
     fmt,
     path::{Path, PathBuf},
+    sync::Weak,
 };
 
 /// Snapshots of workers, on disk. Its calls block; one thread writes.
@@ -47,6 +53,8 @@ pub struct SnapshotStore {
     /// Number of the next write.
     next_write: u64,
     encoded_bytes: u64,
+    /// Is alive while an export is.
+    export: Weak<()>,
 }
 
 /// A store that was opened, and what was remarkable.
@@ -119,11 +127,13 @@ impl SnapshotStore {
             position: None,
             next_write: 0,
             encoded_bytes: 0,
+            export: Weak::new(),
         };
         let mut set_aside = None;
         let mut read_only = None;
         match store.connect() {
-            Ok(()) => {}
+            // The database is this process's now: nobody else reads a view of it.
+            Ok(()) => drop(folder::export(&store.folder)?),
             Err(reason @ StoreError::Corrupt { .. }) if config.set_aside => {
                 set_aside = Some(store.set_aside(reason)?);
             }
@@ -241,6 +251,7 @@ impl SnapshotStore {
             write_manifest(&database, &self.folder)?;
         }
         self.next_write = marks::next(&database, &self.folder)?;
+        self.next_write = import::undo(&database, &self.folder, self.next_write)?;
         self.directory = read_directory(&database, &self.folder)?;
         self.position = position::read(&database, &self.folder)?;
         let orphans = find_orphans(&database, &self.folder, &self.directory)?;
@@ -260,8 +271,10 @@ impl SnapshotStore {
         let database = database.map_err(|error| StoreError::of_rocksdb(&self.folder, &error))?;
         read_manifest(&database, &self.folder)?;
         marks::next(&database, &self.folder)?;
-        self.directory = read_directory(&database, &self.folder)?;
-        self.position = position::read(&database, &self.folder)?;
+        if !import::is_under_way(&database, &self.folder)? {
+            self.directory = read_directory(&database, &self.folder)?;
+            self.position = position::read(&database, &self.folder)?;
+        }
         self.database = Some(database);
         self.is_writable = false;
         Ok(())

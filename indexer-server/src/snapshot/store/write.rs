@@ -66,7 +66,11 @@ impl Group {
         self.batch.put(key, value);
     }
 
-    fn delete(&mut self, key: &[u8]) {
+    pub(super) fn is_larger_than(&self, bytes: usize) -> bool {
+        self.batch.size_in_bytes() >= bytes
+    }
+
+    pub(super) fn delete(&mut self, key: &[u8]) {
         self.count(key.len());
         self.batch.delete(key);
     }
