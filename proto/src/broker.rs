@@ -18,10 +18,19 @@ use crate::{
     hash::bucket,
     types::{DpRank, Incarnation},
 };
-use std::fmt::{self, Display, Write};
+use std::{
+    fmt::{self, Display, Write},
+    time::Duration,
+};
 
 /// The stream of all batches: subjects [`EVENTS_ALL`].
 pub const STREAM: &str = "kvasir-events";
+/// How long it keeps a batch,
+pub const STREAM_AGE: Duration = Duration::from_secs(3_600);
+/// and most bytes of batches; the oldest go first.
+pub const STREAM_BYTES: i64 = 4 << 30;
+/// For so long it knows message ids, and takes each once.
+pub const STREAM_DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
 /// Subjects of all batches.
 pub const EVENTS_ALL: &str = "kvasir.v1.events.>";
 /// Subjects of all heartbeats.
