@@ -1,7 +1,10 @@
-use super::map::MapFollower;
+use super::{asking::Asking, map::MapFollower};
 use crate::{
-    config::Config,
-    grpc::{GrpcMetrics, LocalClients, Parts},
+    broker::{
+        BrokerConfig, BrokerMetrics, Connection, LocalByBroker, Position, ShardMaps, connect,
+    },
+    config::{Config, MapSource},
+    grpc::{GrpcMetrics, Parts},
     index::{
         IndexMetrics, Origin, Partitions, Speculation, SpeculationMetrics, Writer, WriterThreads,
         start_writers,
@@ -16,6 +19,7 @@ use crate::{
 };
 use kvasir_index::{ChangeLimits, Limits};
 use kvasir_proto::convert::WorkerAddress;
+use prometheus_client::registry::Registry;
 use std::{io, net::SocketAddr, sync::Arc};
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -36,6 +40,9 @@ pub enum BuildError {
     /// The folder of the checkpoints cannot be used.
     #[error("checkpoint-dir: {0}")]
     Store(#[source] StoreError),
+    /// The address of the broker cannot be used.
+    #[error("nats-url: {0}")]
+    Broker(#[source] async_nats::ConnectError),
     /// SIGHUP cannot be listened to.
     #[error("SIGHUP: {0}")]
     Signal(#[source] io::Error),
@@ -59,6 +66,17 @@ pub struct App {
     pub(super) writer_threads: WriterThreads,
     pub(super) map_follower: Option<MapFollower>,
     pub(super) checkpoints: Option<Kept>,
+    pub(super) broker: Option<Brokered>,
+}
+
+/// What is needed to take in what comes by NATS.
+#[derive(Debug)]
+pub(super) struct Brokered {
+    pub(super) config: BrokerConfig,
+    pub(super) connection: Connection,
+    pub(super) metrics: BrokerMetrics,
+    pub(super) position: Position,
+    pub(super) not_ready: NotReady,
 }
 
 /// What is needed to write checkpoints, and to restore the one that is there.
@@ -87,10 +105,13 @@ impl App {
     pub async fn build(config: Config) -> Result<Self, BuildError> {
         let (grpc_listener, grpc) = bind("listen", config.grpc.listen).await?;
         let (http_listener, http) = bind("http-listen", config.http.listen).await?;
-        let map_follower = config.shard_map.clone().map(MapFollower::new).transpose();
-        let map_follower = map_follower.map_err(BuildError::Signal)?;
         let readiness = Readiness::default();
         let mut registry = new_registry();
+        let broker = match &config.broker {
+            Some(broker) => Some(attach(broker, &mut registry, &readiness).await?),
+            None => None,
+        };
+        let map_follower = follow_map(&config, broker.as_ref(), &readiness)?;
         let changes = config.checkpoints.as_ref().map(|_| ChangeLimits::default());
         let limits = Limits { changes, ..Limits::default() };
         let partitions = Arc::new(Partitions::new(config.index, limits));
@@ -114,7 +135,9 @@ impl App {
             origin,
             ingest_metrics,
         );
-        let ingest = Arc::new(ingest.asking(Arc::new(LocalClients)));
+        let ingest = Arc::new(ingest.asking(Arc::new(Asking {
+            broker: broker.as_ref().map(|broker| LocalByBroker::new(broker.connection.clone())),
+        })));
         let written = (Arc::clone(&partitions), writer.clone());
         let (kept, checkpoints) = match &config.checkpoints {
             Some(checkpoints) => {
@@ -149,6 +172,7 @@ impl App {
             writer_threads,
             map_follower,
             checkpoints: kept,
+            broker,
         })
     }
 
@@ -156,6 +180,37 @@ impl App {
     #[must_use]
     pub const fn addresses(&self) -> Addresses {
         self.addresses
+    }
+}
+
+/// Connects to the broker, as soon as it is there.
+async fn attach(
+    config: &BrokerConfig,
+    registry: &mut Registry,
+    readiness: &Readiness,
+) -> Result<Brokered, BuildError> {
+    let metrics = BrokerMetrics::register(registry);
+    let connection = connect(&config.url, metrics.clone()).await.map_err(BuildError::Broker)?;
+    let not_ready = readiness.hold(format!("waiting for the broker at {}", config.url));
+    let position = Position::new(None);
+    Ok(Brokered { config: config.clone(), connection, metrics, position, not_ready })
+}
+
+fn follow_map(
+    config: &Config,
+    broker: Option<&Brokered>,
+    readiness: &Readiness,
+) -> Result<Option<MapFollower>, BuildError> {
+    match (&config.shard_map, broker) {
+        (Some(MapSource::File(path)), _) => {
+            MapFollower::of_file(path.clone()).map(Some).map_err(BuildError::Signal)
+        }
+        (Some(MapSource::Broker), Some(broker)) => {
+            let not_ready = readiness.hold("waiting for the map of shards");
+            let maps = ShardMaps::new(broker.connection.clone());
+            Ok(Some(MapFollower::Broker(maps, Some(not_ready))))
+        }
+        (Some(MapSource::Broker) | None, _) => Ok(None),
     }
 }
 

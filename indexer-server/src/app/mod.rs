@@ -1,5 +1,6 @@
 //! The process: wires the modules, runs them, stops them in order.
 
+mod asking;
 mod build;
 mod map;
 mod restore;

@@ -1,12 +1,12 @@
 use super::{
     App,
-    build::Kept,
+    build::{Brokered, Kept},
     map::register_configured,
     restore,
     tasks::{Ended, Tasks},
 };
 use crate::{
-    grpc, http,
+    broker, grpc, http,
     index::{Origin, Speculation, WriterThreads},
     ingest::{Ingest, IngestError},
     telemetry::Readiness,
@@ -103,22 +103,38 @@ impl App {
         let ingest = Arc::clone(&self.parts.ingest);
         let (workers, stop) = (self.config.workers, self.parts.stop.clone());
         let stop_checkpoints = CancellationToken::new();
+        let restored = CancellationToken::new();
         if let Some(Kept { restorer, stored, checkpointer }) = self.checkpoints {
             let not_ready = readiness.hold("restoring");
             let plan = restore::plan(&ingest, stored, &workers).await;
             let (ingest, stop) = (Arc::clone(&ingest), stop.clone());
-            tasks.spawn(RESTORE, restore::run(plan, restorer, ingest, not_ready, stop));
+            let done = restored.clone().drop_guard();
+            tasks.spawn(RESTORE, async move {
+                let _done = done;
+                restore::run(plan, restorer, ingest, not_ready, stop).await
+            });
             let stop = stop_checkpoints.clone();
             tasks.spawn("checkpoints", async move {
                 checkpointer.run(stop).await;
                 Ok(())
             });
+        } else {
+            restored.cancel();
         }
         register_configured(&ingest, &workers)
             .await
             .map_err(|(worker, error)| RunError::Worker { worker, error })?;
         if let Some(follower) = self.map_follower {
             tasks.spawn("shard map", follower.run(Arc::clone(&ingest), workers, stop.clone()));
+        }
+        if let Some(Brokered { config, connection, metrics, position, not_ready }) = self.broker {
+            let (ingest, stop) = (Arc::clone(&ingest), stop.clone());
+            tasks.spawn("broker", async move {
+                // What a checkpoint has comes first.
+                restored.cancelled().await;
+                broker::run(connection, config, ingest, position, metrics, not_ready, stop).await;
+                Ok(())
+            });
         }
         tasks.spawn("expiry", expire_publishers(Arc::clone(&ingest), stop.clone()));
         let (speculation, origin) = (Arc::clone(&self.parts.speculation), self.parts.origin);
@@ -139,7 +155,7 @@ impl Running {
         let stopping = self.readiness.hold("stopping");
         self.stop.cancel();
         let mut outcome = Ok(());
-        let names = [RESTORE, "expiry", "placement expiry", "shard map", "grpc"];
+        let names = [RESTORE, "broker", "expiry", "placement expiry", "shard map", "grpc"];
         let clients = self.tasks.ended(&names, &mut outcome);
         if timeout(limit.mul_f64(CLIENTS_SHARE), clients).await.is_err() {
             tracing::warn!("clients that do not go are cut off");

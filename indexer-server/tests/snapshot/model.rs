@@ -131,7 +131,7 @@ impl Model {
         let mut image = WorkerImage {
             worker: address.worker.clone(),
             whole: false,
-            sources: restored.worker.sources.into_iter().map(|source| source.image).collect(),
+            sources: restored.worker.sources,
             ranks: restored.worker.ranks,
         };
         let mut model = Self::default();
@@ -154,7 +154,6 @@ pub(crate) fn state<'a>(
         partition: &address.partition,
         image,
         registration: REGISTRATION,
-        stream_sequences: &[],
         held_blocks: model.blocks(),
     })
 }

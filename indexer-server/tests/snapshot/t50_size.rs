@@ -95,7 +95,6 @@ fn write(store: &mut SnapshotStore, workers: &[Worker]) {
                 partition: &at.partition,
                 image: &worker.image,
                 registration: REGISTRATION,
-                stream_sequences: &[],
                 held_blocks: u64::from(worker.held),
             })
         })

@@ -27,10 +27,10 @@ pub(super) async fn open(connection: &Connection) -> Result<Context, BrokerError
     let config = Config {
         name: STREAM.to_owned(),
         subjects: vec![EVENTS_ALL.to_owned()],
-        max_age: STREAM_AGE,
-        max_bytes: STREAM_BYTES,
+        max_age: STREAM_AGE_DEFAULT,
+        max_bytes: i64::try_from(STREAM_BYTES_DEFAULT).unwrap_or(i64::MAX),
         discard: DiscardPolicy::Old,
-        duplicate_window: STREAM_DUPLICATE_WINDOW,
+        duplicate_window: DUPLICATES_WITHIN,
         ..Config::default()
     };
     let made = connection.with(context.get_or_create_stream(config)).await?;

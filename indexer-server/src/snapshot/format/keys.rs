@@ -10,6 +10,7 @@ const WORKER: u8 = 1;
 const REGISTRATION: u8 = 2;
 const CONTENTS: u8 = 3;
 const WRITE: u8 = 4;
+const POSITION: u8 = 5;
 
 // What a key of a rank's contents leads to.
 const PAGE: u8 = 0;
@@ -105,6 +106,11 @@ pub(in crate::snapshot) fn generation_of(key: &[u8]) -> Result<(u32, u32), Forma
 /// Where the manifest is.
 pub(in crate::snapshot) const fn manifest_key() -> [u8; 1] {
     [MANIFEST]
+}
+
+/// Where the position in the broker's stream is.
+pub(in crate::snapshot) const fn position_key() -> [u8; 1] {
+    [POSITION]
 }
 
 fn numbered(kind: u8, worker: u32) -> [u8; 5] {

@@ -19,13 +19,14 @@ pub(super) use contents::{
 };
 pub(super) use keys::{
     Content, ContentKey, contents_bounds, generation_bounds, generation_of, manifest_key,
-    registration_key, worker_bounds, worker_key, worker_of, write_bounds, write_key, write_of,
+    position_key, registration_key, worker_bounds, worker_key, worker_of, write_bounds, write_key,
+    write_of,
 };
 pub(super) use reader::Bounds;
-pub(super) use records::{ManifestRecord, WorkerHead, WorkerRecord};
+pub(super) use records::{ManifestRecord, PositionRecord, WorkerHead, WorkerRecord};
 
 pub use reader::FormatError;
-pub use records::{StoredSource, StoredWorker, WorkerState};
+pub use records::{StoredWorker, StreamPosition, WorkerState};
 
 /// Version of the format that is read and written. One that says more is refused.
 pub const FORMAT_VERSION: u32 = 1;

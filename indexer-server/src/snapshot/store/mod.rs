@@ -9,6 +9,7 @@ mod directory;
 mod folder;
 mod marks;
 mod options;
+mod position;
 mod read;
 mod write;
 
@@ -16,7 +17,7 @@ pub use read::{Pieces, Restored};
 pub use write::{Change, Unwritten};
 
 use super::{
-    FORMAT_VERSION, SnapshotConfig, StoreError,
+    FORMAT_VERSION, SnapshotConfig, StoreError, StreamPosition,
     format::{
         ManifestRecord, WorkerRecord, contents_bounds, generation_bounds, generation_of,
         manifest_key, worker_bounds, worker_of,
@@ -41,6 +42,8 @@ pub struct SnapshotStore {
     /// Whether the database takes writes; else it is opened anew before the next.
     is_writable: bool,
     directory: Directory,
+    /// How far the broker's stream is in it.
+    position: Option<StreamPosition>,
     /// Number of the next write.
     next_write: u64,
     encoded_bytes: u64,
@@ -113,6 +116,7 @@ impl SnapshotStore {
             database: None,
             is_writable: false,
             directory: Directory::default(),
+            position: None,
             next_write: 0,
             encoded_bytes: 0,
         };
@@ -143,6 +147,7 @@ impl SnapshotStore {
         self.is_writable = false;
         let folder = folder::set_aside(&self.folder)?;
         self.directory = Directory::default();
+        self.position = None;
         self.connect()?;
         Ok(SetAside { folder, reason })
     }
@@ -150,6 +155,15 @@ impl SnapshotStore {
     /// The workers that are stored, in order.
     pub fn workers(&self) -> impl Iterator<Item = &WorkerAddress> {
         self.directory.addresses()
+    }
+
+    /// Opens a store anew that failed to write, so that what [`needs_whole`](Self::needs_whole) says
+    /// is about what is there. Does nothing to one that takes writes.
+    ///
+    /// # Errors
+    /// If it still takes none.
+    pub fn ensure_writable(&mut self) -> Result<(), StoreError> {
+        if self.is_writable { Ok(()) } else { self.reconnect() }
     }
 
     /// Whether the next image of a worker must be a whole one: it is not stored, or was stored by
@@ -228,6 +242,7 @@ impl SnapshotStore {
         }
         self.next_write = marks::next(&database, &self.folder)?;
         self.directory = read_directory(&database, &self.folder)?;
+        self.position = position::read(&database, &self.folder)?;
         let orphans = find_orphans(&database, &self.folder, &self.directory)?;
         if !orphans.is_empty() {
             let written = marks::write(&database, orphans, self.next_write, &options::synced());
@@ -246,6 +261,7 @@ impl SnapshotStore {
         read_manifest(&database, &self.folder)?;
         marks::next(&database, &self.folder)?;
         self.directory = read_directory(&database, &self.folder)?;
+        self.position = position::read(&database, &self.folder)?;
         self.database = Some(database);
         self.is_writable = false;
         Ok(())
