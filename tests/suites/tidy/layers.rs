@@ -58,9 +58,11 @@ const EDGES: &[(&str, &[Edges])] = &[
         &[
             ("journal", &[]),
             ("feed", &["journal"]),
-            ("uplink", &["journal", "feed"]),
+            ("pause", &[]),
+            ("uplink", &["journal", "feed", "pause"]),
             ("service", &["journal", "feed"]),
-            ("agent", &["journal", "feed", "uplink", "service"]),
+            ("broker", &["journal", "feed", "pause", "service"]),
+            ("agent", &["journal", "feed", "uplink", "service", "broker"]),
         ],
     ),
     (
