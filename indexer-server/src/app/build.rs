@@ -112,8 +112,8 @@ impl App {
         let kept = match &config.checkpoints {
             Some(checkpoints) => {
                 let written = (Arc::clone(&partitions), writer.clone());
-                let position = broker.as_ref().and_then(Broker::position);
-                let kept = Kept::open(checkpoints, written, &ingest, &mut registry, position).await;
+                let kept =
+                    Kept::open(checkpoints, written, &ingest, &mut registry, broker.as_ref()).await;
                 Some(kept.map_err(BuildError::Store)?)
             }
             None => None,

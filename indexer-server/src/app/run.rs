@@ -44,6 +44,9 @@ pub enum RunError {
         /// Why.
         error: IngestError,
     },
+    /// What was to be forgotten is not.
+    #[error("reset-states: {0:#}")]
+    Reset(#[source] anyhow::Error),
     /// A task ended that should not have.
     #[error("{name} ended: {reason}")]
     Task {
@@ -104,8 +107,10 @@ impl App {
         let (workers, stop) = (self.config.workers, self.parts.stop.clone());
         let stop_checkpoints = CancellationToken::new();
         let restored = CancellationToken::new();
-        if let Some(Kept { restorer, stored, checkpointer }) = self.checkpoints {
+        if let Some(mut kept) = self.checkpoints {
             let not_ready = readiness.hold("restoring");
+            let stored = kept.stored(&not_ready).await.map_err(RunError::Reset)?;
+            let Kept { restorer, checkpointer, snapshots, .. } = kept;
             let plan = restore::plan(&ingest, stored, &workers).await;
             let (ingest, stop) = (Arc::clone(&ingest), stop.clone());
             let done = restored.clone().drop_guard();
@@ -113,6 +118,13 @@ impl App {
                 let _done = done;
                 restore::run(plan, restorer, ingest, not_ready, stop).await
             });
+            if let Some((snapshots, on_disk)) = snapshots {
+                let stop = self.parts.stop.clone();
+                tasks.spawn("snapshots", async move {
+                    snapshots.keep(on_disk, stop).await;
+                    Ok(())
+                });
+            }
             let stop = stop_checkpoints.clone();
             tasks.spawn("checkpoints", async move {
                 checkpointer.run(stop).await;
@@ -155,7 +167,8 @@ impl Running {
         let stopping = self.readiness.hold("stopping");
         self.stop.cancel();
         let mut outcome = Ok(());
-        let names = [RESTORE, "broker", "expiry", "placement expiry", "shard map", "grpc"];
+        let names =
+            [RESTORE, "broker", "snapshots", "expiry", "placement expiry", "shard map", "grpc"];
         let clients = self.tasks.ended(&names, &mut outcome);
         if timeout(limit.mul_f64(CLIENTS_SHARE), clients).await.is_err() {
             tracing::warn!("clients that do not go are cut off");

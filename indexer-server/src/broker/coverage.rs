@@ -33,7 +33,8 @@ pub(super) fn wants_snapshot(
     first_sequence: u64,
     threshold: u64,
 ) -> bool {
-    let of_stream = snapshot.filter(|at| at.stream_created_unix_ns == present.stream_created_unix_ns);
+    let of_stream =
+        snapshot.filter(|at| at.stream_created_unix_ns == present.stream_created_unix_ns);
     // What is gone from the stream does not count.
     let since = of_stream.map_or(0, |at| at.sequence).max(first_sequence.saturating_sub(1));
     present.sequence.saturating_sub(since) > threshold
@@ -77,7 +78,8 @@ mod tests {
 
     #[test]
     fn a_snapshot_is_taken_every_so_many_messages() {
-        let wants = |sequence, snapshot, first| wants_snapshot(at(1, sequence), snapshot, first, 10);
+        let wants =
+            |sequence, snapshot, first| wants_snapshot(at(1, sequence), snapshot, first, 10);
         assert!(!wants(10, None, 1) && wants(11, None, 1));
         assert!(!wants(30, Some(at(1, 20)), 1) && wants(31, Some(at(1, 20)), 1));
         assert!(wants(11, Some(at(2, 11)), 1), "of another stream");

@@ -8,16 +8,20 @@
 //! - `position`: how far of the stream is in the index: pure.
 //! - [`LocalByBroker`]: asks agents.
 //! - [`ShardMaps`]: the map of shards.
+//! - [`Snapshots`]: the index in the object store; `coverage` (pure) says when, and what the stream need
+//!   not keep.
 
 mod config;
 mod connect;
 mod core;
+mod coverage;
 mod inlet;
 mod local;
 mod log;
 mod metrics;
 mod position;
 mod shard_map;
+mod snapshots;
 mod subjects;
 
 pub use config::{BrokerConfig, Delivery, StreamConfig};
@@ -25,14 +29,17 @@ pub use connect::Connection;
 pub use local::LocalByBroker;
 pub use position::Position;
 pub use shard_map::ShardMaps;
+pub use snapshots::Snapshots;
 
 use crate::{
     ingest::Ingest,
+    snapshot::Keeper,
     telemetry::{NotReady, Readiness},
 };
 use async_nats::ConnectError;
 use connect::connect;
 use inlet::Inlet;
+use kvasir_proto::shard::ShardPlace;
 use metrics::BrokerMetrics;
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
@@ -76,6 +83,18 @@ impl Broker {
     pub fn position(&self) -> Option<Position> {
         let reads = self.config.delivery == Delivery::Jetstream;
         reads.then(|| self.position.clone())
+    }
+
+    /// Snapshots of a shard whose checkpoints `keeper` has.
+    #[must_use]
+    pub fn snapshots(&self, keeper: Keeper, place: Option<ShardPlace>) -> Snapshots {
+        Snapshots::new(self.connection(), keeper, place, self.config.snapshot_threshold)
+    }
+
+    /// Whether stream, snapshots and checkpoint are to be emptied before anything else.
+    #[must_use]
+    pub const fn resets(&self) -> bool {
+        self.config.reset
     }
 
     /// Takes in what sources say, until `stop` is cancelled. Ready once the index has what a server that

@@ -10,17 +10,12 @@ use async_nats::jetstream::{
     object_store::{self, ObjectMetadata, ObjectStore},
     stream::Stream,
 };
-use futures::{StreamExt, TryStreamExt};
+use futures::TryStreamExt;
 use kvasir_proto::{
     broker::{COVERAGE, SNAPSHOTS, STREAM},
     shard::ShardPlace,
 };
-use std::{
-    collections::hash_map::RandomState,
-    hash::BuildHasher,
-    io::{self, Write},
-    time::Duration,
-};
+use std::{collections::hash_map::RandomState, hash::BuildHasher, io::Write, time::Duration};
 use tokio::{
     io::duplex,
     select,
@@ -65,7 +60,7 @@ impl Snapshots {
     ) -> Self {
         let count = place.map_or(1, |place| place.shards().get());
         let name = |shard: u16| format!("shard-{shard}-of-{count}");
-        let own = name(place.map_or(0, |place| place.shard().get()));
+        let own = name(place.map_or(0, |place| u16::from(place.shard())));
         let replica = format!("{own}.{:016x}", RandomState::new().hash_one(0));
         let shards = (0..count).map(name).collect();
         Self { connection, keeper, shards, own, replica, threshold }
@@ -75,7 +70,7 @@ impl Snapshots {
     /// cannot be had.
     pub async fn fetch(&self) -> Option<Imported> {
         let is_empty = self.keeper.call(|store| store.is_empty()).await;
-        if !matches!(is_empty, Ok(Ok(true))) || !self.wait_for_broker().await {
+        if !matches!(is_empty, Ok(true)) || !self.wait_for_broker().await {
             return None;
         }
         match self.import().await {
@@ -264,10 +259,7 @@ async fn coverage(context: &Context) -> Result<Store, Fault> {
     if let Ok(coverage) = context.get_key_value(COVERAGE).await {
         return Ok(coverage);
     }
-    let config = kv::Config {
-        bucket: COVERAGE.to_owned(),
-        max_age: COVERAGE_AGE,
-        ..kv::Config::default()
-    };
+    let config =
+        kv::Config { bucket: COVERAGE.to_owned(), max_age: COVERAGE_AGE, ..kv::Config::default() };
     Ok(context.create_key_value(config).await?)
 }

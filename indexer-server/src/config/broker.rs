@@ -33,6 +33,12 @@ pub(super) fn broker(settings: &Settings) -> Result<Option<BrokerConfig>, Config
         let why = format!("is {bytes}, must be {least} or more");
         return Err(ConfigError::invalid("nats-stream-bytes", why));
     }
+    let stays = settings.checkpoint_dir.is_some() && settings.nats_delivery == Delivery::Jetstream;
+    if settings.reset_states && !stays {
+        let why =
+            "needs nats-delivery jetstream and checkpoint-dir: else there is nothing to reset";
+        return Err(ConfigError::invalid("reset-states", why));
+    }
     if settings.snapshot_threshold == 0 {
         return Err(ConfigError::invalid("snapshot-threshold", "is 0, must be 1 or more"));
     }
