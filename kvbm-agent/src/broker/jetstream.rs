@@ -12,7 +12,9 @@ use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config, DiscardPolicy};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use kvasir_proto::broker::{EVENTS_ALL, STREAM, STREAM_AGE, STREAM_BYTES, STREAM_DUPLICATE_WINDOW};
+use kvasir_proto::broker::{
+    DUPLICATES_WITHIN, EVENTS_ALL, STREAM, STREAM_AGE_DEFAULT, STREAM_BYTES_DEFAULT,
+};
 use std::collections::VecDeque;
 use tokio::select;
 

@@ -87,8 +87,9 @@ impl Reply {
         let mut confirmed = subscribed.map_err(|_lost| CutOff("the connection is lost"))?;
         loop {
             if let Err(cut_off) = self.room(&mut confirmed).await {
-                let told = failed(ErrorCode::Aborted, cut_off.0);
-                self.fail(&told).await?;
+                let stops = self.stop.is_cancelled();
+                let code = if stops { ErrorCode::Unavailable } else { ErrorCode::Aborted };
+                self.fail(&failed(code, cut_off.0)).await?;
                 return Err(cut_off);
             }
             match parts.next().await {
