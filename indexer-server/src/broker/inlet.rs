@@ -19,6 +19,8 @@ pub(super) struct Inlet {
     ingest: Arc<Ingest>,
     /// By worker and name of the source: as many as the registry lets in.
     sessions: BTreeMap<(WorkerAddress, String), Heard>,
+    /// Whether a log brings the batches, which keeps them in order.
+    in_order: bool,
     /// Whether what comes is not the newest.
     behind: bool,
     metrics: BrokerMetrics,
@@ -45,8 +47,8 @@ enum Untaken {
 }
 
 impl Inlet {
-    pub(super) fn new(ingest: Arc<Ingest>, metrics: BrokerMetrics) -> Self {
-        Self { ingest, sessions: BTreeMap::new(), behind: false, metrics }
+    pub(super) fn new(ingest: Arc<Ingest>, in_order: bool, metrics: BrokerMetrics) -> Self {
+        Self { ingest, sessions: BTreeMap::new(), in_order, behind: false, metrics }
     }
 
     /// The buckets whose workers are wanted.
@@ -83,6 +85,11 @@ impl Inlet {
         let message: pb::BrokerMessage = codec::decode(payload).map_err(Box::new)?;
         let message = BrokerMessage::try_from(message)?;
         check_subject(subject, &message)?;
+        let is_heartbeat = matches!(message.said, Said::Heartbeat { .. });
+        if is_heartbeat && self.in_order && self.behind && !self.is_open(&message) {
+            // A life that begins comes by the log, after those before it.
+            return Ok(None);
+        }
         let heard = self.heard(&message).await?;
         match message.said {
             Said::Heartbeat { head_sequence } => {
@@ -96,19 +103,25 @@ impl Inlet {
         }
     }
 
+    /// Whether there is a session of a message's source and life.
+    fn is_open(&self, message: &BrokerMessage) -> bool {
+        let key = (message.registration.address(), message.source.clone());
+        self.sessions.get(&key).is_some_and(|heard| {
+            heard.incarnation == message.incarnation && !heard.session.fenced().is_cancelled()
+        })
+    }
+
     /// The session of a message's source and life, opened if need be.
     async fn heard(&mut self, message: &BrokerMessage) -> Result<&Heard, Untaken> {
         let key = (message.registration.address(), message.source.clone());
-        let is_open = self.sessions.get(&key).is_some_and(|heard| {
-            heard.incarnation == message.incarnation && !heard.session.fenced().is_cancelled()
-        });
+        let is_open = self.is_open(message);
         // Heartbeats are few: they bring what has changed of the registration.
         if !is_open || matches!(message.said, Said::Heartbeat { .. }) {
             self.ingest.introduce(&message.registration).await?;
         }
         let fenced = |heard: &Heard| heard.session.fenced().is_cancelled();
         if !is_open || self.sessions.get(&key).is_none_or(fenced) {
-            let accepted = self.ingest.open(&message.hello()).await?;
+            let accepted = self.ingest.open(&message.hello(), self.in_order).await?;
             if self.behind {
                 accepted.session.behind().await;
             }

@@ -101,7 +101,8 @@ impl Broker {
     /// has just started can have.
     pub async fn run(self, ingest: Arc<Ingest>, stop: CancellationToken) {
         let Self { config, connection, position, metrics, not_ready } = self;
-        let inlet = Inlet::new(ingest, metrics.clone());
+        let in_order = config.delivery == Delivery::Jetstream;
+        let inlet = Inlet::new(ingest, in_order, metrics.clone());
         match config.delivery {
             Delivery::Core => core::run(connection, inlet, not_ready, stop).await,
             Delivery::Jetstream => {

@@ -75,6 +75,7 @@ impl Shared {
 pub(super) enum Command {
     Open {
         hello: Hello,
+        in_order: bool,
         reply: oneshot::Sender<Result<Opened, IngestError>>,
     },
     Batch {
@@ -232,12 +233,17 @@ impl Worker {
 
 impl Ingest {
     /// Opens a stream for a source; an earlier stream of the same source is fenced. A new
-    /// incarnation clears what the one before stored.
+    /// incarnation clears what the one before stored; where a log brings it that keeps lives in their
+    /// order (`in_order`), it is believed to begin where it says.
     ///
     /// # Errors
     /// If the worker belongs to another shard or is not registered, the hello contradicts it, its
     /// incarnation is over, or the worker has too many sources.
-    pub async fn open(self: &Arc<Self>, hello: &Hello) -> Result<Accepted, IngestError> {
+    pub async fn open(
+        self: &Arc<Self>,
+        hello: &Hello,
+        in_order: bool,
+    ) -> Result<Accepted, IngestError> {
         self.check_shard(&hello.address.worker)?;
         let found = self.workers.get(&hello.address).map(|entry| Arc::clone(&entry));
         let Some(worker) = found else {
@@ -268,7 +274,7 @@ impl Ingest {
             }
         };
         let (reply, answer) = oneshot::channel();
-        let command = Command::Open { hello: hello.clone(), reply };
+        let command = Command::Open { hello: hello.clone(), in_order, reply };
         let sent = publisher.commands.send(command).await;
         let failed = || if worker.is_removed() { worker.unknown() } else { IngestError::Failed };
         sent.map_err(|_ended| failed())?;

@@ -5,6 +5,8 @@ mod agents;
 mod answers;
 #[path = "../agent/engine.rs"]
 mod engine;
+mod fleet;
+mod indexes;
 mod outages;
 mod published;
 mod server;

@@ -60,13 +60,12 @@ async fn heartbeats_name_the_newest_batch() {
         let agent = start(config).await;
         for batches in [0, 5, 500] {
             let last = (batches > 0).then(|| publish(&agent, &mut Engine::new(3), batches));
-            loop {
+            let mut said = None;
+            while said != Some(Said::Heartbeat { head_sequence: last }) {
                 let message = heard(&mut heartbeats).await;
                 let subject = heartbeats_subject(&crate::agents::address());
                 assert_eq!(message.subject.as_str(), subject);
-                if read(message.payload).said == (Said::Heartbeat { head_sequence: last }) {
-                    break;
-                }
+                said = Some(read(message.payload).said);
             }
         }
     }

@@ -114,8 +114,8 @@ impl Follower {
 
     async fn take(&mut self, command: Command) -> Result<(), IngestError> {
         match command {
-            Command::Open { hello, reply } => {
-                let opened = self.open(&hello).await;
+            Command::Open { hello, in_order, reply } => {
+                let opened = self.open(&hello, in_order).await;
                 let broken = opened.as_ref().err().filter(|error| !error.is_of_hello()).cloned();
                 let _gone = reply.send(opened);
                 broken.map_or(Ok(()), Err)
@@ -160,7 +160,7 @@ impl Follower {
         self.stream_life.filter(|_| stream == self.stream)
     }
 
-    async fn open(&mut self, hello: &Hello) -> Result<Opened, IngestError> {
+    async fn open(&mut self, hello: &Hello, in_order: bool) -> Result<Opened, IngestError> {
         let incarnation = hello.incarnation;
         if !self.recovery.admits(incarnation) {
             // Whoever can be asked says whether it is the present one after all.
@@ -179,7 +179,7 @@ impl Follower {
         self.stream_life = Some(incarnation);
         self.waiting.clear();
         let (first, head) = (hello.first_sequence, hello.head_sequence);
-        self.input(Input::Connected { incarnation, first, head }).await?;
+        self.input(Input::Connected { incarnation, first, head, in_order }).await?;
         self.shared.set_idle(false);
         let applied = self.recovery.status().applied;
         Ok(Opened { stream: self.stream, fence: self.fence.clone(), applied })

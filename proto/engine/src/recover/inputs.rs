@@ -17,11 +17,11 @@ const HOLES_MAX: u32 = 2;
 impl<I: Item, C> Recovery<I, C> {
     pub(super) fn on_connected(
         &mut self,
-        incarnation: Incarnation,
+        (incarnation, in_order): (Incarnation, bool),
         first: Option<u64>,
         head: Option<u64>,
     ) {
-        if !self.hears(incarnation, first) {
+        if !self.hears((incarnation, in_order), first) {
             self.doubt();
             return;
         }
@@ -54,7 +54,7 @@ impl<I: Item, C> Recovery<I, C> {
     }
 
     pub(super) fn on_announced(&mut self, incarnation: Incarnation, head: Option<u64>) {
-        if self.hears(incarnation, None) {
+        if self.hears((incarnation, false), None) {
             self.note_announced(head);
         } else {
             self.doubt();
@@ -83,7 +83,7 @@ impl<I: Item, C> Recovery<I, C> {
     pub(super) fn on_live(&mut self, incarnation: Incarnation, batch: Numbered<I>) {
         self.received += 1;
         let sequence = batch.sequence;
-        if !self.hears(incarnation, None) {
+        if !self.hears((incarnation, false), None) {
             self.counts.stale += 1;
             return;
         }
@@ -114,13 +114,14 @@ impl<I: Item, C> Recovery<I, C> {
     }
 
     /// Whether what is said in the name of a life counts; one that is new ends the one before.
-    fn hears(&mut self, incarnation: Incarnation, first: Option<u64>) -> bool {
+    fn hears(&mut self, (incarnation, in_order): (Incarnation, bool), first: Option<u64>) -> bool {
         if !self.is_present(incarnation) {
             if !self.admits(incarnation) {
                 return false;
             }
-            // What replaces another life is not believed to begin where it says before it is asked.
-            let is_known = self.life.is_some() || self.past.len() > 0;
+            // What replaces another life is not believed to begin where it says before it is asked,
+            // unless whoever brings it cannot have mixed them up.
+            let is_known = !in_order && (self.life.is_some() || self.past.len() > 0);
             let asks = self.config.recourse == Recourse::Ask;
             let returned = asks && self.past.contains(incarnation);
             self.begin_life(incarnation, first.filter(|_| !(asks && is_known)));

@@ -132,8 +132,8 @@ impl<I: Item, C> Recovery<I, C> {
         self.now = self.now.max(now);
         self.unsettled = true;
         match input {
-            Input::Connected { incarnation, first, head } => {
-                self.on_connected(incarnation, first, head);
+            Input::Connected { incarnation, first, head, in_order } => {
+                self.on_connected((incarnation, in_order), first, head);
             }
             Input::Disconnected => self.on_disconnected(),
             Input::Behind => self.stream = Stream::Behind,

@@ -31,6 +31,9 @@ pub enum Input<I, C> {
         first: Option<u64>,
         /// Number of its newest batch, if it says so.
         head: Option<u64>,
+        /// Whether a log brings it that keeps lives in the order in which they were lived: then one
+        /// that is new begins where it says.
+        in_order: bool,
     },
     /// The live stream is gone; nothing of it is still to come.
     Disconnected,
