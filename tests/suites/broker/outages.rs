@@ -1,7 +1,8 @@
 //! What agents publish while the broker is killed, stopped and started again.
 
 use crate::agents::{
-    Broker, LIFE, batch, config, delivered, heard, publish, read, start, start_connected, status,
+    Broker, LIFE, PATIENCE, batch, config, delivered, heard, publish, read, start, start_connected,
+    status,
 };
 use crate::engine::Engine;
 use kvasir_proto::broker::EVENTS_ALL;
@@ -106,5 +107,5 @@ async fn a_broker_that_cannot_be_reached_is_not_waited_for() {
     let agent = start(config(&broker, Delivery::Jetstream)).await;
     publish(&agent, &mut Engine::new(15), 10);
     status(&agent, |status| status.error.is_some()).await;
-    assert!(agent.stop(crate::agents::PATIENCE).await);
+    assert!(agent.stop(PATIENCE).await);
 }
