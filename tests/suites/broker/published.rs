@@ -1,11 +1,13 @@
 //! What agents publish while the broker is well.
 
 use crate::agents::{
-    Broker, LIFE, batch, config, delivered, heard, publish, read, start, start_connected, status,
+    Broker, LIFE, PATIENCE, address, batch, config, delivered, heard, publish, read, start,
+    start_connected, status,
 };
 use crate::engine::Engine;
+use async_nats::Subscriber;
 use kvasir_proto::broker::{EVENTS_ALL, HEARTBEATS_ALL, events_subject, heartbeats_subject};
-use kvasir_proto::convert::{Said, publish_batch};
+use kvasir_proto::convert::{BrokerMessage, Registration, Said, publish_batch};
 use kvasir_proto::types::{BlockName, Incarnation, KvEvent, Tier, WorkerId};
 use kvbm_agent::agent::Agent;
 use kvbm_agent::broker::Delivery;
@@ -29,7 +31,7 @@ async fn whoever_listens_hears_every_batch_in_order() {
     delivered(&agent, 499).await;
     for (sequence, (rank, events)) in (0..).zip(said) {
         let message = heard(&mut batches).await;
-        assert_eq!(message.subject.as_str(), events_subject(&crate::agents::address(), rank));
+        assert_eq!(message.subject.as_str(), events_subject(&address(), rank));
         let message = read(message.payload);
         assert_eq!(*batch(&message), publish_batch(sequence, rank, &events));
         assert_eq!((message.incarnation, message.first_sequence), (LIFE, 0));
@@ -60,15 +62,17 @@ async fn heartbeats_name_the_newest_batch() {
         let agent = start(config).await;
         for batches in [0, 5, 500] {
             let last = (batches > 0).then(|| publish(&agent, &mut Engine::new(3), batches));
-            let mut said = None;
-            while said != Some(Said::Heartbeat { head_sequence: last }) {
-                let message = heard(&mut heartbeats).await;
-                let subject = heartbeats_subject(&crate::agents::address());
-                assert_eq!(message.subject.as_str(), subject);
-                said = Some(read(message.payload).said);
-            }
+            let named = Said::Heartbeat { head_sequence: last };
+            while heartbeat(&mut heartbeats).await.said != named {}
         }
     }
+}
+
+/// The next heartbeat.
+async fn heartbeat(heartbeats: &mut Subscriber) -> BrokerMessage {
+    let message = heard(heartbeats).await;
+    assert_eq!(message.subject.as_str(), heartbeats_subject(&address()));
+    read(message.payload)
 }
 
 /// Indexes hear of a new life at once, though nothing is held in it yet.
@@ -80,11 +84,11 @@ async fn a_new_life_is_told_of_without_delay() {
         let mut config = config(&broker, delivery);
         config.heartbeat_interval = SELDOM;
         let agent = start(config).await;
-        assert_eq!(read(heard(&mut heartbeats).await.payload).incarnation, LIFE);
+        assert_eq!(heartbeat(&mut heartbeats).await.incarnation, LIFE);
         let last = publish(&agent, &mut Engine::new(4), 10);
         delivered(&agent, last).await;
         agent.begin_life(LATER, 100);
-        let message = read(heard(&mut heartbeats).await.payload);
+        let message = heartbeat(&mut heartbeats).await;
         assert_eq!((message.incarnation, message.first_sequence), (LATER, 100));
         assert_eq!(message.said, Said::Heartbeat { head_sequence: None });
         let last = publish(&agent, &mut Engine::new(5), 10);
@@ -119,7 +123,7 @@ async fn what_was_published_is_delivered_before_the_end() {
         config.source.incarnation = life;
         let agent = start_connected(config).await;
         let last = publish(&agent, &mut Engine::new(6), 1_000);
-        assert!(agent.stop(crate::agents::PATIENCE).await);
+        assert!(agent.stop(PATIENCE).await);
         for sequence in 0..=last {
             let message = read(heard(&mut batches).await.payload);
             assert_eq!((message.incarnation, batch(&message).sequence), (life, sequence));
@@ -157,7 +161,7 @@ async fn a_batch_that_the_server_refuses_for_its_size_is_skipped() {
 #[tokio::test]
 async fn an_agent_says_why_it_does_not_start() {
     let broker = Broker::start().await;
-    let with = |change: fn(&mut kvasir_proto::convert::Registration)| {
+    let with = |change: fn(&mut Registration)| {
         let mut config = config(&broker, Delivery::Core);
         change(&mut config.broker.as_mut().expect("a broker").registration);
         config
