@@ -53,6 +53,8 @@ pub struct SnapshotStore {
     /// Number of the next write.
     next_write: u64,
     encoded_bytes: u64,
+    /// Whether there are tables that another process filled and nothing has rewritten since.
+    is_inherited: bool,
     /// Is alive while an export is.
     export: Weak<()>,
 }
@@ -127,6 +129,7 @@ impl SnapshotStore {
             position: None,
             next_write: 0,
             encoded_bytes: 0,
+            is_inherited: false,
             export: Weak::new(),
         };
         let mut set_aside = None;
@@ -143,6 +146,7 @@ impl SnapshotStore {
             }
             Err(error) => return Err(error),
         }
+        store.is_inherited = !store.directory.is_empty();
         Ok(Opened { store, set_aside, read_only })
     }
 
@@ -158,6 +162,7 @@ impl SnapshotStore {
         let folder = folder::set_aside(&self.folder)?;
         self.directory = Directory::default();
         self.position = None;
+        self.is_inherited = false;
         self.connect()?;
         Ok(SetAside { folder, reason })
     }
@@ -183,12 +188,21 @@ impl SnapshotStore {
         self.directory.get(worker).is_none_or(|entry| entry.needs_whole)
     }
 
+    /// Whether whole images have replaced all that another process had stored: about half of what is
+    /// on disk is of no use then, and no change comes by soon that would show RocksDB. Until
+    /// [`compact`](Self::compact) was called.
+    #[must_use]
+    pub fn is_replaced(&self) -> bool {
+        self.is_inherited && !self.directory.needs_whole()
+    }
+
     /// Rewrites all tables as small as they get. Takes about as long as reading and writing all.
     ///
     /// # Errors
     /// If what was written last cannot be put into tables.
-    pub fn compact(&self) -> Result<(), StoreError> {
+    pub fn compact(&mut self) -> Result<(), StoreError> {
         self.flush()?;
+        self.is_inherited &= self.directory.needs_whole();
         if let Some(database) = &self.database {
             database.compact_range(None::<&[u8]>, None::<&[u8]>);
         }
