@@ -166,7 +166,9 @@ async fn keep(
     ingest: Arc<Ingest>,
     metrics: CheckpointMetrics,
 ) -> Result<(Kept, Checkpoints), BuildError> {
-    let keeper = Keeper::open(SnapshotConfig::new(config.folder.clone())).await;
+    let shard = ingest.shard().map(|shard| shard.place);
+    let store = SnapshotConfig { shard, ..SnapshotConfig::new(config.folder.clone()) };
+    let keeper = Keeper::open(store).await;
     let keeper = keeper.map_err(BuildError::Store)?;
     let restorer = Restorer::new(keeper.clone(), writer.clone());
     let stored = restorer.registrations().await.unwrap_or_else(|error| {
