@@ -89,7 +89,6 @@ impl Server {
             Arc::new(move || registered.lock().unwrap_or_else(PoisonError::into_inner).clone()),
             Duration::from_secs(86_400),
             CheckpointMetrics::register(&mut registry),
-            [],
         );
         let (tell, on_disk) = watch::channel(None);
         let consumed = Arc::clone(&answered);

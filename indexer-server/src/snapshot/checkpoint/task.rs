@@ -165,7 +165,7 @@ struct Kept {
 }
 
 impl Checkpointer {
-    /// A task for a store in which these workers are.
+    /// A task for a store that is empty, or of which it [knows](Self::knows) what is in it.
     #[must_use]
     pub fn new(
         keeper: Keeper,
@@ -173,13 +173,9 @@ impl Checkpointer {
         registry: Registry,
         interval: Duration,
         metrics: CheckpointMetrics,
-        stored: impl IntoIterator<Item = WorkerAddress>,
     ) -> (Self, Checkpoints) {
         let (sender, requests) = mpsc::channel(REQUESTS_MAX);
         let checkpoints = Checkpoints { requests: sender, metrics: metrics.clone() };
-        let by_others = || Stored { registration: None, is_empty: false };
-        let stored = stored.into_iter().map(|address| (address, by_others())).collect();
-        let stream = None;
         let task = Self {
             keeper,
             partitions,
@@ -188,10 +184,16 @@ impl Checkpointer {
             interval,
             metrics,
             requests,
-            stream,
-            stored,
+            stream: None,
+            stored: BTreeMap::new(),
         };
         (task, checkpoints)
+    }
+
+    /// These workers are in the store, written by another process.
+    pub fn knows(&mut self, stored: impl IntoIterator<Item = WorkerAddress>) {
+        let by_others = || Stored { registration: None, is_empty: false };
+        self.stored.extend(stored.into_iter().map(|address| (address, by_others())));
     }
 
     /// Keeps the position of a stream with the checkpoints, and tells the one that is on disk.

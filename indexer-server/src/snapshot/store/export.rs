@@ -1,8 +1,8 @@
 //! All that is stored, as bytes: for another store, elsewhere.
 
-use super::{SnapshotStore, folder, frames::Frames, options, read_directory};
+use super::{SnapshotStore, folder, frames::Frames, options, position, read_directory};
 use crate::snapshot::{
-    EXPORT_CHUNK_BYTES_MAX, StoreError,
+    EXPORT_CHUNK_BYTES_MAX, StoreError, StreamPosition,
     format::{KeyKind, export_bounds, generation_of},
 };
 use rocksdb::{DB, checkpoint::Checkpoint};
@@ -27,6 +27,7 @@ pub struct Export {
     next: Option<Vec<u8>>,
     workers: usize,
     held_blocks: u64,
+    position: Option<StreamPosition>,
     _under_way: Arc<()>,
 }
 
@@ -57,6 +58,7 @@ impl Export {
         let database = DB::open_for_read_only(&options::database(), &view, false);
         let database = database.map_err(|error| StoreError::of_rocksdb(&view, &error))?;
         let directory = read_directory(&database, &view)?;
+        let position = position::read(&database, &view)?;
         Ok(Self {
             database: Some(database),
             view,
@@ -65,8 +67,15 @@ impl Export {
             next: Some(export_bounds().0),
             workers: directory.len(),
             held_blocks: directory.held_blocks(),
+            position,
             _under_way: under_way,
         })
+    }
+
+    /// How far the broker's stream is in it.
+    #[must_use]
+    pub const fn position(&self) -> Option<StreamPosition> {
+        self.position
     }
 
     /// Workers in it.

@@ -56,7 +56,7 @@ impl SnapshotStore {
     /// If something is in the store, the export is damaged or of another version, or the disk fails.
     pub fn import(&mut self, reader: impl Read) -> Result<Imported, ImportError> {
         self.ensure_writable()?;
-        if !self.directory.is_empty() || self.position.is_some() {
+        if !self.is_empty() {
             return Err(ImportError::NotEmpty { folder: self.folder.clone() });
         }
         let imported = self.take_over(reader);

@@ -1,6 +1,6 @@
 //! How far the broker's stream is in the store.
 
-use super::{SnapshotStore, options, write::Group};
+use super::{Change, SnapshotStore, options, write::Group};
 use crate::snapshot::{
     StoreError, StreamPosition,
     format::{PositionRecord, position_key},
@@ -32,6 +32,30 @@ impl SnapshotStore {
         self.put(&mut group, &options::synced())?;
         self.position = Some(position);
         Ok(())
+    }
+}
+
+impl SnapshotStore {
+    /// Whether nothing is in it: no worker, and no position.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.directory.is_empty() && self.position.is_none()
+    }
+
+    /// Forgets the position, and all workers.
+    ///
+    /// # Errors
+    /// If the disk is full or fails; some of it may be forgotten then.
+    pub fn clear(&mut self) -> Result<(), StoreError> {
+        self.ensure_writable()?;
+        // First, for it must not outlive what it covers.
+        let mut group = Group::default();
+        group.delete(&position_key());
+        self.put(&mut group, &options::synced())?;
+        self.position = None;
+        let workers: Vec<_> = self.workers().cloned().collect();
+        let changes: Vec<_> = workers.iter().map(Change::Forget).collect();
+        self.write(&changes).map_err(|unwritten| unwritten.error)
     }
 }
 
