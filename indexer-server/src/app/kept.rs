@@ -38,9 +38,10 @@ impl Kept {
         registry: &mut Registry,
         broker: Option<&Broker>,
     ) -> Result<(Self, Checkpoints), StoreError> {
-        let keeper = Keeper::open(SnapshotConfig::new(config.folder.clone())).await?;
-        let restorer = Restorer::new(keeper.clone(), writer.clone());
         let place = ingest.shard().map(|shard| shard.place);
+        let store = SnapshotConfig { shard: place, ..SnapshotConfig::new(config.folder.clone()) };
+        let keeper = Keeper::open(store).await?;
+        let restorer = Restorer::new(keeper.clone(), writer.clone());
         let (ingest, metrics) = (Arc::clone(ingest), CheckpointMetrics::register(registry));
         let roster = Arc::new(move || {
             let (present, expected) = ingest.restored();

@@ -1,5 +1,5 @@
 use super::{SET_ASIDE_MAX, format::FormatError};
-use kvasir_proto::{code::ErrorCode, convert::WorkerAddress};
+use kvasir_proto::{code::ErrorCode, convert::WorkerAddress, shard::ShardPlace};
 use std::{
     io,
     path::{Path, PathBuf},
@@ -66,6 +66,19 @@ pub enum StoreError {
         /// Who wrote it.
         writer: String,
     },
+    /// A server that is another shard wrote it.
+    #[error(
+        "{}: written by a server started {}, while this one is started {}: start it as that one, or \
+         choose a folder of its own", folder.display(), started(*found), started(*asked)
+    )]
+    Shard {
+        /// The database.
+        folder: PathBuf,
+        /// Whose it is.
+        found: Option<ShardPlace>,
+        /// Which shard this server is.
+        asked: Option<ShardPlace>,
+    },
     /// Something else than snapshots is there.
     #[error(
         "{}: not a database of snapshots: choose a folder of the server's own ({reason})",
@@ -117,6 +130,11 @@ pub enum StoreError {
     },
 }
 
+/// How a server is told which shard it is.
+fn started(shard: Option<ShardPlace>) -> String {
+    shard.map_or_else(|| "without --shard".to_owned(), |place| format!("with --shard {place}"))
+}
+
 impl StoreError {
     /// Code to report it with.
     #[must_use]
@@ -126,6 +144,7 @@ impl StoreError {
             Self::NeedsWhole { .. } | Self::Exporting { .. } => ErrorCode::Aborted,
             Self::Locked { .. }
             | Self::Version { .. }
+            | Self::Shard { .. }
             | Self::Foreign { .. }
             | Self::Permission { .. } => ErrorCode::FailedPrecondition,
             Self::Corrupt { .. }
@@ -143,6 +162,7 @@ impl StoreError {
             self,
             Self::Locked { .. }
                 | Self::Version { .. }
+                | Self::Shard { .. }
                 | Self::Foreign { .. }
                 | Self::Permission { .. }
         )

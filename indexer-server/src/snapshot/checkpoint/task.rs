@@ -73,6 +73,17 @@ struct Request {
     reply: oneshot::Sender<Result<Report, CheckpointError>>,
 }
 
+/// Whether tables are rewritten behind a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Compact {
+    /// Somebody asked for it.
+    Asked,
+    /// Once in the life of a process, when it has replaced all that the one before had stored.
+    IfReplaced,
+    /// The process is to end soon.
+    No,
+}
+
 /// Asks for checkpoints. Clones ask the same task.
 #[derive(Clone)]
 pub struct Checkpoints {
@@ -216,6 +227,11 @@ impl Checkpointer {
                 _ = self.requests.recv_many(&mut asked, REQUESTS_MAX) => false,
             };
             let compact = asked.iter().any(|request| request.compact);
+            let compact = match (stopping, compact) {
+                (_, true) => Compact::Asked,
+                (true, false) => Compact::No,
+                (false, false) => Compact::IfReplaced,
+            };
             let outcome = self.checkpoint(compact).await;
             for request in asked.drain(..) {
                 let _asker_gone = request.reply.send(outcome.clone());
@@ -226,7 +242,7 @@ impl Checkpointer {
         }
     }
 
-    async fn checkpoint(&mut self, compact: bool) -> Result<Report, CheckpointError> {
+    async fn checkpoint(&mut self, compact: Compact) -> Result<Report, CheckpointError> {
         let begin = Instant::now();
         let outcome = self.write_and_measure(compact).await;
         let outcome = outcome.map(|report| Report { duration: begin.elapsed(), ..report });
@@ -244,10 +260,10 @@ impl Checkpointer {
         outcome
     }
 
-    async fn write_and_measure(&mut self, compact: bool) -> Result<Report, CheckpointError> {
+    async fn write_and_measure(&mut self, compact: Compact) -> Result<Report, CheckpointError> {
         let report = self.write_changes().await?;
         let figures = self.keeper.call(move |store| {
-            if compact {
+            if compact == Compact::Asked || compact == Compact::IfReplaced && store.is_replaced() {
                 store.compact()?;
             }
             store.figures()

@@ -6,6 +6,7 @@ use super::reader::FormatError;
 use kvasir_index::{RankImage, SourceId, SourceImage, SourceStatus, WorkerImage};
 use kvasir_proto::{
     convert::WorkerAddress,
+    shard::ShardPlace,
     types::{
         CopyMode, Cursor, Fingerprint, Incarnation, NameError, PartitionKey, SourceState, WorkerId,
     },
@@ -71,6 +72,9 @@ pub(in crate::snapshot) struct ManifestRecord {
     /// Version of the server that created it.
     #[prost(string, tag = "2")]
     pub(in crate::snapshot) writer_version: String,
+    /// Which shard's workers are in it, as `--shard` has it; "" if there is one server only.
+    #[prost(string, tag = "3")]
+    pub(in crate::snapshot) shard: String,
 }
 
 /// What is known of a worker without reading what it holds.
@@ -266,6 +270,16 @@ impl ManifestRecord {
             return Err(FormatError::Range { what: "manifest", field: "format_version" });
         }
         Ok(record)
+    }
+
+    /// Which shard's workers are in it; none if there is one server only.
+    ///
+    /// # Errors
+    /// If what it says is no shard.
+    pub(in crate::snapshot) fn shard(&self) -> Result<Option<ShardPlace>, FormatError> {
+        let place = Some(&self.shard).filter(|shard| !shard.is_empty()).map(|shard| shard.parse());
+        let wrong = |_error| FormatError::Range { what: "manifest", field: "shard" };
+        place.transpose().map_err(wrong)
     }
 }
 

@@ -35,6 +35,11 @@ impl Directory {
         self.entries.is_empty()
     }
 
+    /// Whether any of them needs a whole image.
+    pub(super) fn needs_whole(&self) -> bool {
+        self.entries.values().any(|entry| entry.needs_whole)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }

@@ -66,6 +66,7 @@ impl SnapshotStore {
         let Contents { directory, position, .. } = imported?;
         self.directory = directory;
         self.position = position;
+        self.is_inherited = true;
         let (workers, held_blocks) = (self.directory.len(), self.directory.held_blocks());
         Ok(Imported { workers, held_blocks, position })
     }

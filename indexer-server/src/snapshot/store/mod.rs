@@ -29,7 +29,7 @@ use super::{
     },
 };
 use directory::{Directory, Entry};
-use kvasir_proto::convert::WorkerAddress;
+use kvasir_proto::{convert::WorkerAddress, shard::ShardPlace};
 use prost::Message;
 use rocksdb::{DB, IteratorMode, Options, WriteBatch, statistics::Ticker};
 use std::{
@@ -53,6 +53,8 @@ pub struct SnapshotStore {
     /// Number of the next write.
     next_write: u64,
     encoded_bytes: u64,
+    /// Whether there are tables that another process filled and nothing has rewritten since.
+    is_inherited: bool,
     /// Is alive while an export is.
     export: Weak<()>,
 }
@@ -127,6 +129,7 @@ impl SnapshotStore {
             position: None,
             next_write: 0,
             encoded_bytes: 0,
+            is_inherited: false,
             export: Weak::new(),
         };
         let mut set_aside = None;
@@ -143,6 +146,7 @@ impl SnapshotStore {
             }
             Err(error) => return Err(error),
         }
+        store.is_inherited = !store.directory.is_empty();
         Ok(Opened { store, set_aside, read_only })
     }
 
@@ -158,6 +162,7 @@ impl SnapshotStore {
         let folder = folder::set_aside(&self.folder)?;
         self.directory = Directory::default();
         self.position = None;
+        self.is_inherited = false;
         self.connect()?;
         Ok(SetAside { folder, reason })
     }
@@ -183,12 +188,21 @@ impl SnapshotStore {
         self.directory.get(worker).is_none_or(|entry| entry.needs_whole)
     }
 
+    /// Whether whole images have replaced all that another process had stored: about half of what is
+    /// on disk is of no use then, and no change comes by soon that would show RocksDB. Until
+    /// [`compact`](Self::compact) was called.
+    #[must_use]
+    pub fn is_replaced(&self) -> bool {
+        self.is_inherited && !self.directory.needs_whole()
+    }
+
     /// Rewrites all tables as small as they get. Takes about as long as reading and writing all.
     ///
     /// # Errors
     /// If what was written last cannot be put into tables.
-    pub fn compact(&self) -> Result<(), StoreError> {
+    pub fn compact(&mut self) -> Result<(), StoreError> {
         self.flush()?;
+        self.is_inherited &= self.directory.needs_whole();
         if let Some(database) = &self.database {
             database.compact_range(None::<&[u8]>, None::<&[u8]>);
         }
@@ -247,8 +261,8 @@ impl SnapshotStore {
         folder::prepare(&self.folder)?;
         let database = DB::open(&self.options, &self.folder);
         let database = database.map_err(|error| StoreError::of_rocksdb(&self.folder, &error))?;
-        if read_manifest(&database, &self.folder)?.is_none() {
-            write_manifest(&database, &self.folder)?;
+        if read_manifest(&database, &self.folder, self.config.shard)?.is_none() {
+            write_manifest(&database, &self.folder, self.config.shard)?;
         }
         self.next_write = marks::next(&database, &self.folder)?;
         self.next_write = import::undo(&database, &self.folder, self.next_write)?;
@@ -269,7 +283,7 @@ impl SnapshotStore {
     fn connect_read_only(&mut self) -> Result<(), StoreError> {
         let database = DB::open_for_read_only(&self.options, &self.folder, false);
         let database = database.map_err(|error| StoreError::of_rocksdb(&self.folder, &error))?;
-        read_manifest(&database, &self.folder)?;
+        read_manifest(&database, &self.folder, self.config.shard)?;
         marks::next(&database, &self.folder)?;
         if !import::is_under_way(&database, &self.folder)? {
             self.directory = read_directory(&database, &self.folder)?;
@@ -292,7 +306,11 @@ impl fmt::Debug for SnapshotStore {
 }
 
 /// The manifest; none in a database that is empty.
-fn read_manifest(database: &DB, folder: &Path) -> Result<Option<ManifestRecord>, StoreError> {
+fn read_manifest(
+    database: &DB,
+    folder: &Path,
+    shard: Option<ShardPlace>,
+) -> Result<Option<ManifestRecord>, StoreError> {
     let failed = |error: rocksdb::Error| StoreError::of_rocksdb(folder, &error);
     let Some(value) = database.get_pinned(manifest_key()).map_err(failed)? else {
         let first = database.iterator(IteratorMode::Start).next().transpose().map_err(failed)?;
@@ -303,7 +321,8 @@ fn read_manifest(database: &DB, folder: &Path) -> Result<Option<ManifestRecord>,
         return Err(StoreError::Foreign { folder, reason });
     };
     let manifest = ManifestRecord::read(&value);
-    let manifest = manifest.map_err(|error| StoreError::unreadable(folder, &error))?;
+    let unreadable = |error| StoreError::unreadable(folder, &error);
+    let manifest = manifest.map_err(unreadable)?;
     if manifest.format_version != FORMAT_VERSION {
         return Err(StoreError::Version {
             folder: folder.to_owned(),
@@ -312,13 +331,22 @@ fn read_manifest(database: &DB, folder: &Path) -> Result<Option<ManifestRecord>,
             writer: manifest.writer_version,
         });
     }
+    let found = manifest.shard().map_err(unreadable)?;
+    if found != shard {
+        return Err(StoreError::Shard { folder: folder.to_owned(), found, asked: shard });
+    }
     Ok(Some(manifest))
 }
 
-fn write_manifest(database: &DB, folder: &Path) -> Result<(), StoreError> {
+fn write_manifest(
+    database: &DB,
+    folder: &Path,
+    shard: Option<ShardPlace>,
+) -> Result<(), StoreError> {
     let manifest = ManifestRecord {
         format_version: FORMAT_VERSION,
         writer_version: env!("CARGO_PKG_VERSION").to_owned(),
+        shard: shard.map(|place| place.to_string()).unwrap_or_default(),
     };
     let written = database.put_opt(manifest_key(), manifest.encode_to_vec(), &options::synced());
     written.map_err(|error| StoreError::of_rocksdb(folder, &error))

@@ -42,19 +42,20 @@ impl SnapshotStore {
         self.directory.is_empty() && self.position.is_none()
     }
 
-    /// Forgets all workers, and the position.
+    /// Forgets the position, and all workers.
     ///
     /// # Errors
     /// If the disk is full or fails; some of it may be forgotten then.
     pub fn clear(&mut self) -> Result<(), StoreError> {
-        let workers: Vec<_> = self.workers().cloned().collect();
-        let changes: Vec<_> = workers.iter().map(Change::Forget).collect();
-        self.write(&changes).map_err(|unwritten| unwritten.error)?;
+        self.ensure_writable()?;
+        // First, for it must not outlive what it covers.
         let mut group = Group::default();
         group.delete(&position_key());
         self.put(&mut group, &options::synced())?;
         self.position = None;
-        Ok(())
+        let workers: Vec<_> = self.workers().cloned().collect();
+        let changes: Vec<_> = workers.iter().map(Change::Forget).collect();
+        self.write(&changes).map_err(|unwritten| unwritten.error)
     }
 }
 

@@ -1,4 +1,5 @@
-//! A position in the broker's stream is on disk only behind all that its messages changed.
+//! Checkpoints of a running server. A position in the broker's stream is on disk only behind all that
+//! its messages changed.
 
 use crate::model::address;
 use indexer_server::{
@@ -28,6 +29,8 @@ use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 const WORKERS: u64 = 3;
+const CHAINS: u64 = 128;
+const CHAIN_BLOCKS: u64 = 512;
 
 /// An index whose workers a stream feeds, with its checkpoints.
 struct Server {
@@ -39,6 +42,8 @@ struct Server {
     checkpoints: Checkpoints,
     restorer: Restorer,
     on_disk: watch::Receiver<Option<StreamPosition>>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
 }
 
 fn registration(worker: u64) -> Registration {
@@ -89,10 +94,33 @@ impl Server {
         let consumed = Arc::clone(&answered);
         let ask = Arc::new(move || Some(position(consumed.load(Ordering::SeqCst))));
         let task = checkpointer.following(ask, tell);
-        let checkpointing = TaskTracker::new().spawn(task.run(CancellationToken::new()));
-        drop(checkpointing);
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        drop(tasks.spawn(task.run(stop.clone())));
         let restorer = Restorer::new(keeper, writer.clone());
-        Self { writer, sources, answered, roster, checkpoints, restorer, on_disk }
+        Self { writer, sources, answered, roster, checkpoints, restorer, on_disk, tasks, stop }
+    }
+
+    /// Ends as a process does, after a last checkpoint.
+    async fn stop(self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    /// Every worker stores some chains.
+    async fn fill(&self) {
+        for (chain, source) in
+            (0..CHAINS).flat_map(|at| self.sources.iter().map(move |to| (at, to)))
+        {
+            let block = |at| {
+                let number = u64::from(source.id().0) << 32 | chain << 16 | at;
+                StoredBlock { name: BlockName(number), local: LocalHash(number) }
+            };
+            let blocks = (0..CHAIN_BLOCKS).map(block).collect();
+            let stored = KvEvent::Stored { parent: None, tier: Tier::Device, blocks };
+            let status = SourceStatus::default();
+            self.writer.apply(source, 0, vec![stored], status).await.expect("a writer");
+        }
     }
 
     /// Answers the next message: a block of one of the workers, in turn.
@@ -188,4 +216,30 @@ async fn while_a_worker_is_restored_the_position_stays() {
     *server.roster.lock().unwrap_or_else(PoisonError::into_inner) = all;
     server.checkpoints.create(false).await.expect("room");
     assert_eq!(*server.on_disk.borrow_and_update(), Some(position(2)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_restart_wrote_anew_is_compacted_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = Server::start(folder.path()).await;
+    server.fill().await;
+    let first = server.checkpoints.create(true).await.expect("room");
+    let pairs = WORKERS * CHAINS * CHAIN_BLOCKS;
+    server.stop().await;
+    let server = Server::start(folder.path()).await;
+    server.fill().await;
+    let second = server.checkpoints.create(false).await.expect("room");
+    let per_pair = |bytes| bytes as f64 / pairs as f64;
+    println!(
+        "{pairs} pairs: {:.2} bytes a pair compacted, {:.2} after a restart, {:.2} written by it",
+        per_pair(first.disk_bytes),
+        per_pair(second.disk_bytes),
+        per_pair(second.written_bytes)
+    );
+    assert_eq!((first.blocks as u64, second.blocks as u64), (pairs, pairs));
+    assert!(second.disk_bytes < first.disk_bytes * 5 / 4, "{first:?}, {second:?}");
+    // Only once: a checkpoint without changes writes next to nothing.
+    let third = server.checkpoints.create(false).await.expect("room");
+    assert!(third.written_bytes < second.written_bytes + 4_096, "{second:?}, {third:?}");
+    server.stop().await;
 }
