@@ -329,6 +329,7 @@ impl Sink {
                     buffered_batches: status.buffered_batches as u64,
                     connected: status.connected,
                     verified_at: status.verified_at.map(|at| self.origin.since(at)),
+                    ..SourceStatus::default()
                 };
                 self.writer.set_status(source, self.status.clone()).await
             }

@@ -315,9 +315,10 @@ impl Ingest {
         let resume = resumed.map(|resumed| Resume {
             cursor: resumed.status.applied,
             degraded: resumed.status.state == SourceState::Degraded,
-            past: Vec::new(),
+            past: resumed.status.past.to_vec(),
         });
         let recovery = worker.recovery(self, name, resume.as_ref());
+        let past = recovery.past().collect();
         let copy_mode = resumed.map_or(CopyMode::Set, |resumed| resumed.copy_mode);
         shared.set_source(resumed.map(|resumed| resumed.source.clone()));
         let indexers = self.local_indexers.clone();
@@ -339,6 +340,7 @@ impl Ingest {
             waiting: VecDeque::new(),
             round: None,
             dump_is_incomplete: false,
+            past,
             shown: SourceStatus::default(),
             counted: OutcomeCounts::default(),
         };

@@ -57,6 +57,8 @@ pub(super) struct Follower {
     pub(super) round: Option<Round>,
     /// Whether the dump that has just ended lacks blocks.
     pub(super) dump_is_incomplete: bool,
+    /// Lives that are over.
+    pub(super) past: Arc<[Incarnation]>,
     /// As the index was told last.
     pub(super) shown: SourceStatus,
     /// As the metrics were told last.

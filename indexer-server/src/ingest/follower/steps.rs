@@ -34,10 +34,12 @@ impl Follower {
                 self.answer(sequence, BatchAnswer::Refused(Refusal::Gap { expected }));
             }
             Step::NewLife { incarnation } => {
+                self.past = self.recovery.past().collect();
                 tracing::info!(%incarnation, source = self.name, "new life of the source");
                 self.drop_source().await?;
             }
             Step::Expired => {
+                self.past = self.recovery.past().collect();
                 tracing::info!(source = self.name, "publisher expired");
                 self.drop_source().await?;
                 self.shared.set_idle(true);
@@ -182,6 +184,7 @@ impl Follower {
             buffered_batches: status.buffered_batches as u64,
             connected: status.connected,
             verified_at: status.verified_at,
+            past: Arc::clone(&self.past),
         }
     }
 

@@ -128,6 +128,17 @@ struct SourceRecord {
     ranks: Vec<u32>,
     #[prost(bool, tag = "9")]
     doubtful: bool,
+    #[prost(message, repeated, tag = "10")]
+    past: Vec<LifeRecord>,
+}
+
+/// A life that is over.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+struct LifeRecord {
+    #[prost(fixed64, tag = "1")]
+    high: u64,
+    #[prost(fixed64, tag = "2")]
+    low: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
@@ -242,14 +253,27 @@ impl From<&Cursor> for CursorRecord {
 
 impl From<CursorRecord> for Cursor {
     fn from(record: CursorRecord) -> Self {
-        let high = u128::from(record.incarnation_high) << u64::BITS;
+        let (high, low) = (record.incarnation_high, record.incarnation_low);
         Self {
-            incarnation: Incarnation(high | u128::from(record.incarnation_low)),
+            incarnation: LifeRecord { high, low }.into(),
             sequence: record.sequence,
             fingerprint: record
                 .fingerprint
                 .map(|at| Fingerprint { ts_bits: at.ts_bits, payload_hash: at.payload_hash }),
         }
+    }
+}
+
+impl From<Incarnation> for LifeRecord {
+    fn from(life: Incarnation) -> Self {
+        let [high, low] = halves(life);
+        Self { high, low }
+    }
+}
+
+impl From<LifeRecord> for Incarnation {
+    fn from(LifeRecord { high, low }: LifeRecord) -> Self {
+        Self(u128::from(high) << u64::BITS | u128::from(low))
     }
 }
 
@@ -394,6 +418,7 @@ impl SourceRecord {
             incomplete: source.incomplete,
             doubtful: source.doubtful,
             ranks: source.ranks.clone(),
+            past: source.status.past.iter().copied().map(LifeRecord::from).collect(),
         }
     }
 
@@ -405,6 +430,7 @@ impl SourceRecord {
             state: state.map_err(|_error| wrong("state"))?.into(),
             applied: self.applied.map(Cursor::from),
             last_live: self.last_live,
+            past: self.past.into_iter().map(Incarnation::from).collect(),
             ..SourceStatus::default()
         };
         Ok(SourceImage {

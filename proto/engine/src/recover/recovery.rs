@@ -114,7 +114,9 @@ impl<I: Item, C> Recovery<I, C> {
             unsettled: false,
         };
         if let Some(resume) = resume {
+            let present = resume.cursor.map(|cursor| cursor.incarnation);
             recovery.past = Past::of(&resume.past);
+            present.into_iter().for_each(|present| recovery.past.remove(present));
             recovery.life = resume.cursor.map(|cursor| {
                 let life = Life::new(cursor.incarnation, Base::At(cursor.sequence));
                 Life { head: Some(cursor.sequence), ..life }
