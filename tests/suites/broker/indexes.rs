@@ -7,6 +7,7 @@ use kvasir_proto::broker::STREAM;
 use kvasir_proto::pb::CreateCheckpointRequest;
 use kvasir_tests::client;
 use kvbm_agent::broker::Delivery;
+use rustix::process::Signal;
 
 #[tokio::test]
 async fn what_is_published_is_in_the_index_and_a_broker_may_die() {
@@ -151,6 +152,29 @@ async fn a_stream_that_was_emptied_or_made_anew_costs_questions_and_loses_nothin
     let mut server = index(&flags).await;
     check(&server, &holders).await;
     server.stop().await;
+}
+
+/// An index that reads nothing for a while: its subscription overflows, and agents are asked.
+#[tokio::test]
+async fn an_index_that_is_too_slow_has_all_in_the_end() {
+    for (delivery, name) in [(Delivery::Core, "core"), (Delivery::Jetstream, "jetstream")] {
+        println!("{name}");
+        let broker = Broker::start().await;
+        let mut holders = fleet(&broker, delivery, None).await;
+        let mut server = index(&flags(&broker, name, &[])).await;
+        check(&server, &holders).await;
+        server.signal(Signal::STOP).expect("a process");
+        for holder in &mut holders {
+            holder.publish(5_000);
+            holder.delivered().await;
+        }
+        server.signal(Signal::CONT).expect("a process");
+        for holder in &mut holders {
+            holder.publish(5);
+        }
+        check(&server, &holders).await;
+        server.stop().await;
+    }
 }
 
 #[tokio::test]

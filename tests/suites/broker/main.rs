@@ -10,3 +10,4 @@ mod indexes;
 mod outages;
 mod published;
 mod server;
+mod shards;
