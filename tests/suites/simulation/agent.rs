@@ -93,7 +93,7 @@ impl Agent {
         let config = JournalConfig { copy_mode, batches_max, ..JournalConfig::DEFAULT };
         let (incarnation, first) = draw_life(rng);
         truth.begin_life(incarnation, first);
-        Self {
+        let mut agent = Self {
             number,
             truth,
             delivery,
@@ -104,6 +104,17 @@ impl Agent {
             is_up: true,
             publisher: Publisher::default(),
             heartbeat_at: Duration::ZERO,
+        };
+        agent.say_hello();
+        agent
+    }
+
+    /// Where the broker's stream is all that servers have, that a life began is said there: what
+    /// comes another way may be early by any time.
+    fn say_hello(&mut self) {
+        if self.delivery == Delivery::Log && !self.answers {
+            let batch = self.truth.hello();
+            self.journal.append(batch.rank, batch.events).expect("within all limits");
         }
     }
 
@@ -119,6 +130,7 @@ impl Agent {
         let (incarnation, first) = draw_life(rng);
         self.truth.begin_life(incarnation, first);
         self.journal.begin_life(incarnation, first);
+        self.say_hello();
     }
 
     /// Engine and agent start again.
@@ -129,6 +141,7 @@ impl Agent {
         self.process += 1;
         self.is_up = true;
         self.publisher = Publisher::default();
+        self.say_hello();
     }
 
     pub fn hello(&self) -> Hello {
@@ -200,8 +213,8 @@ impl Agent {
         self.publish_again(seen);
     }
 
-    /// Takes the next step of an answer.
-    pub fn serve(&mut self, round: &mut Round, records_max: usize, seen: &mut Seen) {
+    /// Takes the next step of an answer, if it is not to wait.
+    pub fn serve(&mut self, round: &mut Round, records_max: usize, seen: &mut Seen) -> bool {
         let serving = round.serving.get_or_insert(Serving {
             process: self.process,
             dump: None,
@@ -212,20 +225,18 @@ impl Agent {
             to: u64::MAX,
             ended: false,
         });
-        if serving.ended {
-            return;
-        }
         if !self.is_up || serving.process != self.process {
             serving.ended = true;
             round.parts.push_back(Part::Failed);
-            return;
+            return true;
         }
         match round.ask {
             Ask::Range { incarnation, .. } => {
                 self.serve_range(incarnation, serving, &mut round.parts);
+                true
             }
             Ask::Dump { incarnation } => {
-                self.serve_dump((incarnation, records_max), serving, &mut round.parts, seen);
+                self.serve_dump((incarnation, records_max), serving, &mut round.parts, seen)
             }
         }
     }
@@ -264,7 +275,7 @@ impl Agent {
         serving: &mut Serving,
         parts: &mut VecDeque<Part>,
         seen: &mut Seen,
-    ) {
+    ) -> bool {
         let dump = match serving.dump {
             Some(dump) => dump,
             None => match self.journal.begin_dump(Some(incarnation)) {
@@ -272,12 +283,12 @@ impl Agent {
                 // It waits for its turn.
                 Err(DumpError::Busy) => {
                     seen.add("a dump waits for its turn");
-                    return;
+                    return false;
                 }
                 Err(DumpError::WrongIncarnation { present }) => {
                     serving.ended = true;
                     parts.push_back(Part::OtherLife(present));
-                    return;
+                    return true;
                 }
                 Err(error) => panic!("agent {}: {error}", self.number),
             },
@@ -301,6 +312,7 @@ impl Agent {
                 parts.push_back(Part::Failed);
             }
         }
+        true
     }
 }
 

@@ -6,9 +6,7 @@ use crate::{
     world::World,
 };
 use kvasir_index::{Index, Query, QueryKey, Scratch, SourceId};
-use kvasir_proto::types::{
-    DpRank, HeldBlock, LocalHash, SourceState, Tier, TierSet, WorkerId,
-};
+use kvasir_proto::types::{DpRank, HeldBlock, LocalHash, SourceState, Tier, TierSet, WorkerId};
 use kvasir_tests::oracle::{Found, Oracle, Question, QuestionKey};
 use rand::Rng;
 use std::collections::BTreeMap;
@@ -26,7 +24,8 @@ fn contents(index: &mut Index, worker: &WorkerId) -> BTreeMap<SourceId, Content>
     while index.dump_chunk(&mut scan, 100, &mut records).expect("nothing comes between") {}
     index.cancel_dump(scan);
     for at in records {
-        let held = HeldBlock { name: at.name, parent: at.parent, local: at.local, copies: at.copies };
+        let held =
+            HeldBlock { name: at.name, parent: at.parent, local: at.local, copies: at.copies };
         contents.entry(at.source).or_default().insert((at.rank, at.name), held);
     }
     contents
@@ -52,9 +51,7 @@ impl World {
                 let truth = &self.agents[agent].truth;
                 let held = of_source(&mut live.index, &truth.worker, follower.source);
                 let expected = match status.applied {
-                    Some(cursor) => {
-                        truth.life_of(cursor.incarnation).digest(Some(cursor.sequence))
-                    }
+                    Some(cursor) => truth.life_of(cursor.incarnation).digest(Some(cursor.sequence)),
                     None => Some(digest(&Content::new())),
                 };
                 self.seen.add("an exact source is compared");
@@ -79,9 +76,9 @@ impl World {
                     continue;
                 }
                 let held = of_source(&mut live.index, &truth.worker, Some(link.source));
-                let cursor = status.applied.and_then(|cursor| {
-                    Some((cursor.fingerprint?.ts_bits, cursor.sequence))
-                });
+                let cursor = status
+                    .applied
+                    .and_then(|cursor| Some((cursor.fingerprint?.ts_bits, cursor.sequence)));
                 let expected = match cursor {
                     Some((life, sequence)) => {
                         truth.lives[usize::try_from(life).expect("small")].digest(Some(sequence))

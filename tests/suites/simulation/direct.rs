@@ -90,9 +90,8 @@ impl World {
     /// An agent opens a stream to a server, unless it has one.
     pub fn connect(&mut self, agent: usize, server: usize) -> bool {
         let at = &self.agents[agent];
-        let open = |at: &Connection| {
-            at.agent == agent && at.server == server && at.agent_end.is_some()
-        };
+        let open =
+            |at: &Connection| at.agent == agent && at.server == server && at.agent_end.is_some();
         let is_due = at.delivery == Delivery::Direct && at.is_up;
         if !is_due || self.servers[server].live.is_none() || self.connections.iter().any(open) {
             return false;

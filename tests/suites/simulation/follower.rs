@@ -2,9 +2,7 @@
 //! task does it.
 
 use crate::{fault::Fault, seen::Seen};
-use kvasir_engine::recover::{
-    Ask, Input, Item, Numbered, Recovery, RecoveryConfig, Resume, Step,
-};
+use kvasir_engine::recover::{Ask, Input, Item, Numbered, Recovery, RecoveryConfig, Resume, Step};
 use kvasir_index::{Index, SourceId, SourceStatus};
 use kvasir_proto::types::{
     CopyMode, DpRank, HeldBlock, Incarnation, KvEvent, SourceState, WorkerId,
@@ -186,13 +184,7 @@ impl Follower {
         }
     }
 
-    pub fn batch(
-        &mut self,
-        stream: u64,
-        batch: Numbered<Payload>,
-        via: Via,
-        on: &mut On<'_>,
-    ) {
+    pub fn batch(&mut self, stream: u64, batch: Numbered<Payload>, via: Via, on: &mut On<'_>) {
         let Some(incarnation) = self.life_of(stream, on.fault) else {
             on.seen.add("a batch of an earlier stream is refused");
             self.answers.push((via, Answer::Fenced));

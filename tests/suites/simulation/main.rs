@@ -136,8 +136,7 @@ fn every_server_knows_the_truth_in_the_end() {
 fn every_fault_is_noticed() {
     for fault in Fault::ALL {
         let outcome = run_all(0..FAULT_SEEDS, fault);
-        let (seed, message) =
-            outcome.err().unwrap_or_else(|| panic!("{fault:?} was not noticed"));
+        let (seed, message) = outcome.err().unwrap_or_else(|| panic!("{fault:?} was not noticed"));
         println!("{fault:?}: seed {seed}, {}", message.lines().nth(1).unwrap_or(&message));
     }
 }

@@ -156,7 +156,12 @@ impl World {
         }
         self.seen.add("a server is killed");
         let Self { servers, fault, rng, seen, .. } = self;
-        servers[server].kill(*fault, rng, seen);
+        let cancelled = servers[server].kill(*fault, rng, seen);
+        for (agent, process, dump) in cancelled {
+            if self.agents[agent].process == process {
+                self.agents[agent].journal.cancel_dump(dump);
+            }
+        }
         self.passing[server].clear();
         self.subscriptions.retain(|(_, at), _| *at != server);
         for connection in self.connections.iter_mut().filter(|at| at.server == server) {

@@ -154,24 +154,23 @@ impl World {
     /// A server takes a message that stands by itself.
     fn hear(&mut self, server: usize, message: Message, via: Via) {
         let agent = message.agent;
+        if !self.agents[agent].answers && matches!(message.said, Said::Heartbeat(_)) {
+            // What the stream will bring is not missing.
+            return;
+        }
         self.make_follower(server, agent);
         self.connections_made += 1;
-        let (number, is_all) = (self.connections_made, !self.agents[agent].answers);
+        let number = self.connections_made;
         let mut refused = false;
         self.with_follower((server, agent), |follower, on| {
             if follower.stream_life != Some(message.incarnation) {
-                let mut hello = message.hello();
-                // What the stream will bring is not missing.
-                hello.head = hello.head.filter(|_| !is_all);
-                refused = !follower.open(number, hello, on);
+                refused = !follower.open(number, message.hello(), on);
             }
             let stream = follower.stream;
             match message.said {
                 _ if refused => {}
                 Said::Batch(batch) => follower.batch(stream, batch, via, on),
-                Said::Heartbeat(head) => {
-                    follower.heartbeat(stream, head.filter(|_| !is_all), on);
-                }
+                Said::Heartbeat(head) => follower.heartbeat(stream, head, on),
             }
         });
         if refused && let Some(live) = &mut self.servers[server].live {

@@ -1,6 +1,9 @@
 //! Questions of servers to agents, and their answers, part by part.
 
-use crate::{follower::{Follower, Part}, world::World};
+use crate::{
+    follower::{Follower, Part},
+    world::World,
+};
 use rand::Rng;
 
 /// Parts of an answer on their way.
@@ -15,12 +18,10 @@ impl World {
         let Some(round) = round.filter(|round| round.parts.len() < PARTS_AHEAD_MAX) else {
             return false;
         };
-        let before = (round.parts.len(), round.serving.map(|serving| serving.ended));
-        if before.1 == Some(true) {
+        if round.serving.is_some_and(|serving| serving.ended) {
             return false;
         }
-        self.agents[agent].serve(round, records_max, &mut self.seen);
-        true
+        self.agents[agent].serve(round, records_max, &mut self.seen)
     }
 
     /// The next part of an answer arrives; whether there was one.

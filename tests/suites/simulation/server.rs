@@ -15,6 +15,7 @@ use kvasir_tests::{
     kept::{Kept, Loss},
     script::ScriptRng,
 };
+use kvbm_agent::journal::DumpId;
 use rand::Rng;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -180,9 +181,22 @@ impl Server {
     }
 
     /// The process is killed. What it was writing may be on disk, worker by worker, or not.
-    pub fn kill(&mut self, fault: Fault, rng: &mut ScriptRng, seen: &mut Seen) {
-        let Some(live) = self.live.take() else { return };
-        let Some(checkpoint) = live.checkpoint else { return };
+    /// Returns the dumps that nobody reads any more: of which agent, its process, which.
+    pub fn kill(
+        &mut self,
+        fault: Fault,
+        rng: &mut ScriptRng,
+        seen: &mut Seen,
+    ) -> Vec<(usize, u64, DumpId)> {
+        let Some(live) = self.live.take() else { return Vec::new() };
+        let rounds =
+            live.followers.iter().filter_map(|(agent, at)| Some((*agent, at.round.as_ref()?)));
+        let dumps = rounds.filter_map(|(agent, round)| {
+            let serving = round.serving?;
+            Some((agent, serving.process, serving.dump?))
+        });
+        let dumps = dumps.collect();
+        let Some(checkpoint) = live.checkpoint else { return dumps };
         seen.add("a server is killed in the middle of a checkpoint");
         let written = rng.random_range(0..=checkpoint.batch.len());
         for (worker, image, _) in checkpoint.batch.into_iter().take(written) {
@@ -194,6 +208,7 @@ impl Server {
                 kept.merge(image, Loss::Nothing);
             }
         }
+        dumps
     }
 }
 
@@ -270,8 +285,8 @@ impl Live {
         seen: &mut Seen,
     ) {
         let Some(mut checkpoint) = self.checkpoint.take() else { return };
-        let writes = !checkpoint.batch.is_empty()
-            && (checkpoint.todo.is_empty() || rng.random_ratio(1, 3));
+        let writes =
+            !checkpoint.batch.is_empty() && (checkpoint.todo.is_empty() || rng.random_ratio(1, 3));
         if writes {
             let batch = mem::take(&mut checkpoint.batch);
             if self.write(batch, fault, disk, seen) {

@@ -55,8 +55,7 @@ impl World {
     pub fn new(seed: u64, fault: Fault) -> Self {
         let mut rng = ScriptRng::seed_from_u64(seed);
         let stream_is_all = rng.random_ratio(1, 4);
-        let servers: Vec<_> =
-            (0..rng.random_range(1..=2)).map(|_| Server::new(&mut rng)).collect();
+        let servers: Vec<_> = (0..rng.random_range(1..=2)).map(|_| Server::new(&mut rng)).collect();
         let retained_max = if stream_is_all { usize::MAX } else { rng.random_range(1..60) };
         let broker = Broker::new(retained_max, !stream_is_all && rng.random_bool(0.5));
         let passing = servers.iter().map(|_| VecDeque::new()).collect();
@@ -148,7 +147,11 @@ impl World {
             let replay = rng.random_bool(0.8);
             let sequencing = SequencerConfig {
                 replay,
-                loss_policy: if rng.random_bool(0.5) { LossPolicy::Keep } else { LossPolicy::Clear },
+                loss_policy: if rng.random_bool(0.5) {
+                    LossPolicy::Keep
+                } else {
+                    LossPolicy::Clear
+                },
                 degraded_ttl: DEGRADED_TTL,
                 worker_timeout: Duration::from_secs(rng.random_range(10..60)),
                 probe_interval: Duration::from_secs(10),
