@@ -12,7 +12,10 @@ use kvbm_agent::journal::{
     Batch, DumpError, DumpStep, Journal, JournalConfig, JournalStatus, RangeError,
 };
 use rand::Rng;
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
 
 /// Batches of a range looked for at a time.
 const LOOK_BATCHES: usize = 3;
@@ -79,6 +82,8 @@ pub struct Agent {
     pub is_up: bool,
     pub publisher: Publisher,
     pub heartbeat_at: Duration,
+    /// When it last opened a stream, by server.
+    pub tried_at: BTreeMap<usize, Duration>,
 }
 
 impl Agent {
@@ -104,6 +109,7 @@ impl Agent {
             is_up: true,
             publisher: Publisher::default(),
             heartbeat_at: Duration::ZERO,
+            tried_at: BTreeMap::new(),
         };
         agent.say_hello();
         agent

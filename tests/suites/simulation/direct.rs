@@ -9,10 +9,15 @@ use kvasir_engine::recover::Numbered;
 use kvasir_proto::types::Incarnation;
 use kvbm_agent::journal::{DumpId, RangeError};
 use rand::Rng;
-use std::collections::{BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    time::Duration,
+};
 
 /// Batches of one stream under way.
 const UNACKED_MAX: usize = 6;
+/// Pause before an agent opens a stream again.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What an agent sends.
 #[derive(Debug)]
@@ -93,10 +98,13 @@ impl World {
         let open =
             |at: &Connection| at.agent == agent && at.server == server && at.agent_end.is_some();
         let is_due = at.delivery == Delivery::Direct && at.is_up;
+        let tried_at = at.tried_at.get(&server);
+        let is_due = is_due && tried_at.is_none_or(|at| self.now >= *at + RECONNECT_PAUSE);
         if !is_due || self.servers[server].live.is_none() || self.connections.iter().any(open) {
             return false;
         }
         let hello = at.hello();
+        self.agents[agent].tried_at.insert(server, self.now);
         self.connections_made += 1;
         self.connections.push(Connection {
             number: self.connections_made,

@@ -5,14 +5,14 @@ use rand::Rng;
 use std::time::Duration;
 
 /// Things that happen before all is to come to rest.
-const STEPS_MAX: usize = 700;
+const STEPS_MAX: usize = 6_000;
 
 impl World {
     /// Plays for a while.
     pub fn play(&mut self) {
         for _ in 0..self.rng.random_range(50..STEPS_MAX) {
             self.step();
-            if self.rng.random_ratio(1, 4) {
+            if self.rng.random_ratio(1, 8) {
                 self.check_exact();
             }
         }
@@ -31,7 +31,8 @@ impl World {
                 let millis = self.rng.random_range(1..400);
                 self.advance(Duration::from_millis(millis));
             }
-            _ => self.mishap(server, agent),
+            _ if self.rng.random_ratio(self.mishaps_percent, 100) => self.mishap(server, agent),
+            _ => {}
         }
     }
 
@@ -46,6 +47,8 @@ impl World {
     fn agent_acts(&mut self, agent: usize) {
         if self.agents[agent].is_up {
             self.agents[agent].act(&mut self.rng);
+        } else if self.rng.random_ratio(1, 10) {
+            self.restart_agent(agent);
         }
     }
 

@@ -92,16 +92,12 @@ impl World {
     /// Everything that can happen at once happens; whether that was anything.
     fn deliver_all(&mut self) -> bool {
         let mut any = false;
-        let dbg = self.now > Duration::from_secs(0) && std::env::var("DBG").is_ok();
         for place in 0..self.connections.len() {
             any |= self.fill(place);
             any |= self.deliver_up(place);
             any |= self.deliver_down(place);
         }
         self.forget_connections();
-        if dbg && any {
-            eprintln!("conn {:?}", self.connections);
-        }
         any |= self.broker_syncs();
         for agent in 0..self.agents.len() {
             any |= self.publish(agent) | self.broker_takes(agent) | self.deliver_ack(agent);
@@ -111,20 +107,7 @@ impl World {
             any |= self.deliver_passing(server) | self.deliver_kept(server);
             for agent in 0..self.agents.len() {
                 any |= self.connect(agent, server);
-                let was = any;
                 any |= self.serve(server, agent) | self.deliver_part(server, agent);
-                if dbg && any && !was {
-                    eprintln!(
-                        "serve {server} {agent} {:?}",
-                        self.servers[server]
-                            .live
-                            .as_ref()
-                            .unwrap()
-                            .followers
-                            .get(&agent)
-                            .map(|f| &f.round)
-                    );
-                }
             }
             for bare in 0..self.bares.len() {
                 any |= self.subscribe(bare, server);

@@ -47,6 +47,8 @@ pub struct World {
     pub passing: Vec<VecDeque<Message>>,
     /// How often of a hundred something that is sent over the broker is lost.
     pub loss_percent: u32,
+    /// How often of a hundred something may go wrong, where it could.
+    pub mishaps_percent: u32,
     /// Whether agents that send through the stream can be asked: else the stream is all there is.
     pub stream_is_all: bool,
 }
@@ -60,6 +62,7 @@ impl World {
         let broker = Broker::new(retained_max, !stream_is_all && rng.random_bool(0.5));
         let passing = servers.iter().map(|_| VecDeque::new()).collect();
         let loss_percent = *[0, 0, 5, 30].choose(&mut rng).expect("not empty");
+        let mishaps_percent = *[10, 30, 100].choose(&mut rng).expect("not empty");
         let mut world = Self {
             rng,
             now: Duration::ZERO,
@@ -75,6 +78,7 @@ impl World {
             subscriptions: BTreeMap::new(),
             passing,
             loss_percent,
+            mishaps_percent,
             stream_is_all,
         };
         for number in 0..world.rng.random_range(1..=3) {
