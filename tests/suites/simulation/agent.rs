@@ -98,7 +98,7 @@ impl Agent {
         let config = JournalConfig { copy_mode, batches_max, ..JournalConfig::DEFAULT };
         let (incarnation, first) = draw_life(rng);
         truth.begin_life(incarnation, first);
-        let mut agent = Self {
+        Self {
             number,
             truth,
             delivery,
@@ -110,18 +110,14 @@ impl Agent {
             publisher: Publisher::default(),
             heartbeat_at: Duration::ZERO,
             tried_at: BTreeMap::new(),
-        };
-        agent.say_hello();
-        agent
+        }
     }
 
-    /// Where the broker's stream is all that servers have, that a life began is said there: what
-    /// comes another way may be early by any time.
-    fn say_hello(&mut self) {
-        if self.delivery == Delivery::Log && !self.answers {
-            let batch = self.truth.hello();
-            self.journal.append(batch.rank, batch.events).expect("within all limits");
-        }
+    /// Whether its cache may be emptied, or its engine end. Where the broker's stream is all that
+    /// servers have, they may read of an earlier life after a checkpoint that knows a later one, and
+    /// nobody says which is the present one.
+    pub fn may_end(&self) -> bool {
+        self.answers || self.delivery != Delivery::Log
     }
 
     /// The engine does something.
@@ -136,7 +132,6 @@ impl Agent {
         let (incarnation, first) = draw_life(rng);
         self.truth.begin_life(incarnation, first);
         self.journal.begin_life(incarnation, first);
-        self.say_hello();
     }
 
     /// Engine and agent start again.
@@ -147,7 +142,6 @@ impl Agent {
         self.process += 1;
         self.is_up = true;
         self.publisher = Publisher::default();
-        self.say_hello();
     }
 
     pub fn hello(&self) -> Hello {
@@ -312,7 +306,8 @@ impl Agent {
                 parts.push_back(Part::DumpEnd(cut.incarnation, cut.watermark));
             }
             Err(error) => {
-                assert!(matches!(error, DumpError::Aborted(_)), "{error}");
+                let is_cut_off = matches!(error, DumpError::Aborted(_) | DumpError::Over);
+                assert!(is_cut_off, "{error}");
                 seen.add("an agent cuts a dump off");
                 (serving.ended, serving.dump) = (true, None);
                 parts.push_back(Part::Failed);

@@ -67,7 +67,9 @@ impl World {
         let Self { servers, seen, fault, now, .. } = self;
         let Some(live) = &mut servers[server].live else { return };
         let Some(link) = live.links.get_mut(&bare) else { return };
-        act(link, &mut On { index: &mut live.index, seen, fault: *fault, now: *now });
+        let checkpoint = live.checkpoint.as_mut();
+        let on = &mut On { index: &mut live.index, seen, fault: *fault, now: *now, checkpoint };
+        act(link, on);
     }
 
     /// An engine does something and publishes it, or clears its cache.

@@ -27,10 +27,12 @@ pub enum Fault {
     TornImage,
     /// A checkpoint taken in the middle of a dump says where the source stood before it.
     CursorDuringDump,
+    /// That a bare engine's batches were lost is told only after what follows was applied.
+    LossToldLater,
 }
 
 impl Fault {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::PositionFirst,
         Self::PositionLate,
         Self::SkipBatch,
@@ -42,5 +44,6 @@ impl Fault {
         Self::KeepDoubtful,
         Self::TornImage,
         Self::CursorDuringDump,
+        Self::LossToldLater,
     ];
 }

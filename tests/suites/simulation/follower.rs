@@ -1,7 +1,7 @@
 //! One agent's source at a server: the real recovery, carried out on the real index as the server's
 //! task does it.
 
-use crate::{fault::Fault, seen::Seen};
+use crate::{fault::Fault, seen::Seen, server::Checkpoint};
 use kvasir_engine::recover::{Ask, Input, Item, Numbered, Recovery, RecoveryConfig, Resume, Step};
 use kvasir_index::{Index, SourceId, SourceStatus};
 use kvasir_proto::types::{
@@ -94,6 +94,17 @@ pub struct On<'a> {
     pub seen: &'a mut Seen,
     pub fault: Fault,
     pub now: Duration,
+    /// The checkpoint under way.
+    pub checkpoint: Option<&'a mut Checkpoint>,
+}
+
+impl On<'_> {
+    /// A worker was changed: now its image may be cut.
+    pub fn between(&mut self, worker: &WorkerId) {
+        if let Some(checkpoint) = &mut self.checkpoint {
+            checkpoint.between(self.index, worker, self.seen);
+        }
+    }
 }
 
 pub struct Follower {
@@ -256,20 +267,26 @@ impl Follower {
     fn work(&mut self, on: &mut On<'_>) {
         while let Some(step) = self.recovery.next_step() {
             self.carry_out(step, on);
+            on.between(&self.worker);
         }
         if self.stream_life.is_some_and(|life| !self.recovery.is_present(life)) {
             self.stream_life = None;
             self.forget_waiting();
         }
-        if let Some(source) = self.source {
-            on.index.set_status(source, self.status(on.fault));
-        }
+        self.show(on);
         for (sequence, via) in mem::take(&mut self.waiting) {
             if self.recovery.covers(sequence) {
                 self.answers.push((via, Answer::Acked));
             } else {
                 self.waiting.push_back((sequence, via));
             }
+        }
+    }
+
+    fn show(&mut self, on: &mut On<'_>) {
+        if let Some(source) = self.source {
+            on.index.set_status(source, self.status(on.fault));
+            on.between(&self.worker);
         }
     }
 
@@ -307,10 +324,11 @@ impl Follower {
             }
             Step::NewLife { .. } => {
                 on.seen.add("a new life begins");
-                if on.fault != Fault::KeepOldLife {
+                if on.fault == Fault::KeepOldLife {
+                    self.is_torn = false;
+                } else {
                     self.drop_source(on);
                 }
-                self.is_torn = false;
             }
             Step::Expired => {
                 on.seen.add("a source expires");
@@ -330,13 +348,13 @@ impl Follower {
             }
             Step::MarkSuspect => {
                 on.seen.add("batches are lost, blocks are kept");
-                if let Some(source) = self.source {
-                    on.index.mark_suspect(source);
-                }
+                self.is_torn = false;
+                self.doubt(on);
             }
             Step::ClearLost => {
                 on.seen.add("batches are lost, blocks are dropped");
-                self.sweep(false, on);
+                self.is_torn = false;
+                self.clear(on);
             }
             Step::DropSuspects => {
                 on.seen.add("doubtful blocks are dropped");
@@ -367,12 +385,27 @@ impl Follower {
 
     fn begin_dump(&mut self, on: &mut On<'_>) {
         self.is_torn = true;
-        let Some(source) = self.source else { return };
-        on.index.set_status(source, self.status(on.fault));
-        if on.index.lacks_blocks(source) {
-            self.sweep(false, on);
+        let lacks = self.source.is_some_and(|source| on.index.lacks_blocks(source));
+        if lacks {
+            self.clear(on);
         } else {
+            self.doubt(on);
+        }
+    }
+
+    /// All that the source stored is doubtful, and its status says why.
+    fn doubt(&self, on: &mut On<'_>) {
+        if let Some(source) = self.source {
             on.index.mark_suspect(source);
+            on.index.set_status(source, self.status(on.fault));
+        }
+    }
+
+    /// Drops all that the source stored, and its status says why.
+    fn clear(&self, on: &mut On<'_>) {
+        self.sweep(false, on);
+        if let Some(source) = self.source {
+            on.index.set_status(source, self.status(on.fault));
         }
     }
 
@@ -402,6 +435,7 @@ impl Follower {
     }
 
     pub fn drop_source(&mut self, on: &mut On<'_>) {
+        self.is_torn = false;
         self.sweep(false, on);
         if let Some(source) = self.source.take() {
             on.index.remove_source(source).expect("it was cleared");
@@ -425,11 +459,11 @@ impl Follower {
     }
 
     fn status(&self, fault: Fault) -> SourceStatus {
-        let _later = fault;
+        let has_cursor = !self.is_torn || fault == Fault::CursorDuringDump;
         let status = self.recovery.status();
         SourceStatus {
             state: status.state,
-            applied: status.applied,
+            applied: status.applied.filter(|_| has_cursor),
             last_live: status.head,
             buffered_batches: status.buffered_batches as u64,
             connected: status.connected,

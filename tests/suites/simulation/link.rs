@@ -1,10 +1,10 @@
 //! One bare engine's source at a server: the real sequencer, carried out on the real index as the
 //! server's link does it.
 
-use crate::follower::On;
+use crate::{fault::Fault, follower::On};
 use kvasir_engine::sequence::{Input, Item, Resume, Sequencer, SequencerConfig, Step};
 use kvasir_index::{SourceId, SourceStatus};
-use kvasir_proto::types::{DpRank, KvEvent, SourceState};
+use kvasir_proto::types::{Cursor, DpRank, KvEvent, SourceState, WorkerId};
 use std::{collections::VecDeque, time::Duration};
 
 /// The payload of a batch.
@@ -36,24 +36,28 @@ pub struct Replay {
 
 pub struct Link {
     pub sequencer: Sequencer<Sent>,
+    worker: WorkerId,
     pub source: SourceId,
     pub replay: Option<Replay>,
+    /// As the index was told last.
+    status: SourceStatus,
 }
 
 impl Link {
     /// A link that begins afresh, or goes on where the index holds what was applied by `status`.
     pub fn new(
-        source: SourceId,
+        (worker, source): (WorkerId, SourceId),
         config: SequencerConfig,
         status: Option<SourceStatus>,
         on: &mut On<'_>,
     ) -> Self {
-        let resume = status.and_then(|status| {
+        let resume = status.as_ref().and_then(|status| {
             let degraded = status.state == SourceState::Degraded;
             status.applied.map(|cursor| Resume { cursor, degraded })
         });
-        let mut link =
-            Self { sequencer: Sequencer::new(config, resume, on.now), source, replay: None };
+        let sequencer = Sequencer::new(config, resume, on.now);
+        let status = status.unwrap_or_default();
+        let mut link = Self { sequencer, worker, source, replay: None, status };
         link.work(on);
         link
     }
@@ -72,39 +76,46 @@ impl Link {
     fn work(&mut self, on: &mut On<'_>) {
         while let Some(step) = self.sequencer.next_step() {
             self.carry_out(step, on);
+            on.between(&self.worker);
         }
         let status = self.sequencer.status();
-        on.index.set_status(
-            self.source,
-            SourceStatus {
-                state: status.state,
-                applied: status.applied,
-                last_live: status.last_live,
-                buffered_batches: status.buffered_batches as u64,
-                connected: status.connected,
-                verified_at: status.verified_at,
-            },
-        );
+        self.status = SourceStatus {
+            state: status.state,
+            applied: status.applied,
+            last_live: status.last_live,
+            buffered_batches: status.buffered_batches as u64,
+            connected: status.connected,
+            verified_at: status.verified_at,
+        };
+        self.show(on);
+        on.between(&self.worker);
+    }
+
+    fn show(&self, on: &mut On<'_>) {
+        on.index.set_status(self.source, self.status.clone());
     }
 
     fn carry_out(&mut self, step: Step<Sent>, on: &mut On<'_>) {
         match step {
-            Step::Apply { item, .. } => self.apply(&item, on),
+            Step::Apply { cursor, item } => self.apply(cursor, &item, on),
             Step::NewLife { .. } => {
                 on.seen.add("a bare engine's new life is noticed");
-                self.clear(on);
+                self.begin_life(on);
             }
             Step::Expired => {
                 on.seen.add("a bare engine expires");
-                self.clear(on);
+                self.begin_life(on);
             }
             Step::ClearLost => {
                 on.seen.add("a bare engine's batches are lost, blocks are dropped");
+                self.note_lost(on.fault);
                 self.clear(on);
             }
             Step::MarkSuspect => {
                 on.seen.add("a bare engine's batches are lost, blocks are kept");
+                self.note_lost(on.fault);
                 on.index.mark_suspect(self.source);
+                self.show(on);
             }
             Step::DropSuspects => {
                 while !on.index.drop_suspects(self.source, 3).expect("a known source").done {}
@@ -117,7 +128,7 @@ impl Link {
         }
     }
 
-    fn apply(&mut self, item: &Sent, on: &mut On<'_>) {
+    fn apply(&mut self, cursor: Cursor, item: &Sent, on: &mut On<'_>) {
         if item.garbled {
             on.seen.add("a batch cannot be read");
             self.sequencer.content_lost();
@@ -129,10 +140,26 @@ impl Link {
         for event in &item.events {
             on.index.apply(self.source, item.rank, event).expect("within all limits");
         }
+        self.status.applied = Some(cursor);
+        self.show(on);
         on.seen.add("a bare engine's batch is applied");
+    }
+
+    fn begin_life(&mut self, on: &mut On<'_>) {
+        self.status.state = self.status.state.max(SourceState::CatchingUp);
+        self.status.applied = None;
+        self.status.last_live = None;
+        self.clear(on);
+    }
+
+    fn note_lost(&mut self, fault: Fault) {
+        if fault != Fault::LossToldLater {
+            self.status.state = self.status.state.max(SourceState::Degraded);
+        }
     }
 
     fn clear(&self, on: &mut On<'_>) {
         while !on.index.clear_source(self.source, None, 3).expect("a known source").done {}
+        self.show(on);
     }
 }

@@ -39,7 +39,7 @@ use world::World;
 /// Seeds in the ordinary test command.
 const SEEDS: u64 = 1_500;
 /// Seeds within which each fault must show.
-const FAULT_SEEDS: u64 = 400;
+const FAULT_SEEDS: u64 = 3_000;
 const THREADS: usize = 2;
 
 thread_local! {

@@ -110,7 +110,7 @@ impl World {
         let at = &mut servers[server];
         let Some(live) = &mut at.live else { return };
         if live.checkpoint.is_none() {
-            live.begin_checkpoint(plans, &mut at.disk, *fault);
+            live.begin_checkpoint((plans, *fault), &mut at.disk, rng);
         }
         for _ in 0..rng.random_range(1..4) {
             live.step_checkpoint((plans, *fault), &mut at.disk, rng, seen);
@@ -122,13 +122,12 @@ impl World {
         match self.rng.random_range(0..16) {
             0 | 1 => self.kill_server(server),
             2 | 3 if self.servers[server].live.is_none() => self.start_server(server),
+            4..=6 if !self.agents[agent].may_end() => {}
             4 => self.restart_agent(agent),
             5 => self.stop_agent(agent),
-            6 => {
+            6 if self.agents[agent].is_up => {
                 self.seen.add("an engine empties its cache beside its agent");
-                if self.agents[agent].is_up {
-                    self.agents[agent].begin_life(&mut self.rng);
-                }
+                self.agents[agent].begin_life(&mut self.rng);
             }
             7 => self.broker_mishap(),
             8 => self.server_loses_broker(server),

@@ -16,7 +16,7 @@ use kvasir_tests::{
     script::ScriptRng,
 };
 use kvbm_agent::journal::DumpId;
-use rand::Rng;
+use rand::{Rng, SeedableRng};
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     mem,
@@ -81,6 +81,36 @@ pub struct Checkpoint {
     position: Option<Position>,
     todo: VecDeque<WorkerId>,
     batch: Vec<(WorkerId, WorkerImage, CutReceipt)>,
+    /// Decides between which changes of a worker its image is cut.
+    rng: ScriptRng,
+    /// Workers of which this process had an image on disk when it began.
+    written: BTreeSet<WorkerId>,
+}
+
+impl Checkpoint {
+    /// Between two changes of a worker its image may be cut.
+    pub fn between(&mut self, index: &mut Index, worker: &WorkerId, seen: &mut Seen) {
+        let Some(place) = self.todo.iter().position(|at| at == worker) else { return };
+        if self.rng.random_ratio(1, 6) && self.cut(worker, index, seen) {
+            self.todo.remove(place);
+            seen.add("an image is cut between two changes");
+        }
+    }
+
+    /// Cuts an image, if there is anything to say; whether the index knows the worker.
+    fn cut(&mut self, worker: &WorkerId, index: &mut Index, seen: &mut Seen) -> bool {
+        let whole = !self.written.contains(worker);
+        let Some(view) = index.worker(worker) else { return false };
+        if !view.has_changed() && !whole {
+            return true;
+        }
+        let mut cut = index.begin_cut(worker, whole).expect("it is known");
+        while !index.cut_step(&mut cut, 50).done {}
+        let (image, receipt) = cut.finish();
+        seen.add(if image.whole { "a whole image is cut" } else { "an image of changes is cut" });
+        self.batch.push((worker.clone(), image, receipt));
+        true
+    }
 }
 
 pub struct Live {
@@ -173,8 +203,9 @@ impl Server {
                     (added.expect("within all limits"), None)
                 }
             };
-            let on = &mut On { index: &mut live.index, seen, fault, now };
-            live.links.insert(number, Link::new(id, plan.sequencing, status, on));
+            let on = &mut On { index: &mut live.index, seen, fault, now, checkpoint: None };
+            let worker = plan.worker.clone();
+            live.links.insert(number, Link::new((worker, id), plan.sequencing, status, on));
         }
         assert!(brought.is_empty(), "whose is this: {brought:?}");
         self.live = Some(live);
@@ -236,7 +267,7 @@ impl Live {
             self.registered.insert(number);
             let source = brought.remove(&(plan.worker.clone(), plan.name.clone()));
             let Some((id, status)) = source else { continue };
-            let on = &mut On { index: &mut self.index, seen, fault, now };
+            let on = &mut On { index: &mut self.index, seen, fault, now, checkpoint: None };
             let goes_on = status.applied.is_some();
             let named = (&plan.worker, plan.name.as_str(), plan.mode);
             let mut follower = Follower::new(named, plan.recovery, Some((id, status)), on);
@@ -267,13 +298,19 @@ impl Live {
         agents.chain(plans.bares.iter().map(|plan| plan.worker.clone())).collect()
     }
 
-    pub fn begin_checkpoint(&mut self, plans: &Plans, disk: &mut Disk, fault: Fault) {
+    pub fn begin_checkpoint(
+        &mut self,
+        (plans, fault): (&Plans, Fault),
+        disk: &mut Disk,
+        rng: &mut ScriptRng,
+    ) {
         let position = self.position();
         if fault == Fault::PositionFirst {
             disk.position = position;
         }
         let todo = self.roster(plans).into_iter().collect();
-        self.checkpoint = Some(Checkpoint { position, todo, batch: Vec::new() });
+        let (rng, written) = (ScriptRng::seed_from_u64(rng.random()), self.written.clone());
+        self.checkpoint = Some(Checkpoint { position, todo, batch: Vec::new(), rng, written });
     }
 
     /// Goes on with the checkpoint: cuts a worker, writes what was cut, or ends.
@@ -293,7 +330,11 @@ impl Live {
                 self.checkpoint = Some(checkpoint);
             }
         } else if let Some(worker) = checkpoint.todo.pop_front() {
-            self.cut(worker, &mut checkpoint, disk, seen);
+            if !checkpoint.cut(&worker, &mut self.index, seen) && !disk.is_full {
+                // Nothing feeds it: that is known, too.
+                self.written.insert(worker.clone());
+                disk.workers.insert(worker, Kept::default());
+            }
             self.checkpoint = Some(checkpoint);
         } else if disk.is_full {
             seen.add("a position does not fit on a full disk");
@@ -309,32 +350,6 @@ impl Live {
             disk.position = if late { self.position() } else { checkpoint.position };
             seen.add("a checkpoint is complete");
         }
-    }
-
-    fn cut(
-        &mut self,
-        worker: WorkerId,
-        checkpoint: &mut Checkpoint,
-        disk: &mut Disk,
-        seen: &mut Seen,
-    ) {
-        let whole = !self.written.contains(&worker);
-        let Some(view) = self.index.worker(&worker) else {
-            // Nothing feeds it: that is known, too.
-            if !disk.is_full {
-                self.written.insert(worker.clone());
-                disk.workers.insert(worker, Kept::default());
-            }
-            return;
-        };
-        if !view.has_changed() && !whole {
-            return;
-        }
-        let mut cut = self.index.begin_cut(&worker, whole).expect("it is known");
-        while !self.index.cut_step(&mut cut, 50).done {}
-        let (image, receipt) = cut.finish();
-        seen.add(if image.whole { "a whole image is cut" } else { "an image of changes is cut" });
-        checkpoint.batch.push((worker, image, receipt));
     }
 
     /// Whether there was room.

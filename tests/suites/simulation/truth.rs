@@ -125,11 +125,6 @@ impl Truth {
         self.publish(Batch { rank, events: vec![KvEvent::Cleared, self.draw(rng)] })
     }
 
-    /// A batch that says nothing but that it is there.
-    pub fn hello(&mut self) -> Batch {
-        self.publish(Batch { rank: self.ranks[0], events: Vec::new() })
-    }
-
     fn publish(&mut self, batch: Batch) -> Batch {
         for event in &batch.events {
             self.oracle.apply(self.source, batch.rank, event);

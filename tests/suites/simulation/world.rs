@@ -192,7 +192,8 @@ impl World {
         let Self { servers, seen, fault, now, .. } = self;
         let Some(live) = &mut servers[server].live else { return };
         let Some(follower) = live.followers.get_mut(&agent) else { return };
-        let on = &mut On { index: &mut live.index, seen, fault: *fault, now: *now };
+        let checkpoint = live.checkpoint.as_mut();
+        let on = &mut On { index: &mut live.index, seen, fault: *fault, now: *now, checkpoint };
         act(follower, on);
         self.hand_on(server, agent);
     }
@@ -206,7 +207,8 @@ impl World {
             return;
         }
         let plan = &plans.agents[agent];
-        let on = &mut On { index: &mut live.index, seen, fault: *fault, now: *now };
+        let checkpoint = live.checkpoint.as_mut();
+        let on = &mut On { index: &mut live.index, seen, fault: *fault, now: *now, checkpoint };
         let named = (&plan.worker, plan.name.as_str(), plan.mode);
         live.followers.insert(agent, Follower::new(named, plan.recovery, None, on));
     }
@@ -216,7 +218,8 @@ impl World {
         let Self { servers, seen, fault, now, .. } = self;
         let Some(live) = &mut servers[server].live else { return };
         let Some(follower) = live.followers.remove(&agent) else { return };
-        let on = &mut On { index: &mut live.index, seen, fault: *fault, now: *now };
+        let checkpoint = live.checkpoint.as_mut();
+        let on = &mut On { index: &mut live.index, seen, fault: *fault, now: *now, checkpoint };
         let follower = follower.end(on);
         self.carry(server, agent, follower.answers, follower.cancelled);
     }
