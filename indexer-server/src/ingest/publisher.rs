@@ -311,6 +311,7 @@ impl Ingest {
             stream_life: None,
             waiting: VecDeque::new(),
             round: None,
+            is_torn: false,
             dump_is_incomplete: false,
             shown: SourceStatus::default(),
             counted: OutcomeCounts::default(),
