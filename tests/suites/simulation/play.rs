@@ -108,12 +108,21 @@ impl World {
     pub fn checkpoint_step(&mut self, server: usize) {
         let Self { servers, plans, fault, rng, seen, .. } = self;
         let at = &mut servers[server];
-        let Some(live) = &mut at.live else { return };
+        let Some(live) = &mut at.live else {
+            if rng.random_ratio(1, 4) {
+                self.start_server(server);
+            }
+            return;
+        };
         if live.checkpoint.is_none() {
             live.begin_checkpoint((plans, *fault), &mut at.disk, rng);
         }
         for _ in 0..rng.random_range(1..4) {
             live.step_checkpoint((plans, *fault), &mut at.disk, rng, seen);
+        }
+        // What only one image says is told only if its server ends before the next.
+        if rng.random_ratio(self.mishaps_percent, 3_000) {
+            self.kill_server(server);
         }
     }
 

@@ -91,7 +91,7 @@ impl Checkpoint {
     /// Between two changes of a worker its image may be cut.
     pub fn between(&mut self, index: &mut Index, worker: &WorkerId, seen: &mut Seen) {
         let Some(place) = self.todo.iter().position(|at| at == worker) else { return };
-        if self.rng.random_ratio(1, 6) && self.cut(worker, index, seen) {
+        if self.rng.random_ratio(1, 4) && self.cut(worker, index, seen) {
             self.todo.remove(place);
             seen.add("an image is cut between two changes");
         }
@@ -329,6 +329,9 @@ impl Live {
             if self.write(batch, fault, disk, seen) {
                 self.checkpoint = Some(checkpoint);
             }
+        } else if !checkpoint.todo.is_empty() && rng.random_ratio(2, 3) {
+            // The next worker is cut later, perhaps in the middle of its changes.
+            self.checkpoint = Some(checkpoint);
         } else if let Some(worker) = checkpoint.todo.pop_front() {
             if !checkpoint.cut(&worker, &mut self.index, seen) && !disk.is_full {
                 // Nothing feeds it: that is known, too.
