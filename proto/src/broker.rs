@@ -18,10 +18,19 @@ use crate::{
     hash::bucket,
     types::{DpRank, Incarnation},
 };
-use std::fmt::{self, Display, Write};
+use std::{
+    fmt::{self, Display, Write},
+    time::Duration,
+};
 
 /// The stream of all batches: subjects [`EVENTS_ALL`].
 pub const STREAM: &str = "kvasir-events";
+/// How long the stream keeps a batch where nothing else is configured,
+pub const STREAM_AGE_DEFAULT: Duration = Duration::from_secs(3_600);
+/// and how many bytes.
+pub const STREAM_BYTES_DEFAULT: u64 = 1 << 30;
+/// A batch that is published twice within this time is in the stream once.
+pub const DUPLICATES_WITHIN: Duration = Duration::from_secs(120);
 /// Subjects of all batches.
 pub const EVENTS_ALL: &str = "kvasir.v1.events.>";
 /// Subjects of all heartbeats.

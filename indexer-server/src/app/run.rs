@@ -1,6 +1,6 @@
 use super::{
     App,
-    build::Kept,
+    kept::Kept,
     map::register_configured,
     restore,
     tasks::{Ended, Tasks},
@@ -44,6 +44,9 @@ pub enum RunError {
         /// Why.
         error: IngestError,
     },
+    /// What was to be forgotten is not.
+    #[error("reset-states: {0:#}")]
+    Reset(#[source] anyhow::Error),
     /// A task ended that should not have.
     #[error("{name} ended: {reason}")]
     Task {
@@ -103,22 +106,47 @@ impl App {
         let ingest = Arc::clone(&self.parts.ingest);
         let (workers, stop) = (self.config.workers, self.parts.stop.clone());
         let stop_checkpoints = CancellationToken::new();
-        if let Some(Kept { restorer, stored, checkpointer }) = self.checkpoints {
+        let restored = CancellationToken::new();
+        if let Some(mut kept) = self.checkpoints {
             let not_ready = readiness.hold("restoring");
+            let stored = kept.stored(&not_ready).await.map_err(RunError::Reset)?;
+            let Kept { restorer, checkpointer, snapshots, .. } = kept;
             let plan = restore::plan(&ingest, stored, &workers).await;
             let (ingest, stop) = (Arc::clone(&ingest), stop.clone());
-            tasks.spawn(RESTORE, restore::run(plan, restorer, ingest, not_ready, stop));
+            let done = restored.clone().drop_guard();
+            tasks.spawn(RESTORE, async move {
+                let _done = done;
+                restore::run(plan, restorer, ingest, not_ready, stop).await
+            });
+            if let Some((snapshots, on_disk)) = snapshots {
+                let stop = self.parts.stop.clone();
+                tasks.spawn("snapshots", async move {
+                    snapshots.keep(on_disk, stop).await;
+                    Ok(())
+                });
+            }
             let stop = stop_checkpoints.clone();
             tasks.spawn("checkpoints", async move {
                 checkpointer.run(stop).await;
                 Ok(())
             });
+        } else {
+            restored.cancel();
         }
         register_configured(&ingest, &workers)
             .await
             .map_err(|(worker, error)| RunError::Worker { worker, error })?;
         if let Some(follower) = self.map_follower {
             tasks.spawn("shard map", follower.run(Arc::clone(&ingest), workers, stop.clone()));
+        }
+        if let Some(broker) = self.broker {
+            let (ingest, stop) = (Arc::clone(&ingest), stop.clone());
+            tasks.spawn("broker", async move {
+                // What a checkpoint has comes first.
+                restored.cancelled().await;
+                broker.run(ingest, stop).await;
+                Ok(())
+            });
         }
         tasks.spawn("expiry", expire_publishers(Arc::clone(&ingest), stop.clone()));
         let (speculation, origin) = (Arc::clone(&self.parts.speculation), self.parts.origin);
@@ -139,7 +167,8 @@ impl Running {
         let stopping = self.readiness.hold("stopping");
         self.stop.cancel();
         let mut outcome = Ok(());
-        let names = [RESTORE, "expiry", "placement expiry", "shard map", "grpc"];
+        let names =
+            [RESTORE, "broker", "snapshots", "expiry", "placement expiry", "shard map", "grpc"];
         let clients = self.tasks.ended(&names, &mut outcome);
         if timeout(limit.mul_f64(CLIENTS_SHARE), clients).await.is_err() {
             tracing::warn!("clients that do not go are cut off");

@@ -25,7 +25,10 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{
+    mpsc,
+    oneshot::{self, error::TryRecvError},
+};
 use tokio_util::sync::CancellationToken;
 
 /// Commands between streams and the task of their source; a batch is up to one message.
@@ -45,6 +48,8 @@ pub(super) struct Shared {
     source: Mutex<Option<IndexedSource>>,
     /// Whether nothing is known of it any more.
     idle: AtomicBool,
+    /// Whether it waits for what it lacks.
+    waits: AtomicBool,
 }
 
 impl Shared {
@@ -54,6 +59,10 @@ impl Shared {
 
     pub(super) fn set_source(&self, source: Option<IndexedSource>) {
         *self.source.lock().unwrap_or_else(PoisonError::into_inner) = source;
+    }
+
+    pub(super) fn set_waits(&self, waits: bool) {
+        self.waits.store(waits, Ordering::Release);
     }
 
     pub(super) fn set_idle(&self, idle: bool) {
@@ -76,6 +85,13 @@ pub(super) enum Command {
     Heartbeat {
         stream: u64,
         head: Option<u64>,
+    },
+    /// What the stream brings is not the newest, until it has caught up.
+    Behind {
+        stream: u64,
+    },
+    CaughtUp {
+        stream: u64,
     },
     /// Blocks of it were shed, and there is room for them again.
     Heal,
@@ -149,6 +165,11 @@ impl PendingAnswer {
     pub async fn wait(&mut self) -> Result<BatchAnswer, IngestError> {
         // Without an answer the stream is over.
         (&mut self.0).await.unwrap_or(Ok(BatchAnswer::Refused(Refusal::Fenced)))
+    }
+
+    /// Whether it is there, or none will come. Takes it.
+    pub fn is_there(&mut self) -> bool {
+        !matches!(self.0.try_recv(), Err(TryRecvError::Empty))
     }
 }
 
@@ -404,6 +425,28 @@ impl Session {
     pub async fn heartbeat(&self, head: Option<u64>) {
         let command = Command::Heartbeat { stream: self.number, head };
         let _over = self.publisher.commands.send(command).await;
+    }
+
+    /// What is handed in from now on is not the newest: the log that brings it is read from further back,
+    /// or cannot be reached. Until it has [caught up](Self::caught_up) the source's silence says nothing.
+    pub async fn behind(&self) {
+        let _over = self.publisher.commands.send(Command::Behind { stream: self.number }).await;
+    }
+
+    /// The log was read to its end.
+    pub async fn caught_up(&self) {
+        let _over = self.publisher.commands.send(Command::CaughtUp { stream: self.number }).await;
+    }
+
+    /// Whether the source does not wait for what it lacks.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        !self.publisher.shared.waits.load(Ordering::Acquire)
+    }
+
+    /// Keeps the worker's lease while nothing can be heard of it for reasons that are not its own.
+    pub fn keep_lease(&self) {
+        self.worker.heard(self.ingest.origin);
     }
 
     /// The stream has ended.

@@ -14,7 +14,7 @@ use kvasir_proto::{
     types::PartitionKey,
 };
 use std::sync::Arc;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, Semaphore, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument;
 
@@ -29,6 +29,7 @@ pub struct Ingest {
     pub(super) metrics: IngestMetrics,
     pub(super) workers: DashMap<WorkerAddress, Arc<Worker>>,
     pub(super) ownership: Ownership,
+    pub(super) map_changes: watch::Sender<()>,
     /// Held while the set of workers changes: registrations and removals are rare and whole.
     pub(super) control: Mutex<()>,
     replay_permits: Arc<Semaphore>,
@@ -72,6 +73,7 @@ impl Ingest {
             metrics,
             workers: DashMap::new(),
             ownership,
+            map_changes: watch::Sender::new(()),
             control: Mutex::default(),
             replay_permits,
             local_indexers: None,
@@ -125,6 +127,30 @@ impl Ingest {
     ) -> Result<Registered, IngestError> {
         let ingest = Arc::clone(self);
         self.whole(async move { ingest.register_now(registration).await }).await
+    }
+
+    /// Makes sure that a worker that speaks for itself is registered as it says. One that is registered
+    /// otherwise is replaced, with all that is known of it, unless an engine's sockets feed it.
+    ///
+    /// # Errors
+    /// As [`register`](Self::register) and [`remove`](Self::remove).
+    pub async fn introduce(
+        self: &Arc<Self>,
+        registration: &Registration,
+    ) -> Result<(), IngestError> {
+        let address = registration.address();
+        let present = self.workers.get(&address).map(|entry| Arc::clone(&entry));
+        if let Some(present) = present {
+            let Some((field, before, now)) = present.registration.difference(registration) else {
+                return Ok(());
+            };
+            if !present.registration.endpoints.is_empty() {
+                return Err(IngestError::Conflict { address, field, present: before, asked: now });
+            }
+            tracing::info!(worker = %address, field, before, now, "the worker says otherwise now");
+            self.remove(address).await?;
+        }
+        self.register(registration.clone()).await.map(|_registered| ())
     }
 
     /// Detaches a worker and frees all it holds. Returns how many blocks it held.

@@ -7,6 +7,10 @@ pub const BATCH_BYTES_MAX: usize = 32 << 20;
 pub(super) const GROUP_BYTES: usize = 4 << 20;
 /// Most blocks, names and holes in one piece of a worker that is read.
 pub const PIECE_BLOCKS_MAX: usize = 16_384;
+/// Most bytes in one chunk of an export.
+pub const EXPORT_CHUNK_BYTES_MAX: usize = 1 << 20;
+/// Largest value in an export; one that says more is refused before there is room for it.
+pub(super) const EXPORT_VALUE_BYTES_MAX: u32 = 16 << 20;
 /// Most damaged folders that are kept aside.
 pub const SET_ASIDE_MAX: usize = 3;
 

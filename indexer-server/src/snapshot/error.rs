@@ -95,6 +95,12 @@ pub enum StoreError {
         /// What failed.
         reason: String,
     },
+    /// An export is made from a view of the database that lies beside it; there is one at a time.
+    #[error("{}: an export is under way: wait for its end", folder.display())]
+    Exporting {
+        /// The database.
+        folder: PathBuf,
+    },
     /// What changed of a worker can only follow a whole image of it.
     #[error("worker {worker}: a whole image is needed first")]
     NeedsWhole {
@@ -117,7 +123,7 @@ impl StoreError {
     pub const fn code(&self) -> ErrorCode {
         match self {
             Self::DiskFull { .. } => ErrorCode::ResourceExhausted,
-            Self::NeedsWhole { .. } => ErrorCode::Aborted,
+            Self::NeedsWhole { .. } | Self::Exporting { .. } => ErrorCode::Aborted,
             Self::Locked { .. }
             | Self::Version { .. }
             | Self::Foreign { .. }
@@ -193,6 +199,43 @@ impl StoreError {
         } else {
             Self::Disk { folder, reason }
         }
+    }
+}
+
+/// Why an export was not taken over. The store is empty then, as it was before.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// Something is in the store.
+    #[error("{}: not empty: an export can only be taken over by an empty store", folder.display())]
+    NotEmpty {
+        /// The database.
+        folder: PathBuf,
+    },
+    /// Another version of the server made it.
+    #[error("the export has format {found}, while this server reads format {supported}")]
+    Version {
+        /// Its format.
+        found: u32,
+        /// The format that this server reads and writes.
+        supported: u32,
+    },
+    /// It is not an export, or damaged.
+    #[error("the export is damaged: {reason}")]
+    Damaged {
+        /// How it shows.
+        reason: String,
+    },
+    /// It cannot be read.
+    #[error("the export cannot be read: {0}")]
+    Read(#[from] io::Error),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<FormatError> for ImportError {
+    fn from(error: FormatError) -> Self {
+        Self::Damaged { reason: error.to_string() }
     }
 }
 

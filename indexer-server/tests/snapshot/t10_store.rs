@@ -7,10 +7,10 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::{collections::BTreeMap, fs};
 
-const WORKERS: u64 = 5;
+pub(crate) const WORKERS: u64 = 5;
 
 /// Compares all that is stored with what should be.
-fn compare(store: &SnapshotStore, models: &BTreeMap<u64, Model>, about: &str) {
+pub(crate) fn compare(store: &SnapshotStore, models: &BTreeMap<u64, Model>, about: &str) {
     let mut expected: Vec<_> = models.keys().map(|worker| address(*worker)).collect();
     expected.sort();
     assert!(store.workers().eq(&expected), "{about}");
@@ -54,7 +54,7 @@ fn what_was_stored_is_read_across_restarts() {
 
 /// Stores one or several workers at once, one of them perhaps twice; whole where needed or by
 /// chance.
-fn write_some(
+pub(crate) fn write_some(
     store: &mut SnapshotStore,
     models: &mut BTreeMap<u64, Model>,
     number: u64,

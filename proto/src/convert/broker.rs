@@ -1,5 +1,5 @@
 use super::{
-    ConvertError, Hello, Problem, Registration, incarnation,
+    ConvertError, Hello, LOCAL_INDEXER_BY_BROKER, Problem, Registration, incarnation,
     shared::{check_required, read_incarnation},
 };
 use crate::{
@@ -61,8 +61,10 @@ impl TryFrom<pb::BrokerMessage> for BrokerMessage {
     fn try_from(message: pb::BrokerMessage) -> Result<Self, ConvertError> {
         let required = |field: &'static str| ConvertError::new(field, Problem::Required);
         let worker = message.worker.ok_or_else(|| required("worker"))?;
-        let registration =
+        let mut registration =
             Registration::try_from(worker).map_err(|error| error.within("worker"))?;
+        // Nobody can be told to send again here; where nobody answers, what is missing is given up.
+        registration.local_indexer.get_or_insert_with(|| LOCAL_INDEXER_BY_BROKER.to_owned());
         if !registration.endpoints.is_empty() {
             let refused = Problem::Unexpected("for a worker that speaks over a broker");
             return Err(ConvertError::new("worker.endpoints", refused));

@@ -132,6 +132,11 @@ impl Follower {
                 self.worker.heard(self.ingest.origin);
                 self.input(Input::Announced { incarnation, head }).await
             }
+            Command::Behind { stream } if stream == self.stream => self.input(Input::Behind).await,
+            Command::CaughtUp { stream } if stream == self.stream => {
+                self.input(Input::CaughtUp).await
+            }
+            Command::Behind { .. } | Command::CaughtUp { .. } => Ok(()),
             Command::Heal => match self.shared.source() {
                 Some(source) if self.index_lacks(&source).await? => {
                     self.input(Input::Lacking).await

@@ -13,7 +13,7 @@ use kvasir_engine::{normalise::Drops, recover::Step};
 use kvasir_index::SourceStatus;
 use kvasir_proto::{
     convert::PublishedBatch,
-    types::{BatchOutcome, BlockCounts, DpRank, HeldBlock, KvEvent},
+    types::{BatchOutcome, BlockCounts, DpRank, HeldBlock, KvEvent, SourceState},
 };
 use std::{mem, sync::Arc};
 
@@ -197,6 +197,7 @@ impl Follower {
 
     fn note_shown(&mut self, status: &SourceStatus) {
         self.ingest.metrics.count_state(self.shown.state, status.state);
+        self.shared.set_waits(status.state == SourceState::CatchingUp);
         self.shown = status.clone();
     }
 

@@ -24,8 +24,6 @@ pub struct WorkerState<'a> {
     /// How it is registered, for whoever restores it; opaque. Stored with whole images only: a
     /// registration does not change while the worker lives.
     pub registration: &'a [u8],
-    /// Sequence numbers in the broker's stream that its sources' cursors cover.
-    pub stream_sequences: &'a [(SourceId, u64)],
     /// Blocks that it holds in all, over its ranks: for progress and figures only.
     pub held_blocks: u64,
 }
@@ -37,22 +35,32 @@ pub struct StoredWorker {
     pub address: WorkerAddress,
     /// How it was registered.
     pub registration: Vec<u8>,
-    /// Its sources, with the cursors that its blocks are of.
-    pub sources: Vec<StoredSource>,
+    /// Its sources, with the cursors that its blocks are of. Of their status there is what means
+    /// something to another process: state, cursor and highest sequence number.
+    pub sources: Vec<SourceImage>,
     /// Its ranks, in order, without what they hold.
     pub ranks: Vec<RankImage>,
     /// Blocks that it held, as whoever stored it said.
     pub held_blocks: u64,
 }
 
-/// A source as it was stored. Of its status there is what means something to another process: its
-/// state, cursor and highest sequence number.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredSource {
-    /// The source.
-    pub image: SourceImage,
-    /// Sequence number in the broker's stream that its cursor covers.
-    pub stream_sequence: Option<u64>,
+/// How far the broker's stream is in a store: all that its messages up to this one said of workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamPosition {
+    /// When the stream was created, in ns since 1970, as the broker says: a stream that was made anew
+    /// under its name is another one.
+    pub stream_created_unix_ns: i64,
+    /// Sequence number in the stream; 0 is before the first message.
+    pub sequence: u64,
+}
+
+/// Both are there, or it is none.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(in crate::snapshot) struct PositionRecord {
+    #[prost(sfixed64, optional, tag = "1")]
+    stream_created_unix_ns: Option<i64>,
+    #[prost(uint64, optional, tag = "2")]
+    sequence: Option<u64>,
 }
 
 /// What the database is. The first two fields never change their meaning.
@@ -114,9 +122,7 @@ struct SourceRecord {
     incomplete: bool,
     #[prost(uint32, repeated, tag = "8")]
     ranks: Vec<u32>,
-    #[prost(uint64, optional, tag = "9")]
-    stream_sequence: Option<u64>,
-    #[prost(bool, tag = "10")]
+    #[prost(bool, tag = "9")]
     doubtful: bool,
 }
 
@@ -263,13 +269,37 @@ impl ManifestRecord {
     }
 }
 
+impl From<StreamPosition> for PositionRecord {
+    fn from(position: StreamPosition) -> Self {
+        Self {
+            stream_created_unix_ns: Some(position.stream_created_unix_ns),
+            sequence: Some(position.sequence),
+        }
+    }
+}
+
+impl PositionRecord {
+    /// Reads a position.
+    ///
+    /// # Errors
+    /// If it is not one.
+    pub(in crate::snapshot) fn read(value: &[u8]) -> Result<StreamPosition, FormatError> {
+        const WHAT: &str = "stream position";
+        let record = read_message::<Self>(WHAT, value)?;
+        let wrong = |field| FormatError::Range { what: WHAT, field };
+        Ok(StreamPosition {
+            stream_created_unix_ns: record
+                .stream_created_unix_ns
+                .ok_or_else(|| wrong("stream_created_unix_ns"))?,
+            sequence: record.sequence.ok_or_else(|| wrong("sequence"))?,
+        })
+    }
+}
+
 impl WorkerRecord {
     /// The record that makes an image visible.
     pub(in crate::snapshot) fn of(state: &WorkerState<'_>, head: WorkerHead) -> Self {
-        let sources = state.image.sources.iter().map(|source| {
-            let stream = state.stream_sequences.iter().find(|(id, _sequence)| *id == source.id);
-            SourceRecord::of(source, stream.map(|(_id, sequence)| *sequence))
-        });
+        let sources = state.image.sources.iter().map(SourceRecord::of);
         let ranks = state.image.ranks.iter().map(|rank| RankRecord {
             rank: rank.rank,
             primary: rank.primary.map(|id| id.0),
@@ -339,7 +369,7 @@ impl WorkerRecord {
 }
 
 impl SourceRecord {
-    fn of(source: &SourceImage, stream_sequence: Option<u64>) -> Self {
+    fn of(source: &SourceImage) -> Self {
         Self {
             id: source.id.0,
             name: (*source.name).to_owned(),
@@ -350,11 +380,10 @@ impl SourceRecord {
             incomplete: source.incomplete,
             doubtful: source.doubtful,
             ranks: source.ranks.clone(),
-            stream_sequence,
         }
     }
 
-    fn into_source(self) -> Result<StoredSource, FormatError> {
+    fn into_source(self) -> Result<SourceImage, FormatError> {
         let wrong = |field| FormatError::Range { what: "source", field };
         let copy_mode = CopyModeRecord::try_from(self.copy_mode);
         let state = StateRecord::try_from(self.state);
@@ -364,7 +393,7 @@ impl SourceRecord {
             last_live: self.last_live,
             ..SourceStatus::default()
         };
-        let image = SourceImage {
+        Ok(SourceImage {
             id: SourceId(self.id),
             name: self.name.into(),
             copy_mode: copy_mode.map_err(|_error| wrong("copy_mode"))?.into(),
@@ -372,8 +401,7 @@ impl SourceRecord {
             incomplete: self.incomplete,
             doubtful: self.doubtful,
             ranks: self.ranks,
-        };
-        Ok(StoredSource { image, stream_sequence: self.stream_sequence })
+        })
     }
 }
 

@@ -31,6 +31,10 @@ impl Directory {
         self.entries.keys()
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }

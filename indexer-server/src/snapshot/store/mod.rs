@@ -6,17 +6,23 @@
 //! A write that fails leaves what was there; the next one opens the database anew first.
 
 mod directory;
+mod export;
 mod folder;
+mod frames;
+mod import;
 mod marks;
 mod options;
+mod position;
 mod read;
 mod write;
 
+pub use export::Export;
+pub use import::Imported;
 pub use read::{Pieces, Restored};
 pub use write::{Change, Unwritten};
 
 use super::{
-    FORMAT_VERSION, SnapshotConfig, StoreError,
+    FORMAT_VERSION, SnapshotConfig, StoreError, StreamPosition,
     format::{
         ManifestRecord, WorkerRecord, contents_bounds, generation_bounds, generation_of,
         manifest_key, worker_bounds, worker_of,
@@ -29,6 +35,7 @@ use rocksdb::{DB, IteratorMode, Options, WriteBatch, statistics::Ticker};
 use std::{
     fmt,
     path::{Path, PathBuf},
+    sync::Weak,
 };
 
 /// Snapshots of workers, on disk. Its calls block; one thread writes.
@@ -41,9 +48,13 @@ pub struct SnapshotStore {
     /// Whether the database takes writes; else it is opened anew before the next.
     is_writable: bool,
     directory: Directory,
+    /// How far the broker's stream is in it.
+    position: Option<StreamPosition>,
     /// Number of the next write.
     next_write: u64,
     encoded_bytes: u64,
+    /// Is alive while an export is.
+    export: Weak<()>,
 }
 
 /// A store that was opened, and what was remarkable.
@@ -113,13 +124,16 @@ impl SnapshotStore {
             database: None,
             is_writable: false,
             directory: Directory::default(),
+            position: None,
             next_write: 0,
             encoded_bytes: 0,
+            export: Weak::new(),
         };
         let mut set_aside = None;
         let mut read_only = None;
         match store.connect() {
-            Ok(()) => {}
+            // The database is this process's now: nobody else reads a view of it.
+            Ok(()) => drop(folder::export(&store.folder)?),
             Err(reason @ StoreError::Corrupt { .. }) if config.set_aside => {
                 set_aside = Some(store.set_aside(reason)?);
             }
@@ -143,6 +157,7 @@ impl SnapshotStore {
         self.is_writable = false;
         let folder = folder::set_aside(&self.folder)?;
         self.directory = Directory::default();
+        self.position = None;
         self.connect()?;
         Ok(SetAside { folder, reason })
     }
@@ -150,6 +165,15 @@ impl SnapshotStore {
     /// The workers that are stored, in order.
     pub fn workers(&self) -> impl Iterator<Item = &WorkerAddress> {
         self.directory.addresses()
+    }
+
+    /// Opens a store anew that failed to write, so that what [`needs_whole`](Self::needs_whole) says
+    /// is about what is there. Does nothing to one that takes writes.
+    ///
+    /// # Errors
+    /// If it still takes none.
+    pub fn ensure_writable(&mut self) -> Result<(), StoreError> {
+        if self.is_writable { Ok(()) } else { self.reconnect() }
     }
 
     /// Whether the next image of a worker must be a whole one: it is not stored, or was stored by
@@ -227,7 +251,9 @@ impl SnapshotStore {
             write_manifest(&database, &self.folder)?;
         }
         self.next_write = marks::next(&database, &self.folder)?;
+        self.next_write = import::undo(&database, &self.folder, self.next_write)?;
         self.directory = read_directory(&database, &self.folder)?;
+        self.position = position::read(&database, &self.folder)?;
         let orphans = find_orphans(&database, &self.folder, &self.directory)?;
         if !orphans.is_empty() {
             let written = marks::write(&database, orphans, self.next_write, &options::synced());
@@ -245,7 +271,10 @@ impl SnapshotStore {
         let database = database.map_err(|error| StoreError::of_rocksdb(&self.folder, &error))?;
         read_manifest(&database, &self.folder)?;
         marks::next(&database, &self.folder)?;
-        self.directory = read_directory(&database, &self.folder)?;
+        if !import::is_under_way(&database, &self.folder)? {
+            self.directory = read_directory(&database, &self.folder)?;
+            self.position = position::read(&database, &self.folder)?;
+        }
         self.database = Some(database);
         self.is_writable = false;
         Ok(())

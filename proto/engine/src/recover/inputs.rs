@@ -2,7 +2,7 @@ use super::{
     asks::Kind,
     config::Recourse,
     lives::{Base, Life, Trust},
-    recovery::Recovery,
+    recovery::{Recovery, Stream},
     step::{Numbered, Step},
 };
 use crate::order::Item;
@@ -35,10 +35,21 @@ impl<I: Item, C> Recovery<I, C> {
         self.note_announced(head);
     }
 
-    pub(super) const fn on_disconnected(&mut self) {
-        if self.connected {
-            self.connected = false;
+    pub(super) fn on_disconnected(&mut self) {
+        if self.stream != Stream::Down {
+            self.stream = Stream::Down;
             self.heard_at = self.now;
+        }
+    }
+
+    pub(super) fn on_caught_up(&mut self) {
+        if self.stream != Stream::Behind {
+            return;
+        }
+        self.stream = Stream::Live;
+        (self.heard_at, self.progress_at) = (self.now, self.now);
+        if self.life.is_some_and(|life| !life.is_behind() && !life.needs_dump) {
+            self.verified_at = Some(self.now);
         }
     }
 
@@ -64,7 +75,7 @@ impl<I: Item, C> Recovery<I, C> {
         if !was_behind {
             self.progress_at = self.now;
         }
-        if !life.is_behind() && !life.needs_dump {
+        if self.stream == Stream::Live && !life.is_behind() && !life.needs_dump {
             self.verified_at = Some(self.now);
         }
     }
@@ -118,7 +129,9 @@ impl<I: Item, C> Recovery<I, C> {
             }
             self.asks.succeeded();
         }
-        self.connected = true;
+        if self.stream == Stream::Down {
+            self.stream = Stream::Live;
+        }
         self.heard_at = self.now;
         true
     }
@@ -193,7 +206,7 @@ impl<I: Item, C> Recovery<I, C> {
         }
         self.asks.succeeded();
         (life.holes, life.trust) = (0, Trust::Full);
-        if self.buffer.len() == 0 && self.connected {
+        if self.buffer.len() == 0 && self.stream == Stream::Live {
             self.verified_at = Some(self.now);
         }
     }
@@ -288,7 +301,7 @@ impl<I: Item, C> Recovery<I, C> {
         self.progress_at = self.now;
         self.damage = None;
         let cursor = watermark.map(|sequence| Cursor { incarnation, sequence, fingerprint: None });
-        if self.connected && !life.is_behind() && self.buffer.len() == 0 {
+        if self.stream == Stream::Live && !life.is_behind() && self.buffer.len() == 0 {
             self.verified_at = Some(self.now);
         }
         self.steps.push_back(Step::FinishDump { cursor });

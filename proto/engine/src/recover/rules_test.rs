@@ -181,6 +181,28 @@ fn a_dump_that_broke_off_says_nothing_and_an_empty_one_says_that_nothing_is_held
 }
 
 #[test]
+fn a_log_that_is_read_from_further_back_says_nothing_of_the_newest() {
+    let mut source = Source::at_five(RecoveryConfig { expires_silent: true, ..asking() });
+    assert_eq!(source.input(Input::Behind), []);
+    assert_eq!(source.live(A, 6), [apply(A, 6)]);
+    assert_eq!(source.state(), SourceState::CatchingUp);
+    source.input(Input::Announced { incarnation: A, head: Some(9) });
+    assert_eq!(source.recovery.deadline(), None, "the log has it, however long that takes");
+    assert_eq!(source.live(A, 7), [apply(A, 7)]);
+    source.now += Duration::from_secs(3_600);
+    assert_eq!(source.live(A, 9), []);
+    let (round, ask) = source.asked();
+    assert_eq!(ask, RANGE(8), "what the log lacks is asked for all the same");
+    assert_eq!(source.ranged(round, 8), [apply(A, 8), apply(A, 9)]);
+    assert_eq!(source.input(Input::RangeEnd { round, head: Some(9) }), []);
+    assert_eq!(source.state(), SourceState::CatchingUp);
+    assert_eq!(source.input(Input::CaughtUp), []);
+    assert_eq!(source.state(), SourceState::Exact);
+    assert_eq!(source.recovery.status().verified_at, Some(source.now));
+    assert_eq!(source.wait(), [Step::Expired], "silence counts again");
+}
+
+#[test]
 fn who_lacks_blocks_is_dumped_without_a_loss() {
     let mut source = Source::at_five(asking());
     assert_eq!(source.input(Input::Lacking), []);

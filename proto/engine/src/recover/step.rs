@@ -34,6 +34,13 @@ pub enum Input<I, C> {
     },
     /// The live stream is gone; nothing of it is still to come.
     Disconnected,
+    /// What comes from now on is not the newest: a log is read from further back, or the way to the
+    /// source is down for reasons that are not its own. Until [`CaughtUp`](Self::CaughtUp) or
+    /// [`Disconnected`](Self::Disconnected) the source is catching up, what it announces is waited for,
+    /// and its silence says nothing.
+    Behind,
+    /// The log was read to its end.
+    CaughtUp,
     /// The source says that it is there.
     Announced {
         /// The life it says it lives.

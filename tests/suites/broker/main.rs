@@ -1,0 +1,10 @@
+//! Kvasir over a real nats-server: what is said over core NATS and JetStream, whatever happens to the
+//! broker; and questions to agents.
+
+mod agents;
+mod answers;
+#[path = "../agent/engine.rs"]
+mod engine;
+mod outages;
+mod published;
+mod server;
