@@ -64,6 +64,12 @@ impl Broker {
         Some(&entry.message)
     }
 
+    /// Number of the newest message that servers may have; that before the first if there is none.
+    pub fn last(&self) -> u64 {
+        let entries = self.log.iter().take_while(|entry| entry.is_synced || self.is_hasty);
+        self.first + entries.count() as u64 - 1
+    }
+
     /// Puts all on disk; returns whose messages are to be acknowledged.
     pub fn sync(&mut self) -> Vec<(u64, MessageId)> {
         let unsynced = self.log.iter_mut().filter(|entry| !entry.is_synced);

@@ -114,6 +114,8 @@ pub struct Follower {
     mode: CopyMode,
     pub source: Option<SourceId>,
     pub stream: u64,
+    /// Whether whoever opened the stream has not closed it.
+    pub is_open: bool,
     pub stream_life: Option<Incarnation>,
     waiting: VecDeque<(u64, Via)>,
     pub answers: Vec<(Via, Answer)>,
@@ -146,6 +148,7 @@ impl Follower {
             mode,
             source: resumed.map(|(source, _)| source),
             stream: 0,
+            is_open: false,
             stream_life: None,
             waiting: VecDeque::new(),
             answers: Vec::new(),
@@ -168,7 +171,7 @@ impl Follower {
             return false;
         }
         self.heard_at = on.now;
-        self.stream = stream;
+        (self.stream, self.is_open) = (stream, true);
         self.stream_life = Some(incarnation);
         self.forget_waiting();
         self.input(Input::Connected { incarnation, first: Some(first), head }, on);
@@ -177,9 +180,18 @@ impl Follower {
     }
 
     pub fn close(&mut self, stream: u64, on: &mut On<'_>) {
-        if stream == self.stream && self.stream_life.take().is_some() {
+        if stream == self.stream {
+            self.is_open = false;
+            self.stream_life = None;
             self.forget_waiting();
             self.input(Input::Disconnected, on);
+        }
+    }
+
+    /// What comes of its stream from now on is not the newest, or is again.
+    pub fn lag(&mut self, is_behind: bool, on: &mut On<'_>) {
+        if self.is_open {
+            self.input(if is_behind { Input::Behind } else { Input::CaughtUp }, on);
         }
     }
 

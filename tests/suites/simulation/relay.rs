@@ -92,20 +92,43 @@ impl World {
 
     /// A server connects to the broker; whether it was not connected.
     pub fn server_connects(&mut self, server: usize) -> bool {
+        let last = self.broker.last();
         let Some(live) = &mut self.servers[server].live else { return false };
         if live.is_connected || !self.broker.is_up {
             return false;
         }
         live.is_connected = true;
-        if live.consumer.stream != self.broker.stream {
-            if live.consumer.stream > 0 {
-                self.seen.add("a server notices that the stream is another one");
+        let reached = live.position();
+        let consumer = &mut live.consumer;
+        match reached {
+            Some(at) if at.stream == self.broker.stream && at.number <= last => {
+                consumer.next = at.number + 1;
             }
-            live.consumer.stream = self.broker.stream;
-            live.consumer.next = 1;
-            live.consumer.pending.clear();
+            before => {
+                if before.is_some() {
+                    self.seen.add("a server notices that the stream is another one");
+                }
+                (consumer.stream, consumer.next) = (self.broker.stream, self.broker.first);
+                consumer.pending.clear();
+            }
+        }
+        let is_behind = consumer.next <= last;
+        consumer.is_behind = is_behind;
+        for agent in 0..self.agents.len() {
+            match self.agents[agent].delivery {
+                Delivery::Direct => {}
+                // Nothing counts as heard before it is heard again.
+                Delivery::Core => self.with_follower((server, agent), |follower, on| {
+                    follower.close(follower.stream, on);
+                }),
+                Delivery::Log => self.tell_lag(server, agent, is_behind),
+            }
         }
         true
+    }
+
+    fn tell_lag(&mut self, server: usize, agent: usize, is_behind: bool) {
+        self.with_follower((server, agent), |follower, on| follower.lag(is_behind, on));
     }
 
     /// A server's connection to the broker is gone, with what was on its way.
@@ -115,13 +138,11 @@ impl World {
         if !live.is_connected {
             return;
         }
-        live.is_connected = false;
+        (live.is_connected, live.consumer.is_behind) = (false, true);
         self.seen.add("a server loses the broker");
         for agent in 0..self.agents.len() {
             if self.agents[agent].delivery != Delivery::Direct {
-                self.with_follower((server, agent), |follower, on| {
-                    follower.close(follower.stream, on);
-                });
+                self.tell_lag(server, agent, true);
             }
         }
     }
@@ -147,24 +168,35 @@ impl World {
         let Some(message) = self.broker.message(number).cloned() else { return false };
         live.consumer.next += 1;
         live.consumer.pending.insert(number);
+        let catches_up = live.consumer.is_behind && number >= self.broker.last();
         self.hear(server, message, Via::Log(number));
+        if catches_up && let Some(live) = &mut self.servers[server].live {
+            self.seen.add("a server has read the stream to its end");
+            live.consumer.is_behind = false;
+            for agent in 0..self.agents.len() {
+                if self.agents[agent].delivery == Delivery::Log {
+                    self.tell_lag(server, agent, false);
+                }
+            }
+        }
         true
     }
 
     /// A server takes a message that stands by itself.
     fn hear(&mut self, server: usize, message: Message, via: Via) {
         let agent = message.agent;
-        if !self.agents[agent].answers && matches!(message.said, Said::Heartbeat(_)) {
-            // What the stream will bring is not missing.
-            return;
-        }
         self.make_follower(server, agent);
         self.connections_made += 1;
         let number = self.connections_made;
+        let Some(live) = &self.servers[server].live else { return };
+        let is_behind = live.consumer.is_behind && self.agents[agent].delivery == Delivery::Log;
         let mut refused = false;
         self.with_follower((server, agent), |follower, on| {
             if follower.stream_life != Some(message.incarnation) {
                 refused = !follower.open(number, message.hello(), on);
+                if !refused && is_behind {
+                    follower.lag(true, on);
+                }
             }
             let stream = follower.stream;
             match message.said {

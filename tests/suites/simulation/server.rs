@@ -66,13 +66,15 @@ pub struct Plans {
 }
 
 /// How far a server has read the broker's stream.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Consumer {
     pub stream: u64,
     /// Number of the next message.
     pub next: u64,
     /// Messages that are not answered yet.
     pub pending: BTreeSet<u64>,
+    /// Whether what it reads is not the newest.
+    pub is_behind: bool,
 }
 
 /// A checkpoint under way.
@@ -175,12 +177,11 @@ impl Server {
                 ((worker.clone(), name.to_owned()), (id, status.clone()))
             }));
         }
-        let consumer = match self.disk.position {
-            Some(Position { stream, number }) => {
-                Consumer { stream, next: number + 1, pending: BTreeSet::new() }
-            }
-            None => Consumer { stream: 0, next: 1, pending: BTreeSet::new() },
+        let (stream, next) = match self.disk.position {
+            Some(Position { stream, number }) => (stream, number + 1),
+            None => (0, 1),
         };
+        let consumer = Consumer { stream, next, pending: BTreeSet::new(), is_behind: true };
         let mut live = Live {
             index,
             followers: BTreeMap::new(),

@@ -108,17 +108,14 @@ impl World {
         };
         let ranks = if rng.random_bool(0.5) { vec![0] } else { vec![0, 1] };
         let truth = Truth::new(&format!("agent-{number}"), "source", ranks, rng);
-        let recourse = match (delivery, answers) {
-            (_, true) => Recourse::Ask,
-            (Delivery::Direct, false) => Recourse::Rewind,
-            (_, false) => Recourse::Nothing,
-        };
+        let recourse = if answers { Recourse::Ask } else { Recourse::Rewind };
         let lease = (recourse == Recourse::Ask && rng.random_bool(0.5))
             .then(|| Duration::from_secs(rng.random_range(10..60)));
         let default = RecoveryConfig::default();
-        let patience = match recourse {
-            Recourse::Nothing => Duration::from_secs(3_600_000),
-            Recourse::Ask | Recourse::Rewind => Duration::from_secs(rng.random_range(10..60)),
+        let patience = match (delivery, recourse) {
+            // Once it has expired, only the beginning of its life would bring it back.
+            (Delivery::Log, Recourse::Rewind) => Duration::from_secs(3_600_000),
+            _ => Duration::from_secs(rng.random_range(10..60)),
         };
         let recovery = RecoveryConfig {
             recourse,
@@ -285,7 +282,18 @@ impl World {
         let followers: Vec<usize> = live.followers.keys().copied().collect();
         for agent in followers {
             let Some(live) = &mut self.servers[server].live else { return };
-            let (follower, lease) = (&live.followers[&agent], self.plans.agents[agent].lease);
+            let by = self.agents[agent].delivery;
+            let is_deaf = match by {
+                Delivery::Direct => false,
+                Delivery::Core => !live.is_connected,
+                Delivery::Log => live.consumer.is_behind,
+            };
+            let Some(follower) = live.followers.get_mut(&agent) else { continue };
+            if is_deaf && follower.is_open {
+                // Its silence is not its own.
+                follower.heard_at = now;
+            }
+            let lease = self.plans.agents[agent].lease;
             if lease.is_some_and(|lease| now >= follower.heard_at + lease) {
                 live.registered.remove(&agent);
                 self.seen.add("a worker's lease is over");
