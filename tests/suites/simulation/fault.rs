@@ -27,12 +27,10 @@ pub enum Fault {
     TornImage,
     /// A checkpoint taken in the middle of a dump says where the source stood before it.
     CursorDuringDump,
-    /// That a bare engine's batches were lost is told only after what follows was applied.
-    LossToldLater,
 }
 
 impl Fault {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 11] = [
         Self::PositionFirst,
         Self::PositionLate,
         Self::SkipBatch,
@@ -44,6 +42,5 @@ impl Fault {
         Self::KeepDoubtful,
         Self::TornImage,
         Self::CursorDuringDump,
-        Self::LossToldLater,
     ];
 }

@@ -1,7 +1,7 @@
 //! One bare engine's source at a server: the real sequencer, carried out on the real index as the
 //! server's link does it.
 
-use crate::{fault::Fault, follower::On};
+use crate::follower::On;
 use kvasir_engine::sequence::{Input, Item, Resume, Sequencer, SequencerConfig, Step};
 use kvasir_index::{SourceId, SourceStatus};
 use kvasir_proto::types::{Cursor, DpRank, KvEvent, SourceState, WorkerId};
@@ -108,12 +108,12 @@ impl Link {
             }
             Step::ClearLost => {
                 on.seen.add("a bare engine's batches are lost, blocks are dropped");
-                self.note_lost(on.fault);
+                self.note_lost();
                 self.clear(on);
             }
             Step::MarkSuspect => {
                 on.seen.add("a bare engine's batches are lost, blocks are kept");
-                self.note_lost(on.fault);
+                self.note_lost();
                 on.index.mark_suspect(self.source);
                 self.show(on);
             }
@@ -152,10 +152,8 @@ impl Link {
         self.clear(on);
     }
 
-    fn note_lost(&mut self, fault: Fault) {
-        if fault != Fault::LossToldLater {
-            self.status.state = self.status.state.max(SourceState::Degraded);
-        }
+    fn note_lost(&mut self) {
+        self.status.state = self.status.state.max(SourceState::Degraded);
     }
 
     fn clear(&self, on: &mut On<'_>) {

@@ -37,9 +37,9 @@ use std::{
 use world::World;
 
 /// Seeds in the ordinary test command.
-const SEEDS: u64 = 2_000;
+const SEEDS: u64 = 4_000;
 /// Seeds within which each fault must show.
-const FAULT_SEEDS: u64 = 3_000;
+const FAULT_SEEDS: u64 = 1_500;
 const THREADS: usize = 2;
 
 thread_local! {
