@@ -339,6 +339,7 @@ impl Ingest {
             stream_life: None,
             waiting: VecDeque::new(),
             round: None,
+            is_torn: false,
             dump_is_incomplete: false,
             past,
             shown: SourceStatus::default(),

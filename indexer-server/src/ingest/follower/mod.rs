@@ -55,6 +55,9 @@ pub(super) struct Follower {
     /// Batches of that stream that are not answered yet.
     pub(super) waiting: VecDeque<Waiting>,
     pub(super) round: Option<Round>,
+    /// Whether the index holds a part of a dump: what no batch of the source left behind. So there
+    /// is no cursor to go on from, above all none for a checkpoint.
+    pub(super) is_torn: bool,
     /// Whether the dump that has just ended lacks blocks.
     pub(super) dump_is_incomplete: bool,
     /// Lives that are over.
