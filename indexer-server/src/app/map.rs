@@ -8,13 +8,17 @@ use crate::{
 };
 use anyhow::Context;
 use kvasir_proto::{convert::Registration, hash::bucket, shard::ShardMap};
-use std::{io, path::PathBuf, sync::Arc};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
     select,
     signal::unix::{Signal, SignalKind, signal},
     task::spawn_blocking,
+    time::timeout,
 };
 use tokio_util::sync::CancellationToken;
+
+/// Longest wait for the map of shards of the broker.
+const FIRST_MAP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Follows the map of shards.
 #[derive(Debug)]
@@ -34,6 +38,18 @@ impl MapFollower {
         Ok(Self::File(path, signal(SignalKind::hangup())?))
     }
 
+    /// Takes over the map that the broker has: what a checkpoint knows of workers is judged by it. Without one the
+    /// stretches are equal until there is one.
+    pub(super) async fn begin(&mut self, ingest: &Arc<Ingest>, workers: &[Registration]) {
+        let Self::Broker(maps, not_ready) = self else { return };
+        match timeout(FIRST_MAP_TIMEOUT, maps.next()).await.map(|text| parse_shard_map(&text)) {
+            Ok(Ok(map)) => adopt(ingest, workers, map).await,
+            Ok(Err(error)) => refused(&error.to_string()),
+            Err(_late) => tracing::warn!("no map of shards came for {FIRST_MAP_TIMEOUT:?}"),
+        }
+        *not_ready = None;
+    }
+
     /// Takes over each map that comes. What cannot be used is logged and changes nothing. Of
     /// `workers`, those that come to this shard are registered.
     pub(super) async fn run(
@@ -50,9 +66,6 @@ impl MapFollower {
             match map {
                 Ok(map) => adopt(&ingest, &workers, map).await,
                 Err(error) => refused(&error.to_string()),
-            }
-            if let Self::Broker(_, not_ready) = &mut self {
-                *not_ready = None;
             }
         }
     }

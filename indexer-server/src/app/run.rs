@@ -11,7 +11,7 @@ use crate::{
     ingest::{Ingest, IngestError},
     telemetry::Readiness,
 };
-use std::{io, sync::Arc, time::Duration};
+use std::{io, pin::pin, sync::Arc, time::Duration};
 use tokio::{
     select,
     signal::unix::{SignalKind, signal},
@@ -79,7 +79,15 @@ impl App {
     /// If a configured worker is refused, a task ends early, or stopping takes too long.
     pub async fn run(self, signal: impl Future<Output = ()>) -> Result<(), RunError> {
         let drain_timeout = self.config.drain_timeout;
-        let mut running = self.start().await?;
+        let mut signal = pin!(signal);
+        let mut running = select! {
+            () = &mut signal => {
+                // Nothing has begun that would have to come to an end.
+                tracing::info!("stopped while starting");
+                return Ok(());
+            }
+            running = self.start() => running?,
+        };
         let early = select! {
             () = signal => None,
             ended = running.tasks.next_fault(RESTORE) => ended,
@@ -104,9 +112,15 @@ impl App {
         let http = http::serve(http_listener, self.metrics, readiness.clone(), stop_http.clone());
         tasks.spawn("http", async { Ok(http.await?) });
         let ingest = Arc::clone(&self.parts.ingest);
+        // Nobody is heard before the broker is.
+        ingest.set_deaf(self.broker.is_some());
         let (workers, stop) = (self.config.workers, self.parts.stop.clone());
         let stop_checkpoints = CancellationToken::new();
         let restored = CancellationToken::new();
+        let mut map_follower = self.map_follower;
+        if let Some(follower) = &mut map_follower {
+            follower.begin(&ingest, &workers).await;
+        }
         if let Some(mut kept) = self.checkpoints {
             let not_ready = readiness.hold("restoring");
             let stored = kept.stored(&not_ready).await.map_err(RunError::Reset)?;
@@ -136,7 +150,7 @@ impl App {
         register_configured(&ingest, &workers)
             .await
             .map_err(|(worker, error)| RunError::Worker { worker, error })?;
-        if let Some(follower) = self.map_follower {
+        if let Some(follower) = map_follower {
             tasks.spawn("shard map", follower.run(Arc::clone(&ingest), workers, stop.clone()));
         }
         if let Some(broker) = self.broker {

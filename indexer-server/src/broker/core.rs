@@ -1,6 +1,7 @@
 use super::{
     Connection,
     inlet::Inlet,
+    starting::Starting,
     subjects::{self, subscribe},
 };
 use crate::telemetry::NotReady;
@@ -8,7 +9,7 @@ use futures::StreamExt;
 use std::time::Duration;
 use tokio::{
     select,
-    time::{Instant, MissedTickBehavior, interval, sleep},
+    time::{MissedTickBehavior, interval, sleep},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -16,11 +17,6 @@ use tokio_util::sync::CancellationToken;
 pub(super) const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause after something that the broker refused.
 pub(super) const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// Agents are heard of in this time: they say every 5 s that they are there.
-const HEARD_WITHIN: Duration = Duration::from_secs(6);
-/// A server is ready after this time whatever it lacks: its answers say what they are worth.
-pub(super) const READY_WITHIN: Duration = Duration::from_secs(60);
-
 /// Takes in what is published from now on.
 pub(super) async fn run(
     mut connection: Connection,
@@ -60,33 +56,11 @@ pub(super) async fn run(
                 _ = ticks.tick() => {
                     inlet.sweep().await;
                     let up = connection.link.borrow().up;
-                    starting = starting.take().filter(|starting| !starting.is_over(&inlet, up));
+                    if starting.as_mut().is_some_and(|starting| starting.is_over(&inlet, up)) {
+                        starting = None;
+                    }
                 }
             }
         }
-    }
-}
-
-/// Until agents were heard and what they hold was fetched.
-struct Starting {
-    not_ready: NotReady,
-    since: Instant,
-    /// A checkpoint was restored: what it says is better than nothing.
-    restored: bool,
-}
-
-impl Starting {
-    fn new(not_ready: NotReady, inlet: &Inlet) -> Self {
-        not_ready.say("waiting to hear of agents over NATS");
-        Self { not_ready, since: Instant::now(), restored: inlet.knows_workers() }
-    }
-
-    fn is_over(&self, inlet: &Inlet, up: bool) -> bool {
-        let passed = self.since.elapsed();
-        if up && !inlet.is_settled() {
-            self.not_ready.say("fetching what agents hold");
-        }
-        let heard = self.restored || passed >= HEARD_WITHIN;
-        (up && heard && inlet.is_settled()) || passed >= READY_WITHIN
     }
 }

@@ -85,11 +85,10 @@ impl Inlet {
         let message: pb::BrokerMessage = codec::decode(payload).map_err(Box::new)?;
         let message = BrokerMessage::try_from(message)?;
         check_subject(subject, &message)?;
-        let is_heartbeat = matches!(message.said, Said::Heartbeat { .. });
-        if is_heartbeat && self.in_order && self.behind && !self.is_open(&message) {
-            // A life that begins comes by the log, after those before it.
+        if self.is_early(&message) {
             return Ok(None);
         }
+        let in_order = self.in_order;
         let heard = self.heard(&message).await?;
         match message.said {
             Said::Heartbeat { head_sequence } => {
@@ -98,9 +97,24 @@ impl Inlet {
             }
             Said::Batch(batch) => {
                 let batch = PublishedBatch::read(batch, heard.session.block_size())?;
-                Ok(Some(heard.session.apply(batch).await))
+                if in_order {
+                    return Ok(Some(heard.session.apply(batch).await));
+                }
+                heard.session.feed(batch).await;
+                Ok(None)
             }
         }
+    }
+
+    /// Whether a heartbeat tells of a life that the log will tell of in its turn. Heartbeats are not in the log, so they
+    /// may be of any life.
+    fn is_early(&self, message: &BrokerMessage) -> bool {
+        let Said::Heartbeat { head_sequence } = &message.said else { return false };
+        if !self.in_order || self.is_open(message) {
+            return false;
+        }
+        let key = (message.registration.address(), message.source.clone());
+        self.behind || (head_sequence.is_some() && self.sessions.contains_key(&key))
     }
 
     /// Whether there is a session of a message's source and life.
@@ -121,7 +135,8 @@ impl Inlet {
         }
         let fenced = |heard: &Heard| heard.session.fenced().is_cancelled();
         if !is_open || self.sessions.get(&key).is_none_or(fenced) {
-            let accepted = self.ingest.open(&message.hello(), self.in_order).await?;
+            let in_order = self.in_order && matches!(message.said, Said::Batch(_));
+            let accepted = self.ingest.open(&message.hello(), in_order).await?;
             if self.behind {
                 accepted.session.behind().await;
             }
@@ -137,6 +152,7 @@ impl Inlet {
     /// What comes from now on is not the newest.
     pub(super) async fn behind(&mut self) {
         self.behind = true;
+        self.ingest.set_deaf(true);
         for heard in self.sessions.values() {
             heard.session.behind().await;
         }
@@ -145,6 +161,7 @@ impl Inlet {
     /// All there is was read.
     pub(super) async fn caught_up(&mut self) {
         self.behind = false;
+        self.ingest.set_deaf(false);
         for heard in self.sessions.values() {
             heard.session.caught_up().await;
         }
@@ -153,12 +170,13 @@ impl Inlet {
     /// Nothing counts as heard before it is heard again.
     pub(super) async fn forget(&mut self) {
         self.behind = false;
+        self.ingest.set_deaf(false);
         for heard in mem::take(&mut self.sessions).into_values() {
             heard.session.close().await;
         }
     }
 
-    /// Lets go of sessions that are over; while nothing can be heard, the others keep their leases.
+    /// Lets go of sessions that are over.
     pub(super) async fn sweep(&mut self) {
         let over = |heard: &Heard| heard.session.fenced().is_cancelled();
         let keys = self.sessions.iter().filter(|(_, heard)| over(heard));
@@ -167,9 +185,6 @@ impl Inlet {
             if let Some(heard) = self.sessions.remove(&key) {
                 heard.session.close().await;
             }
-        }
-        if self.behind {
-            self.sessions.values().for_each(|heard| heard.session.keep_lease());
         }
     }
 

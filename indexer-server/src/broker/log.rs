@@ -1,7 +1,8 @@
 use super::{
     BrokerMetrics, Connection, Position, StreamConfig,
-    core::{READY_WITHIN, RETRY_PAUSE, SWEEP_INTERVAL},
+    core::{RETRY_PAUSE, SWEEP_INTERVAL},
     inlet::Inlet,
+    starting::Starting,
     subjects::{self, subscribe},
 };
 use crate::{snapshot::StreamPosition, telemetry::NotReady};
@@ -13,12 +14,12 @@ use async_nats::{
             DeliverPolicy,
             pull::{Ordered, OrderedConfig},
         },
-        stream::{Config, DiscardPolicy, StorageType},
+        stream::{Config, DiscardPolicy, StorageType, Stream},
     },
 };
 use futures::{StreamExt, stream::SelectAll};
 use kvasir_proto::broker::{DUPLICATES_WITHIN, EVENTS_ALL, STREAM};
-use std::ops::ControlFlow;
+use std::{ops::ControlFlow, time::Duration};
 use tokio::{
     select,
     time::{Instant, MissedTickBehavior, interval, sleep},
@@ -35,12 +36,20 @@ pub(super) struct Reader {
     pub(super) metrics: BrokerMetrics,
 }
 
+/// When nothing was read for so long, the stream is looked at.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
 /// What is read.
 struct Reading {
     batches: Ordered,
     heartbeats: SelectAll<Subscriber>,
+    stream: Stream,
+    /// When the stream was made.
+    created_unix_ns: i64,
     is_behind: bool,
     last: u64,
+    /// When something was read last, or it was opened.
+    read_at: Instant,
 }
 
 /// What went wrong between the broker and us.
@@ -48,19 +57,16 @@ type Fault = async_nats::Error;
 
 impl Reader {
     pub(super) async fn run(mut self, not_ready: NotReady, stop: CancellationToken) {
-        let mut not_ready = Some(not_ready);
-        let begin = Instant::now();
+        let mut starting = Some(Starting::new(not_ready, &self.inlet));
         self.inlet.behind().await;
         loop {
-            if begin.elapsed() >= READY_WITHIN {
-                not_ready = None;
-            }
+            self.look_after(&mut starting, false).await;
             let reading = select! {
                 () = stop.cancelled() => return,
                 reading = self.open() => reading,
             };
             let ended = match reading {
-                Ok(reading) => self.read(reading, &mut not_ready, &stop).await,
+                Ok(reading) => self.read(reading, &mut starting, &stop).await,
                 Err(error) => Err(error),
             };
             match ended {
@@ -69,11 +75,10 @@ impl Reader {
                 Ok(()) => {}
                 Err(error) => {
                     tracing::warn!(%error, stream = STREAM, "the stream cannot be read for now");
-                    if let Some(not_ready) = &not_ready {
-                        not_ready.say(format!("the stream cannot be read: {error}"));
+                    if let Some(starting) = &starting {
+                        starting.say(format!("the stream cannot be read: {error}"));
                     }
                     self.inlet.behind().await;
-                    self.inlet.sweep().await;
                     select! {
                         () = stop.cancelled() => return,
                         () = sleep(RETRY_PAUSE) => {}
@@ -119,14 +124,16 @@ impl Reader {
         let batches = consumer.messages().await?;
         let heartbeats = subscribe(&self.connection, subjects::heartbeats(&buckets)).await?;
         tracing::info!(stream = STREAM, after, last, "reading");
-        Ok(Reading { batches, heartbeats, is_behind, last })
+        let created_unix_ns = made;
+        let read_at = Instant::now();
+        Ok(Reading { batches, heartbeats, stream, created_unix_ns, is_behind, last, read_at })
     }
 
     /// Reads until there is something to be opened anew.
     async fn read(
         &mut self,
         mut reading: Reading,
-        not_ready: &mut Option<NotReady>,
+        starting: &mut Option<Starting>,
         stop: &CancellationToken,
     ) -> Result<(), Fault> {
         let mut changes = self.inlet.ingest().map_changes();
@@ -136,7 +143,7 @@ impl Reader {
         }
         let mut ticks = interval(SWEEP_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        self.go_on((reading.is_behind, reading.last), not_ready).await;
+        self.go_on((reading.is_behind, reading.last), starting.as_ref()).await;
         loop {
             let done = select! {
                 () = stop.cancelled() => return Ok(()),
@@ -155,26 +162,36 @@ impl Reader {
                     ControlFlow::Continue(())
                 }
                 _ = ticks.tick() => {
-                    self.inlet.sweep().await;
+                    self.look_after(starting, !reading.is_behind).await;
+                    if reading.read_at.elapsed() >= CHECK_INTERVAL && !is_same(&mut reading).await? {
+                        return Ok(());
+                    }
                     ControlFlow::Continue(())
                 }
             };
             if done.is_break() {
-                self.go_on((reading.is_behind, reading.last), not_ready).await;
+                self.go_on((reading.is_behind, reading.last), starting.as_ref()).await;
             }
         }
     }
 
-    /// Behind, or at the end: sources and readiness are told.
-    async fn go_on(&mut self, (is_behind, last): (bool, u64), not_ready: &mut Option<NotReady>) {
+    /// Sessions that are over, and whether the server is ready; `hears` what is published now.
+    async fn look_after(&mut self, starting: &mut Option<Starting>, hears: bool) {
+        self.inlet.sweep().await;
+        if starting.as_mut().is_some_and(|starting| starting.is_over(&self.inlet, hears)) {
+            *starting = None;
+        }
+    }
+
+    /// Behind, or at the end: sources are told.
+    async fn go_on(&mut self, (is_behind, last): (bool, u64), starting: Option<&Starting>) {
         if is_behind {
             self.inlet.behind().await;
-            if let Some(not_ready) = not_ready {
-                not_ready.say(format!("reading the stream up to {last}"));
+            if let Some(starting) = starting {
+                starting.say(format!("reading the stream up to {last}"));
             }
         } else {
             self.inlet.caught_up().await;
-            *not_ready = None;
         }
     }
 
@@ -185,6 +202,7 @@ impl Reader {
         else {
             return ControlFlow::Continue(());
         };
+        reading.read_at = Instant::now();
         let async_nats::Message { subject, payload, .. } = message.message;
         let answer = self.inlet.take(&subject, payload).await;
         self.position.took(sequence, answer);
@@ -195,6 +213,15 @@ impl Reader {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// Whether the stream that is read is still the one of its name, and what is left of it still comes. Looked at when
+/// nothing has come for a while: a consumer goes on in whatever stream has the name, and what it waits for may
+/// have gone.
+async fn is_same(reading: &mut Reading) -> Result<bool, Fault> {
+    reading.read_at = Instant::now();
+    let created = reading.stream.get_info().await?.created.unix_timestamp_nanos();
+    Ok(created == i128::from(reading.created_unix_ns) && !reading.is_behind)
 }
 
 /// The stream, where there is none yet.

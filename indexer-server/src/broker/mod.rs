@@ -22,6 +22,7 @@ mod metrics;
 mod position;
 mod shard_map;
 mod snapshots;
+mod starting;
 mod subjects;
 
 pub use config::{BrokerConfig, Delivery, StreamConfig};
@@ -107,8 +108,10 @@ impl Broker {
             Delivery::Core => core::run(connection, inlet, not_ready, stop).await,
             Delivery::Jetstream => {
                 let config = config.stream;
+                let end = position.clone();
                 let reader = log::Reader { connection, config, inlet, position, metrics };
                 reader.run(not_ready, stop).await;
+                end.freeze();
             }
         }
     }

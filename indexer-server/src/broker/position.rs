@@ -17,6 +17,7 @@ pub struct Position(Arc<Mutex<State>>);
 #[derive(Debug, Default)]
 struct State {
     reached: Option<StreamPosition>,
+    frozen: bool,
     /// Messages handed on, in order, that the index may not have yet.
     unanswered: VecDeque<(u64, PendingAnswer)>,
 }
@@ -33,7 +34,15 @@ impl Position {
 
     /// The index has what was said up to there: a checkpoint says so, or another stream begins.
     pub fn begin(&self, reached: StreamPosition) {
-        self.with(|state| *state = State { reached: Some(reached), unanswered: VecDeque::new() });
+        self.with(|state| *state = State { reached: Some(reached), ..State::default() });
+    }
+
+    /// Nothing counts any more: sources are about to let go of what they hold back, which answers it.
+    pub(super) fn freeze(&self) {
+        self.with(|state| {
+            state.settle();
+            state.frozen = true;
+        });
     }
 
     /// The next message was handed on; without an answer there is nothing to wait for.
@@ -66,7 +75,7 @@ impl Position {
 impl State {
     fn settle(&mut self) {
         while let Some((sequence, answer)) = self.unanswered.front_mut() {
-            if !answer.is_there() {
+            if self.frozen || !answer.is_there() {
                 return;
             }
             let sequence = *sequence;

@@ -15,13 +15,18 @@ use kvasir_proto::{
     broker::{COVERAGE, SNAPSHOTS, STREAM},
     shard::ShardPlace,
 };
-use std::{collections::hash_map::RandomState, hash::BuildHasher, io::Write, time::Duration};
+use std::{
+    collections::hash_map::RandomState,
+    hash::BuildHasher,
+    io::{self, Write},
+    time::Duration,
+};
 use tokio::{
-    io::duplex,
-    select,
+    io::{AsyncReadExt, AsyncWriteExt, duplex},
+    join, select,
     sync::watch,
     task::spawn_blocking,
-    time::{MissedTickBehavior, interval, timeout},
+    time::{MissedTickBehavior, interval, sleep, timeout},
 };
 use tokio_util::{io::SyncIoBridge, sync::CancellationToken};
 
@@ -31,6 +36,8 @@ const COVERAGE_AGE: Duration = Duration::from_secs(600);
 const POST_INTERVAL: Duration = Duration::from_secs(60);
 /// Longest wait for the broker before the server starts without a snapshot.
 const BROKER_TIMEOUT: Duration = Duration::from_secs(30);
+/// A snapshot of which nothing comes for so long is given up.
+const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of a snapshot between the disk and the broker.
 const BYTES_BETWEEN: usize = 1 << 20;
 
@@ -97,9 +104,22 @@ impl Snapshots {
 
     async fn import(&self) -> Result<Imported, Fault> {
         let objects = objects(&self.context()).await?;
-        let object = objects.get(&self.own).await?;
-        let object = SyncIoBridge::new(object);
-        Ok(self.keeper.call(move |store| store.import(object)).await??)
+        let mut object = objects.get(&self.own).await?;
+        let (mut sink, source) = duplex(BYTES_BETWEEN);
+        let source = SyncIoBridge::new(source);
+        let copied = async move {
+            let mut piece = vec![0; BYTES_BETWEEN];
+            // An object that is replaced meanwhile comes to no end: what is cut off is not taken over.
+            while let Ok(read) = timeout(STALL_TIMEOUT, object.read(&mut piece)).await {
+                let Some(read) = piece.get(..read?).filter(|read| !read.is_empty()) else { break };
+                sink.write_all(read).await?;
+            }
+            Ok::<_, io::Error>(())
+        };
+        let (copied, imported) = join!(copied, self.keeper.call(move |store| store.import(source)));
+        let imported = imported??;
+        copied?;
+        Ok(imported)
     }
 
     /// Empties the stream, the object store, and the local store: every index begins anew.
@@ -145,7 +165,7 @@ impl Snapshots {
                 tracing::warn!(%error, "snapshots and coverage are left for now");
                 select! {
                     () = stop.cancelled() => return,
-                    () = tokio::time::sleep(RETRY_PAUSE) => {}
+                    () = sleep(RETRY_PAUSE) => {}
                 }
             }
         }

@@ -50,6 +50,8 @@ pub(super) struct Shared {
     idle: AtomicBool,
     /// Whether it waits for what it lacks.
     waits: AtomicBool,
+    /// Whether it was told that it cannot be heard.
+    held: AtomicBool,
 }
 
 impl Shared {
@@ -59,6 +61,10 @@ impl Shared {
 
     pub(super) fn set_source(&self, source: Option<IndexedSource>) {
         *self.source.lock().unwrap_or_else(PoisonError::into_inner) = source;
+    }
+
+    pub(super) fn set_held(&self, held: bool) {
+        self.held.store(held, Ordering::Release);
     }
 
     pub(super) fn set_waits(&self, waits: bool) {
@@ -81,7 +87,8 @@ pub(super) enum Command {
     Batch {
         stream: u64,
         batch: PublishedBatch,
-        reply: Reply,
+        /// None if nobody waits for the answer.
+        reply: Option<Reply>,
     },
     Heartbeat {
         stream: u64,
@@ -94,6 +101,8 @@ pub(super) enum Command {
     CaughtUp {
         stream: u64,
     },
+    /// Without a stream it is not heard, and whether for reasons that are not its own.
+    Hold(bool),
     /// Blocks of it were shed, and there is room for them again.
     Heal,
     Expected {
@@ -338,6 +347,7 @@ impl Ingest {
             fence: CancellationToken::new(),
             stream_life: None,
             waiting: VecDeque::new(),
+            expected: None,
             round: None,
             is_torn: false,
             dump_is_incomplete: false,
@@ -375,12 +385,16 @@ impl Ingest {
     pub async fn expire(self: &Arc<Self>) -> Result<(), IngestError> {
         let workers: Vec<_> = self.workers.iter().map(|entry| Arc::clone(&entry)).collect();
         for worker in workers {
-            if worker.is_open() && worker.lease_is_over(self.origin) {
+            let deaf = self.is_deaf() && worker.registration.lease.is_some();
+            if deaf {
+                worker.heard(self.origin);
+            } else if worker.is_open() && worker.lease_is_over(self.origin) {
                 self.remove_expired(&worker).await?;
                 continue;
             }
             let mut publishers = worker.publishers.lock().await;
             self.heal(&worker, &publishers);
+            hold(&publishers, deaf);
             let is_idle = |at: &Publisher| at.shared.idle.load(Ordering::Acquire);
             publishers.by_name.retain(|_, publisher| !is_idle(publisher));
             while let Some(ended) = publishers.tasks.try_join_next() {
@@ -390,6 +404,17 @@ impl Ingest {
             }
         }
         Ok(())
+    }
+}
+
+/// Tells publishers that nobody hears that this is not their doing, or not any more. One that is busy is told
+/// the next time.
+fn hold(publishers: &Publishers, deaf: bool) {
+    for publisher in publishers.by_name.values() {
+        let held = publisher.shared.held.load(Ordering::Acquire);
+        if held != deaf {
+            let _busy = publisher.commands.try_send(Command::Hold(deaf));
+        }
     }
 }
 
@@ -423,10 +448,16 @@ impl Session {
     /// Hands in a batch. Answers come in the order in which batches can be applied.
     pub async fn apply(&self, batch: PublishedBatch) -> PendingAnswer {
         let (reply, answer) = oneshot::channel();
-        let command = Command::Batch { stream: self.number, batch, reply };
+        let command = Command::Batch { stream: self.number, batch, reply: Some(reply) };
         // Fails, and with it the answer, if the stream is over.
         let _over = self.publisher.commands.send(command).await;
         PendingAnswer(answer)
+    }
+
+    /// Hands in a batch whose answer nobody waits for.
+    pub async fn feed(&self, batch: PublishedBatch) {
+        let command = Command::Batch { stream: self.number, batch, reply: None };
+        let _over = self.publisher.commands.send(command).await;
     }
 
     /// The publisher says that it is there, and the number of its newest batch.
@@ -450,11 +481,6 @@ impl Session {
     #[must_use]
     pub fn is_settled(&self) -> bool {
         !self.publisher.shared.waits.load(Ordering::Acquire)
-    }
-
-    /// Keeps the worker's lease while nothing can be heard of it for reasons that are not its own.
-    pub fn keep_lease(&self) {
-        self.worker.heard(self.ingest.origin);
     }
 
     /// The stream has ended.

@@ -13,7 +13,10 @@ use kvasir_proto::{
     limits::WORKERS_MAX,
     types::PartitionKey,
 };
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 use tokio::sync::{Mutex, Semaphore, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument;
@@ -30,6 +33,8 @@ pub struct Ingest {
     pub(super) workers: DashMap<WorkerAddress, Arc<Worker>>,
     pub(super) ownership: Ownership,
     pub(super) map_changes: watch::Sender<()>,
+    /// Whether workers cannot be heard for reasons that are not theirs.
+    pub(super) deaf: AtomicBool,
     /// Held while the set of workers changes: registrations and removals are rare and whole.
     pub(super) control: Mutex<()>,
     replay_permits: Arc<Semaphore>,
@@ -74,6 +79,7 @@ impl Ingest {
             workers: DashMap::new(),
             ownership,
             map_changes: watch::Sender::new(()),
+            deaf: AtomicBool::new(false),
             control: Mutex::default(),
             replay_permits,
             local_indexers: None,
@@ -87,6 +93,16 @@ impl Ingest {
     #[must_use]
     pub fn asking(self, local_indexers: Arc<dyn LocalIndexers>) -> Self {
         Self { local_indexers: Some(local_indexers), ..self }
+    }
+
+    /// Says whether workers cannot be heard for reasons that are not theirs: the broker is down, or what it
+    /// keeps is still being read. As long as that is so no lease runs out.
+    pub fn set_deaf(&self, deaf: bool) {
+        self.deaf.store(deaf, Ordering::Release);
+    }
+
+    pub(super) fn is_deaf(&self) -> bool {
+        self.deaf.load(Ordering::Acquire)
     }
 
     /// Registrations, by partition and worker.

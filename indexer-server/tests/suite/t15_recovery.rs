@@ -160,7 +160,8 @@ impl LocalIndexer for Agent {
         let parts = self.memory().dump(request.get_ref()).into_iter();
         let answers = parts.map(|part| Ok(pb::LocalDumpResponse { part: Some(part) }));
         let answers = stream::iter(answers.collect::<Vec<_>>());
-        let answers = match self.memory().hangs {
+        let hangs = self.memory().hangs;
+        let answers = match hangs {
             true => answers.chain(stream::pending()).boxed(),
             false => answers.boxed(),
         };

@@ -7,6 +7,10 @@ use crate::{
     pb::{self, broker_message},
     types::Incarnation,
 };
+use std::time::Duration;
+
+/// Lease of a worker that speaks over a broker and names none.
+const LEASE_BY_BROKER_DEFAULT: Duration = Duration::from_secs(60);
 
 /// A checked `BrokerMessage`.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,6 +73,8 @@ impl TryFrom<pb::BrokerMessage> for BrokerMessage {
             let refused = Problem::Unexpected("for a worker that speaks over a broker");
             return Err(ConvertError::new("worker.endpoints", refused));
         }
+        // What is announced without end would stay without end.
+        registration.lease.get_or_insert(LEASE_BY_BROKER_DEFAULT);
         check_required("source", &message.source, NAME_BYTES_MAX)?;
         let said = match message.said.ok_or_else(|| required("batch or heartbeat"))? {
             broker_message::Said::Batch(batch) => Said::Batch(batch),

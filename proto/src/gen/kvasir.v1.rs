@@ -2569,7 +2569,7 @@ pub mod local_indexer_client {
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct BrokerMessage {
     /// The worker, required, without endpoints: it is registered where it is not. `copy_mode` is the
-    /// source's.
+    /// source's; `lease_ms` 0 means 60,000 here, and `local_indexer_endpoint` "" means "nats".
     #[prost(message, optional, tag = "1")]
     pub worker: ::core::option::Option<RegisterWorkerRequest>,
     /// Name of the source, unique within the worker, 1 to 256 bytes.

@@ -52,7 +52,7 @@ impl Message {
             Said::Batch(batch) => Some(batch.sequence),
             Said::Heartbeat(head) => *head,
         };
-        Hello { incarnation: self.incarnation, first: self.first, head }
+        Hello { incarnation: self.incarnation, first: self.first, head, in_order: false }
     }
 }
 
@@ -146,7 +146,7 @@ impl Agent {
 
     pub fn hello(&self) -> Hello {
         let JournalStatus { incarnation, first, head, .. } = self.journal.status();
-        Hello { incarnation, first, head }
+        Hello { incarnation, first, head, in_order: false }
     }
 
     fn message(&self, said: Said) -> Message {

@@ -35,6 +35,8 @@ pub struct Hello {
     pub incarnation: Incarnation,
     pub first: u64,
     pub head: Option<u64>,
+    /// Whether the log brought it.
+    pub in_order: bool,
 }
 
 /// Who waits for the answer to a batch.
@@ -139,7 +141,7 @@ impl Follower {
         let resume = resumed.as_ref().map(|(_, status)| Resume {
             cursor: status.applied,
             degraded: status.state == SourceState::Degraded,
-            past: Vec::new(),
+            past: status.past.to_vec(),
         });
         let mut follower = Self {
             recovery: Recovery::new(config, resume.as_ref(), on.now),
@@ -164,7 +166,7 @@ impl Follower {
 
     /// A stream of a number that no other has begins; whether it is accepted.
     pub fn open(&mut self, stream: u64, hello: Hello, on: &mut On<'_>) -> bool {
-        let Hello { incarnation, first, head } = hello;
+        let Hello { incarnation, first, head, in_order } = hello;
         if !self.recovery.admits(incarnation) {
             on.seen.add("an old life is refused");
             self.input(Input::Announced { incarnation, head: None }, on);
@@ -174,7 +176,7 @@ impl Follower {
         (self.stream, self.is_open) = (stream, true);
         self.stream_life = Some(incarnation);
         self.forget_waiting();
-        self.input(Input::Connected { incarnation, first: Some(first), head }, on);
+        self.input(Input::Connected { incarnation, first: Some(first), head, in_order }, on);
         self.idle = false;
         true
     }
@@ -480,6 +482,7 @@ impl Follower {
             buffered_batches: status.buffered_batches as u64,
             connected: status.connected,
             verified_at: status.verified_at,
+            past: self.recovery.past().collect(),
         }
     }
 }

@@ -86,6 +86,7 @@ impl Link {
             buffered_batches: status.buffered_batches as u64,
             connected: status.connected,
             verified_at: status.verified_at,
+            ..SourceStatus::default()
         };
         self.show(on);
         on.between(&self.worker);

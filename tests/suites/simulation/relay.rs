@@ -3,6 +3,7 @@
 use crate::{
     agent::{Delivery, Message, Said},
     broker::Taken,
+    follower::Hello,
     follower::Via,
     world::World,
 };
@@ -189,11 +190,22 @@ impl World {
         self.connections_made += 1;
         let number = self.connections_made;
         let Some(live) = &self.servers[server].live else { return };
-        let is_behind = live.consumer.is_behind && self.agents[agent].delivery == Delivery::Log;
+        let is_log = self.agents[agent].delivery == Delivery::Log;
+        let is_behind = live.consumer.is_behind && is_log;
+        let in_order = matches!(via, Via::Log(_));
         let mut refused = false;
         self.with_follower((server, agent), |follower, on| {
             if follower.stream_life != Some(message.incarnation) {
-                refused = !follower.open(number, message.hello(), on);
+                let has_other = follower.stream_life.is_some();
+                let early = match &message.said {
+                    Said::Batch(_) => false,
+                    Said::Heartbeat(head) => is_behind || (has_other && head.is_some()),
+                };
+                if is_log && early {
+                    // The log tells of that life in its turn.
+                    return;
+                }
+                refused = !follower.open(number, Hello { in_order, ..message.hello() }, on);
                 if !refused && is_behind {
                     follower.lag(true, on);
                 }

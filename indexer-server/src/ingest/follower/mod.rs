@@ -54,6 +54,8 @@ pub(super) struct Follower {
     pub(super) stream_life: Option<Incarnation>,
     /// Batches of that stream that are not answered yet.
     pub(super) waiting: VecDeque<Waiting>,
+    /// Number that was wanted next when they were looked through last.
+    pub(super) expected: Option<u64>,
     pub(super) round: Option<Round>,
     /// Whether the index holds a part of a dump: what no batch of the source left behind. So there
     /// is no cursor to go on from, above all none for a checkpoint.
@@ -126,7 +128,8 @@ impl Follower {
                 broken.map_or(Ok(()), Err)
             }
             Command::Batch { stream, batch, reply } => {
-                let waiting = Waiting { sequence: batch.sequence, reply };
+                let sequence = batch.sequence;
+                let waiting = reply.map(|reply| Waiting { sequence, reply });
                 self.take_batch(stream, batch, waiting).await
             }
             Command::Heartbeat { stream, head } => {
@@ -139,6 +142,13 @@ impl Follower {
                 self.input(Input::CaughtUp).await
             }
             Command::Behind { .. } | Command::CaughtUp { .. } => Ok(()),
+            Command::Hold(deaf) => {
+                self.shared.set_held(deaf);
+                if self.stream_life.is_some() {
+                    return Ok(());
+                }
+                self.input(if deaf { Input::Behind } else { Input::Disconnected }).await
+            }
             Command::Heal => match self.shared.source() {
                 Some(source) if self.index_lacks(&source).await? => {
                     self.input(Input::Lacking).await
@@ -194,16 +204,18 @@ impl Follower {
         &mut self,
         stream: u64,
         batch: PublishedBatch,
-        waiting: Waiting,
+        waiting: Option<Waiting>,
     ) -> Result<(), IngestError> {
         let Some(incarnation) = self.life_of(stream) else {
             self.ingest.metrics.count_refusal("fenced");
-            waiting.answer(Ok(BatchAnswer::Refused(Refusal::Fenced)));
+            if let Some(waiting) = waiting {
+                waiting.answer(Ok(BatchAnswer::Refused(Refusal::Fenced)));
+            }
             return Ok(());
         };
         self.worker.heard(self.ingest.origin);
         let (sequence, stale) = (batch.sequence, self.recovery.counts().stale);
-        self.waiting.push_back(waiting);
+        self.waiting.extend(waiting);
         let batch = Numbered { sequence, item: Held(batch) };
         self.input(Input::Live { incarnation, batch }).await?;
         if self.recovery.counts().stale > stale {
@@ -275,7 +287,11 @@ impl Follower {
             self.fence.cancel();
         }
         self.show().await?;
-        for waiting in mem::take(&mut self.waiting) {
+        let before = mem::replace(&mut self.expected, self.recovery.expected());
+        let newest = self.waiting.pop_back();
+        let unanswered =
+            if before == self.expected { VecDeque::new() } else { mem::take(&mut self.waiting) };
+        for waiting in unanswered.into_iter().chain(newest) {
             if self.recovery.covers(waiting.sequence) {
                 let counts = BlockCounts::default();
                 waiting.answer(Ok(BatchAnswer::Acked { duplicate: true, counts }));
