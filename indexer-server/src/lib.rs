@@ -9,6 +9,7 @@
 //! - [`index`]: partitions in shards behind their locks, and the threads that write them.
 //! - [`ingest`]: events in, from engines' sockets and from `PublishEvents`; the worker registry.
 //! - [`snapshot`]: checkpoints of the index, and the way back.
+//! - [`broker`]: events by NATS, and snapshots there.
 //! - [`query`]: questions out: matches, dumps, descriptions of workers.
 //! - [`grpc`], [`http`]: the two ports.
 //! - [`config`]: flags, environment and file, checked before anything is opened.
@@ -22,6 +23,8 @@ pub mod index;
 pub mod ingest;
 pub mod query;
 pub mod snapshot;
+
+pub mod broker;
 
 pub mod grpc;
 pub mod http;

@@ -62,7 +62,7 @@ fn run(runtime: &Runtime, config: Config) -> anyhow::Result<()> {
         let app = App::build(config).await?;
         let addresses = app.addresses();
         tracing::info!(grpc = %addresses.grpc, http = %addresses.http, "listening");
-        app.run(signal).await?;
+        Box::pin(app.run(signal)).await?;
         Ok(())
     })
 }

@@ -4,14 +4,19 @@
 //! - [`feed`]: a source as tasks share it.
 //! - [`uplink`]: its numbered, acknowledged stream of events to an indexer.
 //! - [`service`]: `LocalIndexer`: ranges and dumps for indexers that missed something.
+//! - [`broker`]: the same over NATS: batches published, questions answered.
 //! - [`agent`]: all of these for one source: what an engine without events of its own embeds.
 
 pub mod journal;
 
 pub mod feed;
 
+mod pause;
+
 pub mod uplink;
 
 pub mod service;
+
+pub mod broker;
 
 pub mod agent;

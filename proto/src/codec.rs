@@ -6,12 +6,13 @@
 //! counted on the wire, where they cost nothing.
 
 use crate::limits::{
-    BATCH_EVENTS_MAX, DUMP_CHUNK_RECORDS_MAX, GRPC_MESSAGE_BYTES_MAX, QUERY_MULTIMODAL_ITEMS_MAX,
-    QUERY_WORKER_IDS_MAX, WORKER_ENDPOINTS_MAX, WORKER_LORA_NAMES_MAX, WORKER_SOURCES_MAX,
+    BATCH_EVENTS_MAX, BROKER_MESSAGE_BYTES_MAX, DUMP_CHUNK_RECORDS_MAX, GRPC_MESSAGE_BYTES_MAX,
+    QUERY_MULTIMODAL_ITEMS_MAX, QUERY_WORKER_IDS_MAX, WORKER_ENDPOINTS_MAX, WORKER_LORA_NAMES_MAX,
+    WORKER_SOURCES_MAX,
 };
 use prost::{
     DecodeError, Message, Name,
-    bytes::Buf,
+    bytes::{Buf, Bytes},
     encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field},
 };
 use std::{fmt, marker::PhantomData};
@@ -77,10 +78,17 @@ impl<T, U: Message + Name + Default> Decoder for BoundedCodec<T, U> {
 
     fn decode(&mut self, source: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
         // One piece, not copied: the `bytes` fields of the message share it.
-        let message = source.copy_to_bytes(source.remaining());
-        measure(U::NAME, &message)?;
-        U::decode(message).map(Some).map_err(malformed)
+        decode(source.copy_to_bytes(source.remaining())).map(Some)
     }
+}
+
+/// Reads a message that came by another way than gRPC, within the same bounds.
+///
+/// # Errors
+/// If it exceeds its bounds or is not protobuf.
+pub fn decode<U: Message + Name + Default>(message: Bytes) -> Result<U, Status> {
+    measure(U::NAME, &message)?;
+    U::decode(message).map_err(malformed)
 }
 
 /// As gRPC reports messages that are not protobuf.
@@ -146,6 +154,17 @@ static REQUESTS: [Bounds; 12] = [
     small("GetLocalStatusRequest", &[]),
 ];
 
+/// What comes by a broker.
+static BROKER_MESSAGES: [Bounds; 1] = [Bounds {
+    message: "BrokerMessage",
+    bytes_max: BROKER_MESSAGE_BYTES_MAX,
+    lists: &[
+        list("worker.endpoints", &[1, 6], WORKER_ENDPOINTS_MAX),
+        list("worker.lora_names", &[1, 9], WORKER_LORA_NAMES_MAX),
+        list("batch.events", &[5, 3], BATCH_EVENTS_MAX),
+    ],
+}];
+
 /// Answers that an index takes from agents. Those of an index to its clients are not measured.
 static AGENT_ANSWERS: [Bounds; 3] = [
     large("GetEventsResponse", &[list("batch.events", &[1, 3], BATCH_EVENTS_MAX)]),
@@ -155,7 +174,7 @@ static AGENT_ANSWERS: [Bounds; 3] = [
 
 /// Refuses a message that exceeds its bounds or is not protobuf.
 pub(crate) fn measure(name: &str, message: &[u8]) -> Result<(), Status> {
-    let mut bounded = REQUESTS.iter().chain(&AGENT_ANSWERS);
+    let mut bounded = REQUESTS.iter().chain(&BROKER_MESSAGES).chain(&AGENT_ANSWERS);
     let Some(bounds) = bounded.find(|bounds| bounds.message == name) else {
         return Ok(());
     };

@@ -5,10 +5,12 @@
 //! - [`shard`]: which shard a worker belongs to.
 //! - [`limits`]: every bound on what a peer may send.
 //! - [`code`]: the restricted set of error codes and its table to gRPC status.
-//! - `pb`, `codec`, `find_codec` and `convert` (feature `grpc`): generated messages, their measuring
-//!   on the wire, the fast way of prompts and their answers, and conversions that reject and never
-//!   panic.
+//! - `pb`, `codec`, `find_codec`, `convert` and `broker` (feature `grpc`): generated messages, their
+//!   measuring on the wire, the fast way of prompts and their answers, conversions that reject and
+//!   never panic, and the names of what goes over NATS.
 
+#[cfg(feature = "grpc")]
+pub mod broker;
 pub mod code;
 #[cfg(feature = "grpc")]
 pub mod codec;

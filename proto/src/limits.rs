@@ -47,6 +47,13 @@ pub const DUMP_CHUNK_RECORDS_MAX: usize = 8_192;
 pub const DUMP_CHUNK_RECORDS_DEFAULT: usize = 2_048;
 /// Largest gRPC message in either direction.
 pub const GRPC_MESSAGE_BYTES_MAX: usize = 8 << 20;
+/// Largest message over NATS: servers take 1 MiB by default, of which headers and the subject need some.
+pub const BROKER_MESSAGE_BYTES_MAX: usize = 1_000_000;
+/// Largest batch of an agent on the wire: what is more is several batches.
+pub const BATCH_WIRE_BYTES_MAX: usize = 512 << 10;
+/// Parts of an answer of LocalIndexer over NATS that may be on their way; each is confirmed when it was
+/// taken.
+pub const ANSWER_PARTS_AHEAD_MAX: usize = 8;
 /// Deepest chain of blocks in the index.
 pub const CHAIN_BLOCKS_MAX: usize = 65_536;
 /// Most parked names of one rank: held, parent unknown.

@@ -10,11 +10,12 @@ use prost_types::FileDescriptorSet;
 use std::{env, fs, path::Path};
 use tonic_prost_build::{Builder, Config};
 
-const FILES: [&str; 4] = [
+const FILES: [&str; 5] = [
     "kvasir/v1/types.proto",
     "kvasir/v1/indexer.proto",
     "kvasir/v1/ingest.proto",
     "kvasir/v1/local.proto",
+    "kvasir/v1/broker.proto",
 ];
 
 /// Calls that are served by hand.

@@ -103,6 +103,32 @@ pub async fn wait_for_sources(
     }
 }
 
+/// Waits until a worker that registers itself is known and its sources are exact at batch `sequence`.
+///
+/// # Errors
+/// If a call fails or patience runs out.
+pub async fn wait_until_exact_at(
+    client: &mut Indexer,
+    (model, worker_id): (&str, &str),
+    sequence: u64,
+    patience: Duration,
+) -> Result<()> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let worker = find_worker(client, model, worker_id).await?;
+        let sources = worker.iter().flat_map(|worker| &worker.sources);
+        let exact = sources.clone().count() > 0
+            && sources.clone().all(|source| is_exact_at(source, sequence));
+        if exact {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            bail!("{worker_id} is not exact at {sequence} after {patience:?}: {worker:?}");
+        }
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
+
 /// True if the source is exact and has applied batch `sequence`.
 #[must_use]
 pub fn is_exact_at(source: &pb::SourceInfo, sequence: u64) -> bool {

@@ -25,7 +25,8 @@ const EXIT_NOTICE_TIMEOUT: Duration = Duration::from_millis(500);
 /// Lines of the server's output that are kept for an error message.
 const OUTPUT_LINES_MAX: usize = 20;
 
-type Output = Arc<Mutex<VecDeque<String>>>;
+/// The last lines that a process wrote.
+pub(crate) type Output = Arc<Mutex<VecDeque<String>>>;
 
 /// Where a server listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,16 +83,20 @@ impl Server {
         let (output, mut readers) = (Output::default(), JoinSet::new());
         let (listening, mut addresses) = mpsc::channel(1);
         if let Some(stdout) = child.stdout.take() {
-            readers.spawn(read_lines(stdout, Arc::clone(&output), listening.clone()));
+            let listening = listening.clone();
+            readers.spawn(read_lines(stdout, Arc::clone(&output), tell(listening)));
         }
         if let Some(stderr) = child.stderr.take() {
-            readers.spawn(read_lines(stderr, Arc::clone(&output), listening));
+            readers.spawn(read_lines(stderr, Arc::clone(&output), tell(listening)));
         }
         let mut server = Self { addresses: Addresses { grpc, http }, child, output, readers };
         match timeout(START_TIMEOUT, addresses.recv()).await {
             Ok(Some(addresses)) => server.addresses = addresses,
             Ok(None) => return Err(server.exited().await),
-            Err(_) => bail!("the server does not listen; it said last:\n{}", server.last_lines()),
+            Err(_) => {
+                let last = last_lines(&server.output);
+                bail!("the server does not listen; it said last:\n{last}")
+            }
         }
         Ok(server)
     }
@@ -117,7 +122,8 @@ impl Server {
             Ok(status) => {
                 // Its pipes are closed, so the readers come to their ends.
                 while self.readers.join_next().await.is_some() {}
-                anyhow!("the server ended with {status}; it said last:\n{}", self.last_lines())
+                let last = last_lines(&self.output);
+                anyhow!("the server ended with {status}; it said last:\n{last}")
             }
             Err(error) => anyhow!("failed to wait for the server: {error}"),
         }
@@ -159,11 +165,12 @@ impl Server {
         let pid = pid.context("the server has ended")?;
         kill_process(pid, signal).context("send a signal to the server")
     }
+}
 
-    fn last_lines(&self) -> String {
-        let lines = self.output.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
-    }
+/// What a process said last.
+pub(crate) fn last_lines(output: &Output) -> String {
+    let lines = output.lock().unwrap_or_else(PoisonError::into_inner);
+    lines.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
 }
 
 fn binary() -> Result<PathBuf> {
@@ -190,17 +197,25 @@ fn usable_address(wanted: SocketAddr) -> SocketAddr {
     SocketAddr::new(wanted.ip(), 0)
 }
 
-async fn read_lines(
-    source: impl AsyncRead + Unpin,
-    output: Output,
-    listening: mpsc::Sender<Addresses>,
-) {
-    let mut lines = BufReader::new(source).lines();
-    while let Ok(Some(line)) = lines.next_line().await {
-        if let Some(addresses) = listening_at(&line) {
+/// Tells where the server listens once it says so.
+fn tell(listening: mpsc::Sender<Addresses>) -> impl FnMut(&str) {
+    move |line| {
+        if let Some(addresses) = listening_at(line) {
             // It says so once; nobody may be left to hear it.
             let _ = listening.try_send(addresses);
         }
+    }
+}
+
+/// Keeps the last lines of a process, and shows each to `look`.
+pub(crate) async fn read_lines(
+    source: impl AsyncRead + Unpin,
+    output: Output,
+    mut look: impl FnMut(&str),
+) {
+    let mut lines = BufReader::new(source).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        look(&line);
         let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
         output.push_back(line);
         while output.len() > OUTPUT_LINES_MAX {

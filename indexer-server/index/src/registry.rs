@@ -7,7 +7,7 @@ use crate::record::Announcement;
 use crate::sets::HolderIndex;
 use crate::sweep::SweepCursor;
 use crate::table::index_u32;
-use kvasir_proto::types::{CopyMode, Cursor, DpRank, SourceState, Tier, WorkerId};
+use kvasir_proto::types::{CopyMode, Cursor, DpRank, Incarnation, SourceState, Tier, WorkerId};
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
@@ -43,6 +43,8 @@ pub struct SourceStatus {
     pub connected: bool,
     /// When it was last seen to have nothing newer, since the owner's origin of time.
     pub verified_at: Option<Duration>,
+    /// Lives of it that are over, the latest last, for whoever follows it after a restart.
+    pub past: Arc<[Incarnation]>,
 }
 
 impl Default for SourceStatus {
@@ -54,6 +56,7 @@ impl Default for SourceStatus {
             buffered_batches: 0,
             connected: false,
             verified_at: None,
+            past: Arc::default(),
         }
     }
 }

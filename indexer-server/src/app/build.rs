@@ -1,21 +1,19 @@
-use super::map::MapFollower;
+use super::{asking::Asking, kept::Kept, map::MapFollower};
 use crate::{
-    config::Config,
-    grpc::{GrpcMetrics, LocalClients, Parts},
+    broker::{Broker, LocalByBroker, ShardMaps},
+    config::{Config, MapSource},
+    grpc::{GrpcMetrics, Parts},
     index::{
-        IndexMetrics, Origin, Partitions, Speculation, SpeculationMetrics, Writer, WriterThreads,
+        IndexMetrics, Origin, Partitions, Speculation, SpeculationMetrics, WriterThreads,
         start_writers,
     },
     ingest::{Ingest, IngestMetrics},
     query::{Finder, QueryMetrics},
-    snapshot::{
-        CheckpointConfig, CheckpointMetrics, Checkpointer, Checkpoints, Keeper, Restorer, Roster,
-        SnapshotConfig, StoreError,
-    },
+    snapshot::StoreError,
     telemetry::{Metrics, NotReady, Readiness, new_registry},
 };
 use kvasir_index::{ChangeLimits, Limits};
-use kvasir_proto::convert::WorkerAddress;
+use prometheus_client::registry::Registry;
 use std::{io, net::SocketAddr, sync::Arc};
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -36,6 +34,9 @@ pub enum BuildError {
     /// The folder of the checkpoints cannot be used.
     #[error("checkpoint-dir: {0}")]
     Store(#[source] StoreError),
+    /// The address of the broker cannot be used.
+    #[error("nats-url: {0}")]
+    Broker(#[source] async_nats::ConnectError),
     /// SIGHUP cannot be listened to.
     #[error("SIGHUP: {0}")]
     Signal(#[source] io::Error),
@@ -59,15 +60,7 @@ pub struct App {
     pub(super) writer_threads: WriterThreads,
     pub(super) map_follower: Option<MapFollower>,
     pub(super) checkpoints: Option<Kept>,
-}
-
-/// What is needed to write checkpoints, and to restore the one that is there.
-#[derive(Debug)]
-pub(super) struct Kept {
-    pub(super) restorer: Restorer,
-    /// Workers on disk, with their registrations.
-    pub(super) stored: Vec<(WorkerAddress, Vec<u8>)>,
-    pub(super) checkpointer: Checkpointer,
+    pub(super) broker: Option<Broker>,
 }
 
 /// Addresses of the open ports.
@@ -87,43 +80,45 @@ impl App {
     pub async fn build(config: Config) -> Result<Self, BuildError> {
         let (grpc_listener, grpc) = bind("listen", config.grpc.listen).await?;
         let (http_listener, http) = bind("http-listen", config.http.listen).await?;
-        let map_follower = config.shard_map.clone().map(MapFollower::new).transpose();
-        let map_follower = map_follower.map_err(BuildError::Signal)?;
         let readiness = Readiness::default();
         let mut registry = new_registry();
+        let broker = attach(&config, &mut registry, &readiness).await?;
+        let map_follower = follow_map(&config, broker.as_ref(), &readiness)?;
         let changes = config.checkpoints.as_ref().map(|_| ChangeLimits::default());
         let limits = Limits { changes, ..Limits::default() };
         let partitions = Arc::new(Partitions::new(config.index, limits));
         let index_metrics = IndexMetrics::register(&mut registry, Arc::clone(&partitions));
-        let speculation_metrics =
-            SpeculationMetrics::register(&mut registry, Arc::clone(&partitions));
-        let ingest_metrics = IngestMetrics::register(&mut registry, index_metrics.clone());
         let query_metrics = QueryMetrics::register(&mut registry);
         let grpc_metrics = GrpcMetrics::register(&mut registry);
         let (writer, writer_threads) =
             start_writers(&partitions, &index_metrics).map_err(BuildError::Writer)?;
         let origin = Origin::now();
-        let speculation =
-            Speculation::new(Arc::clone(&partitions), config.speculation, speculation_metrics);
-        let speculation = Arc::new(speculation);
+        let speculation = Arc::new(Speculation::new(
+            Arc::clone(&partitions),
+            config.speculation,
+            SpeculationMetrics::register(&mut registry, Arc::clone(&partitions)),
+        ));
         let ingest = Ingest::new(
             config.ingest.clone(),
             Arc::clone(&partitions),
             writer.clone(),
             Arc::clone(&speculation),
             origin,
-            ingest_metrics,
+            IngestMetrics::register(&mut registry, index_metrics.clone()),
         );
-        let ingest = Arc::new(ingest.asking(Arc::new(LocalClients)));
-        let written = (Arc::clone(&partitions), writer.clone());
-        let (kept, checkpoints) = match &config.checkpoints {
+        let ingest = Arc::new(ingest.asking(Arc::new(Asking {
+            broker: broker.as_ref().map(|broker| LocalByBroker::new(broker.connection())),
+        })));
+        let kept = match &config.checkpoints {
             Some(checkpoints) => {
-                let metrics = CheckpointMetrics::register(&mut registry);
-                let kept = keep(checkpoints, written, Arc::clone(&ingest), metrics).await;
-                kept.map(|(kept, checkpoints)| (Some(kept), Some(checkpoints)))?
+                let written = (Arc::clone(&partitions), writer.clone());
+                let kept =
+                    Kept::open(checkpoints, written, &ingest, &mut registry, broker.as_ref()).await;
+                Some(kept.map_err(BuildError::Store)?)
             }
-            None => (None, None),
+            None => None,
         };
+        let (kept, checkpoints) = kept.unzip();
         let parts = Parts {
             checkpoints,
             finder: Finder::new(Arc::clone(&partitions), origin, query_metrics.clone()),
@@ -149,6 +144,7 @@ impl App {
             writer_threads,
             map_follower,
             checkpoints: kept,
+            broker,
         })
     }
 
@@ -159,33 +155,33 @@ impl App {
     }
 }
 
-/// Opens the store of the checkpoints.
-async fn keep(
-    config: &CheckpointConfig,
-    (partitions, writer): (Arc<Partitions>, Writer),
-    ingest: Arc<Ingest>,
-    metrics: CheckpointMetrics,
-) -> Result<(Kept, Checkpoints), BuildError> {
-    let keeper = Keeper::open(SnapshotConfig::new(config.folder.clone())).await;
-    let keeper = keeper.map_err(BuildError::Store)?;
-    let restorer = Restorer::new(keeper.clone(), writer.clone());
-    let stored = restorer.registrations().await.unwrap_or_else(|error| {
-        tracing::error!(%error, "nothing is restored");
-        Vec::new()
-    });
-    let registry = Arc::new(move || {
-        let (present, expected) = ingest.restored();
-        Roster { present, expected }
-    });
-    let (checkpointer, checkpoints) = Checkpointer::new(
-        keeper,
-        (partitions, writer),
-        registry,
-        config.interval,
-        metrics,
-        stored.iter().map(|(address, _)| address.clone()),
-    );
-    Ok((Kept { restorer, stored, checkpointer }, checkpoints))
+/// Connects to the broker, where there is one.
+async fn attach(
+    config: &Config,
+    registry: &mut Registry,
+    readiness: &Readiness,
+) -> Result<Option<Broker>, BuildError> {
+    let Some(config) = config.broker.clone() else { return Ok(None) };
+    let broker = Broker::attach(config, registry, readiness).await;
+    broker.map(Some).map_err(BuildError::Broker)
+}
+
+fn follow_map(
+    config: &Config,
+    broker: Option<&Broker>,
+    readiness: &Readiness,
+) -> Result<Option<MapFollower>, BuildError> {
+    match (&config.shard_map, broker) {
+        (Some(MapSource::File(path)), _) => {
+            MapFollower::of_file(path.clone()).map(Some).map_err(BuildError::Signal)
+        }
+        (Some(MapSource::Broker), Some(broker)) => {
+            let not_ready = readiness.hold("waiting for the map of shards");
+            let maps = ShardMaps::new(broker.connection());
+            Ok(Some(MapFollower::Broker(Box::new(maps), Some(not_ready))))
+        }
+        (Some(MapSource::Broker) | None, _) => Ok(None),
+    }
 }
 
 async fn bind(

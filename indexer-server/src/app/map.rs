@@ -1,36 +1,56 @@
-//! The map of shards, read again at SIGHUP.
+//! The map of shards, whenever it changes.
 
 use crate::{
-    config::read_shard_map,
+    broker::ShardMaps,
+    config::{ConfigError, parse_shard_map, read_shard_map},
     ingest::{Ingest, IngestError},
+    telemetry::NotReady,
 };
 use anyhow::Context;
 use kvasir_proto::{convert::Registration, hash::bucket, shard::ShardMap};
-use std::{io, path::PathBuf, sync::Arc};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
     select,
     signal::unix::{Signal, SignalKind, signal},
     task::spawn_blocking,
+    time::timeout,
 };
 use tokio_util::sync::CancellationToken;
 
-/// Follows the file with the map of shards.
+/// Longest wait for the map of shards of the broker.
+const FIRST_MAP_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Follows the map of shards.
 #[derive(Debug)]
-pub(super) struct MapFollower {
-    path: PathBuf,
-    hangup: Signal,
+pub(super) enum MapFollower {
+    /// In a file, read again at each SIGHUP.
+    File(PathBuf, Signal),
+    /// In NATS' key-value store. Held until the first was read.
+    Broker(Box<ShardMaps>, Option<NotReady>),
 }
 
 impl MapFollower {
-    /// From now on SIGHUP does not end the process.
+    /// Of a file: from now on SIGHUP does not end the process.
     ///
     /// # Errors
     /// If the signal cannot be listened to.
-    pub(super) fn new(path: PathBuf) -> io::Result<Self> {
-        Ok(Self { path, hangup: signal(SignalKind::hangup())? })
+    pub(super) fn of_file(path: PathBuf) -> io::Result<Self> {
+        Ok(Self::File(path, signal(SignalKind::hangup())?))
     }
 
-    /// Reads the map at each SIGHUP. What cannot be used is logged and changes nothing. Of
+    /// Takes over the map that the broker has: what a checkpoint knows of workers is judged by it. Without one the
+    /// stretches are equal until there is one.
+    pub(super) async fn begin(&mut self, ingest: &Arc<Ingest>, workers: &[Registration]) {
+        let Self::Broker(maps, not_ready) = self else { return };
+        match timeout(FIRST_MAP_TIMEOUT, maps.next()).await.map(|text| parse_shard_map(&text)) {
+            Ok(Ok(map)) => adopt(ingest, workers, map).await,
+            Ok(Err(error)) => refused(&error.to_string()),
+            Err(_late) => tracing::warn!("no map of shards came for {FIRST_MAP_TIMEOUT:?}"),
+        }
+        *not_ready = None;
+    }
+
+    /// Takes over each map that comes. What cannot be used is logged and changes nothing. Of
     /// `workers`, those that come to this shard are registered.
     pub(super) async fn run(
         mut self,
@@ -39,15 +59,25 @@ impl MapFollower {
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
         loop {
-            select! {
+            let map = select! {
                 () = stop.cancelled() => return Ok(()),
-                signal = self.hangup.recv() => signal.context("listen for SIGHUP")?,
-            }
-            let path = self.path.clone();
-            match spawn_blocking(move || read_shard_map(&path)).await? {
+                map = self.next() => map?,
+            };
+            match map {
                 Ok(map) => adopt(&ingest, &workers, map).await,
                 Err(error) => refused(&error.to_string()),
             }
+        }
+    }
+
+    async fn next(&mut self) -> anyhow::Result<Result<ShardMap, ConfigError>> {
+        match self {
+            Self::File(path, hangup) => {
+                hangup.recv().await.context("listen for SIGHUP")?;
+                let path = path.clone();
+                Ok(spawn_blocking(move || read_shard_map(&path)).await?)
+            }
+            Self::Broker(maps, _) => Ok(parse_shard_map(&maps.next().await)),
         }
     }
 }

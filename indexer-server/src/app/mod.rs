@@ -1,6 +1,8 @@
 //! The process: wires the modules, runs them, stops them in order.
 
+mod asking;
 mod build;
+mod kept;
 mod map;
 mod restore;
 mod run;

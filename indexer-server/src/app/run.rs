@@ -1,6 +1,6 @@
 use super::{
     App,
-    build::Kept,
+    kept::Kept,
     map::register_configured,
     restore,
     tasks::{Ended, Tasks},
@@ -11,7 +11,7 @@ use crate::{
     ingest::{Ingest, IngestError},
     telemetry::Readiness,
 };
-use std::{io, sync::Arc, time::Duration};
+use std::{io, pin::pin, sync::Arc, time::Duration};
 use tokio::{
     select,
     signal::unix::{SignalKind, signal},
@@ -44,6 +44,9 @@ pub enum RunError {
         /// Why.
         error: IngestError,
     },
+    /// What was to be forgotten is not.
+    #[error("reset-states: {0:#}")]
+    Reset(#[source] anyhow::Error),
     /// A task ended that should not have.
     #[error("{name} ended: {reason}")]
     Task {
@@ -76,7 +79,15 @@ impl App {
     /// If a configured worker is refused, a task ends early, or stopping takes too long.
     pub async fn run(self, signal: impl Future<Output = ()>) -> Result<(), RunError> {
         let drain_timeout = self.config.drain_timeout;
-        let mut running = self.start().await?;
+        let mut signal = pin!(signal);
+        let mut running = select! {
+            () = &mut signal => {
+                // Nothing has begun that would have to come to an end.
+                tracing::info!("stopped while starting");
+                return Ok(());
+            }
+            running = self.start() => running?,
+        };
         let early = select! {
             () = signal => None,
             ended = running.tasks.next_fault(RESTORE) => ended,
@@ -101,24 +112,55 @@ impl App {
         let http = http::serve(http_listener, self.metrics, readiness.clone(), stop_http.clone());
         tasks.spawn("http", async { Ok(http.await?) });
         let ingest = Arc::clone(&self.parts.ingest);
+        // Nobody is heard before the broker is.
+        ingest.set_deaf(self.broker.is_some());
         let (workers, stop) = (self.config.workers, self.parts.stop.clone());
         let stop_checkpoints = CancellationToken::new();
-        if let Some(Kept { restorer, stored, checkpointer }) = self.checkpoints {
+        let restored = CancellationToken::new();
+        let mut map_follower = self.map_follower;
+        if let Some(follower) = &mut map_follower {
+            follower.begin(&ingest, &workers).await;
+        }
+        if let Some(mut kept) = self.checkpoints {
             let not_ready = readiness.hold("restoring");
+            let stored = kept.stored(&not_ready).await.map_err(RunError::Reset)?;
+            let Kept { restorer, checkpointer, snapshots, .. } = kept;
             let plan = restore::plan(&ingest, stored, &workers).await;
             let (ingest, stop) = (Arc::clone(&ingest), stop.clone());
-            tasks.spawn(RESTORE, restore::run(plan, restorer, ingest, not_ready, stop));
+            let done = restored.clone().drop_guard();
+            tasks.spawn(RESTORE, async move {
+                let _done = done;
+                restore::run(plan, restorer, ingest, not_ready, stop).await
+            });
+            if let Some((snapshots, on_disk)) = snapshots {
+                let stop = self.parts.stop.clone();
+                tasks.spawn("snapshots", async move {
+                    snapshots.keep(on_disk, stop).await;
+                    Ok(())
+                });
+            }
             let stop = stop_checkpoints.clone();
             tasks.spawn("checkpoints", async move {
                 checkpointer.run(stop).await;
                 Ok(())
             });
+        } else {
+            restored.cancel();
         }
         register_configured(&ingest, &workers)
             .await
             .map_err(|(worker, error)| RunError::Worker { worker, error })?;
-        if let Some(follower) = self.map_follower {
+        if let Some(follower) = map_follower {
             tasks.spawn("shard map", follower.run(Arc::clone(&ingest), workers, stop.clone()));
+        }
+        if let Some(broker) = self.broker {
+            let (ingest, stop) = (Arc::clone(&ingest), stop.clone());
+            tasks.spawn("broker", async move {
+                // What a checkpoint has comes first.
+                restored.cancelled().await;
+                broker.run(ingest, stop).await;
+                Ok(())
+            });
         }
         tasks.spawn("expiry", expire_publishers(Arc::clone(&ingest), stop.clone()));
         let (speculation, origin) = (Arc::clone(&self.parts.speculation), self.parts.origin);
@@ -139,7 +181,8 @@ impl Running {
         let stopping = self.readiness.hold("stopping");
         self.stop.cancel();
         let mut outcome = Ok(());
-        let names = [RESTORE, "expiry", "placement expiry", "shard map", "grpc"];
+        let names =
+            [RESTORE, "broker", "snapshots", "expiry", "placement expiry", "shard map", "grpc"];
         let clients = self.tasks.ended(&names, &mut outcome);
         if timeout(limit.mul_f64(CLIENTS_SHARE), clients).await.is_err() {
             tracing::warn!("clients that do not go are cut off");

@@ -1,5 +1,11 @@
-use super::{ByteCount, ConfigError, Settings, Span, shard::shard, worker::registrations};
+use super::{
+    ByteCount, ConfigError, Settings, Span,
+    broker::{broker, map_is_by_broker},
+    shard::shard,
+    worker::registrations,
+};
 use crate::{
+    broker::BrokerConfig,
     grpc::GrpcConfig,
     http::HttpConfig,
     index::{IndexConfig, SHARDS_MAX, SpeculationConfig},
@@ -34,10 +40,21 @@ pub struct Config {
     pub http: HttpConfig,
     /// Workers to register at start, as far as they belong to this server's shard.
     pub workers: Vec<Registration>,
-    /// Where the map of shards is read again at SIGHUP.
-    pub shard_map: Option<PathBuf>,
+    /// What comes by NATS, if anything does.
+    pub broker: Option<BrokerConfig>,
+    /// Where the map of shards comes from; none if it never changes.
+    pub shard_map: Option<MapSource>,
     /// Longest time that stopping takes.
     pub drain_timeout: Duration,
+}
+
+/// Where the map of shards comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MapSource {
+    /// A file, read again at SIGHUP.
+    File(PathBuf),
+    /// NATS' key-value store, which is followed.
+    Broker,
 }
 
 impl Config {
@@ -76,7 +93,8 @@ impl Config {
             },
             http: HttpConfig { listen: settings.http_listen },
             workers: registrations(&settings.worker)?,
-            shard_map: settings.shard_map.clone(),
+            broker: broker(settings)?,
+            shard_map: map_source(settings),
             drain_timeout: positive("drain-timeout", settings.drain_timeout)?,
         })
     }
@@ -115,7 +133,12 @@ fn checkpoints(settings: &Settings) -> Result<Option<CheckpointConfig>, ConfigEr
     Ok(folder.map(|folder| CheckpointConfig { folder, interval }))
 }
 
-fn positive(field: &str, Span(time): Span) -> Result<Duration, ConfigError> {
+fn map_source(settings: &Settings) -> Option<MapSource> {
+    let path = settings.shard_map.clone()?;
+    Some(if map_is_by_broker(settings) { MapSource::Broker } else { MapSource::File(path) })
+}
+
+pub(super) fn positive(field: &str, Span(time): Span) -> Result<Duration, ConfigError> {
     if time.is_zero() {
         return Err(ConfigError::invalid(field, "must be longer than 0s"));
     }

@@ -1,6 +1,7 @@
 //! Configuration: flags, then environment, then file, then defaults; checked as a whole before any
 //! port is opened.
 
+mod broker;
 mod check;
 mod error;
 mod options;
@@ -11,12 +12,12 @@ mod table;
 mod text;
 mod worker;
 
-pub use check::Config;
+pub use check::{Config, MapSource};
 pub use error::ConfigError;
 pub use options::Options;
 pub use read::{Action, read};
 pub use settings::Settings;
-pub use shard::read_shard_map;
+pub use shard::{parse_shard_map, read_shard_map};
 pub use table::options_table;
 pub use text::{ByteCount, Span};
 pub use worker::WorkerSpec;

@@ -2,7 +2,7 @@ use super::{
     ByteCount, Span, WorkerSpec,
     text::{deserialize_bytes, optional},
 };
-use crate::telemetry::LogFormat;
+use crate::{broker::Delivery, telemetry::LogFormat};
 use clap::Args;
 use kvasir_proto::{convert::LossPolicy, shard::ShardPlace};
 use serde::Deserialize;
@@ -59,7 +59,8 @@ pub struct Options {
     #[arg(long, env = "KVASIR_SHARD", value_name = "I/N")]
     #[serde(with = "optional")]
     pub shard: Option<ShardPlace>,
-    /// File that says which shard owns which buckets, read at start and at SIGHUP; equal stretches if
+    /// File that says which shard owns which buckets, read at start and at SIGHUP; or nats for the key
+    /// `map` of the bucket `kvasir-shards` of NATS' key-value store, which is followed. Equal stretches if
     /// not set
     #[arg(long, env = "KVASIR_SHARD_MAP", value_name = "FILE")]
     pub shard_map: Option<PathBuf>,
@@ -81,6 +82,31 @@ pub struct Options {
     #[arg(long, env = "KVASIR_CHECKPOINT_INTERVAL", value_name = "TIME")]
     #[serde(with = "optional")]
     pub checkpoint_interval: Option<Span>,
+    /// NATS server through which agents publish, such as nats://127.0.0.1:4222; none if not set. Their
+    /// workers register themselves
+    #[arg(long, env = "KVASIR_NATS_URL", value_name = "URL")]
+    pub nats_url: Option<String>,
+    /// How events come over NATS: core, as they are published, or jetstream, from a stream that keeps
+    /// them for a while
+    #[arg(long, env = "KVASIR_NATS_DELIVERY", value_name = "DELIVERY")]
+    #[serde(with = "optional")]
+    pub nats_delivery: Option<Delivery>,
+    /// How long that stream keeps events, where this server makes it
+    #[arg(long, env = "KVASIR_NATS_STREAM_AGE", value_name = "TIME")]
+    #[serde(with = "optional")]
+    pub nats_stream_age: Option<Span>,
+    /// How many bytes of events it keeps, where this server makes it
+    #[arg(long, env = "KVASIR_NATS_STREAM_BYTES", value_name = "BYTES")]
+    #[serde(deserialize_with = "deserialize_bytes")]
+    pub nats_stream_bytes: Option<ByteCount>,
+    /// Messages in the stream after which a snapshot of the index goes to NATS' object store, from
+    /// which replicas with an empty disk begin
+    #[arg(long, env = "KVASIR_SNAPSHOT_THRESHOLD", value_name = "COUNT")]
+    pub snapshot_threshold: Option<u64>,
+    /// DANGEROUS: empties the stream, the snapshots in the object store and the checkpoint before it
+    /// starts: for all shards and replicas that share them. Every index then begins anew from the agents
+    #[arg(long, env = "KVASIR_RESET_STATES", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
+    pub reset_states: Option<bool>,
     /// Most speculative blocks (pairs of rank and block that RecordPlacement announced), over all
     /// models and tenants: 65536 to 16777216
     #[arg(long, env = "KVASIR_SPECULATIVE_BLOCKS_MAX", value_name = "COUNT")]

@@ -173,5 +173,5 @@ fn the_table_has_a_row_for_every_option() {
     let table = printed(run(&["--print-config-table"]));
     let row = "| `--listen` | `KVASIR_LISTEN` | `listen` | `127.0.0.1:50051` | Address of the gRPC port |";
     assert!(table.contains(row), "{table}");
-    assert_eq!(table.lines().count(), 2 + 23, "{table}");
+    assert_eq!(table.lines().count(), 2 + 29, "{table}");
 }

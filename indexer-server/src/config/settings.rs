@@ -1,6 +1,6 @@
 use super::{ByteCount, Options, Span, WorkerSpec, text, text::optional};
-use crate::telemetry::LogFormat;
-use kvasir_proto::{convert::LossPolicy, shard::ShardPlace};
+use crate::{broker::Delivery, telemetry::LogFormat};
+use kvasir_proto::{broker::STREAM_AGE_DEFAULT, convert::LossPolicy, shard::ShardPlace};
 use serde::Serialize;
 use std::{
     borrow::Cow,
@@ -41,6 +41,16 @@ pub struct Settings {
     pub checkpoint_dir: Option<PathBuf>,
     #[serde(serialize_with = "text::serialize")]
     pub checkpoint_interval: Span,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nats_url: Option<String>,
+    #[serde(serialize_with = "text::serialize")]
+    pub nats_delivery: Delivery,
+    #[serde(serialize_with = "text::serialize")]
+    pub nats_stream_age: Span,
+    #[serde(serialize_with = "text::serialize")]
+    pub nats_stream_bytes: ByteCount,
+    pub snapshot_threshold: u64,
+    pub reset_states: bool,
     pub speculative_blocks_max: usize,
     pub speculative_keep_ratio: f64,
     pub max_in_flight: usize,
@@ -75,6 +85,12 @@ impl Settings {
         max_index_bytes: None,
         checkpoint_dir: None,
         checkpoint_interval: Span::seconds(10),
+        nats_url: None,
+        nats_delivery: Delivery::Core,
+        nats_stream_age: Span(STREAM_AGE_DEFAULT),
+        nats_stream_bytes: ByteCount(1 << 30),
+        snapshot_threshold: 1_000_000,
+        reset_states: false,
         speculative_blocks_max: 1 << 20,
         speculative_keep_ratio: 0.8,
         max_in_flight: 256,
@@ -106,6 +122,12 @@ impl Settings {
             max_index_bytes: options.max_index_bytes.or(self.max_index_bytes),
             checkpoint_dir: options.checkpoint_dir.or(self.checkpoint_dir),
             checkpoint_interval: options.checkpoint_interval.unwrap_or(self.checkpoint_interval),
+            nats_url: options.nats_url.or(self.nats_url),
+            nats_delivery: options.nats_delivery.unwrap_or(self.nats_delivery),
+            nats_stream_age: options.nats_stream_age.unwrap_or(self.nats_stream_age),
+            nats_stream_bytes: options.nats_stream_bytes.unwrap_or(self.nats_stream_bytes),
+            snapshot_threshold: options.snapshot_threshold.unwrap_or(self.snapshot_threshold),
+            reset_states: options.reset_states.unwrap_or(self.reset_states),
             speculative_blocks_max: options
                 .speculative_blocks_max
                 .unwrap_or(self.speculative_blocks_max),

@@ -1,4 +1,4 @@
-use super::{ConfigError, Settings};
+use super::{ConfigError, Settings, broker::map_is_by_broker};
 use crate::ingest::ShardConfig;
 use kvasir_proto::{limits::SHARD_MAP_BYTES_MAX, shard::ShardMap};
 use std::{fs::File, io::Read, path::Path};
@@ -14,7 +14,7 @@ pub(super) fn shard(settings: &Settings) -> Result<Option<ShardConfig>, ConfigEr
         return Ok(None);
     };
     let mut map = ShardMap::even(place.shards());
-    if let Some(path) = &settings.shard_map {
+    if let Some(path) = settings.shard_map.as_ref().filter(|_| !map_is_by_broker(settings)) {
         let given = read_shard_map(path)?;
         given.check_after(&map).map_err(|error| refused(path, &error.to_string()))?;
         map = given;
@@ -36,6 +36,19 @@ pub fn read_shard_map(path: &Path) -> Result<ShardMap, ConfigError> {
         return Err(refused(path, &why));
     }
     text.parse::<ShardMap>().map_err(|error| refused(path, &error.to_string()))
+}
+
+/// Reads a map of shards that came by NATS.
+///
+/// # Errors
+/// If it is too large or cannot be understood; the error says where.
+pub fn parse_shard_map(text: &[u8]) -> Result<ShardMap, ConfigError> {
+    let refused = |why: &str| ConfigError::invalid(FIELD, why);
+    if text.len() > SHARD_MAP_BYTES_MAX {
+        return Err(refused(&format!("has more than {SHARD_MAP_BYTES_MAX} bytes, the limit")));
+    }
+    let text = str::from_utf8(text).map_err(|error| refused(&error.to_string()))?;
+    text.parse::<ShardMap>().map_err(|error| refused(&error.to_string()))
 }
 
 fn refused(path: &Path, why: &str) -> ConfigError {

@@ -52,7 +52,7 @@ async fn serve(
         hello = timeout(HELLO_TIMEOUT, read_hello(&mut requests)) => hello,
     };
     let hello = hello.map_err(|_late| Status::deadline_exceeded("hello is missing"))??;
-    let Accepted { session, applied } = parts.ingest.open(&hello).await.map_err(status)?;
+    let Accepted { session, applied } = parts.ingest.open(&hello, false).await.map_err(status)?;
     let accepted = pb::PublishAccepted { applied: applied.map(convert::cursor) };
     let stream = OpenStream { parts, session: &session, answers };
     let last = match stream.answer(Message::Accepted(accepted)).await {

@@ -222,10 +222,10 @@ fn clear_counts(removed: u64) -> BlockCounts {
 }
 
 /// What a sweep drops.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SweepKind {
-    /// All that the source stored.
-    All,
+    /// All that the source stored; then its status is this.
+    All(SourceStatus),
     /// What is still doubtful.
     Suspects,
     /// All that the source stored, then the source itself.
@@ -257,15 +257,19 @@ impl Sweep {
     }
 
     fn sweep(&mut self, index: &mut Index, budget: &mut usize) -> Result<bool, IndexError> {
-        let step = match self.kind {
+        let step = match &self.kind {
             SweepKind::Suspects => index.drop_suspects(self.source, *budget)?,
-            SweepKind::All | SweepKind::Source => index.clear_source(self.source, None, *budget)?,
+            SweepKind::All(_) | SweepKind::Source => {
+                index.clear_source(self.source, None, *budget)?
+            }
         };
         self.removed += step.removed;
         let cost = usize::try_from(step.removed).unwrap_or(usize::MAX).max(1);
         *budget = budget.saturating_sub(cost);
-        if step.done && self.kind == SweepKind::Source {
-            index.remove_source(self.source)?;
+        match &self.kind {
+            SweepKind::Source if step.done => index.remove_source(self.source)?,
+            SweepKind::All(then) if step.done => index.set_status(self.source, then.clone()),
+            SweepKind::All(_) | SweepKind::Suspects | SweepKind::Source => {}
         }
         Ok(step.done)
     }

@@ -94,6 +94,20 @@ fn removing_a_source_frees_all_it_holds() {
 }
 
 #[test]
+fn what_clears_a_source_sets_its_status_too() {
+    let (mut index, source) = index();
+    run(&mut index, &mut apply(source, vec![stored(5_000)]));
+    let after = SourceStatus { state: SourceState::Degraded, ..SourceStatus::default() };
+    let kind = SweepKind::All(after.clone());
+    let mut work =
+        Work::Sweep(Sweep { source, kind, removed: 0, begun: false, error: None, reply: None });
+    assert!(!work.step(&mut index, &mut { STEP_OPERATIONS_MAX }));
+    assert_eq!(index.status(source), Some(&status()));
+    run(&mut index, &mut work);
+    assert_eq!((index.status(source), index.stats().pairs), (Some(&after), 0));
+}
+
+#[test]
 fn events_of_a_source_that_is_gone_are_counted_as_refused() {
     let (mut index, _) = index();
     let mut work = apply(SourceId(99), vec![stored(3), KvEvent::Cleared]);

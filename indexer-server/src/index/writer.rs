@@ -147,13 +147,21 @@ impl Writer {
         self.change(&source.shard, move |index| index.set_status(id, status)).await
     }
 
-    /// Events of a source were lost: marks all that it stored as doubtful.
+    /// Marks all that a source stored as doubtful, and sets its status: an image has both or
+    /// neither.
     ///
     /// # Errors
     /// If the writer is gone.
-    pub async fn mark_suspect(&self, source: &IndexedSource) -> Result<(), WriterGone> {
+    pub async fn mark_suspect(
+        &self,
+        source: &IndexedSource,
+        status: SourceStatus,
+    ) -> Result<(), WriterGone> {
         let id = source.id;
-        let brief = Box::new(move |index: &mut Index| index.mark_suspect(id));
+        let brief = Box::new(move |index: &mut Index| {
+            index.mark_suspect(id);
+            index.set_status(id, status);
+        });
         self.send(&source.shard, Work::Brief(Some(brief))).await
     }
 
@@ -175,12 +183,17 @@ impl Writer {
         self.sweep(source, SweepKind::Suspects, None).await
     }
 
-    /// Drops all that a source stored, in steps.
+    /// Drops all that a source stored, in steps, then sets its status: an image has both or
+    /// neither.
     ///
     /// # Errors
     /// If the writer is gone.
-    pub async fn clear(&self, source: &IndexedSource) -> Result<(), WriterGone> {
-        self.sweep(source, SweepKind::All, None).await
+    pub async fn clear(
+        &self,
+        source: &IndexedSource,
+        status: SourceStatus,
+    ) -> Result<(), WriterGone> {
+        self.sweep(source, SweepKind::All(status), None).await
     }
 
     /// Drops all that a source stored, in steps, then the source; waits for it. Returns how many

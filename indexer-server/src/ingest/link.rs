@@ -306,11 +306,16 @@ impl Sink {
                 self.status.state = self.status.state.max(SourceState::CatchingUp);
                 self.status.applied = None;
                 self.status.last_live = None;
-                self.writer.clear(source).await?;
-                self.writer.set_status(source, self.status.clone()).await
+                self.writer.clear(source, self.status.clone()).await
             }
-            SourceCommand::ClearLost => self.writer.clear(source).await,
-            SourceCommand::MarkSuspect => self.writer.mark_suspect(source).await,
+            SourceCommand::ClearLost => {
+                self.note_lost();
+                self.writer.clear(&self.source, self.status.clone()).await
+            }
+            SourceCommand::MarkSuspect => {
+                self.note_lost();
+                self.writer.mark_suspect(&self.source, self.status.clone()).await
+            }
             SourceCommand::DropSuspects => self.writer.drop_suspects(source).await,
             SourceCommand::Outcome { outcome, batches } => {
                 self.metrics.count_batches(outcome, batches);
@@ -329,17 +334,25 @@ impl Sink {
                     buffered_batches: status.buffered_batches as u64,
                     connected: status.connected,
                     verified_at: status.verified_at.map(|at| self.origin.since(at)),
+                    ..SourceStatus::default()
                 };
                 self.writer.set_status(source, self.status.clone()).await
             }
         }
     }
 
+    /// Batches were lost: no image of what follows may say otherwise, though the link reports its
+    /// state only later.
+    fn note_lost(&mut self) {
+        let lost = self.status.state.max(SourceState::Degraded);
+        self.metrics.count_state(self.status.state, lost);
+        self.status.state = lost;
+    }
+
     /// Drops all that is known of the source.
     async fn begin_afresh(&mut self) -> Result<(), WriterGone> {
         self.together = None;
         self.status = SourceStatus { state: SourceState::Cold, ..SourceStatus::default() };
-        self.writer.clear(&self.source).await?;
-        self.writer.set_status(&self.source, self.status.clone()).await
+        self.writer.clear(&self.source, self.status.clone()).await
     }
 }

@@ -7,6 +7,7 @@ use std::{
     mem,
     sync::{Arc, PoisonError, RwLock},
 };
+use tokio::sync::watch;
 
 /// Which shard this server is, and the map of all.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +51,20 @@ impl Ingest {
         Some(ShardConfig { place: *place, map })
     }
 
+    /// The buckets whose workers belong to this server; none if all do.
+    #[must_use]
+    pub fn buckets(&self) -> Option<Vec<u8>> {
+        let shard = self.shard()?;
+        let place = shard.place.shard();
+        Some((0..=u8::MAX).filter(|bucket| shard.map.accepts(place, *bucket)).collect())
+    }
+
+    /// Tells of every map that is adopted from now on.
+    #[must_use]
+    pub fn map_changes(&self) -> watch::Receiver<()> {
+        self.map_changes.subscribe()
+    }
+
     /// From now on a newer map holds: workers that it leaves to other shards are removed. Returns
     /// the map before; none if this server is not sharded.
     ///
@@ -73,6 +88,7 @@ impl Ingest {
                 tracing::info!(%error, "worker is not removed");
             }
         }
+        self.map_changes.send_replace(());
         Ok(Some(before))
     }
 }

@@ -25,7 +25,10 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{
+    mpsc,
+    oneshot::{self, error::TryRecvError},
+};
 use tokio_util::sync::CancellationToken;
 
 /// Commands between streams and the task of their source; a batch is up to one message.
@@ -45,6 +48,10 @@ pub(super) struct Shared {
     source: Mutex<Option<IndexedSource>>,
     /// Whether nothing is known of it any more.
     idle: AtomicBool,
+    /// Whether it waits for what it lacks.
+    waits: AtomicBool,
+    /// Whether it was told that it cannot be heard.
+    held: AtomicBool,
 }
 
 impl Shared {
@@ -54,6 +61,14 @@ impl Shared {
 
     pub(super) fn set_source(&self, source: Option<IndexedSource>) {
         *self.source.lock().unwrap_or_else(PoisonError::into_inner) = source;
+    }
+
+    pub(super) fn set_held(&self, held: bool) {
+        self.held.store(held, Ordering::Release);
+    }
+
+    pub(super) fn set_waits(&self, waits: bool) {
+        self.waits.store(waits, Ordering::Release);
     }
 
     pub(super) fn set_idle(&self, idle: bool) {
@@ -66,17 +81,28 @@ impl Shared {
 pub(super) enum Command {
     Open {
         hello: Hello,
+        in_order: bool,
         reply: oneshot::Sender<Result<Opened, IngestError>>,
     },
     Batch {
         stream: u64,
         batch: PublishedBatch,
-        reply: Reply,
+        /// None if nobody waits for the answer.
+        reply: Option<Reply>,
     },
     Heartbeat {
         stream: u64,
         head: Option<u64>,
     },
+    /// What the stream brings is not the newest, until it has caught up.
+    Behind {
+        stream: u64,
+    },
+    CaughtUp {
+        stream: u64,
+    },
+    /// Without a stream it is not heard, and whether for reasons that are not its own.
+    Hold(bool),
     /// Blocks of it were shed, and there is room for them again.
     Heal,
     Expected {
@@ -150,6 +176,11 @@ impl PendingAnswer {
         // Without an answer the stream is over.
         (&mut self.0).await.unwrap_or(Ok(BatchAnswer::Refused(Refusal::Fenced)))
     }
+
+    /// Whether it is there, or none will come. Takes it.
+    pub fn is_there(&mut self) -> bool {
+        !matches!(self.0.try_recv(), Err(TryRecvError::Empty))
+    }
 }
 
 /// One open stream of a publisher. Close it when the stream ends.
@@ -211,12 +242,17 @@ impl Worker {
 
 impl Ingest {
     /// Opens a stream for a source; an earlier stream of the same source is fenced. A new
-    /// incarnation clears what the one before stored.
+    /// incarnation clears what the one before stored; where a log brings it that keeps lives in their
+    /// order (`in_order`), it is believed to begin where it says.
     ///
     /// # Errors
     /// If the worker belongs to another shard or is not registered, the hello contradicts it, its
     /// incarnation is over, or the worker has too many sources.
-    pub async fn open(self: &Arc<Self>, hello: &Hello) -> Result<Accepted, IngestError> {
+    pub async fn open(
+        self: &Arc<Self>,
+        hello: &Hello,
+        in_order: bool,
+    ) -> Result<Accepted, IngestError> {
         self.check_shard(&hello.address.worker)?;
         let found = self.workers.get(&hello.address).map(|entry| Arc::clone(&entry));
         let Some(worker) = found else {
@@ -247,7 +283,7 @@ impl Ingest {
             }
         };
         let (reply, answer) = oneshot::channel();
-        let command = Command::Open { hello: hello.clone(), reply };
+        let command = Command::Open { hello: hello.clone(), in_order, reply };
         let sent = publisher.commands.send(command).await;
         let failed = || if worker.is_removed() { worker.unknown() } else { IngestError::Failed };
         sent.map_err(|_ended| failed())?;
@@ -288,9 +324,10 @@ impl Ingest {
         let resume = resumed.map(|resumed| Resume {
             cursor: resumed.status.applied,
             degraded: resumed.status.state == SourceState::Degraded,
-            past: Vec::new(),
+            past: resumed.status.past.to_vec(),
         });
         let recovery = worker.recovery(self, name, resume.as_ref());
+        let past = recovery.past().collect();
         let copy_mode = resumed.map_or(CopyMode::Set, |resumed| resumed.copy_mode);
         shared.set_source(resumed.map(|resumed| resumed.source.clone()));
         let indexers = self.local_indexers.clone();
@@ -310,8 +347,11 @@ impl Ingest {
             fence: CancellationToken::new(),
             stream_life: None,
             waiting: VecDeque::new(),
+            expected: None,
             round: None,
+            is_torn: false,
             dump_is_incomplete: false,
+            past,
             shown: SourceStatus::default(),
             counted: OutcomeCounts::default(),
         };
@@ -345,12 +385,16 @@ impl Ingest {
     pub async fn expire(self: &Arc<Self>) -> Result<(), IngestError> {
         let workers: Vec<_> = self.workers.iter().map(|entry| Arc::clone(&entry)).collect();
         for worker in workers {
-            if worker.is_open() && worker.lease_is_over(self.origin) {
+            let deaf = self.is_deaf() && worker.registration.lease.is_some();
+            if deaf {
+                worker.heard(self.origin);
+            } else if worker.is_open() && worker.lease_is_over(self.origin) {
                 self.remove_expired(&worker).await?;
                 continue;
             }
             let mut publishers = worker.publishers.lock().await;
             self.heal(&worker, &publishers);
+            hold(&publishers, deaf);
             let is_idle = |at: &Publisher| at.shared.idle.load(Ordering::Acquire);
             publishers.by_name.retain(|_, publisher| !is_idle(publisher));
             while let Some(ended) = publishers.tasks.try_join_next() {
@@ -360,6 +404,17 @@ impl Ingest {
             }
         }
         Ok(())
+    }
+}
+
+/// Tells publishers that nobody hears that this is not their doing, or not any more. One that is busy is told
+/// the next time.
+fn hold(publishers: &Publishers, deaf: bool) {
+    for publisher in publishers.by_name.values() {
+        let held = publisher.shared.held.load(Ordering::Acquire);
+        if held != deaf {
+            let _busy = publisher.commands.try_send(Command::Hold(deaf));
+        }
     }
 }
 
@@ -393,16 +448,39 @@ impl Session {
     /// Hands in a batch. Answers come in the order in which batches can be applied.
     pub async fn apply(&self, batch: PublishedBatch) -> PendingAnswer {
         let (reply, answer) = oneshot::channel();
-        let command = Command::Batch { stream: self.number, batch, reply };
+        let command = Command::Batch { stream: self.number, batch, reply: Some(reply) };
         // Fails, and with it the answer, if the stream is over.
         let _over = self.publisher.commands.send(command).await;
         PendingAnswer(answer)
+    }
+
+    /// Hands in a batch whose answer nobody waits for.
+    pub async fn feed(&self, batch: PublishedBatch) {
+        let command = Command::Batch { stream: self.number, batch, reply: None };
+        let _over = self.publisher.commands.send(command).await;
     }
 
     /// The publisher says that it is there, and the number of its newest batch.
     pub async fn heartbeat(&self, head: Option<u64>) {
         let command = Command::Heartbeat { stream: self.number, head };
         let _over = self.publisher.commands.send(command).await;
+    }
+
+    /// What is handed in from now on is not the newest: the log that brings it is read from further back,
+    /// or cannot be reached. Until it has [caught up](Self::caught_up) the source's silence says nothing.
+    pub async fn behind(&self) {
+        let _over = self.publisher.commands.send(Command::Behind { stream: self.number }).await;
+    }
+
+    /// The log was read to its end.
+    pub async fn caught_up(&self) {
+        let _over = self.publisher.commands.send(Command::CaughtUp { stream: self.number }).await;
+    }
+
+    /// Whether the source does not wait for what it lacks.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        !self.publisher.shared.waits.load(Ordering::Acquire)
     }
 
     /// The stream has ended.

@@ -13,8 +13,11 @@ use kvasir_proto::{
     limits::WORKERS_MAX,
     types::PartitionKey,
 };
-use std::sync::Arc;
-use tokio::sync::{Mutex, Semaphore};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+use tokio::sync::{Mutex, Semaphore, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument;
 
@@ -29,6 +32,9 @@ pub struct Ingest {
     pub(super) metrics: IngestMetrics,
     pub(super) workers: DashMap<WorkerAddress, Arc<Worker>>,
     pub(super) ownership: Ownership,
+    pub(super) map_changes: watch::Sender<()>,
+    /// Whether workers cannot be heard for reasons that are not theirs.
+    pub(super) deaf: AtomicBool,
     /// Held while the set of workers changes: registrations and removals are rare and whole.
     pub(super) control: Mutex<()>,
     replay_permits: Arc<Semaphore>,
@@ -72,6 +78,8 @@ impl Ingest {
             metrics,
             workers: DashMap::new(),
             ownership,
+            map_changes: watch::Sender::new(()),
+            deaf: AtomicBool::new(false),
             control: Mutex::default(),
             replay_permits,
             local_indexers: None,
@@ -85,6 +93,16 @@ impl Ingest {
     #[must_use]
     pub fn asking(self, local_indexers: Arc<dyn LocalIndexers>) -> Self {
         Self { local_indexers: Some(local_indexers), ..self }
+    }
+
+    /// Says whether workers cannot be heard for reasons that are not theirs: the broker is down, or what it
+    /// keeps is still being read. As long as that is so no lease runs out.
+    pub fn set_deaf(&self, deaf: bool) {
+        self.deaf.store(deaf, Ordering::Release);
+    }
+
+    pub(super) fn is_deaf(&self) -> bool {
+        self.deaf.load(Ordering::Acquire)
     }
 
     /// Registrations, by partition and worker.
@@ -127,6 +145,30 @@ impl Ingest {
         self.whole(async move { ingest.register_now(registration).await }).await
     }
 
+    /// Makes sure that a worker that speaks for itself is registered as it says. One that is registered
+    /// otherwise is replaced, with all that is known of it, unless an engine's sockets feed it.
+    ///
+    /// # Errors
+    /// As [`register`](Self::register) and [`remove`](Self::remove).
+    pub async fn introduce(
+        self: &Arc<Self>,
+        registration: &Registration,
+    ) -> Result<(), IngestError> {
+        let address = registration.address();
+        let present = self.workers.get(&address).map(|entry| Arc::clone(&entry));
+        if let Some(present) = present {
+            let Some((field, before, now)) = present.registration.difference(registration) else {
+                return Ok(());
+            };
+            if !present.registration.endpoints.is_empty() {
+                return Err(IngestError::Conflict { address, field, present: before, asked: now });
+            }
+            tracing::info!(worker = %address, field, before, now, "the worker says otherwise now");
+            self.remove(address).await?;
+        }
+        self.register(registration.clone()).await.map(|_registered| ())
+    }
+
     /// Detaches a worker and frees all it holds. Returns how many blocks it held.
     ///
     /// # Errors
@@ -153,10 +195,7 @@ impl Ingest {
         registration: Registration,
     ) -> Result<Registered, IngestError> {
         let _control = self.control.lock().await;
-        let address = WorkerAddress {
-            partition: registration.partition.clone(),
-            worker: registration.worker.clone(),
-        };
+        let address = registration.address();
         if let Some(present) = self.workers.get(&address).map(|entry| Arc::clone(&entry)) {
             present.heard(self.origin);
             return same_or_conflict(address, &present.registration, &registration);

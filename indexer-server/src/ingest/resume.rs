@@ -4,10 +4,7 @@
 use super::{Ingest, IngestError, link::LinkPlan, worker::Worker};
 use crate::index::{IndexedSource, Partition};
 use kvasir_index::SourceStatus;
-use kvasir_proto::{
-    convert::{Registration, WorkerAddress},
-    types::CopyMode,
-};
+use kvasir_proto::{convert::Registration, types::CopyMode};
 use std::sync::Arc;
 
 /// A source that a checkpoint brought back into the index.
@@ -42,10 +39,7 @@ impl Ingest {
         registration: Registration,
     ) -> Result<Option<Expected>, IngestError> {
         let _control = self.control.lock().await;
-        let address = WorkerAddress {
-            partition: registration.partition.clone(),
-            worker: registration.worker.clone(),
-        };
+        let address = registration.address();
         if self.workers.contains_key(&address) {
             return Ok(None);
         }

@@ -1,3 +1,4 @@
+use kvasir_proto::shard::ShardPlace;
 use std::path::PathBuf;
 
 /// Bytes after which what is being written goes to disk: several small images at once, or a part of
@@ -7,6 +8,10 @@ pub const BATCH_BYTES_MAX: usize = 32 << 20;
 pub(super) const GROUP_BYTES: usize = 4 << 20;
 /// Most blocks, names and holes in one piece of a worker that is read.
 pub const PIECE_BLOCKS_MAX: usize = 16_384;
+/// Most bytes in one chunk of an export.
+pub const EXPORT_CHUNK_BYTES_MAX: usize = 1 << 20;
+/// Largest value in an export; one that says more is refused before there is room for it.
+pub(super) const EXPORT_VALUE_BYTES_MAX: u32 = 16 << 20;
 /// Most damaged folders that are kept aside.
 pub const SET_ASIDE_MAX: usize = 3;
 
@@ -15,6 +20,9 @@ pub const SET_ASIDE_MAX: usize = 3;
 pub struct SnapshotConfig {
     /// Folder of the server's own; may be a mount. The database is in `db` within it.
     pub folder: PathBuf,
+    /// Which shard's workers are in it; none if there is one server only. A folder of another shard is
+    /// refused. Which buckets the shard owns does not matter: these move.
+    pub shard: Option<ShardPlace>,
     /// Whether a damaged database is moved to `db.corrupt-<n>` and a new one begun, instead of
     /// refusing to open.
     pub set_aside: bool,
@@ -26,6 +34,6 @@ impl SnapshotConfig {
     /// The usual settings for a folder.
     #[must_use]
     pub const fn new(folder: PathBuf) -> Self {
-        Self { folder, set_aside: true, batch_bytes_max: BATCH_BYTES_MAX }
+        Self { folder, shard: None, set_aside: true, batch_bytes_max: BATCH_BYTES_MAX }
     }
 }

@@ -1,5 +1,5 @@
 use super::{SET_ASIDE_MAX, format::FormatError};
-use kvasir_proto::{code::ErrorCode, convert::WorkerAddress};
+use kvasir_proto::{code::ErrorCode, convert::WorkerAddress, shard::ShardPlace};
 use std::{
     io,
     path::{Path, PathBuf},
@@ -66,6 +66,19 @@ pub enum StoreError {
         /// Who wrote it.
         writer: String,
     },
+    /// A server that is another shard wrote it.
+    #[error(
+        "{}: written by a server started {}, while this one is started {}: start it as that one, or \
+         choose a folder of its own", folder.display(), started(*found), started(*asked)
+    )]
+    Shard {
+        /// The database.
+        folder: PathBuf,
+        /// Whose it is.
+        found: Option<ShardPlace>,
+        /// Which shard this server is.
+        asked: Option<ShardPlace>,
+    },
     /// Something else than snapshots is there.
     #[error(
         "{}: not a database of snapshots: choose a folder of the server's own ({reason})",
@@ -95,6 +108,12 @@ pub enum StoreError {
         /// What failed.
         reason: String,
     },
+    /// An export is made from a view of the database that lies beside it; there is one at a time.
+    #[error("{}: an export is under way: wait for its end", folder.display())]
+    Exporting {
+        /// The database.
+        folder: PathBuf,
+    },
     /// What changed of a worker can only follow a whole image of it.
     #[error("worker {worker}: a whole image is needed first")]
     NeedsWhole {
@@ -111,15 +130,21 @@ pub enum StoreError {
     },
 }
 
+/// How a server is told which shard it is.
+fn started(shard: Option<ShardPlace>) -> String {
+    shard.map_or_else(|| "without --shard".to_owned(), |place| format!("with --shard {place}"))
+}
+
 impl StoreError {
     /// Code to report it with.
     #[must_use]
     pub const fn code(&self) -> ErrorCode {
         match self {
             Self::DiskFull { .. } => ErrorCode::ResourceExhausted,
-            Self::NeedsWhole { .. } => ErrorCode::Aborted,
+            Self::NeedsWhole { .. } | Self::Exporting { .. } => ErrorCode::Aborted,
             Self::Locked { .. }
             | Self::Version { .. }
+            | Self::Shard { .. }
             | Self::Foreign { .. }
             | Self::Permission { .. } => ErrorCode::FailedPrecondition,
             Self::Corrupt { .. }
@@ -137,6 +162,7 @@ impl StoreError {
             self,
             Self::Locked { .. }
                 | Self::Version { .. }
+                | Self::Shard { .. }
                 | Self::Foreign { .. }
                 | Self::Permission { .. }
         )
@@ -193,6 +219,43 @@ impl StoreError {
         } else {
             Self::Disk { folder, reason }
         }
+    }
+}
+
+/// Why an export was not taken over. The store is empty then, as it was before.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// Something is in the store.
+    #[error("{}: not empty: an export can only be taken over by an empty store", folder.display())]
+    NotEmpty {
+        /// The database.
+        folder: PathBuf,
+    },
+    /// Another version of the server made it.
+    #[error("the export has format {found}, while this server reads format {supported}")]
+    Version {
+        /// Its format.
+        found: u32,
+        /// The format that this server reads and writes.
+        supported: u32,
+    },
+    /// It is not an export, or damaged.
+    #[error("the export is damaged: {reason}")]
+    Damaged {
+        /// How it shows.
+        reason: String,
+    },
+    /// It cannot be read.
+    #[error("the export cannot be read: {0}")]
+    Read(#[from] io::Error),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<FormatError> for ImportError {
+    fn from(error: FormatError) -> Self {
+        Self::Damaged { reason: error.to_string() }
     }
 }
 

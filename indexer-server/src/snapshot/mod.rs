@@ -20,10 +20,14 @@ mod store;
 
 pub use checkpoint::{
     CheckpointConfig, CheckpointError, CheckpointFigures, CheckpointMetrics, Checkpointer,
-    Checkpoints, Keeper, Registry, Report, RestoreError, RestoredSource, RestoredWorker, Restorer,
-    Roster,
+    Checkpoints, Keeper, Positions, Registry, Report, RestoreError, RestoredSource, RestoredWorker,
+    Restorer, Roster,
 };
-pub use config::{BATCH_BYTES_MAX, PIECE_BLOCKS_MAX, SET_ASIDE_MAX, SnapshotConfig};
-pub use error::StoreError;
-pub use format::{FORMAT_VERSION, FormatError, StoredSource, StoredWorker, WorkerState};
-pub use store::{Change, Figures, Opened, Pieces, Restored, SetAside, SnapshotStore, Unwritten};
+pub use config::{
+    BATCH_BYTES_MAX, EXPORT_CHUNK_BYTES_MAX, PIECE_BLOCKS_MAX, SET_ASIDE_MAX, SnapshotConfig,
+};
+pub use error::{ImportError, StoreError};
+pub use format::{FORMAT_VERSION, FormatError, StoredWorker, StreamPosition, WorkerState};
+pub use store::{
+    Change, Export, Figures, Imported, Opened, Pieces, Restored, SetAside, SnapshotStore, Unwritten,
+};

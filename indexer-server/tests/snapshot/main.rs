@@ -12,6 +12,8 @@ mod model;
 
 mod t10_store;
 mod t20_kill;
+mod t25_checkpoint;
 mod t30_damage;
 mod t40_full;
 mod t50_size;
+mod t60_export;

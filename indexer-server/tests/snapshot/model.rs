@@ -131,7 +131,7 @@ impl Model {
         let mut image = WorkerImage {
             worker: address.worker.clone(),
             whole: false,
-            sources: restored.worker.sources.into_iter().map(|source| source.image).collect(),
+            sources: restored.worker.sources,
             ranks: restored.worker.ranks,
         };
         let mut model = Self::default();
@@ -154,7 +154,6 @@ pub(crate) fn state<'a>(
         partition: &address.partition,
         image,
         registration: REGISTRATION,
-        stream_sequences: &[],
         held_blocks: model.blocks(),
     })
 }
@@ -189,9 +188,9 @@ fn some_page(random: &mut ChaCha8Rng) -> PageImage {
 }
 
 /// Pages that no change touches: so many that a worker takes several blocks of a table.
-pub(crate) fn bulk(worker: u64) -> impl Iterator<Item = PageImage> {
+pub(crate) fn bulk(worker: u64, pages: u32) -> impl Iterator<Item = PageImage> {
     let mut random = ChaCha8Rng::seed_from_u64(worker);
-    (1_000..1_100).map(move |at| page(&mut random, at))
+    (1_000..1_000 + pages).map(move |at| page(&mut random, at))
 }
 
 fn position(random: &mut ChaCha8Rng) -> Position {

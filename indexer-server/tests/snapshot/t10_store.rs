@@ -1,16 +1,16 @@
 //! Images in, workers out.
 
 use crate::model::{Model, address, change, config, open, state};
-use indexer_server::snapshot::{Change, FORMAT_VERSION, SnapshotStore, StoreError};
+use indexer_server::snapshot::{Change, FORMAT_VERSION, SnapshotConfig, SnapshotStore, StoreError};
 use kvasir_index::WorkerImage;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::{collections::BTreeMap, fs};
 
-const WORKERS: u64 = 5;
+pub(crate) const WORKERS: u64 = 5;
 
 /// Compares all that is stored with what should be.
-fn compare(store: &SnapshotStore, models: &BTreeMap<u64, Model>, about: &str) {
+pub(crate) fn compare(store: &SnapshotStore, models: &BTreeMap<u64, Model>, about: &str) {
     let mut expected: Vec<_> = models.keys().map(|worker| address(*worker)).collect();
     expected.sort();
     assert!(store.workers().eq(&expected), "{about}");
@@ -54,7 +54,7 @@ fn what_was_stored_is_read_across_restarts() {
 
 /// Stores one or several workers at once, one of them perhaps twice; whole where needed or by
 /// chance.
-fn write_some(
+pub(crate) fn write_some(
     store: &mut SnapshotStore,
     models: &mut BTreeMap<u64, Model>,
     number: u64,
@@ -178,6 +178,22 @@ fn a_folder_that_cannot_be_used_is_refused_with_the_fix() {
     let store = open(folder.path());
     check(folder.path(), &[path, "another process", "a folder of its own"]);
     drop(store);
+
+    // Another shard's: its buckets may move, its place is its own.
+    let shards = tempfile::tempdir().expect("a folder");
+    let started = |shard: Option<&str>| {
+        let shard = shard.map(|place| place.parse().expect("a place"));
+        SnapshotStore::open(&SnapshotConfig { shard, ..config(shards.path()) })
+    };
+    for start in 0..2 {
+        assert!(started(Some("1/3")).is_ok(), "start {start}");
+    }
+    for (other, named) in [(None, "without --shard"), (Some("2/3"), "2/3"), (Some("1/4"), "1/4")] {
+        let error = started(other).expect_err("another's");
+        assert!(error.is_misconfigured(), "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains("started with --shard 1/3") && text.contains(named), "{text}");
+    }
 
     // From the future.
     let database = rocksdb::DB::open_default(folder.path().join("db")).expect("a database");

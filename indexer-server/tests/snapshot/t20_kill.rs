@@ -1,7 +1,7 @@
 //! A process that stores images and is killed at random moments.
 
 use crate::model::{Model, address, change, config, open, state};
-use indexer_server::snapshot::{Change, SnapshotStore, StoreError};
+use indexer_server::snapshot::{Change, SnapshotStore, StoreError, StreamPosition};
 use kvasir_index::WorkerImage;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -68,6 +68,9 @@ fn store_for_ever(folder: &Path) {
                 writeln!(out, "stored {worker} {number}").expect("a reader");
             }
         }
+        let cut_at = StreamPosition { stream_created_unix_ns: -7, sequence: number };
+        store.set_stream_position(cut_at).expect("room");
+        writeln!(out, "position {number}").expect("a reader");
         out.flush().expect("a reader");
         if number.is_multiple_of(16) {
             store.flush().expect("room");
@@ -104,16 +107,25 @@ fn spawn(folder: &Path) -> Child {
         .expect("a process")
 }
 
-/// Kills a process once it has said so many lines; what it said it has stored last of each worker.
-fn kill_after(mut child: Child, lines: usize, random: &mut ChaCha8Rng) -> Vec<Option<u64>> {
+/// What a process said that it has stored last.
+struct Said {
+    /// Of each worker.
+    workers: Vec<Option<u64>>,
+    position: Option<u64>,
+}
+
+/// Kills a process once it has said so many lines.
+fn kill_after(mut child: Child, lines: usize, random: &mut ChaCha8Rng) -> Said {
     let mut said = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-    let mut last = vec![None; WORKERS as usize];
+    let mut last = Said { workers: vec![None; WORKERS as usize], position: None };
     let mut note = |line: String| {
-        let mut words = line.split(' ').skip_while(|word| *word != "stored").skip(1);
-        let mut number = || words.next().and_then(|word| word.parse::<u64>().ok());
-        if let (Some(worker), Some(number)) = (number(), number()) {
-            last[worker as usize] = Some(number);
+        let after = |said| line.split(' ').skip_while(move |word| *word != said).skip(1);
+        let mut numbers = after("stored").map_while(|word| word.parse::<u64>().ok());
+        if let (Some(worker), Some(number)) = (numbers.next(), numbers.next()) {
+            last.workers[worker as usize] = Some(number);
         }
+        let position = after("position").map_while(|word| word.parse().ok()).next();
+        last.position = position.or(last.position);
     };
     for _line in 0..lines {
         match said.next() {
@@ -142,6 +154,7 @@ fn a_killed_process_leaves_each_worker_in_one_state() {
     let random = &mut ChaCha8Rng::seed_from_u64(seed);
     let folder = tempfile::tempdir().expect("a folder");
     let mut stored = vec![0; WORKERS as usize];
+    let (mut position, mut behind) = (0, 0);
     let (mut with, mut without) = (0, 0);
     for round in 0..ROUNDS {
         let lines = if round % 5 == 4 { 0 } else { random.random_range(1..80) };
@@ -149,7 +162,7 @@ fn a_killed_process_leaves_each_worker_in_one_state() {
         let acknowledged = kill_after(spawn(folder.path()), lines, random);
         let store = open(folder.path());
         for worker in 0..WORKERS {
-            let said = acknowledged[worker as usize];
+            let said = acknowledged.workers[worker as usize];
             let last = said.unwrap_or(stored[worker as usize]);
             let under_way = said.map_or(first, |said| said + 1);
             let found = Model::read(&store, &address(worker)).expect("readable");
@@ -168,9 +181,21 @@ fn a_killed_process_leaves_each_worker_in_one_state() {
             *if number == last { &mut without } else { &mut with } += 1;
             stored[worker as usize] = number;
         }
+        // The position is the last one that was acknowledged, or was under way; and nothing that it
+        // covers is missing.
+        let found = store.stream_position().map_or(0, |found| found.sequence);
+        let last = acknowledged.position.unwrap_or(position);
+        let about = format!("seed {seed}, round {round}: {found}, acknowledged {last}");
+        let under_way = acknowledged.position.map_or(first, |said| said + 1);
+        assert!([last, under_way].contains(&found), "{about}, under way {under_way}");
+        assert!(stored.iter().all(|number| *number >= found), "{about}: {stored:?}");
+        behind += u64::from(stored.iter().any(|number| *number > found));
+        position = found;
     }
     println!("{with} workers with what was under way, {without} without; states: {stored:?}");
+    println!("the position lagged after {behind} of {ROUNDS} kills");
     assert!(stored.iter().all(|number| *number > ROUNDS), "{stored:?}");
+    assert!(position > ROUNDS && behind > 0, "{position}");
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn fill(folder: &Path) -> Vec<Vec<Model>> {
             let mut model = states[states.len() - 1].clone();
             let mut changed = change(worker, number);
             if number == 1 {
-                changed.ranks[0].pages.extend(bulk(worker));
+                changed.ranks[0].pages.extend(bulk(worker, 100));
             }
             model.apply(&changed);
             let whole = store.needs_whole(&at);

@@ -4,6 +4,7 @@ use crate::harness::{
     PATIENCE, Publisher, Server, assert_refused, hello, query, registration, removed, stored,
     within,
 };
+use futures::{StreamExt, stream, stream::BoxStream};
 use kvasir_proto::pb::{
     self, get_events_response as events,
     indexer_client::IndexerClient,
@@ -18,7 +19,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use tokio::{net::TcpListener, task::JoinSet};
-use tokio_stream::{Iter, wrappers::TcpListenerStream};
+use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Code, Request, Response, Status, transport::Channel};
 
 const EXACT: i32 = pb::WorkerState::Exact as i32;
@@ -35,6 +36,8 @@ struct Memory {
     held: BTreeMap<u64, (Option<u64>, u64)>,
     /// Dumps break off before their end.
     breaks_off: bool,
+    /// Dumps come to no end.
+    hangs: bool,
     asked: Vec<&'static str>,
 }
 
@@ -105,7 +108,7 @@ impl Memory {
             dump::Part::Chunk(pb::DumpChunk { dp_rank: 0, records: vec![record] })
         };
         let mut parts: Vec<_> = self.held.iter().map(chunk).collect();
-        if !self.breaks_off {
+        if !self.breaks_off && !self.hangs {
             parts.push(dump::Part::End(pb::LocalDumpEnd {
                 incarnation: vec![self.incarnation; 16].into(),
                 watermark_sequence: self.head(),
@@ -134,7 +137,7 @@ impl Agent {
     }
 }
 
-type Answers<P> = Iter<std::vec::IntoIter<Result<P, Status>>>;
+type Answers<P> = BoxStream<'static, Result<P, Status>>;
 
 #[tonic::async_trait]
 impl LocalIndexer for Agent {
@@ -147,7 +150,7 @@ impl LocalIndexer for Agent {
     ) -> Result<Response<Self::GetEventsStream>, Status> {
         let parts = self.memory().events(request.get_ref()).into_iter();
         let answers = parts.map(|part| Ok(pb::GetEventsResponse { part: Some(part) }));
-        Ok(Response::new(tokio_stream::iter(answers.collect::<Vec<_>>())))
+        Ok(Response::new(stream::iter(answers.collect::<Vec<_>>()).boxed()))
     }
 
     async fn dump(
@@ -156,7 +159,13 @@ impl LocalIndexer for Agent {
     ) -> Result<Response<Self::DumpStream>, Status> {
         let parts = self.memory().dump(request.get_ref()).into_iter();
         let answers = parts.map(|part| Ok(pb::LocalDumpResponse { part: Some(part) }));
-        Ok(Response::new(tokio_stream::iter(answers.collect::<Vec<_>>())))
+        let answers = stream::iter(answers.collect::<Vec<_>>());
+        let hangs = self.memory().hangs;
+        let answers = match hangs {
+            true => answers.chain(stream::pending()).boxed(),
+            false => answers.boxed(),
+        };
+        Ok(Response::new(answers))
     }
 
     async fn get_status(
@@ -313,6 +322,27 @@ async fn a_dump_that_breaks_off_drops_nothing_and_a_later_one_heals() {
     stage.agent.memory().breaks_off = false;
     stage.found(&[1], &[(1, EXACT)]).await;
     assert_eq!(stage.find(&[7]).await, [(1, EXACT)]);
+    stage.stop().await;
+}
+
+/// A checkpoint taken now must not say that the index holds what the source held at some batch.
+#[tokio::test]
+async fn half_of_a_dump_has_no_cursor() {
+    let mut stage = Stage::new(&[]).await;
+    let mut publisher = stage.open(1, Some(0)).await;
+    let (sequence, events) = stage.agent.publish(stored(None, &[1]));
+    publisher.acked(sequence, events).await;
+    stage.agent.publish(stored(None, &[7]));
+    {
+        let mut memory = stage.agent.memory();
+        (memory.oldest, memory.hangs) = (2, true);
+    }
+    let head_sequence = Some(1);
+    publisher.send(Message::Heartbeat(pb::PublishHeartbeat { head_sequence })).await;
+    stage.found(&[7], &[(1, pb::WorkerState::CatchingUp as i32)]).await;
+    let answer = stage.client.find_matches(query(&[7])).await.expect("a valid query");
+    let applied: Vec<_> = answer.into_inner().matches.iter().map(|at| at.applied.clone()).collect();
+    assert_eq!(applied, [None]);
     stage.stop().await;
 }
 

@@ -1,9 +1,11 @@
 //! An agent of one source: what an engine says goes in with [`Agent::publish`], is journalled, and goes
-//! up to every indexer; what an indexer missed it fetches from the agent's `LocalIndexer`.
+//! up to every indexer, over gRPC or NATS; what an indexer missed it fetches from the agent's
+//! `LocalIndexer`.
 
+use crate::broker::{BrokerConfig, BrokerStatus, Publisher, answer_questions};
 use crate::feed::{Feed, SourceConfig};
 use crate::journal::{AppendError, JournalStatus};
-use crate::service::{ServeError, Served, ServiceConfig, serve};
+use crate::service::{LocalIndexerService, ServeError, Served, ServiceConfig, serve};
 use crate::uplink::{UplinkConfig, UplinkStatus, keep_up};
 use kvasir_proto::convert::ConvertError;
 use kvasir_proto::types::{DpRank, Incarnation, KvEvent};
@@ -33,7 +35,9 @@ pub struct AgentConfig {
     pub source: SourceConfig,
     /// Indexers to feed (`http://host:port`), at most [`INDEXERS_MAX`].
     pub indexers: Vec<String>,
-    /// How often they are told that the source is there, and how far it is; at least 10 ms. Three times
+    /// NATS servers to publish over, and to be asked over, beside or in place of them.
+    pub broker: Option<BrokerConfig>,
+    /// How often indexers are told that the source is there, and how far it is; at least 10 ms. Three times
     /// in the worker's lease, if it has one.
     pub heartbeat_interval: Duration,
     /// Where to serve `LocalIndexer`; none for not at all. Port 0 is any.
@@ -56,6 +60,9 @@ pub enum AgentError {
         /// The most that are taken.
         limit: usize,
     },
+    /// What is said of the worker over NATS is not of this source, or breaks the contract.
+    #[error("broker: {0}")]
+    Broker(#[source] ConvertError),
     /// The port cannot be had.
     #[error("listen on {address}: {error}")]
     Listen {
@@ -72,6 +79,7 @@ pub struct Agent {
     feed: Arc<Feed>,
     local: Option<SocketAddr>,
     uplinks: Vec<watch::Receiver<UplinkStatus>>,
+    broker: Option<watch::Receiver<BrokerStatus>>,
     uplink_tasks: Tasks,
     service_tasks: Tasks,
     /// Dropped, they stop what they guard.
@@ -90,37 +98,61 @@ impl Agent {
             return Err(AgentError::TooManyIndexers { count, limit });
         }
         let feed = Arc::new(Feed::new(config.source)?);
-        let mut service_tasks = Tasks::default();
-        let stop_service = CancellationToken::new();
+        let life = feed.status().incarnation;
+        let heartbeat_interval = config.heartbeat_interval.max(HEARTBEAT_INTERVAL_MIN);
+        let (stop_uplinks, stop_service) = (CancellationToken::new(), CancellationToken::new());
+        let (mut uplink_tasks, mut service_tasks) = (Tasks::default(), Tasks::default());
+        let served = Served {
+            address: feed.address().clone(),
+            block_size: feed.block_size(),
+            sources: vec![Arc::clone(&feed)],
+        };
+        let service = LocalIndexerService::new(served, config.service, stop_service.clone());
+        let service = Arc::new(service);
+
+        let mut broker = None;
+        if let Some(config) = config.broker {
+            let status = Arc::new(watch::Sender::new(BrokerStatus::new(life)));
+            broker = Some(status.subscribe());
+            let (of, url, told) = (Arc::clone(&feed), config.url.clone(), Arc::clone(&status));
+            let publisher = Publisher::new(of, config, heartbeat_interval, told);
+            let publisher = publisher.map_err(AgentError::Broker)?;
+            uplink_tasks.spawn("publisher", publisher.run(stop_uplinks.clone()));
+            let answers = answer_questions(Arc::clone(&service), url, status);
+            service_tasks.spawn("LocalIndexer over NATS", answers);
+        }
         let mut local = None;
         if let Some(address) = config.listen {
             let (listener, bound) = listen(address).await?;
             local = Some(bound);
-            let served = Served {
-                address: feed.address().clone(),
-                block_size: feed.block_size(),
-                sources: vec![Arc::clone(&feed)],
-            };
-            let service = serve(listener, served, config.service, stop_service.clone());
+            let serving = serve(listener, service);
             service_tasks.spawn("LocalIndexer", async {
-                service.await.unwrap_or_else(|error| service_failed(&error));
+                serving.await.unwrap_or_else(|error| service_failed(&error));
             });
         }
-        let (mut uplink_tasks, mut uplinks) = (Tasks::default(), Vec::new());
-        let stop_uplinks = CancellationToken::new();
-        let heartbeat_interval = config.heartbeat_interval.max(HEARTBEAT_INTERVAL_MIN);
+        let mut uplinks = Vec::new();
         for endpoint in config.indexers {
             let uplink = UplinkConfig { endpoint, heartbeat_interval };
-            let (status, told) = watch::channel(UplinkStatus::new(feed.status().incarnation));
+            let (status, told) = watch::channel(UplinkStatus::new(life));
             uplinks.push(told);
             let stop = stop_uplinks.clone();
             uplink_tasks.spawn("uplink", keep_up(Arc::clone(&feed), uplink, status, stop));
         }
         let (stop_uplinks, stop_service) = (stop_uplinks.drop_guard(), stop_service.drop_guard());
-        Ok(Self { feed, local, uplinks, uplink_tasks, service_tasks, stop_uplinks, stop_service })
+        Ok(Self {
+            feed,
+            local,
+            uplinks,
+            broker,
+            uplink_tasks,
+            service_tasks,
+            stop_uplinks,
+            stop_service,
+        })
     }
 
-    /// Takes what happened at one rank, and gives it a number. Never waits: what an indexer does not
+    /// Takes what happened at one rank, and gives it a number; several, of which it returns the last,
+    /// where it is more than one message carries. Never waits: what an indexer does not
     /// take yet stays in the journal, and what the journal cannot keep is had by a dump.
     ///
     /// # Errors
@@ -158,8 +190,20 @@ impl Agent {
         self.uplinks.clone()
     }
 
-    /// Waits until every indexer has batch `sequence` of the life that is present now, or that life
-    /// is over.
+    /// How far the broker has come; none without one.
+    #[must_use]
+    pub fn broker(&self) -> Option<BrokerStatus> {
+        self.broker.as_ref().map(|broker| broker.borrow().clone())
+    }
+
+    /// The same, with word of every change.
+    #[must_use]
+    pub fn watch_broker(&self) -> Option<watch::Receiver<BrokerStatus>> {
+        self.broker.clone()
+    }
+
+    /// Waits until every indexer has batch `sequence` of the life that is present now, and the broker
+    /// too, or that life is over.
     pub async fn delivered(&self, sequence: u64) {
         let life = self.feed.status().incarnation;
         for uplink in &self.uplinks {
@@ -170,6 +214,13 @@ impl Agent {
             // An uplink that has ended will not deliver: then there is nothing to wait for.
             let mut uplink = uplink.clone();
             let _ended = uplink.wait_for(|status| has(status) || over()).await;
+        }
+        if let Some(mut broker) = self.broker.clone() {
+            let has = |status: &BrokerStatus| {
+                status.incarnation == life && status.published >= Some(sequence)
+            };
+            let over = || self.feed.status().incarnation != life;
+            let _ended = broker.wait_for(|status| has(status) || over()).await;
         }
     }
 

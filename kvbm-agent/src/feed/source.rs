@@ -89,7 +89,8 @@ impl Feed {
         self.block_size
     }
 
-    /// Takes what happened at one rank, and gives it a number.
+    /// Takes what happened at one rank, and gives it a number; several, of which it returns the last,
+    /// where it is more than one message carries.
     ///
     /// # Errors
     /// If the batch breaks a limit, or the life's numbers are used up: then nothing has changed.

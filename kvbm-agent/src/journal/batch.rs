@@ -4,11 +4,11 @@ use kvasir_proto::types::{DpRank, KvEvent, StoredBlock};
 use std::mem::size_of;
 use std::sync::Arc;
 
-/// Most bytes of one batch on the wire: a message, less what is around the batch.
-pub(super) const BATCH_WIRE_BYTES_MAX: usize = GRPC_MESSAGE_BYTES_MAX - (1 << 10);
+/// Most bytes of what is taken at once, as on the wire: it becomes several batches.
+pub(super) const APPEND_BYTES_MAX: usize = GRPC_MESSAGE_BYTES_MAX;
 /// What a batch and an event take on the wire at most, besides their blocks.
-const BATCH_OVERHEAD_BYTES: usize = 32;
-const EVENT_OVERHEAD_BYTES: usize = 40;
+pub(super) const BATCH_OVERHEAD_BYTES: usize = 32;
+pub(super) const EVENT_OVERHEAD_BYTES: usize = 40;
 /// A stored block and a name on the wire.
 const BLOCK_WIRE_BYTES: usize = 16;
 const NAME_WIRE_BYTES: usize = 8;
@@ -24,9 +24,9 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Checks events against what one batch may hold, and leaves out those that name no block: they
-    /// say nothing.
-    pub(super) fn checked(mut events: Vec<KvEvent>) -> Result<Box<[KvEvent]>, AppendError> {
+    /// Checks events against what is taken at once, and leaves out those that name no block: they say
+    /// nothing.
+    pub(super) fn checked(mut events: Vec<KvEvent>) -> Result<Vec<KvEvent>, AppendError> {
         events.retain(|event| event.operations() > 0);
         let (count, limit) = (events.len(), BATCH_EVENTS_MAX);
         if count > limit {
@@ -38,11 +38,11 @@ impl Batch {
                 return Err(AppendError::TooManyBlocks { index, count, limit });
             }
         }
-        let (bytes, limit) = (wire_bytes(&events), BATCH_WIRE_BYTES_MAX);
+        let (bytes, limit) = (wire_bytes(&events), APPEND_BYTES_MAX);
         if bytes > limit {
             return Err(AppendError::TooLarge { bytes, limit });
         }
-        Ok(events.into_boxed_slice())
+        Ok(events)
     }
 
     pub(super) const fn new(sequence: u64, rank: DpRank, events: Box<[KvEvent]>) -> Self {
@@ -87,15 +87,23 @@ impl Batch {
 }
 
 fn wire_bytes(events: &[KvEvent]) -> usize {
-    let events = events.iter().map(|event| {
-        let blocks = match event {
-            KvEvent::Stored { blocks, .. } => blocks.len() * BLOCK_WIRE_BYTES,
-            KvEvent::StoredNames { names, .. } | KvEvent::Removed { names, .. } => {
-                names.len() * NAME_WIRE_BYTES
-            }
-            KvEvent::Cleared => 0,
-        };
-        EVENT_OVERHEAD_BYTES + blocks
-    });
-    BATCH_OVERHEAD_BYTES + events.sum::<usize>()
+    BATCH_OVERHEAD_BYTES + events.iter().map(event_bytes).sum::<usize>()
+}
+
+/// Bytes of an event on the wire, at most.
+pub(super) fn event_bytes(event: &KvEvent) -> usize {
+    match event {
+        KvEvent::Cleared => EVENT_OVERHEAD_BYTES,
+        KvEvent::Stored { .. } | KvEvent::StoredNames { .. } | KvEvent::Removed { .. } => {
+            EVENT_OVERHEAD_BYTES + event.operations() * block_bytes(event)
+        }
+    }
+}
+
+/// Bytes of each of its blocks.
+pub(super) const fn block_bytes(event: &KvEvent) -> usize {
+    match event {
+        KvEvent::Stored { .. } => BLOCK_WIRE_BYTES,
+        KvEvent::StoredNames { .. } | KvEvent::Removed { .. } | KvEvent::Cleared => NAME_WIRE_BYTES,
+    }
 }

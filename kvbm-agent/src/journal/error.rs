@@ -24,10 +24,10 @@ pub enum AppendError {
         /// The most that are taken.
         limit: usize,
     },
-    /// Too much for one message.
-    #[error("the batch takes {bytes} bytes, the limit is {limit}: append several batches")]
+    /// Too much at once.
+    #[error("the events take {bytes} bytes, the limit is {limit}: append them in several calls")]
     TooLarge {
-        /// Its bytes on the wire.
+        /// Their bytes on the wire.
         bytes: usize,
         /// The most that are taken.
         limit: usize,

@@ -357,7 +357,7 @@ fn a_batch_beyond_a_limit_changes_nothing() {
         &mut journal,
         0,
         vec![stored(None, 0..many); 8],
-        "the batch takes 8388960 bytes, the limit is 8387584: append several batches",
+        "the events take 8388960 bytes, the limit is 8388608: append them in several calls",
     );
     for rank in 0..u32::try_from(WORKER_RANKS_MAX).expect("small") {
         journal.append(rank, vec![stored(None, 0..1)]).expect("a rank");

@@ -4,6 +4,8 @@
 //!
 //! - The ring of batches is bounded by their number and by their bytes; the oldest go first. It
 //!   answers ranges, contiguous and exact.
+//! - What is more than one message carries is several batches, each with its number: an event is cut
+//!   between blocks, and a chain goes on below its last.
 //! - The inventory is what a fresh dump needs: for each rank and name the parent, the local hash and
 //!   the copies by tier. At most 44 bytes a name: 32 in a dense array, the rest in the table that
 //!   finds them.
@@ -26,6 +28,7 @@ mod error;
 mod inventory;
 mod names;
 mod ring;
+mod split;
 mod store;
 
 pub use batch::Batch;
@@ -37,3 +40,5 @@ pub use store::{Journal, JournalStatus};
 
 #[cfg(test)]
 mod journal_test;
+#[cfg(test)]
+mod split_test;

@@ -1,8 +1,10 @@
 use super::inventory::Inventory;
 use super::ring::Ring;
+use super::split::split;
 use super::{
     AppendError, Batch, BatchRange, DumpCut, DumpError, DumpId, DumpStep, JournalConfig, RangeError,
 };
+use kvasir_proto::limits::BATCH_WIRE_BYTES_MAX;
 use kvasir_proto::types::{CopyMode, DpRank, Incarnation, KvEvent};
 use std::ops::RangeInclusive;
 
@@ -91,20 +93,25 @@ impl Journal {
         self.ring.oldest()
     }
 
-    /// Takes what happened at one rank, and gives it the next number.
+    /// Takes what happened at one rank, and gives it the next number; if it is more than
+    /// [`BATCH_WIRE_BYTES_MAX`] bytes on the wire, the next numbers, of which it returns the last.
     ///
     /// # Errors
-    /// If the batch breaks a limit, or no number is left: then nothing has changed.
+    /// If the events break a limit, or too few numbers are left: then nothing has changed.
     pub fn append(&mut self, rank: DpRank, events: Vec<KvEvent>) -> Result<u64, AppendError> {
-        let sequence = self.next.ok_or(AppendError::Exhausted)?;
-        let events = Batch::checked(events)?;
+        let first = self.next.ok_or(AppendError::Exhausted)?;
+        let pieces = split(Batch::checked(events)?, BATCH_WIRE_BYTES_MAX);
+        let last = first.checked_add(pieces.len().saturating_sub(1) as u64);
+        let last = last.ok_or(AppendError::Exhausted)?;
         self.inventory.check_rank(rank)?;
-        for event in &events {
-            self.inventory.apply(rank, event);
+        for (sequence, events) in (first..=last).zip(pieces) {
+            for event in &events {
+                self.inventory.apply(rank, event);
+            }
+            self.ring.push(Batch::new(sequence, rank, events));
         }
-        self.ring.push(Batch::new(sequence, rank, events));
-        self.next = sequence.checked_add(1);
-        Ok(sequence)
+        self.next = last.checked_add(1);
+        Ok(last)
     }
 
     /// Up to `batches_max` batches of a range of one life, from its beginning. Numbers before the

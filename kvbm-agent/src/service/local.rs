@@ -21,14 +21,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status};
 
-/// The service.
+/// The service `LocalIndexer` over one worker's sources, whichever way questions come.
 #[derive(Debug)]
-pub(super) struct LocalIndexerService {
-    pub(super) served: Served,
-    pub(super) config: ServiceConfig,
-    pub(super) streams: Arc<Semaphore>,
-    pub(super) tasks: TaskTracker,
-    pub(super) stop: CancellationToken,
+pub struct LocalIndexerService {
+    served: Served,
+    config: ServiceConfig,
+    streams: Arc<Semaphore>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
 }
 
 /// Why a stream is not sent on: its client is gone, or takes nothing.
@@ -60,7 +60,7 @@ impl<T> Outlet<T> {
 }
 
 /// An error as a status.
-pub(super) fn failed(code: ErrorCode, error: impl fmt::Display) -> Status {
+pub(crate) fn failed(code: ErrorCode, error: impl fmt::Display) -> Status {
     Status::new(code.into(), error.to_string())
 }
 
@@ -69,6 +69,33 @@ fn refused(error: ConvertError) -> Status {
 }
 
 impl LocalIndexerService {
+    /// The service, until `stop` is cancelled: then streams under way end, without their last message.
+    #[must_use]
+    pub fn new(served: Served, config: ServiceConfig, stop: CancellationToken) -> Self {
+        let streams = Arc::new(Semaphore::new(config.streams_max));
+        Self { served, config, streams, tasks: TaskTracker::new(), stop }
+    }
+
+    /// The worker whose sources are served.
+    pub(crate) const fn address(&self) -> &WorkerAddress {
+        &self.served.address
+    }
+
+    pub(crate) const fn config(&self) -> &ServiceConfig {
+        &self.config
+    }
+
+    /// What tells that it ends.
+    pub(crate) const fn stop(&self) -> &CancellationToken {
+        &self.stop
+    }
+
+    /// Waits until no stream is under way, once it was told to end.
+    pub(super) async fn ended(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
     fn check(&self, asked: &WorkerAddress) -> Result<(), Status> {
         let served = &self.served.address;
         if asked == served {

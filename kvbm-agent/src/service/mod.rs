@@ -1,4 +1,4 @@
-//! The service `kvasir.v1.LocalIndexer` over gRPC: ranges and dumps of an agent's sources, for indexes
+//! The service `kvasir.v1.LocalIndexer`, and its port for gRPC: ranges and dumps of an agent's sources, for indexes
 //! that missed something.
 //!
 //! Every stream is served by a task of its own, with a short queue: a client that takes nothing for
@@ -11,4 +11,6 @@ mod records;
 mod server;
 
 pub use config::ServiceConfig;
+pub use local::LocalIndexerService;
+pub(crate) use local::failed;
 pub use server::{ServeError, Served, serve};

@@ -1,4 +1,3 @@
-use super::ServiceConfig;
 use super::config::{
     ACCEPT_PAUSE, CONNECTION_STREAMS_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, REQUEST_BYTES_MAX,
 };
@@ -12,10 +11,7 @@ use kvasir_proto::pb::local_indexer_server::LocalIndexerServer;
 use std::convert::Infallible;
 use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::time::sleep;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tonic::transport::Server;
 use tonic_health::ServingStatus;
 
@@ -41,15 +37,13 @@ pub enum ServeError {
     Transport(#[from] tonic::transport::Error),
 }
 
-/// Serves a port until `stop` is cancelled: then streams under way end, without their last message.
+/// Serves a port until the service ends.
 ///
 /// # Errors
 /// If the services cannot be built or the transport fails.
 pub async fn serve(
     listener: TcpListener,
-    served: Served,
-    config: ServiceConfig,
-    stop: CancellationToken,
+    local: Arc<LocalIndexerService>,
 ) -> Result<(), ServeError> {
     let (reporter, health) = tonic_health::server::health_reporter();
     for service in ["", "kvasir.v1.LocalIndexer"] {
@@ -59,28 +53,19 @@ pub async fn serve(
         .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()?;
-    let tasks = TaskTracker::new();
-    let local = LocalIndexerService {
-        served,
-        config,
-        streams: Arc::new(Semaphore::new(config.streams_max)),
-        tasks: tasks.clone(),
-        stop: stop.clone(),
-    };
-    let local = LocalIndexerServer::new(local)
+    let service = LocalIndexerServer::from_arc(Arc::clone(&local))
         .max_decoding_message_size(REQUEST_BYTES_MAX)
         .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX);
     Server::builder()
         .max_concurrent_streams(CONNECTION_STREAMS_MAX)
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-        .add_service(local)
+        .add_service(service)
         .add_service(health.max_decoding_message_size(REQUEST_BYTES_MAX))
         .add_service(reflection.max_decoding_message_size(REQUEST_BYTES_MAX))
-        .serve_with_incoming_shutdown(incoming(listener), stop.cancelled())
+        .serve_with_incoming_shutdown(incoming(listener), local.stop().cancelled())
         .await?;
-    tasks.close();
-    tasks.wait().await;
+    local.ended().await;
     Ok(())
 }
 

@@ -2,21 +2,15 @@ use super::window::UNACKED_BATCHES_MAX;
 use super::{Uplink, UplinkError};
 use crate::feed::Feed;
 use crate::journal::RangeError;
-use kvasir_engine::zmtp::Backoff;
+use crate::pause::Pauses;
 use kvasir_proto::types::Incarnation;
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::select;
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-/// Pauses before a stream is opened again: from this, doubling,
-const RECONNECT_MIN: Duration = Duration::from_millis(100);
-/// up to this.
-const RECONNECT_MAX: Duration = Duration::from_secs(5);
 /// A stream whose oldest batch has no answer for so long is replaced. An index that fetches what it
 /// missed answers late.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
@@ -71,30 +65,23 @@ pub async fn keep_up(
     stop: CancellationToken,
 ) {
     let keeper = Keeper { feed, config, status, stop };
-    let mut backoff = Backoff::new(RECONNECT_MIN, RECONNECT_MAX);
+    let mut pauses = Pauses::new();
     loop {
         let before = keeper.progress();
         match keeper.stream().await {
             Ok(End::Stopped) => return,
-            Ok(End::NewLife) => backoff.reset(),
+            Ok(End::NewLife) => pauses.reset(),
             Err(error) => {
                 keeper.note(&error);
                 if keeper.progress() != before {
-                    backoff.reset();
+                    pauses.reset();
                 }
-                select! {
-                    () = keeper.stop.cancelled() => return,
-                    () = sleep(backoff.next_delay(random())) => {}
+                if !pauses.wait(&keeper.stop).await {
+                    return;
                 }
             }
         }
     }
-}
-
-/// Differs between processes, so that a fleet does not return in step.
-fn random() -> u32 {
-    let [a, b, c, d, ..] = RandomState::new().hash_one(0).to_le_bytes();
-    u32::from_le_bytes([a, b, c, d])
 }
 
 /// How a stream came to its end.

@@ -2,6 +2,7 @@
 //! the field and the fix, and never panic; every limit of [`crate::limits`] on a request is
 //! enforced here.
 
+mod broker;
 mod dump;
 mod error;
 mod find;
@@ -13,6 +14,7 @@ mod shard;
 mod shared;
 mod worker;
 
+pub use broker::{BrokerMessage, Said};
 pub use dump::DumpQuery;
 pub use error::{ConvertError, Problem};
 pub use find::{FindAnswer, FindQuery, QueryInput, QueryTokens, TooManyBlocks, WorkerMatch};
@@ -25,4 +27,6 @@ pub use local::{
 pub use placement::Placement;
 pub use shard::{Owner, owner, shard_info, write_owner};
 pub use shared::{age_ms, cursor, incarnation, read_cursor, state};
-pub use worker::{EndpointSpec, Engine, LossPolicy, Registration, WorkerAddress};
+pub use worker::{
+    EndpointSpec, Engine, LOCAL_INDEXER_BY_BROKER, LossPolicy, Registration, WorkerAddress,
+};

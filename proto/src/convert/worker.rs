@@ -157,6 +157,12 @@ pub struct Registration {
 }
 
 impl Registration {
+    /// The worker that it is of.
+    #[must_use]
+    pub fn address(&self) -> WorkerAddress {
+        WorkerAddress { partition: self.partition.clone(), worker: self.worker.clone() }
+    }
+
     /// The first field in which two registrations of one worker differ, with both values in words;
     /// of a list, the first entries that differ.
     #[must_use]
@@ -240,11 +246,17 @@ impl TryFrom<pb::RegisterWorkerRequest> for Registration {
     }
 }
 
+/// In place of an address: the agent is asked over the broker, at the worker's subject.
+pub const LOCAL_INDEXER_BY_BROKER: &str = "nats";
+
 /// What can be asked is an address, not a path: `http://host:port`.
 fn read_local_indexer(url: String) -> Result<Option<String>, ConvertError> {
     const FIELD: &str = "local_indexer_endpoint";
     if url.is_empty() {
         return Ok(None);
+    }
+    if url == LOCAL_INDEXER_BY_BROKER {
+        return Ok(Some(url));
     }
     check_name(FIELD, &url)?;
     let address = url.strip_prefix("http://").and_then(|rest| rest.rsplit_once(':'));
@@ -255,7 +267,7 @@ fn read_local_indexer(url: String) -> Result<Option<String>, ConvertError> {
     let is_address = |(host, port): (&str, &str)| is_plain(host) && port.parse::<u16>().is_ok();
     if !address.is_some_and(is_address) {
         let actual = format!("is {url:?}");
-        let expected = "http://host:port".to_owned();
+        let expected = "http://host:port or nats".to_owned();
         return Err(ConvertError::new(FIELD, Problem::Mismatch { actual, expected }));
     }
     Ok(Some(url))

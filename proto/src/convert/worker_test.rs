@@ -66,7 +66,7 @@ fn every_refusal_names_the_field_and_the_fix() {
         let local_indexer_endpoint = url.to_owned();
         check(
             pb::RegisterWorkerRequest { local_indexer_endpoint, ..request() },
-            &format!("local_indexer_endpoint is {url:?}, must be http://host:port"),
+            &format!("local_indexer_endpoint is {url:?}, must be http://host:port or nats"),
         );
     }
     check(

@@ -882,8 +882,9 @@ pub struct RegisterWorkerRequest {
     /// Names of the adapters that the engine announces by number, at most 1,024.
     #[prost(message, repeated, tag = "9")]
     pub lora_names: ::prost::alloc::vec::Vec<LoraName>,
-    /// Where the worker's agent serves LocalIndexer: <http://host:port,> up to 256 bytes; "" if nobody
-    /// does. The server asks there for what its publishers' streams lack.
+    /// Where the worker's agent serves LocalIndexer: <http://host:port,> up to 256 bytes, or "nats" for its
+    /// subject on the server's broker; "" if nobody does. The server asks there for what its publishers'
+    /// streams lack.
     #[prost(string, tag = "10")]
     pub local_indexer_endpoint: ::prost::alloc::string::String,
     /// The worker promises to be heard of: by a message on one of its PublishEvents streams, or by this
@@ -2559,5 +2560,49 @@ pub mod local_indexer_client {
                 .insert(GrpcMethod::new("kvasir.v1.LocalIndexer", "GetStatus"));
             self.inner.unary(req, path, codec).await
         }
+    }
+}
+/// What a source says over NATS: whose it is, and one thing. Every message stands by itself, since an
+/// index may hear this one first. Batches go to the subject of the worker's rank, where a stream keeps
+/// them; heartbeats to the worker's subject of heartbeats, where nothing does. Questions about what was
+/// missed are those of LocalIndexer.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct BrokerMessage {
+    /// The worker, required, without endpoints: it is registered where it is not. `copy_mode` is the
+    /// source's; `lease_ms` 0 means 60,000 here, and `local_indexer_endpoint` "" means "nats".
+    #[prost(message, optional, tag = "1")]
+    pub worker: ::core::option::Option<RegisterWorkerRequest>,
+    /// Name of the source, unique within the worker, 1 to 256 bytes.
+    #[prost(string, tag = "2")]
+    pub source: ::prost::alloc::string::String,
+    /// Life of the source's cache, exactly 16 bytes.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub incarnation: ::prost::bytes::Bytes,
+    /// Number of the first batch of this incarnation.
+    #[prost(uint64, tag = "4")]
+    pub first_sequence: u64,
+    #[prost(oneof = "broker_message::Said", tags = "5, 6")]
+    pub said: ::core::option::Option<broker_message::Said>,
+}
+/// Nested message and enum types in `BrokerMessage`.
+pub mod broker_message {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Said {
+        /// The next batch, with local hashes; together with the rest at most 1,000,000 bytes.
+        #[prost(message, tag = "5")]
+        Batch(super::PublishBatch),
+        /// The source is there.
+        #[prost(message, tag = "6")]
+        Heartbeat(super::PublishHeartbeat),
+    }
+}
+impl ::prost::Name for BrokerMessage {
+    const NAME: &'static str = "BrokerMessage";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.BrokerMessage".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.BrokerMessage".into()
     }
 }

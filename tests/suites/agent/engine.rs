@@ -23,6 +23,11 @@ pub struct Engine {
     requests: u64,
 }
 
+/// What prompts of a prefix have in common.
+pub fn prompt_tokens(prefix: u32) -> Vec<u32> {
+    (0..PREFIX_TOKENS).map(|at| prefix << 16 | at).collect()
+}
+
 impl Engine {
     pub fn new(seed: u64) -> Self {
         let scheduler = Scheduler::new(SchedulerConfig {
@@ -51,7 +56,7 @@ impl Engine {
         let prefix = self.random.random_range(0..PREFIXES);
         let suffix = self.random.random_range(1..SUFFIX_TOKENS_MAX);
         let first = self.random.random::<u32>();
-        let tokens = (0..PREFIX_TOKENS).map(|at| prefix << 16 | at);
+        let tokens = prompt_tokens(prefix).into_iter();
         let tokens = tokens.chain((0..suffix).map(|at| first.wrapping_add(at))).collect();
         let answer = (0..ANSWER_TOKENS).map(|at| first.wrapping_add(1 << 20 | at)).collect();
         self.requests += 1;

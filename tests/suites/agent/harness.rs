@@ -45,6 +45,7 @@ pub fn config(indexers: Vec<String>) -> AgentConfig {
     AgentConfig {
         source,
         indexers,
+        broker: None,
         heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,
         listen: Some(any),
         service: ServiceConfig::DEFAULT,

@@ -1,14 +1,12 @@
 //! The engines' own publisher classes, unmodified, driven from here and read by the server.
 
 use crate::harness::Fleet;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use kvasir_proto::pb;
+use kvasir_tests::place;
 use serde_json::{Value, json};
-use std::env;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::atomic::{AtomicU16, Ordering};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
@@ -39,26 +37,6 @@ fn scripts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("engines")
 }
 
-fn cache() -> PathBuf {
-    let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache/kvasir"));
-    let chosen = env::var_os("KVASIR_CACHE").map(PathBuf::from);
-    chosen.or_else(home).unwrap_or_else(env::temp_dir).join("engines")
-}
-
-/// A port below those that the system hands out by itself, so that nothing takes it before the
-/// publisher does.
-fn free_port() -> Result<u16> {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = u16::try_from(std::process::id() % 10_000)?;
-    for _ in 0..1_000 {
-        let port = 20_000 + (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 12_000;
-        if TcpListener::bind(("0.0.0.0", port)).is_ok() {
-            return Ok(port);
-        }
-    }
-    bail!("no free port between 20000 and 32000")
-}
-
 /// A process that runs the engine's publisher.
 struct Publisher {
     child: Child,
@@ -81,7 +59,7 @@ impl Place {
             .arg(scripts().join("setup.py"))
             .args(["--engine", subject.name, "--version", subject.version])
             .arg("--cache")
-            .arg(cache())
+            .arg(place::cache().join("engines"))
             .stderr(Stdio::inherit())
             .output()
             .await
@@ -90,7 +68,7 @@ impl Place {
         let output = String::from_utf8(output.stdout)?;
         let mut lines = output.lines().map(str::to_owned);
         let (python, folder) = (lines.next().context("python")?, lines.next().context("folder")?);
-        Ok(Self { subject, python, folder, live: free_port()?, replay: free_port()? })
+        Ok(Self { subject, python, folder, live: place::free_port()?, replay: place::free_port()? })
     }
 
     /// A publisher that listens.

@@ -1,13 +1,13 @@
 //! Images come from a disk, and may say anything.
 
 use crate::{
-    kept::{Kept, Loss},
     live::{Live, limits},
     reborn::restore,
     shedding::Play,
 };
 use kvasir_index::{ChangeLimits, Limits};
 use kvasir_proto::types::WorkerId;
+use kvasir_tests::kept::{Kept, Loss};
 use kvasir_tests::script::{Script, ScriptRng};
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;

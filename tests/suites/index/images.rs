@@ -3,7 +3,6 @@
 
 use crate::{
     driver::{report, run_seeds},
-    kept::{Kept, Loss},
     live::{Live, limits},
     reborn::{Reborn, Tried, restore},
     seeds,
@@ -17,7 +16,10 @@ use kvasir_proto::types::{
     BlockName, CopyMode, Cursor, Fingerprint, Incarnation, KvEvent, LocalHash, SourceState,
     StoredBlock, Tier, TierSet, WorkerId,
 };
-use kvasir_tests::script::{Script, ScriptRng};
+use kvasir_tests::{
+    kept::{Kept, Loss},
+    script::{Script, ScriptRng},
+};
 use rand::{Rng, SeedableRng};
 use std::sync::{Arc, Mutex};
 

@@ -11,7 +11,6 @@ mod driver;
 mod dumps;
 mod healing;
 mod images;
-mod kept;
 mod live;
 mod reborn;
 mod runner;

@@ -2,7 +2,6 @@
 //! away and made again from what was kept. Nobody who asks may notice.
 
 use crate::{
-    kept::{Kept, Loss},
     live::{Live, limits, text},
     shedding::Shedding,
     subject::{DumpedRecord, DumpedTail, Piece, RankSizes, Refusal, Sizes, Subject},
@@ -10,6 +9,7 @@ use crate::{
 use kvasir_index::{ChangeLimits, DumpScan, Index, Limits, Restore, Restored, Shed, SourceId};
 use kvasir_proto::types::{BlockCounts, DpRank, KvEvent, WorkerId};
 use kvasir_tests::{
+    kept::{Kept, Loss},
     oracle::{Found, Question},
     script::{ScriptLimits, ScriptRng, SourceSpec},
 };

@@ -11,6 +11,7 @@ use crate::registry::{SourceId, SourceStatus};
 use crate::sets::HolderIndex;
 use crate::slots::{NONE, Slot};
 use kvasir_proto::types::{BlockName, DpRank, SourceState, StoredBlock, WorkerId};
+use std::sync::Arc;
 use std::{mem, vec};
 
 /// A worker on its way back into an index.
@@ -219,6 +220,7 @@ impl Restore {
                     state: source.status.state.max(SourceState::CatchingUp),
                     applied: source.status.applied,
                     last_live: source.status.last_live,
+                    past: Arc::clone(&source.status.past),
                     ..SourceStatus::default()
                 },
             );

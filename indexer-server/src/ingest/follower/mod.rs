@@ -54,9 +54,16 @@ pub(super) struct Follower {
     pub(super) stream_life: Option<Incarnation>,
     /// Batches of that stream that are not answered yet.
     pub(super) waiting: VecDeque<Waiting>,
+    /// Number that was wanted next when they were looked through last.
+    pub(super) expected: Option<u64>,
     pub(super) round: Option<Round>,
+    /// Whether the index holds a part of a dump: what no batch of the source left behind. So there
+    /// is no cursor to go on from, above all none for a checkpoint.
+    pub(super) is_torn: bool,
     /// Whether the dump that has just ended lacks blocks.
     pub(super) dump_is_incomplete: bool,
+    /// Lives that are over.
+    pub(super) past: Arc<[Incarnation]>,
     /// As the index was told last.
     pub(super) shown: SourceStatus,
     /// As the metrics were told last.
@@ -114,20 +121,33 @@ impl Follower {
 
     async fn take(&mut self, command: Command) -> Result<(), IngestError> {
         match command {
-            Command::Open { hello, reply } => {
-                let opened = self.open(&hello).await;
+            Command::Open { hello, in_order, reply } => {
+                let opened = self.open(&hello, in_order).await;
                 let broken = opened.as_ref().err().filter(|error| !error.is_of_hello()).cloned();
                 let _gone = reply.send(opened);
                 broken.map_or(Ok(()), Err)
             }
             Command::Batch { stream, batch, reply } => {
-                let waiting = Waiting { sequence: batch.sequence, reply };
+                let sequence = batch.sequence;
+                let waiting = reply.map(|reply| Waiting { sequence, reply });
                 self.take_batch(stream, batch, waiting).await
             }
             Command::Heartbeat { stream, head } => {
                 let Some(incarnation) = self.life_of(stream) else { return Ok(()) };
                 self.worker.heard(self.ingest.origin);
                 self.input(Input::Announced { incarnation, head }).await
+            }
+            Command::Behind { stream } if stream == self.stream => self.input(Input::Behind).await,
+            Command::CaughtUp { stream } if stream == self.stream => {
+                self.input(Input::CaughtUp).await
+            }
+            Command::Behind { .. } | Command::CaughtUp { .. } => Ok(()),
+            Command::Hold(deaf) => {
+                self.shared.set_held(deaf);
+                if self.stream_life.is_some() {
+                    return Ok(());
+                }
+                self.input(if deaf { Input::Behind } else { Input::Disconnected }).await
             }
             Command::Heal => match self.shared.source() {
                 Some(source) if self.index_lacks(&source).await? => {
@@ -155,7 +175,7 @@ impl Follower {
         self.stream_life.filter(|_| stream == self.stream)
     }
 
-    async fn open(&mut self, hello: &Hello) -> Result<Opened, IngestError> {
+    async fn open(&mut self, hello: &Hello, in_order: bool) -> Result<Opened, IngestError> {
         let incarnation = hello.incarnation;
         if !self.recovery.admits(incarnation) {
             // Whoever can be asked says whether it is the present one after all.
@@ -174,7 +194,7 @@ impl Follower {
         self.stream_life = Some(incarnation);
         self.waiting.clear();
         let (first, head) = (hello.first_sequence, hello.head_sequence);
-        self.input(Input::Connected { incarnation, first, head }).await?;
+        self.input(Input::Connected { incarnation, first, head, in_order }).await?;
         self.shared.set_idle(false);
         let applied = self.recovery.status().applied;
         Ok(Opened { stream: self.stream, fence: self.fence.clone(), applied })
@@ -184,16 +204,18 @@ impl Follower {
         &mut self,
         stream: u64,
         batch: PublishedBatch,
-        waiting: Waiting,
+        waiting: Option<Waiting>,
     ) -> Result<(), IngestError> {
         let Some(incarnation) = self.life_of(stream) else {
             self.ingest.metrics.count_refusal("fenced");
-            waiting.answer(Ok(BatchAnswer::Refused(Refusal::Fenced)));
+            if let Some(waiting) = waiting {
+                waiting.answer(Ok(BatchAnswer::Refused(Refusal::Fenced)));
+            }
             return Ok(());
         };
         self.worker.heard(self.ingest.origin);
         let (sequence, stale) = (batch.sequence, self.recovery.counts().stale);
-        self.waiting.push_back(waiting);
+        self.waiting.extend(waiting);
         let batch = Numbered { sequence, item: Held(batch) };
         self.input(Input::Live { incarnation, batch }).await?;
         if self.recovery.counts().stale > stale {
@@ -265,7 +287,11 @@ impl Follower {
             self.fence.cancel();
         }
         self.show().await?;
-        for waiting in mem::take(&mut self.waiting) {
+        let before = mem::replace(&mut self.expected, self.recovery.expected());
+        let newest = self.waiting.pop_back();
+        let unanswered =
+            if before == self.expected { VecDeque::new() } else { mem::take(&mut self.waiting) };
+        for waiting in unanswered.into_iter().chain(newest) {
             if self.recovery.covers(waiting.sequence) {
                 let counts = BlockCounts::default();
                 waiting.answer(Ok(BatchAnswer::Acked { duplicate: true, counts }));

@@ -13,7 +13,7 @@ use kvasir_engine::{normalise::Drops, recover::Step};
 use kvasir_index::SourceStatus;
 use kvasir_proto::{
     convert::PublishedBatch,
-    types::{BatchOutcome, BlockCounts, DpRank, HeldBlock, KvEvent},
+    types::{BatchOutcome, BlockCounts, DpRank, HeldBlock, KvEvent, SourceState},
 };
 use std::{mem, sync::Arc};
 
@@ -34,10 +34,12 @@ impl Follower {
                 self.answer(sequence, BatchAnswer::Refused(Refusal::Gap { expected }));
             }
             Step::NewLife { incarnation } => {
+                self.past = self.recovery.past().collect();
                 tracing::info!(%incarnation, source = self.name, "new life of the source");
                 self.drop_source().await?;
             }
             Step::Expired => {
+                self.past = self.recovery.past().collect();
                 tracing::info!(source = self.name, "publisher expired");
                 self.drop_source().await?;
                 self.shared.set_idle(true);
@@ -87,15 +89,17 @@ impl Follower {
     // === dumps ===
 
     async fn begin_dump(&mut self) -> Result<(), IngestError> {
-        self.show().await?;
+        self.is_torn = true;
         let Some(source) = self.shared.source() else { return Ok(()) };
         // What was refused or shed before is known to be there only once all of it was taken.
         let lacks = self.index_lacks(&source).await?;
+        let status = self.status();
+        self.note_shown(&status);
         let writer = &self.ingest.writer;
         if lacks {
-            writer.clear(&source).await?
+            writer.clear(&source, status).await?
         } else {
-            writer.mark_suspect(&source).await?
+            writer.mark_suspect(&source, status).await?
         }
         Ok(())
     }
@@ -125,6 +129,7 @@ impl Follower {
     }
 
     async fn finish_dump(&mut self) -> Result<(), IngestError> {
+        self.is_torn = false;
         let Some(source) = self.shared.source() else { return Ok(()) };
         let writer = &self.ingest.writer;
         writer.drop_suspects(&source).await?;
@@ -137,16 +142,22 @@ impl Follower {
     // === the source in the index ===
 
     async fn change_lost(&mut self, step: &Step<Held, Chunk>) -> Result<(), IngestError> {
-        let Some(source) = self.shared.source() else { return Ok(()) };
-        let writer = &self.ingest.writer;
+        let source = self.shared.source();
         if matches!(step, Step::DropSuspects) {
-            return Ok(writer.drop_suspects(&source).await?);
+            let Some(source) = source else { return Ok(()) };
+            return Ok(self.ingest.writer.drop_suspects(&source).await?);
         }
+        // Whatever is held, its state says that it cannot be relied on.
+        self.is_torn = false;
+        let Some(source) = source else { return Ok(()) };
         tracing::warn!(source = self.name, worker = %self.worker.address(), "batches were lost");
+        let status = self.status();
+        self.note_shown(&status);
+        let writer = &self.ingest.writer;
         if matches!(step, Step::ClearLost) {
-            writer.clear(&source).await?;
+            writer.clear(&source, status).await?;
         } else {
-            writer.mark_suspect(&source).await?;
+            writer.mark_suspect(&source, status).await?;
         }
         Ok(())
     }
@@ -166,6 +177,7 @@ impl Follower {
     }
 
     pub(super) async fn drop_source(&mut self) -> Result<(), IngestError> {
+        self.is_torn = false;
         if let Some(source) = self.shared.source() {
             self.ingest.writer.remove_source(source).await?;
             self.shared.set_source(None);
@@ -177,16 +189,18 @@ impl Follower {
         let status = self.recovery.status();
         SourceStatus {
             state: status.state,
-            applied: status.applied,
+            applied: status.applied.filter(|_| !self.is_torn),
             last_live: status.head,
             buffered_batches: status.buffered_batches as u64,
             connected: status.connected,
             verified_at: status.verified_at,
+            past: Arc::clone(&self.past),
         }
     }
 
     fn note_shown(&mut self, status: &SourceStatus) {
         self.ingest.metrics.count_state(self.shown.state, status.state);
+        self.shared.set_waits(status.state == SourceState::CatchingUp);
         self.shown = status.clone();
     }
 

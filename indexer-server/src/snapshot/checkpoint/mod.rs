@@ -4,10 +4,12 @@ mod error;
 mod keeper;
 mod metrics;
 mod restore;
+mod stream;
 mod task;
 
 pub use error::CheckpointError;
 pub use keeper::Keeper;
 pub use metrics::{CheckpointFigures, CheckpointMetrics};
 pub use restore::{RestoreError, RestoredSource, RestoredWorker, Restorer};
+pub use stream::Positions;
 pub use task::{CheckpointConfig, Checkpointer, Checkpoints, Registry, Report, Roster};

@@ -3,7 +3,7 @@
 use super::Keeper;
 use crate::{
     index::{IndexedSource, Partition, Shard, Writer, WriterGone},
-    snapshot::{Restored, SnapshotStore, StoreError},
+    snapshot::{Restored, SnapshotStore, StoreError, StreamPosition},
 };
 use kvasir_index::{DamagedImage, IndexError, Restore, Saved, SourceStatus};
 use kvasir_proto::{
@@ -91,6 +91,15 @@ impl Restorer {
         read.await
     }
 
+    /// How far the broker's stream is in the store: consumption goes on behind it. None if a stream
+    /// was never consumed, or what was consumed is lost with a store that was set aside.
+    ///
+    /// # Errors
+    /// If the store cannot be opened.
+    pub async fn stream_position(&self) -> Result<Option<StreamPosition>, StoreError> {
+        self.keeper.call(|store| store.stream_position()).await
+    }
+
     /// Restores a worker of which the index has nothing.
     ///
     /// # Errors
@@ -139,8 +148,8 @@ fn read(store: &SnapshotStore, address: &WorkerAddress) -> Result<Option<Read>, 
     let mut saved = Saved::new(id);
     let mut copy_modes = BTreeMap::new();
     for source in worker.sources {
-        copy_modes.insert(source.image.name.to_string(), source.image.copy_mode);
-        saved.source(source.image)?;
+        copy_modes.insert(source.name.to_string(), source.copy_mode);
+        saved.source(source)?;
     }
     for rank in worker.ranks {
         saved.rank(rank.rank, rank.primary, rank.shed_blocks, rank.short);

@@ -1,9 +1,9 @@
 //! Writes checkpoints: at intervals, when asked, and once more before the process ends.
 
-use super::{CheckpointError, CheckpointMetrics, Keeper};
+use super::{CheckpointError, CheckpointMetrics, Keeper, Positions, stream::Stream};
 use crate::{
     index::{Partitions, Shard, Writer},
-    snapshot::{Change, StoreError, Unwritten, WorkerState},
+    snapshot::{Change, StoreError, StreamPosition, Unwritten, WorkerState},
 };
 use kvasir_index::{CutReceipt, IndexError, WorkerImage};
 use kvasir_proto::{
@@ -20,7 +20,7 @@ use std::{
 };
 use tokio::{
     select,
-    sync::{mpsc, oneshot},
+    sync::{mpsc, oneshot, watch},
     time::{Instant, MissedTickBehavior, interval},
 };
 use tokio_util::sync::CancellationToken;
@@ -73,6 +73,17 @@ struct Request {
     reply: oneshot::Sender<Result<Report, CheckpointError>>,
 }
 
+/// Whether tables are rewritten behind a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Compact {
+    /// Somebody asked for it.
+    Asked,
+    /// Once in the life of a process, when it has replaced all that the one before had stored.
+    IfReplaced,
+    /// The process is to end soon.
+    No,
+}
+
 /// Asks for checkpoints. Clones ask the same task.
 #[derive(Clone)]
 pub struct Checkpoints {
@@ -114,6 +125,8 @@ pub struct Checkpointer {
     interval: Duration,
     metrics: CheckpointMetrics,
     requests: mpsc::Receiver<Request>,
+    /// The stream whose position is kept with them.
+    stream: Option<Stream>,
     /// Workers on disk, by what is known of them.
     stored: BTreeMap<WorkerAddress, Stored>,
 }
@@ -152,7 +165,7 @@ struct Kept {
 }
 
 impl Checkpointer {
-    /// A task for a store in which these workers are.
+    /// A task for a store that is empty, or of which it [knows](Self::knows) what is in it.
     #[must_use]
     pub fn new(
         keeper: Keeper,
@@ -160,15 +173,43 @@ impl Checkpointer {
         registry: Registry,
         interval: Duration,
         metrics: CheckpointMetrics,
-        stored: impl IntoIterator<Item = WorkerAddress>,
     ) -> (Self, Checkpoints) {
         let (sender, requests) = mpsc::channel(REQUESTS_MAX);
         let checkpoints = Checkpoints { requests: sender, metrics: metrics.clone() };
-        let by_others = || Stored { registration: None, is_empty: false };
-        let stored = stored.into_iter().map(|address| (address, by_others())).collect();
-        let task =
-            Self { keeper, partitions, writer, registry, interval, metrics, requests, stored };
+        let task = Self {
+            keeper,
+            partitions,
+            writer,
+            registry,
+            interval,
+            metrics,
+            requests,
+            stream: None,
+            stored: BTreeMap::new(),
+        };
         (task, checkpoints)
+    }
+
+    /// These workers are in the store, written by another process.
+    pub fn knows(&mut self, stored: impl IntoIterator<Item = WorkerAddress>) {
+        let by_others = || Stored { registration: None, is_empty: false };
+        self.stored.extend(stored.into_iter().map(|address| (address, by_others())));
+    }
+
+    /// Keeps the position of a stream with the checkpoints, and tells the one that is on disk.
+    ///
+    /// A position gets there only behind all that its messages changed: it is asked for before the
+    /// first worker is looked at, and written once everything was written; so after a kill it lags
+    /// behind what is stored of workers, never the other way round. While any worker is still being
+    /// restored, none is written.
+    #[must_use]
+    pub fn following(
+        mut self,
+        position: Positions,
+        on_disk: watch::Sender<Option<StreamPosition>>,
+    ) -> Self {
+        self.stream = Some(Stream { position, on_disk });
+        self
     }
 
     /// Writes checkpoints until `stop` is cancelled, then a last one. One that fails is tried again
@@ -186,6 +227,11 @@ impl Checkpointer {
                 _ = self.requests.recv_many(&mut asked, REQUESTS_MAX) => false,
             };
             let compact = asked.iter().any(|request| request.compact);
+            let compact = match (stopping, compact) {
+                (_, true) => Compact::Asked,
+                (true, false) => Compact::No,
+                (false, false) => Compact::IfReplaced,
+            };
             let outcome = self.checkpoint(compact).await;
             for request in asked.drain(..) {
                 let _asker_gone = request.reply.send(outcome.clone());
@@ -196,7 +242,7 @@ impl Checkpointer {
         }
     }
 
-    async fn checkpoint(&mut self, compact: bool) -> Result<Report, CheckpointError> {
+    async fn checkpoint(&mut self, compact: Compact) -> Result<Report, CheckpointError> {
         let begin = Instant::now();
         let outcome = self.write_and_measure(compact).await;
         let outcome = outcome.map(|report| Report { duration: begin.elapsed(), ..report });
@@ -214,10 +260,10 @@ impl Checkpointer {
         outcome
     }
 
-    async fn write_and_measure(&mut self, compact: bool) -> Result<Report, CheckpointError> {
+    async fn write_and_measure(&mut self, compact: Compact) -> Result<Report, CheckpointError> {
         let report = self.write_changes().await?;
         let figures = self.keeper.call(move |store| {
-            if compact {
+            if compact == Compact::Asked || compact == Compact::IfReplaced && store.is_replaced() {
                 store.compact()?;
             }
             store.figures()
@@ -228,13 +274,17 @@ impl Checkpointer {
     }
 
     async fn write_changes(&mut self) -> Result<Report, CheckpointError> {
+        // First of all: whatever is cut from here on has what the messages up to it said.
+        let position = self.stream.as_ref().and_then(|stream| (stream.position)());
         let Roster { present, expected } = (self.registry)();
+        let position = position.filter(|_position| expected.is_empty());
         let mut report = Report::default();
         let mut batch = Batch::default();
-        let known: BTreeSet<_> = present.iter().chain(&expected).map(address).collect();
+        let known: BTreeSet<_> =
+            present.iter().chain(&expected).map(Registration::address).collect();
         let gone = self.stored.keys().filter(|address| !known.contains(address));
         batch.gone.extend(gone.cloned());
-        let stale = self.stale(present.iter().map(address).collect()).await?;
+        let stale = self.stale(present.iter().map(Registration::address).collect()).await?;
         for registration in &present {
             self.add(registration, &stale, &mut batch).await?;
             if batch.blocks >= BATCH_BLOCKS_MAX || batch.images.len() >= BATCH_WORKERS_MAX {
@@ -242,19 +292,34 @@ impl Checkpointer {
             }
         }
         self.write(batch, &mut report).await?;
+        self.keep_position(position).await?;
         Ok(report)
     }
 
-    /// Which of these workers need whole images.
+    /// Writes a position behind all that was written, and tells the one that is on disk.
+    async fn keep_position(&self, position: Option<StreamPosition>) -> Result<(), StoreError> {
+        let Some(stream) = &self.stream else { return Ok(()) };
+        let keep = self.keeper.call(move |store| {
+            let new = position.filter(|_| store.stream_position() != position);
+            new.map_or(Ok(()), |position| store.set_stream_position(position))?;
+            Ok(store.stream_position())
+        });
+        stream.tell(keep.await??);
+        Ok(())
+    }
+
+    /// Which of these workers need whole images. They stay the only ones until the checkpoint ends or
+    /// fails, since the store is opened anew here, if ever.
     async fn stale(
         &self,
         mut workers: Vec<WorkerAddress>,
     ) -> Result<BTreeSet<WorkerAddress>, StoreError> {
         let ask = self.keeper.call(move |store| {
+            store.ensure_writable()?;
             workers.retain(|worker| store.needs_whole(worker));
-            workers
+            Ok(workers)
         });
-        Ok(ask.await?.into_iter().collect())
+        Ok(ask.await??.into_iter().collect())
     }
 
     /// Puts what changed of a worker to a batch.
@@ -264,7 +329,7 @@ impl Checkpointer {
         stale: &BTreeSet<WorkerAddress>,
         batch: &mut Batch,
     ) -> Result<(), CheckpointError> {
-        let address = address(registration);
+        let address = registration.address();
         let registration = pb::RegisterWorkerRequest::from(registration).encode_to_vec();
         let stored = self.stored.get(&address);
         let is_same = stored.is_some_and(|at| at.registration.as_ref() == Some(&registration));
@@ -348,15 +413,10 @@ fn changes(batch: &Batch) -> Vec<Change<'_>> {
             partition: &kept.address.partition,
             image: &kept.image,
             registration: &kept.registration,
-            stream_sequences: &[],
             held_blocks: kept.held_blocks,
         })
     });
     gone.chain(images).collect()
-}
-
-fn address(registration: &Registration) -> WorkerAddress {
-    WorkerAddress { partition: registration.partition.clone(), worker: registration.worker.clone() }
 }
 
 /// The image of a worker that holds nothing and has no source.

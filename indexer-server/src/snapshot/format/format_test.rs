@@ -1,7 +1,7 @@
 use super::{
-    Content, ContentKey, FormatError, ManifestRecord, WorkerHead, WorkerRecord, WorkerState,
-    contents_bounds, decode_hole, decode_name, decode_page, encode_hole, encode_name, encode_page,
-    generation_bounds,
+    Content, ContentKey, FormatError, ManifestRecord, PositionRecord, StreamPosition, WorkerHead,
+    WorkerRecord, WorkerState, contents_bounds, decode_hole, decode_name, decode_page, encode_hole,
+    encode_name, encode_page, generation_bounds,
 };
 use kvasir_index::{
     HoleImage, NameImage, PAGE_SLOTS, PageImage, Position, RunImage, SourceId, SourceImage,
@@ -244,7 +244,6 @@ fn records_keep_sources_ranks_and_cursors() {
         partition: &partition,
         image: &image,
         registration: b"opaque",
-        stream_sequences: &[(SourceId(8), 12)],
         held_blocks: 34,
     };
     let head = WorkerHead { generation: 5, images: 6, held_blocks: 34 };
@@ -252,10 +251,7 @@ fn records_keep_sources_ranks_and_cursors() {
     let record = WorkerRecord::read(&bytes).expect("a record");
     assert_eq!(record.head(), head);
     let worker = record.into_worker(b"opaque".to_vec()).expect("a worker");
-    let sources: Vec<_> = worker.sources.iter().map(|source| source.image.clone()).collect();
-    assert_eq!((sources, worker.ranks), (image.sources.clone(), image.ranks.clone()));
-    let sequences: Vec<_> = worker.sources.iter().map(|source| source.stream_sequence).collect();
-    assert_eq!(sequences, [None, Some(12)]);
+    assert_eq!((worker.sources, worker.ranks), (image.sources.clone(), image.ranks.clone()));
     assert_eq!((worker.registration, worker.held_blocks), (b"opaque".to_vec(), 34));
     assert_eq!(worker.address.to_string(), "m/t/w");
 
@@ -269,7 +265,20 @@ fn records_keep_sources_ranks_and_cursors() {
             drop(record.into_worker(Vec::new()));
         }
     }
-    // Nothing at all is no worker, and no manifest.
+    // Nothing at all is no worker, no manifest and no position.
     assert!(WorkerRecord::read(&[]).expect("no fields").address().is_err());
     assert!(ManifestRecord::read(&[]).is_err());
+    assert!(PositionRecord::read(&[]).is_err());
+}
+
+#[test]
+fn positions_are_read_as_written() {
+    for (stream_created_unix_ns, sequence) in [(0, 0), (i64::MIN, u64::MAX), (1, 2)] {
+        let position = StreamPosition { stream_created_unix_ns, sequence };
+        let bytes = PositionRecord::from(position).encode_to_vec();
+        assert_eq!(PositionRecord::read(&bytes), Ok(position));
+        // Without either field it is none.
+        assert!(PositionRecord::read(&bytes[..9]).is_err());
+        assert!(PositionRecord::read(&bytes[9..]).is_err());
+    }
 }

@@ -10,6 +10,8 @@ const WORKER: u8 = 1;
 const REGISTRATION: u8 = 2;
 const CONTENTS: u8 = 3;
 const WRITE: u8 = 4;
+const POSITION: u8 = 5;
+const IMPORT: u8 = 6;
 
 // What a key of a rank's contents leads to.
 const PAGE: u8 = 0;
@@ -107,6 +109,16 @@ pub(in crate::snapshot) const fn manifest_key() -> [u8; 1] {
     [MANIFEST]
 }
 
+/// Where the position in the broker's stream is.
+pub(in crate::snapshot) const fn position_key() -> [u8; 1] {
+    [POSITION]
+}
+
+/// What is there while an import is under way: nothing else counts then.
+pub(in crate::snapshot) const fn import_key() -> [u8; 1] {
+    [IMPORT]
+}
+
 fn numbered(kind: u8, worker: u32) -> [u8; 5] {
     let [a, b, c, d] = worker.to_be_bytes();
     [kind, a, b, c, d]
@@ -122,8 +134,20 @@ pub(in crate::snapshot) fn worker_key(worker: u32) -> [u8; 5] {
 /// # Errors
 /// If it is no key of a record.
 pub(in crate::snapshot) fn worker_of(key: &[u8]) -> Result<u32, FormatError> {
+    number_of(WORKER, key)
+}
+
+/// Number of the worker that a registration is of.
+///
+/// # Errors
+/// If it is no key of a registration.
+pub(in crate::snapshot) fn registration_of(key: &[u8]) -> Result<u32, FormatError> {
+    number_of(REGISTRATION, key)
+}
+
+fn number_of(kind: u8, key: &[u8]) -> Result<u32, FormatError> {
     let mut reader = Reader::new("key", key);
-    if reader.byte()? != WORKER {
+    if reader.byte()? != kind {
         return Err(reader.range("kind"));
     }
     let worker = reader.array().map(u32::from_be_bytes)?;
@@ -163,6 +187,44 @@ pub(in crate::snapshot) fn write_bounds() -> Bounds {
 /// All records of workers.
 pub(in crate::snapshot) fn worker_bounds() -> Bounds {
     (vec![WORKER], vec![REGISTRATION])
+}
+
+/// All of workers: records, registrations and contents.
+pub(in crate::snapshot) fn workers_bounds() -> Bounds {
+    (vec![WORKER], vec![CONTENTS + 1])
+}
+
+/// What an export has: all of workers, and the position; within, what is not of it is skipped.
+pub(in crate::snapshot) fn export_bounds() -> Bounds {
+    (vec![WORKER], vec![POSITION + 1])
+}
+
+/// What a key leads to, as far as exports have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::snapshot) enum KeyKind {
+    /// The record of a worker.
+    Worker,
+    /// The registration of a worker.
+    Registration,
+    /// What a rank holds.
+    Contents,
+    /// The position in the broker's stream.
+    Position,
+    /// Something that is not exported.
+    Other,
+}
+
+impl KeyKind {
+    /// The kind of any key.
+    pub(in crate::snapshot) const fn of(key: &[u8]) -> Self {
+        match key.first() {
+            Some(&WORKER) => Self::Worker,
+            Some(&REGISTRATION) => Self::Registration,
+            Some(&CONTENTS) => Self::Contents,
+            Some(&POSITION) if key.len() == 1 => Self::Position,
+            Some(_) | None => Self::Other,
+        }
+    }
 }
 
 /// The contents of one worker in one generation.

@@ -18,14 +18,15 @@ pub(super) use contents::{
     decode_hole, decode_name, decode_page, encode_hole, encode_name, encode_page,
 };
 pub(super) use keys::{
-    Content, ContentKey, contents_bounds, generation_bounds, generation_of, manifest_key,
-    registration_key, worker_bounds, worker_key, worker_of, write_bounds, write_key, write_of,
+    Content, ContentKey, KeyKind, contents_bounds, export_bounds, generation_bounds, generation_of,
+    import_key, manifest_key, position_key, registration_key, registration_of, worker_bounds,
+    worker_key, worker_of, workers_bounds, write_bounds, write_key, write_of,
 };
 pub(super) use reader::Bounds;
-pub(super) use records::{ManifestRecord, WorkerHead, WorkerRecord};
+pub(super) use records::{ManifestRecord, PositionRecord, WorkerHead, WorkerRecord};
 
 pub use reader::FormatError;
-pub use records::{StoredSource, StoredWorker, WorkerState};
+pub use records::{StoredWorker, StreamPosition, WorkerState};
 
 /// Version of the format that is read and written. One that says more is refused.
 pub const FORMAT_VERSION: u32 = 1;

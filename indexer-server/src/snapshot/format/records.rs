@@ -6,6 +6,7 @@ use super::reader::FormatError;
 use kvasir_index::{RankImage, SourceId, SourceImage, SourceStatus, WorkerImage};
 use kvasir_proto::{
     convert::WorkerAddress,
+    shard::ShardPlace,
     types::{
         CopyMode, Cursor, Fingerprint, Incarnation, NameError, PartitionKey, SourceState, WorkerId,
     },
@@ -24,8 +25,6 @@ pub struct WorkerState<'a> {
     /// How it is registered, for whoever restores it; opaque. Stored with whole images only: a
     /// registration does not change while the worker lives.
     pub registration: &'a [u8],
-    /// Sequence numbers in the broker's stream that its sources' cursors cover.
-    pub stream_sequences: &'a [(SourceId, u64)],
     /// Blocks that it holds in all, over its ranks: for progress and figures only.
     pub held_blocks: u64,
 }
@@ -37,22 +36,32 @@ pub struct StoredWorker {
     pub address: WorkerAddress,
     /// How it was registered.
     pub registration: Vec<u8>,
-    /// Its sources, with the cursors that its blocks are of.
-    pub sources: Vec<StoredSource>,
+    /// Its sources, with the cursors that its blocks are of. Of their status there is what means
+    /// something to another process: state, cursor and highest sequence number.
+    pub sources: Vec<SourceImage>,
     /// Its ranks, in order, without what they hold.
     pub ranks: Vec<RankImage>,
     /// Blocks that it held, as whoever stored it said.
     pub held_blocks: u64,
 }
 
-/// A source as it was stored. Of its status there is what means something to another process: its
-/// state, cursor and highest sequence number.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredSource {
-    /// The source.
-    pub image: SourceImage,
-    /// Sequence number in the broker's stream that its cursor covers.
-    pub stream_sequence: Option<u64>,
+/// How far the broker's stream is in a store: all that its messages up to this one said of workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamPosition {
+    /// When the stream was created, in ns since 1970, as the broker says: a stream that was made anew
+    /// under its name is another one.
+    pub stream_created_unix_ns: i64,
+    /// Sequence number in the stream; 0 is before the first message.
+    pub sequence: u64,
+}
+
+/// Both are there, or it is none.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(in crate::snapshot) struct PositionRecord {
+    #[prost(sfixed64, optional, tag = "1")]
+    stream_created_unix_ns: Option<i64>,
+    #[prost(uint64, optional, tag = "2")]
+    sequence: Option<u64>,
 }
 
 /// What the database is. The first two fields never change their meaning.
@@ -63,6 +72,9 @@ pub(in crate::snapshot) struct ManifestRecord {
     /// Version of the server that created it.
     #[prost(string, tag = "2")]
     pub(in crate::snapshot) writer_version: String,
+    /// Which shard's workers are in it, as `--shard` has it; "" if there is one server only.
+    #[prost(string, tag = "3")]
+    pub(in crate::snapshot) shard: String,
 }
 
 /// What is known of a worker without reading what it holds.
@@ -114,10 +126,19 @@ struct SourceRecord {
     incomplete: bool,
     #[prost(uint32, repeated, tag = "8")]
     ranks: Vec<u32>,
-    #[prost(uint64, optional, tag = "9")]
-    stream_sequence: Option<u64>,
-    #[prost(bool, tag = "10")]
+    #[prost(bool, tag = "9")]
     doubtful: bool,
+    #[prost(message, repeated, tag = "10")]
+    past: Vec<LifeRecord>,
+}
+
+/// A life that is over.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+struct LifeRecord {
+    #[prost(fixed64, tag = "1")]
+    high: u64,
+    #[prost(fixed64, tag = "2")]
+    low: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
@@ -232,14 +253,27 @@ impl From<&Cursor> for CursorRecord {
 
 impl From<CursorRecord> for Cursor {
     fn from(record: CursorRecord) -> Self {
-        let high = u128::from(record.incarnation_high) << u64::BITS;
+        let (high, low) = (record.incarnation_high, record.incarnation_low);
         Self {
-            incarnation: Incarnation(high | u128::from(record.incarnation_low)),
+            incarnation: LifeRecord { high, low }.into(),
             sequence: record.sequence,
             fingerprint: record
                 .fingerprint
                 .map(|at| Fingerprint { ts_bits: at.ts_bits, payload_hash: at.payload_hash }),
         }
+    }
+}
+
+impl From<Incarnation> for LifeRecord {
+    fn from(life: Incarnation) -> Self {
+        let [high, low] = halves(life);
+        Self { high, low }
+    }
+}
+
+impl From<LifeRecord> for Incarnation {
+    fn from(LifeRecord { high, low }: LifeRecord) -> Self {
+        Self(u128::from(high) << u64::BITS | u128::from(low))
     }
 }
 
@@ -261,15 +295,49 @@ impl ManifestRecord {
         }
         Ok(record)
     }
+
+    /// Which shard's workers are in it; none if there is one server only.
+    ///
+    /// # Errors
+    /// If what it says is no shard.
+    pub(in crate::snapshot) fn shard(&self) -> Result<Option<ShardPlace>, FormatError> {
+        let place = Some(&self.shard).filter(|shard| !shard.is_empty()).map(|shard| shard.parse());
+        let wrong = |_error| FormatError::Range { what: "manifest", field: "shard" };
+        place.transpose().map_err(wrong)
+    }
+}
+
+impl From<StreamPosition> for PositionRecord {
+    fn from(position: StreamPosition) -> Self {
+        Self {
+            stream_created_unix_ns: Some(position.stream_created_unix_ns),
+            sequence: Some(position.sequence),
+        }
+    }
+}
+
+impl PositionRecord {
+    /// Reads a position.
+    ///
+    /// # Errors
+    /// If it is not one.
+    pub(in crate::snapshot) fn read(value: &[u8]) -> Result<StreamPosition, FormatError> {
+        const WHAT: &str = "stream position";
+        let record = read_message::<Self>(WHAT, value)?;
+        let wrong = |field| FormatError::Range { what: WHAT, field };
+        Ok(StreamPosition {
+            stream_created_unix_ns: record
+                .stream_created_unix_ns
+                .ok_or_else(|| wrong("stream_created_unix_ns"))?,
+            sequence: record.sequence.ok_or_else(|| wrong("sequence"))?,
+        })
+    }
 }
 
 impl WorkerRecord {
     /// The record that makes an image visible.
     pub(in crate::snapshot) fn of(state: &WorkerState<'_>, head: WorkerHead) -> Self {
-        let sources = state.image.sources.iter().map(|source| {
-            let stream = state.stream_sequences.iter().find(|(id, _sequence)| *id == source.id);
-            SourceRecord::of(source, stream.map(|(_id, sequence)| *sequence))
-        });
+        let sources = state.image.sources.iter().map(SourceRecord::of);
         let ranks = state.image.ranks.iter().map(|rank| RankRecord {
             rank: rank.rank,
             primary: rank.primary.map(|id| id.0),
@@ -339,7 +407,7 @@ impl WorkerRecord {
 }
 
 impl SourceRecord {
-    fn of(source: &SourceImage, stream_sequence: Option<u64>) -> Self {
+    fn of(source: &SourceImage) -> Self {
         Self {
             id: source.id.0,
             name: (*source.name).to_owned(),
@@ -350,11 +418,11 @@ impl SourceRecord {
             incomplete: source.incomplete,
             doubtful: source.doubtful,
             ranks: source.ranks.clone(),
-            stream_sequence,
+            past: source.status.past.iter().copied().map(LifeRecord::from).collect(),
         }
     }
 
-    fn into_source(self) -> Result<StoredSource, FormatError> {
+    fn into_source(self) -> Result<SourceImage, FormatError> {
         let wrong = |field| FormatError::Range { what: "source", field };
         let copy_mode = CopyModeRecord::try_from(self.copy_mode);
         let state = StateRecord::try_from(self.state);
@@ -362,9 +430,10 @@ impl SourceRecord {
             state: state.map_err(|_error| wrong("state"))?.into(),
             applied: self.applied.map(Cursor::from),
             last_live: self.last_live,
+            past: self.past.into_iter().map(Incarnation::from).collect(),
             ..SourceStatus::default()
         };
-        let image = SourceImage {
+        Ok(SourceImage {
             id: SourceId(self.id),
             name: self.name.into(),
             copy_mode: copy_mode.map_err(|_error| wrong("copy_mode"))?.into(),
@@ -372,8 +441,7 @@ impl SourceRecord {
             incomplete: self.incomplete,
             doubtful: self.doubtful,
             ranks: self.ranks,
-        };
-        Ok(StoredSource { image, stream_sequence: self.stream_sequence })
+        })
     }
 }
 

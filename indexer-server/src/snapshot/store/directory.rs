@@ -31,6 +31,15 @@ impl Directory {
         self.entries.keys()
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Whether any of them needs a whole image.
+    pub(super) fn needs_whole(&self) -> bool {
+        self.entries.values().any(|entry| entry.needs_whole)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }

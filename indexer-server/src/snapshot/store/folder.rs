@@ -10,6 +10,9 @@ use std::{
 /// Name of the database within the configured folder.
 const DATABASE: &str = "db";
 
+/// Name of the view of it that an export reads.
+const EXPORT: &str = "db.export";
+
 /// Where the database is.
 pub(super) fn database(folder: &Path) -> PathBuf {
     folder.join(DATABASE)
@@ -50,6 +53,20 @@ pub(super) fn set_aside(database: &Path) -> Result<PathBuf, StoreError> {
         }
     }
     Err(StoreError::CorruptAgain { folder: database.to_owned() })
+}
+
+/// Where the view of a database is that an export reads: nothing is there.
+///
+/// # Errors
+/// If what a process left there that ended in the middle of an export cannot be removed.
+pub(super) fn export(database: &Path) -> Result<PathBuf, StoreError> {
+    let view = database.with_file_name(EXPORT);
+    match fs::remove_dir_all(&view) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(StoreError::of_io(&view, &error))
+        }
+        Err(_) | Ok(()) => Ok(view),
+    }
 }
 
 /// Bytes of all files of the database.

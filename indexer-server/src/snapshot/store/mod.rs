@@ -6,29 +6,36 @@
 //! A write that fails leaves what was there; the next one opens the database anew first.
 
 mod directory;
+mod export;
 mod folder;
+mod frames;
+mod import;
 mod marks;
 mod options;
+mod position;
 mod read;
 mod write;
 
+pub use export::Export;
+pub use import::Imported;
 pub use read::{Pieces, Restored};
 pub use write::{Change, Unwritten};
 
 use super::{
-    FORMAT_VERSION, SnapshotConfig, StoreError,
+    FORMAT_VERSION, SnapshotConfig, StoreError, StreamPosition,
     format::{
         ManifestRecord, WorkerRecord, contents_bounds, generation_bounds, generation_of,
         manifest_key, worker_bounds, worker_of,
     },
 };
 use directory::{Directory, Entry};
-use kvasir_proto::convert::WorkerAddress;
+use kvasir_proto::{convert::WorkerAddress, shard::ShardPlace};
 use prost::Message;
 use rocksdb::{DB, IteratorMode, Options, WriteBatch, statistics::Ticker};
 use std::{
     fmt,
     path::{Path, PathBuf},
+    sync::Weak,
 };
 
 /// Snapshots of workers, on disk. Its calls block; one thread writes.
@@ -41,9 +48,15 @@ pub struct SnapshotStore {
     /// Whether the database takes writes; else it is opened anew before the next.
     is_writable: bool,
     directory: Directory,
+    /// How far the broker's stream is in it.
+    position: Option<StreamPosition>,
     /// Number of the next write.
     next_write: u64,
     encoded_bytes: u64,
+    /// Whether there are tables that another process filled and nothing has rewritten since.
+    is_inherited: bool,
+    /// Is alive while an export is.
+    export: Weak<()>,
 }
 
 /// A store that was opened, and what was remarkable.
@@ -113,13 +126,17 @@ impl SnapshotStore {
             database: None,
             is_writable: false,
             directory: Directory::default(),
+            position: None,
             next_write: 0,
             encoded_bytes: 0,
+            is_inherited: false,
+            export: Weak::new(),
         };
         let mut set_aside = None;
         let mut read_only = None;
         match store.connect() {
-            Ok(()) => {}
+            // The database is this process's now: nobody else reads a view of it.
+            Ok(()) => drop(folder::export(&store.folder)?),
             Err(reason @ StoreError::Corrupt { .. }) if config.set_aside => {
                 set_aside = Some(store.set_aside(reason)?);
             }
@@ -129,6 +146,7 @@ impl SnapshotStore {
             }
             Err(error) => return Err(error),
         }
+        store.is_inherited = !store.directory.is_empty();
         Ok(Opened { store, set_aside, read_only })
     }
 
@@ -143,6 +161,8 @@ impl SnapshotStore {
         self.is_writable = false;
         let folder = folder::set_aside(&self.folder)?;
         self.directory = Directory::default();
+        self.position = None;
+        self.is_inherited = false;
         self.connect()?;
         Ok(SetAside { folder, reason })
     }
@@ -152,6 +172,15 @@ impl SnapshotStore {
         self.directory.addresses()
     }
 
+    /// Opens a store anew that failed to write, so that what [`needs_whole`](Self::needs_whole) says
+    /// is about what is there. Does nothing to one that takes writes.
+    ///
+    /// # Errors
+    /// If it still takes none.
+    pub fn ensure_writable(&mut self) -> Result<(), StoreError> {
+        if self.is_writable { Ok(()) } else { self.reconnect() }
+    }
+
     /// Whether the next image of a worker must be a whole one: it is not stored, or was stored by
     /// another process, whose numbers of slots mean nothing here.
     #[must_use]
@@ -159,12 +188,21 @@ impl SnapshotStore {
         self.directory.get(worker).is_none_or(|entry| entry.needs_whole)
     }
 
+    /// Whether whole images have replaced all that another process had stored: about half of what is
+    /// on disk is of no use then, and no change comes by soon that would show RocksDB. Until
+    /// [`compact`](Self::compact) was called.
+    #[must_use]
+    pub fn is_replaced(&self) -> bool {
+        self.is_inherited && !self.directory.needs_whole()
+    }
+
     /// Rewrites all tables as small as they get. Takes about as long as reading and writing all.
     ///
     /// # Errors
     /// If what was written last cannot be put into tables.
-    pub fn compact(&self) -> Result<(), StoreError> {
+    pub fn compact(&mut self) -> Result<(), StoreError> {
         self.flush()?;
+        self.is_inherited &= self.directory.needs_whole();
         if let Some(database) = &self.database {
             database.compact_range(None::<&[u8]>, None::<&[u8]>);
         }
@@ -223,11 +261,13 @@ impl SnapshotStore {
         folder::prepare(&self.folder)?;
         let database = DB::open(&self.options, &self.folder);
         let database = database.map_err(|error| StoreError::of_rocksdb(&self.folder, &error))?;
-        if read_manifest(&database, &self.folder)?.is_none() {
-            write_manifest(&database, &self.folder)?;
+        if read_manifest(&database, &self.folder, self.config.shard)?.is_none() {
+            write_manifest(&database, &self.folder, self.config.shard)?;
         }
         self.next_write = marks::next(&database, &self.folder)?;
+        self.next_write = import::undo(&database, &self.folder, self.next_write)?;
         self.directory = read_directory(&database, &self.folder)?;
+        self.position = position::read(&database, &self.folder)?;
         let orphans = find_orphans(&database, &self.folder, &self.directory)?;
         if !orphans.is_empty() {
             let written = marks::write(&database, orphans, self.next_write, &options::synced());
@@ -243,9 +283,12 @@ impl SnapshotStore {
     fn connect_read_only(&mut self) -> Result<(), StoreError> {
         let database = DB::open_for_read_only(&self.options, &self.folder, false);
         let database = database.map_err(|error| StoreError::of_rocksdb(&self.folder, &error))?;
-        read_manifest(&database, &self.folder)?;
+        read_manifest(&database, &self.folder, self.config.shard)?;
         marks::next(&database, &self.folder)?;
-        self.directory = read_directory(&database, &self.folder)?;
+        if !import::is_under_way(&database, &self.folder)? {
+            self.directory = read_directory(&database, &self.folder)?;
+            self.position = position::read(&database, &self.folder)?;
+        }
         self.database = Some(database);
         self.is_writable = false;
         Ok(())
@@ -263,7 +306,11 @@ impl fmt::Debug for SnapshotStore {
 }
 
 /// The manifest; none in a database that is empty.
-fn read_manifest(database: &DB, folder: &Path) -> Result<Option<ManifestRecord>, StoreError> {
+fn read_manifest(
+    database: &DB,
+    folder: &Path,
+    shard: Option<ShardPlace>,
+) -> Result<Option<ManifestRecord>, StoreError> {
     let failed = |error: rocksdb::Error| StoreError::of_rocksdb(folder, &error);
     let Some(value) = database.get_pinned(manifest_key()).map_err(failed)? else {
         let first = database.iterator(IteratorMode::Start).next().transpose().map_err(failed)?;
@@ -274,7 +321,8 @@ fn read_manifest(database: &DB, folder: &Path) -> Result<Option<ManifestRecord>,
         return Err(StoreError::Foreign { folder, reason });
     };
     let manifest = ManifestRecord::read(&value);
-    let manifest = manifest.map_err(|error| StoreError::unreadable(folder, &error))?;
+    let unreadable = |error| StoreError::unreadable(folder, &error);
+    let manifest = manifest.map_err(unreadable)?;
     if manifest.format_version != FORMAT_VERSION {
         return Err(StoreError::Version {
             folder: folder.to_owned(),
@@ -283,13 +331,22 @@ fn read_manifest(database: &DB, folder: &Path) -> Result<Option<ManifestRecord>,
             writer: manifest.writer_version,
         });
     }
+    let found = manifest.shard().map_err(unreadable)?;
+    if found != shard {
+        return Err(StoreError::Shard { folder: folder.to_owned(), found, asked: shard });
+    }
     Ok(Some(manifest))
 }
 
-fn write_manifest(database: &DB, folder: &Path) -> Result<(), StoreError> {
+fn write_manifest(
+    database: &DB,
+    folder: &Path,
+    shard: Option<ShardPlace>,
+) -> Result<(), StoreError> {
     let manifest = ManifestRecord {
         format_version: FORMAT_VERSION,
         writer_version: env!("CARGO_PKG_VERSION").to_owned(),
+        shard: shard.map(|place| place.to_string()).unwrap_or_default(),
     };
     let written = database.put_opt(manifest_key(), manifest.encode_to_vec(), &options::synced());
     written.map_err(|error| StoreError::of_rocksdb(folder, &error))

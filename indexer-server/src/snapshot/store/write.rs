@@ -50,7 +50,7 @@ pub struct Unwritten {
 
 /// What goes to disk together, and what is to be known once it is there.
 #[derive(Default)]
-struct Group {
+pub(super) struct Group {
     batch: WriteBatch,
     /// Bytes of keys and values in the batch.
     bytes: u64,
@@ -61,12 +61,16 @@ struct Group {
 }
 
 impl Group {
-    fn put(&mut self, key: &[u8], value: &[u8]) {
+    pub(super) fn put(&mut self, key: &[u8], value: &[u8]) {
         self.count(key.len() + value.len());
         self.batch.put(key, value);
     }
 
-    fn delete(&mut self, key: &[u8]) {
+    pub(super) fn is_larger_than(&self, bytes: usize) -> bool {
+        self.batch.size_in_bytes() >= bytes
+    }
+
+    pub(super) fn delete(&mut self, key: &[u8]) {
         self.count(key.len());
         self.batch.delete(key);
     }
@@ -104,9 +108,7 @@ impl SnapshotStore {
     }
 
     fn write_all(&mut self, changes: &[Change<'_>], written: &mut usize) -> Result<(), StoreError> {
-        if !self.is_writable {
-            self.reconnect()?;
-        }
+        self.ensure_writable()?;
         let mut group = Group::default();
         for change in changes {
             let address = change.address();
@@ -222,7 +224,11 @@ impl SnapshotStore {
         Ok(())
     }
 
-    fn put(&mut self, group: &mut Group, options: &WriteOptions) -> Result<(), StoreError> {
+    pub(super) fn put(
+        &mut self,
+        group: &mut Group,
+        options: &WriteOptions,
+    ) -> Result<(), StoreError> {
         let batch = mem::take(&mut group.batch);
         self.encoded_bytes += mem::take(&mut group.bytes);
         let Some(database) = self.database.as_ref().filter(|_database| self.is_writable) else {

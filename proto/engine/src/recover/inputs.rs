@@ -2,7 +2,7 @@ use super::{
     asks::Kind,
     config::Recourse,
     lives::{Base, Life, Trust},
-    recovery::Recovery,
+    recovery::{Recovery, Stream},
     step::{Numbered, Step},
 };
 use crate::order::Item;
@@ -17,11 +17,11 @@ const HOLES_MAX: u32 = 2;
 impl<I: Item, C> Recovery<I, C> {
     pub(super) fn on_connected(
         &mut self,
-        incarnation: Incarnation,
+        (incarnation, in_order): (Incarnation, bool),
         first: Option<u64>,
         head: Option<u64>,
     ) {
-        if !self.hears(incarnation, first) {
+        if !self.hears((incarnation, in_order), first) {
             self.doubt();
             return;
         }
@@ -35,15 +35,26 @@ impl<I: Item, C> Recovery<I, C> {
         self.note_announced(head);
     }
 
-    pub(super) const fn on_disconnected(&mut self) {
-        if self.connected {
-            self.connected = false;
+    pub(super) fn on_disconnected(&mut self) {
+        if self.stream != Stream::Down {
+            self.stream = Stream::Down;
             self.heard_at = self.now;
         }
     }
 
+    pub(super) fn on_caught_up(&mut self) {
+        if self.stream != Stream::Behind {
+            return;
+        }
+        self.stream = Stream::Live;
+        (self.heard_at, self.progress_at) = (self.now, self.now);
+        if self.life.is_some_and(|life| !life.is_behind() && !life.needs_dump) {
+            self.verified_at = Some(self.now);
+        }
+    }
+
     pub(super) fn on_announced(&mut self, incarnation: Incarnation, head: Option<u64>) {
-        if self.hears(incarnation, None) {
+        if self.hears((incarnation, false), None) {
             self.note_announced(head);
         } else {
             self.doubt();
@@ -64,7 +75,7 @@ impl<I: Item, C> Recovery<I, C> {
         if !was_behind {
             self.progress_at = self.now;
         }
-        if !life.is_behind() && !life.needs_dump {
+        if self.stream == Stream::Live && !life.is_behind() && !life.needs_dump {
             self.verified_at = Some(self.now);
         }
     }
@@ -72,7 +83,7 @@ impl<I: Item, C> Recovery<I, C> {
     pub(super) fn on_live(&mut self, incarnation: Incarnation, batch: Numbered<I>) {
         self.received += 1;
         let sequence = batch.sequence;
-        if !self.hears(incarnation, None) {
+        if !self.hears((incarnation, false), None) {
             self.counts.stale += 1;
             return;
         }
@@ -103,13 +114,14 @@ impl<I: Item, C> Recovery<I, C> {
     }
 
     /// Whether what is said in the name of a life counts; one that is new ends the one before.
-    fn hears(&mut self, incarnation: Incarnation, first: Option<u64>) -> bool {
+    fn hears(&mut self, (incarnation, in_order): (Incarnation, bool), first: Option<u64>) -> bool {
         if !self.is_present(incarnation) {
             if !self.admits(incarnation) {
                 return false;
             }
-            // What replaces another life is not believed to begin where it says before it is asked.
-            let is_known = self.life.is_some() || self.past.len() > 0;
+            // What replaces another life is not believed to begin where it says before it is asked,
+            // unless whoever brings it cannot have mixed them up.
+            let is_known = !in_order && (self.life.is_some() || self.past.len() > 0);
             let asks = self.config.recourse == Recourse::Ask;
             let returned = asks && self.past.contains(incarnation);
             self.begin_life(incarnation, first.filter(|_| !(asks && is_known)));
@@ -118,7 +130,9 @@ impl<I: Item, C> Recovery<I, C> {
             }
             self.asks.succeeded();
         }
-        self.connected = true;
+        if self.stream == Stream::Down {
+            self.stream = Stream::Live;
+        }
         self.heard_at = self.now;
         true
     }
@@ -193,7 +207,7 @@ impl<I: Item, C> Recovery<I, C> {
         }
         self.asks.succeeded();
         (life.holes, life.trust) = (0, Trust::Full);
-        if self.buffer.len() == 0 && self.connected {
+        if self.buffer.len() == 0 && self.stream == Stream::Live {
             self.verified_at = Some(self.now);
         }
     }
@@ -288,7 +302,7 @@ impl<I: Item, C> Recovery<I, C> {
         self.progress_at = self.now;
         self.damage = None;
         let cursor = watermark.map(|sequence| Cursor { incarnation, sequence, fingerprint: None });
-        if self.connected && !life.is_behind() && self.buffer.len() == 0 {
+        if self.stream == Stream::Live && !life.is_behind() && self.buffer.len() == 0 {
             self.verified_at = Some(self.now);
         }
         self.steps.push_back(Step::FinishDump { cursor });

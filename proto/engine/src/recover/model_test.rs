@@ -254,6 +254,7 @@ impl World {
             incarnation: incarnation(life),
             first: first.then(|| self.lives[life].first),
             head: self.lives[life].newest().filter(|_| head),
+            in_order: false,
         });
     }
 

@@ -46,6 +46,15 @@ enum Need {
     Dump,
 }
 
+/// How the live stream stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stream {
+    Down,
+    /// What comes is not the newest.
+    Behind,
+    Live,
+}
+
 /// Batches were lost for good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Damage {
@@ -61,7 +70,7 @@ pub(super) struct Damage {
 pub struct Recovery<I, C> {
     pub(super) config: RecoveryConfig,
     pub(super) now: Duration,
-    pub(super) connected: bool,
+    pub(super) stream: Stream,
     /// When the source was heard last.
     pub(super) heard_at: Duration,
     /// When a batch was applied last, or the first one announced that is not.
@@ -89,7 +98,7 @@ impl<I: Item, C> Recovery<I, C> {
         let mut recovery = Self {
             config: RecoveryConfig { attempts_max, ..config },
             now,
-            connected: false,
+            stream: Stream::Down,
             heard_at: now,
             progress_at: now,
             life: None,
@@ -105,7 +114,9 @@ impl<I: Item, C> Recovery<I, C> {
             unsettled: false,
         };
         if let Some(resume) = resume {
+            let present = resume.cursor.map(|cursor| cursor.incarnation);
             recovery.past = Past::of(&resume.past);
+            present.into_iter().for_each(|present| recovery.past.remove(present));
             recovery.life = resume.cursor.map(|cursor| {
                 let life = Life::new(cursor.incarnation, Base::At(cursor.sequence));
                 Life { head: Some(cursor.sequence), ..life }
@@ -123,10 +134,12 @@ impl<I: Item, C> Recovery<I, C> {
         self.now = self.now.max(now);
         self.unsettled = true;
         match input {
-            Input::Connected { incarnation, first, head } => {
-                self.on_connected(incarnation, first, head);
+            Input::Connected { incarnation, first, head, in_order } => {
+                self.on_connected((incarnation, in_order), first, head);
             }
             Input::Disconnected => self.on_disconnected(),
+            Input::Behind => self.stream = Stream::Behind,
+            Input::CaughtUp => self.on_caught_up(),
             Input::Announced { incarnation, head } => self.on_announced(incarnation, head),
             Input::Live { incarnation, batch } => self.on_live(incarnation, batch),
             Input::RangeBatch { round, batch } => self.on_range_batch(round, batch),
@@ -209,7 +222,7 @@ impl<I: Item, C> Recovery<I, C> {
     pub fn status(&self) -> RecoveryStatus {
         RecoveryStatus {
             state: self.state(),
-            connected: self.connected,
+            connected: self.stream != Stream::Down,
             applied: self.life.and_then(|life| life.cursor()),
             head: self.life.and_then(|life| life.head),
             buffered_batches: self.buffer.len(),
@@ -230,7 +243,7 @@ impl<I: Item, C> Recovery<I, C> {
             SourceState::Degraded
         } else if life.base == Base::Open && self.config.recourse != Recourse::Ask {
             SourceState::Cold
-        } else if !self.connected || life.needs_dump {
+        } else if self.stream != Stream::Live || life.needs_dump {
             SourceState::CatchingUp
         } else if self.has_gap() {
             SourceState::Gap
@@ -252,14 +265,19 @@ impl<I: Item, C> Recovery<I, C> {
     /// When announced batches that have not come count as missing.
     fn grace_ends(&self) -> Option<Duration> {
         let life = self.life?;
-        let waits =
-            self.config.recourse != Recourse::Rewind && life.is_behind() && self.buffer.len() == 0;
+        let waits = self.config.recourse != Recourse::Rewind && self.stream != Stream::Behind;
+        let waits = waits && life.is_behind() && self.buffer.len() == 0;
         waits.then(|| self.progress_at + self.config.announce_grace)
     }
 
     /// Whether silence ends in the loss of what the source stored.
     fn can_expire(&self) -> bool {
-        self.life.is_some() && (!self.connected || self.config.expires_silent)
+        let expires = match self.stream {
+            Stream::Down => true,
+            Stream::Behind => false,
+            Stream::Live => self.config.expires_silent,
+        };
+        self.life.is_some() && expires
     }
 
     fn need(&self) -> Option<Need> {
@@ -300,7 +318,7 @@ impl<I: Item, C> Recovery<I, C> {
         }
         self.counts.applied += 1;
         self.progress_at = self.now;
-        if self.connected && is_newest {
+        if self.stream == Stream::Live && is_newest {
             self.verified_at = Some(self.now);
         }
         let cursor = Cursor { incarnation, sequence, fingerprint: None };
@@ -353,7 +371,7 @@ impl<I: Item, C> Recovery<I, C> {
         if let Some(life) = self.life.take() {
             self.past.add(life.incarnation);
         }
-        self.connected = false;
+        self.stream = Stream::Down;
         self.steps.push_back(Step::Expired);
     }
 

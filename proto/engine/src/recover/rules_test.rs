@@ -61,7 +61,7 @@ impl Source {
     }
 
     fn connect(&mut self, incarnation: Incarnation) -> Steps {
-        self.input(Input::Connected { incarnation, first: None, head: None })
+        self.input(Input::Connected { incarnation, first: None, head: None, in_order: false })
     }
 
     fn live(&mut self, incarnation: Incarnation, sequence: u64) -> Steps {
@@ -181,6 +181,45 @@ fn a_dump_that_broke_off_says_nothing_and_an_empty_one_says_that_nothing_is_held
 }
 
 #[test]
+fn a_log_that_keeps_the_order_is_believed_where_a_life_begins() {
+    let begin = |first, in_order| {
+        let head = Some(3);
+        Input::Connected { incarnation: B, first: Some(first), head, in_order }
+    };
+    let mut source = Source::at_five(asking());
+    assert_eq!(source.input(begin(3, true)), [Step::NewLife { incarnation: B }]);
+    assert_eq!(source.live(B, 3), [apply(B, 3)]);
+    assert_eq!(source.state(), SourceState::Exact);
+    assert_eq!(source.live(A, 6), [], "the life before is over");
+    let mut source = Source::at_five(asking());
+    assert_eq!(source.input(begin(3, false)), [Step::NewLife { incarnation: B }]);
+    assert_eq!(source.live(B, 3), [], "elsewhere it is asked first");
+    assert_eq!(source.asked().1, Ask::Dump { incarnation: B });
+}
+
+#[test]
+fn a_log_that_is_read_from_further_back_says_nothing_of_the_newest() {
+    let mut source = Source::at_five(RecoveryConfig { expires_silent: true, ..asking() });
+    assert_eq!(source.input(Input::Behind), []);
+    assert_eq!(source.live(A, 6), [apply(A, 6)]);
+    assert_eq!(source.state(), SourceState::CatchingUp);
+    source.input(Input::Announced { incarnation: A, head: Some(9) });
+    assert_eq!(source.recovery.deadline(), None, "the log has it, however long that takes");
+    assert_eq!(source.live(A, 7), [apply(A, 7)]);
+    source.now += Duration::from_secs(3_600);
+    assert_eq!(source.live(A, 9), []);
+    let (round, ask) = source.asked();
+    assert_eq!(ask, RANGE(8), "what the log lacks is asked for all the same");
+    assert_eq!(source.ranged(round, 8), [apply(A, 8), apply(A, 9)]);
+    assert_eq!(source.input(Input::RangeEnd { round, head: Some(9) }), []);
+    assert_eq!(source.state(), SourceState::CatchingUp);
+    assert_eq!(source.input(Input::CaughtUp), []);
+    assert_eq!(source.state(), SourceState::Exact);
+    assert_eq!(source.recovery.status().verified_at, Some(source.now));
+    assert_eq!(source.wait(), [Step::Expired], "silence counts again");
+}
+
+#[test]
 fn who_lacks_blocks_is_dumped_without_a_loss() {
     let mut source = Source::at_five(asking());
     assert_eq!(source.input(Input::Lacking), []);
@@ -196,7 +235,7 @@ fn who_lacks_blocks_is_dumped_without_a_loss() {
     assert_eq!(source.recovery.deadline(), None, "nobody is asked any more");
     // A new life is dumped once, for its own sake.
     source.input(Input::Lacking);
-    source.input(Input::Connected { incarnation: B, first: Some(0), head: None });
+    source.input(Input::Connected { incarnation: B, first: Some(0), head: None, in_order: false });
     let (round, ask) = source.asked();
     assert_eq!(ask, Ask::Dump { incarnation: B });
     source.input(Input::DumpEnd { round, incarnation: B, watermark: Some(0) });
@@ -286,7 +325,7 @@ fn eight_lives_are_remembered() {
 #[test]
 fn a_life_that_begins_where_it_says_needs_no_dump() {
     let mut source = Source::new(asking());
-    let hello = Input::Connected { incarnation: A, first: Some(3), head: Some(4) };
+    let hello = Input::Connected { incarnation: A, first: Some(3), head: Some(4), in_order: false };
     assert_eq!(source.input(hello), [Step::NewLife { incarnation: A }]);
     assert_eq!(source.state(), SourceState::CatchingUp);
     assert_eq!(source.live(A, 3), [apply(A, 3)]);

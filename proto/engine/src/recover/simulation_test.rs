@@ -76,6 +76,9 @@ fn act(world: &mut World, dice: &mut Dice) {
             world.connect(life, [first, dice.one_in(2)]);
         }
         22 if dice.one_in(10) => world.input(Input::Lacking),
+        22 if world.stream && dice.one_in(4) => {
+            world.input(if dice.one_in(2) { Input::Behind } else { Input::CaughtUp });
+        }
         21 | 22 => {
             let millis = 1 + dice.below(400);
             world.advance(Duration::from_millis(millis));
@@ -103,6 +106,7 @@ fn simulate(seed: u64, recourse: Recourse, seen: &mut Seen) {
         act(&mut world, &mut dice);
         world.check_exact_is_true();
     }
+    world.input(Input::CaughtUp);
     world.quiesce();
     world.check_exact_is_true();
     if recourse != Recourse::Nothing {

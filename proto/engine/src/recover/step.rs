@@ -31,9 +31,19 @@ pub enum Input<I, C> {
         first: Option<u64>,
         /// Number of its newest batch, if it says so.
         head: Option<u64>,
+        /// Whether a log brings it that keeps lives in the order in which they were lived: then one
+        /// that is new begins where it says.
+        in_order: bool,
     },
     /// The live stream is gone; nothing of it is still to come.
     Disconnected,
+    /// What comes from now on is not the newest: a log is read from further back, or the way to the
+    /// source is down for reasons that are not its own. Until [`CaughtUp`](Self::CaughtUp) or
+    /// [`Disconnected`](Self::Disconnected) the source is catching up, what it announces is waited for,
+    /// and its silence says nothing.
+    Behind,
+    /// The log was read to its end.
+    CaughtUp,
     /// The source says that it is there.
     Announced {
         /// The life it says it lives.

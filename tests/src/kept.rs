@@ -1,16 +1,17 @@
 //! What a store keeps of a worker's images, as maps: later ones replace earlier ones.
 
+use crate::script::ScriptRng;
 use kvasir_index::{
     HoleImage, NameImage, PageImage, RankImage, Saved, Slot, SourceId, SourceImage, WorkerImage,
 };
 use kvasir_proto::types::{BlockName, DpRank, Tier, WorkerId};
-use kvasir_tests::script::ScriptRng;
 use rand::{Rng, seq::SliceRandom};
 use std::collections::BTreeMap;
 
 /// A store with a fault, which tests must notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
+    /// None: a store as it should be.
     Nothing,
     /// Holes are not kept.
     Holes,
@@ -27,6 +28,7 @@ pub enum Loss {
 }
 
 impl Loss {
+    /// Those that lose something.
     pub const ALL: [Self; 6] = [
         Self::Holes,
         Self::OwnNames,
@@ -37,19 +39,26 @@ impl Loss {
     ];
 }
 
+/// What is kept of one rank.
 #[derive(Debug, Default, Clone)]
 pub struct KeptRank {
     primary: Option<SourceId>,
     shed_blocks: u64,
     short: Vec<SourceId>,
+    /// Pages, by number.
     pub pages: BTreeMap<u32, PageImage>,
+    /// Names that are not plain.
     pub names: BTreeMap<BlockName, NameImage>,
+    /// Holes, by slot.
     pub holes: BTreeMap<Slot, HoleImage>,
 }
 
+/// What is kept of one worker.
 #[derive(Debug, Default, Clone)]
 pub struct Kept {
+    /// Its sources, as of the last image.
     pub sources: Vec<SourceImage>,
+    /// Its ranks.
     pub ranks: BTreeMap<DpRank, KeptRank>,
 }
 
@@ -83,6 +92,7 @@ impl KeptRank {
 }
 
 impl Kept {
+    /// Takes an image in.
     pub fn merge(&mut self, image: WorkerImage, loss: Loss) {
         if image.whole && loss != Loss::OldGeneration {
             self.ranks.clear();
@@ -94,6 +104,9 @@ impl Kept {
     }
 
     /// All of it, in any order.
+    ///
+    /// # Errors
+    /// If it is refused; the text says why.
     pub fn saved(&self, worker: &WorkerId, rng: &mut ScriptRng) -> Result<Saved, String> {
         enum Piece {
             Source(SourceImage),
@@ -131,6 +144,9 @@ impl Kept {
     }
 
     /// Changes something, as a disk might.
+    ///
+    /// # Panics
+    /// Never: what is changed was looked up.
     pub fn damage(&mut self, rng: &mut ScriptRng) {
         let number = |rng: &mut ScriptRng| match rng.random_range(0..4) {
             0 => u32::MAX - rng.random_range(0..3),

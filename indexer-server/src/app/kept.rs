@@ -1,0 +1,98 @@
+use crate::{
+    broker::{Broker, Position, Snapshots},
+    index::{Partitions, Writer},
+    ingest::Ingest,
+    snapshot::{
+        CheckpointConfig, CheckpointMetrics, Checkpointer, Checkpoints, Keeper, Restorer, Roster,
+        SnapshotConfig, StoreError, StreamPosition,
+    },
+    telemetry::NotReady,
+};
+use kvasir_proto::convert::WorkerAddress;
+use prometheus_client::registry::Registry;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// What is needed to write checkpoints, and to restore the one that is there.
+#[derive(Debug)]
+pub(super) struct Kept {
+    keeper: Keeper,
+    pub(super) restorer: Restorer,
+    pub(super) checkpointer: Checkpointer,
+    /// Snapshots in the broker, if its stream is read, and word of what is on disk.
+    pub(super) snapshots: Option<(Snapshots, watch::Receiver<Option<StreamPosition>>)>,
+    /// Where the index stands in that stream.
+    position: Option<Position>,
+    resets: bool,
+}
+
+impl Kept {
+    /// Opens the store of the checkpoints.
+    ///
+    /// # Errors
+    /// If the folder cannot be used.
+    pub(super) async fn open(
+        config: &CheckpointConfig,
+        (partitions, writer): (Arc<Partitions>, Writer),
+        ingest: &Arc<Ingest>,
+        registry: &mut Registry,
+        broker: Option<&Broker>,
+    ) -> Result<(Self, Checkpoints), StoreError> {
+        let place = ingest.shard().map(|shard| shard.place);
+        let store = SnapshotConfig { shard: place, ..SnapshotConfig::new(config.folder.clone()) };
+        let keeper = Keeper::open(store).await?;
+        let restorer = Restorer::new(keeper.clone(), writer.clone());
+        let (ingest, metrics) = (Arc::clone(ingest), CheckpointMetrics::register(registry));
+        let roster = Arc::new(move || {
+            let (present, expected) = ingest.restored();
+            Roster { present, expected }
+        });
+        let (mut checkpointer, checkpoints) = Checkpointer::new(
+            keeper.clone(),
+            (partitions, writer),
+            roster,
+            config.interval,
+            metrics,
+        );
+        let position = broker.and_then(Broker::position);
+        let mut snapshots = None;
+        if let Some((broker, position)) = broker.zip(position.clone()) {
+            let (on_disk, told) = watch::channel(None);
+            checkpointer = checkpointer.following(Arc::new(move || position.reached()), on_disk);
+            snapshots = Some((broker.snapshots(keeper.clone(), place), told));
+        }
+        let resets = broker.is_some_and(Broker::resets);
+        Ok((Self { keeper, restorer, checkpointer, snapshots, position, resets }, checkpoints))
+    }
+
+    /// Workers on disk, with their registrations. If nothing is, what the broker's object store has is
+    /// brought there before; if all is to be forgotten, it is.
+    ///
+    /// # Errors
+    /// If something is to be forgotten and is not.
+    pub(super) async fn stored(
+        &mut self,
+        not_ready: &NotReady,
+    ) -> anyhow::Result<Vec<(WorkerAddress, Vec<u8>)>> {
+        if let Some((snapshots, _)) = &self.snapshots {
+            not_ready.say("waiting for the broker, for a snapshot of the index");
+            if self.resets {
+                snapshots.reset().await.map_err(anyhow::Error::from_boxed)?;
+            } else {
+                let _imported = snapshots.fetch().await;
+            }
+        }
+        if let Some(position) = &self.position {
+            match self.keeper.call(|store| store.stream_position()).await {
+                Ok(stored) => stored.into_iter().for_each(|stored| position.begin(stored)),
+                Err(error) => tracing::error!(%error, "the stream is read from its beginning"),
+            }
+        }
+        let stored = self.restorer.registrations().await.unwrap_or_else(|error| {
+            tracing::error!(%error, "nothing is restored");
+            Vec::new()
+        });
+        self.checkpointer.knows(stored.iter().map(|(address, _)| address.clone()));
+        Ok(stored)
+    }
+}

@@ -1,0 +1,66 @@
+use super::{
+    Connection,
+    inlet::Inlet,
+    starting::Starting,
+    subjects::{self, subscribe},
+};
+use crate::telemetry::NotReady;
+use futures::StreamExt;
+use std::time::Duration;
+use tokio::{
+    select,
+    time::{MissedTickBehavior, interval, sleep},
+};
+use tokio_util::sync::CancellationToken;
+
+/// How often sessions are looked after.
+pub(super) const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// Pause after something that the broker refused.
+pub(super) const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// Takes in what is published from now on.
+pub(super) async fn run(
+    mut connection: Connection,
+    mut inlet: Inlet,
+    not_ready: NotReady,
+    stop: CancellationToken,
+) {
+    let mut starting = Some(Starting::new(not_ready, &inlet));
+    let mut changes = inlet.ingest().map_changes();
+    let mut ticks = interval(SWEEP_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let buckets = inlet.buckets();
+        let all = [subjects::events(&buckets), subjects::heartbeats(&buckets)].concat();
+        let mut messages = match subscribe(&connection, all).await {
+            Ok(messages) => messages,
+            Err(error) => {
+                tracing::error!(%error, "no subscription: trying again");
+                select! {
+                    () = stop.cancelled() => return,
+                    () = sleep(RETRY_PAUSE) => continue,
+                }
+            }
+        };
+        loop {
+            select! {
+                () = stop.cancelled() => return,
+                Ok(()) = connection.link.changed() => {
+                    let up = connection.link.borrow_and_update().up;
+                    // What was published meanwhile is not known: sources have to be heard again.
+                    if up { inlet.forget().await } else { inlet.behind().await }
+                }
+                Ok(()) = changes.changed() => break,
+                Some(message) = messages.next() => {
+                    let _nobody_waits = inlet.take(&message.subject, message.payload).await;
+                }
+                _ = ticks.tick() => {
+                    inlet.sweep().await;
+                    let up = connection.link.borrow().up;
+                    if starting.as_mut().is_some_and(|starting| starting.is_over(&inlet, up)) {
+                        starting = None;
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,239 @@
+use super::{
+    BrokerMetrics, Connection, Position, StreamConfig,
+    core::{RETRY_PAUSE, SWEEP_INTERVAL},
+    inlet::Inlet,
+    starting::Starting,
+    subjects::{self, subscribe},
+};
+use crate::{snapshot::StreamPosition, telemetry::NotReady};
+use async_nats::{
+    Subscriber,
+    jetstream::{
+        self, Message,
+        consumer::{
+            DeliverPolicy,
+            pull::{Ordered, OrderedConfig},
+        },
+        stream::{Config, DiscardPolicy, StorageType, Stream},
+    },
+};
+use futures::{StreamExt, stream::SelectAll};
+use kvasir_proto::broker::{DUPLICATES_WITHIN, EVENTS_ALL, STREAM};
+use std::{ops::ControlFlow, time::Duration};
+use tokio::{
+    select,
+    time::{Instant, MissedTickBehavior, interval, sleep},
+};
+use tokio_util::sync::CancellationToken;
+
+/// Reads the stream in order, from after its position, for ever. It acknowledges nothing: how far it has
+/// come is what the checkpoint says.
+pub(super) struct Reader {
+    pub(super) connection: Connection,
+    pub(super) config: StreamConfig,
+    pub(super) inlet: Inlet,
+    pub(super) position: Position,
+    pub(super) metrics: BrokerMetrics,
+}
+
+/// When nothing was read for so long, the stream is looked at.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// What is read.
+struct Reading {
+    batches: Ordered,
+    heartbeats: SelectAll<Subscriber>,
+    stream: Stream,
+    /// When the stream was made.
+    created_unix_ns: i64,
+    is_behind: bool,
+    last: u64,
+    /// When something was read last, or it was opened.
+    read_at: Instant,
+}
+
+/// What went wrong between the broker and us.
+type Fault = async_nats::Error;
+
+impl Reader {
+    pub(super) async fn run(mut self, not_ready: NotReady, stop: CancellationToken) {
+        let mut starting = Some(Starting::new(not_ready, &self.inlet));
+        self.inlet.behind().await;
+        loop {
+            self.look_after(&mut starting, false).await;
+            let reading = select! {
+                () = stop.cancelled() => return,
+                reading = self.open() => reading,
+            };
+            let ended = match reading {
+                Ok(reading) => self.read(reading, &mut starting, &stop).await,
+                Err(error) => Err(error),
+            };
+            match ended {
+                Ok(()) if stop.is_cancelled() => return,
+                // The buckets have changed, or the broker was away.
+                Ok(()) => {}
+                Err(error) => {
+                    tracing::warn!(%error, stream = STREAM, "the stream cannot be read for now");
+                    if let Some(starting) = &starting {
+                        starting.say(format!("the stream cannot be read: {error}"));
+                    }
+                    self.inlet.behind().await;
+                    select! {
+                        () = stop.cancelled() => return,
+                        () = sleep(RETRY_PAUSE) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Opens the stream after the position.
+    async fn open(&self) -> Result<Reading, Fault> {
+        let context = jetstream::new(self.connection.client.clone());
+        let stream = context.get_or_create_stream(stream_config(self.config)).await?;
+        let info = stream.cached_info();
+        let made = i64::try_from(info.created.unix_timestamp_nanos()).unwrap_or(i64::MAX);
+        let state = &info.state;
+        let after = match self.position.reached() {
+            Some(at) if at.stream_created_unix_ns == made && at.sequence <= state.last_sequence => {
+                at.sequence
+            }
+            before => {
+                if let Some(StreamPosition { sequence, .. }) = before {
+                    tracing::warn!(sequence, "the stream is not the one that was read before");
+                }
+                let sequence = state.first_sequence.saturating_sub(1);
+                self.position.begin(StreamPosition { stream_created_unix_ns: made, sequence });
+                sequence
+            }
+        };
+        if after + 1 < state.first_sequence {
+            let lost = state.first_sequence - after - 1;
+            tracing::warn!(lost, "the stream has let go of messages that were not read");
+        }
+        let buckets = self.inlet.buckets();
+        let config = OrderedConfig {
+            deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: after + 1 },
+            filter_subjects: subjects::events(&buckets),
+            ..OrderedConfig::default()
+        };
+        let consumer = stream.create_consumer(config).await?;
+        let last = state.last_sequence;
+        let is_behind = consumer.cached_info().num_pending > 0;
+        let batches = consumer.messages().await?;
+        let heartbeats = subscribe(&self.connection, subjects::heartbeats(&buckets)).await?;
+        tracing::info!(stream = STREAM, after, last, "reading");
+        let created_unix_ns = made;
+        let read_at = Instant::now();
+        Ok(Reading { batches, heartbeats, stream, created_unix_ns, is_behind, last, read_at })
+    }
+
+    /// Reads until there is something to be opened anew.
+    async fn read(
+        &mut self,
+        mut reading: Reading,
+        starting: &mut Option<Starting>,
+        stop: &CancellationToken,
+    ) -> Result<(), Fault> {
+        let mut changes = self.inlet.ingest().map_changes();
+        let mut link = self.connection.link.clone();
+        if !link.borrow_and_update().up {
+            return Ok(());
+        }
+        let mut ticks = interval(SWEEP_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        self.go_on((reading.is_behind, reading.last), starting.as_ref()).await;
+        loop {
+            let done = select! {
+                () = stop.cancelled() => return Ok(()),
+                Ok(()) = changes.changed() => return Ok(()),
+                Ok(()) = link.changed() => {
+                    self.inlet.behind().await;
+                    // Opened anew once the broker is back.
+                    return Ok(());
+                }
+                message = reading.batches.next() => match message {
+                    Some(message) => self.take(message?, &mut reading).await,
+                    None => return Ok(()),
+                },
+                Some(heartbeat) = reading.heartbeats.next() => {
+                    let _none = self.inlet.take(&heartbeat.subject, heartbeat.payload).await;
+                    ControlFlow::Continue(())
+                }
+                _ = ticks.tick() => {
+                    self.look_after(starting, !reading.is_behind).await;
+                    if reading.read_at.elapsed() >= CHECK_INTERVAL && !is_same(&mut reading).await? {
+                        return Ok(());
+                    }
+                    ControlFlow::Continue(())
+                }
+            };
+            if done.is_break() {
+                self.go_on((reading.is_behind, reading.last), starting.as_ref()).await;
+            }
+        }
+    }
+
+    /// Sessions that are over, and whether the server is ready; `hears` what is published now.
+    async fn look_after(&mut self, starting: &mut Option<Starting>, hears: bool) {
+        self.inlet.sweep().await;
+        if starting.as_mut().is_some_and(|starting| starting.is_over(&self.inlet, hears)) {
+            *starting = None;
+        }
+    }
+
+    /// Behind, or at the end: sources are told.
+    async fn go_on(&mut self, (is_behind, last): (bool, u64), starting: Option<&Starting>) {
+        if is_behind {
+            self.inlet.behind().await;
+            if let Some(starting) = starting {
+                starting.say(format!("reading the stream up to {last}"));
+            }
+        } else {
+            self.inlet.caught_up().await;
+        }
+    }
+
+    /// Takes the next batch. Breaks when it was the last that there is.
+    async fn take(&mut self, message: Message, reading: &mut Reading) -> ControlFlow<()> {
+        let Ok((sequence, pending)) =
+            message.info().map(|info| (info.stream_sequence, info.pending))
+        else {
+            return ControlFlow::Continue(());
+        };
+        reading.read_at = Instant::now();
+        let async_nats::Message { subject, payload, .. } = message.message;
+        let answer = self.inlet.take(&subject, payload).await;
+        self.position.took(sequence, answer);
+        self.metrics.pending.set(i64::try_from(pending).unwrap_or(i64::MAX));
+        if pending == 0 && reading.is_behind {
+            reading.is_behind = false;
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Whether the stream that is read is still the one of its name, and what is left of it still comes. Looked at when
+/// nothing has come for a while: a consumer goes on in whatever stream has the name, and what it waits for may
+/// have gone.
+async fn is_same(reading: &mut Reading) -> Result<bool, Fault> {
+    reading.read_at = Instant::now();
+    let created = reading.stream.get_info().await?.created.unix_timestamp_nanos();
+    Ok(created == i128::from(reading.created_unix_ns) && !reading.is_behind)
+}
+
+/// The stream, where there is none yet.
+fn stream_config(config: StreamConfig) -> Config {
+    Config {
+        name: STREAM.to_owned(),
+        subjects: vec![EVENTS_ALL.to_owned()],
+        max_age: config.age_max,
+        max_bytes: i64::try_from(config.bytes_max).unwrap_or(i64::MAX),
+        discard: DiscardPolicy::Old,
+        storage: StorageType::File,
+        duplicate_window: DUPLICATES_WITHIN.min(config.age_max),
+        ..Config::default()
+    }
+}

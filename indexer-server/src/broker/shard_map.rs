@@ -1,0 +1,75 @@
+use super::{Connection, core::RETRY_PAUSE};
+use async_nats::jetstream::{
+    self,
+    kv::{Config, Entry, Operation, Watch},
+};
+use bytes::Bytes;
+use futures::StreamExt;
+use kvasir_proto::broker::{SHARD_MAP, SHARDS};
+use tokio::time::sleep;
+
+/// Versions of the map that the bucket keeps.
+const HISTORY: i64 = 16;
+
+/// The map of shards in NATS' key-value store.
+pub struct ShardMaps {
+    connection: Connection,
+    watch: Option<Watch>,
+}
+
+impl std::fmt::Debug for ShardMaps {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ShardMaps")
+    }
+}
+
+impl ShardMaps {
+    /// Nothing is read yet.
+    #[must_use]
+    pub const fn new(connection: Connection) -> Self {
+        Self { connection, watch: None }
+    }
+
+    /// The map that is there, then each that takes its place, as text. Waits for the broker if need be; what was
+    /// told before may be told again. Cancel-safe.
+    pub async fn next(&mut self) -> Bytes {
+        loop {
+            let entry = match &mut self.watch {
+                Some(watch) => watch.next().await,
+                None => match Self::open(self.connection.clone()).await {
+                    Ok(watch) => {
+                        self.watch = Some(watch);
+                        continue;
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, bucket = SHARDS, "the map of shards cannot be read");
+                        sleep(RETRY_PAUSE).await;
+                        continue;
+                    }
+                },
+            };
+            match entry {
+                Some(Ok(Entry { value, operation: Operation::Put, .. })) => return value,
+                // A map that is deleted holds until there is another.
+                Some(Ok(_deleted)) => {}
+                Some(Err(_)) | None => {
+                    self.watch = None;
+                    sleep(RETRY_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn open(connection: Connection) -> Result<Watch, async_nats::Error> {
+        let context = jetstream::new(connection.client);
+        let bucket = match context.get_key_value(SHARDS).await {
+            Ok(bucket) => bucket,
+            Err(_missing) => {
+                let config =
+                    Config { bucket: SHARDS.to_owned(), history: HISTORY, ..Config::default() };
+                context.create_key_value(config).await?
+            }
+        };
+        Ok(bucket.watch_with_history(SHARD_MAP).await?)
+    }
+}

@@ -1,0 +1,159 @@
+//! All that is stored, as bytes: for another store, elsewhere.
+
+use super::{SnapshotStore, folder, frames::Frames, options, position, read_directory};
+use crate::snapshot::{
+    EXPORT_CHUNK_BYTES_MAX, StoreError, StreamPosition,
+    format::{KeyKind, export_bounds, generation_of},
+};
+use rocksdb::{DB, checkpoint::Checkpoint};
+use std::{
+    collections::BTreeMap,
+    fmt, fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// All that a store had at one moment, a bounded chunk at a time. It has nothing to do with the store
+/// any more, which goes on; what it reads is a view of the database beside it, of the same files, and
+/// goes with it. Its calls, and dropping it, block.
+pub struct Export {
+    /// None once it is being dropped.
+    database: Option<DB>,
+    view: PathBuf,
+    /// The generation that counts of each worker.
+    generations: BTreeMap<u32, u32>,
+    frames: Frames,
+    /// Where to go on reading; none at the end.
+    next: Option<Vec<u8>>,
+    workers: usize,
+    held_blocks: u64,
+    position: Option<StreamPosition>,
+    _under_way: Arc<()>,
+}
+
+impl SnapshotStore {
+    /// Begins to export all that is stored now, with the position in the broker's stream. Puts what
+    /// was written last into tables.
+    ///
+    /// # Errors
+    /// If another export of the store is alive, or the disk is full or fails.
+    pub fn export(&mut self) -> Result<Export, StoreError> {
+        if self.export.strong_count() > 0 {
+            return Err(StoreError::Exporting { folder: self.folder.clone() });
+        }
+        self.ensure_writable()?;
+        let view = folder::export(&self.folder)?;
+        let under_way = Arc::new(());
+        self.export = Arc::downgrade(&under_way);
+        if let Some(database) = &self.database {
+            let made = Checkpoint::new(database).and_then(|made| made.create_checkpoint(&view));
+            made.map_err(|error| StoreError::of_rocksdb(&self.folder, &error))?;
+        }
+        Export::open(view, under_way)
+    }
+}
+
+impl Export {
+    fn open(view: PathBuf, under_way: Arc<()>) -> Result<Self, StoreError> {
+        let database = DB::open_for_read_only(&options::database(), &view, false);
+        let database = database.map_err(|error| StoreError::of_rocksdb(&view, &error))?;
+        let directory = read_directory(&database, &view)?;
+        let position = position::read(&database, &view)?;
+        Ok(Self {
+            database: Some(database),
+            view,
+            generations: directory.generations(),
+            frames: Frames::new(),
+            next: Some(export_bounds().0),
+            workers: directory.len(),
+            held_blocks: directory.held_blocks(),
+            position,
+            _under_way: under_way,
+        })
+    }
+
+    /// How far the broker's stream is in it.
+    #[must_use]
+    pub const fn position(&self) -> Option<StreamPosition> {
+        self.position
+    }
+
+    /// Workers in it.
+    #[must_use]
+    pub const fn workers(&self) -> usize {
+        self.workers
+    }
+
+    /// Blocks that they hold, as whoever stored them said.
+    #[must_use]
+    pub const fn held_blocks(&self) -> u64 {
+        self.held_blocks
+    }
+
+    /// The next chunk, of [`EXPORT_CHUNK_BYTES_MAX`] bytes but for the last one; none at the end.
+    ///
+    /// # Errors
+    /// If what is stored is damaged, or the disk fails: the export is of no use then.
+    pub fn next_chunk(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
+        while self.frames.waiting() < EXPORT_CHUNK_BYTES_MAX
+            && let Some(from) = self.next.take()
+        {
+            self.next = self.read(from)?;
+            if self.next.is_none() {
+                self.frames.end();
+            }
+        }
+        let chunk = self.frames.take(EXPORT_CHUNK_BYTES_MAX);
+        Ok(Some(chunk).filter(|chunk| !chunk.is_empty()))
+    }
+
+    /// Reads a chunk's worth, from a key on; where to go on.
+    fn read(&mut self, from: Vec<u8>) -> Result<Option<Vec<u8>>, StoreError> {
+        let Some(database) = &self.database else { return Ok(None) };
+        let (_, behind) = export_bounds();
+        let mut records = database.raw_iterator_opt(options::sweep((from, behind)));
+        records.seek_to_first();
+        while let Some((key, value)) = records.item() {
+            if self.frames.waiting() >= EXPORT_CHUNK_BYTES_MAX {
+                return Ok(Some(key.to_vec()));
+            }
+            if counts(&self.generations, key, &self.view)? && !self.frames.record(key, value) {
+                let (folder, reason) = (self.view.clone(), "a value is too long".to_owned());
+                return Err(StoreError::Corrupt { folder, reason });
+            }
+            records.next();
+        }
+        records.status().map_err(|error| StoreError::of_rocksdb(&self.view, &error))?;
+        Ok(None)
+    }
+}
+
+/// Whether a key is of what is stored: not a mark, nor of a generation that is being made.
+fn counts(generations: &BTreeMap<u32, u32>, key: &[u8], view: &Path) -> Result<bool, StoreError> {
+    match KeyKind::of(key) {
+        KeyKind::Worker | KeyKind::Registration | KeyKind::Position => Ok(true),
+        KeyKind::Contents => {
+            let of = generation_of(key).map_err(|error| StoreError::unreadable(view, &error))?;
+            Ok(generations.get(&of.0) == Some(&of.1))
+        }
+        KeyKind::Other => Ok(false),
+    }
+}
+
+impl Drop for Export {
+    fn drop(&mut self) {
+        self.database = None;
+        if let Err(error) = fs::remove_dir_all(&self.view) {
+            tracing::warn!(%error, view = %self.view.display(), "left behind by an export");
+        }
+    }
+}
+
+impl fmt::Debug for Export {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Export")
+            .field("view", &self.view)
+            .field("workers", &self.workers)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,191 @@
+//! An export into an empty store.
+
+use super::{
+    SnapshotStore,
+    directory::{Directory, Entry},
+    frames::FrameReader,
+    marks, options,
+    write::Group,
+};
+use crate::snapshot::{
+    ImportError, StoreError, StreamPosition,
+    format::{
+        Content, ContentKey, FormatError, KeyKind, PositionRecord, WorkerRecord, decode_hole,
+        decode_name, decode_page, import_key, position_key, registration_of, worker_of,
+        workers_bounds,
+    },
+};
+use rocksdb::{DB, WriteBatch, WriteOptions};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Read,
+    path::Path,
+};
+
+/// What was taken over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Imported {
+    /// Workers.
+    pub workers: usize,
+    /// Blocks that they hold, as whoever stored them said.
+    pub held_blocks: u64,
+    /// How far the broker's stream is in it.
+    pub position: Option<StreamPosition>,
+}
+
+/// What was read so far.
+#[derive(Default)]
+struct Contents {
+    directory: Directory,
+    /// The generation of each worker: known once the first registration is read.
+    generations: BTreeMap<u32, u32>,
+    /// Workers of which the registration was not read yet.
+    unregistered: BTreeSet<u32>,
+    position: Option<StreamPosition>,
+    last_key: Vec<u8>,
+}
+
+impl SnapshotStore {
+    /// Takes over what [`export`](Self::export) made of another store, into an empty one. It counts
+    /// at its end only: after a failure, or a kill before that, the store is empty as before. Little
+    /// of it is in memory at a time, whatever its size.
+    ///
+    /// Workers are then as if another process had stored them: each needs a whole image first.
+    ///
+    /// # Errors
+    /// If something is in the store, the export is damaged or of another version, or the disk fails.
+    pub fn import(&mut self, reader: impl Read) -> Result<Imported, ImportError> {
+        self.ensure_writable()?;
+        if !self.is_empty() {
+            return Err(ImportError::NotEmpty { folder: self.folder.clone() });
+        }
+        let imported = self.take_over(reader);
+        if imported.is_err() && self.is_writable {
+            self.undo_import()?;
+        }
+        let Contents { directory, position, .. } = imported?;
+        self.directory = directory;
+        self.position = position;
+        self.is_inherited = true;
+        let (workers, held_blocks) = (self.directory.len(), self.directory.held_blocks());
+        Ok(Imported { workers, held_blocks, position })
+    }
+
+    fn take_over(&mut self, reader: impl Read) -> Result<Contents, ImportError> {
+        let mut group = Group::default();
+        group.put(&import_key(), &[]);
+        self.put(&mut group, &options::synced())?;
+        let mut frames = FrameReader::new(reader)?;
+        let mut contents = Contents::default();
+        while let Some((key, value)) = frames.next()? {
+            contents.check(key, value)?;
+            group.put(key, value);
+            if group.is_larger_than(self.config.batch_bytes_max) {
+                self.put(&mut group, &WriteOptions::default())?;
+            }
+        }
+        contents.check_registrations()?;
+        group.delete(&import_key());
+        self.put(&mut group, &options::synced())?;
+        Ok(contents)
+    }
+
+    fn undo_import(&mut self) -> Result<(), StoreError> {
+        let Some(database) = &self.database else { return Ok(()) };
+        match undo(database, &self.folder, self.next_write) {
+            Ok(next) => {
+                self.next_write = next;
+                Ok(())
+            }
+            Err(error) => {
+                // It is undone when the database is opened anew.
+                self.is_writable = false;
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Contents {
+    /// Looks whether a key and its value can follow those before.
+    fn check(&mut self, key: &[u8], value: &[u8]) -> Result<(), FormatError> {
+        let wrong = |field| FormatError::Range { what: "export", field };
+        if key <= self.last_key.as_slice() {
+            return Err(wrong("order of keys"));
+        }
+        self.last_key.clear();
+        self.last_key.extend(key);
+        match KeyKind::of(key) {
+            KeyKind::Worker => self.check_worker(worker_of(key)?, value),
+            KeyKind::Registration => {
+                if self.generations.is_empty() {
+                    self.generations = self.directory.generations();
+                }
+                let is_known = self.unregistered.remove(&registration_of(key)?);
+                is_known.then_some(()).ok_or_else(|| wrong("registration"))
+            }
+            KeyKind::Contents => {
+                let key = ContentKey::decode(key)?;
+                if self.generations.get(&key.worker) != Some(&key.generation) {
+                    return Err(wrong("generation"));
+                }
+                match key.content {
+                    Content::Page(page) => decode_page(page, value).map(drop),
+                    Content::Name(name) => decode_name(name, value).map(drop),
+                    Content::Hole(slot) => decode_hole(slot, value).map(drop),
+                }
+            }
+            KeyKind::Position => {
+                self.position = Some(PositionRecord::read(value)?);
+                Ok(())
+            }
+            KeyKind::Other => Err(wrong("key")),
+        }
+    }
+
+    fn check_worker(&mut self, number: u32, value: &[u8]) -> Result<(), FormatError> {
+        let record = WorkerRecord::read(value)?;
+        let entry = Entry { number, head: record.head(), needs_whole: true };
+        let address = record.into_worker(Vec::new())?.address;
+        if self.directory.get(&address).is_some() {
+            return Err(FormatError::Range { what: "export", field: "worker" });
+        }
+        self.directory.put(address, entry);
+        self.unregistered.insert(number);
+        Ok(())
+    }
+
+    fn check_registrations(&self) -> Result<(), FormatError> {
+        if self.unregistered.is_empty() {
+            Ok(())
+        } else {
+            Err(FormatError::Range { what: "export", field: "registrations" })
+        }
+    }
+}
+
+/// Whether a process ended in the middle of an import.
+///
+/// # Errors
+/// If the database cannot be read.
+pub(super) fn is_under_way(database: &DB, folder: &Path) -> Result<bool, StoreError> {
+    let mark = database.get_pinned(import_key());
+    mark.map(|mark| mark.is_some()).map_err(|error| StoreError::of_rocksdb(folder, &error))
+}
+
+/// Removes all that an import has left that came to no end; the number of the next write.
+///
+/// # Errors
+/// If the disk is full or fails.
+pub(super) fn undo(database: &DB, folder: &Path, next_write: u64) -> Result<u64, StoreError> {
+    if !is_under_way(database, folder)? {
+        return Ok(next_write);
+    }
+    let (first, behind) = workers_bounds();
+    let mut batch = WriteBatch::default();
+    batch.delete_range(first, behind);
+    batch.delete(position_key());
+    batch.delete(import_key());
+    let written = marks::write(database, batch, next_write, &options::synced());
+    written.map_err(|error| StoreError::of_rocksdb(folder, &error))
+}

@@ -1,0 +1,166 @@
+//! `LocalIndexer` by request and reply: the same service as over gRPC.
+
+use super::config::{BrokerStatus, QUESTION_BYTES_MAX};
+use super::connection::Connection;
+use super::error::BrokerError;
+use super::reply::{CutOff, EncodedPart, Reply};
+use crate::pause::Pauses;
+use crate::service::{LocalIndexerService, failed};
+use async_nats::Message;
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, SelectAll};
+use futures::{Stream, StreamExt};
+use kvasir_proto::broker::{LocalCall, local_subject};
+use kvasir_proto::code::ErrorCode;
+use kvasir_proto::codec::decode;
+use kvasir_proto::pb::local_indexer_server::LocalIndexer;
+use std::sync::Arc;
+use tokio::select;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tonic::{Request, Status};
+
+/// Answers questions that come over NATS until the service ends, and tells in `status` whether they
+/// are heard.
+pub async fn answer_questions(
+    service: Arc<LocalIndexerService>,
+    url: String,
+    status: Arc<watch::Sender<BrokerStatus>>,
+) {
+    let stop = service.stop().clone();
+    let places = Arc::new(Semaphore::new(service.config().streams_max));
+    let answerer = Answerer { service, places, status };
+    let mut pauses = Pauses::new();
+    loop {
+        let ended = answerer.connection(&url, &mut pauses).await;
+        answerer.status.send_modify(|status| status.answering = false);
+        let Err(error) = ended else { return };
+        tracing::warn!(%error, "no questions are heard");
+        if !pauses.wait(&stop).await {
+            return;
+        }
+    }
+}
+
+struct Answerer {
+    service: Arc<LocalIndexerService>,
+    /// Answers under way.
+    places: Arc<Semaphore>,
+    status: Arc<watch::Sender<BrokerStatus>>,
+}
+
+impl Answerer {
+    /// Makes a connection and uses it until it breaks, or the service ends.
+    async fn connection(&self, url: &str, pauses: &mut Pauses) -> Result<(), BrokerError> {
+        let stop = self.service.stop();
+        let connection = select! {
+            () = stop.cancelled() => return Ok(()),
+            connection = Connection::open(url) => connection?,
+        };
+        let mut questions = self.subscribe(&connection).await?;
+        self.status.send_modify(|status| status.answering = true);
+        pauses.reset();
+        let mut answers = JoinSet::new();
+        loop {
+            select! {
+                () = stop.cancelled() => break,
+                () = connection.closed() => return Err(BrokerError::Lost),
+                question = questions.next() => match question {
+                    Some(question) => self.take(&connection, &mut answers, question).await?,
+                    None => return Err(BrokerError::Lost),
+                },
+                Some(_answered) = answers.join_next() => {}
+            }
+        }
+        // They end by themselves now, and say so.
+        let ended = async { while answers.join_next().await.is_some() {} };
+        connection.with(ended).await?;
+        connection.flush().await
+    }
+
+    async fn subscribe(
+        &self,
+        connection: &Connection,
+    ) -> Result<SelectAll<impl Stream<Item = (LocalCall, Message)> + use<>>, BrokerError> {
+        let mut questions = SelectAll::new();
+        for call in LocalCall::ALL {
+            let subject = local_subject(self.service.address(), call);
+            let subscribed = connection.with(connection.client().subscribe(subject)).await?;
+            let heard = subscribed.map_err(|error| BrokerError::Subscribe(error.to_string()))?;
+            questions.push(heard.map(move |message| (call, message)));
+        }
+        connection.flush().await?;
+        Ok(questions)
+    }
+
+    /// Answers a question in a task of its own.
+    async fn take(
+        &self,
+        connection: &Connection,
+        answers: &mut JoinSet<()>,
+        (call, message): (LocalCall, Message),
+    ) -> Result<(), BrokerError> {
+        // Who wants no answer gets none.
+        let Some(inbox) = message.reply else { return Ok(()) };
+        let client = connection.client().clone();
+        let mut reply = Reply::new(client, inbox, &self.service);
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+            let limit = self.service.config().streams_max;
+            let text = format!("{limit} questions are being answered already: ask later");
+            // Not in a task: there may be many.
+            let status = failed(ErrorCode::ResourceExhausted, text);
+            return connection.with(reply.fail(&status)).await?.or(Ok(()));
+        };
+        let service = Arc::clone(&self.service);
+        answers.spawn(async move {
+            let _place = place;
+            if let Err(CutOff(reason)) = answer(&service, &mut reply, call, message.payload).await {
+                tracing::info!(?call, reason, "an answer is cut off");
+            }
+        });
+        Ok(())
+    }
+}
+
+async fn answer(
+    service: &LocalIndexerService,
+    reply: &mut Reply,
+    call: LocalCall,
+    question: Bytes,
+) -> Result<(), CutOff> {
+    let asked = match call {
+        LocalCall::Events => events(service, question).await,
+        LocalCall::Dump => dump(service, question).await,
+        LocalCall::Status => status(service, question).await,
+    };
+    match asked {
+        Ok(parts) => reply.send(parts).await,
+        Err(status) => reply.fail(&status).await,
+    }
+}
+
+type Answer = Result<BoxStream<'static, Result<EncodedPart, Status>>, Status>;
+
+async fn events(service: &LocalIndexerService, question: Bytes) -> Answer {
+    let parts = service.get_events(read(question)?).await?.into_inner();
+    Ok(parts.map(|part| part.map(|part| EncodedPart::of(&part))).boxed())
+}
+
+async fn dump(service: &LocalIndexerService, question: Bytes) -> Answer {
+    let parts = service.dump(read(question)?).await?.into_inner();
+    Ok(parts.map(|part| part.map(|part| EncodedPart::of(&part))).boxed())
+}
+
+async fn status(service: &LocalIndexerService, question: Bytes) -> Answer {
+    let status = service.get_status(read(question)?).await?.into_inner();
+    Ok(stream::iter([Ok(EncodedPart::of(&status))]).boxed())
+}
+
+fn read<T: prost::Message + prost::Name + Default>(question: Bytes) -> Result<Request<T>, Status> {
+    let (bytes, limit) = (question.len(), QUESTION_BYTES_MAX);
+    if bytes > limit {
+        let text = format_args!("the question has {bytes} bytes, the limit is {limit}");
+        return Err(failed(ErrorCode::InvalidArgument, text));
+    }
+    decode(question).map(Request::new)
+}

@@ -1,0 +1,21 @@
+use crate::journal::RangeError;
+
+/// Why a connection is given up.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BrokerError {
+    #[error("no connection: {0}")]
+    Connect(String),
+    #[error("the connection is lost")]
+    Lost,
+    #[error("stream {name:?}: {error}", name = kvasir_proto::broker::STREAM)]
+    Stream { error: String },
+    #[error("batch {sequence} is not acknowledged: {error}")]
+    NotAcknowledged { sequence: u64, error: String },
+    #[error("publish: {0}")]
+    Publish(String),
+    #[error("subscribe: {0}")]
+    Subscribe(String),
+    /// Batches of a life cannot go away again.
+    #[error("the journal does not have what was published: {0}")]
+    Journal(#[from] RangeError),
+}

@@ -1,0 +1,138 @@
+//! Batches into the stream.
+
+use super::config::{ACK_TIMEOUT, UNACKED_BATCHES_MAX, UNACKED_BYTES_MAX};
+use super::connection::Connection;
+use super::error::BrokerError;
+use super::publish::{End, Position, Session};
+use crate::journal::Batch;
+use async_nats::jetstream::context::{
+    Context, ContextBuilder, PublishAckFuture, PublishError, PublishErrorKind,
+};
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::stream::{Config, DiscardPolicy};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use kvasir_proto::broker::{
+    DUPLICATES_WITHIN, EVENTS_ALL, STREAM, STREAM_AGE_DEFAULT, STREAM_BYTES_DEFAULT,
+};
+use std::collections::VecDeque;
+use tokio::select;
+
+/// Makes the stream, unless there is one, whatever its bounds.
+pub(super) async fn open(connection: &Connection) -> Result<Context, BrokerError> {
+    let context = ContextBuilder::new()
+        .timeout(ACK_TIMEOUT)
+        .ack_timeout(ACK_TIMEOUT)
+        // Those of a life that is over may still be waited for.
+        .max_ack_inflight(2 * UNACKED_BATCHES_MAX)
+        .build(connection.client().clone());
+    let config = Config {
+        name: STREAM.to_owned(),
+        subjects: vec![EVENTS_ALL.to_owned()],
+        max_age: STREAM_AGE_DEFAULT,
+        max_bytes: i64::try_from(STREAM_BYTES_DEFAULT).unwrap_or(i64::MAX),
+        discard: DiscardPolicy::Old,
+        duplicate_window: DUPLICATES_WITHIN,
+        ..Config::default()
+    };
+    let made = connection.with(context.get_or_create_stream(config)).await?;
+    let _stream = made.map_err(|error| BrokerError::Stream { error: error.to_string() })?;
+    Ok(context)
+}
+
+/// What the stream says of a batch.
+type Acknowledgement = BoxFuture<'static, Result<(), PublishError>>;
+
+/// Batches on their way into the stream, oldest first.
+#[derive(Default)]
+struct Unacked {
+    batches: VecDeque<(u64, usize, Acknowledgement)>,
+    bytes: usize,
+}
+
+impl Unacked {
+    fn room(&self) -> usize {
+        let full = self.bytes >= UNACKED_BYTES_MAX;
+        if full { 0 } else { UNACKED_BATCHES_MAX.saturating_sub(self.batches.len()) }
+    }
+
+    fn push(&mut self, sequence: u64, bytes: usize, acknowledgement: Acknowledgement) {
+        self.bytes += bytes;
+        self.batches.push_back((sequence, bytes, acknowledgement));
+    }
+
+    /// Waits for the oldest. Loses nothing when dropped half-way.
+    async fn acknowledged(&mut self) -> Option<Result<u64, BrokerError>> {
+        let (sequence, bytes, acknowledgement) = self.batches.front_mut()?;
+        let (sequence, bytes, answer) = (*sequence, *bytes, acknowledgement.await);
+        self.batches.pop_front();
+        self.bytes -= bytes;
+        Some(answer.map(|()| sequence).map_err(|error| {
+            let error = error.to_string();
+            BrokerError::NotAcknowledged { sequence, error }
+        }))
+    }
+}
+
+/// Publishes a life over one connection.
+pub(super) async fn publish(
+    session: &mut Session<'_>,
+    position: &mut Position,
+    stream: &Context,
+) -> Result<End, BrokerError> {
+    let publisher = session.publisher;
+    let mut news = publisher.feed.news();
+    let mut unacked = Unacked::default();
+    loop {
+        session.beat_if_due(position).await?;
+        let stopping = publisher.stop.is_cancelled();
+        // What comes meanwhile may wait: acknowledgements are looked at between.
+        let Some(batches) = publisher.take(position, unacked.room())? else {
+            return Ok(End::NewLife);
+        };
+        for batch in batches {
+            if unacked.room() == 0 {
+                break;
+            }
+            let acknowledgement = send(session, position, stream, &batch).await?;
+            unacked.push(batch.sequence(), batch.wire_bytes(), acknowledgement);
+            position.next = batch.sequence().checked_add(1);
+        }
+        let waiting = !unacked.batches.is_empty();
+        if stopping && !waiting {
+            return Ok(End::Stopped);
+        }
+        select! {
+            Some(sequence) = unacked.acknowledged() => publisher.published(sequence?),
+            // The source outlives its publisher.
+            _known = news.changed() => {}
+            _ = session.heartbeats.tick() => session.beat(position).await?,
+            () = publisher.stop.cancelled(), if !stopping => {}
+            () = session.connection.closed() => return Err(BrokerError::Lost),
+        }
+    }
+}
+
+async fn send(
+    session: &Session<'_>,
+    position: &Position,
+    stream: &Context,
+    batch: &Batch,
+) -> Result<Acknowledgement, BrokerError> {
+    let (subject, id, message) = position.envelope.batch(batch);
+    let message = PublishMessage::build().message_id(id).payload(message);
+    let sent = session.connection.with(stream.send_publish(subject, message)).await?;
+    match sent {
+        Ok(acknowledgement) => Ok(wait(acknowledgement).boxed()),
+        Err(error) if error.kind() == PublishErrorKind::MaxPayloadExceeded => {
+            session.publisher.skip(batch, &error.to_string());
+            Ok(async { Ok(()) }.boxed())
+        }
+        Err(error) => Err(BrokerError::Publish(error.to_string())),
+    }
+}
+
+async fn wait(acknowledgement: PublishAckFuture) -> Result<(), PublishError> {
+    let _stored = acknowledgement.await?;
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! What is published, as bytes.
+
+use super::BrokerConfig;
+use crate::feed::Feed;
+use crate::journal::Batch;
+use bytes::{Bytes, BytesMut};
+use kvasir_proto::broker::{events_subject, heartbeats_subject, message_id};
+use kvasir_proto::convert::{
+    BrokerMessage, ConvertError, Problem, Registration, Said, WorkerAddress, publish_batch,
+};
+use kvasir_proto::pb::{self, broker_message};
+use kvasir_proto::types::Incarnation;
+use prost::Message;
+
+/// Whose messages they are.
+#[derive(Debug)]
+pub(super) struct Envelope {
+    address: WorkerAddress,
+    registration: Registration,
+    source: String,
+}
+
+/// One life's messages.
+#[derive(Debug)]
+pub(super) struct LifeEnvelope {
+    address: WorkerAddress,
+    source: String,
+    incarnation: Incarnation,
+    /// What every message says, encoded: protobuf reads what follows it as the same message.
+    head: Bytes,
+}
+
+fn mismatch(field: &'static str, actual: String, expected: String) -> ConvertError {
+    ConvertError::new(field, Problem::Mismatch { actual, expected })
+}
+
+impl Envelope {
+    /// # Errors
+    /// If the registration is not of this source, or breaks the contract.
+    pub(super) fn new(config: &BrokerConfig, feed: &Feed) -> Result<Self, ConvertError> {
+        let hello = feed.hello();
+        let mut registration = config.registration.clone();
+        registration.copy_mode = hello.copy_mode;
+        if registration.address() != hello.address {
+            let (actual, expected) = (registration.address(), &hello.address);
+            return Err(mismatch("worker", format!("is {actual}"), expected.to_string()));
+        }
+        if registration.block_size != hello.block_size {
+            let (actual, expected) = (registration.block_size, hello.block_size);
+            return Err(mismatch("block_size", format!("is {actual}"), expected.to_string()));
+        }
+        let envelope = Self { address: hello.address, registration, source: hello.source };
+        // What no index would accept is found out here.
+        BrokerMessage::try_from(envelope.message(hello.incarnation, 0))?;
+        Ok(envelope)
+    }
+
+    fn message(&self, incarnation: Incarnation, first_sequence: u64) -> pb::BrokerMessage {
+        let (registration, source) = (self.registration.clone(), self.source.clone());
+        let said = Said::Heartbeat { head_sequence: None };
+        BrokerMessage { registration, source, incarnation, first_sequence, said }.into()
+    }
+
+    pub(super) fn of_life(&self, incarnation: Incarnation, first_sequence: u64) -> LifeEnvelope {
+        let message = pb::BrokerMessage { said: None, ..self.message(incarnation, first_sequence) };
+        LifeEnvelope {
+            address: self.address.clone(),
+            source: self.source.clone(),
+            incarnation,
+            head: message.encode_to_vec().into(),
+        }
+    }
+}
+
+impl LifeEnvelope {
+    /// Where a batch goes, what names it there, and it.
+    pub(super) fn batch(&self, batch: &Batch) -> (String, String, Bytes) {
+        let subject = events_subject(&self.address, batch.rank());
+        let id = message_id(&self.address, &self.source, self.incarnation, batch.sequence());
+        let batch = publish_batch(batch.sequence(), batch.rank(), batch.events());
+        (subject, id, self.said(broker_message::Said::Batch(batch)))
+    }
+
+    /// Where a heartbeat goes, and it.
+    pub(super) fn heartbeat(&self, head_sequence: Option<u64>) -> (String, Bytes) {
+        let heartbeat = pb::PublishHeartbeat { head_sequence };
+        let message = self.said(broker_message::Said::Heartbeat(heartbeat));
+        (heartbeats_subject(&self.address), message)
+    }
+
+    fn said(&self, said: broker_message::Said) -> Bytes {
+        let message = pb::BrokerMessage { said: Some(said), ..Default::default() };
+        let mut bytes = BytesMut::with_capacity(self.head.len() + message.encoded_len());
+        bytes.extend_from_slice(&self.head);
+        bytes.extend_from_slice(&message.encode_to_vec());
+        bytes.freeze()
+    }
+}

@@ -1,0 +1,27 @@
+//! NATS: batches and heartbeats that are published, and `LocalIndexer` by request and reply.
+//!
+//! A connection is used until it breaks and never made again by itself: what a client keeps for the
+//! next connection would go out after what was lost with the old one, out of order. A new one goes on
+//! after the last batch that is known to have arrived.
+//!
+//! - Over core NATS nobody keeps a batch: it has arrived once the server has passed it on. What an index
+//!   did not hear it asks for.
+//! - In the stream it has arrived once the stream has acknowledged it. Several are under way; when one
+//!   is not acknowledged in time all from there are published again, each under the same message id,
+//!   so that the stream has each once and in order.
+//!
+//! Questions have a connection of their own, so that an answer never holds up a batch.
+
+mod answer;
+mod config;
+mod connection;
+mod error;
+mod jetstream;
+mod message;
+mod plain;
+mod publish;
+mod reply;
+
+pub use answer::answer_questions;
+pub use config::{BrokerConfig, BrokerStatus, Delivery};
+pub use publish::Publisher;

@@ -1,0 +1,60 @@
+//! Batches over core NATS.
+
+use super::config::FLUSH_BATCHES;
+use super::error::BrokerError;
+use super::publish::{End, Position, Session};
+use crate::journal::Batch;
+use async_nats::client::PublishErrorKind;
+use tokio::select;
+
+/// Publishes a life over one connection.
+pub(super) async fn publish(
+    session: &mut Session<'_>,
+    position: &mut Position,
+) -> Result<End, BrokerError> {
+    let publisher = session.publisher;
+    let mut news = publisher.feed.news();
+    loop {
+        session.beat_if_due(position).await?;
+        let stopping = publisher.stop.is_cancelled();
+        let Some(batches) = publisher.take(position, FLUSH_BATCHES)? else {
+            return Ok(End::NewLife);
+        };
+        if let Some(last) = batches.last() {
+            for batch in &batches {
+                send(session, position, batch).await?;
+            }
+            session.connection.flush().await?;
+            position.next = last.sequence().checked_add(1);
+            publisher.published(last.sequence());
+            continue;
+        }
+        if stopping {
+            return Ok(End::Stopped);
+        }
+        select! {
+            // The source outlives its publisher.
+            _known = news.changed() => {}
+            _ = session.heartbeats.tick() => session.beat(position).await?,
+            () = publisher.stop.cancelled() => {}
+            () = session.connection.closed() => return Err(BrokerError::Lost),
+        }
+    }
+}
+
+async fn send(
+    session: &Session<'_>,
+    position: &Position,
+    batch: &Batch,
+) -> Result<(), BrokerError> {
+    let (subject, _id, message) = position.envelope.batch(batch);
+    let client = session.connection.client();
+    let Err(error) = session.connection.with(client.publish(subject, message)).await? else {
+        return Ok(());
+    };
+    let PublishErrorKind::MaxPayloadExceeded = error.kind() else {
+        return Err(BrokerError::Publish(error.to_string()));
+    };
+    session.publisher.skip(batch, &error.to_string());
+    Ok(())
+}

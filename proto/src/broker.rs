@@ -1,0 +1,200 @@
+//! Names of what goes over NATS: subjects, the stream, buckets. Publishers and indexes must agree on
+//! them; none names a shard, so that moving a bucket concerns no publisher.
+//!
+//! | subject | what |
+//! | --- | --- |
+//! | `kvasir.v1.events.<tenant>.<model>.<bucket>.<worker>.<rank>` | batches; the stream keeps these |
+//! | `kvasir.v1.heartbeats.<tenant>.<model>.<bucket>.<worker>` | heartbeats |
+//! | `kvasir.v1.local.<tenant>.<model>.<worker>.<call>` | questions to an agent's `LocalIndexer` |
+//!
+//! In tenants, models and workers every byte but ASCII letters, digits, `-` and `_` is written as `=`
+//! and two digits, upper case; an empty one as `=`.
+//!
+//! Messages on the first two are `BrokerMessage`. A question is the request message of the call, with a
+//! reply subject; each part of the answer is one message there, with the headers of [`answer`].
+
+use crate::{
+    convert::WorkerAddress,
+    hash::bucket,
+    types::{DpRank, Incarnation},
+};
+use std::{
+    fmt::{self, Display, Write},
+    time::Duration,
+};
+
+/// The stream of all batches: subjects [`EVENTS_ALL`].
+pub const STREAM: &str = "kvasir-events";
+/// How long the stream keeps a batch where nothing else is configured,
+pub const STREAM_AGE_DEFAULT: Duration = Duration::from_secs(3_600);
+/// and how many bytes.
+pub const STREAM_BYTES_DEFAULT: u64 = 1 << 30;
+/// A batch that is published twice within this time is in the stream once.
+pub const DUPLICATES_WITHIN: Duration = Duration::from_secs(120);
+/// Subjects of all batches.
+pub const EVENTS_ALL: &str = "kvasir.v1.events.>";
+/// Subjects of all heartbeats.
+pub const HEARTBEATS_ALL: &str = "kvasir.v1.heartbeats.>";
+/// The object store of snapshots, one object a shard.
+pub const SNAPSHOTS: &str = "kvasir-snapshots";
+/// The key-value bucket in which indexes post how far of the stream they have on disk.
+pub const COVERAGE: &str = "kvasir-coverage";
+/// The key-value bucket of the map of shards,
+pub const SHARDS: &str = "kvasir-shards";
+/// and its key there.
+pub const SHARD_MAP: &str = "map";
+
+/// Headers of the parts of an answer. Each part's reply subject is where it is confirmed, by an empty
+/// message, once it was taken: at most [`ANSWER_PARTS_AHEAD_MAX`](crate::limits::ANSWER_PARTS_AHEAD_MAX)
+/// are on their way.
+pub mod answer {
+    /// Number of the part, from 0: one that is missing is noticed.
+    pub const PART: &str = "Kvasir-Part";
+    /// In place of a part: the answer ends with an error. Its gRPC code, as a number;
+    pub const ERROR_CODE: &str = "Nats-Service-Error-Code";
+    /// and its text.
+    pub const ERROR: &str = "Nats-Service-Error";
+}
+
+/// A call of `LocalIndexer`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LocalCall {
+    /// `GetEvents`.
+    Events,
+    /// `Dump`.
+    Dump,
+    /// `GetStatus`.
+    Status,
+}
+
+impl LocalCall {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Events, Self::Dump, Self::Status];
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Events => "events",
+            Self::Dump => "dump",
+            Self::Status => "status",
+        }
+    }
+}
+
+/// Where the batches of a rank go.
+#[must_use]
+pub fn events_subject(address: &WorkerAddress, rank: DpRank) -> String {
+    let (Names { tenant, model, worker }, bucket) = (names(address), bucket(&address.worker));
+    format!("kvasir.v1.events.{tenant}.{model}.{bucket}.{worker}.{rank}")
+}
+
+/// Where the heartbeats of a worker's sources go.
+#[must_use]
+pub fn heartbeats_subject(address: &WorkerAddress) -> String {
+    let (Names { tenant, model, worker }, bucket) = (names(address), bucket(&address.worker));
+    format!("kvasir.v1.heartbeats.{tenant}.{model}.{bucket}.{worker}")
+}
+
+/// Where a worker's agent is asked.
+#[must_use]
+pub fn local_subject(address: &WorkerAddress, call: LocalCall) -> String {
+    let Names { tenant, model, worker } = names(address);
+    format!("kvasir.v1.local.{tenant}.{model}.{worker}.{}", call.word())
+}
+
+/// Subjects of the batches of a bucket's workers.
+#[must_use]
+pub fn events_of_bucket(bucket: u8) -> String {
+    format!("kvasir.v1.events.*.*.{bucket}.*.*")
+}
+
+/// Subjects of the heartbeats of a bucket's workers.
+#[must_use]
+pub fn heartbeats_of_bucket(bucket: u8) -> String {
+    format!("kvasir.v1.heartbeats.*.*.{bucket}.*")
+}
+
+/// Names a batch to the stream, which takes each once in its window of duplicates.
+#[must_use]
+pub fn message_id(
+    address: &WorkerAddress,
+    source: &str,
+    incarnation: Incarnation,
+    sequence: u64,
+) -> String {
+    let Names { tenant, model, worker } = names(address);
+    format!("{tenant}.{model}.{worker}.{}.{incarnation}.{sequence}", Token(source))
+}
+
+struct Names<'a> {
+    tenant: Token<'a>,
+    model: Token<'a>,
+    worker: Token<'a>,
+}
+
+fn names(address: &WorkerAddress) -> Names<'_> {
+    Names {
+        tenant: Token(address.partition.tenant()),
+        model: Token(address.partition.model()),
+        worker: Token(address.worker.as_str()),
+    }
+}
+
+/// A name as one token of a subject.
+struct Token<'a>(&'a str);
+
+impl Display for Token<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_char('=');
+        }
+        for byte in self.0.bytes() {
+            if byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_' {
+                f.write_char(char::from(byte))?;
+            } else {
+                write!(f, "={byte:02X}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{PartitionKey, WorkerId};
+
+    fn address(model: &str, tenant: &str, worker: &str) -> WorkerAddress {
+        let partition = PartitionKey::new(model, tenant).expect("valid");
+        WorkerAddress { partition, worker: WorkerId::new(worker).expect("valid") }
+    }
+
+    #[test]
+    fn subjects_have_one_token_a_name() {
+        let plain = address("llama", "", "w-0");
+        let at = bucket(&plain.worker);
+        let events = format!("kvasir.v1.events.=.llama.{at}.w-0.3");
+        assert_eq!(events_subject(&plain, 3), events);
+        let heartbeats = format!("kvasir.v1.heartbeats.=.llama.{at}.w-0");
+        assert_eq!(heartbeats_subject(&plain), heartbeats);
+        let local = local_subject(&plain, LocalCall::Dump);
+        assert_eq!(local, "kvasir.v1.local.=.llama.w-0.dump");
+
+        let hostile = address("org/model 3.1>", "*", "host:8000.é");
+        let local = local_subject(&hostile, LocalCall::Status);
+        assert_eq!(local, "kvasir.v1.local.=2A.org=2Fmodel=203=2E1=3E.host=3A8000=2E=C3=A9.status");
+        for subject in [events_subject(&hostile, 0), events_subject(&plain, 0)] {
+            assert_eq!(subject.split('.').count(), 8);
+        }
+    }
+
+    #[test]
+    fn names_are_told_apart() {
+        let id = |worker: &str, source: &str, life, sequence| {
+            message_id(&address("m", "", worker), source, Incarnation(life), sequence)
+        };
+        let ids = [id("a", "b", 1, 1), id("a.b", "", 1, 1), id("a", "b", 2, 1), id("a", "b", 1, 2)];
+        for (at, one) in ids.iter().enumerate() {
+            assert!(!ids.iter().skip(at + 1).any(|other| other == one), "{one}");
+        }
+    }
+}

