@@ -1,11 +1,14 @@
 //! Beside an engine: tells the index what the engine holds.
 //!
+//! - [`consolidate`]: several sources of one worker as one: pure.
 //! - [`journal`]: the last batches of a source and all that it holds: pure.
 //! - [`feed`]: a source as tasks share it.
 //! - [`uplink`]: its numbered, acknowledged stream of events to an indexer.
 //! - [`service`]: `LocalIndexer`: ranges and dumps for indexers that missed something.
 //! - [`broker`]: the same over NATS: batches published, questions answered.
 //! - [`agent`]: all of these for one source: what an engine without events of its own embeds.
+
+pub mod consolidate;
 
 pub mod journal;
 
