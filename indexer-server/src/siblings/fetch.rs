@@ -10,8 +10,8 @@ use kvasir_proto::{
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::timeout;
 
-/// Most records of one worker, which are held at once: half a GiB of them.
-pub const COPY_RECORDS_MAX: usize = 1 << 23;
+/// Most records of one worker, which are held at once: a GiB of them.
+pub const COPY_RECORDS_MAX: usize = 1 << 24;
 
 /// A dump breaks off if its next part takes longer than this. However long it is, it is not cut off
 /// while it makes progress.
