@@ -3,7 +3,7 @@
 use crate::gate::Gate;
 use crate::harness::{BLOCK_SIZE, anywhere};
 use crate::harness::{
-    MODEL, PATIENCE, beside, degraded, engine, equal, last, metric, ready, serve, serve_on,
+    MODEL, PATIENCE, beside, degraded, engine, equal, metric, published, ready, serve, serve_on,
 };
 use anyhow::{Result, ensure};
 use kvasir_tests::client;
@@ -55,7 +55,7 @@ async fn a_copy_under_load_is_what_the_engines_hold() -> Result<()> {
     let (stop, mut load) = (CancellationToken::new(), JoinSet::new());
     for (number, engine) in engines.iter().enumerate() {
         let mut conversations = Conversations::new(SEED + number as u64);
-        while last(engine).await? < 3 * BUFFER_BATCHES as u64 {
+        while published(engine).await? < 3 * BUFFER_BATCHES as u64 {
             serve(engine, &mut conversations, 20).await?;
             equal(&mut asked, &worker_id(number), engine).await?;
         }

@@ -2,8 +2,8 @@
 
 use crate::gate::Gate;
 use crate::harness::{
-    BLOCK_SIZE, MODEL, PATIENCE, beside, degraded, engine, equal, is_exact, last, metric, ready,
-    serve,
+    BLOCK_SIZE, MODEL, PATIENCE, beside, degraded, engine, equal, is_exact, last, metric,
+    published, ready, serve,
 };
 use anyhow::{Context, Result, ensure};
 use kvasir_tests::client;
@@ -31,7 +31,7 @@ async fn elder() -> Result<(Server, Arc<MockEngine>)> {
     let mut asked = client::connect(elder.addresses.grpc).await?;
     client::register_engine(&mut asked, (MODEL, "w"), BLOCK_SIZE, &engine).await?;
     let mut conversations = Conversations::new(SEED);
-    while last(&engine).await? < 10 * BUFFER_BATCHES as u64 {
+    while published(&engine).await? < 10 * BUFFER_BATCHES as u64 {
         serve(&engine, &mut conversations, 1).await?;
         equal_enough(&mut asked, &engine).await?;
     }

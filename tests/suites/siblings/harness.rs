@@ -96,6 +96,11 @@ pub async fn serve_on(
     Ok(())
 }
 
+/// Batches that an engine has published.
+pub async fn published(engine: &MockEngine) -> Result<u64> {
+    Ok(engine.truth().await?.last_sequence.map_or(0, |last| last + 1))
+}
+
 /// Number of an engine's last batch.
 pub async fn last(engine: &MockEngine) -> Result<u64> {
     engine.truth().await?.last_sequence.context("the engine has published")
