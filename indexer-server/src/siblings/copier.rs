@@ -57,6 +57,12 @@ impl Copier {
         Self { writer, metrics, unheard: BTreeSet::new() }
     }
 
+    /// What became of copies so far.
+    #[must_use]
+    pub const fn metrics(&self) -> &SiblingMetrics {
+        &self.metrics
+    }
+
     /// Fetches a worker from the first sibling that gives all of it. May be dropped at any time.
     ///
     /// # Errors

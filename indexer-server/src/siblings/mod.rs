@@ -13,6 +13,9 @@ mod metrics;
 mod offer;
 mod sibling;
 
+#[cfg(test)]
+mod siblings_test;
+
 pub use copier::{CopiedSource, CopiedWorker, Copier};
 pub use error::CopyError;
 pub use fetch::{COPY_RECORDS_MAX, Fetched};

@@ -59,10 +59,10 @@ fn publish(agent: &Agent, chain: u64) -> Result<u64> {
         KvEvent::Stored { parent: None, tier, blocks }
     };
     let mut events = vec![stored(Tier::Device)];
-    if chain % 2 == 0 {
+    if chain.is_multiple_of(2) {
         events.push(stored(Tier::Host));
     }
-    if chain % 3 == 0 && chain > 0 {
+    if chain.is_multiple_of(3) && chain > 0 {
         let names = vec![BlockName((chain - 1) << 8 | 8)];
         events.push(KvEvent::Removed { tier: Tier::Device, names });
     }

@@ -4,14 +4,16 @@ use crate::gate::Gate;
 use crate::harness::{BLOCK_SIZE, anywhere};
 use crate::harness::{
     MODEL, PATIENCE, beside, degraded, engine, equal, metric, published, ready, serve, serve_on,
+    url,
 };
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use kvasir_tests::client;
 use kvasir_tests::engine::{EngineConfig, HashForm, MockEngine, WireForm};
 use kvasir_tests::server::Server;
 use kvasir_tests::workload::Conversations;
 use std::sync::Arc;
 use std::time::Duration;
+use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -61,7 +63,11 @@ async fn a_copy_under_load_is_what_the_engines_hold() -> Result<()> {
         }
         load.spawn(serve_on(Arc::clone(engine), conversations, stop.clone()));
     }
-    let mut younger = beside(&[elder.addresses.grpc]).await?;
+    let folder = TempDir::new()?;
+    let checkpoints = ["--checkpoint-dir", folder.path().to_str().context("a path in UTF-8")?];
+    let siblings = url(elder.addresses.grpc);
+    let flags = [&checkpoints[..], &["--siblings", &siblings]].concat();
+    let mut younger = Server::start_with(anywhere(), anywhere(), &flags).await?;
     ready(&younger).await?;
     stop.cancel();
     while let Some(ended) = load.join_next().await {
@@ -75,6 +81,14 @@ async fn a_copy_under_load_is_what_the_engines_hold() -> Result<()> {
     let workers = metric(&younger, "sibling_workers_copied_total", "").await?;
     let blocks = metric(&younger, "sibling_blocks_copied_total", "").await?;
     ensure!(workers == ENGINES as f64 && blocks > 1_000.0, "{workers} workers, {blocks} blocks");
+
+    // From now on its own checkpoint has it.
+    younger.stop().await;
+    let mut younger = Server::start_with(anywhere(), anywhere(), &checkpoints).await?;
+    let mut kept = client::connect(younger.addresses.grpc).await?;
+    for (number, engine) in engines.iter().enumerate() {
+        equal(&mut kept, &worker_id(number), engine).await?;
+    }
 
     // One that copies nothing cannot have what the engines do not replay, and says so.
     let mut lone = Server::start_with(anywhere(), anywhere(), &[]).await?;

@@ -33,16 +33,8 @@ impl Gate {
                 let (asking, _) = listener.accept().await.expect("a connection");
                 // A server that is gone is gone for who asks as well.
                 let Ok(asked) = TcpStream::connect(server).await else { continue };
-                let (holding, opened) = (holding.clone(), opened.clone());
-                ways.spawn(async move {
-                    let ((mut from, to), (answers, mut there)) =
-                        (asking.into_split(), asked.into_split());
-                    let answering = async {
-                        let () = answer(answers, to, passing, (holding, opened)).await;
-                    };
-                    // A side that is gone ends the way.
-                    let (_sent, ()) = join!(copy(&mut from, &mut there), answering);
-                });
+                let told = (holding.clone(), opened.clone());
+                ways.spawn(carry(asking, asked, passing, told));
             }
         });
         Self { address, held, open, _tasks: tasks }
@@ -52,6 +44,18 @@ impl Gate {
     pub fn open(&self) {
         self.open.send_replace(true);
     }
+}
+
+/// Carries both directions, until both sides are gone.
+async fn carry(
+    asking: TcpStream,
+    asked: TcpStream,
+    passing: usize,
+    told: (watch::Sender<usize>, watch::Receiver<bool>),
+) {
+    let ((mut from, to), (answers, mut there)) = (asking.into_split(), asked.into_split());
+    // A side that is gone ends its direction.
+    let (_sent, ()) = join!(copy(&mut from, &mut there), answer(answers, to, passing, told));
 }
 
 async fn answer(
