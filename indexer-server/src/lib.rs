@@ -2,7 +2,7 @@
 //! which leading blocks of a prompt.
 //!
 //! The modules stand in the order in which data flows; each uses those before it only, and
-//! [`ingest`], [`query`] and [`snapshot`] know nothing of one another:
+//! [`ingest`], [`query`], [`siblings`] and [`snapshot`] know nothing of one another:
 //!
 //! - [`net`]: connections with a limit.
 //! - [`telemetry`]: logs, spans, metrics registry, readiness.
@@ -10,6 +10,7 @@
 //! - [`ingest`]: events in, from engines' sockets and from `PublishEvents`; the worker registry.
 //! - [`snapshot`]: checkpoints of the index, and the way back.
 //! - [`broker`]: events by NATS, and snapshots there.
+//! - [`siblings`]: copies of what other replicas of the same shard have.
 //! - [`query`]: questions out: matches, dumps, descriptions of workers.
 //! - [`grpc`], [`http`]: the two ports.
 //! - [`config`]: flags, environment and file, checked before anything is opened.
@@ -22,6 +23,7 @@ pub mod index;
 
 pub mod ingest;
 pub mod query;
+pub mod siblings;
 pub mod snapshot;
 
 pub mod broker;

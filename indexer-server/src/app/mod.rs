@@ -6,6 +6,7 @@ mod kept;
 mod map;
 mod restore;
 mod run;
+mod siblings;
 mod tasks;
 
 pub use build::{Addresses, App, BuildError};

@@ -2,7 +2,7 @@ use super::{
     App,
     kept::Kept,
     map::register_configured,
-    restore,
+    restore::{self, Plan, Ways},
     tasks::{Ended, Tasks},
 };
 use crate::{
@@ -19,7 +19,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// The task that is over once all is restored.
+/// The task that is over once all is restored and copied.
 const RESTORE: &str = "restore";
 
 /// How often publishers without a stream are looked for.
@@ -115,37 +115,29 @@ impl App {
         // Nobody is heard before the broker is.
         ingest.set_deaf(self.broker.is_some());
         let (workers, stop) = (self.config.workers, self.parts.stop.clone());
-        let stop_checkpoints = CancellationToken::new();
-        let restored = CancellationToken::new();
+        let (stop_checkpoints, restored) = (CancellationToken::new(), CancellationToken::new());
         let mut map_follower = self.map_follower;
         if let Some(follower) = &mut map_follower {
             follower.begin(&ingest, &workers).await;
         }
-        if let Some(mut kept) = self.checkpoints {
-            let not_ready = readiness.hold("restoring");
+        let not_ready = readiness.hold("restoring");
+        let (mut kept, siblings) = (self.checkpoints, self.siblings);
+        let mut plan = Plan::new();
+        if let Some(kept) = &mut kept {
             let stored = kept.stored(&not_ready).await.map_err(RunError::Reset)?;
-            let Kept { restorer, checkpointer, snapshots, .. } = kept;
-            let plan = restore::plan(&ingest, stored, &workers).await;
-            let (ingest, stop) = (Arc::clone(&ingest), stop.clone());
-            let done = restored.clone().drop_guard();
-            tasks.spawn(RESTORE, async move {
-                let _done = done;
-                restore::run(plan, restorer, ingest, not_ready, stop).await
-            });
-            if let Some((snapshots, on_disk)) = snapshots {
-                let stop = self.parts.stop.clone();
-                tasks.spawn("snapshots", async move {
-                    snapshots.keep(on_disk, stop).await;
-                    Ok(())
-                });
-            }
-            let stop = stop_checkpoints.clone();
-            tasks.spawn("checkpoints", async move {
-                checkpointer.run(stop).await;
-                Ok(())
-            });
-        } else {
-            restored.cancel();
+            plan = restore::plan(&ingest, stored, &workers).await;
+        }
+        plan.extend(siblings.plan(&ingest, &workers, &not_ready).await);
+        let restorer = kept.as_ref().map(|kept| kept.restorer.clone());
+        let ways = Ways { restorer, copier: siblings.copier };
+        let bringing = restore::run(plan, ways, Arc::clone(&ingest), not_ready, stop.clone());
+        let done = restored.clone().drop_guard();
+        tasks.spawn(RESTORE, async move {
+            let _done = done;
+            bringing.await
+        });
+        if let Some(kept) = kept {
+            tasks.keep(kept, &stop, &stop_checkpoints);
         }
         register_configured(&ingest, &workers)
             .await
@@ -156,7 +148,7 @@ impl App {
         if let Some(broker) = self.broker {
             let (ingest, stop) = (Arc::clone(&ingest), stop.clone());
             tasks.spawn("broker", async move {
-                // What a checkpoint has comes first.
+                // What a checkpoint and siblings have comes first.
                 restored.cancelled().await;
                 broker.run(ingest, stop).await;
                 Ok(())
@@ -203,6 +195,23 @@ impl Running {
 }
 
 impl Tasks {
+    /// Writes checkpoints from now on, and snapshots where the broker has them.
+    fn keep(&mut self, kept: Kept, stop: &CancellationToken, stop_checkpoints: &CancellationToken) {
+        let Kept { checkpointer, snapshots, .. } = kept;
+        if let Some((snapshots, on_disk)) = snapshots {
+            let stop = stop.clone();
+            self.spawn("snapshots", async move {
+                snapshots.keep(on_disk, stop).await;
+                Ok(())
+            });
+        }
+        let stop = stop_checkpoints.clone();
+        self.spawn("checkpoints", async move {
+            checkpointer.run(stop).await;
+            Ok(())
+        });
+    }
+
     /// Waits for the end of the named tasks; the first error is kept.
     async fn ended(&mut self, names: &[&str], outcome: &mut Result<(), RunError>) {
         while names.iter().any(|name| self.runs(name)) {

@@ -121,6 +121,11 @@ pub struct Options {
     /// Most gRPC connections at a time; more are closed at once
     #[arg(long, env = "KVASIR_MAX_CONNECTIONS", value_name = "COUNT")]
     pub max_connections: Option<usize>,
+    /// Other replicas of the same shard, such as http://10.0.0.2:50051, at most 16 with commas between
+    /// them: at start, workers of which neither a checkpoint nor a snapshot has anything are copied
+    /// from them
+    #[arg(long, env = "KVASIR_SIBLINGS", value_name = "URL", value_delimiter = ',')]
+    pub siblings: Vec<String>,
     /// Longest time that stopping takes
     #[arg(long, env = "KVASIR_DRAIN_TIMEOUT", value_name = "TIME")]
     #[serde(with = "optional")]

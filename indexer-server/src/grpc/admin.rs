@@ -44,6 +44,7 @@ fn worker(parts: &Parts, registration: &Registration) -> pb::WorkerInfo {
         engine: registration.engine.message().into(),
         ranks: ranks.collect(),
         sources: sources.collect(),
+        registration: Some(registration.into()),
     }
 }
 

@@ -13,9 +13,11 @@ mod local;
 mod metrics;
 mod outlet;
 mod server;
+mod sibling;
 mod status;
 
 pub use config::GrpcConfig;
 pub use local::LocalClients;
 pub use metrics::GrpcMetrics;
 pub use server::{Parts, ServeError, serve};
+pub use sibling::SiblingClient;
