@@ -8,12 +8,12 @@ use kvbm_agent::broker::Delivery;
 use std::time::Duration;
 use tokio::join;
 
-/// The shortest that there is.
-const LEASE: Duration = Duration::from_secs(1);
+/// Short, and yet longer than a busy machine keeps a process waiting.
+const LEASE: Duration = Duration::from_secs(2);
 
 async fn leased(broker: &Broker, number: u64, delivery: Delivery) -> Holder {
     let mut config = configured(broker, &format!("w.{number}"), delivery, None);
-    config.heartbeat_interval = LEASE / 5;
+    config.heartbeat_interval = LEASE / 10;
     config.broker.as_mut().expect("a broker").registration.lease = Some(LEASE);
     let mut holder = Holder::with(config, number).await;
     holder.publish(50);
@@ -40,7 +40,8 @@ async fn is_away_for_long(delivery: Delivery, name: &str, restarts: bool) {
     if restarts {
         server = index(&flags).await;
     }
-    tokio::time::sleep(LEASE * 4).await;
+    // Leases are looked at every second.
+    tokio::time::sleep(LEASE * 2).await;
     for holder in &holders {
         let worker = known(&server, &holder.worker).await;
         let worker = worker.unwrap_or_else(|| panic!("{name}: {} is gone", holder.worker));
