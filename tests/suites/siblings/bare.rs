@@ -85,6 +85,7 @@ async fn a_copy_under_load_is_what_the_engines_hold() -> Result<()> {
     // From now on its own checkpoint has it.
     younger.stop().await;
     let mut younger = Server::start_with(anywhere(), anywhere(), &checkpoints).await?;
+    ready(&younger).await?;
     let mut kept = client::connect(younger.addresses.grpc).await?;
     for (number, engine) in engines.iter().enumerate() {
         equal(&mut kept, &worker_id(number), engine).await?;

@@ -68,6 +68,7 @@ const EDGES: &[(&str, &[Edges])] = &[
     (
         "kvbm-agent/src",
         &[
+            ("consolidate", &[]),
             ("journal", &[]),
             ("feed", &["journal"]),
             ("pause", &[]),
