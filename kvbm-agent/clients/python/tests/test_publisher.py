@@ -154,6 +154,8 @@ def test_the_other_questions(indexer: Indexer, publishers: Publishers) -> None:
         indexer.find_matches("model", token_ids=TOKENS, block_size=8)
     with pytest.raises(InvalidArgumentError, match="block_size: is missing"):
         indexer.find_matches("model", token_ids=TOKENS)
+    with pytest.raises(InvalidArgumentError, match="worker_ids: is str"):
+        find(indexer, TOKENS, worker_ids="worker-0")
     with pytest.raises(InvalidArgumentError, match="exactly one"):
         indexer.find_matches("model")
 
@@ -189,6 +191,9 @@ def test_a_wrong_block_size_is_refused(indexer: Indexer, publishers: Publishers)
         ((None, NAMES), {"parent_hash": 1}, "parent_hash"),
         ((None, NAMES), {"cache_salt": "s"}, "lora_name, cache_salt, multimodal"),
         ((TOKENS, NAMES), {"lora_name": "x" * 257}, "lora_name"),
+        ((TOKENS, None), {}, "block_hashes"),
+        ((7, NAMES), {}, "token_ids"),
+        ((TOKENS, NAMES), {"tier": "device"}, "tier"),
         ((None, list(range(65_537))), {}, "block_hashes"),
     ],
 )

@@ -3,10 +3,11 @@
 import operator
 import sys
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from kvasir.errors import InvalidArgumentError
 from kvasir.limits import EVENT_BLOCKS_MAX, NAME_BYTES_MAX
+from kvasir.types import Tier
 
 _U64 = (1 << 64) - 1
 _I64_MIN = -(1 << 63)
@@ -44,14 +45,38 @@ def read_seconds(field: str, value: float) -> float:
     return float(value)
 
 
+def read_tier(field: str, value: Tier) -> Tier:
+    """A tier."""
+    if not isinstance(value, Tier):
+        raise InvalidArgumentError(field, f"is {value!r}: give a kvasir.Tier")
+    return value
+
+
+def read_list(field: str, values: Sequence[object]) -> None:
+    """Something with entries and a length: those of text and bytes are not meant."""
+    sized = hasattr(values, "__iter__") and hasattr(values, "__len__")
+    if not sized or isinstance(values, (bytes, bytearray, memoryview, str)):
+        raise InvalidArgumentError(field, f"is {type(values).__name__}: give a sequence")
+
+
 def read_hash(field: str, value: int) -> int:
     """A 64-bit hash, signed or not, as its unsigned bits."""
     return read_int(field, value, _I64_MIN, _U64) & _U64
 
 
-def read_hashes(field: str, values: Iterable[int]) -> list[int]:
+def read_hash_list(field: str, values: Sequence[int]) -> list[int]:
+    """64-bit hashes, signed or not, as their unsigned bits."""
+    read_list(field, values)
+    try:
+        return array("Q", values).tolist()
+    except (OverflowError, TypeError):
+        # Some are signed, or no hashes at all.
+        return [read_hash(f"{field}[{index}]", value) for index, value in enumerate(values)]
+
+
+def read_hashes(field: str, values: Sequence[int]) -> list[int]:
     """The hashes of one event: 1 to `EVENT_BLOCKS_MAX`."""
-    hashes = [read_hash(f"{field}[{index}]", value) for index, value in enumerate(values)]
+    hashes = read_hash_list(field, values)
     if not hashes:
         raise InvalidArgumentError(field, "is empty: give at least one")
     if len(hashes) > EVENT_BLOCKS_MAX:
@@ -62,8 +87,7 @@ def read_hashes(field: str, values: Iterable[int]) -> list[int]:
 
 def read_tokens(field: str, token_ids: Sequence[int]) -> bytes:
     """Tokens as the little-endian u32 that are hashed."""
-    if isinstance(token_ids, (bytes, bytearray, memoryview, str)):
-        raise InvalidArgumentError(field, f"is {type(token_ids).__name__}: give integers")
+    read_list(field, token_ids)
     try:
         packed = array("I", token_ids)
     except (OverflowError, TypeError):

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import xxhash
 
-from kvasir._check import read_hash, read_int, read_name, read_tokens
+from kvasir._check import read_hash_list, read_int, read_list, read_name, read_tokens
 from kvasir.errors import InvalidArgumentError
 from kvasir.limits import BLOCK_SIZE_TOKENS_MAX
 from kvasir.types import MultimodalItem
@@ -79,12 +79,12 @@ def local_hashes(
 def sequence_hashes(local_hashes: Sequence[int]) -> list[int]:
     """Names for blocks with all that comes before them, for engines that have none of their own."""
     names: list[int] = []
-    for index, value in enumerate(local_hashes):
-        local = read_hash(f"local_hashes[{index}]", value)
+    for local in read_hash_list("local_hashes", local_hashes):
         if names:
             chained = names[-1].to_bytes(8, "little") + local.to_bytes(8, "little")
-            local = xxhash.xxh3_64_intdigest(chained, seed=_SEED)
-        names.append(local)
+            names.append(xxhash.xxh3_64_intdigest(chained, seed=_SEED))
+        else:
+            names.append(local)
     return names
 
 
@@ -98,6 +98,7 @@ def event_hashes(
     multimodal: Sequence[MultimodalItem] = (),
 ) -> list[int]:
     """As `local_hashes`, of tokens that must be those of so many whole blocks."""
+    read_list("token_ids", token_ids)
     if len(token_ids) != blocks * block_size:
         problem = (
             f"has {len(token_ids)} tokens for {blocks} block_hashes of {block_size} tokens: give "

@@ -8,7 +8,7 @@ import grpc
 from google.protobuf.message import Message
 
 from kvasir import _read, _rpc
-from kvasir._check import read_hash, read_int, read_name, read_seconds
+from kvasir._check import read_hash_list, read_int, read_list, read_name, read_seconds, read_tier
 from kvasir._gen import indexer_pb2 as pb
 from kvasir._gen import types_pb2
 from kvasir.errors import InvalidArgumentError
@@ -99,10 +99,11 @@ class Indexer:
         if sum(given) != 1:
             problem = "give exactly one of token_ids, local_hashes and sequence_hashes"
             raise InvalidArgumentError("token_ids", problem)
+        read_list("worker_ids", worker_ids)
         request = pb.FindMatchesRequest(
             model=read_name("model", model, required=True),
             tenant=read_name("tenant", tenant),
-            tiers=[types_pb2.Tier.Name(tier.value) for tier in tiers],
+            tiers=[types_pb2.Tier.Name(read_tier("tiers", tier).value) for tier in tiers],
             worker_ids=list(worker_ids),
             top_k=read_int("top_k", top_k, 0, (1 << 32) - 1),
         )
@@ -119,10 +120,10 @@ class Indexer:
             problem = "go with token_ids only: hashes contain them"
             raise InvalidArgumentError("lora_name, cache_salt, multimodal", problem)
         if local_hashes is not None:
-            request.local_hashes.extend(_hashes("local_hashes", local_hashes))
+            request.local_hashes.extend(read_hash_list("local_hashes", local_hashes))
             request.hash_scheme = HASH_SCHEME
         if sequence_hashes is not None:
-            request.sequence_hashes.extend(_hashes("sequence_hashes", sequence_hashes))
+            request.sequence_hashes.extend(read_hash_list("sequence_hashes", sequence_hashes))
         answer = self._call("FindMatches", request, pb.FindMatchesResponse, timeout)
         return _read.matches(answer)
 
@@ -254,7 +255,3 @@ def _hashed(
         cache_salt=cache_salt,
         multimodal=multimodal,
     )
-
-
-def _hashes(field: str, values: Sequence[int]) -> list[int]:
-    return [read_hash(f"{field}[{index}]", value) for index, value in enumerate(values)]

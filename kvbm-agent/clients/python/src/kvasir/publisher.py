@@ -13,7 +13,7 @@ from typing import Callable, Optional
 import grpc
 
 from kvasir import _rpc
-from kvasir._check import read_hash, read_hashes, read_int, read_name, read_seconds
+from kvasir._check import read_hash, read_hashes, read_int, read_name, read_seconds, read_tier
 from kvasir._feed import Feed
 from kvasir._gen import indexer_pb2, types_pb2
 from kvasir._gen import ingest_pb2 as pb
@@ -236,7 +236,7 @@ class KvEventPublisher:
         elif parent is not None:
             problem = "is given without token_ids or local_hashes: give one of them"
             raise InvalidArgumentError("parent_hash", problem)
-        event = stored_event(names, locals_, parent, tier)
+        event = stored_event(names, locals_, parent, read_tier("tier", tier))
 
         def note(inventory: Inventory) -> None:
             inventory.check_room(names)
@@ -251,7 +251,8 @@ class KvEventPublisher:
         """
         names = read_hashes("block_hashes", block_hashes)
         return self._publish(
-            removed_event(names, tier), lambda inventory: inventory.remove(names, tier)
+            removed_event(names, read_tier("tier", tier)),
+            lambda inventory: inventory.remove(names, tier),
         )
 
     def publish_all_cleared(self) -> int:

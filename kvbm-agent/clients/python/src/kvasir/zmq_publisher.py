@@ -16,7 +16,7 @@ from typing import Any, Callable, Optional, Union
 import msgspec
 import zmq
 
-from kvasir._check import read_hash, read_hashes, read_int, read_name, read_tokens
+from kvasir._check import read_hash, read_hashes, read_int, read_name, read_tier, read_tokens
 from kvasir.errors import ClosedError, InvalidArgumentError
 from kvasir.limits import (
     BLOCK_SIZE_TOKENS_MAX,
@@ -203,7 +203,7 @@ class ZmqKvEventPublisher:
             token_ids=tokens,
             block_size=size,
             lora_id=lora_id,
-            medium=_MEDIA[tier],
+            medium=_MEDIA[read_tier("tier", tier)],
             lora_name=lora_name,
             extra_keys=extra_keys,
             group_idx=_MAIN_GROUP,
@@ -214,7 +214,9 @@ class ZmqKvEventPublisher:
     def publish_removed(self, block_hashes: Sequence[int], *, tier: Tier = Tier.DEVICE) -> int:
         """Blocks are no longer held in a tier. Returns the number of the batch."""
         names = read_hashes("block_hashes", block_hashes)
-        event = BlockRemoved(block_hashes=names, medium=_MEDIA[tier], group_idx=_MAIN_GROUP)
+        event = BlockRemoved(
+            block_hashes=names, medium=_MEDIA[read_tier("tier", tier)], group_idx=_MAIN_GROUP
+        )
         return self._publish(event)
 
     def publish_all_cleared(self) -> int:
