@@ -35,7 +35,7 @@ pub const DUPLICATES_WITHIN: Duration = Duration::from_secs(120);
 pub const EVENTS_ALL: &str = "kvasir.v1.events.>";
 /// Subjects of all heartbeats.
 pub const HEARTBEATS_ALL: &str = "kvasir.v1.heartbeats.>";
-/// The object store of snapshots, one object a shard.
+/// What object stores of snapshots are named after, one of each shard: `kvasir-snapshots-shard-I-of-N`.
 pub const SNAPSHOTS: &str = "kvasir-snapshots";
 /// The key-value bucket in which indexes post how far of the stream they have on disk.
 pub const COVERAGE: &str = "kvasir-coverage";

@@ -9,7 +9,7 @@ use crate::{snapshot::StreamPosition, telemetry::NotReady};
 use async_nats::{
     Subscriber,
     jetstream::{
-        self, Message,
+        self, Context, Message,
         consumer::{
             DeliverPolicy,
             pull::{Ordered, OrderedConfig},
@@ -91,7 +91,7 @@ impl Reader {
     /// Opens the stream after the position.
     async fn open(&self) -> Result<Reading, Fault> {
         let context = jetstream::new(self.connection.client.clone());
-        let stream = context.get_or_create_stream(stream_config(self.config)).await?;
+        let stream = self.stream(&context).await?;
         let info = stream.cached_info();
         let made = i64::try_from(info.created.unix_timestamp_nanos()).unwrap_or(i64::MAX);
         let state = &info.state;
@@ -127,6 +127,22 @@ impl Reader {
         let created_unix_ns = made;
         let read_at = Instant::now();
         Ok(Reading { batches, heartbeats, stream, created_unix_ns, is_behind, last, read_at })
+    }
+
+    /// The stream, with the bounds that this server was given: an agent may have made it.
+    async fn stream(&self, context: &Context) -> Result<Stream, Fault> {
+        let wanted = stream_config(self.config);
+        let stream = context.get_or_create_stream(&wanted).await?;
+        let found = &stream.cached_info().config;
+        let bounds = |at: &Config| (at.max_age, at.max_bytes, at.duplicate_window);
+        if bounds(found) == bounds(&wanted) {
+            return Ok(stream);
+        }
+        tracing::info!(before = ?bounds(found), now = ?bounds(&wanted), "bounds of the stream");
+        let Config { max_age, max_bytes, duplicate_window, .. } = wanted;
+        let now = Config { max_age, max_bytes, duplicate_window, ..found.clone() };
+        context.update_stream(now).await?;
+        Ok(context.get_stream(STREAM).await?)
     }
 
     /// Reads until there is something to be opened anew.

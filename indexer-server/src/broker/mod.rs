@@ -8,9 +8,10 @@
 //! - `position`: how far of the stream is in the index: pure.
 //! - [`LocalByBroker`]: asks agents.
 //! - [`ShardMaps`]: the map of shards.
-//! - [`Snapshots`]: the index in the object store; `coverage` (pure) says when, and what the stream need
-//!   not keep.
+//! - [`Snapshots`]: the index in the object store, by shards in a `bucket` each; `coverage` (pure) says when,
+//!   and what the stream need not keep.
 
+mod bucket;
 mod config;
 mod connect;
 mod core;

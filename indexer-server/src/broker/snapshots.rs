@@ -1,5 +1,6 @@
 use super::{
     Connection,
+    bucket::{Bucket, Fault, Turn, Turns, is_turn, remove_all},
     core::RETRY_PAUSE,
     coverage::{Posted, purge_through, wants_snapshot},
 };
@@ -7,12 +8,11 @@ use crate::snapshot::{Export, Imported, Keeper, StoreError, StreamPosition};
 use async_nats::jetstream::{
     self, Context,
     kv::{self, Store},
-    object_store::{self, ObjectMetadata, ObjectStore},
     stream::Stream,
 };
 use futures::TryStreamExt;
 use kvasir_proto::{
-    broker::{COVERAGE, SNAPSHOTS, STREAM},
+    broker::{COVERAGE, STREAM},
     shard::ShardPlace,
 };
 use std::{
@@ -38,11 +38,10 @@ const POST_INTERVAL: Duration = Duration::from_secs(60);
 const BROKER_TIMEOUT: Duration = Duration::from_secs(30);
 /// A snapshot of which nothing comes for so long is given up.
 const STALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// A snapshot that is replaced while it is read, or that the stream has left behind, is tried again so often in all.
+const DOWNLOADS_MAX: u32 = 3;
 /// Bytes of a snapshot between the disk and the broker.
 const BYTES_BETWEEN: usize = 1 << 20;
-
-/// What went wrong between the broker and us.
-type Fault = async_nats::Error;
 
 /// Keeps snapshots of the index in the object store, and the stream no longer than they allow.
 #[derive(Debug)]
@@ -55,6 +54,7 @@ pub struct Snapshots {
     /// Tells replicas of a shard apart.
     replica: String,
     threshold: u64,
+    turns: Turns,
 }
 
 impl Snapshots {
@@ -70,7 +70,7 @@ impl Snapshots {
         let own = name(place.map_or(0, |place| u16::from(place.shard())));
         let replica = format!("{own}.{:016x}", RandomState::new().hash_one(0));
         let shards = (0..count).map(name).collect();
-        Self { connection, keeper, shards, own, replica, threshold }
+        Self { connection, keeper, shards, own, replica, threshold, turns: Turns::default() }
     }
 
     /// Begins with the shard's snapshot, where the local store has nothing. None if there is none, or it
@@ -80,16 +80,18 @@ impl Snapshots {
         if !matches!(is_empty, Ok(true)) || !self.wait_for_broker().await {
             return None;
         }
-        match self.import().await {
-            Ok(imported) => {
-                tracing::info!(?imported, "begun with a snapshot of the object store");
-                Some(imported)
-            }
-            Err(error) => {
-                tracing::warn!(%error, object = self.own, "no snapshot to begin with");
-                None
+        for attempt in 1..=DOWNLOADS_MAX {
+            match self.import(attempt < DOWNLOADS_MAX).await {
+                Ok(imported) => {
+                    tracing::info!(?imported, "begun with a snapshot of the object store");
+                    return imported;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, shard = self.own, attempt, "no snapshot to begin with");
+                }
             }
         }
+        None
     }
 
     async fn wait_for_broker(&self) -> bool {
@@ -102,9 +104,27 @@ impl Snapshots {
         true
     }
 
-    async fn import(&self) -> Result<Imported, Fault> {
-        let objects = objects(&self.context()).await?;
-        let mut object = objects.get(&self.own).await?;
+    /// Takes over the shard's snapshot; none if there is none. One that the stream has left behind is let go of if
+    /// `another` may be there.
+    async fn import(&self, another: bool) -> Result<Option<Imported>, Fault> {
+        let context = self.context();
+        let Some(bucket) = Bucket::of(&context, &self.own).await else { return Ok(None) };
+        let Some(position) = bucket.position().await else { return Ok(None) };
+        // From now on nobody lets go of what comes after it.
+        self.post(&coverage(&context).await?, position).await?;
+        let imported = self.download(&bucket).await?;
+        if let (Some(position), Ok(stream)) = (imported.position, context.get_stream(STREAM).await)
+            && position.sequence + 1 < stream.cached_info().state.first_sequence
+            && another
+        {
+            self.keeper.call(|store| store.clear()).await??;
+            return Err("the stream has let go of what comes after it".into());
+        }
+        Ok(Some(imported))
+    }
+
+    async fn download(&self, bucket: &Bucket) -> Result<Imported, Fault> {
+        let mut object = bucket.get().await?;
         let (mut sink, source) = duplex(BYTES_BETWEEN);
         let source = SyncIoBridge::new(source);
         let copied = async move {
@@ -132,18 +152,19 @@ impl Snapshots {
         }
         let context = self.context();
         tracing::warn!("reset-states: stream, snapshots and checkpoint are emptied");
-        for stream in [STREAM.to_owned(), format!("OBJ_{SNAPSHOTS}"), format!("KV_{COVERAGE}")] {
+        for stream in [STREAM.to_owned(), format!("KV_{COVERAGE}")] {
             if context.get_stream(&stream).await.is_ok() {
                 context.delete_stream(&stream).await?;
             }
         }
+        remove_all(&context).await?;
         self.keeper.call(|store| store.clear()).await??;
         Ok(())
     }
 
     /// Posts what is on disk, takes snapshots, and lets go of what nobody needs, until `stop`.
     pub async fn keep(
-        self,
+        mut self,
         mut on_disk: watch::Receiver<Option<StreamPosition>>,
         stop: CancellationToken,
     ) {
@@ -171,68 +192,89 @@ impl Snapshots {
         }
     }
 
-    async fn keep_once(&self, position: StreamPosition) -> Result<(), Fault> {
+    async fn keep_once(&mut self, position: StreamPosition) -> Result<(), Fault> {
         if !self.connection.link.borrow().up {
             return Ok(());
         }
         let context = self.context();
         let coverage = coverage(&context).await?;
-        coverage.put(&self.replica, Posted(position).to_string().into()).await?;
-        let objects = objects(&context).await?;
+        self.post(&coverage, position).await?;
         let stream = context.get_stream(STREAM).await?;
         let first = stream.cached_info().state.first_sequence;
-        let taken = snapshot_of(&objects, &self.own).await;
-        if wants_snapshot(position, taken, first, self.threshold) {
-            self.take(&objects, &coverage).await?;
-            self.purge(&stream, &objects, &coverage).await?;
+        let taken = self.taken(&context).await;
+        if wants_snapshot(position, taken, first, self.threshold)
+            && let Some(turn) = self.turns.take(&coverage, &self.own, &self.replica).await?
+        {
+            self.take(turn, &coverage).await?;
+            self.purge(&stream, &coverage).await?;
         }
         Ok(())
     }
 
-    /// Puts a snapshot into the object store, unless another replica is about to.
-    async fn take(&self, objects: &ObjectStore, coverage: &Store) -> Result<(), Fault> {
-        // It goes with its bucket's age if we die.
-        let turn = format!("{}.snapshot", self.own);
-        if coverage.create(&turn, self.replica.clone().into()).await.is_err() {
-            return Ok(());
-        }
-        let taken = self.upload(objects).await;
-        coverage.purge(&turn).await?;
+    /// Says how far this replica has the stream.
+    async fn post(&self, coverage: &Store, position: StreamPosition) -> Result<(), Fault> {
+        coverage.put(&self.replica, Posted(position).to_string().into()).await?;
+        Ok(())
+    }
+
+    /// How far the shard's snapshot goes.
+    async fn taken(&self, context: &Context) -> Option<StreamPosition> {
+        Bucket::of(context, &self.own).await?.position().await
+    }
+
+    /// Puts a snapshot into the object store, now that it is this replica's turn.
+    async fn take(&self, mut turn: Turn, coverage: &Store) -> Result<(), Fault> {
+        let taken = self.upload(&mut turn, coverage).await;
+        turn.give_back(coverage).await?;
         taken
     }
 
-    async fn upload(&self, objects: &ObjectStore) -> Result<(), Fault> {
+    async fn upload(&self, turn: &mut Turn, coverage: &Store) -> Result<(), Fault> {
+        let bucket = Bucket::open(&self.context(), &self.own).await?;
+        bucket.tidy().await?;
         let export = self.keeper.call(|store| store.export()).await??;
         let Some(position) = export.position() else { return Ok(()) };
         let (sink, mut source) = duplex(BYTES_BETWEEN);
         let sink = SyncIoBridge::new(sink);
         let written = spawn_blocking(move || write_out(export, sink));
-        let metadata = ObjectMetadata {
-            name: self.own.clone(),
-            description: Some(Posted(position).to_string()),
-            ..ObjectMetadata::default()
+        let put = select! {
+            put = bucket.put(position, &mut source) => put,
+            Err(fault) = self.stay(position, turn, coverage) => Err(fault),
         };
-        let put = objects.put(metadata, &mut source).await;
         drop(source);
         written.await??;
-        let bytes = put?.size;
-        tracing::info!(object = self.own, sequence = position.sequence, bytes, "snapshot taken");
+        let bytes = put?;
+        tracing::info!(shard = self.own, sequence = position.sequence, bytes, "snapshot taken");
         Ok(())
     }
 
-    async fn purge(
+    /// Neither the turn nor what is covered runs out while a snapshot is on its way.
+    async fn stay(
         &self,
-        stream: &Stream,
-        objects: &ObjectStore,
+        position: StreamPosition,
+        turn: &mut Turn,
         coverage: &Store,
     ) -> Result<(), Fault> {
+        loop {
+            sleep(POST_INTERVAL).await;
+            turn.renew(coverage).await?;
+            self.post(coverage, position).await?;
+        }
+    }
+
+    async fn purge(&self, stream: &Stream, coverage: &Store) -> Result<(), Fault> {
+        let context = self.context();
         let mut snapshots = Vec::with_capacity(self.shards.len());
         for shard in &self.shards {
-            snapshots.push(snapshot_of(objects, shard).await);
+            let bucket = Bucket::of(&context, shard).await;
+            snapshots.push(match bucket {
+                Some(bucket) => bucket.position().await,
+                None => None,
+            });
         }
         let mut replicas = Vec::new();
         let keys: Vec<String> = coverage.keys().await?.try_collect().await?;
-        for key in keys.into_iter().filter(|key| !key.ends_with(".snapshot")) {
+        for key in keys.into_iter().filter(|key| !is_turn(key)) {
             let value = coverage.get(key).await?;
             let posted = value.and_then(|value| str::from_utf8(&value).ok()?.parse().ok());
             replicas.extend(posted.map(|Posted(position)| position));
@@ -259,20 +301,6 @@ fn write_out(mut export: Export, mut sink: impl Write) -> Result<(), StoreError>
         }
     }
     Ok(())
-}
-
-/// How far the snapshot of a shard goes, if there is one that can be read.
-async fn snapshot_of(objects: &ObjectStore, shard: &str) -> Option<StreamPosition> {
-    let info = objects.info(shard).await.ok().filter(|info| !info.deleted)?;
-    info.description?.parse().ok().map(|Posted(position)| position)
-}
-
-async fn objects(context: &Context) -> Result<ObjectStore, Fault> {
-    if let Ok(objects) = context.get_object_store(SNAPSHOTS).await {
-        return Ok(objects);
-    }
-    let config = object_store::Config { bucket: SNAPSHOTS.to_owned(), ..Default::default() };
-    Ok(context.create_object_store(config).await?)
 }
 
 async fn coverage(context: &Context) -> Result<Store, Fault> {

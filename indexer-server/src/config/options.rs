@@ -91,11 +91,11 @@ pub struct Options {
     #[arg(long, env = "KVASIR_NATS_DELIVERY", value_name = "DELIVERY")]
     #[serde(with = "optional")]
     pub nats_delivery: Option<Delivery>,
-    /// How long that stream keeps events, where this server makes it
+    /// How long that stream keeps events
     #[arg(long, env = "KVASIR_NATS_STREAM_AGE", value_name = "TIME")]
     #[serde(with = "optional")]
     pub nats_stream_age: Option<Span>,
-    /// How many bytes of events it keeps, where this server makes it
+    /// How many bytes of events it keeps
     #[arg(long, env = "KVASIR_NATS_STREAM_BYTES", value_name = "BYTES")]
     #[serde(deserialize_with = "deserialize_bytes")]
     pub nats_stream_bytes: Option<ByteCount>,

@@ -5,7 +5,7 @@ use crate::index::{IndexedSource, Origin, Writer, WriterGone};
 use futures::FutureExt;
 use kvasir_engine::{
     decode::EngineKind,
-    link::{self, LinkConfig, REPLAY_REPLY_TIMEOUT, SourceCommand},
+    link::{self, Common, LinkConfig, REPLAY_REPLY_TIMEOUT, SourceCommand},
     normalise::{DropKind, NormaliserConfig},
     sequence::{self, Resume, SequencerConfig},
     zmtp::{Attach, Endpoint, EndpointError, Limits},
@@ -19,14 +19,9 @@ use prometheus_client::metrics::counter::Counter;
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
     panic::AssertUnwindSafe,
-    sync::Arc,
     time::Duration,
 };
-use tokio::{
-    join, select,
-    sync::{Semaphore, mpsc},
-    time::sleep,
-};
+use tokio::{join, select, sync::mpsc, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 /// Commands between an endpoint's link and the writer's mailbox.
@@ -221,12 +216,12 @@ impl Link {
 
     /// Follows the endpoint until cancelled. A panic in it, which one engine's bytes may cause,
     /// costs that engine's blocks and nobody else's.
-    pub(super) async fn run(mut self, permits: Arc<Semaphore>, cancel: CancellationToken) {
+    pub(super) async fn run(mut self, common: Common, cancel: CancellationToken) {
         loop {
             let (commands, queue) = mpsc::channel(COMMANDS_MAX);
-            let (config, permits) = (self.config.clone(), Arc::clone(&permits));
+            let (config, common) = (self.config.clone(), common.clone());
             let resume = self.resume.take();
-            let link = link::run(config, resume, commands, permits, cancel.clone());
+            let link = link::run(config, resume, commands, common, cancel.clone());
             let work = async { join!(link, self.sink.forward(queue)).1 };
             match AssertUnwindSafe(work).catch_unwind().await {
                 Ok(Ok(()) | Err(WriterGone)) => return,

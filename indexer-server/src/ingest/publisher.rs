@@ -9,7 +9,9 @@ use super::{
     worker::{Publishers, Worker},
 };
 use crate::index::IndexedSource;
-use kvasir_engine::recover::{OutcomeCounts, Recourse, Recovery, RecoveryConfig, Resume};
+use kvasir_engine::recover::{
+    HeldBytes, OutcomeCounts, Recourse, Recovery, RecoveryConfig, Resume,
+};
 use kvasir_index::{IndexError, SourceStatus};
 use kvasir_proto::{
     convert::{Hello, LocalSource, PublishedBatch},
@@ -343,6 +345,7 @@ impl Ingest {
             copy_mode,
             asked: asked.map(|(indexers, url)| Asked { indexers, url, source, block_size }),
             permits: Arc::clone(&self.dump_permits),
+            held: HeldBytes::share(Arc::clone(&self.links.held)),
             stream: 0,
             fence: CancellationToken::new(),
             stream_life: None,

@@ -45,6 +45,7 @@ impl Ingest {
         }
         let (worker, plans) = self.admit(registration)?;
         worker.heard(self.origin);
+        worker.partition.restoring().begin(worker.id().clone());
         self.workers.insert(address, Arc::clone(&worker));
         self.count_workers();
         Ok(Some(Expected { worker, plans }))
@@ -89,5 +90,73 @@ impl Ingest {
             workers.iter().map(|worker| worker.registration.clone()).collect()
         };
         (registrations(restored), registrations(expected))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        index::{
+            IndexConfig, IndexMetrics, Origin, Partitions, Speculation, SpeculationConfig,
+            SpeculationMetrics, start_writers,
+        },
+        ingest::{IngestConfig, IngestMetrics},
+    };
+    use kvasir_proto::{convert::LossPolicy, pb};
+    use prometheus_client::registry::Registry;
+    use std::{num::NonZeroUsize, time::Duration};
+
+    fn ingest() -> Arc<Ingest> {
+        let config = IndexConfig { shards: NonZeroUsize::MIN, bytes_max: None };
+        let partitions = Arc::new(Partitions::new(config, kvasir_index::Limits::default()));
+        let mut registry = Registry::default();
+        let metrics = IndexMetrics::register(&mut registry, Arc::clone(&partitions));
+        let (writer, _threads) = start_writers(&partitions, &metrics).expect("a thread");
+        let placed = SpeculationMetrics::register(&mut registry, Arc::clone(&partitions));
+        let few = SpeculationConfig { blocks_max: 1, blocks_kept: 1 };
+        let speculation = Speculation::new(Arc::clone(&partitions), few, placed);
+        let config = IngestConfig {
+            loss_policy: LossPolicy::Keep,
+            degraded_ttl: Duration::from_secs(1),
+            worker_timeout: Duration::from_secs(1),
+            probe_interval: Duration::from_secs(1),
+            replay_concurrency: 1,
+            dump_concurrency: 1,
+            shard: None,
+        };
+        let metrics = IngestMetrics::register(&mut registry, metrics);
+        let speculation = Arc::new(speculation);
+        Arc::new(Ingest::new(config, partitions, writer, speculation, Origin::now(), metrics))
+    }
+
+    fn registration(worker: &str) -> Registration {
+        let request = pb::RegisterWorkerRequest {
+            worker_id: worker.to_owned(),
+            model: "m".to_owned(),
+            block_size: 16,
+            ..Default::default()
+        };
+        request.try_into().expect("a valid registration")
+    }
+
+    #[tokio::test]
+    async fn who_is_not_back_is_named_until_it_is_or_goes() {
+        let ingest = ingest();
+        let mut expected = Vec::new();
+        for worker in ["a", "b"] {
+            let registered = ingest.expect(registration(worker)).await.expect("a valid worker");
+            expected.extend(registered);
+        }
+        let partition = Arc::clone(&expected[0].worker.partition);
+        let named = || -> Vec<String> {
+            partition.restoring().among(None).iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(named(), ["a", "b"]);
+        ingest.resume(expected.remove(0), async |_| Vec::new()).await.expect("nothing refused");
+        assert_eq!(named(), ["b"]);
+        ingest.remove(registration("b").address()).await.expect("a known worker");
+        assert_eq!(named(), Vec::<String>::new());
+        ingest.stop().await;
     }
 }

@@ -7,7 +7,7 @@ use kvasir_proto::{
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -30,6 +30,8 @@ pub(super) struct Worker {
     pub(super) publishers: Mutex<Publishers>,
     /// When it was heard of last, in milliseconds since the origin.
     heard_at_ms: AtomicU64,
+    /// When it replaced one of its name, in milliseconds since the origin.
+    replaced_at_ms: OnceLock<u64>,
     /// Set once what a checkpoint has of it is back: nothing feeds it before.
     pub(super) restored: SetOnce<()>,
 }
@@ -63,14 +65,14 @@ impl Worker {
             links: Mutex::default(),
             publishers: Mutex::default(),
             heard_at_ms: AtomicU64::new(0),
+            replaced_at_ms: OnceLock::new(),
             restored: SetOnce::new(),
         }
     }
 
     /// It has given a sign of life.
     pub(super) fn heard(&self, origin: Origin) {
-        let now = u64::try_from(origin.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.heard_at_ms.store(now, Ordering::Release);
+        self.heard_at_ms.store(milliseconds(origin), Ordering::Release);
     }
 
     /// Whether it has a lease, and was not heard of for so long.
@@ -78,6 +80,18 @@ impl Worker {
         let heard_at = Duration::from_millis(self.heard_at_ms.load(Ordering::Acquire));
         let silent = origin.elapsed().saturating_sub(heard_at);
         self.registration.lease.is_some_and(|lease| silent >= lease)
+    }
+
+    /// It takes the place of one of its name that was registered otherwise.
+    pub(super) fn replaces(&self, origin: Origin) {
+        self.replaced_at_ms.get_or_init(|| milliseconds(origin));
+    }
+
+    /// Whether it has done so less than its lease ago.
+    pub(super) fn has_just_replaced(&self, origin: Origin) -> bool {
+        let lease = self.registration.lease.unwrap_or_default();
+        let since = |at: &u64| origin.elapsed().saturating_sub(Duration::from_millis(*at));
+        self.replaced_at_ms.get().is_some_and(|at| since(at) < lease)
     }
 
     pub(super) const fn id(&self) -> &WorkerId {
@@ -100,6 +114,7 @@ impl Worker {
     pub(super) fn open(&self) {
         // It may be open already.
         let _open = self.restored.set(());
+        self.partition.restoring().end(self.id());
     }
 
     /// Whether events may come in.
@@ -129,4 +144,8 @@ impl Worker {
             }
         }
     }
+}
+
+fn milliseconds(origin: Origin) -> u64 {
+    u64::try_from(origin.elapsed().as_millis()).unwrap_or(u64::MAX)
 }

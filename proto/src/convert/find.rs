@@ -322,6 +322,8 @@ pub struct FindAnswer {
     pub block_size: u32,
     /// Best first.
     pub matches: Vec<WorkerMatch>,
+    /// Workers of which not all is back yet, by id.
+    pub restoring: Vec<WorkerId>,
 }
 
 /// One rank's answer.

@@ -398,6 +398,10 @@ pub struct FindMatchesResponse {
     /// this empty; who asks all shards fills it in.
     #[prost(uint32, repeated, tag = "6")]
     pub missing_shards: ::prost::alloc::vec::Vec<u32>,
+    /// Workers of which not all is back yet after a start, so that `matches` may say less than they hold:
+    /// they are CATCHING_UP, whatever else is said of them. Those that the request asks for, by id.
+    #[prost(string, repeated, tag = "7")]
+    pub restoring_worker_ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 impl ::prost::Name for FindMatchesResponse {
     const NAME: &'static str = "FindMatchesResponse";

@@ -8,7 +8,7 @@ use super::{
     publisher::{BatchAnswer, Command, Opened, Refusal, Shared, Waiting},
     worker::Worker,
 };
-use kvasir_engine::recover::{Ask, Input, Item, Numbered, OutcomeCounts, Recovery};
+use kvasir_engine::recover::{Ask, HeldShare, Input, Item, Numbered, OutcomeCounts, Recovery};
 use kvasir_index::SourceStatus;
 use kvasir_proto::{
     convert::{EventsPart, Hello, LocalDumpPart, PublishedBatch},
@@ -47,6 +47,7 @@ pub(super) struct Follower {
     /// Who can be asked, if anybody.
     pub(super) asked: Option<Asked>,
     pub(super) permits: Arc<Semaphore>,
+    pub(super) held: HeldShare,
     /// The latest stream; those before are fenced.
     pub(super) stream: u64,
     pub(super) fence: CancellationToken,
@@ -271,6 +272,7 @@ impl Follower {
 
     /// Hands an input to the recovery.
     async fn input(&mut self, input: Input<Held, Chunk>) -> Result<(), IngestError> {
+        self.recovery.share(&mut self.held);
         self.recovery.handle(input, self.ingest.origin.elapsed());
         self.work().await
     }
