@@ -67,6 +67,7 @@ def test_what_is_published_is_found(indexer: Indexer, publishers: Publishers) ->
     publisher.flush(WAIT_SECONDS)
     found = find(indexer, [*TOKENS, 1, 2])
     assert (found.query_blocks, found.best_overlap_blocks, found.block_size) == (4, 4, 4)
+    assert (found.missing_shards, found.restoring_worker_ids) == ((), ())
     [match] = found.matches
     assert (match.worker_id, match.dp_rank) == ("worker-0", 3)
     assert (match.matched_blocks, match.matched_tokens) == (4, 16)

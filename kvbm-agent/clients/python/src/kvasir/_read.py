@@ -43,6 +43,7 @@ def matches(answer: pb.FindMatchesResponse) -> FindMatchesResult:
         block_size=answer.block_size,
         matches=tuple(_match(match) for match in answer.matches),
         missing_shards=tuple(answer.missing_shards),
+        restoring_worker_ids=tuple(answer.restoring_worker_ids),
     )
 
 

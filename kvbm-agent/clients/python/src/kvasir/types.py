@@ -115,6 +115,8 @@ class FindMatchesResult:
     matches: Sequence[WorkerMatch]
     missing_shards: Sequence[int]
     """Shards whose workers are not in the answer."""
+    restoring_worker_ids: Sequence[str]
+    """Workers of which not all is back yet after a start of the index."""
 
 
 @dataclass(frozen=True)

@@ -80,20 +80,22 @@ class WorkerMatch(_message.Message):
     def __init__(self, worker_id: _Optional[str] = ..., dp_rank: _Optional[int] = ..., matched_blocks: _Optional[int] = ..., matched_tokens: _Optional[int] = ..., blocks_by_tier: _Optional[_Union[BlocksByTier, _Mapping]] = ..., state: _Optional[_Union[_types_pb2.WorkerState, str]] = ..., applied: _Optional[_Union[_types_pb2.Cursor, _Mapping]] = ..., lag_batches: _Optional[int] = ..., verified_age_ms: _Optional[int] = ..., speculative_blocks: _Optional[int] = ..., shed_blocks: _Optional[int] = ...) -> None: ...
 
 class FindMatchesResponse(_message.Message):
-    __slots__ = ("request_id", "query_blocks", "best_overlap_blocks", "block_size", "matches", "missing_shards")
+    __slots__ = ("request_id", "query_blocks", "best_overlap_blocks", "block_size", "matches", "missing_shards", "restoring_worker_ids")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     QUERY_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     BEST_OVERLAP_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
     MATCHES_FIELD_NUMBER: _ClassVar[int]
     MISSING_SHARDS_FIELD_NUMBER: _ClassVar[int]
+    RESTORING_WORKER_IDS_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     query_blocks: int
     best_overlap_blocks: int
     block_size: int
     matches: _containers.RepeatedCompositeFieldContainer[WorkerMatch]
     missing_shards: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, request_id: _Optional[int] = ..., query_blocks: _Optional[int] = ..., best_overlap_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., matches: _Optional[_Iterable[_Union[WorkerMatch, _Mapping]]] = ..., missing_shards: _Optional[_Iterable[int]] = ...) -> None: ...
+    restoring_worker_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, request_id: _Optional[int] = ..., query_blocks: _Optional[int] = ..., best_overlap_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., matches: _Optional[_Iterable[_Union[WorkerMatch, _Mapping]]] = ..., missing_shards: _Optional[_Iterable[int]] = ..., restoring_worker_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class StreamError(_message.Message):
     __slots__ = ("code", "message")
