@@ -157,21 +157,37 @@ class DumpChunk(_message.Message):
     records: _containers.RepeatedCompositeFieldContainer[BlockRecord]
     def __init__(self, dp_rank: _Optional[int] = ..., records: _Optional[_Iterable[_Union[BlockRecord, _Mapping]]] = ...) -> None: ...
 
+class BatchFingerprint(_message.Message):
+    __slots__ = ("timestamp_bits", "payload_hash")
+    TIMESTAMP_BITS_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_HASH_FIELD_NUMBER: _ClassVar[int]
+    timestamp_bits: int
+    payload_hash: int
+    def __init__(self, timestamp_bits: _Optional[int] = ..., payload_hash: _Optional[int] = ...) -> None: ...
+
 class DumpEnd(_message.Message):
-    __slots__ = ("source_index", "source", "watermark", "records", "state", "incomplete")
+    __slots__ = ("source_index", "source", "watermark", "records", "state", "incomplete", "copy_mode", "fingerprint", "past_incarnations", "dp_ranks")
     SOURCE_INDEX_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     WATERMARK_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     INCOMPLETE_FIELD_NUMBER: _ClassVar[int]
+    COPY_MODE_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    PAST_INCARNATIONS_FIELD_NUMBER: _ClassVar[int]
+    DP_RANKS_FIELD_NUMBER: _ClassVar[int]
     source_index: int
     source: str
     watermark: _types_pb2.Cursor
     records: int
     state: _types_pb2.WorkerState
     incomplete: bool
-    def __init__(self, source_index: _Optional[int] = ..., source: _Optional[str] = ..., watermark: _Optional[_Union[_types_pb2.Cursor, _Mapping]] = ..., records: _Optional[int] = ..., state: _Optional[_Union[_types_pb2.WorkerState, str]] = ..., incomplete: bool = ...) -> None: ...
+    copy_mode: _types_pb2.CopyMode
+    fingerprint: BatchFingerprint
+    past_incarnations: _containers.RepeatedScalarFieldContainer[bytes]
+    dp_ranks: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, source_index: _Optional[int] = ..., source: _Optional[str] = ..., watermark: _Optional[_Union[_types_pb2.Cursor, _Mapping]] = ..., records: _Optional[int] = ..., state: _Optional[_Union[_types_pb2.WorkerState, str]] = ..., incomplete: bool = ..., copy_mode: _Optional[_Union[_types_pb2.CopyMode, str]] = ..., fingerprint: _Optional[_Union[BatchFingerprint, _Mapping]] = ..., past_incarnations: _Optional[_Iterable[bytes]] = ..., dp_ranks: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class DumpWorkerResponse(_message.Message):
     __slots__ = ("chunk", "end")
@@ -222,7 +238,7 @@ class SourceInfo(_message.Message):
     def __init__(self, source: _Optional[str] = ..., replay_endpoint: _Optional[str] = ..., connected: bool = ..., state: _Optional[_Union[_types_pb2.WorkerState, str]] = ..., applied: _Optional[_Union[_types_pb2.Cursor, _Mapping]] = ..., lag_batches: _Optional[int] = ..., buffered_batches: _Optional[int] = ..., verified_age_ms: _Optional[int] = ...) -> None: ...
 
 class WorkerInfo(_message.Message):
-    __slots__ = ("worker_id", "model", "tenant", "block_size", "engine", "ranks", "sources")
+    __slots__ = ("worker_id", "model", "tenant", "block_size", "engine", "ranks", "sources", "registration")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -230,6 +246,7 @@ class WorkerInfo(_message.Message):
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     RANKS_FIELD_NUMBER: _ClassVar[int]
     SOURCES_FIELD_NUMBER: _ClassVar[int]
+    REGISTRATION_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     model: str
     tenant: str
@@ -237,7 +254,8 @@ class WorkerInfo(_message.Message):
     engine: _types_pb2.Engine
     ranks: _containers.RepeatedCompositeFieldContainer[RankInfo]
     sources: _containers.RepeatedCompositeFieldContainer[SourceInfo]
-    def __init__(self, worker_id: _Optional[str] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., block_size: _Optional[int] = ..., engine: _Optional[_Union[_types_pb2.Engine, str]] = ..., ranks: _Optional[_Iterable[_Union[RankInfo, _Mapping]]] = ..., sources: _Optional[_Iterable[_Union[SourceInfo, _Mapping]]] = ...) -> None: ...
+    registration: RegisterWorkerRequest
+    def __init__(self, worker_id: _Optional[str] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., block_size: _Optional[int] = ..., engine: _Optional[_Union[_types_pb2.Engine, str]] = ..., ranks: _Optional[_Iterable[_Union[RankInfo, _Mapping]]] = ..., sources: _Optional[_Iterable[_Union[SourceInfo, _Mapping]]] = ..., registration: _Optional[_Union[RegisterWorkerRequest, _Mapping]] = ...) -> None: ...
 
 class BucketRange(_message.Message):
     __slots__ = ("first", "last")
