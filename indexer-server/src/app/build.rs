@@ -10,9 +10,9 @@ use crate::{
     ingest::{Ingest, IngestMetrics},
     query::{Finder, QueryMetrics},
     snapshot::{Checkpoints, StoreError},
-    telemetry::{Metrics, NotReady, Readiness, new_registry},
 };
 use kvasir_index::{ChangeLimits, Limits};
+use kvasir_process::telemetry::{Metrics, NotReady, Readiness, new_registry};
 use prometheus_client::registry::Registry;
 use std::{io, net::SocketAddr, sync::Arc};
 use tokio::net::TcpListener;

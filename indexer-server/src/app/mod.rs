@@ -7,7 +7,6 @@ mod map;
 mod restore;
 mod run;
 mod siblings;
-mod tasks;
 
 pub use build::{Addresses, App, BuildError};
-pub use run::{RunError, stop_signal};
+pub use run::RunError;

@@ -6,8 +6,8 @@ use crate::{
     ingest::{Expected, Ingest, Resumed},
     siblings::{Copier, CopyError, Fetched, Offer, Sibling},
     snapshot::Restorer,
-    telemetry::NotReady,
 };
+use kvasir_process::telemetry::NotReady;
 use kvasir_proto::{
     convert::{Registration, WorkerAddress},
     pb,

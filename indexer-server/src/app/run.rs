@@ -3,18 +3,20 @@ use super::{
     kept::Kept,
     map::register_configured,
     restore::{self, Plan, Ways},
-    tasks::{Ended, Tasks},
 };
 use crate::{
-    grpc, http,
+    grpc,
     index::{Origin, Speculation, WriterThreads},
     ingest::{Ingest, IngestError},
+};
+use kvasir_process::{
+    http,
+    tasks::{Ended, Tasks},
     telemetry::Readiness,
 };
-use std::{io, pin::pin, sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 use tokio::{
     select,
-    signal::unix::{SignalKind, signal},
     time::{MissedTickBehavior, interval, timeout},
 };
 use tokio_util::sync::CancellationToken;
@@ -137,7 +139,7 @@ impl App {
             bringing.await
         });
         if let Some(kept) = kept {
-            tasks.keep(kept, &stop, &stop_checkpoints);
+            keep(&mut tasks, kept, &stop, &stop_checkpoints);
         }
         register_configured(&ingest, &workers)
             .await
@@ -175,16 +177,16 @@ impl Running {
         let mut outcome = Ok(());
         let names =
             [RESTORE, "broker", "snapshots", "expiry", "placement expiry", "shard map", "grpc"];
-        let clients = self.tasks.ended(&names, &mut outcome);
+        let clients = ended(&mut self.tasks, &names, &mut outcome);
         if timeout(limit.mul_f64(CLIENTS_SHARE), clients).await.is_err() {
             tracing::warn!("clients that do not go are cut off");
         }
         self.ingest.stop().await;
         self.stop_checkpoints.cancel();
-        self.tasks.ended(&["checkpoints"], &mut outcome).await;
+        ended(&mut self.tasks, &["checkpoints"], &mut outcome).await;
         self.writer_threads.stop().await;
         self.stop_http.cancel();
-        let clients = self.tasks.ended(&["http"], &mut outcome);
+        let clients = ended(&mut self.tasks, &["http"], &mut outcome);
         if timeout(limit.mul_f64(HTTP_SHARE), clients).await.is_err() {
             tracing::warn!("clients of the side port that do not go are cut off");
         }
@@ -194,31 +196,34 @@ impl Running {
     }
 }
 
-impl Tasks {
-    /// Writes checkpoints from now on, and snapshots where the broker has them.
-    fn keep(&mut self, kept: Kept, stop: &CancellationToken, stop_checkpoints: &CancellationToken) {
-        let Kept { checkpointer, snapshots, .. } = kept;
-        if let Some((snapshots, on_disk)) = snapshots {
-            let stop = stop.clone();
-            self.spawn("snapshots", async move {
-                snapshots.keep(on_disk, stop).await;
-                Ok(())
-            });
-        }
-        let stop = stop_checkpoints.clone();
-        self.spawn("checkpoints", async move {
-            checkpointer.run(stop).await;
+/// Writes checkpoints from now on, and snapshots where the broker has them.
+fn keep(
+    tasks: &mut Tasks,
+    kept: Kept,
+    stop: &CancellationToken,
+    stop_checkpoints: &CancellationToken,
+) {
+    let Kept { checkpointer, snapshots, .. } = kept;
+    if let Some((snapshots, on_disk)) = snapshots {
+        let stop = stop.clone();
+        tasks.spawn("snapshots", async move {
+            snapshots.keep(on_disk, stop).await;
             Ok(())
         });
     }
+    let stop = stop_checkpoints.clone();
+    tasks.spawn("checkpoints", async move {
+        checkpointer.run(stop).await;
+        Ok(())
+    });
+}
 
-    /// Waits for the end of the named tasks; the first error is kept.
-    async fn ended(&mut self, names: &[&str], outcome: &mut Result<(), RunError>) {
-        while names.iter().any(|name| self.runs(name)) {
-            let Some(ended) = self.next_ended().await else { return };
-            if ended.outcome.is_err() && outcome.is_ok() {
-                *outcome = Err(task_error(ended));
-            }
+/// Waits for the end of the named tasks; the first error is kept.
+async fn ended(tasks: &mut Tasks, names: &[&str], outcome: &mut Result<(), RunError>) {
+    while names.iter().any(|name| tasks.runs(name)) {
+        let Some(ended) = tasks.next_ended().await else { return };
+        if ended.outcome.is_err() && outcome.is_ok() {
+            *outcome = Err(task_error(ended));
         }
     }
 }
@@ -256,19 +261,4 @@ async fn expire_placements(
             () = speculation.expire(origin.elapsed()) => {}
         }
     }
-}
-
-/// Waits for SIGTERM or SIGINT.
-///
-/// # Errors
-/// If the signals cannot be listened to.
-pub fn stop_signal() -> io::Result<impl Future<Output = ()>> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(async move {
-        select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    })
 }

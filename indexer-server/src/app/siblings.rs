@@ -7,8 +7,8 @@ use crate::{
     index::Writer,
     ingest::Ingest,
     siblings::{Copier, Sibling, SiblingMetrics, offers},
-    telemetry::NotReady,
 };
+use kvasir_process::telemetry::NotReady;
 use kvasir_proto::convert::Registration;
 use prometheus_client::registry::Registry;
 use std::sync::Arc;

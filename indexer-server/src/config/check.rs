@@ -1,5 +1,5 @@
 use super::{
-    ByteCount, ConfigError, Settings, Span,
+    ConfigError, Settings,
     broker::{broker, map_is_by_broker},
     shard::shard,
     worker::registrations,
@@ -7,12 +7,15 @@ use super::{
 use crate::{
     broker::BrokerConfig,
     grpc::GrpcConfig,
-    http::HttpConfig,
     index::{IndexConfig, SHARDS_MAX, SpeculationConfig},
     ingest::IngestConfig,
     siblings::SIBLINGS_MAX,
     snapshot::CheckpointConfig,
-    telemetry::LogFormat,
+};
+use kvasir_process::{
+    http::HttpConfig,
+    telemetry::LogConfig,
+    text::{ByteCount, Span},
 };
 use kvasir_proto::{
     convert::{Registration, is_http_address},
@@ -24,12 +27,8 @@ use tokio::sync::Semaphore;
 /// Checked settings, by the module that they are for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// Form of the log lines.
-    pub log_format: LogFormat,
-    /// What is logged.
-    pub log_filter: String,
-    /// Where spans are exported to.
-    pub otlp_endpoint: Option<String>,
+    /// What is logged, how, and where spans go.
+    pub log: LogConfig,
     /// How the index is kept.
     pub index: IndexConfig,
     /// Bounds of what is speculative.
@@ -76,9 +75,11 @@ impl Config {
             check_url("otlp-endpoint", endpoint)?;
         }
         Ok(Self {
-            log_format: settings.log_format,
-            log_filter: settings.log_filter.clone().into_owned(),
-            otlp_endpoint: settings.otlp_endpoint.clone(),
+            log: LogConfig {
+                format: settings.log_format,
+                filter: settings.log_filter.clone().into_owned(),
+                otlp_endpoint: settings.otlp_endpoint.clone(),
+            },
             index: index(settings)?,
             speculation: speculation(settings)?,
             checkpoints: checkpoints(settings)?,

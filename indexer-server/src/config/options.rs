@@ -1,9 +1,10 @@
-use super::{
-    ByteCount, Span, WorkerSpec,
-    text::{deserialize_bytes, optional},
-};
-use crate::{broker::Delivery, telemetry::LogFormat};
+use super::WorkerSpec;
+use crate::broker::Delivery;
 use clap::Args;
+use kvasir_process::{
+    telemetry::LogFormat,
+    text::{ByteCount, Span, deserialize_bytes, optional},
+};
 use kvasir_proto::{convert::LossPolicy, shard::ShardPlace};
 use serde::Deserialize;
 use std::{net::SocketAddr, path::PathBuf};

@@ -33,8 +33,8 @@ fn no_arguments_are_enough() {
     let Ok(Action::Run(config)) = run(&[]) else { panic!("the defaults are refused") };
     assert_eq!(config.grpc.listen.to_string(), "127.0.0.1:50051");
     assert_eq!(config.http.listen.to_string(), "127.0.0.1:9091");
-    assert_eq!(config.log_filter, "info");
-    assert_eq!(config.otlp_endpoint, None);
+    assert_eq!(config.log.filter, "info");
+    assert_eq!(config.log.otlp_endpoint, None);
     assert_eq!(config.workers, []);
     assert_eq!(
         (config.speculation.blocks_max, config.speculation.blocks_kept),

@@ -1,5 +1,9 @@
-use super::{ByteCount, Options, Span, WorkerSpec, text, text::optional};
-use crate::{broker::Delivery, telemetry::LogFormat};
+use super::{Options, WorkerSpec};
+use crate::broker::Delivery;
+use kvasir_process::{
+    telemetry::LogFormat,
+    text::{self, ByteCount, Span, optional},
+};
 use kvasir_proto::{broker::STREAM_AGE_DEFAULT, convert::LossPolicy, shard::ShardPlace};
 use serde::Serialize;
 use std::{

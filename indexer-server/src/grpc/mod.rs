@@ -5,7 +5,6 @@ mod admin;
 mod config;
 mod dump;
 mod find;
-mod incoming;
 mod indexer;
 mod ingest;
 mod limit;

@@ -12,16 +12,13 @@ const EDGES: &[(&str, &[Edges])] = &[
     (
         "indexer-server/src",
         &[
-            ("telemetry", &[]),
-            ("net", &[]),
-            ("index", &["telemetry"]),
-            ("ingest", &["index", "telemetry"]),
-            ("snapshot", &["index", "telemetry"]),
-            ("siblings", &["index", "telemetry"]),
-            ("query", &["index", "telemetry"]),
-            ("broker", &["ingest", "snapshot", "telemetry"]),
-            ("grpc", &["index", "ingest", "snapshot", "siblings", "query", "telemetry", "net"]),
-            ("http", &["telemetry", "net"]),
+            ("index", &[]),
+            ("ingest", &["index"]),
+            ("snapshot", &["index"]),
+            ("siblings", &["index"]),
+            ("query", &["index"]),
+            ("broker", &["ingest", "snapshot"]),
+            ("grpc", &["index", "ingest", "snapshot", "siblings", "query"]),
             (
                 "config",
                 &[
@@ -32,8 +29,6 @@ const EDGES: &[(&str, &[Edges])] = &[
                     "broker",
                     "query",
                     "grpc",
-                    "http",
-                    "telemetry",
                 ],
             ),
             (
@@ -47,10 +42,19 @@ const EDGES: &[(&str, &[Edges])] = &[
                     "broker",
                     "query",
                     "grpc",
-                    "http",
-                    "telemetry",
                 ],
             ),
+        ],
+    ),
+    (
+        "proto/process/src",
+        &[
+            ("text", &[]),
+            ("telemetry", &[]),
+            ("net", &[]),
+            ("http", &["telemetry", "net"]),
+            ("tasks", &[]),
+            ("entry", &["telemetry"]),
         ],
     ),
     (
