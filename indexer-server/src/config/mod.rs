@@ -3,19 +3,16 @@
 
 mod broker;
 mod check;
-mod error;
 mod options;
 mod read;
 mod settings;
 mod shard;
-mod table;
 mod worker;
 
 pub use check::{Config, MapSource};
-pub use error::ConfigError;
+pub use kvasir_process::config::{Action, ConfigError};
 pub use options::Options;
-pub use read::{Action, read};
+pub use read::read;
 pub use settings::Settings;
 pub use shard::{parse_shard_map, read_shard_map};
-pub use table::options_table;
 pub use worker::WorkerSpec;

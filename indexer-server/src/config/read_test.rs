@@ -1,7 +1,7 @@
 use super::*;
 use std::io::Write;
 
-fn run(arguments: &[&str]) -> Result<Action, ConfigError> {
+fn run(arguments: &[&str]) -> Result<Action<Config>, ConfigError> {
     read(["indexer-server"].iter().chain(arguments).map(OsString::from))
 }
 
@@ -15,13 +15,13 @@ fn file(text: &str) -> tempfile::NamedTempFile {
     file
 }
 
-fn with_file(text: &str, arguments: &[&str]) -> Result<Action, ConfigError> {
+fn with_file(text: &str, arguments: &[&str]) -> Result<Action<Config>, ConfigError> {
     let file = file(text);
     let path = file.path().to_str().expect("a path in UTF-8");
     run(&[&["--config", path], arguments].concat())
 }
 
-fn printed(action: Result<Action, ConfigError>) -> String {
+fn printed(action: Result<Action<Config>, ConfigError>) -> String {
     match action {
         Ok(Action::Print(text)) => text,
         other => panic!("nothing printed: {other:?}"),
@@ -72,7 +72,7 @@ fn what_is_printed_can_be_read_again() {
 
 #[test]
 fn bytes_may_be_written_with_a_unit_or_plainly() {
-    let limit = |action| match action {
+    let limit = |action: Result<Action<Config>, ConfigError>| match action {
         Ok(Action::Run(config)) => config.index.bytes_max,
         other => panic!("refused: {other:?}"),
     };

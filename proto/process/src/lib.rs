@@ -1,6 +1,7 @@
 //! What every process of Kvasir is made of. Knows nothing of what they do.
 //!
 //! - [`text`]: values of options, as people write them.
+//! - [`config`]: flags, environment and file.
 //! - [`telemetry`]: logs, spans, metrics registry, readiness.
 //! - [`net`]: connections with a limit.
 //! - [`http`]: the side port: `/metrics`, `/livez`, `/readyz`.
@@ -10,6 +11,8 @@
 pub mod text;
 
 pub mod telemetry;
+
+pub mod config;
 
 pub mod net;
 
