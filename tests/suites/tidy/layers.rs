@@ -58,11 +58,14 @@ const EDGES: &[(&str, &[Edges])] = &[
         &[
             ("journal", &[]),
             ("feed", &["journal"]),
+            ("consolidate", &[]),
+            ("hub", &["consolidate", "journal", "feed"]),
+            ("relay", &["hub"]),
             ("pause", &[]),
             ("uplink", &["journal", "feed", "pause"]),
             ("service", &["journal", "feed"]),
             ("broker", &["journal", "feed", "pause", "service"]),
-            ("agent", &["journal", "feed", "uplink", "service", "broker"]),
+            ("agent", &["journal", "feed", "hub", "relay", "uplink", "service", "broker"]),
         ],
     ),
     (
