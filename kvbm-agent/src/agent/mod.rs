@@ -66,6 +66,9 @@ pub enum AgentError {
     /// An engine cannot be relayed.
     #[error("relays: {0}")]
     Relay(#[from] RelayError),
+    /// Nobody could publish.
+    #[error("EventIngest needs an address to listen on")]
+    NoPort,
     /// Too many indexers.
     #[error("{count} indexers are given, the limit is {limit}")]
     TooManyIndexers {
@@ -120,7 +123,10 @@ impl Agent {
         let (stop_uplinks, stop_service) = (CancellationToken::new(), CancellationToken::new());
         let (mut uplink_tasks, mut service_tasks) = (Tasks::default(), Tasks::default());
         let (stop_sources, mut source_tasks) = (CancellationToken::new(), Tasks::default());
-        let hub = sources::start(&feed, config.sources, &mut source_tasks, &stop_sources)?;
+        if config.sources.ingest.is_some() && config.listen.is_none() {
+            return Err(AgentError::NoPort);
+        }
+        let sources = sources::start(&feed, config.sources, &mut source_tasks, &stop_sources)?;
         let served = Served {
             address: feed.address().clone(),
             block_size: feed.block_size(),
@@ -144,7 +150,7 @@ impl Agent {
         if let Some(address) = config.listen {
             let (listener, bound) = listen(address).await?;
             local = Some(bound);
-            let serving = serve(listener, service);
+            let serving = serve(listener, service, sources.ingest);
             service_tasks.spawn("LocalIndexer", async {
                 serving.await.unwrap_or_else(|error| service_failed(&error));
             });
@@ -160,7 +166,7 @@ impl Agent {
         let (stop_uplinks, stop_service) = (stop_uplinks.drop_guard(), stop_service.drop_guard());
         Ok(Self {
             feed,
-            hub,
+            hub: sources.hub,
             local,
             uplinks,
             broker,

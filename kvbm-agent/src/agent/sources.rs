@@ -2,6 +2,7 @@ use super::AgentError;
 use super::tasks::Tasks;
 use crate::feed::Feed;
 use crate::hub::{Hub, HubConfig};
+use crate::ingest::{EventIngestService, IngestConfig};
 use crate::relay::{Relay, RelayConfig, common};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -13,6 +14,14 @@ pub struct SourcesConfig {
     pub hub: HubConfig,
     /// Engines to relay.
     pub relays: Vec<RelayConfig>,
+    /// Whether engines may publish over `EventIngest`, on the port of `LocalIndexer`.
+    pub ingest: Option<IngestConfig>,
+}
+
+/// The sources of a running agent.
+pub(super) struct Sources {
+    pub(super) hub: Arc<Hub>,
+    pub(super) ingest: Option<Arc<EventIngestService>>,
 }
 
 /// Opens the sources of an agent, and starts its relays.
@@ -21,7 +30,7 @@ pub(super) fn start(
     config: SourcesConfig,
     tasks: &mut Tasks,
     stop: &CancellationToken,
-) -> Result<Arc<Hub>, AgentError> {
+) -> Result<Sources, AgentError> {
     let hub = Arc::new(Hub::new(Arc::clone(feed), config.hub)?);
     let relays = config.relays.into_iter().map(|relay| Relay::open(&hub, relay));
     let relays = relays.collect::<Result<Vec<_>, _>>()?;
@@ -29,5 +38,12 @@ pub(super) fn start(
     for relay in relays {
         tasks.spawn("relay", relay.run(common.clone(), stop.clone()));
     }
-    Ok(hub)
+    let ingest = config.ingest.map(|config| {
+        let service = EventIngestService::new(Arc::clone(&hub), config, stop.clone());
+        let service = Arc::new(service);
+        let keeps = Arc::clone(&service);
+        tasks.spawn("EventIngest", async move { keeps.keep().await });
+        service
+    });
+    Ok(Sources { hub, ingest })
 }
