@@ -19,30 +19,10 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("query", &["index"]),
             ("broker", &["ingest", "snapshot"]),
             ("grpc", &["index", "ingest", "snapshot", "siblings", "query"]),
-            (
-                "config",
-                &[
-                    "index",
-                    "ingest",
-                    "snapshot",
-                    "siblings",
-                    "broker",
-                    "query",
-                    "grpc",
-                ],
-            ),
+            ("config", &["index", "ingest", "snapshot", "siblings", "broker", "query", "grpc"]),
             (
                 "app",
-                &[
-                    "config",
-                    "index",
-                    "ingest",
-                    "snapshot",
-                    "siblings",
-                    "broker",
-                    "query",
-                    "grpc",
-                ],
+                &["config", "index", "ingest", "snapshot", "siblings", "broker", "query", "grpc"],
             ),
         ],
     ),
@@ -72,7 +52,6 @@ const EDGES: &[(&str, &[Edges])] = &[
     (
         "kvbm-agent/src",
         &[
-            ("consolidate", &[]),
             ("journal", &[]),
             ("feed", &["journal"]),
             ("consolidate", &[]),
