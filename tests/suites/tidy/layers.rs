@@ -53,14 +53,18 @@ const EDGES: &[(&str, &[Edges])] = &[
     (
         "kvbm-agent/src",
         &[
-            ("consolidate", &[]),
             ("journal", &[]),
             ("feed", &["journal"]),
+            ("consolidate", &[]),
+            ("hub", &["consolidate", "journal", "feed"]),
+            ("relay", &["hub"]),
+            ("publisher", &["hub"]),
+            ("ingest", &["hub"]),
             ("pause", &[]),
             ("uplink", &["journal", "feed", "pause"]),
-            ("service", &["journal", "feed"]),
+            ("service", &["journal", "feed", "ingest"]),
             ("broker", &["journal", "feed", "pause", "service"]),
-            ("agent", &["journal", "feed", "uplink", "service", "broker"]),
+            ("agent", &["journal", "feed", "hub", "relay", "uplink", "service", "broker"]),
         ],
     ),
     (
