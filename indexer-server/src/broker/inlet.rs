@@ -148,7 +148,7 @@ impl Inlet {
         let is_open = self.is_open(message);
         // Heartbeats are few: they bring what has changed of the registration.
         if !is_open || matches!(message.said, Said::Heartbeat { .. }) {
-            self.ingest.introduce(&message.registration).await?;
+            let _known = self.ingest.introduce(&message.registration).await?;
         }
         let fenced = |heard: &Heard| heard.session.fenced().is_cancelled();
         if !is_open || self.sessions.get(&key).is_none_or(fenced) {

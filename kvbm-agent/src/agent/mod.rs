@@ -14,7 +14,7 @@ use crate::journal::{AppendError, JournalStatus};
 use crate::relay::RelayError;
 use crate::service::{LocalIndexerService, ServeError, Served, ServiceConfig, serve};
 use crate::uplink::{UplinkConfig, UplinkStatus, keep_up};
-use kvasir_proto::convert::ConvertError;
+use kvasir_proto::convert::{ConvertError, Registration};
 use kvasir_proto::types::{DpRank, Incarnation, KvEvent};
 use std::io;
 use std::net::SocketAddr;
@@ -45,6 +45,11 @@ pub struct AgentConfig {
     pub indexers: Vec<String>,
     /// NATS servers to publish over, and to be asked over, beside or in place of them.
     pub broker: Option<BrokerConfig>,
+    /// How the worker is registered at indexers; none if somebody else sees to it. Without an address of
+    /// `LocalIndexer` it gets the one that is listened on.
+    pub registration: Option<Registration>,
+    /// Whether the worker is removed from indexers when the agent is stopped.
+    pub deregister: bool,
     /// How often indexers are told that the source is there, and how far it is; at least 10 ms. Three times
     /// in the worker's lease, if it has one.
     pub heartbeat_interval: Duration,
@@ -155,9 +160,14 @@ impl Agent {
                 serving.await.unwrap_or_else(|error| service_failed(&error));
             });
         }
+        let mut registration = config.registration;
+        if let (Some(registration), Some(local)) = (&mut registration, local) {
+            registration.local_indexer.get_or_insert_with(|| format!("http://{local}"));
+        }
         let mut uplinks = Vec::new();
         for endpoint in config.indexers {
-            let uplink = UplinkConfig { endpoint, heartbeat_interval };
+            let (registration, deregister) = (registration.clone(), config.deregister);
+            let uplink = UplinkConfig { endpoint, heartbeat_interval, registration, deregister };
             let (status, told) = watch::channel(UplinkStatus::new(life));
             uplinks.push(told);
             let stop = stop_uplinks.clone();

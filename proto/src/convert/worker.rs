@@ -336,6 +336,7 @@ impl From<&Registration> for pb::RegisterWorkerRequest {
                 .filter(|profile| **profile != WorkerProfile::default())
                 .map(Into::into),
             hash_scheme: None,
+            replace: false,
         }
     }
 }

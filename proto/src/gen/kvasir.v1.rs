@@ -938,6 +938,11 @@ pub struct RegisterWorkerRequest {
     /// If set, must be "xxh3-64/1337", the scheme of local hashes, else FAILED_PRECONDITION.
     #[prost(string, optional, tag = "13")]
     pub hash_scheme: ::core::option::Option<::prost::alloc::string::String>,
+    /// Takes the place of a registration of the same worker that differs, with all that is known of it, instead
+    /// of being refused with ALREADY_EXISTS. Not where an engine's sockets feed that one, nor where it has
+    /// itself taken another's place less than its lease ago: then two speak for one worker.
+    #[prost(bool, tag = "14")]
+    pub replace: bool,
 }
 impl ::prost::Name for RegisterWorkerRequest {
     const NAME: &'static str = "RegisterWorkerRequest";

@@ -47,6 +47,8 @@ pub fn config(indexers: Vec<String>) -> AgentConfig {
         sources: SourcesConfig::default(),
         indexers,
         broker: None,
+        registration: None,
+        deregister: false,
         heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,
         listen: Some(any),
         service: ServiceConfig::DEFAULT,
