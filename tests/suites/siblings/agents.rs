@@ -40,6 +40,7 @@ async fn agent(indexers: Vec<String>) -> Result<Agent> {
     };
     Ok(Agent::start(AgentConfig {
         source,
+        sources: SourcesConfig::default(),
         indexers,
         broker: None,
         sources: SourcesConfig::default(),

@@ -64,7 +64,10 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("uplink", &["journal", "feed", "pause"]),
             ("service", &["journal", "feed", "ingest"]),
             ("broker", &["journal", "feed", "pause", "service"]),
-            ("agent", &["journal", "feed", "hub", "relay", "uplink", "service", "broker"]),
+            (
+                "agent",
+                &["journal", "feed", "hub", "relay", "ingest", "uplink", "service", "broker"],
+            ),
         ],
     ),
     (
