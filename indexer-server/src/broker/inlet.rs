@@ -31,6 +31,8 @@ pub(super) struct Inlet {
 struct Heard {
     session: Session,
     incarnation: Incarnation,
+    /// Whether it is known to be there: what a log says, somebody may have said who is gone since.
+    is_live: bool,
 }
 
 /// Why a message is not taken.
@@ -148,7 +150,8 @@ impl Inlet {
         let is_open = self.is_open(message);
         // Heartbeats are few: they bring what has changed of the registration.
         if !is_open || matches!(message.said, Said::Heartbeat { .. }) {
-            let _known = self.ingest.introduce(&message.registration).await?;
+            let in_order = self.in_order && self.behind;
+            let _known = self.ingest.introduce(&message.registration, in_order).await?;
         }
         let fenced = |heard: &Heard| heard.session.fenced().is_cancelled();
         if !is_open || self.sessions.get(&key).is_none_or(fenced) {
@@ -157,20 +160,29 @@ impl Inlet {
             if self.behind {
                 accepted.session.behind().await;
             }
-            let heard = Heard { session: accepted.session, incarnation: message.incarnation };
+            let incarnation = message.incarnation;
+            let heard = Heard { session: accepted.session, incarnation, is_live: !self.behind };
             if let Some(before) = self.sessions.insert(key.clone(), heard) {
                 before.session.close().await;
             }
         }
-        let heard = self.sessions.get(&key);
-        heard.ok_or(Untaken::Refused(IngestError::Failed))
+        let is_now = !self.behind || matches!(message.said, Said::Heartbeat { .. });
+        let heard = self.sessions.get_mut(&key).ok_or(Untaken::Refused(IngestError::Failed))?;
+        if is_now && !heard.is_live {
+            heard.is_live = true;
+            if !self.behind {
+                heard.session.caught_up().await;
+            }
+        }
+        Ok(heard)
     }
 
     /// What comes from now on is not the newest.
     pub(super) async fn behind(&mut self) {
         self.behind = true;
         self.ingest.set_deaf(true);
-        for heard in self.sessions.values() {
+        for heard in self.sessions.values_mut() {
+            heard.is_live = false;
             heard.session.behind().await;
         }
     }
@@ -179,7 +191,7 @@ impl Inlet {
     pub(super) async fn caught_up(&mut self) {
         self.behind = false;
         self.ingest.set_deaf(false);
-        for heard in self.sessions.values() {
+        for heard in self.sessions.values().filter(|heard| heard.is_live) {
             heard.session.caught_up().await;
         }
     }
@@ -205,9 +217,9 @@ impl Inlet {
         }
     }
 
-    /// Whether no source that was heard waits for what it lacks.
+    /// Whether no source that is there waits for what it lacks.
     pub(super) fn is_settled(&self) -> bool {
-        self.sessions.values().all(|heard| heard.session.is_settled())
+        self.sessions.values().all(|heard| !heard.is_live || heard.session.is_settled())
     }
 
     /// Whether any worker is known.

@@ -59,7 +59,7 @@ impl Indexer for IndexerService {
         let registration = Registration::try_from(request).map_err(status)?;
         let ingest = &self.parts.ingest;
         let registered = if replace {
-            ingest.introduce(&registration).await
+            ingest.introduce(&registration, false).await
         } else {
             ingest.register(registration).await
         };

@@ -40,7 +40,6 @@ async fn agent(indexers: Vec<String>) -> Result<Agent> {
     };
     Ok(Agent::start(AgentConfig {
         source,
-        sources: SourcesConfig::default(),
         indexers,
         broker: None,
         sources: SourcesConfig::default(),
