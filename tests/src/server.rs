@@ -173,7 +173,11 @@ pub(crate) fn last_lines(output: &Output) -> String {
     lines.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
 }
 
-fn binary() -> Result<PathBuf> {
+/// The server's binary, built with the profile that we were built with.
+///
+/// # Errors
+/// If it is missing.
+pub fn binary() -> Result<PathBuf> {
     let own = std::env::current_exe().context("find our own binary")?;
     // Test programs lie one folder deeper than binaries.
     let folder = own.ancestors().skip(1).find(|folder| !folder.ends_with("deps"));

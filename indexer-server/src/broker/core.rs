@@ -4,8 +4,8 @@ use super::{
     starting::Starting,
     subjects::{self, subscribe},
 };
-use crate::telemetry::NotReady;
 use futures::StreamExt;
+use kvasir_process::telemetry::NotReady;
 use std::time::Duration;
 use tokio::{
     select,

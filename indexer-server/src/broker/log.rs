@@ -5,7 +5,7 @@ use super::{
     starting::Starting,
     subjects::{self, subscribe},
 };
-use crate::{snapshot::StreamPosition, telemetry::NotReady};
+use crate::snapshot::StreamPosition;
 use async_nats::{
     Subscriber,
     jetstream::{
@@ -18,6 +18,7 @@ use async_nats::{
     },
 };
 use futures::{StreamExt, stream::SelectAll};
+use kvasir_process::telemetry::NotReady;
 use kvasir_proto::broker::{DUPLICATES_WITHIN, EVENTS_ALL, STREAM};
 use std::{ops::ControlFlow, time::Duration};
 use tokio::{

@@ -33,14 +33,11 @@ pub use position::Position;
 pub use shard_map::ShardMaps;
 pub use snapshots::Snapshots;
 
-use crate::{
-    ingest::Ingest,
-    snapshot::Keeper,
-    telemetry::{NotReady, Readiness},
-};
+use crate::{ingest::Ingest, snapshot::Keeper};
 use async_nats::ConnectError;
 use connect::connect;
 use inlet::Inlet;
+use kvasir_process::telemetry::{NotReady, Readiness};
 use kvasir_proto::shard::ShardPlace;
 use metrics::BrokerMetrics;
 use prometheus_client::registry::Registry;

@@ -80,7 +80,9 @@ impl Snapshots {
         if !matches!(is_empty, Ok(true)) || !self.wait_for_broker().await {
             return None;
         }
+        let context = self.context();
         for attempt in 1..=DOWNLOADS_MAX {
+            let announced = self.taken(&context).await;
             match self.import(attempt < DOWNLOADS_MAX).await {
                 Ok(imported) => {
                     tracing::info!(?imported, "begun with a snapshot of the object store");
@@ -88,6 +90,9 @@ impl Snapshots {
                 }
                 Err(error) => {
                     tracing::warn!(%error, shard = self.own, attempt, "no snapshot to begin with");
+                    if self.taken(&context).await == announced {
+                        break;
+                    }
                 }
             }
         }

@@ -9,7 +9,6 @@ mod read;
 mod settings;
 mod shard;
 mod table;
-mod text;
 mod worker;
 
 pub use check::{Config, MapSource};
@@ -19,5 +18,4 @@ pub use read::{Action, read};
 pub use settings::Settings;
 pub use shard::{parse_shard_map, read_shard_map};
 pub use table::options_table;
-pub use text::{ByteCount, Span};
 pub use worker::WorkerSpec;

@@ -1,6 +1,6 @@
 use super::{Config, ConfigError, Options, Settings, options_table};
-use crate::telemetry::VERSION;
 use clap::{Parser, error::ErrorKind};
+use kvasir_process::telemetry::VERSION;
 use std::{
     ffi::OsString,
     fs,

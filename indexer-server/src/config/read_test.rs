@@ -33,8 +33,8 @@ fn no_arguments_are_enough() {
     let Ok(Action::Run(config)) = run(&[]) else { panic!("the defaults are refused") };
     assert_eq!(config.grpc.listen.to_string(), "127.0.0.1:50051");
     assert_eq!(config.http.listen.to_string(), "127.0.0.1:9091");
-    assert_eq!(config.log_filter, "info");
-    assert_eq!(config.otlp_endpoint, None);
+    assert_eq!(config.log.filter, "info");
+    assert_eq!(config.log.otlp_endpoint, None);
     assert_eq!(config.workers, []);
     assert_eq!(
         (config.speculation.blocks_max, config.speculation.blocks_kept),
@@ -109,6 +109,10 @@ fn every_refusal_names_the_option() {
     check(&["--drain-timeout", "0s"], "drain-timeout: must be longer than 0s");
     check(&["--otlp-endpoint", "host:1"], "otlp-endpoint: \"host:1\" must start with http://");
     check(&["--http-listen", "127.0.0.1:50051"], "http-listen: must differ from listen");
+    check(&["--siblings", "host:1"], "siblings: \"host:1\" must be http://host:port");
+    check(&["--siblings", "http://a:1,http://a:1"], "siblings: \"http://a:1\" is there twice");
+    let many = vec!["http://a:1"; 17].join(",");
+    check(&["--siblings", &many], "siblings: names 17 servers, the limit is 16");
     check(&["--config", "/no/such/file.toml"], "config file /no/such/file.toml");
 }
 
@@ -173,5 +177,5 @@ fn the_table_has_a_row_for_every_option() {
     let table = printed(run(&["--print-config-table"]));
     let row = "| `--listen` | `KVASIR_LISTEN` | `listen` | `127.0.0.1:50051` | Address of the gRPC port |";
     assert!(table.contains(row), "{table}");
-    assert_eq!(table.lines().count(), 2 + 29, "{table}");
+    assert_eq!(table.lines().count(), 2 + 30, "{table}");
 }

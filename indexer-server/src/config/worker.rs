@@ -1,5 +1,6 @@
-use super::{ConfigError, text::optional};
+use super::ConfigError;
 use crate::ingest;
+use kvasir_process::text::optional;
 use kvasir_proto::{
     convert::{EndpointSpec, Engine, LossPolicy, Registration},
     limits::{BLOCK_SIZE_TOKENS_MAX, NAME_BYTES_MAX, WORKER_ENDPOINTS_MAX},

@@ -65,6 +65,10 @@ impl Shared {
         *self.source.lock().unwrap_or_else(PoisonError::into_inner) = source;
     }
 
+    pub(super) fn is_held(&self) -> bool {
+        self.held.load(Ordering::Acquire)
+    }
+
     pub(super) fn set_held(&self, held: bool) {
         self.held.store(held, Ordering::Release);
     }
@@ -414,8 +418,7 @@ impl Ingest {
 /// the next time.
 fn hold(publishers: &Publishers, deaf: bool) {
     for publisher in publishers.by_name.values() {
-        let held = publisher.shared.held.load(Ordering::Acquire);
-        if held != deaf {
+        if publisher.shared.is_held() != deaf {
             let _busy = publisher.commands.try_send(Command::Hold(deaf));
         }
     }

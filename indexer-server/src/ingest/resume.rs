@@ -1,4 +1,4 @@
-//! Workers that a checkpoint brings back: they are known at once, and fed once their blocks are in
+//! Workers that a checkpoint or a sibling brings: they are known at once, and fed once their blocks are in
 //! the index.
 
 use super::{Ingest, IngestError, link::LinkPlan, worker::Worker};
@@ -6,8 +6,9 @@ use crate::index::{IndexedSource, Partition};
 use kvasir_index::SourceStatus;
 use kvasir_proto::{convert::Registration, types::CopyMode};
 use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
 
-/// A source that a checkpoint brought back into the index.
+/// A source that a checkpoint or a sibling brought into the index.
 #[derive(Debug, Clone)]
 pub struct Resumed {
     /// Its name.
@@ -20,7 +21,7 @@ pub struct Resumed {
     pub status: SourceStatus,
 }
 
-/// A worker that is registered and not fed: what a checkpoint has of it is on its way. Give it to
+/// A worker that is registered and not fed: what a checkpoint or a sibling has of it is on its way. Give it to
 /// [`Ingest::resume`], also if nothing could be brought back.
 #[derive(Debug)]
 pub struct Expected {
@@ -52,7 +53,8 @@ impl Ingest {
     }
 
     /// Lets events in for a worker. `bring` puts its blocks into the index and returns its sources;
-    /// it is not called if the worker was removed meanwhile. A source that the worker has no endpoint
+    /// it is not called if the worker was removed meanwhile, and given a token that is cancelled if it is
+    /// about to be removed: whoever removes it waits. A source that the worker has no endpoint
     /// for and that says nothing of a life is dropped.
     ///
     /// # Errors
@@ -60,7 +62,7 @@ impl Ingest {
     pub async fn resume(
         self: &Arc<Self>,
         expected: Expected,
-        bring: impl AsyncFnOnce(&Arc<Partition>) -> Vec<Resumed>,
+        bring: impl AsyncFnOnce(&Arc<Partition>, &CancellationToken) -> Vec<Resumed>,
     ) -> Result<(), IngestError> {
         let Expected { worker, plans } = expected;
         // Whoever removes the worker waits for this.
@@ -68,7 +70,7 @@ impl Ingest {
         if worker.is_removed() {
             return Ok(());
         }
-        let resumed = bring(&worker.partition).await;
+        let resumed = bring(&worker.partition, &worker.cancel).await;
         let others = self.attach(&worker, &mut links, plans, resumed).await?;
         for resumed in others {
             if !self.resume_publisher(&worker, &resumed).await {
@@ -153,7 +155,7 @@ mod tests {
             partition.restoring().among(None).iter().map(ToString::to_string).collect()
         };
         assert_eq!(named(), ["a", "b"]);
-        ingest.resume(expected.remove(0), async |_| Vec::new()).await.expect("nothing refused");
+        ingest.resume(expected.remove(0), async |_, _| Vec::new()).await.expect("nothing refused");
         assert_eq!(named(), ["b"]);
         ingest.remove(registration("b").address()).await.expect("a known worker");
         assert_eq!(named(), Vec::<String>::new());

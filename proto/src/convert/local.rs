@@ -328,7 +328,7 @@ fn read_chunk(chunk: pb::DumpChunk) -> Result<LocalDumpPart, ConvertError> {
     Ok(LocalDumpPart::Chunk { rank: chunk.dp_rank, records })
 }
 
-fn read_record(record: &pb::BlockRecord) -> Result<HeldBlock, ConvertError> {
+pub(super) fn read_record(record: &pb::BlockRecord) -> Result<HeldBlock, ConvertError> {
     if record.parent_name.is_some() && record.local_hash.is_none() {
         return Err(ConvertError::new("parent_name", Problem::Unexpected("without local_hash")));
     }

@@ -15,7 +15,9 @@ mod shared;
 mod worker;
 
 pub use broker::{BrokerMessage, Said};
-pub use dump::DumpQuery;
+pub use dump::{
+    DumpQuery, DumpedSource, ListedSource, ListedWorker, WorkerDumpPart, dumped_source,
+};
 pub use error::{ConvertError, Problem};
 pub use find::{FindAnswer, FindQuery, QueryInput, QueryTokens, TooManyBlocks, WorkerMatch};
 pub use find_wire::{FindReply, FindRequest, FindStreamReply, WriteAnswer};
@@ -29,4 +31,5 @@ pub use shard::{Owner, owner, shard_info, write_owner};
 pub use shared::{age_ms, cursor, incarnation, read_cursor, state};
 pub use worker::{
     EndpointSpec, Engine, LOCAL_INDEXER_BY_BROKER, LossPolicy, Registration, WorkerAddress,
+    is_http_address,
 };

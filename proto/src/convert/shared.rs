@@ -43,6 +43,20 @@ pub const fn state(state: SourceState) -> pb::WorkerState {
     }
 }
 
+/// A source's state from the wire.
+pub(super) fn read_state(field: &str, value: i32) -> Result<SourceState, ConvertError> {
+    match pb::WorkerState::try_from(value) {
+        Ok(pb::WorkerState::Exact) => Ok(SourceState::Exact),
+        Ok(pb::WorkerState::CatchingUp) => Ok(SourceState::CatchingUp),
+        Ok(pb::WorkerState::Gap) => Ok(SourceState::Gap),
+        Ok(pb::WorkerState::Degraded) => Ok(SourceState::Degraded),
+        Ok(pb::WorkerState::Partial) => Ok(SourceState::Partial),
+        Ok(pb::WorkerState::Cold) => Ok(SourceState::Cold),
+        Ok(pb::WorkerState::Unspecified) => Err(ConvertError::new(field, Problem::Required)),
+        Err(_) => Err(ConvertError::new(field, Problem::UnknownValue(value))),
+    }
+}
+
 /// A tier on the wire.
 pub(super) const fn tier(tier: Tier) -> pb::Tier {
     match tier {

@@ -249,7 +249,19 @@ impl TryFrom<pb::RegisterWorkerRequest> for Registration {
 /// In place of an address: the agent is asked over the broker, at the worker's subject.
 pub const LOCAL_INDEXER_BY_BROKER: &str = "nats";
 
-/// What can be asked is an address, not a path: `http://host:port`.
+/// Whether a URL is an address and nothing more: `http://host:port`.
+#[must_use]
+pub fn is_http_address(url: &str) -> bool {
+    let address = url.strip_prefix("http://").and_then(|rest| rest.rsplit_once(':'));
+    let is_plain = |host: &str| {
+        let letters = |at: char| at.is_ascii_alphanumeric() || "-._:[]".contains(at);
+        !host.is_empty() && host.chars().all(letters)
+    };
+    let is_address = |(host, port): (&str, &str)| is_plain(host) && port.parse::<u16>().is_ok();
+    address.is_some_and(is_address)
+}
+
+/// What can be asked is an address, not a path.
 fn read_local_indexer(url: String) -> Result<Option<String>, ConvertError> {
     const FIELD: &str = "local_indexer_endpoint";
     if url.is_empty() {
@@ -259,13 +271,7 @@ fn read_local_indexer(url: String) -> Result<Option<String>, ConvertError> {
         return Ok(Some(url));
     }
     check_name(FIELD, &url)?;
-    let address = url.strip_prefix("http://").and_then(|rest| rest.rsplit_once(':'));
-    let is_plain = |host: &str| {
-        let letters = |at: char| at.is_ascii_alphanumeric() || "-._:[]".contains(at);
-        !host.is_empty() && host.chars().all(letters)
-    };
-    let is_address = |(host, port): (&str, &str)| is_plain(host) && port.parse::<u16>().is_ok();
-    if !address.is_some_and(is_address) {
+    if !is_http_address(&url) {
         let actual = format!("is {url:?}");
         let expected = "http://host:port or nats".to_owned();
         return Err(ConvertError::new(FIELD, Problem::Mismatch { actual, expected }));

@@ -553,6 +553,26 @@ impl ::prost::Name for DumpChunk {
         "/kvasir.v1.DumpChunk".into()
     }
 }
+/// Tells the batch of a cursor from another batch with its number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BatchFingerprint {
+    /// Bits of the batch's time stamp, a double.
+    #[prost(fixed64, tag = "1")]
+    pub timestamp_bits: u64,
+    /// XXH3-64 of the batch's payload.
+    #[prost(fixed64, tag = "2")]
+    pub payload_hash: u64,
+}
+impl ::prost::Name for BatchFingerprint {
+    const NAME: &'static str = "BatchFingerprint";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.BatchFingerprint".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.BatchFingerprint".into()
+    }
+}
 /// End of one source's part of the dump.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DumpEnd {
@@ -575,6 +595,19 @@ pub struct DumpEnd {
     /// for the byte budget.
     #[prost(bool, tag = "6")]
     pub incomplete: bool,
+    /// How second announcements are read; always set.
+    #[prost(enumeration = "CopyMode", tag = "7")]
+    pub copy_mode: i32,
+    /// Fingerprint of the watermark's batch; absent where the source states its incarnations, and where
+    /// nothing was applied.
+    #[prost(message, optional, tag = "8")]
+    pub fingerprint: ::core::option::Option<BatchFingerprint>,
+    /// Incarnations that are over and must not come back, the oldest first, 16 bytes each, at most 8.
+    #[prost(bytes = "bytes", repeated, tag = "9")]
+    pub past_incarnations: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
+    /// Dumped ranks that it feeds, those without blocks included, at most 1,024.
+    #[prost(uint32, repeated, tag = "10")]
+    pub dp_ranks: ::prost::alloc::vec::Vec<u32>,
 }
 impl ::prost::Name for DumpEnd {
     const NAME: &'static str = "DumpEnd";
@@ -723,6 +756,9 @@ pub struct WorkerInfo {
     /// Its sources.
     #[prost(message, repeated, tag = "7")]
     pub sources: ::prost::alloc::vec::Vec<SourceInfo>,
+    /// As registered, with defaults by engine filled in: all that another server needs to know it.
+    #[prost(message, optional, tag = "8")]
+    pub registration: ::core::option::Option<RegisterWorkerRequest>,
 }
 impl ::prost::Name for WorkerInfo {
     const NAME: &'static str = "WorkerInfo";

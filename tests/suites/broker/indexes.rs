@@ -1,12 +1,11 @@
 //! Real indexes that are fed by a real broker.
 
-use crate::agents::{Broker, PATIENCE};
-use crate::fleet::{Holder, NOBODY, check, connect, flags, fleet, index, kept};
+use crate::agents::Broker;
+use crate::fleet::{NOBODY, check, connect, flags, fleet, index, kept};
 use async_nats::jetstream::{self, Context, object_store};
 use futures::TryStreamExt;
 use kvasir_proto::broker::STREAM;
 use kvasir_proto::pb::CreateCheckpointRequest;
-use kvasir_tests::client;
 use kvbm_agent::broker::Delivery;
 use rustix::process::Signal;
 use std::time::Duration;
@@ -197,40 +196,4 @@ async fn an_index_that_is_too_slow_has_all_in_the_end() {
         check(&server, &holders).await;
         server.stop().await;
     }
-}
-
-#[tokio::test]
-async fn an_agent_that_is_gone_goes_with_its_lease_and_a_broker_that_is_gone_takes_nobody_along() {
-    let mut broker = Broker::start().await;
-    let lease = std::time::Duration::from_secs(3);
-    let mut config = crate::fleet::configured(&broker, "w.9", Delivery::Core, None);
-    config.heartbeat_interval = lease / 6;
-    config.broker.as_mut().expect("a broker").registration.lease = Some(lease);
-    let agent = crate::agents::start(config).await;
-    let mut holder =
-        Holder { worker: "w.9".to_owned(), agent, engine: crate::engine::Engine::new(9), last: 0 };
-    holder.publish(50);
-    let mut server = index(&flags(&broker, "core", &[])).await;
-    check(&server, std::slice::from_ref(&holder)).await;
-    let mut indexer = connect(&server).await;
-    broker.server.kill().await;
-    // Longer than the lease.
-    tokio::time::sleep(lease * 2).await;
-    let known = client::find_worker(&mut indexer, crate::agents::MODEL, "w.9").await;
-    let known = known.expect("an answer").expect("it is still registered");
-    assert_eq!(known.sources.len(), 1, "{known:?}");
-    broker.server.restart().await.expect("the broker again");
-    holder.publish(5);
-    check(&server, std::slice::from_ref(&holder)).await;
-    assert!(holder.agent.stop(PATIENCE).await);
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    while client::find_worker(&mut indexer, crate::agents::MODEL, "w.9")
-        .await
-        .expect("an answer")
-        .is_some()
-    {
-        assert!(tokio::time::Instant::now() < deadline, "its lease does not end");
-        tokio::time::sleep(lease / 10).await;
-    }
-    server.stop().await;
 }

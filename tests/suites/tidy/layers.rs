@@ -12,18 +12,24 @@ const EDGES: &[(&str, &[Edges])] = &[
     (
         "indexer-server/src",
         &[
-            ("telemetry", &[]),
-            ("net", &[]),
-            ("index", &["telemetry"]),
-            ("ingest", &["index", "telemetry"]),
-            ("snapshot", &["index", "telemetry"]),
-            ("query", &["index", "telemetry"]),
-            ("broker", &["ingest", "snapshot", "telemetry"]),
-            ("grpc", &["index", "ingest", "snapshot", "query", "telemetry", "net"]),
-            ("http", &["telemetry", "net"]),
+            ("index", &[]),
+            ("ingest", &["index"]),
+            ("snapshot", &["index"]),
+            ("siblings", &["index"]),
+            ("query", &["index"]),
+            ("broker", &["ingest", "snapshot"]),
+            ("grpc", &["index", "ingest", "snapshot", "siblings", "query"]),
             (
                 "config",
-                &["index", "ingest", "snapshot", "broker", "query", "grpc", "http", "telemetry"],
+                &[
+                    "index",
+                    "ingest",
+                    "snapshot",
+                    "siblings",
+                    "broker",
+                    "query",
+                    "grpc",
+                ],
             ),
             (
                 "app",
@@ -32,13 +38,23 @@ const EDGES: &[(&str, &[Edges])] = &[
                     "index",
                     "ingest",
                     "snapshot",
+                    "siblings",
                     "broker",
                     "query",
                     "grpc",
-                    "http",
-                    "telemetry",
                 ],
             ),
+        ],
+    ),
+    (
+        "proto/process/src",
+        &[
+            ("text", &[]),
+            ("telemetry", &[]),
+            ("net", &[]),
+            ("http", &["telemetry", "net"]),
+            ("tasks", &[]),
+            ("entry", &["telemetry"]),
         ],
     ),
     (
@@ -56,6 +72,7 @@ const EDGES: &[(&str, &[Edges])] = &[
     (
         "kvbm-agent/src",
         &[
+            ("consolidate", &[]),
             ("journal", &[]),
             ("feed", &["journal"]),
             ("consolidate", &[]),

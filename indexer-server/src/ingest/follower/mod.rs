@@ -143,11 +143,10 @@ impl Follower {
                 self.input(Input::CaughtUp).await
             }
             Command::Behind { .. } | Command::CaughtUp { .. } => Ok(()),
+            // Its stream says that by itself.
+            Command::Hold(_) if self.stream_life.is_some() => Ok(()),
             Command::Hold(deaf) => {
                 self.shared.set_held(deaf);
-                if self.stream_life.is_some() {
-                    return Ok(());
-                }
                 self.input(if deaf { Input::Behind } else { Input::Disconnected }).await
             }
             Command::Heal => match self.shared.source() {
@@ -188,6 +187,11 @@ impl Follower {
             return Err(IngestError::CopyMode { source_name: self.name.clone() });
         }
         self.worker.heard(self.ingest.origin);
+        if self.shared.is_held() {
+            // It is heard now, maybe before it is told that it can be.
+            self.shared.set_held(false);
+            self.input(Input::Disconnected).await?;
+        }
         self.copy_mode = hello.copy_mode;
         self.fence.cancel();
         self.fence = CancellationToken::new();

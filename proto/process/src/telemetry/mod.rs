@@ -6,6 +6,6 @@ mod readiness;
 mod registry;
 
 pub use build_info::VERSION;
-pub use logging::{LogFormat, Logging, LoggingError, start_logging};
+pub use logging::{LogConfig, LogFormat, Logging, LoggingError, start_logging};
 pub use readiness::{NotReady, Readiness};
 pub use registry::{CONTENT_TYPE, Metrics, new_registry};

@@ -1,4 +1,4 @@
-//! Values that are written as text.
+//! Values of options, as people write them.
 
 use serde::{Deserialize, Deserializer, Serializer, de::Error};
 use std::{fmt, str::FromStr, time::Duration};
@@ -74,7 +74,10 @@ impl FromStr for ByteCount {
 }
 
 /// For `#[serde(with)]` on a value.
-pub(super) fn serialize<T: fmt::Display, S: Serializer>(
+///
+/// # Errors
+/// If the serializer fails.
+pub fn serialize<T: fmt::Display, S: Serializer>(
     value: &T,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
@@ -82,11 +85,15 @@ pub(super) fn serialize<T: fmt::Display, S: Serializer>(
 }
 
 /// For `#[serde(with)]` on an optional value.
-pub(super) mod optional {
+pub mod optional {
     use super::{Deserialize, Deserializer, Error, FromStr, Serializer, fmt};
 
+    /// Writes it, if it is there.
+    ///
+    /// # Errors
+    /// If the serializer fails.
     #[expect(clippy::ref_option, reason = "as serde wants it")]
-    pub(in crate::config) fn serialize<T: fmt::Display, S: Serializer>(
+    pub fn serialize<T: fmt::Display, S: Serializer>(
         value: &Option<T>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
@@ -96,7 +103,11 @@ pub(super) mod optional {
         }
     }
 
-    pub(in crate::config) fn deserialize<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
+    /// Reads it; where it is absent, serde does not ask.
+    ///
+    /// # Errors
+    /// If it is no such value.
+    pub fn deserialize<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
     where
         T: FromStr<Err: fmt::Display>,
         D: Deserializer<'de>,
@@ -107,7 +118,10 @@ pub(super) mod optional {
 }
 
 /// For `#[serde(deserialize_with)]` on a number of bytes, which may be written as a plain number.
-pub(super) fn deserialize_bytes<'de, D>(deserializer: D) -> Result<Option<ByteCount>, D::Error>
+///
+/// # Errors
+/// If it is no number of bytes.
+pub fn deserialize_bytes<'de, D>(deserializer: D) -> Result<Option<ByteCount>, D::Error>
 where
     D: Deserializer<'de>,
 {

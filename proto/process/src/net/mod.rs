@@ -1,6 +1,10 @@
 //! Connections, counted and bounded: a port that never has more of them than it may, and none that
 //! says nothing for ever.
 
+mod incoming;
+
+pub use incoming::incoming;
+
 use prometheus_client::metrics::{counter::Counter, gauge::Gauge};
 use std::{
     io::{self, IoSlice},

@@ -42,6 +42,17 @@ impl FromStr for LogFormat {
     }
 }
 
+/// What is logged, how, and where spans go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogConfig {
+    /// Form of the lines.
+    pub format: LogFormat,
+    /// A level, or module=level pairs with commas between them.
+    pub filter: String,
+    /// Where spans are exported to (OTLP over gRPC), if anywhere.
+    pub otlp_endpoint: Option<String>,
+}
+
 /// Why logging cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum LoggingError {
@@ -65,15 +76,13 @@ pub struct Logging {
 /// Longest wait for the last spans to be exported.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Starts logging to standard error and, given an OTLP endpoint, the export of spans to it.
+/// Starts logging to standard error and, given an OTLP endpoint, the export of spans to it, as those of
+/// the process `name`.
 ///
 /// # Errors
 /// If the filter or the endpoint is malformed, or logging was started before.
-pub fn start_logging(
-    format: LogFormat,
-    filter: &str,
-    otlp_endpoint: Option<&str>,
-) -> Result<Logging, LoggingError> {
+pub fn start_logging(name: &'static str, config: &LogConfig) -> Result<Logging, LoggingError> {
+    let LogConfig { format, filter, otlp_endpoint } = config;
     let filter: EnvFilter = filter.parse()?;
     let colours = io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(colours);
@@ -81,18 +90,21 @@ pub fn start_logging(
         LogFormat::Text => lines.boxed(),
         LogFormat::Json => lines.json().boxed(),
     };
-    let spans = otlp_endpoint.map(span_exporter).transpose()?;
-    let exported = spans.as_ref().map(|provider| {
-        tracing_opentelemetry::layer().with_tracer(provider.tracer(env!("CARGO_PKG_NAME")))
-    });
+    let spans = otlp_endpoint.as_deref().map(|at| span_exporter(name, at)).transpose()?;
+    let exported = spans
+        .as_ref()
+        .map(|provider| tracing_opentelemetry::layer().with_tracer(provider.tracer(name)));
     tracing_subscriber::registry().with(filter).with(exported).with(lines).try_init()?;
     Ok(Logging { spans })
 }
 
-fn span_exporter(endpoint: &str) -> Result<SdkTracerProvider, ExporterBuildError> {
+fn span_exporter(
+    name: &'static str,
+    endpoint: &str,
+) -> Result<SdkTracerProvider, ExporterBuildError> {
     let exporter = SpanExporter::builder().with_tonic().with_endpoint(endpoint).build()?;
     let resource = Resource::builder()
-        .with_service_name(env!("CARGO_PKG_NAME"))
+        .with_service_name(name)
         .with_attribute(KeyValue::new("service.version", VERSION))
         .build();
     Ok(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build())

@@ -1,12 +1,10 @@
-use crate::net::{Connection, LimitedListener};
+use super::{Connection, LimitedListener};
 use futures::{Stream, stream};
 use std::convert::Infallible;
 use tonic::transport::server::{Connected, TcpConnectInfo};
 
 /// The connections of a port, as tonic wants them.
-pub(super) fn incoming(
-    listener: LimitedListener,
-) -> impl Stream<Item = Result<Connection, Infallible>> {
+pub fn incoming(listener: LimitedListener) -> impl Stream<Item = Result<Connection, Infallible>> {
     stream::unfold(listener, |mut listener| async {
         let (connection, _peer) = listener.accept().await;
         Some((Ok(connection), listener))
