@@ -1,9 +1,10 @@
 //! An agent of one worker: what an engine says goes in with [`Agent::publish`], is journalled, and goes
-//! up to every indexer, over gRPC or NATS; what an indexer missed it fetches from the agent's
+//! up to every indexer, over gRPC, NATS or as an engine would publish it; what an indexer missed it fetches from the agent's
 //! `LocalIndexer`.
 
 mod sources;
 mod tasks;
+mod zmq;
 
 pub use sources::SourcesConfig;
 
@@ -14,6 +15,7 @@ use crate::journal::{AppendError, JournalStatus};
 use crate::relay::RelayError;
 use crate::service::{LocalIndexerService, ServeError, Served, ServiceConfig, serve};
 use crate::uplink::{UplinkConfig, UplinkStatus, keep_up};
+use crate::zmq::{ZmqConfig, ZmqConfigError, ZmqEndpoints, ZmqStatus};
 use kvasir_proto::convert::ConvertError;
 use kvasir_proto::types::{DpRank, Incarnation, KvEvent};
 use std::io;
@@ -25,6 +27,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
+use zmq::Zmq;
 
 /// Most indexers that one agent feeds: the replicas of its shard.
 pub const INDEXERS_MAX: usize = 16;
@@ -45,6 +48,8 @@ pub struct AgentConfig {
     pub indexers: Vec<String>,
     /// NATS servers to publish over, and to be asked over, beside or in place of them.
     pub broker: Option<BrokerConfig>,
+    /// Sockets on which it is published as an engine would, for consumers that expect one; none for not at all.
+    pub zmq: Option<ZmqConfig>,
     /// How often indexers are told that the source is there, and how far it is; at least 10 ms. Three times
     /// in the worker's lease, if it has one.
     pub heartbeat_interval: Duration,
@@ -80,6 +85,9 @@ pub enum AgentError {
     /// What is said of the worker over NATS is not of this source, or breaks the contract.
     #[error("broker: {0}")]
     Broker(#[source] ConvertError),
+    /// It cannot be published as an engine would.
+    #[error("zmq: {0}")]
+    Zmq(#[from] ZmqConfigError),
     /// The port cannot be had.
     #[error("listen on {address}: {error}")]
     Listen {
@@ -98,6 +106,7 @@ pub struct Agent {
     local: Option<SocketAddr>,
     uplinks: Vec<watch::Receiver<UplinkStatus>>,
     broker: Option<watch::Receiver<BrokerStatus>>,
+    zmq: Option<Zmq>,
     source_tasks: Tasks,
     uplink_tasks: Tasks,
     service_tasks: Tasks,
@@ -146,6 +155,12 @@ impl Agent {
             let answers = answer_questions(Arc::clone(&service), url, status);
             service_tasks.spawn("LocalIndexer over NATS", answers);
         }
+        let mut zmq = None;
+        if let Some(config) = config.zmq {
+            let publishing = (&mut uplink_tasks, &stop_uplinks);
+            let replaying = (&mut service_tasks, &stop_service);
+            zmq = Some(Zmq::start(&feed, config, publishing, replaying).await?);
+        }
         let mut local = None;
         if let Some(address) = config.listen {
             let (listener, bound) = listen(address).await?;
@@ -170,6 +185,7 @@ impl Agent {
             local,
             uplinks,
             broker,
+            zmq,
             source_tasks,
             uplink_tasks,
             service_tasks,
@@ -237,8 +253,26 @@ impl Agent {
         self.broker.clone()
     }
 
+    /// Where it is published as an engine would; none where it is not.
+    #[must_use]
+    pub fn zmq_endpoints(&self) -> Option<ZmqEndpoints> {
+        self.zmq.as_ref().map(|zmq| zmq.endpoints)
+    }
+
+    /// How far that has come.
+    #[must_use]
+    pub fn zmq(&self) -> Option<ZmqStatus> {
+        self.zmq.as_ref().map(|zmq| zmq.status.borrow().clone())
+    }
+
+    /// The same, with word of every change.
+    #[must_use]
+    pub fn watch_zmq(&self) -> Option<watch::Receiver<ZmqStatus>> {
+        self.zmq.as_ref().map(|zmq| zmq.status.clone())
+    }
+
     /// Waits until every indexer has batch `sequence` of the life that is present now, and the broker
-    /// too, or that life is over.
+    /// too, or that life is over. Who listens to its ZMQ sockets says nothing, and is not waited for.
     pub async fn delivered(&self, sequence: u64) {
         let life = self.feed.status().incarnation;
         for uplink in &self.uplinks {

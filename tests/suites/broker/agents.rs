@@ -123,6 +123,7 @@ pub fn config(broker: &Broker, delivery: Delivery) -> AgentConfig {
         sources: SourcesConfig::default(),
         indexers: Vec::new(),
         broker: Some(BrokerConfig { url, delivery, registration }),
+        zmq: None,
         heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,
         listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
         service: ServiceConfig::DEFAULT,

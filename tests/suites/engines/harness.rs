@@ -104,6 +104,7 @@ impl Fleet {
             sources: SourcesConfig { relays: vec![relay], ..SourcesConfig::default() },
             indexers: vec![format!("http://{}", self.server.addresses.grpc)],
             broker: None,
+            zmq: None,
             heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,
             listen: None,
             service: ServiceConfig::DEFAULT,

@@ -42,6 +42,7 @@ async fn agent(indexers: Vec<String>) -> Result<Agent> {
         source,
         indexers,
         broker: None,
+        zmq: None,
         heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,
         listen: Some(anywhere()),
         service: ServiceConfig::DEFAULT,

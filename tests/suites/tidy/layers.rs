@@ -65,7 +65,8 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("uplink", &["journal", "feed", "pause"]),
             ("service", &["journal", "feed", "ingest"]),
             ("broker", &["journal", "feed", "pause", "service"]),
-            ("agent", &["journal", "feed", "hub", "relay", "uplink", "service", "broker"]),
+            ("zmq", &["journal", "feed"]),
+            ("agent", &["journal", "feed", "hub", "relay", "uplink", "service", "broker", "zmq"]),
         ],
     ),
     (
