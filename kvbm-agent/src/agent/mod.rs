@@ -155,12 +155,9 @@ impl Agent {
             let answers = answer_questions(Arc::clone(&service), url, status);
             service_tasks.spawn("LocalIndexer over NATS", answers);
         }
-        let mut zmq = None;
-        if let Some(config) = config.zmq {
-            let publishing = (&mut uplink_tasks, &stop_uplinks);
-            let replaying = (&mut service_tasks, &stop_service);
-            zmq = Some(Zmq::start(&feed, config, publishing, replaying).await?);
-        }
+        let publishing = (&mut uplink_tasks, &stop_uplinks);
+        let replaying = (&mut service_tasks, &stop_service);
+        let zmq = Zmq::start(&feed, config.zmq, publishing, replaying).await?;
         let mut local = None;
         if let Some(address) = config.listen {
             let (listener, bound) = listen(address).await?;

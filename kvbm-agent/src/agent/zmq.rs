@@ -14,13 +14,15 @@ pub(super) struct Zmq {
 }
 
 impl Zmq {
-    /// Binds the sockets, and starts what publishes and what replays among tasks that are told when to stop.
+    /// Binds the sockets if there are to be any, and starts what publishes and what replays among tasks that are
+    /// told when to stop.
     pub(super) async fn start(
         feed: &Arc<Feed>,
-        config: ZmqConfig,
+        config: Option<ZmqConfig>,
         (publishers, stop_publishing): (&mut Tasks, &CancellationToken),
         (services, stop_replaying): (&mut Tasks, &CancellationToken),
-    ) -> Result<Self, AgentError> {
+    ) -> Result<Option<Self>, AgentError> {
+        let Some(config) = config else { return Ok(None) };
         let sockets = ZmqSockets::bind(config).await?;
         let endpoints = sockets.endpoints();
         let (told, status) = watch::channel(ZmqStatus::new(feed.status().incarnation));
@@ -28,6 +30,6 @@ impl Zmq {
         let (publishing, replaying) = sockets.tasks(feed, told, stops.0, stops.1);
         publishers.spawn("ZMQ publisher", publishing);
         services.spawn("ZMQ replay", replaying);
-        Ok(Self { endpoints, status })
+        Ok(Some(Self { endpoints, status }))
     }
 }

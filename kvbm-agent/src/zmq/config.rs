@@ -34,7 +34,7 @@ pub struct ZmqConfig {
 }
 
 impl Default for ZmqConfig {
-    /// Loopback, the ports that vLLM's documentation has, topic `kv-events`.
+    /// Loopback, vLLM's own port and the next, topic `kv-events`.
     fn default() -> Self {
         let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
         Self {

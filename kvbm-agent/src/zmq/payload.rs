@@ -43,12 +43,12 @@ impl Encoder {
 }
 
 /// Writing to memory cannot fail.
-fn sure<T>(written: Result<T, ValueWriteError<Infallible>>) {
-    if let Err(
-        ValueWriteError::InvalidMarkerWrite(never) | ValueWriteError::InvalidDataWrite(never),
-    ) = written
-    {
-        match never {}
+fn sure<T>(written: Result<T, ValueWriteError<Infallible>>) -> T {
+    match written {
+        Ok(written) => written,
+        Err(
+            ValueWriteError::InvalidMarkerWrite(never) | ValueWriteError::InvalidDataWrite(never),
+        ) => match never {},
     }
 }
 

@@ -30,10 +30,9 @@ impl AsRef<[u8]> for Counted {
 impl Room {
     /// Room for so many bytes.
     pub(super) fn new(bytes_max: usize) -> Self {
-        let bytes_max = u32::try_from(bytes_max).unwrap_or(u32::MAX);
-        // A semaphore has at most a third of what fits a machine word.
-        let permits = usize::try_from(bytes_max).unwrap_or(usize::MAX);
-        Self { left: Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS))), bytes_max }
+        let bytes_max = bytes_max.min(Semaphore::MAX_PERMITS);
+        let left = Arc::new(Semaphore::new(bytes_max));
+        Self { left, bytes_max: u32::try_from(bytes_max).unwrap_or(u32::MAX) }
     }
 
     /// Takes a payload in, if there is room.

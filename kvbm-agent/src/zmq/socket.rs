@@ -78,7 +78,7 @@ impl ZmqSockets {
 }
 
 async fn listen(
-    socket: &mut (impl Socket + Send),
+    socket: &mut impl Socket,
     field: &'static str,
     address: SocketAddr,
 ) -> Result<SocketAddr, ZmqConfigError> {

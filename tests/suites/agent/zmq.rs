@@ -172,9 +172,7 @@ impl Reader {
 
     /// All that is replayed from a number on.
     async fn ask(&mut self, start: u64) -> Vec<(u64, Bytes)> {
-        let mut request = ZmqMessage::from(Bytes::new());
-        request.push_back(Bytes::copy_from_slice(&start.to_be_bytes()));
-        self.replay.send(request).await.expect("a replay socket");
+        self.replay.send(request(start)).await.expect("a replay socket");
         let mut replayed = Vec::new();
         loop {
             let answer = timeout(PATIENCE, self.replay.recv()).await.expect("an end");
@@ -189,6 +187,12 @@ impl Reader {
             replayed.push((number(sequence), payload.clone()));
         }
     }
+}
+
+fn request(start: u64) -> ZmqMessage {
+    let mut request = ZmqMessage::from(Bytes::new());
+    request.push_back(Bytes::copy_from_slice(&start.to_be_bytes()));
+    request
 }
 
 fn number(frame: &Bytes) -> u64 {
@@ -295,6 +299,32 @@ async fn a_subscriber_that_takes_nothing_loses_messages_and_no_batch() {
     assert!(missed.len() >= 20, "{missed:?}");
     let replayed: Vec<u64> = reader.ask(first).await.iter().map(|(number, _)| *number).collect();
     assert_eq!(replayed, (first..=last).collect::<Vec<_>>());
+    assert!(agent.stop(PATIENCE).await);
+}
+
+/// A replay that nobody takes is given up; others are answered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_that_does_not_take_its_replay_holds_up_nobody_for_long() {
+    let mut config = publishing(vec![]);
+    config.source.journal.bytes_max = UNSENT_BYTES_MAX;
+    let agent = start(config).await;
+    let mut last = 0;
+    for at in 0..60 {
+        last = agent.publish(0, large(at)).expect("a batch");
+    }
+    let mut stalled = DealerSocket::new();
+    stalled.connect(&tcp(endpoints(&agent).replay)).await.expect("a replay socket");
+    stalled.send(request(0)).await.expect("a replay socket");
+    let mut now = agent.watch_zmq().expect("it publishes");
+    let begun = timeout(PATIENCE, now.wait_for(|status| status.replayed_batches > 0)).await;
+    begun.expect("it is answered").expect("an agent");
+    let (mut reader, first) = Reader::join(&agent, TOPIC).await;
+    let replayed = reader.ask(last).await;
+    assert_eq!(replayed[0].0, last);
+    let given_up = status(&agent);
+    assert_eq!((given_up.broken_replays, given_up.replays), (1, 1), "{given_up:?}");
+    assert!((1..60).contains(&(given_up.replayed_batches - replayed.len() as u64)), "{given_up:?}");
+    assert!(first > last);
     assert!(agent.stop(PATIENCE).await);
 }
 
