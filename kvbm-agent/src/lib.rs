@@ -11,6 +11,7 @@
 //! - [`service`]: `LocalIndexer`: ranges and dumps for indexers that missed something.
 //! - [`broker`]: the same over NATS: batches published, questions answered.
 //! - [`zmq`]: the same as an engine would publish it: PUB and replay ROUTER in vLLM's wire format.
+//! - [`config`], [`app`]: the process.
 //! - [`agent`]: all of these for one source: what an engine without events of its own embeds.
 
 pub mod consolidate;
@@ -38,3 +39,7 @@ pub mod broker;
 pub mod zmq;
 
 pub mod agent;
+
+pub mod config;
+
+pub mod app;

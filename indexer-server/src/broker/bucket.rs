@@ -3,9 +3,10 @@
 use super::coverage::Posted;
 use crate::snapshot::StreamPosition;
 use async_nats::jetstream::{
-    Context,
+    Context, ErrorCode,
+    context::{GetStreamError, GetStreamErrorKind},
     kv::Store,
-    object_store::{self, Object, ObjectMetadata, ObjectStore},
+    object_store::{self, InfoErrorKind, Object, ObjectInfo, ObjectMetadata, ObjectStore},
 };
 use futures::TryStreamExt;
 use kvasir_proto::broker::SNAPSHOTS;
@@ -29,16 +30,22 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// The bucket of a shard, if there is one.
-    pub(super) async fn of(context: &Context, shard: &str) -> Option<Self> {
+    /// The bucket of a shard; none if there is none.
+    pub(super) async fn of(context: &Context, shard: &str) -> Result<Option<Self>, Fault> {
         let name = format!("{SNAPSHOTS}-{shard}");
-        let objects = context.get_object_store(&name).await.ok()?;
-        Some(Self { objects, context: context.clone(), name })
+        match context.get_stream(format!("OBJ_{name}")).await {
+            Ok(_there) => {}
+            Err(error) if is_not_found(&error) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        let objects = context.get_object_store(&name).await?;
+        Ok(Some(Self { objects, context: context.clone(), name }))
     }
 
     /// The bucket of a shard, made if it is not there.
     pub(super) async fn open(context: &Context, shard: &str) -> Result<Self, Fault> {
-        if let Some(bucket) = Self::of(context, shard).await {
+        let there = Self::of(context, shard).await?;
+        if let Some(bucket) = there {
             return Ok(bucket);
         }
         let name = format!("{SNAPSHOTS}-{shard}");
@@ -47,10 +54,19 @@ impl Bucket {
         Ok(Self { objects, context: context.clone(), name })
     }
 
-    /// How far its snapshot goes, if there is one that can be read.
-    pub(super) async fn position(&self) -> Option<StreamPosition> {
-        let info = self.objects.info(OBJECT).await.ok().filter(|info| !info.deleted)?;
-        info.description?.parse().ok().map(|Posted(position)| position)
+    /// How far its snapshot goes, if there is one.
+    pub(super) async fn position(&self) -> Result<Option<StreamPosition>, Fault> {
+        let posted = self.info().await?.and_then(|info| info.description);
+        Ok(posted.and_then(|text| text.parse().ok()).map(|Posted(position)| position))
+    }
+
+    /// What there is; none if nothing is.
+    async fn info(&self) -> Result<Option<ObjectInfo>, Fault> {
+        match self.objects.info(OBJECT).await {
+            Ok(info) => Ok(Some(info).filter(|info| !info.deleted)),
+            Err(error) if error.kind() == InfoErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Its snapshot.
@@ -75,7 +91,7 @@ impl Bucket {
     /// Removes what uploads that broke off have left. Only for who has the shard's turn: what another
     /// is about to put looks the same.
     pub(super) async fn tidy(&self) -> Result<(), Fault> {
-        let present = self.objects.info(OBJECT).await.map(|info| info.nuid).unwrap_or_default();
+        let present = self.info().await?.map(|info| info.nuid).unwrap_or_default();
         let stream = self.context.get_stream(format!("OBJ_{}", self.name)).await?;
         let pieces = format!("$O.{}.C.", self.name);
         let found = stream.info_with_subjects(format!("{pieces}*")).await?;
@@ -87,6 +103,15 @@ impl Bucket {
             }
         }
         Ok(())
+    }
+}
+
+fn is_not_found(error: &GetStreamError) -> bool {
+    match error.kind() {
+        GetStreamErrorKind::JetStream(error) => error.error_code() == ErrorCode::STREAM_NOT_FOUND,
+        GetStreamErrorKind::EmptyName
+        | GetStreamErrorKind::InvalidStreamName
+        | GetStreamErrorKind::Request => false,
     }
 }
 

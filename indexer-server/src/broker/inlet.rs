@@ -31,6 +31,8 @@ pub(super) struct Inlet {
 struct Heard {
     session: Session,
     incarnation: Incarnation,
+    /// Whether it is known to be there: what a log says, somebody may have said who is gone since.
+    is_live: bool,
 }
 
 /// Why a message is not taken.
@@ -88,6 +90,10 @@ impl Inlet {
         if self.is_early(&message) {
             return Ok(None);
         }
+        if message.said == Said::Goodbye {
+            self.leave(&message).await?;
+            return Ok(None);
+        }
         let in_order = self.in_order;
         let heard = self.heard(&message).await?;
         match message.said {
@@ -95,6 +101,8 @@ impl Inlet {
                 heard.session.heartbeat(head_sequence).await;
                 Ok(None)
             }
+            // It has left by now.
+            Said::Goodbye => Ok(None),
             Said::Batch(batch) => {
                 let batch = PublishedBatch::read(batch, heard.session.block_size())?;
                 if in_order {
@@ -117,6 +125,17 @@ impl Inlet {
         self.behind || (head_sequence.is_some() && self.sessions.contains_key(&key))
     }
 
+    /// A worker goes, in good order: with the life that is heard. While a log is read from further back, its lease
+    /// sees to it.
+    async fn leave(&self, message: &BrokerMessage) -> Result<(), IngestError> {
+        if self.behind || !self.is_open(message) {
+            return Ok(());
+        }
+        let address = message.registration.address();
+        tracing::info!(worker = %address, "the worker says goodbye");
+        self.ingest.remove(address).await.map(|_blocks| ())
+    }
+
     /// Whether there is a session of a message's source and life.
     fn is_open(&self, message: &BrokerMessage) -> bool {
         let key = (message.registration.address(), message.source.clone());
@@ -131,7 +150,8 @@ impl Inlet {
         let is_open = self.is_open(message);
         // Heartbeats are few: they bring what has changed of the registration.
         if !is_open || matches!(message.said, Said::Heartbeat { .. }) {
-            self.ingest.introduce(&message.registration).await?;
+            let in_order = self.in_order && self.behind;
+            let _known = self.ingest.introduce(&message.registration, in_order).await?;
         }
         let fenced = |heard: &Heard| heard.session.fenced().is_cancelled();
         if !is_open || self.sessions.get(&key).is_none_or(fenced) {
@@ -140,20 +160,29 @@ impl Inlet {
             if self.behind {
                 accepted.session.behind().await;
             }
-            let heard = Heard { session: accepted.session, incarnation: message.incarnation };
+            let incarnation = message.incarnation;
+            let heard = Heard { session: accepted.session, incarnation, is_live: !self.behind };
             if let Some(before) = self.sessions.insert(key.clone(), heard) {
                 before.session.close().await;
             }
         }
-        let heard = self.sessions.get(&key);
-        heard.ok_or(Untaken::Refused(IngestError::Failed))
+        let is_now = !self.behind || matches!(message.said, Said::Heartbeat { .. });
+        let heard = self.sessions.get_mut(&key).ok_or(Untaken::Refused(IngestError::Failed))?;
+        if is_now && !heard.is_live {
+            heard.is_live = true;
+            if !self.behind {
+                heard.session.caught_up().await;
+            }
+        }
+        Ok(heard)
     }
 
     /// What comes from now on is not the newest.
     pub(super) async fn behind(&mut self) {
         self.behind = true;
         self.ingest.set_deaf(true);
-        for heard in self.sessions.values() {
+        for heard in self.sessions.values_mut() {
+            heard.is_live = false;
             heard.session.behind().await;
         }
     }
@@ -162,7 +191,7 @@ impl Inlet {
     pub(super) async fn caught_up(&mut self) {
         self.behind = false;
         self.ingest.set_deaf(false);
-        for heard in self.sessions.values() {
+        for heard in self.sessions.values().filter(|heard| heard.is_live) {
             heard.session.caught_up().await;
         }
     }
@@ -188,9 +217,9 @@ impl Inlet {
         }
     }
 
-    /// Whether no source that was heard waits for what it lacks.
+    /// Whether no source that is there waits for what it lacks.
     pub(super) fn is_settled(&self) -> bool {
-        self.sessions.values().all(|heard| heard.session.is_settled())
+        self.sessions.values().all(|heard| !heard.is_live || heard.session.is_settled())
     }
 
     /// Whether any worker is known.
@@ -209,7 +238,7 @@ fn check_subject(subject: &str, message: &BrokerMessage) -> Result<(), Untaken> 
     let address = message.registration.address();
     let expected = match &message.said {
         Said::Batch(batch) => events_subject(&address, batch.dp_rank),
-        Said::Heartbeat { .. } => heartbeats_subject(&address),
+        Said::Heartbeat { .. } | Said::Goodbye => heartbeats_subject(&address),
     };
     if subject == expected { Ok(()) } else { Err(Untaken::Subject { expected }) }
 }

@@ -6,7 +6,8 @@ use super::{
 };
 use crate::snapshot::{Export, Imported, Keeper, StoreError, StreamPosition};
 use async_nats::jetstream::{
-    self, Context,
+    self,
+    context::Context as Jetstream,
     kv::{self, Store},
     stream::Stream,
 };
@@ -19,14 +20,20 @@ use std::{
     collections::hash_map::RandomState,
     hash::BuildHasher,
     io::{self, Write},
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, ready},
     time::Duration,
 };
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, duplex},
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf, duplex},
     join, select,
     sync::watch,
     task::spawn_blocking,
-    time::{MissedTickBehavior, interval, sleep, timeout},
+    time::{Instant, MissedTickBehavior, interval, sleep, timeout},
 };
 use tokio_util::{io::SyncIoBridge, sync::CancellationToken};
 
@@ -81,22 +88,37 @@ impl Snapshots {
             return None;
         }
         let context = self.context();
-        for attempt in 1..=DOWNLOADS_MAX {
+        let mut attempts = 0;
+        let deadline = Instant::now() + BROKER_TIMEOUT;
+        loop {
             let announced = self.taken(&context).await;
-            match self.import(attempt < DOWNLOADS_MAX).await {
-                Ok(imported) => {
-                    tracing::info!(?imported, "begun with a snapshot of the object store");
-                    return imported;
+            let is_unknown = announced.is_err() && Instant::now() < deadline;
+            if is_unknown {
+                // JetStream comes later than the broker.
+                sleep(RETRY_PAUSE).await;
+                continue;
+            }
+            attempts += 1;
+            match self.import(attempts < DOWNLOADS_MAX).await {
+                Ok(None) => {
+                    tracing::info!(shard = self.own, "no snapshot is in the object store");
+                    return None;
+                }
+                Ok(Some(imported)) => {
+                    let Imported { workers, held_blocks, .. } = imported;
+                    tracing::info!(workers, held_blocks, "begun with a snapshot");
+                    return Some(imported);
                 }
                 Err(error) => {
-                    tracing::warn!(%error, shard = self.own, attempt, "no snapshot to begin with");
-                    if self.taken(&context).await == announced {
-                        break;
+                    let shard = &self.own;
+                    tracing::warn!(%error, shard, attempts, "no snapshot to begin with");
+                    let replaced = self.taken(&context).await.ok() != announced.ok();
+                    if attempts >= DOWNLOADS_MAX || !replaced {
+                        return None;
                     }
                 }
             }
         }
-        None
     }
 
     async fn wait_for_broker(&self) -> bool {
@@ -113,8 +135,8 @@ impl Snapshots {
     /// `another` may be there.
     async fn import(&self, another: bool) -> Result<Option<Imported>, Fault> {
         let context = self.context();
-        let Some(bucket) = Bucket::of(&context, &self.own).await else { return Ok(None) };
-        let Some(position) = bucket.position().await else { return Ok(None) };
+        let Some(bucket) = Bucket::of(&context, &self.own).await? else { return Ok(None) };
+        let Some(position) = bucket.position().await? else { return Ok(None) };
         // From now on nobody lets go of what comes after it.
         self.post(&coverage(&context).await?, position).await?;
         let imported = self.download(&bucket).await?;
@@ -206,7 +228,7 @@ impl Snapshots {
         self.post(&coverage, position).await?;
         let stream = context.get_stream(STREAM).await?;
         let first = stream.cached_info().state.first_sequence;
-        let taken = self.taken(&context).await;
+        let taken = self.taken(&context).await?;
         if wants_snapshot(position, taken, first, self.threshold)
             && let Some(turn) = self.turns.take(&coverage, &self.own, &self.replica).await?
         {
@@ -223,8 +245,12 @@ impl Snapshots {
     }
 
     /// How far the shard's snapshot goes.
-    async fn taken(&self, context: &Context) -> Option<StreamPosition> {
-        Bucket::of(context, &self.own).await?.position().await
+    async fn taken(&self, context: &Jetstream) -> Result<Option<StreamPosition>, Fault> {
+        let bucket = Bucket::of(context, &self.own).await?;
+        match bucket {
+            Some(bucket) => bucket.position().await,
+            None => Ok(None),
+        }
     }
 
     /// Puts a snapshot into the object store, now that it is this replica's turn.
@@ -239,9 +265,11 @@ impl Snapshots {
         bucket.tidy().await?;
         let export = self.keeper.call(|store| store.export()).await??;
         let Some(position) = export.position() else { return Ok(()) };
-        let (sink, mut source) = duplex(BYTES_BETWEEN);
+        let (sink, source) = duplex(BYTES_BETWEEN);
         let sink = SyncIoBridge::new(sink);
-        let written = spawn_blocking(move || write_out(export, sink));
+        let is_whole = Arc::new(AtomicBool::new(false));
+        let mut source = Whole { source, is_whole: Arc::clone(&is_whole) };
+        let written = spawn_blocking(move || write_out(export, sink, &is_whole));
         let put = select! {
             put = bucket.put(position, &mut source) => put,
             Err(fault) = self.stay(position, turn, coverage) => Err(fault),
@@ -271,9 +299,9 @@ impl Snapshots {
         let context = self.context();
         let mut snapshots = Vec::with_capacity(self.shards.len());
         for shard in &self.shards {
-            let bucket = Bucket::of(&context, shard).await;
+            let bucket = Bucket::of(&context, shard).await?;
             snapshots.push(match bucket {
-                Some(bucket) => bucket.position().await,
+                Some(bucket) => bucket.position().await?,
                 None => None,
             });
         }
@@ -293,22 +321,48 @@ impl Snapshots {
         Ok(())
     }
 
-    fn context(&self) -> Context {
+    fn context(&self) -> Jetstream {
         jetstream::new(self.connection.client.clone())
     }
 }
 
-fn write_out(mut export: Export, mut sink: impl Write) -> Result<(), StoreError> {
+/// What is uploaded: its end counts as one only if all was written.
+struct Whole<R> {
+    source: R,
+    is_whole: Arc<AtomicBool>,
+}
+
+impl<R: AsyncRead + Unpin> AsyncRead for Whole<R> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.source).poll_read(context, buffer))?;
+        if buffer.filled().len() == before && !self.is_whole.load(Ordering::Acquire) {
+            return Poll::Ready(Err(io::Error::other("the export broke off")));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+fn write_out(
+    mut export: Export,
+    mut sink: impl Write,
+    is_whole: &AtomicBool,
+) -> Result<(), StoreError> {
     while let Some(chunk) = export.next_chunk()? {
         if sink.write_all(&chunk).is_err() {
             // Who reads has failed, and says why.
             return Ok(());
         }
     }
+    is_whole.store(true, Ordering::Release);
     Ok(())
 }
 
-async fn coverage(context: &Context) -> Result<Store, Fault> {
+async fn coverage(context: &Jetstream) -> Result<Store, Fault> {
     if let Ok(coverage) = context.get_key_value(COVERAGE).await {
         return Ok(coverage);
     }

@@ -6,7 +6,7 @@ use futures::FutureExt;
 use kvasir_engine::{
     decode::EngineKind,
     link::{self, Common, LinkConfig, REPLAY_REPLY_TIMEOUT, SourceCommand},
-    normalise::{DropKind, NormaliserConfig},
+    normalise::{DropKind, Drops, NormaliserConfig},
     sequence::{self, Resume, SequencerConfig},
     zmtp::{Attach, Endpoint, EndpointError, Limits},
 };
@@ -154,6 +154,8 @@ struct Sink {
     /// As the index was told last.
     status: SourceStatus,
     together: Option<Together>,
+    block_size: u32,
+    complained: bool,
 }
 
 /// Batches that came together: the writer takes them as one, with the status after the last.
@@ -183,6 +185,8 @@ impl Link {
             unmatchable: ingest.metrics.unmatchable_blocks.clone(),
             status: status.unwrap_or_default(),
             together: None,
+            block_size: plan.config.normaliser.block_size,
+            complained: false,
         };
         Self { name: plan.name, config: plan.config, resume, sink }
     }
@@ -274,6 +278,7 @@ impl Sink {
                 self.metrics.count_received(events.iter().map(KvEvent::operations).sum(), &drops);
                 self.metrics.count_batches(BatchOutcome::Applied, 1);
                 self.unmatchable.inc_by(unmatchable_blocks);
+                self.complain(&drops);
                 self.add(rank, events).await?;
                 self.status.applied = Some(cursor);
                 if drops.iter().any(|(reason, _)| reason.kind() == DropKind::Rejected) {
@@ -319,6 +324,18 @@ impl Sink {
                 self.writer.set_status(source, self.status.clone()).await
             }
         }
+    }
+
+    /// Says once that the engine's blocks are not of the size that the worker is registered with.
+    fn complain(&mut self, drops: &Drops) {
+        let Some(stated) = drops.stated_block_size().filter(|_| !self.complained) else { return };
+        self.complained = true;
+        let registered = self.block_size;
+        tracing::warn!(
+            stated,
+            registered,
+            "the engine's blocks are of another size: none is taken"
+        );
     }
 
     /// Batches were lost: no image of what follows may say otherwise, though the link reports its

@@ -148,34 +148,41 @@ impl Ingest {
     }
 
     /// Makes sure that a worker that speaks for itself is registered as it says. One that is registered
-    /// otherwise is replaced, with all that is known of it, unless an engine's sockets feed it or it has
-    /// itself replaced another less than its lease ago: then two speak for one worker.
+    /// otherwise is replaced, with all that is known of it. Not if an engine's sockets feed it; nor, unless a
+    /// log brings what was said in its order (`in_order`), if it has itself replaced another and is still
+    /// heard: then two speak for one worker.
     ///
     /// # Errors
     /// As [`register`](Self::register) and [`remove`](Self::remove).
     pub async fn introduce(
         self: &Arc<Self>,
         registration: &Registration,
-    ) -> Result<(), IngestError> {
+        in_order: bool,
+    ) -> Result<Registered, IngestError> {
         let address = registration.address();
-        let present = self.workers.get(&address).map(|entry| Arc::clone(&entry));
-        if let Some(present) = present {
-            let Some((field, before, now)) = present.registration.difference(registration) else {
-                return Ok(());
-            };
-            if !present.registration.endpoints.is_empty() || present.has_just_replaced(self.origin)
-            {
-                return Err(IngestError::Conflict { address, field, present: before, asked: now });
-            }
-            tracing::info!(worker = %address, field, before, now, "the worker says otherwise now");
-            self.remove(address.clone()).await?;
-            self.register(registration.clone()).await?;
-            if let Some(replacing) = self.workers.get(&address) {
-                replacing.replaces(self.origin);
-            }
-            return Ok(());
+        let Some(present) = self.workers.get(&address).map(|entry| Arc::clone(&entry)) else {
+            return self.register(registration.clone()).await;
+        };
+        let Some((field, before, now)) = present.registration.difference(registration) else {
+            present.heard(self.origin);
+            return Ok(Registered::Present);
+        };
+        let is_disputed =
+            !in_order && present.is_replacement() && !present.lease_is_over(self.origin);
+        if !present.registration.endpoints.is_empty() || is_disputed {
+            return Err(IngestError::Conflict { address, field, present: before, asked: now });
         }
-        self.register(registration.clone()).await.map(|_registered| ())
+        let size = registration.block_size;
+        if present.partition.block_size() != size && self.workers_of(&address.partition) > 1 {
+            return Err(IngestError::block_size(&present.partition, size));
+        }
+        tracing::info!(worker = %address, field, before, now, "the worker says otherwise now");
+        self.remove(address.clone()).await?;
+        let registered = self.register(registration.clone()).await?;
+        if let Some(replacing) = self.workers.get(&address) {
+            replacing.replaces();
+        }
+        Ok(registered)
     }
 
     /// Detaches a worker and frees all it holds. Returns how many blocks it held.

@@ -7,8 +7,8 @@ use kvasir_proto::{
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU64, Ordering},
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -30,8 +30,8 @@ pub(super) struct Worker {
     pub(super) publishers: Mutex<Publishers>,
     /// When it was heard of last, in milliseconds since the origin.
     heard_at_ms: AtomicU64,
-    /// When it replaced one of its name, in milliseconds since the origin.
-    replaced_at_ms: OnceLock<u64>,
+    /// Whether it replaced one of its name.
+    replaces: AtomicBool,
     /// Set once what a checkpoint has of it is back: nothing feeds it before.
     pub(super) restored: SetOnce<()>,
 }
@@ -65,7 +65,7 @@ impl Worker {
             links: Mutex::default(),
             publishers: Mutex::default(),
             heard_at_ms: AtomicU64::new(0),
-            replaced_at_ms: OnceLock::new(),
+            replaces: AtomicBool::new(false),
             restored: SetOnce::new(),
         }
     }
@@ -83,15 +83,13 @@ impl Worker {
     }
 
     /// It takes the place of one of its name that was registered otherwise.
-    pub(super) fn replaces(&self, origin: Origin) {
-        self.replaced_at_ms.get_or_init(|| milliseconds(origin));
+    pub(super) fn replaces(&self) {
+        self.replaces.store(true, Ordering::Release);
     }
 
-    /// Whether it has done so less than its lease ago.
-    pub(super) fn has_just_replaced(&self, origin: Origin) -> bool {
-        let lease = self.registration.lease.unwrap_or_default();
-        let since = |at: &u64| origin.elapsed().saturating_sub(Duration::from_millis(*at));
-        self.replaced_at_ms.get().is_some_and(|at| since(at) < lease)
+    /// Whether it has done so.
+    pub(super) fn is_replacement(&self) -> bool {
+        self.replaces.load(Ordering::Acquire)
     }
 
     pub(super) const fn id(&self) -> &WorkerId {

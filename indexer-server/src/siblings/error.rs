@@ -12,6 +12,12 @@ pub enum CopyError {
     /// The next part did not come.
     #[error("no answer for {0:?}")]
     Silent(Duration),
+    /// It takes too long for what it brings.
+    #[error("{records} records came so far: it is too slow")]
+    Slow {
+        /// How many came.
+        records: u32,
+    },
     /// It does not know the worker any more.
     #[error("the worker is not registered there any more")]
     Unknown,

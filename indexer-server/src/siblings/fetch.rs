@@ -8,14 +8,16 @@ use kvasir_proto::{
     types::{DpRank, HeldBlock},
 };
 use std::{collections::BTreeMap, time::Duration};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// Most records of one worker, which are held at once: a GiB of them.
 pub const COPY_RECORDS_MAX: usize = 1 << 24;
 
-/// A dump breaks off if its next part takes longer than this. However long it is, it is not cut off
-/// while it makes progress.
+/// A dump breaks off if its next part takes longer than this,
 const PART_TIMEOUT: Duration = Duration::from_secs(10);
+/// or if all of its parts were waited for longer than that and this for each record. However long it is, it is
+/// not cut off while it makes progress.
+const RECORD_TIME: Duration = Duration::from_millis(1);
 
 /// A whole dump of a worker.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -31,12 +33,19 @@ pub(super) async fn fetch(mut parts: DumpParts) -> Result<Fetched, CopyError> {
     let mut fetched = Fetched::default();
     let mut received: BTreeMap<u32, u64> = BTreeMap::new();
     let mut total = 0_usize;
+    let begin = Instant::now();
     loop {
-        let part = timeout(PART_TIMEOUT, parts.next()).await;
+        let records = u32::try_from(total).unwrap_or(u32::MAX);
+        let deadline = begin + PART_TIMEOUT + RECORD_TIME * records;
+        let part = timeout_at(deadline, timeout(PART_TIMEOUT, parts.next())).await;
+        let Ok(part) = part else { return Err(CopyError::Slow { records }) };
         let Some(part) = part.map_err(|_late| CopyError::Silent(PART_TIMEOUT))? else { break };
         match part? {
             WorkerDumpPart::Chunk { .. } if !fetched.sources.is_empty() => {
                 return Err(CopyError::Contradiction("records come after an end"));
+            }
+            WorkerDumpPart::Chunk { records, .. } if records.is_empty() => {
+                return Err(CopyError::Contradiction("a chunk is empty"));
             }
             WorkerDumpPart::Chunk { rank, records } => {
                 total += records.len();

@@ -11,12 +11,13 @@ pub use sources::SourcesConfig;
 use crate::broker::{BrokerConfig, BrokerStatus, Publisher, answer_questions};
 use crate::feed::{Feed, SourceConfig};
 use crate::hub::{Hub, HubError};
+use crate::ingest::EventIngestService;
 use crate::journal::{AppendError, JournalStatus};
 use crate::relay::RelayError;
 use crate::service::{LocalIndexerService, ServeError, Served, ServiceConfig, serve};
 use crate::uplink::{UplinkConfig, UplinkStatus, keep_up};
 use crate::zmq::{ZmqConfig, ZmqConfigError, ZmqEndpoints, ZmqStatus};
-use kvasir_proto::convert::ConvertError;
+use kvasir_proto::convert::{ConvertError, Registration};
 use kvasir_proto::types::{DpRank, Incarnation, KvEvent};
 use std::io;
 use std::net::SocketAddr;
@@ -50,6 +51,11 @@ pub struct AgentConfig {
     pub broker: Option<BrokerConfig>,
     /// Sockets on which it is published as an engine would, for consumers that expect one; none for not at all.
     pub zmq: Option<ZmqConfig>,
+    /// How the worker is registered at indexers; none if somebody else sees to it. Without an address of
+    /// `LocalIndexer` it gets the one that is listened on.
+    pub registration: Option<Registration>,
+    /// Whether the worker is removed from indexers when the agent is stopped.
+    pub deregister: bool,
     /// How often indexers are told that the source is there, and how far it is; at least 10 ms. Three times
     /// in the worker's lease, if it has one.
     pub heartbeat_interval: Duration,
@@ -158,18 +164,16 @@ impl Agent {
         let publishing = (&mut uplink_tasks, &stop_uplinks);
         let replaying = (&mut service_tasks, &stop_service);
         let zmq = Zmq::start(&feed, config.zmq, publishing, replaying).await?;
-        let mut local = None;
-        if let Some(address) = config.listen {
-            let (listener, bound) = listen(address).await?;
-            local = Some(bound);
-            let serving = serve(listener, service, sources.ingest);
-            service_tasks.spawn("LocalIndexer", async {
-                serving.await.unwrap_or_else(|error| service_failed(&error));
-            });
+        let serving = (service, sources.ingest);
+        let local = serve_local(config.listen, serving, &mut service_tasks).await?;
+        let mut registration = config.registration;
+        if let (Some(registration), Some(local)) = (&mut registration, local) {
+            registration.local_indexer.get_or_insert_with(|| format!("http://{local}"));
         }
         let mut uplinks = Vec::new();
         for endpoint in config.indexers {
-            let uplink = UplinkConfig { endpoint, heartbeat_interval };
+            let (registration, deregister) = (registration.clone(), config.deregister);
+            let uplink = UplinkConfig { endpoint, heartbeat_interval, registration, deregister };
             let (status, told) = watch::channel(UplinkStatus::new(life));
             uplinks.push(told);
             let stop = stop_uplinks.clone();
@@ -302,6 +306,21 @@ impl Agent {
         let served = self.service_tasks.end(deadline).await;
         followed && delivered && served
     }
+}
+
+/// Serves the agent's port, if it is to have one.
+async fn serve_local(
+    address: Option<SocketAddr>,
+    (service, ingest): (Arc<LocalIndexerService>, Option<Arc<EventIngestService>>),
+    tasks: &mut Tasks,
+) -> Result<Option<SocketAddr>, AgentError> {
+    let Some(address) = address else { return Ok(None) };
+    let (listener, bound) = listen(address).await?;
+    let serving = serve(listener, service, ingest);
+    tasks.spawn("LocalIndexer", async {
+        serving.await.unwrap_or_else(|error| service_failed(&error));
+    });
+    Ok(Some(bound))
 }
 
 async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), AgentError> {

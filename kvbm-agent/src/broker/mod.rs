@@ -23,5 +23,6 @@ mod publish;
 mod reply;
 
 pub use answer::answer_questions;
-pub use config::{BrokerConfig, BrokerStatus, Delivery};
+pub use config::{BrokerConfig, BrokerStatus};
+pub use kvasir_proto::broker::Delivery;
 pub use publish::Publisher;

@@ -15,6 +15,8 @@ pub const REPLAYS_UNSENT_MAX: usize = 8;
 pub const REPLAY_STALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// What a message counts besides its payload: its frames and places in queues.
 pub const MESSAGE_OVERHEAD_BYTES: usize = 256;
+/// Topic of live batches, unless the configuration says.
+pub const ZMQ_TOPIC_DEFAULT: &str = "kv-events";
 /// Longest topic.
 pub const TOPIC_BYTES_MAX: usize = 256;
 /// Longest wait, when the agent stops, until subscribers have been sent what was published.
@@ -40,7 +42,7 @@ impl Default for ZmqConfig {
         Self {
             listen: SocketAddr::new(loopback, 5_557),
             replay: SocketAddr::new(loopback, 5_558),
-            topic: "kv-events".to_owned(),
+            topic: ZMQ_TOPIC_DEFAULT.to_owned(),
         }
     }
 }

@@ -30,6 +30,6 @@ mod socket;
 
 pub use config::{
     MESSAGE_OVERHEAD_BYTES, REPLAY_STALL_TIMEOUT, REPLAY_UNSENT_BYTES_MAX, REPLAYS_UNSENT_MAX,
-    TOPIC_BYTES_MAX, UNSENT_BYTES_MAX, ZmqConfig, ZmqConfigError, ZmqStatus,
+    TOPIC_BYTES_MAX, UNSENT_BYTES_MAX, ZMQ_TOPIC_DEFAULT, ZmqConfig, ZmqConfigError, ZmqStatus,
 };
 pub use socket::{ZmqEndpoints, ZmqSockets};

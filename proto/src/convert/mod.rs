@@ -10,6 +10,7 @@ mod find_wire;
 mod ingest;
 mod local;
 mod placement;
+mod profile;
 mod shard;
 mod shared;
 mod worker;
@@ -27,6 +28,7 @@ pub use local::{
     LocalSourceStatus, LocalStatus,
 };
 pub use placement::Placement;
+pub use profile::{Role, WorkerProfile};
 pub use shard::{Owner, owner, shard_info, write_owner};
 pub use shared::{age_ms, cursor, incarnation, read_cursor, state};
 pub use worker::{

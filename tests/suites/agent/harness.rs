@@ -48,6 +48,8 @@ pub fn config(indexers: Vec<String>) -> AgentConfig {
         indexers,
         broker: None,
         zmq: None,
+        registration: None,
+        deregister: false,
         heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,
         listen: Some(any),
         service: ServiceConfig::DEFAULT,

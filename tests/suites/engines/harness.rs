@@ -105,6 +105,8 @@ impl Fleet {
             indexers: vec![format!("http://{}", self.server.addresses.grpc)],
             broker: None,
             zmq: None,
+            registration: None,
+            deregister: false,
             heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,
             listen: None,
             service: ServiceConfig::DEFAULT,

@@ -53,7 +53,6 @@ const EDGES: &[(&str, &[Edges])] = &[
     (
         "kvbm-agent/src",
         &[
-            ("consolidate", &[]),
             ("journal", &[]),
             ("feed", &["journal"]),
             ("consolidate", &[]),
@@ -66,7 +65,13 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("service", &["journal", "feed", "ingest"]),
             ("broker", &["journal", "feed", "pause", "service"]),
             ("zmq", &["journal", "feed"]),
-            ("agent", &["journal", "feed", "hub", "relay", "uplink", "service", "broker", "zmq"]),
+            (
+                "agent",
+                &[
+                    "journal", "feed", "hub", "relay", "ingest", "uplink", "service", "broker",
+                    "zmq",
+                ],
+            ),
         ],
     ),
     (
