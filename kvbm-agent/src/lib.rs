@@ -10,6 +10,7 @@
 //! - [`uplink`]: its numbered, acknowledged stream of events to an indexer.
 //! - [`service`]: `LocalIndexer`: ranges and dumps for indexers that missed something.
 //! - [`broker`]: the same over NATS: batches published, questions answered.
+//! - [`zmq`]: the same as an engine would publish it: PUB and replay ROUTER in vLLM's wire format.
 //! - [`config`], [`app`]: the process.
 //! - [`agent`]: all of these for one source: what an engine without events of its own embeds.
 
@@ -34,6 +35,8 @@ pub mod uplink;
 pub mod service;
 
 pub mod broker;
+
+pub mod zmq;
 
 pub mod agent;
 

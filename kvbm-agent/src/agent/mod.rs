@@ -1,19 +1,22 @@
 //! An agent of one worker: what an engine says goes in with [`Agent::publish`], is journalled, and goes
-//! up to every indexer, over gRPC or NATS; what an indexer missed it fetches from the agent's
+//! up to every indexer, over gRPC, NATS or as an engine would publish it; what an indexer missed it fetches from the agent's
 //! `LocalIndexer`.
 
 mod sources;
 mod tasks;
+mod zmq;
 
 pub use sources::SourcesConfig;
 
 use crate::broker::{BrokerConfig, BrokerStatus, Publisher, answer_questions};
 use crate::feed::{Feed, SourceConfig};
 use crate::hub::{Hub, HubError};
+use crate::ingest::EventIngestService;
 use crate::journal::{AppendError, JournalStatus};
 use crate::relay::RelayError;
 use crate::service::{LocalIndexerService, ServeError, Served, ServiceConfig, serve};
 use crate::uplink::{UplinkConfig, UplinkStatus, keep_up};
+use crate::zmq::{ZmqConfig, ZmqConfigError, ZmqEndpoints, ZmqStatus};
 use kvasir_proto::convert::{ConvertError, Registration};
 use kvasir_proto::types::{DpRank, Incarnation, KvEvent};
 use std::io;
@@ -25,6 +28,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
+use zmq::Zmq;
 
 /// Most indexers that one agent feeds: the replicas of its shard.
 pub const INDEXERS_MAX: usize = 16;
@@ -45,6 +49,8 @@ pub struct AgentConfig {
     pub indexers: Vec<String>,
     /// NATS servers to publish over, and to be asked over, beside or in place of them.
     pub broker: Option<BrokerConfig>,
+    /// Sockets on which it is published as an engine would, for consumers that expect one; none for not at all.
+    pub zmq: Option<ZmqConfig>,
     /// How the worker is registered at indexers; none if somebody else sees to it. Without an address of
     /// `LocalIndexer` it gets the one that is listened on.
     pub registration: Option<Registration>,
@@ -85,6 +91,9 @@ pub enum AgentError {
     /// What is said of the worker over NATS is not of this source, or breaks the contract.
     #[error("broker: {0}")]
     Broker(#[source] ConvertError),
+    /// It cannot be published as an engine would.
+    #[error("zmq: {0}")]
+    Zmq(#[from] ZmqConfigError),
     /// The port cannot be had.
     #[error("listen on {address}: {error}")]
     Listen {
@@ -103,6 +112,7 @@ pub struct Agent {
     local: Option<SocketAddr>,
     uplinks: Vec<watch::Receiver<UplinkStatus>>,
     broker: Option<watch::Receiver<BrokerStatus>>,
+    zmq: Option<Zmq>,
     source_tasks: Tasks,
     uplink_tasks: Tasks,
     service_tasks: Tasks,
@@ -151,15 +161,11 @@ impl Agent {
             let answers = answer_questions(Arc::clone(&service), url, status);
             service_tasks.spawn("LocalIndexer over NATS", answers);
         }
-        let mut local = None;
-        if let Some(address) = config.listen {
-            let (listener, bound) = listen(address).await?;
-            local = Some(bound);
-            let serving = serve(listener, service, sources.ingest);
-            service_tasks.spawn("LocalIndexer", async {
-                serving.await.unwrap_or_else(|error| service_failed(&error));
-            });
-        }
+        let publishing = (&mut uplink_tasks, &stop_uplinks);
+        let replaying = (&mut service_tasks, &stop_service);
+        let zmq = Zmq::start(&feed, config.zmq, publishing, replaying).await?;
+        let serving = (service, sources.ingest);
+        let local = serve_local(config.listen, serving, &mut service_tasks).await?;
         let mut registration = config.registration;
         if let (Some(registration), Some(local)) = (&mut registration, local) {
             registration.local_indexer.get_or_insert_with(|| format!("http://{local}"));
@@ -180,6 +186,7 @@ impl Agent {
             local,
             uplinks,
             broker,
+            zmq,
             source_tasks,
             uplink_tasks,
             service_tasks,
@@ -247,8 +254,26 @@ impl Agent {
         self.broker.clone()
     }
 
+    /// Where it is published as an engine would; none where it is not.
+    #[must_use]
+    pub fn zmq_endpoints(&self) -> Option<ZmqEndpoints> {
+        self.zmq.as_ref().map(|zmq| zmq.endpoints)
+    }
+
+    /// How far that has come.
+    #[must_use]
+    pub fn zmq(&self) -> Option<ZmqStatus> {
+        self.zmq.as_ref().map(|zmq| zmq.status.borrow().clone())
+    }
+
+    /// The same, with word of every change.
+    #[must_use]
+    pub fn watch_zmq(&self) -> Option<watch::Receiver<ZmqStatus>> {
+        self.zmq.as_ref().map(|zmq| zmq.status.clone())
+    }
+
     /// Waits until every indexer has batch `sequence` of the life that is present now, and the broker
-    /// too, or that life is over.
+    /// too, or that life is over. Who listens to its ZMQ sockets says nothing, and is not waited for.
     pub async fn delivered(&self, sequence: u64) {
         let life = self.feed.status().incarnation;
         for uplink in &self.uplinks {
@@ -281,6 +306,21 @@ impl Agent {
         let served = self.service_tasks.end(deadline).await;
         followed && delivered && served
     }
+}
+
+/// Serves the agent's port, if it is to have one.
+async fn serve_local(
+    address: Option<SocketAddr>,
+    (service, ingest): (Arc<LocalIndexerService>, Option<Arc<EventIngestService>>),
+    tasks: &mut Tasks,
+) -> Result<Option<SocketAddr>, AgentError> {
+    let Some(address) = address else { return Ok(None) };
+    let (listener, bound) = listen(address).await?;
+    let serving = serve(listener, service, ingest);
+    tasks.spawn("LocalIndexer", async {
+        serving.await.unwrap_or_else(|error| service_failed(&error));
+    });
+    Ok(Some(bound))
 }
 
 async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), AgentError> {

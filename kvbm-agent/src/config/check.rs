@@ -7,6 +7,7 @@ use crate::ingest::IngestConfig;
 use crate::journal::JournalConfig;
 use crate::relay::RelayConfig;
 use crate::service::ServiceConfig;
+use crate::zmq::{TOPIC_BYTES_MAX, ZmqConfig};
 use kvasir_engine::decode::EngineKind;
 use kvasir_process::config::ConfigError;
 use kvasir_process::http::HttpConfig;
@@ -47,7 +48,8 @@ impl Config {
         }
         let registration = registration(settings)?;
         check_indexers(&settings.indexers)?;
-        if settings.indexers.is_empty() && settings.nats_url.is_none() {
+        let zmq = zmq(settings)?;
+        if settings.indexers.is_empty() && settings.nats_url.is_none() && zmq.is_none() {
             let why = "nobody would be told: name an index, or a NATS server with nats-url";
             return Err(ConfigError::invalid("indexers", why));
         }
@@ -74,6 +76,7 @@ impl Config {
             sources: sources(settings, copy_mode)?,
             indexers: settings.indexers.clone(),
             broker,
+            zmq,
             registration: Some(registration),
             deregister: settings.deregister,
             heartbeat_interval: heartbeat_interval(settings)?,
@@ -91,6 +94,29 @@ impl Config {
             drain_timeout: positive("drain-timeout", settings.drain_timeout)?,
         })
     }
+}
+
+/// The sockets on which it is published as an engine would.
+fn zmq(settings: &Settings) -> Result<Option<ZmqConfig>, ConfigError> {
+    let (listen, replay) = match (settings.zmq_listen, settings.zmq_replay_listen) {
+        (None, None) => return Ok(None),
+        (Some(listen), Some(replay)) => (listen, replay),
+        (Some(_), None) => {
+            let why = "is required with zmq-listen: whoever missed something asks there";
+            return Err(ConfigError::invalid("zmq-replay-listen", why));
+        }
+        (None, Some(_)) => {
+            let why = "is required with zmq-replay-listen: there is nothing else to replay";
+            return Err(ConfigError::invalid("zmq-listen", why));
+        }
+    };
+    let topic = settings.zmq_topic.clone().into_owned();
+    let (bytes, limit) = (topic.len(), TOPIC_BYTES_MAX);
+    if bytes > limit {
+        let why = format!("has {bytes} bytes, the limit is {limit}");
+        return Err(ConfigError::invalid("zmq-topic", why));
+    }
+    Ok(Some(ZmqConfig { listen, replay, topic }))
 }
 
 /// A life that nobody has lived: two keys of the system's randomness.

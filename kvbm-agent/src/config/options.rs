@@ -69,6 +69,18 @@ pub struct Options {
     #[arg(long, env = "KVASIR_AGENT_NATS_DELIVERY", value_name = "DELIVERY")]
     #[serde(with = "optional")]
     pub nats_delivery: Option<Delivery>,
+    /// Address of a PUB socket on which it is published as an engine would, in vLLM's wire format, without
+    /// tokens; none if not set. Only peers that are trusted may reach it
+    #[arg(long, env = "KVASIR_AGENT_ZMQ_LISTEN", value_name = "ADDRESS")]
+    #[serde(with = "optional")]
+    pub zmq_listen: Option<SocketAddr>,
+    /// Address of the ROUTER that replays what was missed there; required with zmq-listen
+    #[arg(long, env = "KVASIR_AGENT_ZMQ_REPLAY_LISTEN", value_name = "ADDRESS")]
+    #[serde(with = "optional")]
+    pub zmq_replay_listen: Option<SocketAddr>,
+    /// Topic of what is published there
+    #[arg(long, env = "KVASIR_AGENT_ZMQ_TOPIC", value_name = "TOPIC")]
+    pub zmq_topic: Option<String>,
     /// Address of the gRPC port: EventIngest for engines, LocalIndexer for indexes
     #[arg(long, env = "KVASIR_AGENT_LISTEN", value_name = "ADDRESS")]
     #[serde(with = "optional")]

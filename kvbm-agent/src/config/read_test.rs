@@ -63,11 +63,31 @@ fn what_is_missing_or_wrong_is_named() {
             "--lease=6s",
             "heartbeat-interval: 5s is more than a third of the lease, 6s: the worker would come and go",
         ),
+        (
+            "--zmq-listen=127.0.0.1:5557",
+            "zmq-replay-listen: is required with zmq-listen: whoever missed something asks there",
+        ),
+        (
+            "--zmq-replay-listen=127.0.0.1:5558",
+            "zmq-listen: is required with zmq-replay-listen: there is nothing else to replay",
+        ),
         ("--journal-batches=0", "journal-batches: must be at least 1"),
         ("--http-listen=127.0.0.1:50052", "http-listen: must differ from listen"),
     ] {
         assert_eq!(refusal(&[argument]), expected, "{argument}");
     }
+}
+
+#[test]
+fn it_may_publish_as_an_engine_does_and_nothing_else() {
+    assert_eq!(config(&[]).agent.zmq, None);
+    let sockets = ["--zmq-listen=127.0.0.1:1", "--zmq-replay-listen=127.0.0.1:2"];
+    let Ok(Action::Run(config)) = run(&[&FEW[..3], &sockets].concat()) else { panic!("refused") };
+    let zmq = config.agent.zmq.expect("sockets");
+    assert_eq!((zmq.listen.port(), zmq.replay.port(), &*zmq.topic), (1, 2, "kv-events"));
+    let topic = format!("--zmq-topic={}", "t".repeat(257));
+    let refused = refusal(&[sockets[0], sockets[1], &topic]);
+    assert_eq!(refused, "zmq-topic: has 257 bytes, the limit is 256");
 }
 
 #[test]
@@ -77,6 +97,9 @@ fn what_is_printed_can_be_read_again() {
         "--label=zone=a,rack=7",
         "--total-kv-blocks=9",
         "--consolidate",
+        "--zmq-listen=127.0.0.1:1",
+        "--zmq-replay-listen=127.0.0.1:2",
+        "--zmq-topic=t",
         "--source=endpoint=tcp://a:1,dp-rank=1;endpoint=tcp://a:3,bind=true",
         "--print-config",
     ];

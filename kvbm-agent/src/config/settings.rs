@@ -1,6 +1,7 @@
 use super::{Options, SourceSpec};
 use crate::broker::Delivery;
 use crate::journal::JournalConfig;
+use crate::zmq::ZMQ_TOPIC_DEFAULT;
 use kvasir_process::telemetry::LogFormat;
 use kvasir_process::text::{self, ByteCount, Span, optional};
 use kvasir_proto::convert::{Engine, Role};
@@ -38,6 +39,11 @@ pub struct Settings {
     pub nats_url: Option<String>,
     #[serde(serialize_with = "text::serialize")]
     pub nats_delivery: Delivery,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zmq_listen: Option<SocketAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zmq_replay_listen: Option<SocketAddr>,
+    pub zmq_topic: Cow<'static, str>,
     pub listen: SocketAddr,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advertise: Option<String>,
@@ -90,6 +96,9 @@ impl Settings {
         indexers: Vec::new(),
         nats_url: None,
         nats_delivery: Delivery::Core,
+        zmq_listen: None,
+        zmq_replay_listen: None,
+        zmq_topic: Cow::Borrowed(ZMQ_TOPIC_DEFAULT),
         listen: local(50_052),
         advertise: None,
         http_listen: local(9_092),
@@ -125,6 +134,9 @@ impl Settings {
             indexers: list(self.indexers, options.indexers),
             nats_url: options.nats_url.or(self.nats_url),
             nats_delivery: options.nats_delivery.unwrap_or(self.nats_delivery),
+            zmq_listen: options.zmq_listen.or(self.zmq_listen),
+            zmq_replay_listen: options.zmq_replay_listen.or(self.zmq_replay_listen),
+            zmq_topic: options.zmq_topic.map_or(self.zmq_topic, Cow::Owned),
             listen: options.listen.unwrap_or(self.listen),
             advertise: options.advertise.or(self.advertise),
             http_listen: options.http_listen.unwrap_or(self.http_listen),

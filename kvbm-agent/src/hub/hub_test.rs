@@ -197,6 +197,7 @@ fn the_wrong_block_size_is_named_with_the_right_one() {
         names: vec![BlockName(1), BlockName(2)],
         parent: None,
         tokens: RawTokens::Ids(vec![0; 64]),
+        local_hashes: None,
         block_size: 8,
         num_block_tokens: None,
         place: Place::default(),

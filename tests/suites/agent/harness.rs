@@ -47,6 +47,7 @@ pub fn config(indexers: Vec<String>) -> AgentConfig {
         sources: SourcesConfig::default(),
         indexers,
         broker: None,
+        zmq: None,
         registration: None,
         deregister: false,
         heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,

@@ -10,3 +10,4 @@ mod local;
 mod relay;
 mod stop;
 mod uplinks;
+mod zmq;

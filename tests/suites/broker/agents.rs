@@ -125,6 +125,7 @@ pub fn config(broker: &Broker, delivery: Delivery) -> AgentConfig {
         sources: SourcesConfig::default(),
         indexers: Vec::new(),
         broker: Some(BrokerConfig { url, delivery, registration, deregister: false }),
+        zmq: None,
         registration: None,
         deregister: false,
         heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,

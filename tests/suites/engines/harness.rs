@@ -104,6 +104,7 @@ impl Fleet {
             sources: SourcesConfig { relays: vec![relay], ..SourcesConfig::default() },
             indexers: vec![format!("http://{}", self.server.addresses.grpc)],
             broker: None,
+            zmq: None,
             registration: None,
             deregister: false,
             heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,

@@ -42,6 +42,7 @@ async fn agent(indexers: Vec<String>) -> Result<Agent> {
         source,
         indexers,
         broker: None,
+        zmq: None,
         sources: SourcesConfig::default(),
         registration: None,
         deregister: false,

@@ -64,9 +64,13 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("uplink", &["journal", "feed", "pause"]),
             ("service", &["journal", "feed", "ingest"]),
             ("broker", &["journal", "feed", "pause", "service"]),
+            ("zmq", &["journal", "feed"]),
             (
                 "agent",
-                &["journal", "feed", "hub", "relay", "ingest", "uplink", "service", "broker"],
+                &[
+                    "journal", "feed", "hub", "relay", "ingest", "uplink", "service", "broker",
+                    "zmq",
+                ],
             ),
         ],
     ),

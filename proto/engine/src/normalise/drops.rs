@@ -77,7 +77,7 @@ drop_reasons! {
     BlockSize = Rejected "block_size",
     /// The event states another number of tokens for a block than its size.
     NumBlockTokens = Rejected "num_block_tokens",
-    /// The hashes are not as many as the tokens fill blocks.
+    /// The hashes are not as many as the tokens fill blocks, or as the local hashes.
     TokenCount = Rejected "token_count",
     /// SGLang before 0.5.6: its hashes say nothing of the prefix. Upgrade it.
     UnchainedNames = Rejected "unchained_names",
