@@ -3,6 +3,10 @@
 //! - [`consolidate`]: several sources of one worker as one: pure.
 //! - [`journal`]: the last batches of a source and all that it holds: pure.
 //! - [`feed`]: a source as tasks share it.
+//! - [`hub`]: what all its sources say, as one stream.
+//! - [`relay`]: a source that is an engine's own publisher.
+//! - [`publisher`]: a source that is the engine which embeds the agent.
+//! - [`ingest`]: `EventIngest`: sources that are engines in any language.
 //! - [`uplink`]: its numbered, acknowledged stream of events to an indexer.
 //! - [`service`]: `LocalIndexer`: ranges and dumps for indexers that missed something.
 //! - [`broker`]: the same over NATS: batches published, questions answered.
@@ -14,7 +18,15 @@ pub mod journal;
 
 pub mod feed;
 
+pub mod hub;
+
 mod pause;
+
+pub mod relay;
+
+pub mod publisher;
+
+pub mod ingest;
 
 pub mod uplink;
 

@@ -114,24 +114,9 @@ pub fn check_endpoints(registration: &Registration) -> Result<Vec<Sockets>, Inge
 }
 
 fn parse_sockets(spec: &EndpointSpec) -> Result<Sockets, (&'static str, EndpointError)> {
-    let attach = parse_attach(spec).map_err(|error| ("endpoint", error))?;
-    let replay = spec.replay.as_deref().map(parse_dialable).transpose();
+    let attach = Attach::parse(&spec.endpoint, spec.bind).map_err(|error| ("endpoint", error))?;
+    let replay = spec.replay.as_deref().map(Endpoint::parse_dialable).transpose();
     Ok(Sockets { attach, replay: replay.map_err(|error| ("replay_endpoint", error))? })
-}
-
-fn parse_attach(spec: &EndpointSpec) -> Result<Attach, EndpointError> {
-    if spec.bind {
-        let attach = Attach::Bind(spec.endpoint.parse()?);
-        attach.check()?;
-        return Ok(attach);
-    }
-    parse_dialable(&spec.endpoint).map(Attach::Connect)
-}
-
-fn parse_dialable(text: &str) -> Result<Endpoint, EndpointError> {
-    let endpoint: Endpoint = text.parse()?;
-    endpoint.check_dialable()?;
-    Ok(endpoint)
 }
 
 const fn engine_kind(engine: Engine) -> EngineKind {

@@ -1,23 +1,29 @@
-//! An agent of one source: what an engine says goes in with [`Agent::publish`], is journalled, and goes
+//! An agent of one worker: what an engine says goes in with [`Agent::publish`], is journalled, and goes
 //! up to every indexer, over gRPC or NATS; what an indexer missed it fetches from the agent's
 //! `LocalIndexer`.
 
+mod sources;
+mod tasks;
+
+pub use sources::SourcesConfig;
+
 use crate::broker::{BrokerConfig, BrokerStatus, Publisher, answer_questions};
 use crate::feed::{Feed, SourceConfig};
+use crate::hub::{Hub, HubError};
 use crate::journal::{AppendError, JournalStatus};
+use crate::relay::RelayError;
 use crate::service::{LocalIndexerService, ServeError, Served, ServiceConfig, serve};
 use crate::uplink::{UplinkConfig, UplinkStatus, keep_up};
 use kvasir_proto::convert::ConvertError;
 use kvasir_proto::types::{DpRank, Incarnation, KvEvent};
-use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tasks::Tasks;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::{Id, JoinSet};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Most indexers that one agent feeds: the replicas of its shard.
@@ -31,8 +37,10 @@ const HEARTBEAT_INTERVAL_MIN: Duration = Duration::from_millis(10);
 /// What an agent is to do.
 #[derive(Debug, Clone)]
 pub struct AgentConfig {
-    /// The source.
+    /// The agent's stream.
     pub source: SourceConfig,
+    /// What feeds it.
+    pub sources: SourcesConfig,
     /// Indexers to feed (`http://host:port`), at most [`INDEXERS_MAX`].
     pub indexers: Vec<String>,
     /// NATS servers to publish over, and to be asked over, beside or in place of them.
@@ -52,6 +60,15 @@ pub enum AgentError {
     /// The source breaks the contract.
     #[error("source: {0}")]
     Source(#[from] ConvertError),
+    /// What feeds it does not go together.
+    #[error("sources: {0}")]
+    Hub(#[from] HubError),
+    /// An engine cannot be relayed.
+    #[error("relays: {0}")]
+    Relay(#[from] RelayError),
+    /// Nobody could publish.
+    #[error("EventIngest needs an address to listen on")]
+    NoPort,
     /// Too many indexers.
     #[error("{count} indexers are given, the limit is {limit}")]
     TooManyIndexers {
@@ -77,12 +94,15 @@ pub enum AgentError {
 #[derive(Debug)]
 pub struct Agent {
     feed: Arc<Feed>,
+    hub: Arc<Hub>,
     local: Option<SocketAddr>,
     uplinks: Vec<watch::Receiver<UplinkStatus>>,
     broker: Option<watch::Receiver<BrokerStatus>>,
+    source_tasks: Tasks,
     uplink_tasks: Tasks,
     service_tasks: Tasks,
     /// Dropped, they stop what they guard.
+    stop_sources: DropGuard,
     stop_uplinks: DropGuard,
     stop_service: DropGuard,
 }
@@ -102,6 +122,11 @@ impl Agent {
         let heartbeat_interval = config.heartbeat_interval.max(HEARTBEAT_INTERVAL_MIN);
         let (stop_uplinks, stop_service) = (CancellationToken::new(), CancellationToken::new());
         let (mut uplink_tasks, mut service_tasks) = (Tasks::default(), Tasks::default());
+        let (stop_sources, mut source_tasks) = (CancellationToken::new(), Tasks::default());
+        if config.sources.ingest.is_some() && config.listen.is_none() {
+            return Err(AgentError::NoPort);
+        }
+        let sources = sources::start(&feed, config.sources, &mut source_tasks, &stop_sources)?;
         let served = Served {
             address: feed.address().clone(),
             block_size: feed.block_size(),
@@ -125,7 +150,7 @@ impl Agent {
         if let Some(address) = config.listen {
             let (listener, bound) = listen(address).await?;
             local = Some(bound);
-            let serving = serve(listener, service);
+            let serving = serve(listener, service, sources.ingest);
             service_tasks.spawn("LocalIndexer", async {
                 serving.await.unwrap_or_else(|error| service_failed(&error));
             });
@@ -141,11 +166,14 @@ impl Agent {
         let (stop_uplinks, stop_service) = (stop_uplinks.drop_guard(), stop_service.drop_guard());
         Ok(Self {
             feed,
+            hub: sources.hub,
             local,
             uplinks,
             broker,
+            source_tasks,
             uplink_tasks,
             service_tasks,
+            stop_sources: stop_sources.drop_guard(),
             stop_uplinks,
             stop_service,
         })
@@ -154,6 +182,7 @@ impl Agent {
     /// Takes what happened at one rank, and gives it a number; several, of which it returns the last,
     /// where it is more than one message carries. Never waits: what an indexer does not
     /// take yet stays in the journal, and what the journal cannot keep is had by a dump.
+    /// For an engine that embeds the agent as its only source; others go through the [hub](Self::hub).
     ///
     /// # Errors
     /// If the batch breaks a limit, or the life's numbers are used up: then nothing has changed.
@@ -164,6 +193,12 @@ impl Agent {
     /// The cache starts empty again, under a new incarnation.
     pub fn begin_life(&self, incarnation: Incarnation, first_sequence: u64) {
         self.feed.begin_life(incarnation, first_sequence);
+    }
+
+    /// Where its sources come together.
+    #[must_use]
+    pub const fn hub(&self) -> &Arc<Hub> {
+        &self.hub
     }
 
     /// Where `LocalIndexer` is served.
@@ -224,15 +259,17 @@ impl Agent {
         }
     }
 
-    /// Delivers what the journal has to the indexers that can be reached, then stops, within `limit`.
+    /// Takes nothing more from its sources, delivers what the journal has to the indexers that can be reached, then stops, within `limit`.
     /// Returns whether every task came to its end in time.
     pub async fn stop(mut self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
+        drop(self.stop_sources);
+        let followed = self.source_tasks.end(deadline).await;
         drop(self.stop_uplinks);
         let delivered = self.uplink_tasks.end(deadline).await;
         drop(self.stop_service);
         let served = self.service_tasks.end(deadline).await;
-        delivered && served
+        followed && delivered && served
     }
 }
 
@@ -247,40 +284,4 @@ async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), AgentE
 
 fn service_failed(error: &ServeError) {
     tracing::error!(%error, "LocalIndexer is not served any more");
-}
-
-/// Tasks by name; they end with their agent.
-#[derive(Debug, Default)]
-struct Tasks {
-    set: JoinSet<()>,
-    names: HashMap<Id, &'static str>,
-}
-
-impl Tasks {
-    fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        let id = self.set.spawn(task).id();
-        self.names.insert(id, name);
-    }
-
-    /// Joins all, and cuts off those that are not done by `deadline`. Whether all were.
-    async fn end(&mut self, deadline: Instant) -> bool {
-        let mut clean = true;
-        while let Ok(Some(ended)) = timeout_at(deadline, self.set.join_next_with_id()).await {
-            let (id, panic) = match ended {
-                Ok((id, ())) => (id, None),
-                Err(error) => (error.id(), Some(error)),
-            };
-            let task = self.names.remove(&id);
-            if let Some(error) = panic {
-                tracing::error!(task, %error, "a task failed");
-                clean = false;
-            }
-        }
-        if !self.set.is_empty() {
-            tracing::warn!(tasks = ?self.names.values(), "cut off");
-            self.set.shutdown().await;
-            clean = false;
-        }
-        clean
-    }
 }

@@ -100,6 +100,10 @@ impl Rank {
             held.len() - 1
         });
         let Some(held) = held.get_mut(at) else { return };
+        if held.names.is_empty() {
+            // In its next life a source may count otherwise.
+            held.copy_mode = copy_mode;
+        }
         match event {
             KvEvent::Stored { parent, tier, blocks } => {
                 held.store((parent, tier, blocks), room, all, said);

@@ -5,6 +5,8 @@ mod crash;
 mod engine;
 mod fake;
 mod harness;
+mod ingest;
 mod local;
+mod relay;
 mod stop;
 mod uplinks;

@@ -11,7 +11,7 @@ use kvasir_proto::convert::{
 use kvasir_proto::pb;
 use kvasir_proto::types::{CopyMode, Incarnation, PartitionKey, WorkerId};
 use kvasir_tests::nats::NatsServer;
-use kvbm_agent::agent::{Agent, AgentConfig, HEARTBEAT_INTERVAL_DEFAULT};
+use kvbm_agent::agent::{Agent, AgentConfig, HEARTBEAT_INTERVAL_DEFAULT, SourcesConfig};
 use kvbm_agent::broker::{BrokerConfig, BrokerStatus, Delivery};
 use kvbm_agent::feed::SourceConfig;
 use kvbm_agent::journal::JournalConfig;
@@ -120,6 +120,7 @@ pub fn config(broker: &Broker, delivery: Delivery) -> AgentConfig {
     let (url, registration) = (broker.server.url(), registration());
     AgentConfig {
         source,
+        sources: SourcesConfig::default(),
         indexers: Vec::new(),
         broker: Some(BrokerConfig { url, delivery, registration }),
         heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,

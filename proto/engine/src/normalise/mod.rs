@@ -185,7 +185,7 @@ impl Normaliser {
             }
             return Ok(KvEvent::StoredNames { tier, names });
         }
-        self.check_blocks(&stored, ids_le)?;
+        self.check_blocks(&stored, ids_le, &mut out.drops)?;
         let blocks = self.hash_blocks(&stored, ids_le, tier, out);
         Ok(KvEvent::Stored { parent: stored.parent, tier, blocks })
     }
@@ -219,16 +219,25 @@ impl Normaliser {
     }
 
     /// Checks that an event's blocks are whole, of the right size, and as many as its names.
-    fn check_blocks(&self, stored: &RawStored<'_>, ids_le: &[u8]) -> Result<(), DropReason> {
+    fn check_blocks(
+        &self,
+        stored: &RawStored<'_>,
+        ids_le: &[u8],
+        drops: &mut Drops,
+    ) -> Result<(), DropReason> {
         let block_size = u64::from(self.config.block_size);
         if stored.block_size < block_size && stored.names.len() == 1 {
             return Err(DropReason::PartialBlock);
         }
         // Several blocks of a smaller size are no partial block, but another configuration.
         if stored.block_size != block_size {
+            drops.note_block_size(stored.block_size);
             return Err(DropReason::BlockSize);
         }
-        if stored.num_block_tokens.is_some_and(|range| range != (block_size, block_size)) {
+        if let Some((least, greatest)) = stored.num_block_tokens
+            && (least, greatest) != (block_size, block_size)
+        {
+            drops.note_block_size(if least == block_size { greatest } else { least });
             return Err(DropReason::NumBlockTokens);
         }
         let expected = count(stored.names.len()).checked_mul(block_size * 4);
