@@ -7,8 +7,9 @@
 //! - [`relay`]: a source that is an engine's own publisher.
 //! - [`publisher`]: a source that is the engine which embeds the agent.
 //! - [`ingest`]: `EventIngest`: sources that are engines in any language.
+//! - [`load`]: how busy the worker is.
 //! - [`uplink`]: its numbered, acknowledged stream of events to an indexer.
-//! - [`service`]: `LocalIndexer`: ranges and dumps for indexers that missed something.
+//! - [`service`]: `LocalIndexer`: ranges and dumps for indexers that missed something; `WorkerLoads`.
 //! - [`broker`]: the same over NATS: batches published, questions answered.
 //! - [`agent`]: all of these for one source: what an engine without events of its own embeds.
 
@@ -27,6 +28,8 @@ pub mod relay;
 pub mod publisher;
 
 pub mod ingest;
+
+pub mod load;
 
 pub mod uplink;
 

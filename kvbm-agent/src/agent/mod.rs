@@ -2,15 +2,19 @@
 //! up to every indexer, over gRPC or NATS; what an indexer missed it fetches from the agent's
 //! `LocalIndexer`.
 
+mod broker;
+mod loads;
 mod sources;
 mod tasks;
 
 pub use sources::SourcesConfig;
 
-use crate::broker::{BrokerConfig, BrokerStatus, Publisher, answer_questions};
+use crate::broker::{BrokerConfig, BrokerStatus};
 use crate::feed::{Feed, SourceConfig};
 use crate::hub::{Hub, HubError};
 use crate::journal::{AppendError, JournalStatus};
+use crate::load::scrape::ScrapeStatus;
+use crate::load::{LoadConfig, LoadError, WorkerMetricsPublisher};
 use crate::relay::RelayError;
 use crate::service::{LocalIndexerService, ServeError, Served, ServiceConfig, serve};
 use crate::uplink::{UplinkConfig, UplinkStatus, keep_up};
@@ -45,10 +49,12 @@ pub struct AgentConfig {
     pub indexers: Vec<String>,
     /// NATS servers to publish over, and to be asked over, beside or in place of them.
     pub broker: Option<BrokerConfig>,
+    /// How busy its ranks are, and how that is told.
+    pub loads: LoadConfig,
     /// How often indexers are told that the source is there, and how far it is; at least 10 ms. Three times
     /// in the worker's lease, if it has one.
     pub heartbeat_interval: Duration,
-    /// Where to serve `LocalIndexer`; none for not at all. Port 0 is any.
+    /// Where to serve `LocalIndexer` and `WorkerLoads`; none for not at all. Port 0 is any.
     pub listen: Option<SocketAddr>,
     /// Bounds of that service.
     pub service: ServiceConfig,
@@ -66,6 +72,9 @@ pub enum AgentError {
     /// An engine cannot be relayed.
     #[error("relays: {0}")]
     Relay(#[from] RelayError),
+    /// How busy it is cannot be told so.
+    #[error("loads: {0}")]
+    Loads(#[from] LoadError),
     /// Nobody could publish.
     #[error("EventIngest needs an address to listen on")]
     NoPort,
@@ -95,6 +104,8 @@ pub enum AgentError {
 pub struct Agent {
     feed: Arc<Feed>,
     hub: Arc<Hub>,
+    metrics: WorkerMetricsPublisher,
+    scraped: Option<watch::Receiver<ScrapeStatus>>,
     local: Option<SocketAddr>,
     uplinks: Vec<watch::Receiver<UplinkStatus>>,
     broker: Option<watch::Receiver<BrokerStatus>>,
@@ -126,6 +137,7 @@ impl Agent {
         if config.sources.ingest.is_some() && config.listen.is_none() {
             return Err(AgentError::NoPort);
         }
+        let loads = loads::start(&feed, &config.loads, &mut source_tasks, &stop_sources)?;
         let sources = sources::start(&feed, config.sources, &mut source_tasks, &stop_sources)?;
         let served = Served {
             address: feed.address().clone(),
@@ -135,22 +147,23 @@ impl Agent {
         let service = LocalIndexerService::new(served, config.service, stop_service.clone());
         let service = Arc::new(service);
 
-        let mut broker = None;
-        if let Some(config) = config.broker {
-            let status = Arc::new(watch::Sender::new(BrokerStatus::new(life)));
-            broker = Some(status.subscribe());
-            let (of, url, told) = (Arc::clone(&feed), config.url.clone(), Arc::clone(&status));
-            let publisher = Publisher::new(of, config, heartbeat_interval, told);
-            let publisher = publisher.map_err(AgentError::Broker)?;
-            uplink_tasks.spawn("publisher", publisher.run(stop_uplinks.clone()));
-            let answers = answer_questions(Arc::clone(&service), url, status);
-            service_tasks.spawn("LocalIndexer over NATS", answers);
-        }
+        let told = broker::Told {
+            feed: &feed,
+            board: &loads.board,
+            service: &service,
+            heartbeat_interval,
+            loads_interval: config.loads.min_interval,
+        };
+        let broker = config.broker.map(|broker| {
+            broker::start(&told, broker, &mut uplink_tasks, &mut service_tasks, &stop_uplinks)
+        });
+        let broker = broker.transpose()?;
         let mut local = None;
         if let Some(address) = config.listen {
             let (listener, bound) = listen(address).await?;
             local = Some(bound);
-            let serving = serve(listener, service, sources.ingest);
+            let loads = loads.service(&feed, config.service, heartbeat_interval, &stop_service);
+            let serving = serve(listener, service, loads, sources.ingest);
             service_tasks.spawn("LocalIndexer", async {
                 serving.await.unwrap_or_else(|error| service_failed(&error));
             });
@@ -167,6 +180,8 @@ impl Agent {
         Ok(Self {
             feed,
             hub: sources.hub,
+            metrics: WorkerMetricsPublisher::new(loads.board),
+            scraped: loads.scraped,
             local,
             uplinks,
             broker,
@@ -199,6 +214,18 @@ impl Agent {
     #[must_use]
     pub const fn hub(&self) -> &Arc<Hub> {
         &self.hub
+    }
+
+    /// What takes how busy a rank is.
+    #[must_use]
+    pub const fn metrics(&self) -> &WorkerMetricsPublisher {
+        &self.metrics
+    }
+
+    /// How looking at the engine's metrics goes, with word of every look; none without.
+    #[must_use]
+    pub fn watch_scraped(&self) -> Option<watch::Receiver<ScrapeStatus>> {
+        self.scraped.clone()
     }
 
     /// Where `LocalIndexer` is served.

@@ -15,6 +15,7 @@ use kvbm_agent::agent::{Agent, AgentConfig, HEARTBEAT_INTERVAL_DEFAULT, SourcesC
 use kvbm_agent::broker::{BrokerConfig, BrokerStatus, Delivery};
 use kvbm_agent::feed::SourceConfig;
 use kvbm_agent::journal::JournalConfig;
+use kvbm_agent::load::LoadConfig;
 use kvbm_agent::service::ServiceConfig;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -123,6 +124,7 @@ pub fn config(broker: &Broker, delivery: Delivery) -> AgentConfig {
         sources: SourcesConfig::default(),
         indexers: Vec::new(),
         broker: Some(BrokerConfig { url, delivery, registration }),
+        loads: LoadConfig::DEFAULT,
         heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,
         listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
         service: ServiceConfig::DEFAULT,

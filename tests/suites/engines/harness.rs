@@ -11,6 +11,7 @@ use kvbm_agent::agent::{Agent, AgentConfig, HEARTBEAT_INTERVAL_DEFAULT, SourcesC
 use kvbm_agent::feed::SourceConfig;
 use kvbm_agent::hub::{SourceReport, SourceStatus};
 use kvbm_agent::journal::JournalConfig;
+use kvbm_agent::load::LoadConfig;
 use kvbm_agent::relay::RelayConfig;
 use kvbm_agent::service::ServiceConfig;
 use std::collections::BTreeSet;
@@ -104,6 +105,7 @@ impl Fleet {
             sources: SourcesConfig { relays: vec![relay], ..SourcesConfig::default() },
             indexers: vec![format!("http://{}", self.server.addresses.grpc)],
             broker: None,
+            loads: LoadConfig::DEFAULT,
             heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,
             listen: None,
             service: ServiceConfig::DEFAULT,

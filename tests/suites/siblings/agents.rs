@@ -13,6 +13,7 @@ use kvasir_tests::server::Server;
 use kvbm_agent::agent::{Agent, AgentConfig, HEARTBEAT_INTERVAL_DEFAULT};
 use kvbm_agent::feed::SourceConfig;
 use kvbm_agent::journal::JournalConfig;
+use kvbm_agent::load::LoadConfig;
 use kvbm_agent::service::ServiceConfig;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -42,6 +43,7 @@ async fn agent(indexers: Vec<String>) -> Result<Agent> {
         source,
         indexers,
         broker: None,
+        loads: LoadConfig::DEFAULT,
         heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,
         listen: Some(anywhere()),
         service: ServiceConfig::DEFAULT,
