@@ -11,6 +11,7 @@
 //! - [`uplink`]: its numbered, acknowledged stream of events to an indexer.
 //! - [`service`]: `LocalIndexer`: ranges and dumps for indexers that missed something; `WorkerLoads`.
 //! - [`broker`]: the same over NATS: batches published, questions answered.
+//! - [`config`], [`app`]: the process.
 //! - [`agent`]: all of these for one source: what an engine without events of its own embeds.
 
 pub mod consolidate;
@@ -38,3 +39,7 @@ pub mod service;
 pub mod broker;
 
 pub mod agent;
+
+pub mod config;
+
+pub mod app;

@@ -21,6 +21,7 @@ use crate::{
 };
 use std::{
     fmt::{self, Display, Write},
+    str::FromStr,
     time::Duration,
 };
 
@@ -165,6 +166,36 @@ impl Display for Token<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// How events go over NATS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// To whoever listens when they are published; nobody keeps them.
+    Core,
+    /// Into the stream of JetStream, which acknowledges them and keeps them for a while.
+    Jetstream,
+}
+
+impl Delivery {
+    const ALL: [(Self, &'static str); 2] = [(Self::Core, "core"), (Self::Jetstream, "jetstream")];
+}
+
+impl Display for Delivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::ALL.iter().find(|(delivery, _)| delivery == self);
+        f.write_str(name.map_or("", |(_, name)| name))
+    }
+}
+
+impl FromStr for Delivery {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.iter().find(|(_, name)| *name == text);
+        let found = found.map(|(delivery, _)| *delivery);
+        found.ok_or_else(|| format!("{text:?} is not one of core, jetstream"))
     }
 }
 

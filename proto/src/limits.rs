@@ -31,6 +31,8 @@ pub const WORKER_SOURCES_MAX: usize = 128;
 pub const SOURCE_PAST_LIVES_MAX: usize = 8;
 /// Most names of numbered LoRA adapters in one registration.
 pub const WORKER_LORA_NAMES_MAX: usize = 1_024;
+/// Most labels of one worker.
+pub const WORKER_LABELS_MAX: usize = 64;
 /// Shortest lease of a worker, in milliseconds.
 pub const LEASE_MS_MIN: u32 = 1_000;
 /// Longest lease of a worker, in milliseconds.

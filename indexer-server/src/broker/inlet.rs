@@ -88,6 +88,10 @@ impl Inlet {
         if self.is_early(&message) {
             return Ok(None);
         }
+        if message.said == Said::Goodbye {
+            self.leave(&message).await?;
+            return Ok(None);
+        }
         let in_order = self.in_order;
         let heard = self.heard(&message).await?;
         match message.said {
@@ -95,6 +99,8 @@ impl Inlet {
                 heard.session.heartbeat(head_sequence).await;
                 Ok(None)
             }
+            // It has left by now.
+            Said::Goodbye => Ok(None),
             Said::Batch(batch) => {
                 let batch = PublishedBatch::read(batch, heard.session.block_size())?;
                 if in_order {
@@ -117,6 +123,17 @@ impl Inlet {
         self.behind || (head_sequence.is_some() && self.sessions.contains_key(&key))
     }
 
+    /// A worker goes, in good order: with the life that is heard. While a log is read from further back, its lease
+    /// sees to it.
+    async fn leave(&self, message: &BrokerMessage) -> Result<(), IngestError> {
+        if self.behind || !self.is_open(message) {
+            return Ok(());
+        }
+        let address = message.registration.address();
+        tracing::info!(worker = %address, "the worker says goodbye");
+        self.ingest.remove(address).await.map(|_blocks| ())
+    }
+
     /// Whether there is a session of a message's source and life.
     fn is_open(&self, message: &BrokerMessage) -> bool {
         let key = (message.registration.address(), message.source.clone());
@@ -131,7 +148,7 @@ impl Inlet {
         let is_open = self.is_open(message);
         // Heartbeats are few: they bring what has changed of the registration.
         if !is_open || matches!(message.said, Said::Heartbeat { .. }) {
-            self.ingest.introduce(&message.registration).await?;
+            let _known = self.ingest.introduce(&message.registration).await?;
         }
         let fenced = |heard: &Heard| heard.session.fenced().is_cancelled();
         if !is_open || self.sessions.get(&key).is_none_or(fenced) {
@@ -209,7 +226,7 @@ fn check_subject(subject: &str, message: &BrokerMessage) -> Result<(), Untaken> 
     let address = message.registration.address();
     let expected = match &message.said {
         Said::Batch(batch) => events_subject(&address, batch.dp_rank),
-        Said::Heartbeat { .. } => heartbeats_subject(&address),
+        Said::Heartbeat { .. } | Said::Goodbye => heartbeats_subject(&address),
     };
     if subject == expected { Ok(()) } else { Err(Untaken::Subject { expected }) }
 }

@@ -26,8 +26,9 @@ mod snapshots;
 mod starting;
 mod subjects;
 
-pub use config::{BrokerConfig, Delivery, StreamConfig};
+pub use config::{BrokerConfig, StreamConfig};
 pub use connect::Connection;
+pub use kvasir_proto::broker::Delivery;
 pub use local::LocalByBroker;
 pub use position::Position;
 pub use shard_map::ShardMaps;

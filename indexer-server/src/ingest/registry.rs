@@ -156,12 +156,13 @@ impl Ingest {
     pub async fn introduce(
         self: &Arc<Self>,
         registration: &Registration,
-    ) -> Result<(), IngestError> {
+    ) -> Result<Registered, IngestError> {
         let address = registration.address();
         let present = self.workers.get(&address).map(|entry| Arc::clone(&entry));
         if let Some(present) = present {
             let Some((field, before, now)) = present.registration.difference(registration) else {
-                return Ok(());
+                present.heard(self.origin);
+                return Ok(Registered::Present);
             };
             if !present.registration.endpoints.is_empty() || present.has_just_replaced(self.origin)
             {
@@ -173,9 +174,9 @@ impl Ingest {
             if let Some(replacing) = self.workers.get(&address) {
                 replacing.replaces(self.origin);
             }
-            return Ok(());
+            return Ok(Registered::Created);
         }
-        self.register(registration.clone()).await.map(|_registered| ())
+        self.register(registration.clone()).await
     }
 
     /// Detaches a worker and frees all it holds. Returns how many blocks it held.

@@ -18,7 +18,7 @@ use crate::load::{LoadConfig, LoadError, WorkerMetricsPublisher};
 use crate::relay::RelayError;
 use crate::service::{LocalIndexerService, ServeError, Served, ServiceConfig, serve};
 use crate::uplink::{UplinkConfig, UplinkStatus, keep_up};
-use kvasir_proto::convert::ConvertError;
+use kvasir_proto::convert::{ConvertError, Registration};
 use kvasir_proto::types::{DpRank, Incarnation, KvEvent};
 use std::io;
 use std::net::SocketAddr;
@@ -51,6 +51,11 @@ pub struct AgentConfig {
     pub broker: Option<BrokerConfig>,
     /// How busy its ranks are, and how that is told.
     pub loads: LoadConfig,
+    /// How the worker is registered at indexers; none if somebody else sees to it. Without an address of
+    /// `LocalIndexer` it gets the one that is listened on.
+    pub registration: Option<Registration>,
+    /// Whether the worker is removed from indexers when the agent is stopped.
+    pub deregister: bool,
     /// How often indexers are told that the source is there, and how far it is; at least 10 ms. Three times
     /// in the worker's lease, if it has one.
     pub heartbeat_interval: Duration,
@@ -129,7 +134,6 @@ impl Agent {
             return Err(AgentError::TooManyIndexers { count, limit });
         }
         let feed = Arc::new(Feed::new(config.source)?);
-        let life = feed.status().incarnation;
         let heartbeat_interval = config.heartbeat_interval.max(HEARTBEAT_INTERVAL_MIN);
         let (stop_uplinks, stop_service) = (CancellationToken::new(), CancellationToken::new());
         let (mut uplink_tasks, mut service_tasks) = (Tasks::default(), Tasks::default());
@@ -168,14 +172,16 @@ impl Agent {
                 serving.await.unwrap_or_else(|error| service_failed(&error));
             });
         }
-        let mut uplinks = Vec::new();
-        for endpoint in config.indexers {
-            let uplink = UplinkConfig { endpoint, heartbeat_interval };
-            let (status, told) = watch::channel(UplinkStatus::new(life));
-            uplinks.push(told);
-            let stop = stop_uplinks.clone();
-            uplink_tasks.spawn("uplink", keep_up(Arc::clone(&feed), uplink, status, stop));
+        let mut registration = config.registration;
+        if let (Some(registration), Some(local)) = (&mut registration, local) {
+            registration.local_indexer.get_or_insert_with(|| format!("http://{local}"));
         }
+        let uplinks = config.indexers.into_iter().map(|endpoint| {
+            let (registration, deregister) = (registration.clone(), config.deregister);
+            let uplink = UplinkConfig { endpoint, heartbeat_interval, registration, deregister };
+            start_uplink(&feed, uplink, &mut uplink_tasks, &stop_uplinks)
+        });
+        let uplinks = uplinks.collect();
         let (stop_uplinks, stop_service) = (stop_uplinks.drop_guard(), stop_service.drop_guard());
         Ok(Self {
             feed,
@@ -298,6 +304,17 @@ impl Agent {
         let served = self.service_tasks.end(deadline).await;
         followed && delivered && served
     }
+}
+
+fn start_uplink(
+    feed: &Arc<Feed>,
+    config: UplinkConfig,
+    tasks: &mut Tasks,
+    stop: &CancellationToken,
+) -> watch::Receiver<UplinkStatus> {
+    let (status, told) = watch::channel(UplinkStatus::new(feed.status().incarnation));
+    tasks.spawn("uplink", keep_up(Arc::clone(feed), config, status, stop.clone()));
+    told
 }
 
 async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), AgentError> {

@@ -6,16 +6,19 @@ use kvasir_proto::types::{CopyMode, DpRank};
 /// Bounds of a hub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HubConfig {
-    /// Most sources at a time, 1 to [`SOURCES_MAX`]. One is passed through, several are consolidated.
+    /// Most sources at a time, 1 to [`SOURCES_MAX`].
     pub sources_max: u8,
-    /// Most names that several sources hold, each source's and rank's counted by itself; further ones
-    /// are not taken.
+    /// Whether several sources may speak of one rank, and are consolidated. Else each rank is one
+    /// source's, and passed through.
+    pub consolidate: bool,
+    /// Most names that consolidated sources hold, each source's and rank's counted by itself; further
+    /// ones are not taken.
     pub names_max: usize,
 }
 
 impl HubConfig {
     /// One source.
-    pub const DEFAULT: Self = Self { sources_max: 1, names_max: 8 << 20 };
+    pub const DEFAULT: Self = Self { sources_max: 1, consolidate: false, names_max: 8 << 20 };
 }
 
 impl Default for HubConfig {
@@ -35,7 +38,7 @@ pub enum HubError {
         "the agent's copy mode is counted, and several sources are said in copy mode set: set it"
     )]
     NotSet,
-    /// One source is passed through as it is.
+    /// What is passed through is read as the agent's stream is.
     #[error("copy_mode of source {name:?} is {asked:?}, the agent is configured for {present:?}")]
     CopyMode {
         /// The source.
@@ -59,6 +62,14 @@ pub enum HubError {
     /// It was closed.
     #[error("the source was closed")]
     Closed,
+    /// The rank is another source's.
+    #[error("rank {rank} is source {owner:?}'s already: give each its ranks, or consolidate them")]
+    RankTaken {
+        /// The rank.
+        rank: DpRank,
+        /// Who has spoken of it.
+        owner: String,
+    },
     /// A further rank.
     #[error("rank {rank} is one more than the {limit} that a worker may have")]
     TooManyRanks {
@@ -78,7 +89,7 @@ impl HubError {
     pub const fn code(&self) -> ErrorCode {
         match self {
             Self::SourcesMax(_) | Self::Append(_) => ErrorCode::InvalidArgument,
-            Self::NotSet | Self::CopyMode { .. } | Self::NameTaken(_) => {
+            Self::NotSet | Self::CopyMode { .. } | Self::NameTaken(_) | Self::RankTaken { .. } => {
                 ErrorCode::FailedPrecondition
             }
             Self::TooManySources { .. } | Self::TooManyRanks { .. } => ErrorCode::ResourceExhausted,

@@ -16,6 +16,11 @@ use std::thread;
 const LIFE: Incarnation = Incarnation(1);
 
 fn hub(sources_max: u8, copy_mode: CopyMode) -> Result<Arc<Hub>, HubError> {
+    let consolidate = sources_max > 1;
+    hub_of(HubConfig { sources_max, consolidate, ..HubConfig::DEFAULT }, copy_mode)
+}
+
+fn hub_of(config: HubConfig, copy_mode: CopyMode) -> Result<Arc<Hub>, HubError> {
     let partition = PartitionKey::new("m", "").expect("a name");
     let feed = Feed::new(SourceConfig {
         address: WorkerAddress { partition, worker: WorkerId::new("w").expect("a name") },
@@ -25,7 +30,6 @@ fn hub(sources_max: u8, copy_mode: CopyMode) -> Result<Arc<Hub>, HubError> {
         first_sequence: 0,
         journal: JournalConfig { copy_mode, ..JournalConfig::DEFAULT },
     });
-    let config = HubConfig { sources_max, ..HubConfig::DEFAULT };
     Hub::new(Arc::new(feed.expect("a valid source")), config).map(Arc::new)
 }
 
@@ -96,6 +100,27 @@ fn several_sources_are_consolidated() {
     manager.close();
     let ends = [(0, vec![removed(&canonical[1..])]), (0, vec![KvEvent::Cleared])];
     assert_eq!(said(&hub)[1..], ends);
+}
+
+/// As the ranks of one engine do, each with a publisher of its own.
+#[test]
+fn sources_of_different_ranks_are_passed_through_side_by_side() {
+    let config = HubConfig { sources_max: 2, ..HubConfig::DEFAULT };
+    let hub = hub_of(config, CopyMode::Counted).expect("a hub");
+    let first = hub.open("first", CopyMode::Counted).expect("a source");
+    let second = hub.open("second", CopyMode::Counted).expect("a source");
+    first.take(0, vec![stored(&[5], &[1])]).expect("taken");
+    second.take(1, vec![stored(&[5], &[1])]).expect("taken");
+    let taken = first.take(1, vec![removed(&[5])]).expect_err("the other's");
+    assert_eq!(
+        taken.to_string(),
+        "rank 1 is source \"second\"'s already: give each its ranks, or consolidate them"
+    );
+    first.clear();
+    assert_eq!(said(&hub)[2..], [(0, vec![KvEvent::Cleared])]);
+    second.close();
+    first.take(1, vec![stored(&[6], &[1])]).expect("nobody's any more");
+    assert_eq!(hub.feed().status().held_blocks, 1);
 }
 
 /// In its next life a source may count otherwise, though another source still holds blocks.

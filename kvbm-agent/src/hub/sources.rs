@@ -4,7 +4,7 @@ use crate::consolidate::{ConsolidateConfig, Consolidator, SOURCES_MAX, SourceNum
 use crate::journal::AppendError;
 use kvasir_proto::limits::{EVENT_BLOCKS_MAX, WORKER_RANKS_MAX};
 use kvasir_proto::types::{CopyMode, DpRank, KvEvent};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::mem;
 use tokio::sync::watch;
 
@@ -43,12 +43,12 @@ pub(super) struct Sources {
     config: HubConfig,
     /// How the agent's stream is read.
     copy_mode: CopyMode,
-    /// None with one source.
+    /// None where each rank has one source.
     consolidator: Option<Consolidator>,
     open: BTreeMap<SourceNumber, Source>,
     opened: u64,
-    /// Ranks that anything was ever said of.
-    ranks: BTreeSet<DpRank>,
+    /// Ranks that anything was ever said of, and who did last.
+    ranks: BTreeMap<DpRank, SourceNumber>,
 }
 
 /// What comes of a batch.
@@ -62,22 +62,20 @@ pub(super) struct Outcome {
 
 impl Sources {
     pub(super) fn new(config: HubConfig, copy_mode: CopyMode) -> Result<Self, HubError> {
-        let several = match config.sources_max {
-            1 => false,
-            2..=SOURCES_MAX => true,
-            count => return Err(HubError::SourcesMax(count)),
-        };
-        if several && copy_mode != CopyMode::Set {
+        if !(1..=SOURCES_MAX).contains(&config.sources_max) {
+            return Err(HubError::SourcesMax(config.sources_max));
+        }
+        if config.consolidate && copy_mode != CopyMode::Set {
             return Err(HubError::NotSet);
         }
         let bounds = ConsolidateConfig { names_max: config.names_max };
         Ok(Self {
             config,
             copy_mode,
-            consolidator: several.then(|| Consolidator::new(bounds)),
+            consolidator: config.consolidate.then(|| Consolidator::new(bounds)),
             open: BTreeMap::new(),
             opened: 0,
-            ranks: BTreeSet::new(),
+            ranks: BTreeMap::new(),
         })
     }
 
@@ -126,13 +124,8 @@ impl Sources {
     ) -> Result<Outcome, HubError> {
         let copy_mode = self.source(key)?.copy_mode;
         check_events(&events)?;
-        if !self.ranks.contains(&rank) {
-            let limit = WORKER_RANKS_MAX;
-            if self.ranks.len() >= limit {
-                return Err(HubError::TooManyRanks { rank, limit });
-            }
-            self.ranks.insert(rank);
-        }
+        self.check_rank(key.number, rank)?;
+        self.ranks.insert(rank, key.number);
         let operations: usize = events.iter().map(KvEvent::operations).sum();
         let (mut refused, mut events) = (0, events);
         if let Some(consolidator) = &mut self.consolidator {
@@ -149,6 +142,18 @@ impl Sources {
         spoken.batches += 1;
         spoken.since_clear = true;
         Ok(Outcome { id, refused, events })
+    }
+
+    fn check_rank(&self, number: SourceNumber, rank: DpRank) -> Result<(), HubError> {
+        let Some(owner) = self.ranks.get(&rank) else {
+            let limit = WORKER_RANKS_MAX;
+            let is_full = self.ranks.len() >= limit;
+            return if is_full { Err(HubError::TooManyRanks { rank, limit }) } else { Ok(()) };
+        };
+        let other = self.open.get(owner).filter(|other| {
+            *owner != number && self.consolidator.is_none() && other.ranks.contains_key(&rank)
+        });
+        other.map_or(Ok(()), |other| Err(HubError::RankTaken { rank, owner: other.name.clone() }))
     }
 
     /// A source holds nothing any more.

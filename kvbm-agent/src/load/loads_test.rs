@@ -24,7 +24,7 @@ const fn seconds(count: u64) -> Duration {
 #[test]
 fn the_last_word_counts_and_only_changes_are_told() {
     let (mut loads, start) = (loads(), Instant::now());
-    let mut say = |loads: &mut Loads, rank, metrics, at| {
+    let say = |loads: &mut Loads, rank, metrics, at| {
         loads.publish(rank, metrics, Duration::ZERO, start + seconds(at)).expect("in range")
     };
     assert!(say(&mut loads, 3, waiting(1), 0) && say(&mut loads, 0, waiting(1), 1));

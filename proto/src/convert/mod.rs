@@ -11,6 +11,7 @@ mod ingest;
 mod load;
 mod local;
 mod placement;
+mod profile;
 mod shard;
 mod shared;
 mod worker;
@@ -29,6 +30,7 @@ pub use local::{
     LocalSourceStatus, LocalStatus,
 };
 pub use placement::Placement;
+pub use profile::{Role, WorkerProfile};
 pub use shard::{Owner, owner, shard_info, write_owner};
 pub use shared::{age_ms, cursor, incarnation, read_cursor, state};
 pub use worker::{

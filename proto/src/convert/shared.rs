@@ -2,12 +2,16 @@
 
 use super::{ConvertError, Problem};
 use crate::{
+    hash::HASH_SCHEME,
     limits::{BLOCK_SIZE_TOKENS_MAX, NAME_BYTES_MAX},
     pb,
     types::{CopyMode, Cursor, Incarnation, SourceState, Tier},
 };
 use prost::bytes::Bytes;
 use std::time::Duration;
+
+/// So much of a scheme that is not known is repeated.
+const HASH_SCHEME_SHOWN_MAX: usize = 64;
 
 /// An incarnation on the wire: its 16 bytes in the order they are displayed.
 #[must_use]
@@ -151,4 +155,11 @@ pub(super) fn check_count(field: &str, count: usize, limit: usize) -> Result<(),
         return Ok(());
     }
     Err(ConvertError::new(field, Problem::TooMany { count, limit }))
+}
+
+/// A hash scheme, where one is stated, is the one of all hashes here.
+pub(super) fn check_hash_scheme(stated: Option<&str>) -> Result<(), ConvertError> {
+    let Some(other) = stated.filter(|scheme| *scheme != HASH_SCHEME) else { return Ok(()) };
+    let scheme = other.chars().take(HASH_SCHEME_SHOWN_MAX).collect();
+    Err(ConvertError::new("hash_scheme", Problem::HashScheme(scheme)))
 }

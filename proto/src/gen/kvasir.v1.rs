@@ -932,6 +932,17 @@ pub struct RegisterWorkerRequest {
     /// 3,600,000; 0 for a worker that stays until it is removed.
     #[prost(uint32, tag = "11")]
     pub lease_ms: u32,
+    /// What routers want to know of it; the index keeps it and gives it back in ListWorkers.
+    #[prost(message, optional, tag = "12")]
+    pub profile: ::core::option::Option<WorkerProfile>,
+    /// If set, must be "xxh3-64/1337", the scheme of local hashes, else FAILED_PRECONDITION.
+    #[prost(string, optional, tag = "13")]
+    pub hash_scheme: ::core::option::Option<::prost::alloc::string::String>,
+    /// Takes the place of a registration of the same worker that differs, with all that is known of it, instead
+    /// of being refused with ALREADY_EXISTS. Not where an engine's sockets feed that one, nor where it has
+    /// itself taken another's place less than its lease ago: then two speak for one worker.
+    #[prost(bool, tag = "14")]
+    pub replace: bool,
 }
 impl ::prost::Name for RegisterWorkerRequest {
     const NAME: &'static str = "RegisterWorkerRequest";
@@ -941,6 +952,52 @@ impl ::prost::Name for RegisterWorkerRequest {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kvasir.v1.RegisterWorkerRequest".into()
+    }
+}
+/// A word of the operator's.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Label {
+    /// 1 to 256 bytes, unique within the worker.
+    #[prost(string, tag = "1")]
+    pub key: ::prost::alloc::string::String,
+    /// Up to 256 bytes.
+    #[prost(string, tag = "2")]
+    pub value: ::prost::alloc::string::String,
+}
+impl ::prost::Name for Label {
+    const NAME: &'static str = "Label";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.Label".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.Label".into()
+    }
+}
+/// A worker besides its cache.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct WorkerProfile {
+    /// What it is for.
+    #[prost(enumeration = "WorkerRole", tag = "1")]
+    pub role: i32,
+    /// Blocks that fit into each rank's accelerator.
+    #[prost(uint64, optional, tag = "2")]
+    pub total_kv_blocks: ::core::option::Option<u64>,
+    /// Most tokens of one step of each rank.
+    #[prost(uint64, optional, tag = "3")]
+    pub max_num_batched_tokens: ::core::option::Option<u64>,
+    /// Whatever else, at most 64.
+    #[prost(message, repeated, tag = "4")]
+    pub labels: ::prost::alloc::vec::Vec<Label>,
+}
+impl ::prost::Name for WorkerProfile {
+    const NAME: &'static str = "WorkerProfile";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.WorkerProfile".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.WorkerProfile".into()
     }
 }
 /// The worker was added.
@@ -1290,6 +1347,43 @@ impl ::prost::Name for GetStatsResponse {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kvasir.v1.GetStatsResponse".into()
+    }
+}
+/// What a worker is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum WorkerRole {
+    /// It does not say.
+    Unspecified = 0,
+    /// Prompts only.
+    Prefill = 1,
+    /// Generation only.
+    Decode = 2,
+    /// Both.
+    Both = 3,
+}
+impl WorkerRole {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "WORKER_ROLE_UNSPECIFIED",
+            Self::Prefill => "WORKER_ROLE_PREFILL",
+            Self::Decode => "WORKER_ROLE_DECODE",
+            Self::Both => "WORKER_ROLE_BOTH",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "WORKER_ROLE_UNSPECIFIED" => Some(Self::Unspecified),
+            "WORKER_ROLE_PREFILL" => Some(Self::Prefill),
+            "WORKER_ROLE_DECODE" => Some(Self::Decode),
+            "WORKER_ROLE_BOTH" => Some(Self::Both),
+            _ => None,
+        }
     }
 }
 /// Generated client implementations.
@@ -2621,7 +2715,7 @@ pub struct BrokerMessage {
     /// Number of the first batch of this incarnation.
     #[prost(uint64, tag = "4")]
     pub first_sequence: u64,
-    #[prost(oneof = "broker_message::Said", tags = "5, 6")]
+    #[prost(oneof = "broker_message::Said", tags = "5, 6, 7")]
     pub said: ::core::option::Option<broker_message::Said>,
 }
 /// Nested message and enum types in `BrokerMessage`.
@@ -2634,6 +2728,9 @@ pub mod broker_message {
         /// The source is there.
         #[prost(message, tag = "6")]
         Heartbeat(super::PublishHeartbeat),
+        /// The source is about to end: its worker is removed. Where heartbeats go.
+        #[prost(message, tag = "7")]
+        Goodbye(super::PublishGoodbye),
     }
 }
 impl ::prost::Name for BrokerMessage {
@@ -2644,6 +2741,19 @@ impl ::prost::Name for BrokerMessage {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kvasir.v1.BrokerMessage".into()
+    }
+}
+/// The worker goes, in good order.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PublishGoodbye {}
+impl ::prost::Name for PublishGoodbye {
+    const NAME: &'static str = "PublishGoodbye";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.PublishGoodbye".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.PublishGoodbye".into()
     }
 }
 /// How busy one rank is. What is not known is absent, which is not 0.

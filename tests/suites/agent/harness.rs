@@ -49,6 +49,8 @@ pub fn config(indexers: Vec<String>) -> AgentConfig {
         indexers,
         broker: None,
         loads: LoadConfig::DEFAULT,
+        registration: None,
+        deregister: false,
         heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,
         listen: Some(any),
         service: ServiceConfig::DEFAULT,

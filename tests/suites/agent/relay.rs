@@ -9,12 +9,12 @@ use kvasir_tests::client::{self, Chain};
 use kvasir_tests::engine::{EngineConfig, EngineError, MockEngine, Prompt, Truth};
 use kvasir_tests::server::Server;
 use kvbm_agent::agent::{Agent, AgentConfig};
-use kvbm_agent::hub::SourceStatus;
+use kvbm_agent::hub::{HubConfig, SourceStatus};
 use kvbm_agent::publisher::{Content, KvEventPublisher, NewBlocks};
 use kvbm_agent::relay::RelayConfig;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::join;
@@ -27,8 +27,16 @@ const ROUNDS: u32 = 8;
 const REQUESTS: u64 = 20;
 
 async fn engine() -> MockEngine {
-    let config =
-        EngineConfig { block_size: BLOCK_SIZE, capacity_blocks: 400, ..EngineConfig::default() };
+    engine_of(0).await
+}
+
+async fn engine_of(dp_rank: u32) -> MockEngine {
+    let config = EngineConfig {
+        block_size: BLOCK_SIZE,
+        capacity_blocks: 400,
+        dp_rank,
+        ..EngineConfig::default()
+    };
     MockEngine::start(config).await.expect("an engine")
 }
 
@@ -128,6 +136,35 @@ async fn whatever_is_killed_the_index_holds_what_the_engine_holds() {
     }
 }
 
+/// Ranks of one engine, each with a publisher of its own: all that they hold is one worker's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_ranks_of_an_engine_are_relayed_side_by_side() {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let engines = [engine_of(0).await, engine_of(1).await];
+    let mut server = harness::server(any, any).await;
+    let mut config = config(vec![url(server.addresses.grpc)]);
+    config.sources.relays = engines.iter().map(relay).collect();
+    config.sources.hub.sources_max = 2;
+    let agent = start(config).await;
+    let mut random = ChaCha8Rng::seed_from_u64(4);
+    for life in 0..2 {
+        let mut expected = BTreeMap::new();
+        for engine in &engines {
+            load(engine, &mut random, REQUESTS).await;
+            for (name, copies) in settled(&agent, engine).await.copies {
+                *expected.entry(name).or_default() += copies;
+            }
+        }
+        assert_eq!(indexed(&server).await, expected, "life {life}");
+        engines[1].restart().await.expect("its ports are free");
+    }
+    assert!(agent.stop(PATIENCE).await);
+    for engine in engines {
+        engine.stop().await;
+    }
+    server.stop().await;
+}
+
 /// Of an engine that is gone for too long nothing is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_engine_that_does_not_come_back_holds_nothing() {
@@ -169,7 +206,7 @@ async fn sources_that_are_consolidated_are_held_as_long_as_one_of_them_is() {
     client::register_engine(&mut indexer, itself, BLOCK_SIZE, &engine).await.expect("a worker");
     let mut config = relaying(&engine, &server, LIFE);
     config.source.journal.copy_mode = CopyMode::Set;
-    config.sources.hub.sources_max = 2;
+    config.sources.hub = HubConfig { sources_max: 2, consolidate: true, ..HubConfig::DEFAULT };
     let agent = start(config).await;
     let manager = KvEventPublisher::open(agent.hub(), "manager", CopyMode::Set, 0);
     let manager = manager.expect("a second source");

@@ -6,7 +6,8 @@ use futures::StreamExt;
 use kvasir_proto::broker::{STREAM, message_id};
 use kvasir_proto::codec::decode;
 use kvasir_proto::convert::{
-    BrokerMessage, Engine as EngineKind, LOCAL_INDEXER_BY_BROKER, Registration, Said, WorkerAddress,
+    BrokerMessage, Engine as EngineKind, LOCAL_INDEXER_BY_BROKER, Registration, Said,
+    WorkerAddress, WorkerProfile,
 };
 use kvasir_proto::pb;
 use kvasir_proto::types::{CopyMode, Incarnation, PartitionKey, WorkerId};
@@ -105,6 +106,7 @@ pub fn registration() -> Registration {
         lora_names: BTreeMap::new(),
         local_indexer: Some(LOCAL_INDEXER_BY_BROKER.to_owned()),
         lease: Some(Duration::from_secs(60)),
+        profile: WorkerProfile::default(),
     }
 }
 
@@ -123,7 +125,9 @@ pub fn config(broker: &Broker, delivery: Delivery) -> AgentConfig {
         source,
         sources: SourcesConfig::default(),
         indexers: Vec::new(),
-        broker: Some(BrokerConfig { url, delivery, registration }),
+        broker: Some(BrokerConfig { url, delivery, registration, deregister: false }),
+        registration: None,
+        deregister: false,
         loads: LoadConfig::DEFAULT,
         heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,
         listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
@@ -180,6 +184,6 @@ pub fn read(payload: bytes::Bytes) -> BrokerMessage {
 pub fn batch(message: &BrokerMessage) -> &pb::PublishBatch {
     match &message.said {
         Said::Batch(batch) => batch,
-        Said::Heartbeat { .. } => panic!("a heartbeat among batches"),
+        Said::Heartbeat { .. } | Said::Goodbye => panic!("no batch: {message:?}"),
     }
 }

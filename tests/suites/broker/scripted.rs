@@ -54,7 +54,7 @@ impl Scripted {
         let address = self.registration.address();
         let subject = match &said {
             Said::Batch(batch) => events_subject(&address, batch.dp_rank),
-            Said::Heartbeat { .. } => heartbeats_subject(&address),
+            Said::Heartbeat { .. } | Said::Goodbye => heartbeats_subject(&address),
         };
         let (registration, source) = (self.registration.clone(), SOURCE.to_owned());
         let message = BrokerMessage { registration, source, incarnation, first_sequence: 0, said };

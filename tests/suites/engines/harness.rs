@@ -106,6 +106,8 @@ impl Fleet {
             indexers: vec![format!("http://{}", self.server.addresses.grpc)],
             broker: None,
             loads: LoadConfig::DEFAULT,
+            registration: None,
+            deregister: false,
             heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,
             listen: None,
             service: ServiceConfig::DEFAULT,

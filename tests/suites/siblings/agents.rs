@@ -10,7 +10,7 @@ use kvasir_proto::types::{
 use kvasir_tests::client;
 use kvasir_tests::place::free_port;
 use kvasir_tests::server::Server;
-use kvbm_agent::agent::{Agent, AgentConfig, HEARTBEAT_INTERVAL_DEFAULT};
+use kvbm_agent::agent::{Agent, AgentConfig, HEARTBEAT_INTERVAL_DEFAULT, SourcesConfig};
 use kvbm_agent::feed::SourceConfig;
 use kvbm_agent::journal::JournalConfig;
 use kvbm_agent::load::LoadConfig;
@@ -41,9 +41,12 @@ async fn agent(indexers: Vec<String>) -> Result<Agent> {
     };
     Ok(Agent::start(AgentConfig {
         source,
+        sources: SourcesConfig::default(),
         indexers,
         broker: None,
         loads: LoadConfig::DEFAULT,
+        registration: None,
+        deregister: false,
         heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,
         listen: Some(anywhere()),
         service: ServiceConfig::DEFAULT,

@@ -53,7 +53,6 @@ const EDGES: &[(&str, &[Edges])] = &[
     (
         "kvbm-agent/src",
         &[
-            ("consolidate", &[]),
             ("journal", &[]),
             ("feed", &["journal"]),
             ("consolidate", &[]),
@@ -66,7 +65,21 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("uplink", &["journal", "feed", "pause"]),
             ("service", &["journal", "feed", "ingest", "load"]),
             ("broker", &["journal", "feed", "load", "pause", "service"]),
-            ("agent", &["journal", "feed", "hub", "load", "relay", "uplink", "service", "broker"]),
+            (
+                "agent",
+                &[
+                    "journal", "feed", "hub", "load", "relay", "ingest", "uplink", "service",
+                    "broker",
+                ],
+            ),
+            (
+                "config",
+                &[
+                    "agent", "broker", "feed", "hub", "ingest", "journal", "load", "relay",
+                    "service",
+                ],
+            ),
+            ("app", &["agent", "broker", "config", "hub", "load", "uplink"]),
         ],
     ),
     (

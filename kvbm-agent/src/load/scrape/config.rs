@@ -47,6 +47,12 @@ impl ScrapeConfig {
         Self { url: url.into(), engine, interval, timeout, body_bytes_max: 8 << 20 }
     }
 
+    /// # Errors
+    /// If a time is too short, or the URL is none that metrics can be read from.
+    pub fn check(&self) -> Result<(), LoadError> {
+        self.target().map(drop)
+    }
+
     /// Where the metrics are.
     pub(super) fn target(&self) -> Result<Target, LoadError> {
         let times = [("scrape.interval", self.interval), ("scrape.timeout", self.timeout)];
