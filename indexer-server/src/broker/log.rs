@@ -237,6 +237,7 @@ impl Reader {
 }
 
 /// How old something is that was published then, in nanoseconds since 1970; what is from the future is new.
+#[expect(clippy::disallowed_methods, reason = "what the broker stamps is wall time")]
 fn age(published_unix_ns: i128) -> Duration {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let published = u64::try_from(published_unix_ns).map_or(Duration::ZERO, Duration::from_nanos);
