@@ -7,8 +7,9 @@
 //! - [`relay`]: a source that is an engine's own publisher.
 //! - [`publisher`]: a source that is the engine which embeds the agent.
 //! - [`ingest`]: `EventIngest`: sources that are engines in any language.
+//! - [`load`]: how busy the worker is.
 //! - [`uplink`]: its numbered, acknowledged stream of events to an indexer.
-//! - [`service`]: `LocalIndexer`: ranges and dumps for indexers that missed something.
+//! - [`service`]: `LocalIndexer`: ranges and dumps for indexers that missed something; `WorkerLoads`.
 //! - [`broker`]: the same over NATS: batches published, questions answered.
 //! - [`zmq`]: the same as an engine would publish it: PUB and replay ROUTER in vLLM's wire format.
 //! - [`config`], [`app`]: the process.
@@ -29,6 +30,8 @@ pub mod relay;
 pub mod publisher;
 
 pub mod ingest;
+
+pub mod load;
 
 pub mod uplink;
 

@@ -66,6 +66,12 @@ pub const RANK_PARKED_MAX: usize = 65_536;
 pub const BLOCK_NAMES_MAX: usize = 256;
 /// Most names touched while one dump is under way; more abort it.
 pub const DUMP_DIRTY_NAMES_MAX: usize = 1 << 16;
+/// Shortest time between two answers of WatchLoads, in milliseconds.
+pub const LOADS_INTERVAL_MS_MIN: u32 = 10;
+/// Longest time between two answers of WatchLoads, in milliseconds.
+pub const LOADS_INTERVAL_MS_MAX: u32 = 60_000;
+/// Time between two answers of WatchLoads, in milliseconds, where the request does not say.
+pub const LOADS_INTERVAL_MS_DEFAULT: u32 = 100;
 /// Largest map of shards, as text, in bytes.
 pub const SHARD_MAP_BYTES_MAX: usize = 64 << 10;
 

@@ -51,7 +51,7 @@ pub(super) async fn run(
                 }
                 Ok(()) = changes.changed() => break,
                 Some(message) = messages.next() => {
-                    let _nobody_waits = inlet.take(&message.subject, message.payload).await;
+                    let _nobody_waits = inlet.take(&message.subject, message.payload, Duration::ZERO).await;
                 }
                 _ = ticks.tick() => {
                     inlet.sweep().await;

@@ -11,7 +11,7 @@ use kvasir_proto::{
     pb,
     types::Incarnation,
 };
-use std::{collections::BTreeMap, mem, sync::Arc};
+use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
 /// Makes batches of sessions from messages. One message at a time, in the order in which they came.
 #[derive(Debug)]
@@ -58,9 +58,14 @@ impl Inlet {
         self.ingest.buckets()
     }
 
-    /// Takes a message; the answer, if it is a batch that somebody takes.
-    pub(super) async fn take(&mut self, subject: &str, payload: Bytes) -> Option<PendingAnswer> {
-        let outcome = match self.try_take(subject, payload).await {
+    /// Takes a message that is so old; the answer, if it is a batch that somebody takes.
+    pub(super) async fn take(
+        &mut self,
+        subject: &str,
+        payload: Bytes,
+        age: Duration,
+    ) -> Option<PendingAnswer> {
+        let outcome = match self.try_take(subject, payload, age).await {
             Ok(answer) => {
                 self.metrics.count(Outcome::Taken);
                 return answer;
@@ -83,6 +88,7 @@ impl Inlet {
         &mut self,
         subject: &str,
         payload: Bytes,
+        age: Duration,
     ) -> Result<Option<PendingAnswer>, Untaken> {
         let message: pb::BrokerMessage = codec::decode(payload).map_err(Box::new)?;
         let message = BrokerMessage::try_from(message)?;
@@ -95,7 +101,7 @@ impl Inlet {
             return Ok(None);
         }
         let in_order = self.in_order;
-        let heard = self.heard(&message).await?;
+        let heard = self.heard(&message, age).await?;
         match message.said {
             Said::Heartbeat { head_sequence } => {
                 heard.session.heartbeat(head_sequence).await;
@@ -145,7 +151,7 @@ impl Inlet {
     }
 
     /// The session of a message's source and life, opened if need be.
-    async fn heard(&mut self, message: &BrokerMessage) -> Result<&Heard, Untaken> {
+    async fn heard(&mut self, message: &BrokerMessage, age: Duration) -> Result<&Heard, Untaken> {
         let key = (message.registration.address(), message.source.clone());
         let is_open = self.is_open(message);
         // Heartbeats are few: they bring what has changed of the registration.
@@ -157,20 +163,20 @@ impl Inlet {
         if !is_open || self.sessions.get(&key).is_none_or(fenced) {
             let in_order = self.in_order && matches!(message.said, Said::Batch(_));
             let accepted = self.ingest.open(&message.hello(), in_order).await?;
-            if self.behind {
+            if self.behind || self.in_order {
                 accepted.session.behind().await;
             }
             let incarnation = message.incarnation;
-            let heard = Heard { session: accepted.session, incarnation, is_live: !self.behind };
+            let heard = Heard { session: accepted.session, incarnation, is_live: false };
             if let Some(before) = self.sessions.insert(key.clone(), heard) {
                 before.session.close().await;
             }
         }
-        let is_now = !self.behind || matches!(message.said, Said::Heartbeat { .. });
+        let is_now = message.registration.lease.is_none_or(|lease| age < lease);
         let heard = self.sessions.get_mut(&key).ok_or(Untaken::Refused(IngestError::Failed))?;
         if is_now && !heard.is_live {
             heard.is_live = true;
-            if !self.behind {
+            if !self.behind && self.in_order {
                 heard.session.caught_up().await;
             }
         }

@@ -20,7 +20,10 @@ use async_nats::{
 use futures::{StreamExt, stream::SelectAll};
 use kvasir_process::telemetry::NotReady;
 use kvasir_proto::broker::{DUPLICATES_WITHIN, EVENTS_ALL, STREAM};
-use std::{ops::ControlFlow, time::Duration};
+use std::{
+    ops::ControlFlow,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 use tokio::{
     select,
     time::{Instant, MissedTickBehavior, interval, sleep},
@@ -175,7 +178,8 @@ impl Reader {
                     None => return Ok(()),
                 },
                 Some(heartbeat) = reading.heartbeats.next() => {
-                    let _none = self.inlet.take(&heartbeat.subject, heartbeat.payload).await;
+                    let (subject, payload) = (heartbeat.subject, heartbeat.payload);
+                    let _none = self.inlet.take(&subject, payload, Duration::ZERO).await;
                     ControlFlow::Continue(())
                 }
                 _ = ticks.tick() => {
@@ -214,14 +218,14 @@ impl Reader {
 
     /// Takes the next batch. Breaks when it was the last that there is.
     async fn take(&mut self, message: Message, reading: &mut Reading) -> ControlFlow<()> {
-        let Ok((sequence, pending)) =
-            message.info().map(|info| (info.stream_sequence, info.pending))
-        else {
+        let Ok((sequence, pending, age)) = message.info().map(|info| {
+            (info.stream_sequence, info.pending, age(info.published.unix_timestamp_nanos()))
+        }) else {
             return ControlFlow::Continue(());
         };
         reading.read_at = Instant::now();
         let async_nats::Message { subject, payload, .. } = message.message;
-        let answer = self.inlet.take(&subject, payload).await;
+        let answer = self.inlet.take(&subject, payload, age).await;
         self.position.took(sequence, answer);
         self.metrics.pending.set(i64::try_from(pending).unwrap_or(i64::MAX));
         if pending == 0 && reading.is_behind {
@@ -230,6 +234,14 @@ impl Reader {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// How old something is that was published then, in nanoseconds since 1970; what is from the future is new.
+#[expect(clippy::disallowed_methods, reason = "what the broker stamps is wall time")]
+fn age(published_unix_ns: i128) -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let published = u64::try_from(published_unix_ns).map_or(Duration::ZERO, Duration::from_nanos);
+    now.saturating_sub(published)
 }
 
 /// Whether the stream that is read is still the one of its name, and what is left of it still comes. Looked at when

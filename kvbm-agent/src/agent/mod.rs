@@ -2,19 +2,25 @@
 //! up to every indexer, over gRPC, NATS or as an engine would publish it; what an indexer missed it fetches from the agent's
 //! `LocalIndexer`.
 
+mod broker;
+mod loads;
 mod sources;
 mod tasks;
 mod zmq;
 
 pub use sources::SourcesConfig;
 
-use crate::broker::{BrokerConfig, BrokerStatus, Publisher, answer_questions};
+use crate::broker::{BrokerConfig, BrokerStatus};
 use crate::feed::{Feed, SourceConfig};
 use crate::hub::{Hub, HubError};
 use crate::ingest::EventIngestService;
 use crate::journal::{AppendError, JournalStatus};
+use crate::load::scrape::ScrapeStatus;
+use crate::load::{LoadConfig, LoadError, WorkerMetricsPublisher};
 use crate::relay::RelayError;
-use crate::service::{LocalIndexerService, ServeError, Served, ServiceConfig, serve};
+use crate::service::{
+    LocalIndexerService, ServeError, Served, ServiceConfig, WorkerLoadsService, serve,
+};
 use crate::uplink::{UplinkConfig, UplinkStatus, keep_up};
 use crate::zmq::{ZmqConfig, ZmqConfigError, ZmqEndpoints, ZmqStatus};
 use kvasir_proto::convert::{ConvertError, Registration};
@@ -51,6 +57,8 @@ pub struct AgentConfig {
     pub broker: Option<BrokerConfig>,
     /// Sockets on which it is published as an engine would, for consumers that expect one; none for not at all.
     pub zmq: Option<ZmqConfig>,
+    /// How busy its ranks are, and how that is told.
+    pub loads: LoadConfig,
     /// How the worker is registered at indexers; none if somebody else sees to it. Without an address of
     /// `LocalIndexer` it gets the one that is listened on.
     pub registration: Option<Registration>,
@@ -59,7 +67,7 @@ pub struct AgentConfig {
     /// How often indexers are told that the source is there, and how far it is; at least 10 ms. Three times
     /// in the worker's lease, if it has one.
     pub heartbeat_interval: Duration,
-    /// Where to serve `LocalIndexer`; none for not at all. Port 0 is any.
+    /// Where to serve `LocalIndexer` and `WorkerLoads`; none for not at all. Port 0 is any.
     pub listen: Option<SocketAddr>,
     /// Bounds of that service.
     pub service: ServiceConfig,
@@ -77,6 +85,9 @@ pub enum AgentError {
     /// An engine cannot be relayed.
     #[error("relays: {0}")]
     Relay(#[from] RelayError),
+    /// How busy it is cannot be told so.
+    #[error("loads: {0}")]
+    Loads(#[from] LoadError),
     /// Nobody could publish.
     #[error("EventIngest needs an address to listen on")]
     NoPort,
@@ -109,6 +120,8 @@ pub enum AgentError {
 pub struct Agent {
     feed: Arc<Feed>,
     hub: Arc<Hub>,
+    metrics: WorkerMetricsPublisher,
+    scraped: Option<watch::Receiver<ScrapeStatus>>,
     local: Option<SocketAddr>,
     uplinks: Vec<watch::Receiver<UplinkStatus>>,
     broker: Option<watch::Receiver<BrokerStatus>>,
@@ -133,7 +146,6 @@ impl Agent {
             return Err(AgentError::TooManyIndexers { count, limit });
         }
         let feed = Arc::new(Feed::new(config.source)?);
-        let life = feed.status().incarnation;
         let heartbeat_interval = config.heartbeat_interval.max(HEARTBEAT_INTERVAL_MIN);
         let (stop_uplinks, stop_service) = (CancellationToken::new(), CancellationToken::new());
         let (mut uplink_tasks, mut service_tasks) = (Tasks::default(), Tasks::default());
@@ -141,6 +153,7 @@ impl Agent {
         if config.sources.ingest.is_some() && config.listen.is_none() {
             return Err(AgentError::NoPort);
         }
+        let loads = loads::start(&feed, &config.loads, &mut source_tasks, &stop_sources)?;
         let sources = sources::start(&feed, config.sources, &mut source_tasks, &stop_sources)?;
         let served = Served {
             address: feed.address().clone(),
@@ -150,39 +163,39 @@ impl Agent {
         let service = LocalIndexerService::new(served, config.service, stop_service.clone());
         let service = Arc::new(service);
 
-        let mut broker = None;
-        if let Some(config) = config.broker {
-            let status = Arc::new(watch::Sender::new(BrokerStatus::new(life)));
-            broker = Some(status.subscribe());
-            let (of, url, told) = (Arc::clone(&feed), config.url.clone(), Arc::clone(&status));
-            let publisher = Publisher::new(of, config, heartbeat_interval, told);
-            let publisher = publisher.map_err(AgentError::Broker)?;
-            uplink_tasks.spawn("publisher", publisher.run(stop_uplinks.clone()));
-            let answers = answer_questions(Arc::clone(&service), url, status);
-            service_tasks.spawn("LocalIndexer over NATS", answers);
-        }
+        let told = broker::Told {
+            feed: &feed,
+            board: &loads.board,
+            service: &service,
+            heartbeat_interval,
+            loads_interval: config.loads.min_interval,
+        };
+        let broker = config.broker.map(|broker| {
+            broker::start(&told, broker, &mut uplink_tasks, &mut service_tasks, &stop_uplinks)
+        });
+        let broker = broker.transpose()?;
         let publishing = (&mut uplink_tasks, &stop_uplinks);
         let replaying = (&mut service_tasks, &stop_service);
         let zmq = Zmq::start(&feed, config.zmq, publishing, replaying).await?;
-        let serving = (service, sources.ingest);
+        let loads_service = loads.service(&feed, config.service, heartbeat_interval, &stop_service);
+        let serving = (service, loads_service, sources.ingest);
         let local = serve_local(config.listen, serving, &mut service_tasks).await?;
         let mut registration = config.registration;
         if let (Some(registration), Some(local)) = (&mut registration, local) {
             registration.local_indexer.get_or_insert_with(|| format!("http://{local}"));
         }
-        let mut uplinks = Vec::new();
-        for endpoint in config.indexers {
+        let uplinks = config.indexers.into_iter().map(|endpoint| {
             let (registration, deregister) = (registration.clone(), config.deregister);
             let uplink = UplinkConfig { endpoint, heartbeat_interval, registration, deregister };
-            let (status, told) = watch::channel(UplinkStatus::new(life));
-            uplinks.push(told);
-            let stop = stop_uplinks.clone();
-            uplink_tasks.spawn("uplink", keep_up(Arc::clone(&feed), uplink, status, stop));
-        }
+            start_uplink(&feed, uplink, &mut uplink_tasks, &stop_uplinks)
+        });
+        let uplinks = uplinks.collect();
         let (stop_uplinks, stop_service) = (stop_uplinks.drop_guard(), stop_service.drop_guard());
         Ok(Self {
             feed,
             hub: sources.hub,
+            metrics: WorkerMetricsPublisher::new(loads.board),
+            scraped: loads.scraped,
             local,
             uplinks,
             broker,
@@ -216,6 +229,18 @@ impl Agent {
     #[must_use]
     pub const fn hub(&self) -> &Arc<Hub> {
         &self.hub
+    }
+
+    /// What takes how busy a rank is.
+    #[must_use]
+    pub const fn metrics(&self) -> &WorkerMetricsPublisher {
+        &self.metrics
+    }
+
+    /// How looking at the engine's metrics goes, with word of every look; none without.
+    #[must_use]
+    pub fn watch_scraped(&self) -> Option<watch::Receiver<ScrapeStatus>> {
+        self.scraped.clone()
     }
 
     /// Where `LocalIndexer` is served.
@@ -308,19 +333,34 @@ impl Agent {
     }
 }
 
+/// What is served on the agent's port.
+type Services =
+    (Arc<LocalIndexerService>, Arc<WorkerLoadsService>, Option<Arc<EventIngestService>>);
+
 /// Serves the agent's port, if it is to have one.
 async fn serve_local(
     address: Option<SocketAddr>,
-    (service, ingest): (Arc<LocalIndexerService>, Option<Arc<EventIngestService>>),
+    (service, loads, ingest): Services,
     tasks: &mut Tasks,
 ) -> Result<Option<SocketAddr>, AgentError> {
     let Some(address) = address else { return Ok(None) };
     let (listener, bound) = listen(address).await?;
-    let serving = serve(listener, service, ingest);
+    let serving = serve(listener, service, loads, ingest);
     tasks.spawn("LocalIndexer", async {
         serving.await.unwrap_or_else(|error| service_failed(&error));
     });
     Ok(Some(bound))
+}
+
+fn start_uplink(
+    feed: &Arc<Feed>,
+    config: UplinkConfig,
+    tasks: &mut Tasks,
+    stop: &CancellationToken,
+) -> watch::Receiver<UplinkStatus> {
+    let (status, told) = watch::channel(UplinkStatus::new(feed.status().incarnation));
+    tasks.spawn("uplink", keep_up(Arc::clone(feed), config, status, stop.clone()));
+    told
 }
 
 async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), AgentError> {

@@ -1,6 +1,7 @@
 use crate::agent::Agent;
 use crate::broker::BrokerStatus;
 use crate::hub::{Hub, SourceReport};
+use crate::load::scrape::ScrapeStatus;
 use crate::uplink::UplinkStatus;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -17,6 +18,7 @@ pub(super) struct AgentMetrics {
     hub: Arc<Hub>,
     indexers: Vec<(String, watch::Receiver<UplinkStatus>)>,
     broker: Option<watch::Receiver<BrokerStatus>>,
+    scraped: Option<watch::Receiver<ScrapeStatus>>,
 }
 
 /// A value with its labels.
@@ -26,7 +28,8 @@ impl AgentMetrics {
     /// Of an agent that feeds these indexers.
     pub(super) fn of(agent: &Agent, indexers: Vec<String>) -> Self {
         let indexers = indexers.into_iter().zip(agent.watch_uplinks()).collect();
-        Self { hub: Arc::clone(agent.hub()), indexers, broker: agent.watch_broker() }
+        let (broker, scraped) = (agent.watch_broker(), agent.watch_scraped());
+        Self { hub: Arc::clone(agent.hub()), indexers, broker, scraped }
     }
 }
 
@@ -74,6 +77,17 @@ impl Collector for AgentMetrics {
         });
         let help = "Block operations of a source that are not for the index";
         counter(to, "source_dropped_operations", help, drops.collect())?;
+        if let Some(scraped) = &self.scraped {
+            let ScrapeStatus { scrapes, failures, .. } = *scraped.borrow();
+            let help = "Looks at the engine's metrics, by whether they gave something";
+            let outcome = |word: &str, count| (vec![("outcome", word.to_owned())], count);
+            counter(
+                to,
+                "scrapes",
+                help,
+                vec![outcome("read", scrapes), outcome("failed", failures)],
+            )?;
+        }
         self.encode_ways(to)
     }
 }

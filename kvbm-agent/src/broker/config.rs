@@ -33,7 +33,9 @@ pub struct BrokerStatus {
     /// Batches that could not be published: the journal had lost them, or the server takes no messages
     /// of their size. An index asks for them.
     pub skipped_batches: u64,
-    /// Connections made since start, without those for questions.
+    /// Loads published since start.
+    pub published_loads: u64,
+    /// Connections made since start, without those for questions and loads.
     pub connections: u64,
     /// Why the last connection ended or could not be made, or a batch was skipped; none once there is
     /// another connection.
@@ -50,6 +52,7 @@ impl BrokerStatus {
             incarnation,
             published: None,
             skipped_batches: 0,
+            published_loads: 0,
             connections: 0,
             error: None,
         }

@@ -5,6 +5,8 @@ use crate::feed::SourceConfig;
 use crate::hub::HubConfig;
 use crate::ingest::IngestConfig;
 use crate::journal::JournalConfig;
+use crate::load::scrape::{ScrapeConfig, ScrapedEngine};
+use crate::load::{LoadConfig, Totals};
 use crate::relay::RelayConfig;
 use crate::service::ServiceConfig;
 use crate::zmq::{TOPIC_BYTES_MAX, ZmqConfig};
@@ -18,6 +20,7 @@ use kvasir_proto::convert::{
 };
 use kvasir_proto::pb;
 use kvasir_proto::types::{CopyMode, Incarnation};
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
@@ -77,6 +80,7 @@ impl Config {
             indexers: settings.indexers.clone(),
             broker,
             zmq,
+            loads: loads(settings)?,
             registration: Some(registration),
             deregister: settings.deregister,
             heartbeat_interval: heartbeat_interval(settings)?,
@@ -239,6 +243,30 @@ fn journal(settings: &Settings, copy_mode: CopyMode) -> Result<JournalConfig, Co
         bytes_max: at_least_one("journal-bytes", bytes_max)?,
         held_blocks_max: at_least_one("held-blocks-max", settings.held_blocks_max)?,
     })
+}
+
+/// How busy the worker is: read where the engine shows it, else only what is told.
+fn loads(settings: &Settings) -> Result<LoadConfig, ConfigError> {
+    let totals =
+        Totals { request_slots: settings.request_total_slots, kv_blocks: settings.total_kv_blocks };
+    let refused = |why: &dyn fmt::Display| ConfigError::invalid("metrics-url", why.to_string());
+    let scrape = |url: &String| {
+        let engine = match settings.engine {
+            Engine::Vllm => ScrapedEngine::Vllm,
+            Engine::Sglang => ScrapedEngine::Sglang,
+            other @ (Engine::Trtllm | Engine::Custom) => {
+                let why = format!("engine is {other}: only metrics of vllm and sglang are known");
+                return Err(refused(&why));
+            }
+        };
+        let time = positive("metrics-interval", settings.metrics_interval)?;
+        let (interval, timeout) = (time, time);
+        let scrape = ScrapeConfig { interval, timeout, ..ScrapeConfig::new(url, engine) };
+        scrape.check().map_err(|error| refused(&error))?;
+        Ok(scrape)
+    };
+    let scrape = settings.metrics_url.as_ref().map(scrape).transpose()?;
+    Ok(LoadConfig { scrape, totals, ..LoadConfig::DEFAULT })
 }
 
 fn heartbeat_interval(settings: &Settings) -> Result<Duration, ConfigError> {

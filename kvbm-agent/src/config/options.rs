@@ -35,6 +35,17 @@ pub struct Options {
     /// Blocks that fit into each rank's accelerator; told to routers
     #[arg(long, env = "KVASIR_AGENT_TOTAL_KV_BLOCKS", value_name = "COUNT")]
     pub total_kv_blocks: Option<u64>,
+    /// Most requests that run at a time at each rank; told to routers with its load
+    #[arg(long, env = "KVASIR_AGENT_REQUEST_TOTAL_SLOTS", value_name = "COUNT")]
+    pub request_total_slots: Option<u64>,
+    /// Where the engine, vllm or sglang, shows its Prometheus metrics, such as http://127.0.0.1:8000/metrics:
+    /// how busy it is, is read there and told to routers; not read if not set
+    #[arg(long, env = "KVASIR_AGENT_METRICS_URL", value_name = "URL")]
+    pub metrics_url: Option<String>,
+    /// How often they are read, and how long that may take
+    #[arg(long, env = "KVASIR_AGENT_METRICS_INTERVAL", value_name = "TIME")]
+    #[serde(with = "optional")]
+    pub metrics_interval: Option<Span>,
     /// Most tokens of one step of each rank; told to routers
     #[arg(long, env = "KVASIR_AGENT_MAX_NUM_BATCHED_TOKENS", value_name = "COUNT")]
     pub max_num_batched_tokens: Option<u64>,
@@ -81,7 +92,7 @@ pub struct Options {
     /// Topic of what is published there
     #[arg(long, env = "KVASIR_AGENT_ZMQ_TOPIC", value_name = "TOPIC")]
     pub zmq_topic: Option<String>,
-    /// Address of the gRPC port: EventIngest for engines, LocalIndexer for indexes
+    /// Address of the gRPC port: EventIngest for engines, LocalIndexer for indexes, WorkerLoads for routers
     #[arg(long, env = "KVASIR_AGENT_LISTEN", value_name = "ADDRESS")]
     #[serde(with = "optional")]
     pub listen: Option<SocketAddr>,

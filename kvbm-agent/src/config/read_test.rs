@@ -1,4 +1,5 @@
 use super::*;
+use crate::load::scrape::ScrapedEngine;
 
 const FEW: [&str; 4] =
     ["--worker-id=w", "--model=m", "--block-size=16", "--indexers=http://127.0.0.1:50051"];
@@ -71,6 +72,10 @@ fn what_is_missing_or_wrong_is_named() {
             "--zmq-replay-listen=127.0.0.1:5558",
             "zmq-listen: is required with zmq-replay-listen: there is nothing else to replay",
         ),
+        (
+            "--metrics-url=http://127.0.0.1:8000",
+            "metrics-url: engine is custom: only metrics of vllm and sglang are known",
+        ),
         ("--journal-batches=0", "journal-batches: must be at least 1"),
         ("--http-listen=127.0.0.1:50052", "http-listen: must differ from listen"),
     ] {
@@ -88,6 +93,23 @@ fn it_may_publish_as_an_engine_does_and_nothing_else() {
     let topic = format!("--zmq-topic={}", "t".repeat(257));
     let refused = refusal(&[sockets[0], sockets[1], &topic]);
     assert_eq!(refused, "zmq-topic: has 257 bytes, the limit is 256");
+}
+
+#[test]
+fn the_engines_metrics_are_read_if_that_is_asked_for() {
+    let vllm = ["--engine=vllm", "--metrics-url=http://127.0.0.1:8000", "--total-kv-blocks=9"];
+    let loads = config(&vllm).agent.loads;
+    assert_eq!((loads.totals.kv_blocks, loads.totals.request_slots), (Some(9), None));
+    let scrape = loads.scrape.expect("they are read");
+    assert_eq!((scrape.engine, scrape.interval.as_secs()), (ScrapedEngine::Vllm, 1));
+    assert_eq!(config(&["--engine=vllm"]).agent.loads.scrape, None);
+    for (argument, expected) in [
+        ("--metrics-url=x", "metrics-url: scrape.url \"x\" must be http://host:port"),
+        ("--metrics-interval=0s", "metrics-interval: must be longer than 0"),
+    ] {
+        let refused = refusal(&[&vllm[..], &[argument]].concat());
+        assert!(refused.starts_with(expected), "{refused}");
+    }
 }
 
 #[test]

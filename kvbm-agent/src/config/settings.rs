@@ -28,6 +28,12 @@ pub struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total_kv_blocks: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_total_slots: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics_url: Option<String>,
+    #[serde(serialize_with = "text::serialize")]
+    pub metrics_interval: Span,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_num_batched_tokens: Option<u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub label: Vec<String>,
@@ -89,6 +95,9 @@ impl Settings {
         engine: Engine::Custom,
         role: None,
         total_kv_blocks: None,
+        request_total_slots: None,
+        metrics_url: None,
+        metrics_interval: Span::seconds(1),
         max_num_batched_tokens: None,
         label: Vec::new(),
         sources_max: 8,
@@ -127,6 +136,9 @@ impl Settings {
             engine: options.engine.unwrap_or(self.engine),
             role: options.role.or(self.role),
             total_kv_blocks: options.total_kv_blocks.or(self.total_kv_blocks),
+            request_total_slots: options.request_total_slots.or(self.request_total_slots),
+            metrics_url: options.metrics_url.or(self.metrics_url),
+            metrics_interval: options.metrics_interval.unwrap_or(self.metrics_interval),
             max_num_batched_tokens: options.max_num_batched_tokens.or(self.max_num_batched_tokens),
             label: list(self.label, options.label),
             sources_max: options.sources_max.unwrap_or(self.sources_max),

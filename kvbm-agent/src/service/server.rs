@@ -1,6 +1,7 @@
 use super::config::{
     ACCEPT_PAUSE, CONNECTION_STREAMS_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, REQUEST_BYTES_MAX,
 };
+use super::loads::WorkerLoadsService;
 use super::local::LocalIndexerService;
 use crate::feed::Feed;
 use crate::ingest::EventIngestService;
@@ -10,6 +11,7 @@ use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
 use kvasir_proto::pb::FILE_DESCRIPTOR_SET;
 use kvasir_proto::pb::event_ingest_server::EventIngestServer;
 use kvasir_proto::pb::local_indexer_server::LocalIndexerServer;
+use kvasir_proto::pb::worker_loads_server::WorkerLoadsServer;
 use std::convert::Infallible;
 use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
@@ -46,11 +48,14 @@ pub enum ServeError {
 pub async fn serve(
     listener: TcpListener,
     local: Arc<LocalIndexerService>,
+    loads: Arc<WorkerLoadsService>,
     ingest: Option<Arc<EventIngestService>>,
 ) -> Result<(), ServeError> {
     let (reporter, health) = tonic_health::server::health_reporter();
     let publishes = ingest.as_ref().map(|_| "kvasir.v1.EventIngest");
-    for service in ["", "kvasir.v1.LocalIndexer"].into_iter().chain(publishes) {
+    for service in
+        ["", "kvasir.v1.LocalIndexer", "kvasir.v1.WorkerLoads"].into_iter().chain(publishes)
+    {
         reporter.set_service_status(service, ServingStatus::Serving).await;
     }
     let reflection = tonic_reflection::server::Builder::configure()
@@ -58,6 +63,9 @@ pub async fn serve(
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()?;
     let service = LocalIndexerServer::from_arc(Arc::clone(&local))
+        .max_decoding_message_size(REQUEST_BYTES_MAX)
+        .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX);
+    let watched = WorkerLoadsServer::from_arc(Arc::clone(&loads))
         .max_decoding_message_size(REQUEST_BYTES_MAX)
         .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX);
     let ingest = ingest.map(|ingest| {
@@ -70,12 +78,14 @@ pub async fn serve(
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .add_service(service)
+        .add_service(watched)
         .add_optional_service(ingest)
         .add_service(health.max_decoding_message_size(REQUEST_BYTES_MAX))
         .add_service(reflection.max_decoding_message_size(REQUEST_BYTES_MAX))
         .serve_with_incoming_shutdown(incoming(listener), local.stop().cancelled())
         .await?;
     local.ended().await;
+    loads.ended().await;
     Ok(())
 }
 

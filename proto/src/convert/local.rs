@@ -159,7 +159,11 @@ impl TryFrom<pb::GetLocalStatusRequest> for WorkerAddress {
     }
 }
 
-fn read_address(model: &str, tenant: &str, worker_id: &str) -> Result<WorkerAddress, ConvertError> {
+pub(super) fn read_address(
+    model: &str,
+    tenant: &str,
+    worker_id: &str,
+) -> Result<WorkerAddress, ConvertError> {
     let partition = PartitionKey::new(model, tenant)?;
     Ok(WorkerAddress { partition, worker: WorkerId::new(worker_id)? })
 }

@@ -8,6 +8,7 @@ mod error;
 mod find;
 mod find_wire;
 mod ingest;
+mod load;
 mod local;
 mod placement;
 mod profile;
@@ -23,6 +24,7 @@ pub use error::{ConvertError, Problem};
 pub use find::{FindAnswer, FindQuery, QueryInput, QueryTokens, TooManyBlocks, WorkerMatch};
 pub use find_wire::{FindReply, FindRequest, FindStreamReply, WriteAnswer};
 pub use ingest::{Hello, Publication, PublishedBatch, publish_batch};
+pub use load::{LoadsQuery, WorkerLoad, check_metrics};
 pub use local::{
     EventsPart, EventsQuery, LocalDumpEnd, LocalDumpPart, LocalDumpQuery, LocalSource,
     LocalSourceStatus, LocalStatus,

@@ -2756,3 +2756,277 @@ impl ::prost::Name for PublishGoodbye {
         "/kvasir.v1.PublishGoodbye".into()
     }
 }
+/// How busy one rank is. What is not known is absent, which is not 0.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct WorkerLoad {
+    /// Model of the worker, required, 1 to 256 bytes.
+    #[prost(string, tag = "1")]
+    pub model: ::prost::alloc::string::String,
+    /// Its tenant, default "".
+    #[prost(string, tag = "2")]
+    pub tenant: ::prost::alloc::string::String,
+    /// The worker, required, 1 to 256 bytes.
+    #[prost(string, tag = "3")]
+    pub worker_id: ::prost::alloc::string::String,
+    /// The rank, 0 to 1,023.
+    #[prost(uint32, tag = "4")]
+    pub dp_rank: u32,
+    /// Requests that wait to be scheduled.
+    #[prost(uint64, optional, tag = "5")]
+    pub num_requests_waiting: ::core::option::Option<u64>,
+    /// Part of the device's blocks that running requests use, 0 to 1.
+    #[prost(double, optional, tag = "6")]
+    pub gpu_cache_usage_perc: ::core::option::Option<f64>,
+    /// Part of the tokens looked up in the device's prefix cache that were there, 0 to 1. Over which
+    /// time is the engine's choice.
+    #[prost(double, optional, tag = "7")]
+    pub gpu_prefix_cache_hit_rate: ::core::option::Option<f64>,
+    /// Requests that run, at most `request_total_slots`.
+    #[prost(uint64, optional, tag = "8")]
+    pub request_active_slots: ::core::option::Option<u64>,
+    /// Most that may.
+    #[prost(uint64, optional, tag = "9")]
+    pub request_total_slots: ::core::option::Option<u64>,
+    /// Blocks of the device that running requests use, at most `kv_total_blocks`.
+    #[prost(uint64, optional, tag = "10")]
+    pub kv_active_blocks: ::core::option::Option<u64>,
+    /// Blocks of the device.
+    #[prost(uint64, optional, tag = "11")]
+    pub kv_total_blocks: ::core::option::Option<u64>,
+    /// Milliseconds since this was so, when the message was made.
+    #[prost(uint64, tag = "12")]
+    pub age_ms: u64,
+}
+impl ::prost::Name for WorkerLoad {
+    const NAME: &'static str = "WorkerLoad";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.WorkerLoad".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.WorkerLoad".into()
+    }
+}
+/// Says how busy a rank is.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ReportLoadRequest {
+    /// Required.
+    #[prost(message, optional, tag = "1")]
+    pub load: ::core::option::Option<WorkerLoad>,
+}
+impl ::prost::Name for ReportLoadRequest {
+    const NAME: &'static str = "ReportLoadRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.ReportLoadRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.ReportLoadRequest".into()
+    }
+}
+/// It is known now.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReportLoadResponse {}
+impl ::prost::Name for ReportLoadResponse {
+    const NAME: &'static str = "ReportLoadResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.ReportLoadResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.ReportLoadResponse".into()
+    }
+}
+/// Asks how busy a worker is.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WatchLoadsRequest {
+    /// Model of the worker, required, 1 to 256 bytes.
+    #[prost(string, tag = "1")]
+    pub model: ::prost::alloc::string::String,
+    /// Its tenant, default "".
+    #[prost(string, tag = "2")]
+    pub tenant: ::prost::alloc::string::String,
+    /// The worker, required, 1 to 256 bytes.
+    #[prost(string, tag = "3")]
+    pub worker_id: ::prost::alloc::string::String,
+    /// Least time between two answers, in milliseconds, 10 to 60,000; default 100.
+    #[prost(uint32, optional, tag = "4")]
+    pub min_interval_ms: ::core::option::Option<u32>,
+}
+impl ::prost::Name for WatchLoadsRequest {
+    const NAME: &'static str = "WatchLoadsRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.WatchLoadsRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.WatchLoadsRequest".into()
+    }
+}
+/// The first answer has every rank that something was ever known of, by number, and may be empty;
+/// later ones those that changed since, and from time to time all of them, with their ages. A rank of
+/// which nothing was heard for too long changes to a load that has no field.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct WatchLoadsResponse {
+    /// At most 1,024.
+    #[prost(message, repeated, tag = "1")]
+    pub loads: ::prost::alloc::vec::Vec<WorkerLoad>,
+}
+impl ::prost::Name for WatchLoadsResponse {
+    const NAME: &'static str = "WatchLoadsResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.WatchLoadsResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.WatchLoadsResponse".into()
+    }
+}
+/// Generated client implementations.
+pub mod worker_loads_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// How busy one worker is, for routers. Served by the worker's agent, which reads the engine's
+    /// metrics or is told by ReportLoad. Over NATS the agent publishes every WorkerLoad on the worker's
+    /// subject of loads.
+    #[derive(Debug, Clone)]
+    pub struct WorkerLoadsClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl WorkerLoadsClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> WorkerLoadsClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> WorkerLoadsClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            WorkerLoadsClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Says how busy a rank is, in place of what was said before. NOT_FOUND if the agent serves another
+        /// worker, naming the one it serves; INVALID_ARGUMENT names the field that is out of range.
+        pub async fn report_load(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReportLoadRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ReportLoadResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.WorkerLoads/ReportLoad",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.WorkerLoads", "ReportLoad"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// What is known of every rank at once, then what changes. A reader that is slow misses what lay
+        /// between, and gets the latest.
+        pub async fn watch_loads(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WatchLoadsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::WatchLoadsResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.WorkerLoads/WatchLoads",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.WorkerLoads", "WatchLoads"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+    }
+}

@@ -9,6 +9,7 @@ use kvasir_tests::server::Server;
 use kvbm_agent::agent::{Agent, AgentConfig, HEARTBEAT_INTERVAL_DEFAULT, SourcesConfig};
 use kvbm_agent::feed::SourceConfig;
 use kvbm_agent::journal::JournalConfig;
+use kvbm_agent::load::LoadConfig;
 use kvbm_agent::service::ServiceConfig;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -48,6 +49,7 @@ pub fn config(indexers: Vec<String>) -> AgentConfig {
         indexers,
         broker: None,
         zmq: None,
+        loads: LoadConfig::DEFAULT,
         registration: None,
         deregister: false,
         heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,

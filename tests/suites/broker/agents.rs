@@ -16,6 +16,7 @@ use kvbm_agent::agent::{Agent, AgentConfig, HEARTBEAT_INTERVAL_DEFAULT, SourcesC
 use kvbm_agent::broker::{BrokerConfig, BrokerStatus, Delivery};
 use kvbm_agent::feed::SourceConfig;
 use kvbm_agent::journal::JournalConfig;
+use kvbm_agent::load::LoadConfig;
 use kvbm_agent::service::ServiceConfig;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -128,6 +129,7 @@ pub fn config(broker: &Broker, delivery: Delivery) -> AgentConfig {
         zmq: None,
         registration: None,
         deregister: false,
+        loads: LoadConfig::DEFAULT,
         heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,
         listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
         service: ServiceConfig::DEFAULT,

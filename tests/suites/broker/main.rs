@@ -8,6 +8,7 @@ mod engine;
 mod fleet;
 mod indexes;
 mod leases;
+mod loads;
 mod mute;
 mod outages;
 mod published;

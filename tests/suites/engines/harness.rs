@@ -11,6 +11,7 @@ use kvbm_agent::agent::{Agent, AgentConfig, HEARTBEAT_INTERVAL_DEFAULT, SourcesC
 use kvbm_agent::feed::SourceConfig;
 use kvbm_agent::hub::{SourceReport, SourceStatus};
 use kvbm_agent::journal::JournalConfig;
+use kvbm_agent::load::LoadConfig;
 use kvbm_agent::relay::RelayConfig;
 use kvbm_agent::service::ServiceConfig;
 use std::collections::BTreeSet;
@@ -105,6 +106,7 @@ impl Fleet {
             indexers: vec![format!("http://{}", self.server.addresses.grpc)],
             broker: None,
             zmq: None,
+            loads: LoadConfig::DEFAULT,
             registration: None,
             deregister: false,
             heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,

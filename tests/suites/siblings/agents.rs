@@ -13,6 +13,7 @@ use kvasir_tests::server::Server;
 use kvbm_agent::agent::{Agent, AgentConfig, HEARTBEAT_INTERVAL_DEFAULT, SourcesConfig};
 use kvbm_agent::feed::SourceConfig;
 use kvbm_agent::journal::JournalConfig;
+use kvbm_agent::load::LoadConfig;
 use kvbm_agent::service::ServiceConfig;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -44,6 +45,7 @@ async fn agent(indexers: Vec<String>) -> Result<Agent> {
         broker: None,
         zmq: None,
         sources: SourcesConfig::default(),
+        loads: LoadConfig::DEFAULT,
         registration: None,
         deregister: false,
         heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,

@@ -60,18 +60,27 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("relay", &["hub"]),
             ("publisher", &["hub"]),
             ("ingest", &["hub"]),
+            ("load", &[]),
             ("pause", &[]),
             ("uplink", &["journal", "feed", "pause"]),
-            ("service", &["journal", "feed", "ingest"]),
-            ("broker", &["journal", "feed", "pause", "service"]),
+            ("service", &["journal", "feed", "ingest", "load"]),
+            ("broker", &["journal", "feed", "load", "pause", "service"]),
             ("zmq", &["journal", "feed"]),
             (
                 "agent",
                 &[
-                    "journal", "feed", "hub", "relay", "ingest", "uplink", "service", "broker",
-                    "zmq",
+                    "journal", "feed", "hub", "load", "relay", "ingest", "uplink", "service",
+                    "broker", "zmq",
                 ],
             ),
+            (
+                "config",
+                &[
+                    "agent", "broker", "feed", "hub", "ingest", "journal", "load", "relay",
+                    "service",
+                ],
+            ),
+            ("app", &["agent", "broker", "config", "hub", "load", "uplink"]),
         ],
     ),
     (
