@@ -77,7 +77,7 @@ const EDGES: &[(&str, &[Edges])] = &[
                 "config",
                 &[
                     "agent", "broker", "feed", "hub", "ingest", "journal", "load", "relay",
-                    "service",
+                    "service", "zmq",
                 ],
             ),
             ("app", &["agent", "broker", "config", "hub", "load", "uplink"]),
