@@ -103,11 +103,15 @@ fn the_engines_metrics_are_read_if_that_is_asked_for() {
     let scrape = loads.scrape.expect("they are read");
     assert_eq!((scrape.engine, scrape.interval.as_secs()), (ScrapedEngine::Vllm, 1));
     assert_eq!(config(&["--engine=vllm"]).agent.loads.scrape, None);
-    for (argument, expected) in [
-        ("--metrics-url=x", "metrics-url: scrape.url \"x\" must be http://host:port"),
-        ("--metrics-interval=0s", "metrics-interval: must be longer than 0"),
+    let url = "--metrics-url=http://127.0.0.1:8000";
+    for (arguments, expected) in [
+        (
+            ["--metrics-url=x", "--metrics-interval=1s"],
+            "metrics-url: scrape.url \"x\" must be http://",
+        ),
+        ([url, "--metrics-interval=0s"], "metrics-interval: must be longer than 0"),
     ] {
-        let refused = refusal(&[&vllm[..], &[argument]].concat());
+        let refused = refusal(&[&["--engine=vllm"][..], &arguments].concat());
         assert!(refused.starts_with(expected), "{refused}");
     }
 }

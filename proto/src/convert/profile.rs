@@ -166,12 +166,15 @@ mod tests {
             let error = WorkerProfile::try_from(written).expect_err("refused");
             assert_eq!(error.to_string(), expected);
         };
-        check(|at| at.role = 9, "role has unknown value 9");
-        check(|at| at.labels.push(at.labels[0].clone()), "labels[1].key \"zone\" is given twice");
+        check(|at| at.role = 9, "role has the unknown value 9");
+        check(
+            |at| at.labels.push(at.labels[0].clone()),
+            "labels[1].key repeats zone: each may be given once",
+        );
         check(|at| at.labels[0].key.clear(), "labels[0].key is required");
         check(
             |at| at.labels = vec![pb::Label::default(); WORKER_LABELS_MAX + 1],
-            "labels has 65 entries, the limit is 64",
+            "labels has 65 entries, the limit is 64: send fewer",
         );
     }
 
