@@ -9,6 +9,7 @@ mod ingest;
 mod loads;
 mod local;
 mod metrics;
+mod process;
 mod relay;
 mod stop;
 mod uplinks;

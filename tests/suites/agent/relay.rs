@@ -26,7 +26,7 @@ const ROUNDS: u32 = 8;
 /// Requests before, during and after a fault.
 const REQUESTS: u64 = 20;
 
-async fn engine() -> MockEngine {
+pub async fn engine() -> MockEngine {
     engine_of(0).await
 }
 
@@ -57,7 +57,7 @@ fn relaying(engine: &MockEngine, server: &Server, life: Incarnation) -> AgentCon
 }
 
 /// Has the engine answer prompts, of which many begin alike; a restart ends those under way.
-async fn load(engine: &MockEngine, random: &mut ChaCha8Rng, requests: u64) {
+pub async fn load(engine: &MockEngine, random: &mut ChaCha8Rng, requests: u64) {
     for _ in 0..requests {
         let first = random.random::<u32>();
         let tokens = prompt_tokens(random.random_range(0..12)).into_iter();
