@@ -26,6 +26,8 @@ fn check(path: &str, name: &str, fresh: &str) {
 #[test]
 fn configuration_table_is_current() {
     check("README.md", "configuration", &options_table::<indexer_server::config::Options>());
+    let agent = options_table::<kvbm_agent::config::Options>();
+    check("README.md", "agent configuration", &agent);
 }
 
 #[test]
