@@ -1,11 +1,23 @@
 from kvasir._gen import types_pb2 as _types_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class WorkerRole(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    WORKER_ROLE_UNSPECIFIED: _ClassVar[WorkerRole]
+    WORKER_ROLE_PREFILL: _ClassVar[WorkerRole]
+    WORKER_ROLE_DECODE: _ClassVar[WorkerRole]
+    WORKER_ROLE_BOTH: _ClassVar[WorkerRole]
+WORKER_ROLE_UNSPECIFIED: WorkerRole
+WORKER_ROLE_PREFILL: WorkerRole
+WORKER_ROLE_DECODE: WorkerRole
+WORKER_ROLE_BOTH: WorkerRole
 
 class FindMatchesRequest(_message.Message):
     __slots__ = ("request_id", "model", "tenant", "lora_name", "cache_salt", "block_size", "hash_scheme", "token_ids", "token_ids_le", "local_hashes", "sequence_hashes", "multimodal", "tiers", "worker_ids", "minimum_overlap_blocks", "top_k")
@@ -310,7 +322,7 @@ class LoraName(_message.Message):
     def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ...) -> None: ...
 
 class RegisterWorkerRequest(_message.Message):
-    __slots__ = ("worker_id", "model", "tenant", "block_size", "engine", "endpoints", "copy_mode", "loss_policy", "lora_names", "local_indexer_endpoint", "lease_ms")
+    __slots__ = ("worker_id", "model", "tenant", "block_size", "engine", "endpoints", "copy_mode", "loss_policy", "lora_names", "local_indexer_endpoint", "lease_ms", "profile", "hash_scheme", "replace")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -322,6 +334,9 @@ class RegisterWorkerRequest(_message.Message):
     LORA_NAMES_FIELD_NUMBER: _ClassVar[int]
     LOCAL_INDEXER_ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_FIELD_NUMBER: _ClassVar[int]
+    HASH_SCHEME_FIELD_NUMBER: _ClassVar[int]
+    REPLACE_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     model: str
     tenant: str
@@ -333,7 +348,30 @@ class RegisterWorkerRequest(_message.Message):
     lora_names: _containers.RepeatedCompositeFieldContainer[LoraName]
     local_indexer_endpoint: str
     lease_ms: int
-    def __init__(self, worker_id: _Optional[str] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., block_size: _Optional[int] = ..., engine: _Optional[_Union[_types_pb2.Engine, str]] = ..., endpoints: _Optional[_Iterable[_Union[EngineEndpoint, _Mapping]]] = ..., copy_mode: _Optional[_Union[_types_pb2.CopyMode, str]] = ..., loss_policy: _Optional[_Union[_types_pb2.LossPolicy, str]] = ..., lora_names: _Optional[_Iterable[_Union[LoraName, _Mapping]]] = ..., local_indexer_endpoint: _Optional[str] = ..., lease_ms: _Optional[int] = ...) -> None: ...
+    profile: WorkerProfile
+    hash_scheme: str
+    replace: bool
+    def __init__(self, worker_id: _Optional[str] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., block_size: _Optional[int] = ..., engine: _Optional[_Union[_types_pb2.Engine, str]] = ..., endpoints: _Optional[_Iterable[_Union[EngineEndpoint, _Mapping]]] = ..., copy_mode: _Optional[_Union[_types_pb2.CopyMode, str]] = ..., loss_policy: _Optional[_Union[_types_pb2.LossPolicy, str]] = ..., lora_names: _Optional[_Iterable[_Union[LoraName, _Mapping]]] = ..., local_indexer_endpoint: _Optional[str] = ..., lease_ms: _Optional[int] = ..., profile: _Optional[_Union[WorkerProfile, _Mapping]] = ..., hash_scheme: _Optional[str] = ..., replace: bool = ...) -> None: ...
+
+class Label(_message.Message):
+    __slots__ = ("key", "value")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    value: str
+    def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
+class WorkerProfile(_message.Message):
+    __slots__ = ("role", "total_kv_blocks", "max_num_batched_tokens", "labels")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_KV_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    MAX_NUM_BATCHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    role: WorkerRole
+    total_kv_blocks: int
+    max_num_batched_tokens: int
+    labels: _containers.RepeatedCompositeFieldContainer[Label]
+    def __init__(self, role: _Optional[_Union[WorkerRole, str]] = ..., total_kv_blocks: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., labels: _Optional[_Iterable[_Union[Label, _Mapping]]] = ...) -> None: ...
 
 class RegisterWorkerResponse(_message.Message):
     __slots__ = ("created",)
