@@ -2,32 +2,28 @@
 //! which leading blocks of a prompt.
 //!
 //! The modules stand in the order in which data flows; each uses those before it only, and
-//! [`ingest`], [`query`] and [`snapshot`] know nothing of one another:
+//! [`ingest`], [`query`], [`siblings`] and [`snapshot`] know nothing of one another:
 //!
-//! - [`net`]: connections with a limit.
-//! - [`telemetry`]: logs, spans, metrics registry, readiness.
 //! - [`index`]: partitions in shards behind their locks, and the threads that write them.
 //! - [`ingest`]: events in, from engines' sockets and from `PublishEvents`; the worker registry.
 //! - [`snapshot`]: checkpoints of the index, and the way back.
 //! - [`broker`]: events by NATS, and snapshots there.
+//! - [`siblings`]: copies of what other replicas of the same shard have.
 //! - [`query`]: questions out: matches, dumps, descriptions of workers.
-//! - [`grpc`], [`http`]: the two ports.
+//! - [`grpc`]: the port that questions and events come to.
 //! - [`config`]: flags, environment and file, checked before anything is opened.
 //! - [`app`]: wires all of it, runs it, stops it in order.
-
-pub mod net;
-pub mod telemetry;
 
 pub mod index;
 
 pub mod ingest;
 pub mod query;
+pub mod siblings;
 pub mod snapshot;
 
 pub mod broker;
 
 pub mod grpc;
-pub mod http;
 
 pub mod config;
 

@@ -6,11 +6,12 @@
 //! | `kvasir.v1.events.<tenant>.<model>.<bucket>.<worker>.<rank>` | batches; the stream keeps these |
 //! | `kvasir.v1.heartbeats.<tenant>.<model>.<bucket>.<worker>` | heartbeats |
 //! | `kvasir.v1.local.<tenant>.<model>.<worker>.<call>` | questions to an agent's `LocalIndexer` |
+//! | `kvasir.v1.loads.<tenant>.<model>.<bucket>.<worker>` | how busy its ranks are |
 //!
 //! In tenants, models and workers every byte but ASCII letters, digits, `-` and `_` is written as `=`
 //! and two digits, upper case; an empty one as `=`.
 //!
-//! Messages on the first two are `BrokerMessage`. A question is the request message of the call, with a
+//! Messages on the first two are `BrokerMessage`, on the last `WorkerLoad`. A question is the request message of the call, with a
 //! reply subject; each part of the answer is one message there, with the headers of [`answer`].
 
 use crate::{
@@ -20,6 +21,7 @@ use crate::{
 };
 use std::{
     fmt::{self, Display, Write},
+    str::FromStr,
     time::Duration,
 };
 
@@ -35,7 +37,9 @@ pub const DUPLICATES_WITHIN: Duration = Duration::from_secs(120);
 pub const EVENTS_ALL: &str = "kvasir.v1.events.>";
 /// Subjects of all heartbeats.
 pub const HEARTBEATS_ALL: &str = "kvasir.v1.heartbeats.>";
-/// The object store of snapshots, one object a shard.
+/// Subjects of all loads.
+pub const LOADS_ALL: &str = "kvasir.v1.loads.>";
+/// What object stores of snapshots are named after, one of each shard: `kvasir-snapshots-shard-I-of-N`.
 pub const SNAPSHOTS: &str = "kvasir-snapshots";
 /// The key-value bucket in which indexes post how far of the stream they have on disk.
 pub const COVERAGE: &str = "kvasir-coverage";
@@ -92,6 +96,13 @@ pub fn events_subject(address: &WorkerAddress, rank: DpRank) -> String {
 pub fn heartbeats_subject(address: &WorkerAddress) -> String {
     let (Names { tenant, model, worker }, bucket) = (names(address), bucket(&address.worker));
     format!("kvasir.v1.heartbeats.{tenant}.{model}.{bucket}.{worker}")
+}
+
+/// Where the loads of a worker's ranks go.
+#[must_use]
+pub fn loads_subject(address: &WorkerAddress) -> String {
+    let (Names { tenant, model, worker }, bucket) = (names(address), bucket(&address.worker));
+    format!("kvasir.v1.loads.{tenant}.{model}.{bucket}.{worker}")
 }
 
 /// Where a worker's agent is asked.
@@ -158,6 +169,36 @@ impl Display for Token<'_> {
     }
 }
 
+/// How events go over NATS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// To whoever listens when they are published; nobody keeps them.
+    Core,
+    /// Into the stream of JetStream, which acknowledges them and keeps them for a while.
+    Jetstream,
+}
+
+impl Delivery {
+    const ALL: [(Self, &'static str); 2] = [(Self::Core, "core"), (Self::Jetstream, "jetstream")];
+}
+
+impl Display for Delivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::ALL.iter().find(|(delivery, _)| delivery == self);
+        f.write_str(name.map_or("", |(_, name)| name))
+    }
+}
+
+impl FromStr for Delivery {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.iter().find(|(_, name)| *name == text);
+        let found = found.map(|(delivery, _)| *delivery);
+        found.ok_or_else(|| format!("{text:?} is not one of core, jetstream"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,6 +217,8 @@ mod tests {
         assert_eq!(events_subject(&plain, 3), events);
         let heartbeats = format!("kvasir.v1.heartbeats.=.llama.{at}.w-0");
         assert_eq!(heartbeats_subject(&plain), heartbeats);
+        let loads = format!("kvasir.v1.loads.=.llama.{at}.w-0");
+        assert_eq!(loads_subject(&plain), loads);
         let local = local_subject(&plain, LocalCall::Dump);
         assert_eq!(local, "kvasir.v1.local.=.llama.w-0.dump");
 

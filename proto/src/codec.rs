@@ -7,8 +7,8 @@
 
 use crate::limits::{
     BATCH_EVENTS_MAX, BROKER_MESSAGE_BYTES_MAX, DUMP_CHUNK_RECORDS_MAX, GRPC_MESSAGE_BYTES_MAX,
-    QUERY_MULTIMODAL_ITEMS_MAX, QUERY_WORKER_IDS_MAX, WORKER_ENDPOINTS_MAX, WORKER_LORA_NAMES_MAX,
-    WORKER_SOURCES_MAX,
+    QUERY_MULTIMODAL_ITEMS_MAX, QUERY_WORKER_IDS_MAX, WORKER_ENDPOINTS_MAX, WORKER_LABELS_MAX,
+    WORKER_LORA_NAMES_MAX, WORKER_RANKS_MAX, WORKER_SOURCES_MAX,
 };
 use prost::{
     DecodeError, Message, Name,
@@ -127,7 +127,7 @@ const fn list(name: &'static str, path: &'static [u32], limit: usize) -> List {
 }
 
 /// Every request of the package.
-static REQUESTS: [Bounds; 12] = [
+static REQUESTS: [Bounds; 14] = [
     large(
         "FindMatchesRequest",
         &[
@@ -142,6 +142,7 @@ static REQUESTS: [Bounds; 12] = [
         &[
             list("endpoints", &[6], WORKER_ENDPOINTS_MAX),
             list("lora_names", &[9], WORKER_LORA_NAMES_MAX),
+            list("profile.labels", &[12, 4], WORKER_LABELS_MAX),
         ],
     ),
     small("RemoveWorkerRequest", &[]),
@@ -152,24 +153,32 @@ static REQUESTS: [Bounds; 12] = [
     small("GetEventsRequest", &[]),
     small("LocalDumpRequest", &[]),
     small("GetLocalStatusRequest", &[]),
+    small("ReportLoadRequest", &[]),
+    small("WatchLoadsRequest", &[]),
 ];
 
 /// What comes by a broker.
-static BROKER_MESSAGES: [Bounds; 1] = [Bounds {
-    message: "BrokerMessage",
-    bytes_max: BROKER_MESSAGE_BYTES_MAX,
-    lists: &[
-        list("worker.endpoints", &[1, 6], WORKER_ENDPOINTS_MAX),
-        list("worker.lora_names", &[1, 9], WORKER_LORA_NAMES_MAX),
-        list("batch.events", &[5, 3], BATCH_EVENTS_MAX),
-    ],
-}];
+static BROKER_MESSAGES: [Bounds; 2] = [
+    Bounds {
+        message: "BrokerMessage",
+        bytes_max: BROKER_MESSAGE_BYTES_MAX,
+        lists: &[
+            list("worker.endpoints", &[1, 6], WORKER_ENDPOINTS_MAX),
+            list("worker.lora_names", &[1, 9], WORKER_LORA_NAMES_MAX),
+            list("worker.profile.labels", &[1, 12, 4], WORKER_LABELS_MAX),
+            list("batch.events", &[5, 3], BATCH_EVENTS_MAX),
+        ],
+    },
+    small("WorkerLoad", &[]),
+];
 
-/// Answers that an index takes from agents. Those of an index to its clients are not measured.
-static AGENT_ANSWERS: [Bounds; 3] = [
+/// Answers that indexes and routers take from agents. Those of an index to its clients are not measured.
+static AGENT_ANSWERS: [Bounds; 5] = [
     large("GetEventsResponse", &[list("batch.events", &[1, 3], BATCH_EVENTS_MAX)]),
     large("LocalDumpResponse", &[list("chunk.records", &[1, 2], DUMP_CHUNK_RECORDS_MAX)]),
     small("GetLocalStatusResponse", &[list("sources", &[2], WORKER_SOURCES_MAX)]),
+    small("ReportLoadResponse", &[]),
+    small("WatchLoadsResponse", &[list("loads", &[1], WORKER_RANKS_MAX)]),
 ];
 
 /// Refuses a message that exceeds its bounds or is not protobuf.

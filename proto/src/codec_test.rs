@@ -115,7 +115,8 @@ fn the_tables_know_every_request_and_every_list_of_messages_or_strings() {
     let short = |name: &str| name.trim_start_matches(".kvasir.v1.").to_owned();
     let methods = services.iter().flat_map(|service| &service.method);
     let requests: BTreeSet<_> = methods.map(|method| short(method.input_type())).collect();
-    let agents = services.iter().filter(|service| service.name() == "LocalIndexer");
+    let agents = ["LocalIndexer", "WorkerLoads"];
+    let agents = services.iter().filter(|service| agents.contains(&service.name()));
     let methods = agents.flat_map(|service| &service.method);
     let answers: BTreeSet<_> = methods.map(|method| short(method.output_type())).collect();
     let known = |table: &[Bounds]| -> BTreeSet<String> {

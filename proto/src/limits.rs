@@ -27,8 +27,12 @@ pub const WORKER_RANKS_MAX: usize = 1_024;
 pub const WORKER_ENDPOINTS_MAX: usize = 64;
 /// Most sources of one worker: endpoints and publishers together.
 pub const WORKER_SOURCES_MAX: usize = 128;
+/// Lives of a source that are over and are remembered, so that none of them comes back.
+pub const SOURCE_PAST_LIVES_MAX: usize = 8;
 /// Most names of numbered LoRA adapters in one registration.
 pub const WORKER_LORA_NAMES_MAX: usize = 1_024;
+/// Most labels of one worker.
+pub const WORKER_LABELS_MAX: usize = 64;
 /// Shortest lease of a worker, in milliseconds.
 pub const LEASE_MS_MIN: u32 = 1_000;
 /// Longest lease of a worker, in milliseconds.
@@ -62,6 +66,12 @@ pub const RANK_PARKED_MAX: usize = 65_536;
 pub const BLOCK_NAMES_MAX: usize = 256;
 /// Most names touched while one dump is under way; more abort it.
 pub const DUMP_DIRTY_NAMES_MAX: usize = 1 << 16;
+/// Shortest time between two answers of WatchLoads, in milliseconds.
+pub const LOADS_INTERVAL_MS_MIN: u32 = 10;
+/// Longest time between two answers of WatchLoads, in milliseconds.
+pub const LOADS_INTERVAL_MS_MAX: u32 = 60_000;
+/// Time between two answers of WatchLoads, in milliseconds, where the request does not say.
+pub const LOADS_INTERVAL_MS_DEFAULT: u32 = 100;
 /// Largest map of shards, as text, in bytes.
 pub const SHARD_MAP_BYTES_MAX: usize = 64 << 10;
 

@@ -10,12 +10,13 @@ use prost_types::FileDescriptorSet;
 use std::{env, fs, path::Path};
 use tonic_prost_build::{Builder, Config};
 
-const FILES: [&str; 5] = [
+const FILES: [&str; 6] = [
     "kvasir/v1/types.proto",
     "kvasir/v1/indexer.proto",
     "kvasir/v1/ingest.proto",
     "kvasir/v1/local.proto",
     "kvasir/v1/broker.proto",
+    "kvasir/v1/loads.proto",
 ];
 
 /// Calls that are served by hand.

@@ -15,13 +15,17 @@ pub(crate) fn merge(parts: Vec<Answer>, top_k: u32) -> Answer {
         best_overlap_blocks: 0,
         overlaps: Vec::new(),
         missing_shards: Vec::new(),
+        restoring: Vec::new(),
     };
     for part in parts {
         whole.query_blocks = whole.query_blocks.max(part.query_blocks);
         whole.best_overlap_blocks = whole.best_overlap_blocks.max(part.best_overlap_blocks);
         whole.overlaps.extend(part.overlaps);
         whole.missing_shards.extend(part.missing_shards);
+        whole.restoring.extend(part.restoring);
     }
+    whole.restoring.sort_unstable();
+    whole.restoring.dedup();
     let answered = whole.overlaps.len();
     whole.overlaps.sort_unstable_by(|a, b| a.worker.cmp(&b.worker));
     let mut once: Vec<Overlap> = Vec::with_capacity(answered);

@@ -34,7 +34,13 @@ fn one_index(ranks: &[Overlap], least: u32, top_k: u32) -> Answer {
     let listed = if top_k == 0 { overlaps.len() } else { top_k as usize };
     overlaps.truncate(listed);
     let best_overlap_blocks = ranks.iter().map(|at| at.blocks).max().unwrap_or(0);
-    Answer { query_blocks: 9, best_overlap_blocks, overlaps, missing_shards: Vec::new() }
+    Answer {
+        query_blocks: 9,
+        best_overlap_blocks,
+        overlaps,
+        missing_shards: Vec::new(),
+        restoring: Vec::new(),
+    }
 }
 
 fn ranks() -> impl Strategy<Value = Vec<Overlap>> {
@@ -141,13 +147,17 @@ fn what_is_fresher_is_decided_by_state_then_life_then_events() {
 }
 
 #[test]
-fn missing_shards_are_kept() {
-    let part = |missing_shards| Answer {
+fn what_is_not_there_yet_is_kept() {
+    let worker = |name: &str| WorkerId::new(name).expect("a name");
+    let part = |missing_shards, restoring: &[&str]| Answer {
         query_blocks: 4,
         best_overlap_blocks: 0,
         overlaps: Vec::new(),
         missing_shards,
+        restoring: restoring.iter().map(|name| worker(name)).collect(),
     };
-    let whole = merge(vec![part(vec![]), part(vec![1]), part(vec![5])], 0);
+    let parts = vec![part(vec![], &["b"]), part(vec![1], &["a", "b"]), part(vec![5], &[])];
+    let whole = merge(parts, 0);
     assert_eq!((whole.query_blocks, whole.missing_shards), (4, vec![1, 5]));
+    assert_eq!(whole.restoring, ["a", "b"].map(worker));
 }

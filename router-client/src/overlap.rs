@@ -60,6 +60,9 @@ pub struct Answer {
     pub overlaps: Vec<Overlap>,
     /// Shards whose workers are missing: none of their replicas answered in time.
     pub missing_shards: Vec<u32>,
+    /// Workers of which an index that has just started does not have everything yet, by id: they may hold
+    /// more than `overlaps` says.
+    pub restoring: Vec<WorkerId>,
 }
 
 impl Answer {
@@ -75,11 +78,13 @@ impl TryFrom<FindMatchesResponse> for Answer {
 
     fn try_from(answer: FindMatchesResponse) -> Result<Self, ClientError> {
         let overlaps = answer.matches.into_iter().map(Overlap::try_from);
+        let restoring = answer.restoring_worker_ids.iter().map(|id| worker_id(id));
         Ok(Self {
             query_blocks: answer.query_blocks,
             best_overlap_blocks: answer.best_overlap_blocks,
             overlaps: overlaps.collect::<Result<_, _>>()?,
             missing_shards: answer.missing_shards,
+            restoring: restoring.collect::<Result<_, _>>()?,
         })
     }
 }
@@ -90,8 +95,7 @@ impl TryFrom<WorkerMatch> for Overlap {
     fn try_from(at: WorkerMatch) -> Result<Self, ClientError> {
         let state = state(at.state());
         let tiers = at.blocks_by_tier.unwrap_or_default();
-        let worker = WorkerId::new(&at.worker_id)
-            .map_err(|error| ClientError::Malformed(error.to_string()))?;
+        let worker = worker_id(&at.worker_id)?;
         let applied = at.applied.as_ref().map(convert::read_cursor).transpose();
         let applied = applied.map_err(|error| ClientError::Malformed(error.to_string()))?;
         Ok(Self {
@@ -108,6 +112,10 @@ impl TryFrom<WorkerMatch> for Overlap {
             shed_blocks: at.shed_blocks,
         })
     }
+}
+
+fn worker_id(id: &str) -> Result<WorkerId, ClientError> {
+    WorkerId::new(id).map_err(|error| ClientError::Malformed(error.to_string()))
 }
 
 /// A state this client does not know is one it cannot trust.

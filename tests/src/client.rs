@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail, ensure};
 use kvasir_proto::pb;
 use kvasir_proto::pb::dump_worker_response::Part;
 use kvasir_proto::pb::indexer_client::IndexerClient;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -151,15 +151,10 @@ fn has_applied(source: &pb::SourceInfo, sequence: u64) -> bool {
     source.applied.as_ref().is_some_and(|cursor| cursor.sequence >= sequence)
 }
 
-/// What the index holds for a worker on its device, from a dump: names with their copies.
-///
-/// # Errors
-/// If the dump fails or is not complete.
-pub async fn dump_device_copies(
-    client: &mut Indexer,
-    model: &str,
-    worker_id: &str,
-) -> Result<BTreeMap<u64, u32>> {
+/// Records of one dump: by rank, source and name, the last of each.
+type Records = HashMap<(u32, u32, u64), pb::BlockRecord>;
+
+async fn dump_records(client: &mut Indexer, model: &str, worker_id: &str) -> Result<Records> {
     let request = pb::DumpWorkerRequest {
         model: model.to_owned(),
         tenant: TENANT.to_owned(),
@@ -169,7 +164,7 @@ pub async fn dump_device_copies(
     };
     let mut parts = client.dump_worker(request).await.context("dump the worker")?.into_inner();
     // A later record for the same rank, name and source replaces an earlier one.
-    let mut records: HashMap<(u32, u32, u64), u32> = HashMap::new();
+    let mut records = Records::new();
     let mut received: HashMap<u32, u64> = HashMap::new();
     let mut ended: HashMap<u32, u64> = HashMap::new();
     while let Some(part) = parts.message().await.context("dump the worker")? {
@@ -178,7 +173,7 @@ pub async fn dump_device_copies(
                 for record in chunk.records {
                     let key = (chunk.dp_rank, record.source_index, record.name);
                     *received.entry(record.source_index).or_default() += 1;
-                    records.insert(key, record.device_copies);
+                    records.insert(key, record);
                 }
             }
             Some(Part::End(end)) => {
@@ -193,11 +188,54 @@ pub async fn dump_device_copies(
         ensure!(received == records, "{received} of {records} records of {worker_id} arrived");
     }
     ensure!(received.is_empty(), "records of {worker_id} belong to no source");
+    Ok(records)
+}
+
+/// What the index holds for a worker on its device, from a dump: names with their copies.
+///
+/// # Errors
+/// If the dump fails or is not complete.
+pub async fn dump_device_copies(
+    client: &mut Indexer,
+    model: &str,
+    worker_id: &str,
+) -> Result<BTreeMap<u64, u32>> {
     let mut copies = BTreeMap::new();
-    for ((_, _, name), count) in records {
-        if count > 0 {
-            *copies.entry(name).or_default() += count;
+    for ((_, _, name), record) in dump_records(client, model, worker_id).await? {
+        if record.device_copies > 0 {
+            *copies.entry(name).or_default() += record.device_copies;
         }
     }
     Ok(copies)
+}
+
+/// A block by its rank, the local hashes from the root to it, and its tier (0 for the device). Nothing
+/// of it depends on how a source names blocks.
+pub type Chain = (u32, Vec<u64>, usize);
+
+/// What the index holds for a worker, from a dump: chains of blocks, in each of their tiers. A chain
+/// ends upwards where a parent is not held.
+///
+/// # Errors
+/// If the dump fails or is not complete.
+pub async fn dump_chains(
+    client: &mut Indexer,
+    model: &str,
+    worker_id: &str,
+) -> Result<BTreeSet<Chain>> {
+    let records = dump_records(client, model, worker_id).await?;
+    let mut chains = BTreeSet::new();
+    for (&(rank, source, name), record) in &records {
+        let mut locals = Vec::new();
+        let mut at = Some(name);
+        while let Some(record) = at.and_then(|name| records.get(&(rank, source, name))) {
+            locals.push(record.local_hash.context("a block that was announced with tokens")?);
+            at = record.parent_name;
+        }
+        locals.reverse();
+        let copies = [record.device_copies, record.host_copies, record.disk_copies];
+        let tiers = copies.iter().enumerate().filter(|&(_, &copies)| copies > 0);
+        chains.extend(tiers.map(|(tier, _)| (rank, locals.clone(), tier)));
+    }
+    Ok(chains)
 }

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,6 +16,8 @@ use tokio::time::timeout;
 
 /// Name of the server's binary, in the folder of the profile that we were built with.
 const BINARY: &str = "indexer-server";
+/// Name of the agent's.
+const AGENT: &str = "kvbm-agent";
 /// Longest wait for the server to listen after its start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest wait for the server to end after SIGTERM; then it is killed.
@@ -66,10 +68,27 @@ impl Server {
         http_listen: SocketAddr,
         flags: &[&str],
     ) -> Result<Self> {
+        Self::launch(&binary()?, (listen, http_listen), flags).await
+    }
+
+    /// Starts an agent on free ports of the loopback interface: a process like the server, with the same ways
+    /// to be told, and to tell.
+    ///
+    /// # Errors
+    /// As [`Server::start_with`].
+    pub async fn agent(flags: &[&str]) -> Result<Self> {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        Self::launch(&binary_of(AGENT)?, (any, any), flags).await
+    }
+
+    async fn launch(
+        binary: &Path,
+        (listen, http_listen): (SocketAddr, SocketAddr),
+        flags: &[&str],
+    ) -> Result<Self> {
         let (grpc, http) = (usable_address(listen), usable_address(http_listen));
-        let binary = binary()?;
         // A process group of its own: Ctrl-C reaches the demo only, which then stops the server.
-        let mut child = Command::new(&binary)
+        let mut child = Command::new(binary)
             .args(["--listen", &grpc.to_string(), "--http-listen", &http.to_string()])
             .args(["--log-format", "text", "--log-filter", "info"])
             .args(flags)
@@ -173,15 +192,23 @@ pub(crate) fn last_lines(output: &Output) -> String {
     lines.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
 }
 
-fn binary() -> Result<PathBuf> {
+/// The server's binary, built with the profile that we were built with.
+///
+/// # Errors
+/// If it is missing.
+pub fn binary() -> Result<PathBuf> {
+    binary_of(BINARY)
+}
+
+fn binary_of(name: &str) -> Result<PathBuf> {
     let own = std::env::current_exe().context("find our own binary")?;
     // Test programs lie one folder deeper than binaries.
     let folder = own.ancestors().skip(1).find(|folder| !folder.ends_with("deps"));
     let folder = folder.context("find the folder of our own binary")?;
-    let binary = folder.join(BINARY).with_extension(std::env::consts::EXE_EXTENSION);
+    let binary = folder.join(name).with_extension(std::env::consts::EXE_EXTENSION);
     if !binary.is_file() {
         bail!(
-            "{} does not exist: build it with `cargo build -p indexer-server` in the same profile",
+            "{} does not exist: build it with `cargo build --workspace --bins` in the same profile",
             binary.display()
         );
     }

@@ -84,6 +84,7 @@ mod tests {
             block_size: 16,
             matches: vec![WorkerMatch { worker_id: "w".to_owned(), ..Default::default() }],
             missing_shards: Vec::new(),
+            restoring_worker_ids: Vec::new(),
         };
         let other = FindMatchesResponse { best_overlap_blocks: 299, ..answer.clone() };
         let streamed = |answer: &FindMatchesResponse| {

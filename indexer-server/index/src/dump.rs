@@ -13,7 +13,7 @@ use crate::record::Record;
 use crate::registry::{SourceId, SourceStatus};
 use crate::sets::HolderIndex;
 use crate::slots::{NONE, PAGE_SLOTS, Slot};
-use kvasir_proto::types::{BlockName, DpRank, LocalHash, Tier, WorkerId};
+use kvasir_proto::types::{BlockName, CopyMode, DpRank, LocalHash, Tier, WorkerId};
 use roaring::RoaringBitmap;
 use rustc_hash::FxHashSet;
 use std::collections::VecDeque;
@@ -49,6 +49,10 @@ pub struct DumpSourceEnd {
     pub status: SourceStatus,
     /// Whether blocks that it announced are not held: refused, or shed.
     pub incomplete: bool,
+    /// How its second announcements are read.
+    pub copy_mode: CopyMode,
+    /// Dumped ranks that it feeds.
+    pub ranks: Vec<DpRank>,
 }
 
 /// The end of a dump.
@@ -307,13 +311,20 @@ impl Index {
                 let fed = |rank: &&RankScan| {
                     source.ranks.iter().any(|&(_, holder)| holder == rank.holder)
                 };
-                let before = ends.len();
+                let mut ranks = Vec::new();
                 for rank in scan.ranks.iter().filter(fed) {
                     self.read_dirty(scan.dump, rank, id, &mut records);
-                    ends.truncate(before);
-                    let (name, status) = (Arc::clone(&source.name), source.status.clone());
-                    let incomplete = source.is_incomplete();
-                    ends.push(DumpSourceEnd { source: id, name, status, incomplete });
+                    ranks.push(rank.rank);
+                }
+                if !ranks.is_empty() {
+                    ends.push(DumpSourceEnd {
+                        source: id,
+                        name: Arc::clone(&source.name),
+                        status: source.status.clone(),
+                        incomplete: source.is_incomplete(),
+                        copy_mode: source.mode,
+                        ranks,
+                    });
                 }
             }
         }

@@ -1,18 +1,18 @@
-use super::{asking::Asking, kept::Kept, map::MapFollower};
+use super::{asking::Asking, kept::Kept, map::MapFollower, siblings::Siblings};
 use crate::{
     broker::{Broker, LocalByBroker, ShardMaps},
     config::{Config, MapSource},
     grpc::{GrpcMetrics, Parts},
     index::{
-        IndexMetrics, Origin, Partitions, Speculation, SpeculationMetrics, WriterThreads,
+        IndexMetrics, Origin, Partitions, Speculation, SpeculationMetrics, Writer, WriterThreads,
         start_writers,
     },
     ingest::{Ingest, IngestMetrics},
     query::{Finder, QueryMetrics},
-    snapshot::StoreError,
-    telemetry::{Metrics, NotReady, Readiness, new_registry},
+    snapshot::{Checkpoints, StoreError},
 };
 use kvasir_index::{ChangeLimits, Limits};
+use kvasir_process::telemetry::{Metrics, NotReady, Readiness, new_registry};
 use prometheus_client::registry::Registry;
 use std::{io, net::SocketAddr, sync::Arc};
 use tokio::net::TcpListener;
@@ -37,6 +37,14 @@ pub enum BuildError {
     /// The address of the broker cannot be used.
     #[error("nats-url: {0}")]
     Broker(#[source] async_nats::ConnectError),
+    /// The address of a sibling cannot be used.
+    #[error("siblings: {url:?}: {error}")]
+    Sibling {
+        /// The address.
+        url: String,
+        /// Why.
+        error: String,
+    },
     /// SIGHUP cannot be listened to.
     #[error("SIGHUP: {0}")]
     Signal(#[source] io::Error),
@@ -61,6 +69,7 @@ pub struct App {
     pub(super) map_follower: Option<MapFollower>,
     pub(super) checkpoints: Option<Kept>,
     pub(super) broker: Option<Broker>,
+    pub(super) siblings: Siblings,
 }
 
 /// Addresses of the open ports.
@@ -109,16 +118,10 @@ impl App {
         let ingest = Arc::new(ingest.asking(Arc::new(Asking {
             broker: broker.as_ref().map(|broker| LocalByBroker::new(broker.connection())),
         })));
-        let kept = match &config.checkpoints {
-            Some(checkpoints) => {
-                let written = (Arc::clone(&partitions), writer.clone());
-                let kept =
-                    Kept::open(checkpoints, written, &ingest, &mut registry, broker.as_ref()).await;
-                Some(kept.map_err(BuildError::Store)?)
-            }
-            None => None,
-        };
+        let written = (Arc::clone(&partitions), writer.clone());
+        let kept = keep(&config, written, &ingest, &mut registry, broker.as_ref()).await?;
         let (kept, checkpoints) = kept.unzip();
+        let siblings = Siblings::new(&config.siblings, writer.clone(), &mut registry)?;
         let parts = Parts {
             checkpoints,
             finder: Finder::new(Arc::clone(&partitions), origin, query_metrics.clone()),
@@ -145,6 +148,7 @@ impl App {
             map_follower,
             checkpoints: kept,
             broker,
+            siblings,
         })
     }
 
@@ -164,6 +168,19 @@ async fn attach(
     let Some(config) = config.broker.clone() else { return Ok(None) };
     let broker = Broker::attach(config, registry, readiness).await;
     broker.map(Some).map_err(BuildError::Broker)
+}
+
+/// Opens the store of checkpoints, where there is one.
+async fn keep(
+    config: &Config,
+    written: (Arc<Partitions>, Writer),
+    ingest: &Arc<Ingest>,
+    registry: &mut Registry,
+    broker: Option<&Broker>,
+) -> Result<Option<(Kept, Checkpoints)>, BuildError> {
+    let Some(config) = &config.checkpoints else { return Ok(None) };
+    let kept = Kept::open(config, written, ingest, registry, broker).await;
+    kept.map(Some).map_err(BuildError::Store)
 }
 
 fn follow_map(

@@ -6,8 +6,8 @@ use crate::{
         CheckpointConfig, CheckpointMetrics, Checkpointer, Checkpoints, Keeper, Restorer, Roster,
         SnapshotConfig, StoreError, StreamPosition,
     },
-    telemetry::NotReady,
 };
+use kvasir_process::telemetry::NotReady;
 use kvasir_proto::convert::WorkerAddress;
 use prometheus_client::registry::Registry;
 use std::sync::Arc;

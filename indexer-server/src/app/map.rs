@@ -4,9 +4,9 @@ use crate::{
     broker::ShardMaps,
     config::{ConfigError, parse_shard_map, read_shard_map},
     ingest::{Ingest, IngestError},
-    telemetry::NotReady,
 };
 use anyhow::Context;
+use kvasir_process::telemetry::NotReady;
 use kvasir_proto::{convert::Registration, hash::bucket, shard::ShardMap};
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{

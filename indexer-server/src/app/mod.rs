@@ -6,7 +6,7 @@ mod kept;
 mod map;
 mod restore;
 mod run;
-mod tasks;
+mod siblings;
 
 pub use build::{Addresses, App, BuildError};
-pub use run::{RunError, stop_signal};
+pub use run::RunError;

@@ -1,21 +1,55 @@
-//! Brings back what the checkpoint has, while the server answers already.
+//! Brings back what the checkpoint has, and copies what siblings have, while the server answers
+//! already.
 
 use crate::{
+    index::Partition,
     ingest::{Expected, Ingest, Resumed},
+    siblings::{Copier, CopyError, Fetched, Offer, Sibling},
     snapshot::Restorer,
-    telemetry::NotReady,
 };
+use kvasir_process::telemetry::NotReady;
 use kvasir_proto::{
     convert::{Registration, WorkerAddress},
     pb,
 };
 use prost::Message;
 use std::sync::Arc;
-use tokio::time::Instant;
+use tokio::{select, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-/// Workers of a checkpoint that are to be restored.
-pub(super) type Plan = Vec<(WorkerAddress, Expected)>;
+/// Workers that are to be brought into the index.
+pub(super) type Plan = Vec<Planned>;
+
+/// One of them: it is registered, and not fed yet.
+pub(super) struct Planned {
+    worker: WorkerAddress,
+    expected: Expected,
+    origin: Origin,
+    /// Whether it is configured, so that it stays whatever siblings say.
+    is_configured: bool,
+}
+
+/// Where a worker comes from.
+enum Origin {
+    Checkpoint,
+    /// One of these siblings; if there are none, it has nothing yet.
+    Siblings(Vec<Arc<dyn Sibling>>),
+}
+
+/// How workers are brought.
+pub(super) struct Ways {
+    pub(super) restorer: Option<Restorer>,
+    pub(super) copier: Copier,
+}
+
+/// What was brought so far.
+#[derive(Default)]
+struct Brought {
+    restored: usize,
+    copied: usize,
+    failed: usize,
+    blocks: u64,
+}
 
 /// Registers all workers of a checkpoint, without feeding them yet. A configured worker that differs
 /// from what the checkpoint says is left out, and begins afresh.
@@ -26,28 +60,27 @@ pub(super) async fn plan(
 ) -> Plan {
     let mut plan = Plan::new();
     for (worker, registration) in stored {
-        let registration = match read(&registration) {
-            Ok(registration) => registration,
-            Err(error) => {
-                tracing::warn!(%worker, error, "not restored");
-                continue;
+        match read(&registration) {
+            Ok(registration) => {
+                plan.extend(expect(ingest, registration, Origin::Checkpoint, configured).await);
             }
-        };
-        let same = |at: &&Registration| {
-            (&at.partition, &at.worker) == (&registration.partition, &registration.worker)
-        };
-        let now = configured.iter().find(same);
-        if let Some((field, stored, now)) = now.and_then(|now| registration.difference(now)) {
-            tracing::warn!(
-                %worker, field, stored, configured = now,
-                "not restored: it is configured otherwise by now"
-            );
-            continue;
+            Err(error) => tracing::warn!(%worker, error, "not restored"),
         }
-        match ingest.expect(registration).await {
-            Ok(Some(expected)) => plan.push((worker, expected)),
-            Ok(None) => {}
-            Err(error) => tracing::warn!(%worker, %error, "not restored"),
+    }
+    plan
+}
+
+/// Registers the workers of this shard that siblings have and this server does not, without feeding
+/// them yet. A configured worker that differs from what they say is left out, and begins afresh.
+pub(super) async fn plan_copies(
+    ingest: &Ingest,
+    offers: Vec<Offer>,
+    configured: &[Registration],
+) -> Plan {
+    let mut plan = Plan::new();
+    for Offer { registration, from } in offers {
+        if ingest.check_shard(&registration.worker).is_ok() {
+            plan.extend(expect(ingest, registration, Origin::Siblings(from), configured).await);
         }
     }
     plan
@@ -59,50 +92,170 @@ fn read(registration: &[u8]) -> Result<Registration, String> {
     Registration::try_from(request).map_err(|error| error.to_string())
 }
 
-/// Restores all of them, one after the other, and lets events in for each as soon as it is back.
+async fn expect(
+    ingest: &Ingest,
+    registration: Registration,
+    origin: Origin,
+    configured: &[Registration],
+) -> Option<Planned> {
+    let worker = registration.address();
+    let now = configured.iter().find(|at| at.address() == worker);
+    if let Some((field, before, now)) = now.and_then(|now| registration.difference(now)) {
+        tracing::warn!(
+            %worker, field, before, configured = now,
+            "begins empty: it is configured otherwise than it was"
+        );
+        return None;
+    }
+    match ingest.expect(registration).await {
+        Ok(Some(expected)) => {
+            Some(Planned { worker, expected, origin, is_configured: now.is_some() })
+        }
+        Ok(None) => None,
+        Err(error) => {
+            tracing::warn!(%worker, %error, "not restored");
+            None
+        }
+    }
+}
+
+/// Brings all of them, one after the other, and lets events in for each as soon as it is there.
 /// Ready, as far as `not_ready` goes, once the last is.
 pub(super) async fn run(
     plan: Plan,
-    restorer: Restorer,
+    mut ways: Ways,
     ingest: Arc<Ingest>,
     not_ready: NotReady,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let begin = Instant::now();
     let total = plan.len();
-    let (mut blocks, mut failed) = (0_u64, 0_usize);
-    for (done, (worker, expected)) in plan.into_iter().enumerate() {
+    let mut brought = Brought::default();
+    for (done, planned) in plan.into_iter().enumerate() {
         if stop.is_cancelled() {
             return Ok(());
         }
-        not_ready.say(format!("restoring: {done} of {total} workers, {blocks} blocks so far"));
-        let restored = ingest.resume(expected, async |partition| {
-            match restorer.restore(partition, &worker).await {
-                Ok(restored) => {
-                    blocks += restored.blocks;
-                    let resumed = restored.sources.into_iter().map(|source| Resumed {
-                        name: source.name,
-                        copy_mode: source.copy_mode,
-                        source: source.source,
-                        status: source.status,
-                    });
-                    resumed.collect()
-                }
-                Err(error) => {
-                    failed += 1;
-                    tracing::error!(%worker, %error, "not restored: it begins empty");
-                    Vec::new()
+        let what = match planned.origin {
+            Origin::Checkpoint => "restoring",
+            Origin::Siblings(_) => "copying from a sibling",
+        };
+        let blocks = brought.blocks;
+        not_ready.say(format!("{what}: {done} of {total} workers, {blocks} blocks so far"));
+        planned.bring(&mut ways, &mut brought, &ingest, &stop).await;
+    }
+    if total == 0 {
+        return Ok(());
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    let Brought { restored, copied, failed, blocks } = brought;
+    tracing::info!(
+        workers = total,
+        restored,
+        copied,
+        failed,
+        blocks,
+        seconds,
+        "what was there before is back"
+    );
+    drop(not_ready);
+    Ok(())
+}
+
+impl Planned {
+    async fn bring(
+        self,
+        ways: &mut Ways,
+        brought: &mut Brought,
+        ingest: &Arc<Ingest>,
+        stop: &CancellationToken,
+    ) {
+        let Self { worker, expected, origin, is_configured } = self;
+        let mut is_gone = false;
+        let resumed = ingest.resume(expected, async |partition, removed| match origin {
+            Origin::Checkpoint => ways.restore(partition, &worker, brought).await,
+            Origin::Siblings(from) if from.is_empty() => Vec::new(),
+            Origin::Siblings(from) => {
+                let copied = select! {
+                    () = stop.cancelled() => return Vec::new(),
+                    () = removed.cancelled() => return Vec::new(),
+                    fetched = ways.copier.fetch(&worker, &from) => fetched,
+                };
+                is_gone = matches!(copied, Err(CopyError::Unknown));
+                match copied {
+                    Ok(fetched) => ways.place(partition, &worker, fetched, brought).await,
+                    Err(error) => {
+                        brought.failed += 1;
+                        tracing::error!(%worker, %error, "not copied: it begins empty");
+                        Vec::new()
+                    }
                 }
             }
         });
-        if let Err(error) = restored.await {
+        if let Err(error) = resumed.await {
             tracing::error!(%worker, %error, "not restored: register it anew");
             // Who removed it meanwhile, or stops the server, has done so already.
             let _gone = ingest.remove(worker).await;
+        } else if is_gone && !is_configured {
+            tracing::info!(%worker, "all siblings have removed the worker: so does this server");
+            let _gone = ingest.remove(worker).await;
         }
     }
-    let seconds = begin.elapsed().as_secs_f64();
-    tracing::info!(workers = total, failed, blocks, seconds, "restored from the checkpoint");
-    drop(not_ready);
-    Ok(())
+}
+
+impl Ways {
+    async fn restore(
+        &self,
+        partition: &Partition,
+        worker: &WorkerAddress,
+        brought: &mut Brought,
+    ) -> Vec<Resumed> {
+        // A worker of a checkpoint is planned only where there is one.
+        let Some(restorer) = &self.restorer else { return Vec::new() };
+        match restorer.restore(partition, worker).await {
+            Ok(restored) => {
+                brought.restored += 1;
+                brought.blocks += restored.blocks;
+                let resumed = restored.sources.into_iter().map(|source| Resumed {
+                    name: source.name,
+                    copy_mode: source.copy_mode,
+                    source: source.source,
+                    status: source.status,
+                });
+                resumed.collect()
+            }
+            Err(error) => {
+                brought.failed += 1;
+                tracing::error!(%worker, %error, "not restored: it begins empty");
+                Vec::new()
+            }
+        }
+    }
+
+    async fn place(
+        &self,
+        partition: &Partition,
+        worker: &WorkerAddress,
+        fetched: Fetched,
+        brought: &mut Brought,
+    ) -> Vec<Resumed> {
+        match self.copier.place(partition, worker, fetched).await {
+            Ok(copied) => {
+                brought.copied += 1;
+                brought.blocks += copied.blocks;
+                tracing::info!(%worker, blocks = copied.blocks, "copied from a sibling");
+                let resumed = copied.sources.into_iter().map(|source| Resumed {
+                    name: source.name,
+                    copy_mode: source.copy_mode,
+                    source: source.source,
+                    status: source.status,
+                });
+                resumed.collect()
+            }
+            Err(error) => {
+                brought.failed += 1;
+                tracing::error!(%worker, %error, "not copied: it begins empty");
+                Vec::new()
+            }
+        }
+    }
 }

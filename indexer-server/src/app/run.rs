@@ -2,24 +2,26 @@ use super::{
     App,
     kept::Kept,
     map::register_configured,
-    restore,
-    tasks::{Ended, Tasks},
+    restore::{self, Plan, Ways},
 };
 use crate::{
-    grpc, http,
+    grpc,
     index::{Origin, Speculation, WriterThreads},
     ingest::{Ingest, IngestError},
+};
+use kvasir_process::{
+    http,
+    tasks::{Ended, Tasks},
     telemetry::Readiness,
 };
-use std::{io, pin::pin, sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 use tokio::{
     select,
-    signal::unix::{SignalKind, signal},
     time::{MissedTickBehavior, interval, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
-/// The task that is over once all is restored.
+/// The task that is over once all is restored and copied.
 const RESTORE: &str = "restore";
 
 /// How often publishers without a stream are looked for.
@@ -115,37 +117,29 @@ impl App {
         // Nobody is heard before the broker is.
         ingest.set_deaf(self.broker.is_some());
         let (workers, stop) = (self.config.workers, self.parts.stop.clone());
-        let stop_checkpoints = CancellationToken::new();
-        let restored = CancellationToken::new();
+        let (stop_checkpoints, restored) = (CancellationToken::new(), CancellationToken::new());
         let mut map_follower = self.map_follower;
         if let Some(follower) = &mut map_follower {
             follower.begin(&ingest, &workers).await;
         }
-        if let Some(mut kept) = self.checkpoints {
-            let not_ready = readiness.hold("restoring");
+        let not_ready = readiness.hold("restoring");
+        let (mut kept, siblings) = (self.checkpoints, self.siblings);
+        let mut plan = Plan::new();
+        if let Some(kept) = &mut kept {
             let stored = kept.stored(&not_ready).await.map_err(RunError::Reset)?;
-            let Kept { restorer, checkpointer, snapshots, .. } = kept;
-            let plan = restore::plan(&ingest, stored, &workers).await;
-            let (ingest, stop) = (Arc::clone(&ingest), stop.clone());
-            let done = restored.clone().drop_guard();
-            tasks.spawn(RESTORE, async move {
-                let _done = done;
-                restore::run(plan, restorer, ingest, not_ready, stop).await
-            });
-            if let Some((snapshots, on_disk)) = snapshots {
-                let stop = self.parts.stop.clone();
-                tasks.spawn("snapshots", async move {
-                    snapshots.keep(on_disk, stop).await;
-                    Ok(())
-                });
-            }
-            let stop = stop_checkpoints.clone();
-            tasks.spawn("checkpoints", async move {
-                checkpointer.run(stop).await;
-                Ok(())
-            });
-        } else {
-            restored.cancel();
+            plan = restore::plan(&ingest, stored, &workers).await;
+        }
+        plan.extend(siblings.plan(&ingest, &workers, &not_ready).await);
+        let restorer = kept.as_ref().map(|kept| kept.restorer.clone());
+        let ways = Ways { restorer, copier: siblings.copier };
+        let bringing = restore::run(plan, ways, Arc::clone(&ingest), not_ready, stop.clone());
+        let done = restored.clone().drop_guard();
+        tasks.spawn(RESTORE, async move {
+            let _done = done;
+            bringing.await
+        });
+        if let Some(kept) = kept {
+            keep(&mut tasks, kept, &stop, &stop_checkpoints);
         }
         register_configured(&ingest, &workers)
             .await
@@ -156,7 +150,7 @@ impl App {
         if let Some(broker) = self.broker {
             let (ingest, stop) = (Arc::clone(&ingest), stop.clone());
             tasks.spawn("broker", async move {
-                // What a checkpoint has comes first.
+                // What a checkpoint and siblings have comes first.
                 restored.cancelled().await;
                 broker.run(ingest, stop).await;
                 Ok(())
@@ -183,16 +177,16 @@ impl Running {
         let mut outcome = Ok(());
         let names =
             [RESTORE, "broker", "snapshots", "expiry", "placement expiry", "shard map", "grpc"];
-        let clients = self.tasks.ended(&names, &mut outcome);
+        let clients = ended(&mut self.tasks, &names, &mut outcome);
         if timeout(limit.mul_f64(CLIENTS_SHARE), clients).await.is_err() {
             tracing::warn!("clients that do not go are cut off");
         }
         self.ingest.stop().await;
         self.stop_checkpoints.cancel();
-        self.tasks.ended(&["checkpoints"], &mut outcome).await;
+        ended(&mut self.tasks, &["checkpoints"], &mut outcome).await;
         self.writer_threads.stop().await;
         self.stop_http.cancel();
-        let clients = self.tasks.ended(&["http"], &mut outcome);
+        let clients = ended(&mut self.tasks, &["http"], &mut outcome);
         if timeout(limit.mul_f64(HTTP_SHARE), clients).await.is_err() {
             tracing::warn!("clients of the side port that do not go are cut off");
         }
@@ -202,14 +196,34 @@ impl Running {
     }
 }
 
-impl Tasks {
-    /// Waits for the end of the named tasks; the first error is kept.
-    async fn ended(&mut self, names: &[&str], outcome: &mut Result<(), RunError>) {
-        while names.iter().any(|name| self.runs(name)) {
-            let Some(ended) = self.next_ended().await else { return };
-            if ended.outcome.is_err() && outcome.is_ok() {
-                *outcome = Err(task_error(ended));
-            }
+/// Writes checkpoints from now on, and snapshots where the broker has them.
+fn keep(
+    tasks: &mut Tasks,
+    kept: Kept,
+    stop: &CancellationToken,
+    stop_checkpoints: &CancellationToken,
+) {
+    let Kept { checkpointer, snapshots, .. } = kept;
+    if let Some((snapshots, on_disk)) = snapshots {
+        let stop = stop.clone();
+        tasks.spawn("snapshots", async move {
+            snapshots.keep(on_disk, stop).await;
+            Ok(())
+        });
+    }
+    let stop = stop_checkpoints.clone();
+    tasks.spawn("checkpoints", async move {
+        checkpointer.run(stop).await;
+        Ok(())
+    });
+}
+
+/// Waits for the end of the named tasks; the first error is kept.
+async fn ended(tasks: &mut Tasks, names: &[&str], outcome: &mut Result<(), RunError>) {
+    while names.iter().any(|name| tasks.runs(name)) {
+        let Some(ended) = tasks.next_ended().await else { return };
+        if ended.outcome.is_err() && outcome.is_ok() {
+            *outcome = Err(task_error(ended));
         }
     }
 }
@@ -247,19 +261,4 @@ async fn expire_placements(
             () = speculation.expire(origin.elapsed()) => {}
         }
     }
-}
-
-/// Waits for SIGTERM or SIGINT.
-///
-/// # Errors
-/// If the signals cannot be listened to.
-pub fn stop_signal() -> io::Result<impl Future<Output = ()>> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(async move {
-        select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    })
 }

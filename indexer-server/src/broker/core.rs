@@ -4,8 +4,8 @@ use super::{
     starting::Starting,
     subjects::{self, subscribe},
 };
-use crate::telemetry::NotReady;
 use futures::StreamExt;
+use kvasir_process::telemetry::NotReady;
 use std::time::Duration;
 use tokio::{
     select,
@@ -51,7 +51,7 @@ pub(super) async fn run(
                 }
                 Ok(()) = changes.changed() => break,
                 Some(message) = messages.next() => {
-                    let _nobody_waits = inlet.take(&message.subject, message.payload).await;
+                    let _nobody_waits = inlet.take(&message.subject, message.payload, Duration::ZERO).await;
                 }
                 _ = ticks.tick() => {
                     inlet.sweep().await;

@@ -11,7 +11,7 @@ use kvasir_proto::{
     pb,
     types::Incarnation,
 };
-use std::{collections::BTreeMap, mem, sync::Arc};
+use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
 /// Makes batches of sessions from messages. One message at a time, in the order in which they came.
 #[derive(Debug)]
@@ -31,6 +31,8 @@ pub(super) struct Inlet {
 struct Heard {
     session: Session,
     incarnation: Incarnation,
+    /// Whether it is known to be there: what a log says, somebody may have said who is gone since.
+    is_live: bool,
 }
 
 /// Why a message is not taken.
@@ -56,9 +58,14 @@ impl Inlet {
         self.ingest.buckets()
     }
 
-    /// Takes a message; the answer, if it is a batch that somebody takes.
-    pub(super) async fn take(&mut self, subject: &str, payload: Bytes) -> Option<PendingAnswer> {
-        let outcome = match self.try_take(subject, payload).await {
+    /// Takes a message that is so old; the answer, if it is a batch that somebody takes.
+    pub(super) async fn take(
+        &mut self,
+        subject: &str,
+        payload: Bytes,
+        age: Duration,
+    ) -> Option<PendingAnswer> {
+        let outcome = match self.try_take(subject, payload, age).await {
             Ok(answer) => {
                 self.metrics.count(Outcome::Taken);
                 return answer;
@@ -81,6 +88,7 @@ impl Inlet {
         &mut self,
         subject: &str,
         payload: Bytes,
+        age: Duration,
     ) -> Result<Option<PendingAnswer>, Untaken> {
         let message: pb::BrokerMessage = codec::decode(payload).map_err(Box::new)?;
         let message = BrokerMessage::try_from(message)?;
@@ -88,13 +96,19 @@ impl Inlet {
         if self.is_early(&message) {
             return Ok(None);
         }
+        if message.said == Said::Goodbye {
+            self.leave(&message).await?;
+            return Ok(None);
+        }
         let in_order = self.in_order;
-        let heard = self.heard(&message).await?;
+        let heard = self.heard(&message, age).await?;
         match message.said {
             Said::Heartbeat { head_sequence } => {
                 heard.session.heartbeat(head_sequence).await;
                 Ok(None)
             }
+            // It has left by now.
+            Said::Goodbye => Ok(None),
             Said::Batch(batch) => {
                 let batch = PublishedBatch::read(batch, heard.session.block_size())?;
                 if in_order {
@@ -117,6 +131,17 @@ impl Inlet {
         self.behind || (head_sequence.is_some() && self.sessions.contains_key(&key))
     }
 
+    /// A worker goes, in good order: with the life that is heard. While a log is read from further back, its lease
+    /// sees to it.
+    async fn leave(&self, message: &BrokerMessage) -> Result<(), IngestError> {
+        if self.behind || !self.is_open(message) {
+            return Ok(());
+        }
+        let address = message.registration.address();
+        tracing::info!(worker = %address, "the worker says goodbye");
+        self.ingest.remove(address).await.map(|_blocks| ())
+    }
+
     /// Whether there is a session of a message's source and life.
     fn is_open(&self, message: &BrokerMessage) -> bool {
         let key = (message.registration.address(), message.source.clone());
@@ -126,34 +151,44 @@ impl Inlet {
     }
 
     /// The session of a message's source and life, opened if need be.
-    async fn heard(&mut self, message: &BrokerMessage) -> Result<&Heard, Untaken> {
+    async fn heard(&mut self, message: &BrokerMessage, age: Duration) -> Result<&Heard, Untaken> {
         let key = (message.registration.address(), message.source.clone());
         let is_open = self.is_open(message);
         // Heartbeats are few: they bring what has changed of the registration.
         if !is_open || matches!(message.said, Said::Heartbeat { .. }) {
-            self.ingest.introduce(&message.registration).await?;
+            let in_order = self.in_order && self.behind;
+            let _known = self.ingest.introduce(&message.registration, in_order).await?;
         }
         let fenced = |heard: &Heard| heard.session.fenced().is_cancelled();
         if !is_open || self.sessions.get(&key).is_none_or(fenced) {
             let in_order = self.in_order && matches!(message.said, Said::Batch(_));
             let accepted = self.ingest.open(&message.hello(), in_order).await?;
-            if self.behind {
+            if self.behind || self.in_order {
                 accepted.session.behind().await;
             }
-            let heard = Heard { session: accepted.session, incarnation: message.incarnation };
+            let incarnation = message.incarnation;
+            let heard = Heard { session: accepted.session, incarnation, is_live: false };
             if let Some(before) = self.sessions.insert(key.clone(), heard) {
                 before.session.close().await;
             }
         }
-        let heard = self.sessions.get(&key);
-        heard.ok_or(Untaken::Refused(IngestError::Failed))
+        let is_now = message.registration.lease.is_none_or(|lease| age < lease);
+        let heard = self.sessions.get_mut(&key).ok_or(Untaken::Refused(IngestError::Failed))?;
+        if is_now && !heard.is_live {
+            heard.is_live = true;
+            if !self.behind && self.in_order {
+                heard.session.caught_up().await;
+            }
+        }
+        Ok(heard)
     }
 
     /// What comes from now on is not the newest.
     pub(super) async fn behind(&mut self) {
         self.behind = true;
         self.ingest.set_deaf(true);
-        for heard in self.sessions.values() {
+        for heard in self.sessions.values_mut() {
+            heard.is_live = false;
             heard.session.behind().await;
         }
     }
@@ -162,7 +197,7 @@ impl Inlet {
     pub(super) async fn caught_up(&mut self) {
         self.behind = false;
         self.ingest.set_deaf(false);
-        for heard in self.sessions.values() {
+        for heard in self.sessions.values().filter(|heard| heard.is_live) {
             heard.session.caught_up().await;
         }
     }
@@ -188,9 +223,9 @@ impl Inlet {
         }
     }
 
-    /// Whether no source that was heard waits for what it lacks.
+    /// Whether no source that is there waits for what it lacks.
     pub(super) fn is_settled(&self) -> bool {
-        self.sessions.values().all(|heard| heard.session.is_settled())
+        self.sessions.values().all(|heard| !heard.is_live || heard.session.is_settled())
     }
 
     /// Whether any worker is known.
@@ -209,7 +244,7 @@ fn check_subject(subject: &str, message: &BrokerMessage) -> Result<(), Untaken> 
     let address = message.registration.address();
     let expected = match &message.said {
         Said::Batch(batch) => events_subject(&address, batch.dp_rank),
-        Said::Heartbeat { .. } => heartbeats_subject(&address),
+        Said::Heartbeat { .. } | Said::Goodbye => heartbeats_subject(&address),
     };
     if subject == expected { Ok(()) } else { Err(Untaken::Subject { expected }) }
 }

@@ -5,11 +5,11 @@ use super::{
     starting::Starting,
     subjects::{self, subscribe},
 };
-use crate::{snapshot::StreamPosition, telemetry::NotReady};
+use crate::snapshot::StreamPosition;
 use async_nats::{
     Subscriber,
     jetstream::{
-        self, Message,
+        self, Context, Message,
         consumer::{
             DeliverPolicy,
             pull::{Ordered, OrderedConfig},
@@ -18,8 +18,12 @@ use async_nats::{
     },
 };
 use futures::{StreamExt, stream::SelectAll};
+use kvasir_process::telemetry::NotReady;
 use kvasir_proto::broker::{DUPLICATES_WITHIN, EVENTS_ALL, STREAM};
-use std::{ops::ControlFlow, time::Duration};
+use std::{
+    ops::ControlFlow,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 use tokio::{
     select,
     time::{Instant, MissedTickBehavior, interval, sleep},
@@ -91,7 +95,7 @@ impl Reader {
     /// Opens the stream after the position.
     async fn open(&self) -> Result<Reading, Fault> {
         let context = jetstream::new(self.connection.client.clone());
-        let stream = context.get_or_create_stream(stream_config(self.config)).await?;
+        let stream = self.stream(&context).await?;
         let info = stream.cached_info();
         let made = i64::try_from(info.created.unix_timestamp_nanos()).unwrap_or(i64::MAX);
         let state = &info.state;
@@ -129,6 +133,22 @@ impl Reader {
         Ok(Reading { batches, heartbeats, stream, created_unix_ns, is_behind, last, read_at })
     }
 
+    /// The stream, with the bounds that this server was given: an agent may have made it.
+    async fn stream(&self, context: &Context) -> Result<Stream, Fault> {
+        let wanted = stream_config(self.config);
+        let stream = context.get_or_create_stream(&wanted).await?;
+        let found = &stream.cached_info().config;
+        let bounds = |at: &Config| (at.max_age, at.max_bytes, at.duplicate_window);
+        if bounds(found) == bounds(&wanted) {
+            return Ok(stream);
+        }
+        tracing::info!(before = ?bounds(found), now = ?bounds(&wanted), "bounds of the stream");
+        let Config { max_age, max_bytes, duplicate_window, .. } = wanted;
+        let now = Config { max_age, max_bytes, duplicate_window, ..found.clone() };
+        context.update_stream(now).await?;
+        Ok(context.get_stream(STREAM).await?)
+    }
+
     /// Reads until there is something to be opened anew.
     async fn read(
         &mut self,
@@ -158,7 +178,8 @@ impl Reader {
                     None => return Ok(()),
                 },
                 Some(heartbeat) = reading.heartbeats.next() => {
-                    let _none = self.inlet.take(&heartbeat.subject, heartbeat.payload).await;
+                    let (subject, payload) = (heartbeat.subject, heartbeat.payload);
+                    let _none = self.inlet.take(&subject, payload, Duration::ZERO).await;
                     ControlFlow::Continue(())
                 }
                 _ = ticks.tick() => {
@@ -197,14 +218,14 @@ impl Reader {
 
     /// Takes the next batch. Breaks when it was the last that there is.
     async fn take(&mut self, message: Message, reading: &mut Reading) -> ControlFlow<()> {
-        let Ok((sequence, pending)) =
-            message.info().map(|info| (info.stream_sequence, info.pending))
-        else {
+        let Ok((sequence, pending, age)) = message.info().map(|info| {
+            (info.stream_sequence, info.pending, age(info.published.unix_timestamp_nanos()))
+        }) else {
             return ControlFlow::Continue(());
         };
         reading.read_at = Instant::now();
         let async_nats::Message { subject, payload, .. } = message.message;
-        let answer = self.inlet.take(&subject, payload).await;
+        let answer = self.inlet.take(&subject, payload, age).await;
         self.position.took(sequence, answer);
         self.metrics.pending.set(i64::try_from(pending).unwrap_or(i64::MAX));
         if pending == 0 && reading.is_behind {
@@ -213,6 +234,14 @@ impl Reader {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// How old something is that was published then, in nanoseconds since 1970; what is from the future is new.
+#[expect(clippy::disallowed_methods, reason = "what the broker stamps is wall time")]
+fn age(published_unix_ns: i128) -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let published = u64::try_from(published_unix_ns).map_or(Duration::ZERO, Duration::from_nanos);
+    now.saturating_sub(published)
 }
 
 /// Whether the stream that is read is still the one of its name, and what is left of it still comes. Looked at when

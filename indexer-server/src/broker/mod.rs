@@ -8,9 +8,10 @@
 //! - `position`: how far of the stream is in the index: pure.
 //! - [`LocalByBroker`]: asks agents.
 //! - [`ShardMaps`]: the map of shards.
-//! - [`Snapshots`]: the index in the object store; `coverage` (pure) says when, and what the stream need
-//!   not keep.
+//! - [`Snapshots`]: the index in the object store, by shards in a `bucket` each; `coverage` (pure) says when,
+//!   and what the stream need not keep.
 
+mod bucket;
 mod config;
 mod connect;
 mod core;
@@ -25,21 +26,19 @@ mod snapshots;
 mod starting;
 mod subjects;
 
-pub use config::{BrokerConfig, Delivery, StreamConfig};
+pub use config::{BrokerConfig, StreamConfig};
 pub use connect::Connection;
+pub use kvasir_proto::broker::Delivery;
 pub use local::LocalByBroker;
 pub use position::Position;
 pub use shard_map::ShardMaps;
 pub use snapshots::Snapshots;
 
-use crate::{
-    ingest::Ingest,
-    snapshot::Keeper,
-    telemetry::{NotReady, Readiness},
-};
+use crate::{ingest::Ingest, snapshot::Keeper};
 use async_nats::ConnectError;
 use connect::connect;
 use inlet::Inlet;
+use kvasir_process::telemetry::{NotReady, Readiness};
 use kvasir_proto::shard::ShardPlace;
 use metrics::BrokerMetrics;
 use prometheus_client::registry::Registry;

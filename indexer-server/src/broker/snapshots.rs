@@ -1,32 +1,39 @@
 use super::{
     Connection,
+    bucket::{Bucket, Fault, Turn, Turns, is_turn, remove_all},
     core::RETRY_PAUSE,
     coverage::{Posted, purge_through, wants_snapshot},
 };
 use crate::snapshot::{Export, Imported, Keeper, StoreError, StreamPosition};
 use async_nats::jetstream::{
-    self, Context,
+    self,
+    context::Context as Jetstream,
     kv::{self, Store},
-    object_store::{self, ObjectMetadata, ObjectStore},
     stream::Stream,
 };
 use futures::TryStreamExt;
 use kvasir_proto::{
-    broker::{COVERAGE, SNAPSHOTS, STREAM},
+    broker::{COVERAGE, STREAM},
     shard::ShardPlace,
 };
 use std::{
     collections::hash_map::RandomState,
     hash::BuildHasher,
     io::{self, Write},
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, ready},
     time::Duration,
 };
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, duplex},
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf, duplex},
     join, select,
     sync::watch,
     task::spawn_blocking,
-    time::{MissedTickBehavior, interval, sleep, timeout},
+    time::{Instant, MissedTickBehavior, interval, sleep, timeout},
 };
 use tokio_util::{io::SyncIoBridge, sync::CancellationToken};
 
@@ -38,11 +45,10 @@ const POST_INTERVAL: Duration = Duration::from_secs(60);
 const BROKER_TIMEOUT: Duration = Duration::from_secs(30);
 /// A snapshot of which nothing comes for so long is given up.
 const STALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// A snapshot that is replaced while it is read, or that the stream has left behind, is tried again so often in all.
+const DOWNLOADS_MAX: u32 = 3;
 /// Bytes of a snapshot between the disk and the broker.
 const BYTES_BETWEEN: usize = 1 << 20;
-
-/// What went wrong between the broker and us.
-type Fault = async_nats::Error;
 
 /// Keeps snapshots of the index in the object store, and the stream no longer than they allow.
 #[derive(Debug)]
@@ -55,6 +61,7 @@ pub struct Snapshots {
     /// Tells replicas of a shard apart.
     replica: String,
     threshold: u64,
+    turns: Turns,
 }
 
 impl Snapshots {
@@ -70,7 +77,7 @@ impl Snapshots {
         let own = name(place.map_or(0, |place| u16::from(place.shard())));
         let replica = format!("{own}.{:016x}", RandomState::new().hash_one(0));
         let shards = (0..count).map(name).collect();
-        Self { connection, keeper, shards, own, replica, threshold }
+        Self { connection, keeper, shards, own, replica, threshold, turns: Turns::default() }
     }
 
     /// Begins with the shard's snapshot, where the local store has nothing. None if there is none, or it
@@ -80,14 +87,36 @@ impl Snapshots {
         if !matches!(is_empty, Ok(true)) || !self.wait_for_broker().await {
             return None;
         }
-        match self.import().await {
-            Ok(imported) => {
-                tracing::info!(?imported, "begun with a snapshot of the object store");
-                Some(imported)
+        let context = self.context();
+        let mut attempts = 0;
+        let deadline = Instant::now() + BROKER_TIMEOUT;
+        loop {
+            let announced = self.taken(&context).await;
+            let is_unknown = announced.is_err() && Instant::now() < deadline;
+            if is_unknown {
+                // JetStream comes later than the broker.
+                sleep(RETRY_PAUSE).await;
+                continue;
             }
-            Err(error) => {
-                tracing::warn!(%error, object = self.own, "no snapshot to begin with");
-                None
+            attempts += 1;
+            match self.import(attempts < DOWNLOADS_MAX).await {
+                Ok(None) => {
+                    tracing::info!(shard = self.own, "no snapshot is in the object store");
+                    return None;
+                }
+                Ok(Some(imported)) => {
+                    let Imported { workers, held_blocks, .. } = imported;
+                    tracing::info!(workers, held_blocks, "begun with a snapshot");
+                    return Some(imported);
+                }
+                Err(error) => {
+                    let shard = &self.own;
+                    tracing::warn!(%error, shard, attempts, "no snapshot to begin with");
+                    let replaced = self.taken(&context).await.ok() != announced.ok();
+                    if attempts >= DOWNLOADS_MAX || !replaced {
+                        return None;
+                    }
+                }
             }
         }
     }
@@ -102,9 +131,27 @@ impl Snapshots {
         true
     }
 
-    async fn import(&self) -> Result<Imported, Fault> {
-        let objects = objects(&self.context()).await?;
-        let mut object = objects.get(&self.own).await?;
+    /// Takes over the shard's snapshot; none if there is none. One that the stream has left behind is let go of if
+    /// `another` may be there.
+    async fn import(&self, another: bool) -> Result<Option<Imported>, Fault> {
+        let context = self.context();
+        let Some(bucket) = Bucket::of(&context, &self.own).await? else { return Ok(None) };
+        let Some(position) = bucket.position().await? else { return Ok(None) };
+        // From now on nobody lets go of what comes after it.
+        self.post(&coverage(&context).await?, position).await?;
+        let imported = self.download(&bucket).await?;
+        if let (Some(position), Ok(stream)) = (imported.position, context.get_stream(STREAM).await)
+            && position.sequence + 1 < stream.cached_info().state.first_sequence
+            && another
+        {
+            self.keeper.call(|store| store.clear()).await??;
+            return Err("the stream has let go of what comes after it".into());
+        }
+        Ok(Some(imported))
+    }
+
+    async fn download(&self, bucket: &Bucket) -> Result<Imported, Fault> {
+        let mut object = bucket.get().await?;
         let (mut sink, source) = duplex(BYTES_BETWEEN);
         let source = SyncIoBridge::new(source);
         let copied = async move {
@@ -132,18 +179,19 @@ impl Snapshots {
         }
         let context = self.context();
         tracing::warn!("reset-states: stream, snapshots and checkpoint are emptied");
-        for stream in [STREAM.to_owned(), format!("OBJ_{SNAPSHOTS}"), format!("KV_{COVERAGE}")] {
+        for stream in [STREAM.to_owned(), format!("KV_{COVERAGE}")] {
             if context.get_stream(&stream).await.is_ok() {
                 context.delete_stream(&stream).await?;
             }
         }
+        remove_all(&context).await?;
         self.keeper.call(|store| store.clear()).await??;
         Ok(())
     }
 
     /// Posts what is on disk, takes snapshots, and lets go of what nobody needs, until `stop`.
     pub async fn keep(
-        self,
+        mut self,
         mut on_disk: watch::Receiver<Option<StreamPosition>>,
         stop: CancellationToken,
     ) {
@@ -171,68 +219,95 @@ impl Snapshots {
         }
     }
 
-    async fn keep_once(&self, position: StreamPosition) -> Result<(), Fault> {
+    async fn keep_once(&mut self, position: StreamPosition) -> Result<(), Fault> {
         if !self.connection.link.borrow().up {
             return Ok(());
         }
         let context = self.context();
         let coverage = coverage(&context).await?;
-        coverage.put(&self.replica, Posted(position).to_string().into()).await?;
-        let objects = objects(&context).await?;
+        self.post(&coverage, position).await?;
         let stream = context.get_stream(STREAM).await?;
         let first = stream.cached_info().state.first_sequence;
-        let taken = snapshot_of(&objects, &self.own).await;
-        if wants_snapshot(position, taken, first, self.threshold) {
-            self.take(&objects, &coverage).await?;
-            self.purge(&stream, &objects, &coverage).await?;
+        let taken = self.taken(&context).await?;
+        if wants_snapshot(position, taken, first, self.threshold)
+            && let Some(turn) = self.turns.take(&coverage, &self.own, &self.replica).await?
+        {
+            self.take(turn, &coverage).await?;
+            self.purge(&stream, &coverage).await?;
         }
         Ok(())
     }
 
-    /// Puts a snapshot into the object store, unless another replica is about to.
-    async fn take(&self, objects: &ObjectStore, coverage: &Store) -> Result<(), Fault> {
-        // It goes with its bucket's age if we die.
-        let turn = format!("{}.snapshot", self.own);
-        if coverage.create(&turn, self.replica.clone().into()).await.is_err() {
-            return Ok(());
+    /// Says how far this replica has the stream.
+    async fn post(&self, coverage: &Store, position: StreamPosition) -> Result<(), Fault> {
+        coverage.put(&self.replica, Posted(position).to_string().into()).await?;
+        Ok(())
+    }
+
+    /// How far the shard's snapshot goes.
+    async fn taken(&self, context: &Jetstream) -> Result<Option<StreamPosition>, Fault> {
+        let bucket = Bucket::of(context, &self.own).await?;
+        match bucket {
+            Some(bucket) => bucket.position().await,
+            None => Ok(None),
         }
-        let taken = self.upload(objects).await;
-        coverage.purge(&turn).await?;
+    }
+
+    /// Puts a snapshot into the object store, now that it is this replica's turn.
+    async fn take(&self, mut turn: Turn, coverage: &Store) -> Result<(), Fault> {
+        let taken = self.upload(&mut turn, coverage).await;
+        turn.give_back(coverage).await?;
         taken
     }
 
-    async fn upload(&self, objects: &ObjectStore) -> Result<(), Fault> {
+    async fn upload(&self, turn: &mut Turn, coverage: &Store) -> Result<(), Fault> {
+        let bucket = Bucket::open(&self.context(), &self.own).await?;
+        bucket.tidy().await?;
         let export = self.keeper.call(|store| store.export()).await??;
         let Some(position) = export.position() else { return Ok(()) };
-        let (sink, mut source) = duplex(BYTES_BETWEEN);
+        let (sink, source) = duplex(BYTES_BETWEEN);
         let sink = SyncIoBridge::new(sink);
-        let written = spawn_blocking(move || write_out(export, sink));
-        let metadata = ObjectMetadata {
-            name: self.own.clone(),
-            description: Some(Posted(position).to_string()),
-            ..ObjectMetadata::default()
+        let is_whole = Arc::new(AtomicBool::new(false));
+        let mut source = Whole { source, is_whole: Arc::clone(&is_whole) };
+        let written = spawn_blocking(move || write_out(export, sink, &is_whole));
+        let put = select! {
+            put = bucket.put(position, &mut source) => put,
+            Err(fault) = self.stay(position, turn, coverage) => Err(fault),
         };
-        let put = objects.put(metadata, &mut source).await;
         drop(source);
         written.await??;
-        let bytes = put?.size;
-        tracing::info!(object = self.own, sequence = position.sequence, bytes, "snapshot taken");
+        let bytes = put?;
+        tracing::info!(shard = self.own, sequence = position.sequence, bytes, "snapshot taken");
         Ok(())
     }
 
-    async fn purge(
+    /// Neither the turn nor what is covered runs out while a snapshot is on its way.
+    async fn stay(
         &self,
-        stream: &Stream,
-        objects: &ObjectStore,
+        position: StreamPosition,
+        turn: &mut Turn,
         coverage: &Store,
     ) -> Result<(), Fault> {
+        loop {
+            sleep(POST_INTERVAL).await;
+            turn.renew(coverage).await?;
+            self.post(coverage, position).await?;
+        }
+    }
+
+    async fn purge(&self, stream: &Stream, coverage: &Store) -> Result<(), Fault> {
+        let context = self.context();
         let mut snapshots = Vec::with_capacity(self.shards.len());
         for shard in &self.shards {
-            snapshots.push(snapshot_of(objects, shard).await);
+            let bucket = Bucket::of(&context, shard).await?;
+            snapshots.push(match bucket {
+                Some(bucket) => bucket.position().await?,
+                None => None,
+            });
         }
         let mut replicas = Vec::new();
         let keys: Vec<String> = coverage.keys().await?.try_collect().await?;
-        for key in keys.into_iter().filter(|key| !key.ends_with(".snapshot")) {
+        for key in keys.into_iter().filter(|key| !is_turn(key)) {
             let value = coverage.get(key).await?;
             let posted = value.and_then(|value| str::from_utf8(&value).ok()?.parse().ok());
             replicas.extend(posted.map(|Posted(position)| position));
@@ -246,36 +321,48 @@ impl Snapshots {
         Ok(())
     }
 
-    fn context(&self) -> Context {
+    fn context(&self) -> Jetstream {
         jetstream::new(self.connection.client.clone())
     }
 }
 
-fn write_out(mut export: Export, mut sink: impl Write) -> Result<(), StoreError> {
+/// What is uploaded: its end counts as one only if all was written.
+struct Whole<R> {
+    source: R,
+    is_whole: Arc<AtomicBool>,
+}
+
+impl<R: AsyncRead + Unpin> AsyncRead for Whole<R> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.source).poll_read(context, buffer))?;
+        if buffer.filled().len() == before && !self.is_whole.load(Ordering::Acquire) {
+            return Poll::Ready(Err(io::Error::other("the export broke off")));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+fn write_out(
+    mut export: Export,
+    mut sink: impl Write,
+    is_whole: &AtomicBool,
+) -> Result<(), StoreError> {
     while let Some(chunk) = export.next_chunk()? {
         if sink.write_all(&chunk).is_err() {
             // Who reads has failed, and says why.
             return Ok(());
         }
     }
+    is_whole.store(true, Ordering::Release);
     Ok(())
 }
 
-/// How far the snapshot of a shard goes, if there is one that can be read.
-async fn snapshot_of(objects: &ObjectStore, shard: &str) -> Option<StreamPosition> {
-    let info = objects.info(shard).await.ok().filter(|info| !info.deleted)?;
-    info.description?.parse().ok().map(|Posted(position)| position)
-}
-
-async fn objects(context: &Context) -> Result<ObjectStore, Fault> {
-    if let Ok(objects) = context.get_object_store(SNAPSHOTS).await {
-        return Ok(objects);
-    }
-    let config = object_store::Config { bucket: SNAPSHOTS.to_owned(), ..Default::default() };
-    Ok(context.create_object_store(config).await?)
-}
-
-async fn coverage(context: &Context) -> Result<Store, Fault> {
+async fn coverage(context: &Jetstream) -> Result<Store, Fault> {
     if let Ok(coverage) = context.get_key_value(COVERAGE).await {
         return Ok(coverage);
     }

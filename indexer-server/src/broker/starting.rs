@@ -1,5 +1,5 @@
 use super::inlet::Inlet;
-use crate::telemetry::NotReady;
+use kvasir_process::telemetry::NotReady;
 use std::time::Duration;
 use tokio::time::Instant;
 

@@ -1,5 +1,6 @@
-use super::{ByteCount, ConfigError, Settings, check::positive};
+use super::{ConfigError, Settings, check::positive};
 use crate::broker::{BrokerConfig, Delivery, StreamConfig};
+use kvasir_process::text::ByteCount;
 use std::path::Path;
 
 /// In place of a file: the map of shards is in NATS' key-value store.

@@ -1,5 +1,5 @@
 use super::{
-    ByteCount, ConfigError, Settings, Span,
+    ConfigError, Settings,
     broker::{broker, map_is_by_broker},
     shard::shard,
     worker::registrations,
@@ -7,25 +7,28 @@ use super::{
 use crate::{
     broker::BrokerConfig,
     grpc::GrpcConfig,
-    http::HttpConfig,
     index::{IndexConfig, SHARDS_MAX, SpeculationConfig},
     ingest::IngestConfig,
+    siblings::SIBLINGS_MAX,
     snapshot::CheckpointConfig,
-    telemetry::LogFormat,
 };
-use kvasir_proto::{convert::Registration, limits::QUERY_BLOCKS_MAX};
+use kvasir_process::{
+    http::HttpConfig,
+    telemetry::LogConfig,
+    text::{ByteCount, Span},
+};
+use kvasir_proto::{
+    convert::{Registration, is_http_address},
+    limits::QUERY_BLOCKS_MAX,
+};
 use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
 use tokio::sync::Semaphore;
 
 /// Checked settings, by the module that they are for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// Form of the log lines.
-    pub log_format: LogFormat,
-    /// What is logged.
-    pub log_filter: String,
-    /// Where spans are exported to.
-    pub otlp_endpoint: Option<String>,
+    /// What is logged, how, and where spans go.
+    pub log: LogConfig,
     /// How the index is kept.
     pub index: IndexConfig,
     /// Bounds of what is speculative.
@@ -44,6 +47,8 @@ pub struct Config {
     pub broker: Option<BrokerConfig>,
     /// Where the map of shards comes from; none if it never changes.
     pub shard_map: Option<MapSource>,
+    /// URLs of other replicas of the same shard.
+    pub siblings: Vec<String>,
     /// Longest time that stopping takes.
     pub drain_timeout: Duration,
 }
@@ -70,9 +75,11 @@ impl Config {
             check_url("otlp-endpoint", endpoint)?;
         }
         Ok(Self {
-            log_format: settings.log_format,
-            log_filter: settings.log_filter.clone().into_owned(),
-            otlp_endpoint: settings.otlp_endpoint.clone(),
+            log: LogConfig {
+                format: settings.log_format,
+                filter: settings.log_filter.clone().into_owned(),
+                otlp_endpoint: settings.otlp_endpoint.clone(),
+            },
             index: index(settings)?,
             speculation: speculation(settings)?,
             checkpoints: checkpoints(settings)?,
@@ -95,6 +102,7 @@ impl Config {
             workers: registrations(&settings.worker)?,
             broker: broker(settings)?,
             shard_map: map_source(settings),
+            siblings: siblings(settings)?,
             drain_timeout: positive("drain-timeout", settings.drain_timeout)?,
         })
     }
@@ -131,6 +139,25 @@ fn checkpoints(settings: &Settings) -> Result<Option<CheckpointConfig>, ConfigEr
         return Err(ConfigError::invalid("checkpoint-dir", "must name a folder"));
     }
     Ok(folder.map(|folder| CheckpointConfig { folder, interval }))
+}
+
+fn siblings(settings: &Settings) -> Result<Vec<String>, ConfigError> {
+    const FIELD: &str = "siblings";
+    let urls = &settings.siblings;
+    if urls.len() > SIBLINGS_MAX {
+        let why = format!("names {} servers, the limit is {SIBLINGS_MAX}", urls.len());
+        return Err(ConfigError::invalid(FIELD, why));
+    }
+    for (at, url) in urls.iter().enumerate() {
+        if !is_http_address(url) {
+            let why = format!("{url:?} must be http://host:port, such as http://10.0.0.2:50051");
+            return Err(ConfigError::invalid(FIELD, why));
+        }
+        if urls.iter().take(at).any(|before| before == url) {
+            return Err(ConfigError::invalid(FIELD, format!("{url:?} is there twice")));
+        }
+    }
+    Ok(urls.clone())
 }
 
 fn map_source(settings: &Settings) -> Option<MapSource> {

@@ -3,21 +3,16 @@
 
 mod broker;
 mod check;
-mod error;
 mod options;
 mod read;
 mod settings;
 mod shard;
-mod table;
-mod text;
 mod worker;
 
 pub use check::{Config, MapSource};
-pub use error::ConfigError;
+pub use kvasir_process::config::{Action, ConfigError};
 pub use options::Options;
-pub use read::{Action, read};
+pub use read::read;
 pub use settings::Settings;
 pub use shard::{parse_shard_map, read_shard_map};
-pub use table::options_table;
-pub use text::{ByteCount, Span};
 pub use worker::WorkerSpec;

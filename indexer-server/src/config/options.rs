@@ -1,9 +1,10 @@
-use super::{
-    ByteCount, Span, WorkerSpec,
-    text::{deserialize_bytes, optional},
-};
-use crate::{broker::Delivery, telemetry::LogFormat};
+use super::WorkerSpec;
+use crate::broker::Delivery;
 use clap::Args;
+use kvasir_process::{
+    telemetry::LogFormat,
+    text::{ByteCount, Span, deserialize_bytes, optional},
+};
 use kvasir_proto::{convert::LossPolicy, shard::ShardPlace};
 use serde::Deserialize;
 use std::{net::SocketAddr, path::PathBuf};
@@ -91,11 +92,11 @@ pub struct Options {
     #[arg(long, env = "KVASIR_NATS_DELIVERY", value_name = "DELIVERY")]
     #[serde(with = "optional")]
     pub nats_delivery: Option<Delivery>,
-    /// How long that stream keeps events, where this server makes it
+    /// How long that stream keeps events
     #[arg(long, env = "KVASIR_NATS_STREAM_AGE", value_name = "TIME")]
     #[serde(with = "optional")]
     pub nats_stream_age: Option<Span>,
-    /// How many bytes of events it keeps, where this server makes it
+    /// How many bytes of events it keeps
     #[arg(long, env = "KVASIR_NATS_STREAM_BYTES", value_name = "BYTES")]
     #[serde(deserialize_with = "deserialize_bytes")]
     pub nats_stream_bytes: Option<ByteCount>,
@@ -121,6 +122,11 @@ pub struct Options {
     /// Most gRPC connections at a time; more are closed at once
     #[arg(long, env = "KVASIR_MAX_CONNECTIONS", value_name = "COUNT")]
     pub max_connections: Option<usize>,
+    /// Other replicas of the same shard, such as http://10.0.0.2:50051, at most 16 with commas between
+    /// them: at start, workers of which neither a checkpoint nor a snapshot has anything are copied
+    /// from them
+    #[arg(long, env = "KVASIR_SIBLINGS", value_name = "URL", value_delimiter = ',')]
+    pub siblings: Vec<String>,
     /// Longest time that stopping takes
     #[arg(long, env = "KVASIR_DRAIN_TIMEOUT", value_name = "TIME")]
     #[serde(with = "optional")]

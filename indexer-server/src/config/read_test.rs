@@ -1,7 +1,7 @@
 use super::*;
 use std::io::Write;
 
-fn run(arguments: &[&str]) -> Result<Action, ConfigError> {
+fn run(arguments: &[&str]) -> Result<Action<Config>, ConfigError> {
     read(["indexer-server"].iter().chain(arguments).map(OsString::from))
 }
 
@@ -15,13 +15,13 @@ fn file(text: &str) -> tempfile::NamedTempFile {
     file
 }
 
-fn with_file(text: &str, arguments: &[&str]) -> Result<Action, ConfigError> {
+fn with_file(text: &str, arguments: &[&str]) -> Result<Action<Config>, ConfigError> {
     let file = file(text);
     let path = file.path().to_str().expect("a path in UTF-8");
     run(&[&["--config", path], arguments].concat())
 }
 
-fn printed(action: Result<Action, ConfigError>) -> String {
+fn printed(action: Result<Action<Config>, ConfigError>) -> String {
     match action {
         Ok(Action::Print(text)) => text,
         other => panic!("nothing printed: {other:?}"),
@@ -33,8 +33,8 @@ fn no_arguments_are_enough() {
     let Ok(Action::Run(config)) = run(&[]) else { panic!("the defaults are refused") };
     assert_eq!(config.grpc.listen.to_string(), "127.0.0.1:50051");
     assert_eq!(config.http.listen.to_string(), "127.0.0.1:9091");
-    assert_eq!(config.log_filter, "info");
-    assert_eq!(config.otlp_endpoint, None);
+    assert_eq!(config.log.filter, "info");
+    assert_eq!(config.log.otlp_endpoint, None);
     assert_eq!(config.workers, []);
     assert_eq!(
         (config.speculation.blocks_max, config.speculation.blocks_kept),
@@ -72,7 +72,7 @@ fn what_is_printed_can_be_read_again() {
 
 #[test]
 fn bytes_may_be_written_with_a_unit_or_plainly() {
-    let limit = |action| match action {
+    let limit = |action: Result<Action<Config>, ConfigError>| match action {
         Ok(Action::Run(config)) => config.index.bytes_max,
         other => panic!("refused: {other:?}"),
     };
@@ -109,6 +109,10 @@ fn every_refusal_names_the_option() {
     check(&["--drain-timeout", "0s"], "drain-timeout: must be longer than 0s");
     check(&["--otlp-endpoint", "host:1"], "otlp-endpoint: \"host:1\" must start with http://");
     check(&["--http-listen", "127.0.0.1:50051"], "http-listen: must differ from listen");
+    check(&["--siblings", "host:1"], "siblings: \"host:1\" must be http://host:port");
+    check(&["--siblings", "http://a:1,http://a:1"], "siblings: \"http://a:1\" is there twice");
+    let many = vec!["http://a:1"; 17].join(",");
+    check(&["--siblings", &many], "siblings: names 17 servers, the limit is 16");
     check(&["--config", "/no/such/file.toml"], "config file /no/such/file.toml");
 }
 
@@ -173,5 +177,5 @@ fn the_table_has_a_row_for_every_option() {
     let table = printed(run(&["--print-config-table"]));
     let row = "| `--listen` | `KVASIR_LISTEN` | `listen` | `127.0.0.1:50051` | Address of the gRPC port |";
     assert!(table.contains(row), "{table}");
-    assert_eq!(table.lines().count(), 2 + 29, "{table}");
+    assert_eq!(table.lines().count(), 2 + 30, "{table}");
 }

@@ -1,5 +1,9 @@
-use super::{ByteCount, Options, Span, WorkerSpec, text, text::optional};
-use crate::{broker::Delivery, telemetry::LogFormat};
+use super::{Options, WorkerSpec};
+use crate::broker::Delivery;
+use kvasir_process::{
+    telemetry::LogFormat,
+    text::{self, ByteCount, Span, optional},
+};
 use kvasir_proto::{broker::STREAM_AGE_DEFAULT, convert::LossPolicy, shard::ShardPlace};
 use serde::Serialize;
 use std::{
@@ -55,6 +59,8 @@ pub struct Settings {
     pub speculative_keep_ratio: f64,
     pub max_in_flight: usize,
     pub max_connections: usize,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub siblings: Vec<String>,
     #[serde(serialize_with = "text::serialize")]
     pub drain_timeout: Span,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -95,6 +101,7 @@ impl Settings {
         speculative_keep_ratio: 0.8,
         max_in_flight: 256,
         max_connections: 1_024,
+        siblings: Vec::new(),
         drain_timeout: Span::seconds(10),
         worker: Vec::new(),
     };
@@ -104,6 +111,7 @@ impl Settings {
     #[must_use]
     pub fn overridden_by(self, options: Options) -> Self {
         let workers = Some(options.worker).filter(|workers| !workers.is_empty());
+        let siblings = Some(options.siblings).filter(|siblings| !siblings.is_empty());
         Self {
             listen: options.listen.unwrap_or(self.listen),
             http_listen: options.http_listen.unwrap_or(self.http_listen),
@@ -136,6 +144,7 @@ impl Settings {
                 .unwrap_or(self.speculative_keep_ratio),
             max_in_flight: options.max_in_flight.unwrap_or(self.max_in_flight),
             max_connections: options.max_connections.unwrap_or(self.max_connections),
+            siblings: siblings.unwrap_or(self.siblings),
             drain_timeout: options.drain_timeout.unwrap_or(self.drain_timeout),
             worker: workers.unwrap_or(self.worker),
         }

@@ -1,7 +1,8 @@
-use super::{ConfigError, text::optional};
+use super::ConfigError;
 use crate::ingest;
+use kvasir_process::text::optional;
 use kvasir_proto::{
-    convert::{EndpointSpec, Engine, LossPolicy, Registration},
+    convert::{EndpointSpec, Engine, LossPolicy, Registration, WorkerProfile},
     limits::{BLOCK_SIZE_TOKENS_MAX, NAME_BYTES_MAX, WORKER_ENDPOINTS_MAX},
     types::{CopyMode, DpRank, PartitionKey, WorkerId},
 };
@@ -182,5 +183,6 @@ fn registration(spec: &WorkerSpec) -> Result<Registration, Refused> {
         lora_names: BTreeMap::new(),
         local_indexer: None,
         lease: None,
+        profile: WorkerProfile::default(),
     })
 }

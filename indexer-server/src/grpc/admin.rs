@@ -2,8 +2,8 @@ use super::server::Parts;
 use crate::{
     index::{Partition, SPECULATIVE_OUTCOMES},
     query::{SourceView, describe},
-    telemetry::VERSION,
 };
+use kvasir_process::telemetry::VERSION;
 use kvasir_proto::{
     convert::{self, Registration},
     pb,
@@ -44,6 +44,7 @@ fn worker(parts: &Parts, registration: &Registration) -> pb::WorkerInfo {
         engine: registration.engine.message().into(),
         ranks: ranks.collect(),
         sources: sources.collect(),
+        registration: Some(registration.into()),
     }
 }
 

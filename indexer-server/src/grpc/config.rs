@@ -1,4 +1,4 @@
-use crate::net::Patience;
+use kvasir_process::net::Patience;
 use std::{net::SocketAddr, time::Duration};
 
 /// The gRPC port.

@@ -8,7 +8,7 @@ use crate::query::{Dump, DumpPart, QueryError};
 use futures::Stream;
 use kvasir_index::{DumpRecord, DumpSourceEnd, IndexError, SourceId};
 use kvasir_proto::{
-    convert::{self, DumpQuery, WorkerAddress},
+    convert::{self, DumpQuery, DumpedSource, WorkerAddress},
     pb,
 };
 use std::pin::Pin;
@@ -136,13 +136,18 @@ impl Sources {
     fn ends(&mut self, ends: &[DumpSourceEnd]) -> Vec<pb::DumpWorkerResponse> {
         let mut numbered: Vec<_> = ends.iter().map(|end| (self.number(end.source), end)).collect();
         numbered.sort_by_key(|(number, _)| *number);
-        let ends = numbered.into_iter().map(|(number, end)| pb::DumpEnd {
-            source_index: u32::try_from(number).unwrap_or(u32::MAX),
-            source: end.name.as_ref().to_owned(),
-            watermark: end.status.applied.map(convert::cursor),
-            records: self.seen.get(number).map_or(0, |(_, count)| *count),
-            state: convert::state(end.status.state).into(),
-            incomplete: end.incomplete,
+        let ends = numbered.into_iter().map(|(number, end)| {
+            let records = self.seen.get(number).map_or(0, |(_, count)| *count);
+            let source = DumpedSource {
+                name: end.name.as_ref().to_owned(),
+                copy_mode: end.copy_mode,
+                applied: end.status.applied,
+                past: end.status.past.to_vec(),
+                state: end.status.state,
+                incomplete: end.incomplete,
+                ranks: end.ranks.clone(),
+            };
+            convert::dumped_source(u32::try_from(number).unwrap_or(u32::MAX), records, source)
         });
         ends.map(|end| message(pb::dump_worker_response::Part::End(end))).collect()
     }

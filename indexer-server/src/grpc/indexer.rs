@@ -54,8 +54,16 @@ impl Indexer for IndexerService {
         &self,
         request: Request<pb::RegisterWorkerRequest>,
     ) -> Reply<pb::RegisterWorkerResponse> {
-        let registration = Registration::try_from(request.into_inner()).map_err(status)?;
-        let registered = self.parts.ingest.register(registration).await.map_err(status)?;
+        let request = request.into_inner();
+        let replace = request.replace;
+        let registration = Registration::try_from(request).map_err(status)?;
+        let ingest = &self.parts.ingest;
+        let registered = if replace {
+            ingest.introduce(&registration, false).await
+        } else {
+            ingest.register(registration).await
+        };
+        let registered = registered.map_err(status)?;
         let created = matches!(registered, crate::ingest::Registered::Created);
         self.keep().await?;
         Ok(Response::new(pb::RegisterWorkerResponse { created }))

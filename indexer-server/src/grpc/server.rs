@@ -5,7 +5,6 @@ use super::{
         SIDE_MESSAGE_BYTES_MAX, STREAMS_MAX,
     },
     find::FindService,
-    incoming::incoming,
     indexer::IndexerService,
     ingest::EventIngestService,
     limit::RequestLimit,
@@ -13,10 +12,10 @@ use super::{
 use crate::{
     index::{Origin, Partitions, Speculation, Writer},
     ingest::Ingest,
-    net::LimitedListener,
     query::{Finder, QueryMetrics},
     snapshot::Checkpoints,
 };
+use kvasir_process::net::{LimitedListener, incoming};
 use kvasir_proto::{
     limits::GRPC_MESSAGE_BYTES_MAX,
     pb::{

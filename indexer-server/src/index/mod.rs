@@ -25,6 +25,7 @@ mod origin;
 mod pace;
 mod partition;
 mod relief;
+mod restoring;
 mod shard;
 mod speculative;
 mod writer;
@@ -38,6 +39,7 @@ pub use origin::Origin;
 pub use pace::{HOLD_OPERATIONS_MAX, Pace, STEP_OPERATIONS_MAX};
 pub use partition::{Partition, PartitionError, Partitions};
 pub use relief::Relief;
+pub use restoring::Restoring;
 pub use shard::{IndexedSource, Shard};
 pub use speculative::{
     SPECULATIVE_OUTCOMES, Speculation, SpeculationConfig, SpeculationError, SpeculationMetrics,

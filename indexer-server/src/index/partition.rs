@@ -1,5 +1,5 @@
 use super::{
-    Budget, IndexConfig, Shard,
+    Budget, IndexConfig, Restoring, Shard,
     speculative::{Layer, SpeculativeSize},
 };
 use dashmap::DashMap;
@@ -20,13 +20,20 @@ pub struct Partition {
     /// At least one.
     shards: Box<[Arc<Shard>]>,
     speculative: Layer,
+    restoring: Restoring,
 }
 
 impl Partition {
     fn new(key: PartitionKey, block_size: u32, server: &Partitions) -> Self {
         let shard = |number| Arc::new(Shard::new(number, server.limits, &server.budget));
         let shards = (0..server.config.shards.get()).map(shard);
-        Self { key, block_size, shards: shards.collect(), speculative: Layer::default() }
+        Self {
+            key,
+            block_size,
+            shards: shards.collect(),
+            speculative: Layer::default(),
+            restoring: Restoring::default(),
+        }
     }
 
     /// Its name.
@@ -52,6 +59,12 @@ impl Partition {
     #[expect(clippy::indexing_slicing, reason = "a remainder is below its divisor")]
     pub fn shard_of(&self, worker: &WorkerId) -> &Arc<Shard> {
         &self.shards[usize::from(bucket(worker)) % self.shards.len()]
+    }
+
+    /// Workers of which not all is back yet.
+    #[must_use]
+    pub const fn restoring(&self) -> &Restoring {
+        &self.restoring
     }
 
     pub(super) const fn speculative(&self) -> &Layer {

@@ -5,8 +5,8 @@ use crate::index::{IndexedSource, Origin, Writer, WriterGone};
 use futures::FutureExt;
 use kvasir_engine::{
     decode::EngineKind,
-    link::{self, LinkConfig, REPLAY_REPLY_TIMEOUT, SourceCommand},
-    normalise::{DropKind, NormaliserConfig},
+    link::{self, Common, LinkConfig, REPLAY_REPLY_TIMEOUT, SourceCommand},
+    normalise::{DropKind, Drops, NormaliserConfig},
     sequence::{self, Resume, SequencerConfig},
     zmtp::{Attach, Endpoint, EndpointError, Limits},
 };
@@ -19,14 +19,9 @@ use prometheus_client::metrics::counter::Counter;
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
     panic::AssertUnwindSafe,
-    sync::Arc,
     time::Duration,
 };
-use tokio::{
-    join, select,
-    sync::{Semaphore, mpsc},
-    time::sleep,
-};
+use tokio::{join, select, sync::mpsc, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 /// Commands between an endpoint's link and the writer's mailbox.
@@ -119,24 +114,9 @@ pub fn check_endpoints(registration: &Registration) -> Result<Vec<Sockets>, Inge
 }
 
 fn parse_sockets(spec: &EndpointSpec) -> Result<Sockets, (&'static str, EndpointError)> {
-    let attach = parse_attach(spec).map_err(|error| ("endpoint", error))?;
-    let replay = spec.replay.as_deref().map(parse_dialable).transpose();
+    let attach = Attach::parse(&spec.endpoint, spec.bind).map_err(|error| ("endpoint", error))?;
+    let replay = spec.replay.as_deref().map(Endpoint::parse_dialable).transpose();
     Ok(Sockets { attach, replay: replay.map_err(|error| ("replay_endpoint", error))? })
-}
-
-fn parse_attach(spec: &EndpointSpec) -> Result<Attach, EndpointError> {
-    if spec.bind {
-        let attach = Attach::Bind(spec.endpoint.parse()?);
-        attach.check()?;
-        return Ok(attach);
-    }
-    parse_dialable(&spec.endpoint).map(Attach::Connect)
-}
-
-fn parse_dialable(text: &str) -> Result<Endpoint, EndpointError> {
-    let endpoint: Endpoint = text.parse()?;
-    endpoint.check_dialable()?;
-    Ok(endpoint)
 }
 
 const fn engine_kind(engine: Engine) -> EngineKind {
@@ -174,6 +154,8 @@ struct Sink {
     /// As the index was told last.
     status: SourceStatus,
     together: Option<Together>,
+    block_size: u32,
+    complained: bool,
 }
 
 /// Batches that came together: the writer takes them as one, with the status after the last.
@@ -203,6 +185,8 @@ impl Link {
             unmatchable: ingest.metrics.unmatchable_blocks.clone(),
             status: status.unwrap_or_default(),
             together: None,
+            block_size: plan.config.normaliser.block_size,
+            complained: false,
         };
         Self { name: plan.name, config: plan.config, resume, sink }
     }
@@ -221,12 +205,12 @@ impl Link {
 
     /// Follows the endpoint until cancelled. A panic in it, which one engine's bytes may cause,
     /// costs that engine's blocks and nobody else's.
-    pub(super) async fn run(mut self, permits: Arc<Semaphore>, cancel: CancellationToken) {
+    pub(super) async fn run(mut self, common: Common, cancel: CancellationToken) {
         loop {
             let (commands, queue) = mpsc::channel(COMMANDS_MAX);
-            let (config, permits) = (self.config.clone(), Arc::clone(&permits));
+            let (config, common) = (self.config.clone(), common.clone());
             let resume = self.resume.take();
-            let link = link::run(config, resume, commands, permits, cancel.clone());
+            let link = link::run(config, resume, commands, common, cancel.clone());
             let work = async { join!(link, self.sink.forward(queue)).1 };
             match AssertUnwindSafe(work).catch_unwind().await {
                 Ok(Ok(()) | Err(WriterGone)) => return,
@@ -294,6 +278,7 @@ impl Sink {
                 self.metrics.count_received(events.iter().map(KvEvent::operations).sum(), &drops);
                 self.metrics.count_batches(BatchOutcome::Applied, 1);
                 self.unmatchable.inc_by(unmatchable_blocks);
+                self.complain(&drops);
                 self.add(rank, events).await?;
                 self.status.applied = Some(cursor);
                 if drops.iter().any(|(reason, _)| reason.kind() == DropKind::Rejected) {
@@ -339,6 +324,18 @@ impl Sink {
                 self.writer.set_status(source, self.status.clone()).await
             }
         }
+    }
+
+    /// Says once that the engine's blocks are not of the size that the worker is registered with.
+    fn complain(&mut self, drops: &Drops) {
+        let Some(stated) = drops.stated_block_size().filter(|_| !self.complained) else { return };
+        self.complained = true;
+        let registered = self.block_size;
+        tracing::warn!(
+            stated,
+            registered,
+            "the engine's blocks are of another size: none is taken"
+        );
     }
 
     /// Batches were lost: no image of what follows may say otherwise, though the link reports its

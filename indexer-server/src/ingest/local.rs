@@ -6,13 +6,19 @@ use kvasir_engine::recover::Ask;
 use kvasir_proto::{
     convert::{ConvertError, EventsPart, EventsQuery, LocalDumpPart, LocalDumpQuery, LocalSource},
     limits::DUMP_CHUNK_RECORDS_DEFAULT,
+    types::KvEvent,
 };
 use std::{fmt, sync::Arc, time::Duration};
-use tokio::sync::Semaphore;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{Instant, timeout},
+};
 
-/// An answer breaks off if its next part takes longer than this. However long a dump is, it is not
-/// cut off while it makes progress.
+/// An answer breaks off if its next part takes longer than this,
 const PART_TIMEOUT: Duration = Duration::from_secs(10);
+/// or if all of its parts were waited for longer than that and this for each of their blocks. However long a
+/// dump is, it is not cut off while it makes progress; and none keeps its permit for nothing.
+const BLOCK_TIME: Duration = Duration::from_millis(1);
 
 /// Why an answer broke off.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +32,14 @@ pub enum AskError {
     /// The next part did not come.
     #[error("no answer for {0:?}")]
     Silent(Duration),
+    /// It takes too long for what it brings.
+    #[error("{blocks} blocks in {waited:?}: it is too slow")]
+    Slow {
+        /// How many came.
+        blocks: u32,
+        /// How long they were waited for.
+        waited: Duration,
+    },
     /// There was no end.
     #[error("the answer has no end")]
     Cut,
@@ -66,6 +80,45 @@ pub(super) struct Round {
     parts: Parts<Part>,
 }
 
+impl Part {
+    /// What it brings, in blocks.
+    fn blocks(&self) -> u32 {
+        let blocks = match self {
+            Self::Events(EventsPart::Batch(batch)) => {
+                batch.events.iter().map(KvEvent::operations).sum()
+            }
+            Self::Dump(LocalDumpPart::Chunk { records, .. }) => records.len(),
+            Self::Events(_) | Self::Dump(_) => 0,
+        };
+        u32::try_from(blocks.max(1)).unwrap_or(u32::MAX)
+    }
+}
+
+/// An answer on its way, and how fast it is.
+struct Hurried {
+    parts: Parts<Part>,
+    /// Kept until the answer is over.
+    _permit: OwnedSemaphorePermit,
+    waited: Duration,
+    blocks: u32,
+}
+
+impl Hurried {
+    async fn next(&mut self) -> Option<Result<Part, AskError>> {
+        let begin = Instant::now();
+        let Ok(part) = timeout(PART_TIMEOUT, self.parts.next()).await else {
+            return Some(Err(AskError::Silent(PART_TIMEOUT)));
+        };
+        self.waited += begin.elapsed();
+        let part = part?;
+        self.blocks = self.blocks.saturating_add(part.as_ref().map_or(0, Part::blocks));
+        if self.waited > PART_TIMEOUT + BLOCK_TIME * self.blocks {
+            return Some(Err(AskError::Slow { blocks: self.blocks, waited: self.waited }));
+        }
+        Some(part)
+    }
+}
+
 impl Round {
     /// Asks, once there is a permit, which it keeps until it is over.
     pub(super) fn start(number: u64, ask: Ask, asked: &Asked, permits: Arc<Semaphore>) -> Self {
@@ -89,12 +142,8 @@ impl Round {
                     parts.map(|part| part.map(Part::Dump)).boxed()
                 }
             };
-            let parts = tokio_stream::StreamExt::timeout(parts, PART_TIMEOUT);
-            let parts = parts.map(move |part| {
-                let _until_it_is_over = &permit;
-                part.unwrap_or(Err(AskError::Silent(PART_TIMEOUT)))
-            });
-            parts.boxed()
+            let hurried = Hurried { parts, _permit: permit, waited: Duration::ZERO, blocks: 0 };
+            stream::unfold(hurried, async |mut answer| Some((answer.next().await?, answer))).boxed()
         };
         Self { number, ask, parts: opening.flatten_stream().boxed() }
     }
@@ -108,5 +157,68 @@ impl Round {
 impl fmt::Debug for Round {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Round({}, {:?})", self.number, self.ask)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kvasir_proto::{
+        convert::WorkerAddress,
+        types::{BlockName, HeldBlock, Incarnation, PartitionKey, WorkerId},
+    };
+    use tokio::time::sleep;
+
+    /// Sends chunks of so many records, each after a second.
+    #[derive(Debug)]
+    struct Trickle(usize);
+
+    impl LocalIndexers for Trickle {
+        fn events(&self, _url: &str, _query: EventsQuery, _block_size: u32) -> Parts<EventsPart> {
+            stream::pending().boxed()
+        }
+
+        fn dump(&self, _url: &str, _query: LocalDumpQuery) -> Parts<LocalDumpPart> {
+            let held =
+                HeldBlock { name: BlockName(1), parent: None, local: None, copies: [1, 0, 0] };
+            let records = vec![held; self.0];
+            let chunks = stream::repeat_with(move || records.clone());
+            let slowly = chunks.then(async |records| {
+                sleep(Duration::from_secs(1)).await;
+                Ok(LocalDumpPart::Chunk { rank: 0, records })
+            });
+            slowly.take(100).boxed()
+        }
+    }
+
+    async fn outcome(records: usize) -> (usize, AskError) {
+        let partition = PartitionKey::new("m", "").expect("a short name");
+        let worker = WorkerId::new("w").expect("a short name");
+        let address = WorkerAddress { partition, worker };
+        let source = LocalSource { address, name: "s".to_owned() };
+        let indexers = Arc::new(Trickle(records));
+        let asked = Asked { indexers, url: "http://there".to_owned(), source, block_size: 16 };
+        let (ask, permits) =
+            (Ask::Dump { incarnation: Incarnation(1) }, Arc::new(Semaphore::new(1)));
+        let mut round = Round::start(1, ask, &asked, Arc::clone(&permits));
+        let mut parts = 0;
+        let error = loop {
+            match round.next().await {
+                Ok(_part) => parts += 1,
+                Err(error) => break error,
+            }
+            assert_eq!(permits.available_permits(), 0);
+        };
+        drop(round);
+        assert_eq!(permits.available_permits(), 1, "somebody else may ask");
+        (parts, error)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_goes_on_for_as_long_as_it_brings_something() {
+        assert_eq!(outcome(2_000).await, (100, AskError::Cut));
+        let (parts, error) = outcome(10).await;
+        assert_eq!(parts, 10, "one more takes more than 10 s and 10 ms a second");
+        assert!(matches!(error, AskError::Slow { blocks: 110, .. }), "{error:?}");
     }
 }

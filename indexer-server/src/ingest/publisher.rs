@@ -9,7 +9,9 @@ use super::{
     worker::{Publishers, Worker},
 };
 use crate::index::IndexedSource;
-use kvasir_engine::recover::{OutcomeCounts, Recourse, Recovery, RecoveryConfig, Resume};
+use kvasir_engine::recover::{
+    HeldBytes, OutcomeCounts, Recourse, Recovery, RecoveryConfig, Resume,
+};
 use kvasir_index::{IndexError, SourceStatus};
 use kvasir_proto::{
     convert::{Hello, LocalSource, PublishedBatch},
@@ -61,6 +63,10 @@ impl Shared {
 
     pub(super) fn set_source(&self, source: Option<IndexedSource>) {
         *self.source.lock().unwrap_or_else(PoisonError::into_inner) = source;
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.held.load(Ordering::Acquire)
     }
 
     pub(super) fn set_held(&self, held: bool) {
@@ -343,6 +349,7 @@ impl Ingest {
             copy_mode,
             asked: asked.map(|(indexers, url)| Asked { indexers, url, source, block_size }),
             permits: Arc::clone(&self.dump_permits),
+            held: HeldBytes::share(Arc::clone(&self.links.held)),
             stream: 0,
             fence: CancellationToken::new(),
             stream_life: None,
@@ -411,8 +418,7 @@ impl Ingest {
 /// the next time.
 fn hold(publishers: &Publishers, deaf: bool) {
     for publisher in publishers.by_name.values() {
-        let held = publisher.shared.held.load(Ordering::Acquire);
-        if held != deaf {
+        if publisher.shared.is_held() != deaf {
             let _busy = publisher.commands.try_send(Command::Hold(deaf));
         }
     }

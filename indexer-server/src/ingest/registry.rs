@@ -8,6 +8,7 @@ use super::{
 };
 use crate::index::{Origin, Partitions, Speculation, Writer};
 use dashmap::DashMap;
+use kvasir_engine::link::Common;
 use kvasir_proto::{
     convert::{Registration, WorkerAddress},
     limits::WORKERS_MAX,
@@ -37,7 +38,7 @@ pub struct Ingest {
     pub(super) deaf: AtomicBool,
     /// Held while the set of workers changes: registrations and removals are rare and whole.
     pub(super) control: Mutex<()>,
-    replay_permits: Arc<Semaphore>,
+    pub(super) links: Common,
     /// Who can be asked for what publishers' streams lack, and how often at a time.
     pub(super) local_indexers: Option<Arc<dyn LocalIndexers>>,
     pub(super) dump_permits: Arc<Semaphore>,
@@ -67,6 +68,7 @@ impl Ingest {
         metrics: IngestMetrics,
     ) -> Self {
         let replay_permits = Arc::new(Semaphore::new(config.replay_concurrency));
+        let links = Common { replay_permits, held: Arc::default() };
         let dump_permits = Arc::new(Semaphore::new(config.dump_concurrency));
         let ownership = Ownership::new(config.shard.clone());
         Self {
@@ -81,7 +83,7 @@ impl Ingest {
             map_changes: watch::Sender::new(()),
             deaf: AtomicBool::new(false),
             control: Mutex::default(),
-            replay_permits,
+            links,
             local_indexers: None,
             dump_permits,
             cancel: CancellationToken::new(),
@@ -146,27 +148,41 @@ impl Ingest {
     }
 
     /// Makes sure that a worker that speaks for itself is registered as it says. One that is registered
-    /// otherwise is replaced, with all that is known of it, unless an engine's sockets feed it.
+    /// otherwise is replaced, with all that is known of it. Not if an engine's sockets feed it; nor, unless a
+    /// log brings what was said in its order (`in_order`), if it has itself replaced another and is still
+    /// heard: then two speak for one worker.
     ///
     /// # Errors
     /// As [`register`](Self::register) and [`remove`](Self::remove).
     pub async fn introduce(
         self: &Arc<Self>,
         registration: &Registration,
-    ) -> Result<(), IngestError> {
+        in_order: bool,
+    ) -> Result<Registered, IngestError> {
         let address = registration.address();
-        let present = self.workers.get(&address).map(|entry| Arc::clone(&entry));
-        if let Some(present) = present {
-            let Some((field, before, now)) = present.registration.difference(registration) else {
-                return Ok(());
-            };
-            if !present.registration.endpoints.is_empty() {
-                return Err(IngestError::Conflict { address, field, present: before, asked: now });
-            }
-            tracing::info!(worker = %address, field, before, now, "the worker says otherwise now");
-            self.remove(address).await?;
+        let Some(present) = self.workers.get(&address).map(|entry| Arc::clone(&entry)) else {
+            return self.register(registration.clone()).await;
+        };
+        let Some((field, before, now)) = present.registration.difference(registration) else {
+            present.heard(self.origin);
+            return Ok(Registered::Present);
+        };
+        let is_disputed =
+            !in_order && present.is_replacement() && !present.lease_is_over(self.origin);
+        if !present.registration.endpoints.is_empty() || is_disputed {
+            return Err(IngestError::Conflict { address, field, present: before, asked: now });
         }
-        self.register(registration.clone()).await.map(|_registered| ())
+        let size = registration.block_size;
+        if present.partition.block_size() != size && self.workers_of(&address.partition) > 1 {
+            return Err(IngestError::block_size(&present.partition, size));
+        }
+        tracing::info!(worker = %address, field, before, now, "the worker says otherwise now");
+        self.remove(address.clone()).await?;
+        let registered = self.register(registration.clone()).await?;
+        if let Some(replacing) = self.workers.get(&address) {
+            replacing.replaces();
+        }
+        Ok(registered)
     }
 
     /// Detaches a worker and frees all it holds. Returns how many blocks it held.
@@ -258,9 +274,8 @@ impl Ingest {
             ready.push(Link::new(self, added, plan, None));
         }
         for link in ready {
-            let permits = Arc::clone(&self.replay_permits);
             let span = link.span(&worker.registration);
-            links.tasks.spawn(link.run(permits, worker.cancel.clone()).instrument(span));
+            links.tasks.spawn(link.run(self.links.clone(), worker.cancel.clone()).instrument(span));
         }
         Ok(resumed)
     }
@@ -304,6 +319,7 @@ impl Ingest {
     /// goes. The worker is not in the map.
     async fn detach(&self, worker: &Worker) -> Result<u64, IngestError> {
         worker.stop_links().await;
+        worker.partition.restoring().end(worker.id());
         let mut sources = std::mem::take(&mut worker.links.lock().await.sources);
         sources.extend(worker.close_publishers().await);
         let held = held_blocks(worker);

@@ -8,7 +8,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -30,6 +30,8 @@ pub(super) struct Worker {
     pub(super) publishers: Mutex<Publishers>,
     /// When it was heard of last, in milliseconds since the origin.
     heard_at_ms: AtomicU64,
+    /// Whether it replaced one of its name.
+    replaces: AtomicBool,
     /// Set once what a checkpoint has of it is back: nothing feeds it before.
     pub(super) restored: SetOnce<()>,
 }
@@ -63,14 +65,14 @@ impl Worker {
             links: Mutex::default(),
             publishers: Mutex::default(),
             heard_at_ms: AtomicU64::new(0),
+            replaces: AtomicBool::new(false),
             restored: SetOnce::new(),
         }
     }
 
     /// It has given a sign of life.
     pub(super) fn heard(&self, origin: Origin) {
-        let now = u64::try_from(origin.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.heard_at_ms.store(now, Ordering::Release);
+        self.heard_at_ms.store(milliseconds(origin), Ordering::Release);
     }
 
     /// Whether it has a lease, and was not heard of for so long.
@@ -78,6 +80,16 @@ impl Worker {
         let heard_at = Duration::from_millis(self.heard_at_ms.load(Ordering::Acquire));
         let silent = origin.elapsed().saturating_sub(heard_at);
         self.registration.lease.is_some_and(|lease| silent >= lease)
+    }
+
+    /// It takes the place of one of its name that was registered otherwise.
+    pub(super) fn replaces(&self) {
+        self.replaces.store(true, Ordering::Release);
+    }
+
+    /// Whether it has done so.
+    pub(super) fn is_replacement(&self) -> bool {
+        self.replaces.load(Ordering::Acquire)
     }
 
     pub(super) const fn id(&self) -> &WorkerId {
@@ -100,6 +112,7 @@ impl Worker {
     pub(super) fn open(&self) {
         // It may be open already.
         let _open = self.restored.set(());
+        self.partition.restoring().end(self.id());
     }
 
     /// Whether events may come in.
@@ -129,4 +142,8 @@ impl Worker {
             }
         }
     }
+}
+
+fn milliseconds(origin: Origin) -> u64 {
+    u64::try_from(origin.elapsed().as_millis()).unwrap_or(u64::MAX)
 }

@@ -89,6 +89,7 @@ impl Finder {
             };
             let workers = query.workers.as_deref();
             let asked = Query { key, tiers: query.tiers, workers, minimum_overlap };
+            let restoring = partition.restoring().among(workers);
             let (mut best_overlap_blocks, mut matches) = (0, Vec::new());
             for shard in partition.shards() {
                 let index = shard.read();
@@ -107,7 +108,8 @@ impl Finder {
                 speculative::add(&mut matches, placed, query, unconfirmed);
             }
             let (query_blocks, block_size) = (blocks, present);
-            let answer = FindAnswer { query_blocks, best_overlap_blocks, block_size, matches };
+            let answer =
+                FindAnswer { query_blocks, best_overlap_blocks, block_size, matches, restoring };
             Ok::<_, QueryError>(answer)
         })?;
         self.metrics.count(answer.query_blocks, answer.best_overlap_blocks, begin.elapsed());

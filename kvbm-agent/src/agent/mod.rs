@@ -1,24 +1,40 @@
-//! An agent of one source: what an engine says goes in with [`Agent::publish`], is journalled, and goes
-//! up to every indexer, over gRPC or NATS; what an indexer missed it fetches from the agent's
+//! An agent of one worker: what an engine says goes in with [`Agent::publish`], is journalled, and goes
+//! up to every indexer, over gRPC, NATS or as an engine would publish it; what an indexer missed it fetches from the agent's
 //! `LocalIndexer`.
 
-use crate::broker::{BrokerConfig, BrokerStatus, Publisher, answer_questions};
+mod broker;
+mod loads;
+mod sources;
+mod tasks;
+mod zmq;
+
+pub use sources::SourcesConfig;
+
+use crate::broker::{BrokerConfig, BrokerStatus};
 use crate::feed::{Feed, SourceConfig};
+use crate::hub::{Hub, HubError};
+use crate::ingest::EventIngestService;
 use crate::journal::{AppendError, JournalStatus};
-use crate::service::{LocalIndexerService, ServeError, Served, ServiceConfig, serve};
+use crate::load::scrape::ScrapeStatus;
+use crate::load::{LoadConfig, LoadError, WorkerMetricsPublisher};
+use crate::relay::RelayError;
+use crate::service::{
+    LocalIndexerService, ServeError, Served, ServiceConfig, WorkerLoadsService, serve,
+};
 use crate::uplink::{UplinkConfig, UplinkStatus, keep_up};
-use kvasir_proto::convert::ConvertError;
+use crate::zmq::{ZmqConfig, ZmqConfigError, ZmqEndpoints, ZmqStatus};
+use kvasir_proto::convert::{ConvertError, Registration};
 use kvasir_proto::types::{DpRank, Incarnation, KvEvent};
-use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tasks::Tasks;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::{Id, JoinSet};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
+use zmq::Zmq;
 
 /// Most indexers that one agent feeds: the replicas of its shard.
 pub const INDEXERS_MAX: usize = 16;
@@ -31,16 +47,27 @@ const HEARTBEAT_INTERVAL_MIN: Duration = Duration::from_millis(10);
 /// What an agent is to do.
 #[derive(Debug, Clone)]
 pub struct AgentConfig {
-    /// The source.
+    /// The agent's stream.
     pub source: SourceConfig,
+    /// What feeds it.
+    pub sources: SourcesConfig,
     /// Indexers to feed (`http://host:port`), at most [`INDEXERS_MAX`].
     pub indexers: Vec<String>,
     /// NATS servers to publish over, and to be asked over, beside or in place of them.
     pub broker: Option<BrokerConfig>,
+    /// Sockets on which it is published as an engine would, for consumers that expect one; none for not at all.
+    pub zmq: Option<ZmqConfig>,
+    /// How busy its ranks are, and how that is told.
+    pub loads: LoadConfig,
+    /// How the worker is registered at indexers; none if somebody else sees to it. Without an address of
+    /// `LocalIndexer` it gets the one that is listened on.
+    pub registration: Option<Registration>,
+    /// Whether the worker is removed from indexers when the agent is stopped.
+    pub deregister: bool,
     /// How often indexers are told that the source is there, and how far it is; at least 10 ms. Three times
     /// in the worker's lease, if it has one.
     pub heartbeat_interval: Duration,
-    /// Where to serve `LocalIndexer`; none for not at all. Port 0 is any.
+    /// Where to serve `LocalIndexer` and `WorkerLoads`; none for not at all. Port 0 is any.
     pub listen: Option<SocketAddr>,
     /// Bounds of that service.
     pub service: ServiceConfig,
@@ -52,6 +79,18 @@ pub enum AgentError {
     /// The source breaks the contract.
     #[error("source: {0}")]
     Source(#[from] ConvertError),
+    /// What feeds it does not go together.
+    #[error("sources: {0}")]
+    Hub(#[from] HubError),
+    /// An engine cannot be relayed.
+    #[error("relays: {0}")]
+    Relay(#[from] RelayError),
+    /// How busy it is cannot be told so.
+    #[error("loads: {0}")]
+    Loads(#[from] LoadError),
+    /// Nobody could publish.
+    #[error("EventIngest needs an address to listen on")]
+    NoPort,
     /// Too many indexers.
     #[error("{count} indexers are given, the limit is {limit}")]
     TooManyIndexers {
@@ -63,6 +102,9 @@ pub enum AgentError {
     /// What is said of the worker over NATS is not of this source, or breaks the contract.
     #[error("broker: {0}")]
     Broker(#[source] ConvertError),
+    /// It cannot be published as an engine would.
+    #[error("zmq: {0}")]
+    Zmq(#[from] ZmqConfigError),
     /// The port cannot be had.
     #[error("listen on {address}: {error}")]
     Listen {
@@ -77,12 +119,18 @@ pub enum AgentError {
 #[derive(Debug)]
 pub struct Agent {
     feed: Arc<Feed>,
+    hub: Arc<Hub>,
+    metrics: WorkerMetricsPublisher,
+    scraped: Option<watch::Receiver<ScrapeStatus>>,
     local: Option<SocketAddr>,
     uplinks: Vec<watch::Receiver<UplinkStatus>>,
     broker: Option<watch::Receiver<BrokerStatus>>,
+    zmq: Option<Zmq>,
+    source_tasks: Tasks,
     uplink_tasks: Tasks,
     service_tasks: Tasks,
     /// Dropped, they stop what they guard.
+    stop_sources: DropGuard,
     stop_uplinks: DropGuard,
     stop_service: DropGuard,
 }
@@ -98,10 +146,15 @@ impl Agent {
             return Err(AgentError::TooManyIndexers { count, limit });
         }
         let feed = Arc::new(Feed::new(config.source)?);
-        let life = feed.status().incarnation;
         let heartbeat_interval = config.heartbeat_interval.max(HEARTBEAT_INTERVAL_MIN);
         let (stop_uplinks, stop_service) = (CancellationToken::new(), CancellationToken::new());
         let (mut uplink_tasks, mut service_tasks) = (Tasks::default(), Tasks::default());
+        let (stop_sources, mut source_tasks) = (CancellationToken::new(), Tasks::default());
+        if config.sources.ingest.is_some() && config.listen.is_none() {
+            return Err(AgentError::NoPort);
+        }
+        let loads = loads::start(&feed, &config.loads, &mut source_tasks, &stop_sources)?;
+        let sources = sources::start(&feed, config.sources, &mut source_tasks, &stop_sources)?;
         let served = Served {
             address: feed.address().clone(),
             block_size: feed.block_size(),
@@ -110,42 +163,47 @@ impl Agent {
         let service = LocalIndexerService::new(served, config.service, stop_service.clone());
         let service = Arc::new(service);
 
-        let mut broker = None;
-        if let Some(config) = config.broker {
-            let status = Arc::new(watch::Sender::new(BrokerStatus::new(life)));
-            broker = Some(status.subscribe());
-            let (of, url, told) = (Arc::clone(&feed), config.url.clone(), Arc::clone(&status));
-            let publisher = Publisher::new(of, config, heartbeat_interval, told);
-            let publisher = publisher.map_err(AgentError::Broker)?;
-            uplink_tasks.spawn("publisher", publisher.run(stop_uplinks.clone()));
-            let answers = answer_questions(Arc::clone(&service), url, status);
-            service_tasks.spawn("LocalIndexer over NATS", answers);
+        let told = broker::Told {
+            feed: &feed,
+            board: &loads.board,
+            service: &service,
+            heartbeat_interval,
+            loads_interval: config.loads.min_interval,
+        };
+        let broker = config.broker.map(|broker| {
+            broker::start(&told, broker, &mut uplink_tasks, &mut service_tasks, &stop_uplinks)
+        });
+        let broker = broker.transpose()?;
+        let publishing = (&mut uplink_tasks, &stop_uplinks);
+        let replaying = (&mut service_tasks, &stop_service);
+        let zmq = Zmq::start(&feed, config.zmq, publishing, replaying).await?;
+        let loads_service = loads.service(&feed, config.service, heartbeat_interval, &stop_service);
+        let serving = (service, loads_service, sources.ingest);
+        let local = serve_local(config.listen, serving, &mut service_tasks).await?;
+        let mut registration = config.registration;
+        if let (Some(registration), Some(local)) = (&mut registration, local) {
+            registration.local_indexer.get_or_insert_with(|| format!("http://{local}"));
         }
-        let mut local = None;
-        if let Some(address) = config.listen {
-            let (listener, bound) = listen(address).await?;
-            local = Some(bound);
-            let serving = serve(listener, service);
-            service_tasks.spawn("LocalIndexer", async {
-                serving.await.unwrap_or_else(|error| service_failed(&error));
-            });
-        }
-        let mut uplinks = Vec::new();
-        for endpoint in config.indexers {
-            let uplink = UplinkConfig { endpoint, heartbeat_interval };
-            let (status, told) = watch::channel(UplinkStatus::new(life));
-            uplinks.push(told);
-            let stop = stop_uplinks.clone();
-            uplink_tasks.spawn("uplink", keep_up(Arc::clone(&feed), uplink, status, stop));
-        }
+        let uplinks = config.indexers.into_iter().map(|endpoint| {
+            let (registration, deregister) = (registration.clone(), config.deregister);
+            let uplink = UplinkConfig { endpoint, heartbeat_interval, registration, deregister };
+            start_uplink(&feed, uplink, &mut uplink_tasks, &stop_uplinks)
+        });
+        let uplinks = uplinks.collect();
         let (stop_uplinks, stop_service) = (stop_uplinks.drop_guard(), stop_service.drop_guard());
         Ok(Self {
             feed,
+            hub: sources.hub,
+            metrics: WorkerMetricsPublisher::new(loads.board),
+            scraped: loads.scraped,
             local,
             uplinks,
             broker,
+            zmq,
+            source_tasks,
             uplink_tasks,
             service_tasks,
+            stop_sources: stop_sources.drop_guard(),
             stop_uplinks,
             stop_service,
         })
@@ -154,6 +212,7 @@ impl Agent {
     /// Takes what happened at one rank, and gives it a number; several, of which it returns the last,
     /// where it is more than one message carries. Never waits: what an indexer does not
     /// take yet stays in the journal, and what the journal cannot keep is had by a dump.
+    /// For an engine that embeds the agent as its only source; others go through the [hub](Self::hub).
     ///
     /// # Errors
     /// If the batch breaks a limit, or the life's numbers are used up: then nothing has changed.
@@ -164,6 +223,24 @@ impl Agent {
     /// The cache starts empty again, under a new incarnation.
     pub fn begin_life(&self, incarnation: Incarnation, first_sequence: u64) {
         self.feed.begin_life(incarnation, first_sequence);
+    }
+
+    /// Where its sources come together.
+    #[must_use]
+    pub const fn hub(&self) -> &Arc<Hub> {
+        &self.hub
+    }
+
+    /// What takes how busy a rank is.
+    #[must_use]
+    pub const fn metrics(&self) -> &WorkerMetricsPublisher {
+        &self.metrics
+    }
+
+    /// How looking at the engine's metrics goes, with word of every look; none without.
+    #[must_use]
+    pub fn watch_scraped(&self) -> Option<watch::Receiver<ScrapeStatus>> {
+        self.scraped.clone()
     }
 
     /// Where `LocalIndexer` is served.
@@ -202,8 +279,26 @@ impl Agent {
         self.broker.clone()
     }
 
+    /// Where it is published as an engine would; none where it is not.
+    #[must_use]
+    pub fn zmq_endpoints(&self) -> Option<ZmqEndpoints> {
+        self.zmq.as_ref().map(|zmq| zmq.endpoints)
+    }
+
+    /// How far that has come.
+    #[must_use]
+    pub fn zmq(&self) -> Option<ZmqStatus> {
+        self.zmq.as_ref().map(|zmq| zmq.status.borrow().clone())
+    }
+
+    /// The same, with word of every change.
+    #[must_use]
+    pub fn watch_zmq(&self) -> Option<watch::Receiver<ZmqStatus>> {
+        self.zmq.as_ref().map(|zmq| zmq.status.clone())
+    }
+
     /// Waits until every indexer has batch `sequence` of the life that is present now, and the broker
-    /// too, or that life is over.
+    /// too, or that life is over. Who listens to its ZMQ sockets says nothing, and is not waited for.
     pub async fn delivered(&self, sequence: u64) {
         let life = self.feed.status().incarnation;
         for uplink in &self.uplinks {
@@ -224,16 +319,48 @@ impl Agent {
         }
     }
 
-    /// Delivers what the journal has to the indexers that can be reached, then stops, within `limit`.
+    /// Takes nothing more from its sources, delivers what the journal has to the indexers that can be reached, then stops, within `limit`.
     /// Returns whether every task came to its end in time.
     pub async fn stop(mut self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
+        drop(self.stop_sources);
+        let followed = self.source_tasks.end(deadline).await;
         drop(self.stop_uplinks);
         let delivered = self.uplink_tasks.end(deadline).await;
         drop(self.stop_service);
         let served = self.service_tasks.end(deadline).await;
-        delivered && served
+        followed && delivered && served
     }
+}
+
+/// What is served on the agent's port.
+type Services =
+    (Arc<LocalIndexerService>, Arc<WorkerLoadsService>, Option<Arc<EventIngestService>>);
+
+/// Serves the agent's port, if it is to have one.
+async fn serve_local(
+    address: Option<SocketAddr>,
+    (service, loads, ingest): Services,
+    tasks: &mut Tasks,
+) -> Result<Option<SocketAddr>, AgentError> {
+    let Some(address) = address else { return Ok(None) };
+    let (listener, bound) = listen(address).await?;
+    let serving = serve(listener, service, loads, ingest);
+    tasks.spawn("LocalIndexer", async {
+        serving.await.unwrap_or_else(|error| service_failed(&error));
+    });
+    Ok(Some(bound))
+}
+
+fn start_uplink(
+    feed: &Arc<Feed>,
+    config: UplinkConfig,
+    tasks: &mut Tasks,
+    stop: &CancellationToken,
+) -> watch::Receiver<UplinkStatus> {
+    let (status, told) = watch::channel(UplinkStatus::new(feed.status().incarnation));
+    tasks.spawn("uplink", keep_up(Arc::clone(feed), config, status, stop.clone()));
+    told
 }
 
 async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), AgentError> {
@@ -247,40 +374,4 @@ async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), AgentE
 
 fn service_failed(error: &ServeError) {
     tracing::error!(%error, "LocalIndexer is not served any more");
-}
-
-/// Tasks by name; they end with their agent.
-#[derive(Debug, Default)]
-struct Tasks {
-    set: JoinSet<()>,
-    names: HashMap<Id, &'static str>,
-}
-
-impl Tasks {
-    fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        let id = self.set.spawn(task).id();
-        self.names.insert(id, name);
-    }
-
-    /// Joins all, and cuts off those that are not done by `deadline`. Whether all were.
-    async fn end(&mut self, deadline: Instant) -> bool {
-        let mut clean = true;
-        while let Ok(Some(ended)) = timeout_at(deadline, self.set.join_next_with_id()).await {
-            let (id, panic) = match ended {
-                Ok((id, ())) => (id, None),
-                Err(error) => (error.id(), Some(error)),
-            };
-            let task = self.names.remove(&id);
-            if let Some(error) = panic {
-                tracing::error!(task, %error, "a task failed");
-                clean = false;
-            }
-        }
-        if !self.set.is_empty() {
-            tracing::warn!(tasks = ?self.names.values(), "cut off");
-            self.set.shutdown().await;
-            clean = false;
-        }
-        clean
-    }
 }

@@ -1,16 +1,8 @@
+use kvasir_proto::broker::Delivery;
 use kvasir_proto::convert::Registration;
 use kvasir_proto::types::Incarnation;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// How batches are published.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Delivery {
-    /// To whoever listens; nobody keeps them.
-    Core,
-    /// Into the stream, which acknowledges them.
-    Jetstream,
-}
 
 /// Which NATS servers to speak over, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +15,8 @@ pub struct BrokerConfig {
     /// How indexes that do not know the worker register it: worker and block size are those of the
     /// source, and there are no endpoints. The copy mode is the source's, whatever is said here.
     pub registration: Registration,
+    /// Whether it says goodbye once it is told to stop, so that the worker is removed.
+    pub deregister: bool,
 }
 
 /// How far a broker has come.
@@ -39,7 +33,9 @@ pub struct BrokerStatus {
     /// Batches that could not be published: the journal had lost them, or the server takes no messages
     /// of their size. An index asks for them.
     pub skipped_batches: u64,
-    /// Connections made since start, without those for questions.
+    /// Loads published since start.
+    pub published_loads: u64,
+    /// Connections made since start, without those for questions and loads.
     pub connections: u64,
     /// Why the last connection ended or could not be made, or a batch was skipped; none once there is
     /// another connection.
@@ -56,6 +52,7 @@ impl BrokerStatus {
             incarnation,
             published: None,
             skipped_batches: 0,
+            published_loads: 0,
             connections: 0,
             error: None,
         }

@@ -88,6 +88,12 @@ impl LifeEnvelope {
         (heartbeats_subject(&self.address), message)
     }
 
+    /// Where a goodbye goes, and it.
+    pub(super) fn goodbye(&self) -> (String, Bytes) {
+        let message = self.said(broker_message::Said::Goodbye(pb::PublishGoodbye {}));
+        (heartbeats_subject(&self.address), message)
+    }
+
     fn said(&self, said: broker_message::Said) -> Bytes {
         let message = pb::BrokerMessage { said: Some(said), ..Default::default() };
         let mut bytes = BytesMut::with_capacity(self.head.len() + message.encoded_len());

@@ -10,18 +10,21 @@
 //!   is not acknowledged in time all from there are published again, each under the same message id,
 //!   so that the stream has each once and in order.
 //!
-//! Questions have a connection of their own, so that an answer never holds up a batch.
+//! Questions and loads have connections of their own, so that they never hold up a batch.
 
 mod answer;
 mod config;
 mod connection;
 mod error;
 mod jetstream;
+mod loads;
 mod message;
 mod plain;
 mod publish;
 mod reply;
 
 pub use answer::answer_questions;
-pub use config::{BrokerConfig, BrokerStatus, Delivery};
+pub use config::{BrokerConfig, BrokerStatus};
+pub use kvasir_proto::broker::Delivery;
+pub use loads::LoadPublisher;
 pub use publish::Publisher;

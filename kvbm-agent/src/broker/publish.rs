@@ -7,6 +7,7 @@ use crate::feed::Feed;
 use crate::journal::{Batch, RangeError};
 use crate::pause::Pauses;
 use async_nats::client::PublishErrorKind;
+use bytes::Bytes;
 use futures::FutureExt;
 use kvasir_proto::convert::ConvertError;
 use kvasir_proto::types::Incarnation;
@@ -117,7 +118,12 @@ impl Publisher {
                 Some(stream) => jetstream::publish(&mut session, &mut position, stream).await?,
             };
             match end {
-                End::Stopped => return session.connection.flush().await,
+                End::Stopped => {
+                    if self.config.deregister {
+                        session.send(position.envelope.goodbye()).await?;
+                    }
+                    return session.connection.flush().await;
+                }
                 // Indexes hear of it at once, whatever it has to say.
                 End::NewLife => session.heartbeats.reset_immediately(),
             }
@@ -200,7 +206,11 @@ impl Session<'_> {
         if status.incarnation != position.life {
             return Ok(());
         }
-        let (subject, message) = position.envelope.heartbeat(status.head);
+        self.send(position.envelope.heartbeat(status.head)).await
+    }
+
+    /// Sends what is no batch.
+    async fn send(&self, (subject, message): (String, Bytes)) -> Result<(), BrokerError> {
         let sent = self.connection.with(self.connection.client().publish(subject, message)).await?;
         // A server with so small a limit is complained of for batches.
         sent.or_else(|error| match error.kind() {

@@ -5,13 +5,16 @@ use std::time::Duration;
 pub struct ServiceConfig {
     /// Most ranges and dumps under way, those that wait included.
     pub streams_max: usize,
+    /// Most readers of loads at a time.
+    pub watchers_max: usize,
     /// A client that takes nothing for this long is cut off.
     pub stall_timeout: Duration,
 }
 
 impl ServiceConfig {
-    /// Room for the replicas of an index, each with a range and a dump.
-    pub const DEFAULT: Self = Self { streams_max: 32, stall_timeout: Duration::from_secs(30) };
+    /// Room for the replicas of an index, each with a range and a dump, and for 256 routers.
+    pub const DEFAULT: Self =
+        Self { streams_max: 32, watchers_max: 256, stall_timeout: Duration::from_secs(30) };
 }
 
 impl Default for ServiceConfig {
@@ -22,6 +25,8 @@ impl Default for ServiceConfig {
 
 /// Messages of one stream that wait to be taken.
 pub(super) const PARTS_QUEUED_MAX: usize = 2;
+/// Answers of one stream of loads that wait to be taken: what is newer waits until there is a place.
+pub(super) const LOADS_QUEUED_MAX: usize = 1;
 /// Batches taken from the journal at a time.
 pub(super) const LOOK_BATCHES: usize = 64;
 /// Records read under one hold of the journal's lock.

@@ -64,7 +64,7 @@ pub(crate) fn failed(code: ErrorCode, error: impl fmt::Display) -> Status {
     Status::new(code.into(), error.to_string())
 }
 
-fn refused(error: ConvertError) -> Status {
+pub(super) fn refused(error: ConvertError) -> Status {
     failed(error.code(), error)
 }
 

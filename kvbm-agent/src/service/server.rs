@@ -1,13 +1,17 @@
 use super::config::{
     ACCEPT_PAUSE, CONNECTION_STREAMS_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, REQUEST_BYTES_MAX,
 };
+use super::loads::WorkerLoadsService;
 use super::local::LocalIndexerService;
 use crate::feed::Feed;
+use crate::ingest::EventIngestService;
 use futures::{Stream, stream};
 use kvasir_proto::convert::WorkerAddress;
 use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
 use kvasir_proto::pb::FILE_DESCRIPTOR_SET;
+use kvasir_proto::pb::event_ingest_server::EventIngestServer;
 use kvasir_proto::pb::local_indexer_server::LocalIndexerServer;
+use kvasir_proto::pb::worker_loads_server::WorkerLoadsServer;
 use std::convert::Infallible;
 use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
@@ -37,16 +41,21 @@ pub enum ServeError {
     Transport(#[from] tonic::transport::Error),
 }
 
-/// Serves a port until the service ends.
+/// Serves a port until the service ends; `EventIngest` beside it, if there is one.
 ///
 /// # Errors
 /// If the services cannot be built or the transport fails.
 pub async fn serve(
     listener: TcpListener,
     local: Arc<LocalIndexerService>,
+    loads: Arc<WorkerLoadsService>,
+    ingest: Option<Arc<EventIngestService>>,
 ) -> Result<(), ServeError> {
     let (reporter, health) = tonic_health::server::health_reporter();
-    for service in ["", "kvasir.v1.LocalIndexer"] {
+    let publishes = ingest.as_ref().map(|_| "kvasir.v1.EventIngest");
+    for service in
+        ["", "kvasir.v1.LocalIndexer", "kvasir.v1.WorkerLoads"].into_iter().chain(publishes)
+    {
         reporter.set_service_status(service, ServingStatus::Serving).await;
     }
     let reflection = tonic_reflection::server::Builder::configure()
@@ -56,16 +65,27 @@ pub async fn serve(
     let service = LocalIndexerServer::from_arc(Arc::clone(&local))
         .max_decoding_message_size(REQUEST_BYTES_MAX)
         .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX);
+    let watched = WorkerLoadsServer::from_arc(Arc::clone(&loads))
+        .max_decoding_message_size(REQUEST_BYTES_MAX)
+        .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX);
+    let ingest = ingest.map(|ingest| {
+        EventIngestServer::from_arc(ingest)
+            .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX)
+    });
     Server::builder()
         .max_concurrent_streams(CONNECTION_STREAMS_MAX)
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .add_service(service)
+        .add_service(watched)
+        .add_optional_service(ingest)
         .add_service(health.max_decoding_message_size(REQUEST_BYTES_MAX))
         .add_service(reflection.max_decoding_message_size(REQUEST_BYTES_MAX))
         .serve_with_incoming_shutdown(incoming(listener), local.stop().cancelled())
         .await?;
     local.ended().await;
+    loads.ended().await;
     Ok(())
 }
 

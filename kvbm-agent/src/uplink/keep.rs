@@ -1,8 +1,10 @@
+use super::register::{register, remove};
 use super::window::UNACKED_BATCHES_MAX;
 use super::{Uplink, UplinkError};
 use crate::feed::Feed;
 use crate::journal::RangeError;
 use crate::pause::Pauses;
+use kvasir_proto::convert::{Hello, Registration};
 use kvasir_proto::types::Incarnation;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +24,10 @@ pub struct UplinkConfig {
     pub endpoint: String,
     /// It is told this often that the source is there, and how far it is; not 0.
     pub heartbeat_interval: Duration,
+    /// How the worker is registered before each stream; none if somebody else sees to it.
+    pub registration: Option<Registration>,
+    /// Whether the worker is removed once the uplink is told to stop.
+    pub deregister: bool,
 }
 
 /// How far an uplink has come.
@@ -69,7 +75,7 @@ pub async fn keep_up(
     loop {
         let before = keeper.progress();
         match keeper.stream().await {
-            Ok(End::Stopped) => return,
+            Ok(End::Stopped) => return keeper.leave().await,
             Ok(End::NewLife) => pauses.reset(),
             Err(error) => {
                 keeper.note(&error);
@@ -77,7 +83,7 @@ pub async fn keep_up(
                     pauses.reset();
                 }
                 if !pauses.wait(&keeper.stop).await {
-                    return;
+                    return keeper.leave().await;
                 }
             }
         }
@@ -130,7 +136,7 @@ impl Keeper {
         let first = hello.first_sequence.unwrap_or_default();
         let mut uplink = select! {
             () = self.stop.cancelled() => return Ok(End::Stopped),
-            uplink = Uplink::open_as(&self.config.endpoint, hello) => uplink?,
+            uplink = self.open(hello) => uplink?,
         };
         self.accepted(life, uplink.applied());
         let next = uplink.applied().map_or(Some(first), |applied| applied.checked_add(1));
@@ -159,6 +165,28 @@ impl Keeper {
                     return Err(UplinkError::Silent(ANSWER_TIMEOUT));
                 }
             }
+        }
+    }
+
+    /// Opens a stream of a worker that is registered.
+    async fn open(&self, hello: Hello) -> Result<Uplink, UplinkError> {
+        let endpoint = &self.config.endpoint;
+        if let Some(registration) = &self.config.registration {
+            let copy_mode = hello.copy_mode;
+            let registration = Registration { copy_mode, ..registration.clone() };
+            register(endpoint, &registration).await?;
+        }
+        Uplink::open_as(endpoint, hello).await
+    }
+
+    /// The worker goes with its agent.
+    async fn leave(&self) {
+        if !self.config.deregister {
+            return;
+        }
+        let endpoint = &self.config.endpoint;
+        if let Err(error) = remove(endpoint, self.feed.address()).await {
+            tracing::info!(endpoint, %error, "the worker is left to its lease");
         }
     }
 

@@ -6,6 +6,7 @@
 
 mod error;
 mod keep;
+mod register;
 mod stream;
 mod window;
 

@@ -199,7 +199,7 @@ impl Uplink {
     }
 }
 
-async fn connect(endpoint: &str) -> Result<Channel, UplinkError> {
+pub(super) async fn connect(endpoint: &str) -> Result<Channel, UplinkError> {
     Endpoint::from_shared(endpoint.to_owned())
         .map_err(UplinkError::Endpoint)?
         .connect_timeout(CONNECT_TIMEOUT)

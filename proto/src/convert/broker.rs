@@ -37,6 +37,8 @@ pub enum Said {
         /// Number of its newest batch, where there is one.
         head_sequence: Option<u64>,
     },
+    /// It is about to end, and its worker with it.
+    Goodbye,
 }
 
 impl BrokerMessage {
@@ -46,6 +48,7 @@ impl BrokerMessage {
         let head_sequence = match &self.said {
             Said::Batch(batch) => Some(batch.sequence),
             Said::Heartbeat { head_sequence } => *head_sequence,
+            Said::Goodbye => None,
         };
         Hello {
             address: self.registration.address(),
@@ -76,11 +79,12 @@ impl TryFrom<pb::BrokerMessage> for BrokerMessage {
         // What is announced without end would stay without end.
         registration.lease.get_or_insert(LEASE_BY_BROKER_DEFAULT);
         check_required("source", &message.source, NAME_BYTES_MAX)?;
-        let said = match message.said.ok_or_else(|| required("batch or heartbeat"))? {
+        let said = match message.said.ok_or_else(|| required("batch, heartbeat or goodbye"))? {
             broker_message::Said::Batch(batch) => Said::Batch(batch),
             broker_message::Said::Heartbeat(heartbeat) => {
                 Said::Heartbeat { head_sequence: heartbeat.head_sequence }
             }
+            broker_message::Said::Goodbye(pb::PublishGoodbye {}) => Said::Goodbye,
         };
         Ok(Self {
             registration,
@@ -99,6 +103,7 @@ impl From<BrokerMessage> for pb::BrokerMessage {
             Said::Heartbeat { head_sequence } => {
                 broker_message::Said::Heartbeat(pb::PublishHeartbeat { head_sequence })
             }
+            Said::Goodbye => broker_message::Said::Goodbye(pb::PublishGoodbye {}),
         };
         Self {
             worker: Some((&message.registration).into()),

@@ -1,8 +1,25 @@
-use super::{ConvertError, shared::check_range};
+//! Everything that an index holds of a worker, from one index to another: the list of its workers
+//! and their dumps, in both directions.
+
+use super::{
+    ConvertError, Problem, Registration, WorkerAddress, cursor, incarnation,
+    local::read_record,
+    read_cursor,
+    shared::{
+        check_count, check_range, check_required, copy_mode, read_copy_mode, read_incarnation,
+        read_state, state,
+    },
+};
 use crate::{
-    limits::{DUMP_CHUNK_RECORDS_DEFAULT, DUMP_CHUNK_RECORDS_MAX},
-    pb,
-    types::{DpRank, PartitionKey, WorkerId},
+    limits::{
+        DUMP_CHUNK_RECORDS_DEFAULT, DUMP_CHUNK_RECORDS_MAX, NAME_BYTES_MAX, SOURCE_PAST_LIVES_MAX,
+        WORKER_RANKS_MAX, WORKER_SOURCES_MAX,
+    },
+    pb::{self, dump_worker_response::Part},
+    types::{
+        CopyMode, Cursor, DpRank, Fingerprint, HeldBlock, Incarnation, PartitionKey, SourceState,
+        WorkerId,
+    },
 };
 
 /// A checked `DumpWorkerRequest`.
@@ -33,6 +50,196 @@ impl TryFrom<pb::DumpWorkerRequest> for DumpQuery {
     }
 }
 
+impl From<DumpQuery> for pb::DumpWorkerRequest {
+    fn from(query: DumpQuery) -> Self {
+        Self {
+            model: query.partition.model().to_owned(),
+            tenant: query.partition.tenant().to_owned(),
+            worker_id: query.worker.as_str().to_owned(),
+            dp_rank: query.rank,
+            chunk_records: u32::try_from(query.chunk_records).ok(),
+        }
+    }
+}
+
+/// A checked `DumpWorkerResponse`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WorkerDumpPart {
+    /// Records of one rank, at most [`DUMP_CHUNK_RECORDS_MAX`], each with the number of its source.
+    Chunk {
+        /// The rank.
+        rank: DpRank,
+        /// The records.
+        records: Vec<(u32, HeldBlock)>,
+    },
+    /// The end of a source.
+    End {
+        /// Its number.
+        number: u32,
+        /// Records of it in the dump.
+        records: u64,
+        /// Where it stood.
+        source: DumpedSource,
+    },
+}
+
+/// A checked `DumpEnd`: where a source stood when the dump was cut.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DumpedSource {
+    /// Its name.
+    pub name: String,
+    /// How second announcements are read.
+    pub copy_mode: CopyMode,
+    /// The last batch that the records contain.
+    pub applied: Option<Cursor>,
+    /// Lives that are over, the oldest first; at most [`SOURCE_PAST_LIVES_MAX`].
+    pub past: Vec<Incarnation>,
+    /// Its state.
+    pub state: SourceState,
+    /// Whether blocks that it announced are missing.
+    pub incomplete: bool,
+    /// Dumped ranks that it feeds, at most [`WORKER_RANKS_MAX`].
+    pub ranks: Vec<DpRank>,
+}
+
+/// A checked `WorkerInfo`, as far as another server needs it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedWorker {
+    /// As registered.
+    pub registration: Registration,
+    /// Its sources, at most [`WORKER_SOURCES_MAX`].
+    pub sources: Vec<ListedSource>,
+    /// Blocks that it holds, over all ranks, parked ones included.
+    pub blocks: u64,
+}
+
+/// A checked `SourceInfo`, as far as another server needs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListedSource {
+    /// Its state.
+    pub state: SourceState,
+    /// Where it stands, without a fingerprint.
+    pub applied: Option<Cursor>,
+}
+
+// === impl WorkerDumpPart ===
+
+impl TryFrom<pb::DumpWorkerResponse> for WorkerDumpPart {
+    type Error = ConvertError;
+
+    fn try_from(response: pb::DumpWorkerResponse) -> Result<Self, ConvertError> {
+        match response.part {
+            Some(Part::Chunk(chunk)) => read_chunk(chunk).map_err(|error| error.within("chunk")),
+            Some(Part::End(end)) => read_end(end).map_err(|error| error.within("end")),
+            None => Err(ConvertError::new("part", Problem::Required)),
+        }
+    }
+}
+
+fn read_chunk(chunk: pb::DumpChunk) -> Result<WorkerDumpPart, ConvertError> {
+    check_count("records", chunk.records.len(), DUMP_CHUNK_RECORDS_MAX)?;
+    let records = chunk.records.into_iter().enumerate().map(|(index, record)| {
+        let held = read_record(&record);
+        let held = held.map_err(|error| error.within(format_args!("records[{index}]")))?;
+        Ok((record.source_index, held))
+    });
+    let records = records.collect::<Result<_, ConvertError>>()?;
+    Ok(WorkerDumpPart::Chunk { rank: chunk.dp_rank, records })
+}
+
+fn read_end(end: pb::DumpEnd) -> Result<WorkerDumpPart, ConvertError> {
+    check_required("source", &end.source, NAME_BYTES_MAX)?;
+    check_count("past_incarnations", end.past_incarnations.len(), SOURCE_PAST_LIVES_MAX)?;
+    check_count("dp_ranks", end.dp_ranks.len(), WORKER_RANKS_MAX)?;
+    let mode = read_copy_mode("copy_mode", end.copy_mode)?;
+    let past = end.past_incarnations.iter().enumerate();
+    let past = past.map(|(at, life)| read_incarnation(&format!("past_incarnations[{at}]"), life));
+    let applied = match (&end.watermark, end.fingerprint) {
+        (Some(watermark), fingerprint) => {
+            let applied = read_cursor(watermark).map_err(|error| error.within("watermark"))?;
+            let fingerprint = fingerprint.map(|at| Fingerprint {
+                ts_bits: at.timestamp_bits,
+                payload_hash: at.payload_hash,
+            });
+            Some(Cursor { fingerprint, ..applied })
+        }
+        (None, None) => None,
+        (None, Some(_)) => {
+            return Err(ConvertError::new("fingerprint", Problem::Unexpected("without watermark")));
+        }
+    };
+    let source = DumpedSource {
+        name: end.source,
+        copy_mode: mode.ok_or_else(|| ConvertError::new("copy_mode", Problem::Required))?,
+        applied,
+        past: past.collect::<Result<_, _>>()?,
+        state: read_state("state", end.state)?,
+        incomplete: end.incomplete,
+        ranks: end.dp_ranks,
+    };
+    Ok(WorkerDumpPart::End { number: end.source_index, records: end.records, source })
+}
+
+/// The end of a source's part of a dump, with the source's number there and its records.
+#[must_use]
+pub fn dumped_source(number: u32, records: u64, source: DumpedSource) -> pb::DumpEnd {
+    let fingerprint = source.applied.and_then(|applied| applied.fingerprint);
+    pb::DumpEnd {
+        source_index: number,
+        source: source.name,
+        watermark: source.applied.map(cursor),
+        records,
+        state: state(source.state).into(),
+        incomplete: source.incomplete,
+        copy_mode: copy_mode(source.copy_mode).into(),
+        fingerprint: fingerprint.map(|at| pb::BatchFingerprint {
+            timestamp_bits: at.ts_bits,
+            payload_hash: at.payload_hash,
+        }),
+        past_incarnations: source.past.into_iter().map(incarnation).collect(),
+        dp_ranks: source.ranks,
+    }
+}
+
+// === impl ListedWorker ===
+
+impl ListedWorker {
+    /// Which worker it is.
+    #[must_use]
+    pub fn address(&self) -> WorkerAddress {
+        self.registration.address()
+    }
+}
+
+impl TryFrom<pb::WorkerInfo> for ListedWorker {
+    type Error = ConvertError;
+
+    fn try_from(worker: pb::WorkerInfo) -> Result<Self, ConvertError> {
+        let required = || ConvertError::new("registration", Problem::Required);
+        let registration = Registration::try_from(worker.registration.ok_or_else(required)?)
+            .map_err(|error| error.within("registration"))?;
+        check_count("sources", worker.sources.len(), WORKER_SOURCES_MAX)?;
+        let sources = worker.sources.iter().enumerate().map(|(index, source)| {
+            read_source(source).map_err(|error| error.within(format_args!("sources[{index}]")))
+        });
+        let blocks = worker.ranks.iter();
+        let blocks = blocks.map(|rank| rank.placed_blocks.saturating_add(rank.parked_blocks));
+        Ok(Self {
+            registration,
+            sources: sources.collect::<Result<_, _>>()?,
+            blocks: blocks.fold(0, u64::saturating_add),
+        })
+    }
+}
+
+fn read_source(source: &pb::SourceInfo) -> Result<ListedSource, ConvertError> {
+    let applied = source.applied.as_ref().map(read_cursor).transpose();
+    Ok(ListedSource {
+        state: read_state("state", source.state)?,
+        applied: applied.map_err(|error| error.within("applied"))?,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,5 +262,135 @@ mod tests {
         check(Some(8_192), Ok(8_192));
         check(Some(0), Err("chunk_records is 0, must be 1 to 8192"));
         check(Some(8_193), Err("chunk_records is 8193, must be 1 to 8192"));
+    }
+
+    fn dumped() -> DumpedSource {
+        let fingerprint = Fingerprint { ts_bits: 5, payload_hash: 6 };
+        let life = Incarnation(7);
+        DumpedSource {
+            name: "tcp://engine:5557".to_owned(),
+            copy_mode: CopyMode::Counted,
+            applied: Some(Cursor {
+                incarnation: life,
+                sequence: 9,
+                fingerprint: Some(fingerprint),
+            }),
+            past: vec![Incarnation(1), Incarnation(u128::MAX)],
+            state: SourceState::Degraded,
+            incomplete: true,
+            ranks: vec![0, 3],
+        }
+    }
+
+    fn read(end: pb::DumpEnd) -> Result<WorkerDumpPart, String> {
+        let response = pb::DumpWorkerResponse { part: Some(Part::End(end)) };
+        WorkerDumpPart::try_from(response).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_end_is_read_as_it_was_written() {
+        let agent = DumpedSource {
+            applied: dumped().applied.map(|at| Cursor { fingerprint: None, ..at }),
+            copy_mode: CopyMode::Set,
+            ..dumped()
+        };
+        let cold = DumpedSource { applied: None, state: SourceState::Cold, ..dumped() };
+        for source in [dumped(), agent, cold] {
+            let written = dumped_source(2, 33, source.clone());
+            assert_eq!(read(written), Ok(WorkerDumpPart::End { number: 2, records: 33, source }));
+        }
+    }
+
+    #[test]
+    fn an_end_that_breaks_the_contract_is_refused() {
+        let refused = |spoil: fn(&mut pb::DumpEnd), expected: &str| {
+            let mut end = dumped_source(2, 33, dumped());
+            spoil(&mut end);
+            assert_eq!(read(end).expect_err(expected), expected);
+        };
+        refused(|end| end.source.clear(), "end.source is required");
+        refused(|end| end.state = 0, "end.state is required");
+        refused(|end| end.state = 99, "end.state has the unknown value 99");
+        refused(|end| end.copy_mode = 0, "end.copy_mode is required");
+        refused(|end| end.watermark = None, "end.fingerprint must not be set without watermark");
+        refused(
+            |end| end.past_incarnations = vec![incarnation(Incarnation(1)); 9],
+            "end.past_incarnations has 9 entries, the limit is 8: send fewer",
+        );
+        refused(
+            |end| end.past_incarnations[1] = vec![1, 2].into(),
+            "end.past_incarnations[1] has 2 bytes, must be exactly 16",
+        );
+        refused(
+            |end| end.dp_ranks = vec![0; 1_025],
+            "end.dp_ranks has 1025 entries, the limit is 1024: send fewer",
+        );
+        let nothing = WorkerDumpPart::try_from(pb::DumpWorkerResponse { part: None });
+        assert_eq!(nothing.expect_err("no part").to_string(), "part is required");
+    }
+
+    #[test]
+    fn records_are_read_with_the_number_of_their_source() {
+        let record = |local_hash| pb::BlockRecord {
+            name: 4,
+            parent_name: Some(3),
+            local_hash,
+            source_index: 1,
+            device_copies: 2,
+            ..Default::default()
+        };
+        let read = |records| {
+            let part = Some(Part::Chunk(pb::DumpChunk { dp_rank: 5, records }));
+            WorkerDumpPart::try_from(pb::DumpWorkerResponse { part })
+        };
+        let held = HeldBlock {
+            name: crate::types::BlockName(4),
+            parent: Some(crate::types::BlockName(3)),
+            local: Some(crate::types::LocalHash(8)),
+            copies: [2, 0, 0],
+        };
+        let expected = WorkerDumpPart::Chunk { rank: 5, records: vec![(1, held)] };
+        assert_eq!(read(vec![record(Some(8))]), Ok(expected));
+        let refused = read(vec![record(Some(8)), record(None)]).expect_err("no local hash");
+        let expected = "chunk.records[1].parent_name must not be set without local_hash";
+        assert_eq!(refused.to_string(), expected);
+        let many = read(vec![record(Some(8)); 8_193]).expect_err("too many").to_string();
+        assert_eq!(many, "chunk.records has 8193 entries, the limit is 8192: send fewer");
+    }
+
+    #[test]
+    fn a_listed_worker_needs_its_registration() {
+        let registration = pb::RegisterWorkerRequest {
+            worker_id: "w".to_owned(),
+            model: "m".to_owned(),
+            block_size: 16,
+            lease_ms: 5_000,
+            ..Default::default()
+        };
+        let source = pb::SourceInfo { state: 2, ..Default::default() };
+        let rank = pb::RankInfo { placed_blocks: 7, parked_blocks: 2, ..Default::default() };
+        let worker = pb::WorkerInfo {
+            registration: Some(registration.clone()),
+            sources: vec![source],
+            ranks: vec![rank; 2],
+            ..Default::default()
+        };
+        let listed = ListedWorker::try_from(worker.clone()).expect("valid");
+        assert_eq!(Ok(&listed.registration), Registration::try_from(registration).as_ref());
+        let source = ListedSource { state: SourceState::CatchingUp, applied: None };
+        assert_eq!((listed.sources, listed.blocks), (vec![source], 18));
+
+        let refused = |spoil: fn(&mut pb::WorkerInfo), expected: &str| {
+            let mut worker = worker.clone();
+            spoil(&mut worker);
+            let error = ListedWorker::try_from(worker).expect_err(expected);
+            assert_eq!(error.to_string(), expected);
+        };
+        refused(|at| at.registration = None, "registration is required");
+        refused(|at| at.sources[0].state = 0, "sources[0].state is required");
+        refused(
+            |at| at.registration = Some(pb::RegisterWorkerRequest::default()),
+            "registration.worker_id is required",
+        );
     }
 }

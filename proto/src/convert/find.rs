@@ -1,11 +1,11 @@
 use super::{
     ConvertError, Problem,
-    shared::{check_block_size, check_count, check_name, check_required, read_tier},
+    shared::{
+        check_block_size, check_count, check_hash_scheme, check_name, check_required, read_tier,
+    },
 };
 use crate::{
-    hash::{
-        HASH_SCHEME, MultimodalSpan, Namespace, Seed, local_hashes, multimodal_hash, tokens_le,
-    },
+    hash::{MultimodalSpan, Namespace, Seed, local_hashes, multimodal_hash, tokens_le},
     limits::{
         MULTIMODAL_IDENTIFIER_BYTES_MAX, QUERY_BLOCKS_MAX, QUERY_MULTIMODAL_ITEMS_MAX,
         QUERY_TOKENS_MAX, QUERY_WORKER_IDS_MAX,
@@ -153,10 +153,7 @@ impl Fields<'_> {
     pub(super) fn check(self) -> Result<FindQuery, ConvertError> {
         let partition = PartitionKey::new(self.model, self.tenant)?;
         let block_size = self.block_size.map(check_block_size).transpose()?;
-        if let Some(scheme) = self.hash_scheme.filter(|scheme| *scheme != HASH_SCHEME) {
-            let scheme = scheme.chars().take(64).collect();
-            return Err(ConvertError::new("hash_scheme", Problem::HashScheme(scheme)));
-        }
+        check_hash_scheme(self.hash_scheme)?;
         let tiers = read_tiers(&self.tiers)?;
         let workers = read_workers(&self.worker_ids)?;
         let minimum_overlap_blocks = self.minimum_overlap_blocks.unwrap_or(1);
@@ -322,6 +319,8 @@ pub struct FindAnswer {
     pub block_size: u32,
     /// Best first.
     pub matches: Vec<WorkerMatch>,
+    /// Workers of which not all is back yet, by id.
+    pub restoring: Vec<WorkerId>,
 }
 
 /// One rank's answer.

@@ -174,6 +174,7 @@ fn an_answer_carries_every_field() {
             lag_batches: 5,
             verified_age: Some(Duration::from_millis(7)),
         }],
+        restoring: vec![WorkerId::new("v").expect("a valid id")],
     };
     let expected = pb::FindMatchesResponse {
         request_id: 9,
@@ -194,6 +195,7 @@ fn an_answer_carries_every_field() {
             shed_blocks: 5,
         }],
         missing_shards: vec![],
+        restoring_worker_ids: vec!["v".to_owned()],
     };
     let mut bytes = Vec::new();
     FindReply { request_id: 9, answer }.write(&mut bytes);

@@ -230,6 +230,9 @@ impl FindAnswer {
         for found in &self.matches {
             embed(5, out, |out| found.write(self.block_size, out));
         }
+        for worker in &self.restoring {
+            text_field(7, worker.as_str().as_bytes(), out);
+        }
     }
 }
 

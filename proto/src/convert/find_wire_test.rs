@@ -29,7 +29,13 @@ impl Numbers {
             best_overlap_blocks: self.small(),
             block_size: self.small(),
             matches,
+            restoring: (0..self.next() % 3).map(|_| self.worker()).collect(),
         }
+    }
+
+    fn worker(&mut self) -> WorkerId {
+        let name = "w".repeat(1 + usize::from(self.next().to_le_bytes()[0]));
+        WorkerId::new(&name).expect("a name")
     }
 
     fn found(&mut self) -> WorkerMatch {
@@ -44,9 +50,8 @@ impl Numbers {
         let sequence = self.next();
         let applied =
             Cursor { incarnation: Incarnation(self.next().into()), sequence, fingerprint: None };
-        let name = "w".repeat(1 + usize::from(self.next().to_le_bytes()[0]));
         WorkerMatch {
-            worker: WorkerId::new(&name).expect("a name"),
+            worker: self.worker(),
             rank: self.small(),
             blocks: self.small(),
             speculative_blocks: self.small(),
@@ -126,7 +131,12 @@ fn message_of(answer: &FindAnswer, request_id: u64) -> pb::FindMatchesResponse {
         block_size: answer.block_size,
         matches: matches.collect(),
         missing_shards: Vec::new(),
+        restoring_worker_ids: names(&answer.restoring),
     }
+}
+
+fn names(workers: &[WorkerId]) -> Vec<String> {
+    workers.iter().map(|worker| worker.as_str().to_owned()).collect()
 }
 
 fn written(answer: &impl WriteAnswer) -> Vec<u8> {

@@ -159,7 +159,11 @@ impl TryFrom<pb::GetLocalStatusRequest> for WorkerAddress {
     }
 }
 
-fn read_address(model: &str, tenant: &str, worker_id: &str) -> Result<WorkerAddress, ConvertError> {
+pub(super) fn read_address(
+    model: &str,
+    tenant: &str,
+    worker_id: &str,
+) -> Result<WorkerAddress, ConvertError> {
     let partition = PartitionKey::new(model, tenant)?;
     Ok(WorkerAddress { partition, worker: WorkerId::new(worker_id)? })
 }
@@ -328,7 +332,7 @@ fn read_chunk(chunk: pb::DumpChunk) -> Result<LocalDumpPart, ConvertError> {
     Ok(LocalDumpPart::Chunk { rank: chunk.dp_rank, records })
 }
 
-fn read_record(record: &pb::BlockRecord) -> Result<HeldBlock, ConvertError> {
+pub(super) fn read_record(record: &pb::BlockRecord) -> Result<HeldBlock, ConvertError> {
     if record.parent_name.is_some() && record.local_hash.is_none() {
         return Err(ConvertError::new("parent_name", Problem::Unexpected("without local_hash")));
     }

@@ -8,25 +8,32 @@ mod error;
 mod find;
 mod find_wire;
 mod ingest;
+mod load;
 mod local;
 mod placement;
+mod profile;
 mod shard;
 mod shared;
 mod worker;
 
 pub use broker::{BrokerMessage, Said};
-pub use dump::DumpQuery;
+pub use dump::{
+    DumpQuery, DumpedSource, ListedSource, ListedWorker, WorkerDumpPart, dumped_source,
+};
 pub use error::{ConvertError, Problem};
 pub use find::{FindAnswer, FindQuery, QueryInput, QueryTokens, TooManyBlocks, WorkerMatch};
 pub use find_wire::{FindReply, FindRequest, FindStreamReply, WriteAnswer};
 pub use ingest::{Hello, Publication, PublishedBatch, publish_batch};
+pub use load::{LoadsQuery, WorkerLoad, check_metrics};
 pub use local::{
     EventsPart, EventsQuery, LocalDumpEnd, LocalDumpPart, LocalDumpQuery, LocalSource,
     LocalSourceStatus, LocalStatus,
 };
 pub use placement::Placement;
+pub use profile::{Role, WorkerProfile};
 pub use shard::{Owner, owner, shard_info, write_owner};
 pub use shared::{age_ms, cursor, incarnation, read_cursor, state};
 pub use worker::{
     EndpointSpec, Engine, LOCAL_INDEXER_BY_BROKER, LossPolicy, Registration, WorkerAddress,
+    is_http_address,
 };

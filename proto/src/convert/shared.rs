@@ -2,12 +2,16 @@
 
 use super::{ConvertError, Problem};
 use crate::{
+    hash::HASH_SCHEME,
     limits::{BLOCK_SIZE_TOKENS_MAX, NAME_BYTES_MAX},
     pb,
     types::{CopyMode, Cursor, Incarnation, SourceState, Tier},
 };
 use prost::bytes::Bytes;
 use std::time::Duration;
+
+/// So much of a scheme that is not known is repeated.
+const HASH_SCHEME_SHOWN_MAX: usize = 64;
 
 /// An incarnation on the wire: its 16 bytes in the order they are displayed.
 #[must_use]
@@ -40,6 +44,20 @@ pub const fn state(state: SourceState) -> pb::WorkerState {
         SourceState::Partial => pb::WorkerState::Partial,
         SourceState::Degraded => pb::WorkerState::Degraded,
         SourceState::Cold => pb::WorkerState::Cold,
+    }
+}
+
+/// A source's state from the wire.
+pub(super) fn read_state(field: &str, value: i32) -> Result<SourceState, ConvertError> {
+    match pb::WorkerState::try_from(value) {
+        Ok(pb::WorkerState::Exact) => Ok(SourceState::Exact),
+        Ok(pb::WorkerState::CatchingUp) => Ok(SourceState::CatchingUp),
+        Ok(pb::WorkerState::Gap) => Ok(SourceState::Gap),
+        Ok(pb::WorkerState::Degraded) => Ok(SourceState::Degraded),
+        Ok(pb::WorkerState::Partial) => Ok(SourceState::Partial),
+        Ok(pb::WorkerState::Cold) => Ok(SourceState::Cold),
+        Ok(pb::WorkerState::Unspecified) => Err(ConvertError::new(field, Problem::Required)),
+        Err(_) => Err(ConvertError::new(field, Problem::UnknownValue(value))),
     }
 }
 
@@ -137,4 +155,11 @@ pub(super) fn check_count(field: &str, count: usize, limit: usize) -> Result<(),
         return Ok(());
     }
     Err(ConvertError::new(field, Problem::TooMany { count, limit }))
+}
+
+/// A hash scheme, where one is stated, is the one of all hashes here.
+pub(super) fn check_hash_scheme(stated: Option<&str>) -> Result<(), ConvertError> {
+    let Some(other) = stated.filter(|scheme| *scheme != HASH_SCHEME) else { return Ok(()) };
+    let scheme = other.chars().take(HASH_SCHEME_SHOWN_MAX).collect();
+    Err(ConvertError::new("hash_scheme", Problem::HashScheme(scheme)))
 }

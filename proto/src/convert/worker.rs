@@ -1,7 +1,8 @@
 use super::{
-    ConvertError, Problem,
+    ConvertError, Problem, WorkerProfile,
     shared::{
-        check_block_size, check_count, check_name, check_range, check_required, read_copy_mode,
+        check_block_size, check_count, check_hash_scheme, check_name, check_range, check_required,
+        read_copy_mode,
     },
 };
 use crate::{
@@ -154,6 +155,8 @@ pub struct Registration {
     pub local_indexer: Option<String>,
     /// How long nothing may be heard of the worker before it is removed.
     pub lease: Option<Duration>,
+    /// What routers want to know of it.
+    pub profile: WorkerProfile,
 }
 
 impl Registration {
@@ -199,6 +202,9 @@ impl Registration {
             let words = |lease: Option<Duration>| OrNone(lease.map(|lease| lease.as_millis()));
             return both("lease_ms", &words(self.lease), &words(other.lease));
         }
+        if let Some(difference) = self.profile.difference(&other.profile) {
+            return Some(difference);
+        }
         let mut ids = self.lora_names.keys().chain(other.lora_names.keys());
         let id = ids.find(|id| self.lora_names.get(id) != other.lora_names.get(id))?;
         let name = |at: &Self| OrNone(at.lora_names.get(id).map(|name| format!("{id}={name}")));
@@ -229,7 +235,10 @@ impl TryFrom<pb::RegisterWorkerRequest> for Registration {
     type Error = ConvertError;
 
     fn try_from(request: pb::RegisterWorkerRequest) -> Result<Self, ConvertError> {
+        check_hash_scheme(request.hash_scheme.as_deref())?;
         let engine = read_engine(request.engine)?;
+        let profile = request.profile.map(WorkerProfile::try_from).transpose();
+        let profile = profile.map_err(|error| error.within("profile"))?;
         let copy_mode = read_copy_mode("copy_mode", request.copy_mode)?;
         Ok(Self {
             worker: WorkerId::new(&request.worker_id)?,
@@ -242,6 +251,7 @@ impl TryFrom<pb::RegisterWorkerRequest> for Registration {
             lora_names: read_lora_names(request.lora_names)?,
             local_indexer: read_local_indexer(request.local_indexer_endpoint)?,
             lease: read_lease(request.lease_ms)?,
+            profile: profile.unwrap_or_default(),
         })
     }
 }
@@ -249,7 +259,19 @@ impl TryFrom<pb::RegisterWorkerRequest> for Registration {
 /// In place of an address: the agent is asked over the broker, at the worker's subject.
 pub const LOCAL_INDEXER_BY_BROKER: &str = "nats";
 
-/// What can be asked is an address, not a path: `http://host:port`.
+/// Whether a URL is an address and nothing more: `http://host:port`.
+#[must_use]
+pub fn is_http_address(url: &str) -> bool {
+    let address = url.strip_prefix("http://").and_then(|rest| rest.rsplit_once(':'));
+    let is_plain = |host: &str| {
+        let letters = |at: char| at.is_ascii_alphanumeric() || "-._:[]".contains(at);
+        !host.is_empty() && host.chars().all(letters)
+    };
+    let is_address = |(host, port): (&str, &str)| is_plain(host) && port.parse::<u16>().is_ok();
+    address.is_some_and(is_address)
+}
+
+/// What can be asked is an address, not a path.
 fn read_local_indexer(url: String) -> Result<Option<String>, ConvertError> {
     const FIELD: &str = "local_indexer_endpoint";
     if url.is_empty() {
@@ -259,13 +281,7 @@ fn read_local_indexer(url: String) -> Result<Option<String>, ConvertError> {
         return Ok(Some(url));
     }
     check_name(FIELD, &url)?;
-    let address = url.strip_prefix("http://").and_then(|rest| rest.rsplit_once(':'));
-    let is_plain = |host: &str| {
-        let letters = |at: char| at.is_ascii_alphanumeric() || "-._:[]".contains(at);
-        !host.is_empty() && host.chars().all(letters)
-    };
-    let is_address = |(host, port): (&str, &str)| is_plain(host) && port.parse::<u16>().is_ok();
-    if !address.is_some_and(is_address) {
+    if !is_http_address(&url) {
         let actual = format!("is {url:?}");
         let expected = "http://host:port or nats".to_owned();
         return Err(ConvertError::new(FIELD, Problem::Mismatch { actual, expected }));
@@ -316,6 +332,11 @@ impl From<&Registration> for pb::RegisterWorkerRequest {
             lease_ms: registration
                 .lease
                 .map_or(0, |lease| u32::try_from(lease.as_millis()).unwrap_or(u32::MAX)),
+            profile: Some(&registration.profile)
+                .filter(|profile| **profile != WorkerProfile::default())
+                .map(Into::into),
+            hash_scheme: None,
+            replace: false,
         }
     }
 }

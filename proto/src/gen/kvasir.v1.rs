@@ -398,6 +398,10 @@ pub struct FindMatchesResponse {
     /// this empty; who asks all shards fills it in.
     #[prost(uint32, repeated, tag = "6")]
     pub missing_shards: ::prost::alloc::vec::Vec<u32>,
+    /// Workers of which not all is back yet after a start, so that `matches` may say less than they hold:
+    /// they are CATCHING_UP, whatever else is said of them. Those that the request asks for, by id.
+    #[prost(string, repeated, tag = "7")]
+    pub restoring_worker_ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 impl ::prost::Name for FindMatchesResponse {
     const NAME: &'static str = "FindMatchesResponse";
@@ -549,6 +553,26 @@ impl ::prost::Name for DumpChunk {
         "/kvasir.v1.DumpChunk".into()
     }
 }
+/// Tells the batch of a cursor from another batch with its number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BatchFingerprint {
+    /// Bits of the batch's time stamp, a double.
+    #[prost(fixed64, tag = "1")]
+    pub timestamp_bits: u64,
+    /// XXH3-64 of the batch's payload.
+    #[prost(fixed64, tag = "2")]
+    pub payload_hash: u64,
+}
+impl ::prost::Name for BatchFingerprint {
+    const NAME: &'static str = "BatchFingerprint";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.BatchFingerprint".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.BatchFingerprint".into()
+    }
+}
 /// End of one source's part of the dump.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DumpEnd {
@@ -571,6 +595,19 @@ pub struct DumpEnd {
     /// for the byte budget.
     #[prost(bool, tag = "6")]
     pub incomplete: bool,
+    /// How second announcements are read; always set.
+    #[prost(enumeration = "CopyMode", tag = "7")]
+    pub copy_mode: i32,
+    /// Fingerprint of the watermark's batch; absent where the source states its incarnations, and where
+    /// nothing was applied.
+    #[prost(message, optional, tag = "8")]
+    pub fingerprint: ::core::option::Option<BatchFingerprint>,
+    /// Incarnations that are over and must not come back, the oldest first, 16 bytes each, at most 8.
+    #[prost(bytes = "bytes", repeated, tag = "9")]
+    pub past_incarnations: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
+    /// Dumped ranks that it feeds, those without blocks included, at most 1,024.
+    #[prost(uint32, repeated, tag = "10")]
+    pub dp_ranks: ::prost::alloc::vec::Vec<u32>,
 }
 impl ::prost::Name for DumpEnd {
     const NAME: &'static str = "DumpEnd";
@@ -719,6 +756,9 @@ pub struct WorkerInfo {
     /// Its sources.
     #[prost(message, repeated, tag = "7")]
     pub sources: ::prost::alloc::vec::Vec<SourceInfo>,
+    /// As registered, with defaults by engine filled in: all that another server needs to know it.
+    #[prost(message, optional, tag = "8")]
+    pub registration: ::core::option::Option<RegisterWorkerRequest>,
 }
 impl ::prost::Name for WorkerInfo {
     const NAME: &'static str = "WorkerInfo";
@@ -892,6 +932,17 @@ pub struct RegisterWorkerRequest {
     /// 3,600,000; 0 for a worker that stays until it is removed.
     #[prost(uint32, tag = "11")]
     pub lease_ms: u32,
+    /// What routers want to know of it; the index keeps it and gives it back in ListWorkers.
+    #[prost(message, optional, tag = "12")]
+    pub profile: ::core::option::Option<WorkerProfile>,
+    /// If set, must be "xxh3-64/1337", the scheme of local hashes, else FAILED_PRECONDITION.
+    #[prost(string, optional, tag = "13")]
+    pub hash_scheme: ::core::option::Option<::prost::alloc::string::String>,
+    /// Takes the place of a registration of the same worker that differs, with all that is known of it, instead
+    /// of being refused with ALREADY_EXISTS. Not where an engine's sockets feed that one, nor where it has
+    /// itself taken another's place and is still heard: then two speak for one worker.
+    #[prost(bool, tag = "14")]
+    pub replace: bool,
 }
 impl ::prost::Name for RegisterWorkerRequest {
     const NAME: &'static str = "RegisterWorkerRequest";
@@ -901,6 +952,52 @@ impl ::prost::Name for RegisterWorkerRequest {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kvasir.v1.RegisterWorkerRequest".into()
+    }
+}
+/// A word of the operator's.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Label {
+    /// 1 to 256 bytes, unique within the worker.
+    #[prost(string, tag = "1")]
+    pub key: ::prost::alloc::string::String,
+    /// Up to 256 bytes.
+    #[prost(string, tag = "2")]
+    pub value: ::prost::alloc::string::String,
+}
+impl ::prost::Name for Label {
+    const NAME: &'static str = "Label";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.Label".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.Label".into()
+    }
+}
+/// A worker besides its cache.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct WorkerProfile {
+    /// What it is for.
+    #[prost(enumeration = "WorkerRole", tag = "1")]
+    pub role: i32,
+    /// Blocks that fit into each rank's accelerator.
+    #[prost(uint64, optional, tag = "2")]
+    pub total_kv_blocks: ::core::option::Option<u64>,
+    /// Most tokens of one step of each rank.
+    #[prost(uint64, optional, tag = "3")]
+    pub max_num_batched_tokens: ::core::option::Option<u64>,
+    /// Whatever else, at most 64.
+    #[prost(message, repeated, tag = "4")]
+    pub labels: ::prost::alloc::vec::Vec<Label>,
+}
+impl ::prost::Name for WorkerProfile {
+    const NAME: &'static str = "WorkerProfile";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.WorkerProfile".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.WorkerProfile".into()
     }
 }
 /// The worker was added.
@@ -1250,6 +1347,43 @@ impl ::prost::Name for GetStatsResponse {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kvasir.v1.GetStatsResponse".into()
+    }
+}
+/// What a worker is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum WorkerRole {
+    /// It does not say.
+    Unspecified = 0,
+    /// Prompts only.
+    Prefill = 1,
+    /// Generation only.
+    Decode = 2,
+    /// Both.
+    Both = 3,
+}
+impl WorkerRole {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "WORKER_ROLE_UNSPECIFIED",
+            Self::Prefill => "WORKER_ROLE_PREFILL",
+            Self::Decode => "WORKER_ROLE_DECODE",
+            Self::Both => "WORKER_ROLE_BOTH",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "WORKER_ROLE_UNSPECIFIED" => Some(Self::Unspecified),
+            "WORKER_ROLE_PREFILL" => Some(Self::Prefill),
+            "WORKER_ROLE_DECODE" => Some(Self::Decode),
+            "WORKER_ROLE_BOTH" => Some(Self::Both),
+            _ => None,
+        }
     }
 }
 /// Generated client implementations.
@@ -2581,7 +2715,7 @@ pub struct BrokerMessage {
     /// Number of the first batch of this incarnation.
     #[prost(uint64, tag = "4")]
     pub first_sequence: u64,
-    #[prost(oneof = "broker_message::Said", tags = "5, 6")]
+    #[prost(oneof = "broker_message::Said", tags = "5, 6, 7")]
     pub said: ::core::option::Option<broker_message::Said>,
 }
 /// Nested message and enum types in `BrokerMessage`.
@@ -2594,6 +2728,9 @@ pub mod broker_message {
         /// The source is there.
         #[prost(message, tag = "6")]
         Heartbeat(super::PublishHeartbeat),
+        /// The source is about to end: its worker is removed. Where heartbeats go.
+        #[prost(message, tag = "7")]
+        Goodbye(super::PublishGoodbye),
     }
 }
 impl ::prost::Name for BrokerMessage {
@@ -2604,5 +2741,292 @@ impl ::prost::Name for BrokerMessage {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kvasir.v1.BrokerMessage".into()
+    }
+}
+/// The worker goes, in good order.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PublishGoodbye {}
+impl ::prost::Name for PublishGoodbye {
+    const NAME: &'static str = "PublishGoodbye";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.PublishGoodbye".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.PublishGoodbye".into()
+    }
+}
+/// How busy one rank is. What is not known is absent, which is not 0.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct WorkerLoad {
+    /// Model of the worker, required, 1 to 256 bytes.
+    #[prost(string, tag = "1")]
+    pub model: ::prost::alloc::string::String,
+    /// Its tenant, default "".
+    #[prost(string, tag = "2")]
+    pub tenant: ::prost::alloc::string::String,
+    /// The worker, required, 1 to 256 bytes.
+    #[prost(string, tag = "3")]
+    pub worker_id: ::prost::alloc::string::String,
+    /// The rank, 0 to 1,023.
+    #[prost(uint32, tag = "4")]
+    pub dp_rank: u32,
+    /// Requests that wait to be scheduled.
+    #[prost(uint64, optional, tag = "5")]
+    pub num_requests_waiting: ::core::option::Option<u64>,
+    /// Part of the device's blocks that running requests use, 0 to 1.
+    #[prost(double, optional, tag = "6")]
+    pub gpu_cache_usage_perc: ::core::option::Option<f64>,
+    /// Part of the tokens looked up in the device's prefix cache that were there, 0 to 1. Over which
+    /// time is the engine's choice.
+    #[prost(double, optional, tag = "7")]
+    pub gpu_prefix_cache_hit_rate: ::core::option::Option<f64>,
+    /// Requests that run, at most `request_total_slots`.
+    #[prost(uint64, optional, tag = "8")]
+    pub request_active_slots: ::core::option::Option<u64>,
+    /// Most that may.
+    #[prost(uint64, optional, tag = "9")]
+    pub request_total_slots: ::core::option::Option<u64>,
+    /// Blocks of the device that running requests use, at most `kv_total_blocks`.
+    #[prost(uint64, optional, tag = "10")]
+    pub kv_active_blocks: ::core::option::Option<u64>,
+    /// Blocks of the device.
+    #[prost(uint64, optional, tag = "11")]
+    pub kv_total_blocks: ::core::option::Option<u64>,
+    /// Milliseconds since this was so, when the message was made.
+    #[prost(uint64, tag = "12")]
+    pub age_ms: u64,
+}
+impl ::prost::Name for WorkerLoad {
+    const NAME: &'static str = "WorkerLoad";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.WorkerLoad".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.WorkerLoad".into()
+    }
+}
+/// Says how busy a rank is.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ReportLoadRequest {
+    /// Required.
+    #[prost(message, optional, tag = "1")]
+    pub load: ::core::option::Option<WorkerLoad>,
+}
+impl ::prost::Name for ReportLoadRequest {
+    const NAME: &'static str = "ReportLoadRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.ReportLoadRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.ReportLoadRequest".into()
+    }
+}
+/// It is known now.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReportLoadResponse {}
+impl ::prost::Name for ReportLoadResponse {
+    const NAME: &'static str = "ReportLoadResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.ReportLoadResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.ReportLoadResponse".into()
+    }
+}
+/// Asks how busy a worker is.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WatchLoadsRequest {
+    /// Model of the worker, required, 1 to 256 bytes.
+    #[prost(string, tag = "1")]
+    pub model: ::prost::alloc::string::String,
+    /// Its tenant, default "".
+    #[prost(string, tag = "2")]
+    pub tenant: ::prost::alloc::string::String,
+    /// The worker, required, 1 to 256 bytes.
+    #[prost(string, tag = "3")]
+    pub worker_id: ::prost::alloc::string::String,
+    /// Least time between two answers, in milliseconds, 10 to 60,000; default 100.
+    #[prost(uint32, optional, tag = "4")]
+    pub min_interval_ms: ::core::option::Option<u32>,
+}
+impl ::prost::Name for WatchLoadsRequest {
+    const NAME: &'static str = "WatchLoadsRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.WatchLoadsRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.WatchLoadsRequest".into()
+    }
+}
+/// The first answer has every rank that something was ever known of, by number, and may be empty;
+/// later ones those that changed since, and from time to time all of them, with their ages. A rank of
+/// which nothing was heard for too long changes to a load that has no field.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct WatchLoadsResponse {
+    /// At most 1,024.
+    #[prost(message, repeated, tag = "1")]
+    pub loads: ::prost::alloc::vec::Vec<WorkerLoad>,
+}
+impl ::prost::Name for WatchLoadsResponse {
+    const NAME: &'static str = "WatchLoadsResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.WatchLoadsResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.WatchLoadsResponse".into()
+    }
+}
+/// Generated client implementations.
+pub mod worker_loads_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// How busy one worker is, for routers. Served by the worker's agent, which reads the engine's
+    /// metrics or is told by ReportLoad. Over NATS the agent publishes every WorkerLoad on the worker's
+    /// subject of loads.
+    #[derive(Debug, Clone)]
+    pub struct WorkerLoadsClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl WorkerLoadsClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> WorkerLoadsClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> WorkerLoadsClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            WorkerLoadsClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Says how busy a rank is, in place of what was said before. NOT_FOUND if the agent serves another
+        /// worker, naming the one it serves; INVALID_ARGUMENT names the field that is out of range.
+        pub async fn report_load(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReportLoadRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ReportLoadResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.WorkerLoads/ReportLoad",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.WorkerLoads", "ReportLoad"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// What is known of every rank at once, then what changes. A reader that is slow misses what lay
+        /// between, and gets the latest.
+        pub async fn watch_loads(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WatchLoadsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::WatchLoadsResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.WorkerLoads/WatchLoads",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.WorkerLoads", "WatchLoads"));
+            self.inner.server_streaming(req, path, codec).await
+        }
     }
 }

@@ -136,6 +136,7 @@ impl ShardedClient {
                     best_overlap_blocks: 0,
                     overlaps: Vec::new(),
                     missing_shards: missing,
+                    restoring: Vec::new(),
                 });
                 Ok(merge(parts, prompt.top_k))
             }

@@ -6,9 +6,10 @@ use kvasir_proto::pb;
 use kvasir_proto::types::{CopyMode, Incarnation, PartitionKey, WorkerId};
 use kvasir_tests::client;
 use kvasir_tests::server::Server;
-use kvbm_agent::agent::{Agent, AgentConfig, HEARTBEAT_INTERVAL_DEFAULT};
+use kvbm_agent::agent::{Agent, AgentConfig, HEARTBEAT_INTERVAL_DEFAULT, SourcesConfig};
 use kvbm_agent::feed::SourceConfig;
 use kvbm_agent::journal::JournalConfig;
+use kvbm_agent::load::LoadConfig;
 use kvbm_agent::service::ServiceConfig;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -44,8 +45,13 @@ pub fn config(indexers: Vec<String>) -> AgentConfig {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     AgentConfig {
         source,
+        sources: SourcesConfig::default(),
         indexers,
         broker: None,
+        zmq: None,
+        loads: LoadConfig::DEFAULT,
+        registration: None,
+        deregister: false,
         heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,
         listen: Some(any),
         service: ServiceConfig::DEFAULT,

@@ -6,15 +6,17 @@ use futures::StreamExt;
 use kvasir_proto::broker::{STREAM, message_id};
 use kvasir_proto::codec::decode;
 use kvasir_proto::convert::{
-    BrokerMessage, Engine as EngineKind, LOCAL_INDEXER_BY_BROKER, Registration, Said, WorkerAddress,
+    BrokerMessage, Engine as EngineKind, LOCAL_INDEXER_BY_BROKER, Registration, Said,
+    WorkerAddress, WorkerProfile,
 };
 use kvasir_proto::pb;
 use kvasir_proto::types::{CopyMode, Incarnation, PartitionKey, WorkerId};
 use kvasir_tests::nats::NatsServer;
-use kvbm_agent::agent::{Agent, AgentConfig, HEARTBEAT_INTERVAL_DEFAULT};
+use kvbm_agent::agent::{Agent, AgentConfig, HEARTBEAT_INTERVAL_DEFAULT, SourcesConfig};
 use kvbm_agent::broker::{BrokerConfig, BrokerStatus, Delivery};
 use kvbm_agent::feed::SourceConfig;
 use kvbm_agent::journal::JournalConfig;
+use kvbm_agent::load::LoadConfig;
 use kvbm_agent::service::ServiceConfig;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -104,6 +106,7 @@ pub fn registration() -> Registration {
         lora_names: BTreeMap::new(),
         local_indexer: Some(LOCAL_INDEXER_BY_BROKER.to_owned()),
         lease: Some(Duration::from_secs(60)),
+        profile: WorkerProfile::default(),
     }
 }
 
@@ -120,8 +123,13 @@ pub fn config(broker: &Broker, delivery: Delivery) -> AgentConfig {
     let (url, registration) = (broker.server.url(), registration());
     AgentConfig {
         source,
+        sources: SourcesConfig::default(),
         indexers: Vec::new(),
-        broker: Some(BrokerConfig { url, delivery, registration }),
+        broker: Some(BrokerConfig { url, delivery, registration, deregister: false }),
+        zmq: None,
+        registration: None,
+        deregister: false,
+        loads: LoadConfig::DEFAULT,
         heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,
         listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
         service: ServiceConfig::DEFAULT,
@@ -177,6 +185,6 @@ pub fn read(payload: bytes::Bytes) -> BrokerMessage {
 pub fn batch(message: &BrokerMessage) -> &pb::PublishBatch {
     match &message.said {
         Said::Batch(batch) => batch,
-        Said::Heartbeat { .. } => panic!("a heartbeat among batches"),
+        Said::Heartbeat { .. } | Said::Goodbye => panic!("no batch: {message:?}"),
     }
 }

@@ -2,17 +2,25 @@
 
 use crate::agents::{self, Broker, MODEL, PATIENCE};
 use crate::engine::Engine;
+use kvasir_proto::pb::WorkerInfo;
 use kvasir_proto::types::{Incarnation, WorkerId};
 use kvasir_tests::client::{self, Indexer};
+use kvasir_tests::demo::metrics;
 use kvasir_tests::server::Server;
 use kvbm_agent::agent::{Agent, AgentConfig};
 use kvbm_agent::broker::Delivery;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
 
 /// Where nobody listens: an agent there cannot be asked.
 pub const NOBODY: &str = "http://127.0.0.1:9";
 pub const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
+/// How often something is looked at that nothing announces.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// An engine with its agent.
 pub struct Holder {
@@ -30,11 +38,16 @@ impl Holder {
         delivery: Delivery,
         local: Option<&str>,
     ) -> Self {
-        let worker = format!("w.{number}");
-        let agent = agents::start(configured(broker, &worker, delivery, local)).await;
-        let mut holder = Self { worker, agent, engine: Engine::new(number), last: 0 };
+        let config = configured(broker, &format!("w.{number}"), delivery, local);
+        let mut holder = Self::with(config, number).await;
         holder.publish(30);
         holder
+    }
+
+    /// Nothing is published yet.
+    pub async fn with(config: AgentConfig, seed: u64) -> Self {
+        let worker = config.source.address.worker.as_str().to_owned();
+        Self { worker, agent: agents::start(config).await, engine: Engine::new(seed), last: 0 }
     }
 
     pub fn publish(&mut self, batches: u64) {
@@ -109,7 +122,32 @@ pub async fn check(server: &Server, holders: &[Holder]) {
         client::wait_until_exact_at(&mut indexer, at, holder.last, PATIENCE)
             .await
             .unwrap_or_else(|error| panic!("{error:#}; {:?}", holder.agent.broker()));
-        let held = client::dump_device_copies(&mut indexer, MODEL, &holder.worker).await;
-        assert_eq!(held.expect("a dump"), holder.engine.truth(), "{}", holder.worker);
+        assert_eq!(held(server, &holder.worker).await, holder.engine.truth(), "{}", holder.worker);
     }
+}
+
+/// What an index holds for a worker: names with their copies.
+pub async fn held(server: &Server, worker: &str) -> BTreeMap<u64, u32> {
+    let mut indexer = connect(server).await;
+    client::dump_device_copies(&mut indexer, MODEL, worker).await.expect("a dump")
+}
+
+/// What an index says of a worker.
+pub async fn known(server: &Server, worker: &str) -> Option<WorkerInfo> {
+    client::find_worker(&mut connect(server).await, MODEL, worker).await.expect("an answer")
+}
+
+/// What `/readyz` says.
+pub async fn readiness(server: &Server) -> (u16, String) {
+    metrics::get(server.addresses.http, "/readyz").await.expect("an answer")
+}
+
+/// Waits until something is so that nothing announces.
+pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let waited = timeout(PATIENCE, async {
+        while !is_so().await {
+            sleep(POLL_INTERVAL).await;
+        }
+    });
+    waited.await.unwrap_or_else(|_late| panic!("{what}: not within {PATIENCE:?}"));
 }

@@ -1,13 +1,14 @@
 //! Real indexes that are fed by a real broker.
 
-use crate::agents::{Broker, PATIENCE};
-use crate::fleet::{Holder, NOBODY, check, connect, flags, fleet, index, kept};
-use async_nats::jetstream;
+use crate::agents::Broker;
+use crate::fleet::{NOBODY, check, connect, flags, fleet, index, kept};
+use async_nats::jetstream::{self, Context, object_store};
+use futures::TryStreamExt;
 use kvasir_proto::broker::STREAM;
 use kvasir_proto::pb::CreateCheckpointRequest;
-use kvasir_tests::client;
 use kvbm_agent::broker::Delivery;
 use rustix::process::Signal;
+use std::time::Duration;
 
 #[tokio::test]
 async fn what_is_published_is_in_the_index_and_a_broker_may_die() {
@@ -81,10 +82,12 @@ async fn a_killed_index_goes_on_where_its_checkpoint_stood_in_the_stream() {
 async fn a_new_replica_begins_with_the_snapshot_and_the_rest_of_the_stream() {
     let broker = Broker::start().await;
     let folders = [(); 3].map(|()| tempfile::tempdir().expect("a folder"));
-    let flags = |at: usize| kept(&broker, folders[at].path(), &["--snapshot-threshold", "200"]);
+    let bounds = ["--snapshot-threshold", "200", "--nats-stream-age", "2h"];
+    let flags = |at: usize| kept(&broker, folders[at].path(), &bounds);
     let mut holders = fleet(&broker, Delivery::Jetstream, Some(NOBODY)).await;
     let mut elders = [index(&flags(0)).await, index(&flags(1)).await];
     let context = jetstream::new(broker.client().await);
+    let piece = left_by_an_upload(&context).await;
     // The stream lets go of its beginning once both have it on disk and one has taken a snapshot.
     let mut first = 1;
     while first == 1 {
@@ -102,7 +105,12 @@ async fn a_new_replica_begins_with_the_snapshot_and_the_rest_of_the_stream() {
         }
         let stream = context.get_stream(STREAM).await.expect("the stream");
         first = stream.cached_info().state.first_sequence;
+        let age = stream.cached_info().config.max_age;
+        assert_eq!(age, Duration::from_secs(7_200), "agents made it, indexes bound it");
     }
+    let bucket = context.get_stream(format!("OBJ_{BUCKET}")).await.expect("snapshots");
+    let pieces = bucket.info_with_subjects(&piece).await.expect("the subjects");
+    assert_eq!(pieces.try_collect::<Vec<_>>().await.expect("the subjects"), [], "nobody's");
     for holder in &mut holders {
         holder.publish(10);
         holder.delivered().await;
@@ -116,6 +124,19 @@ async fn a_new_replica_begins_with_the_snapshot_and_the_rest_of_the_stream() {
     let mut heir = index(&flags(2)).await;
     check(&heir, &holders).await;
     heir.stop().await;
+}
+
+/// Where the only shard's snapshots go.
+const BUCKET: &str = "kvasir-snapshots-shard-0-of-1";
+
+/// Puts a piece of a snapshot there that nobody will complete. Returns its subject.
+async fn left_by_an_upload(context: &Context) -> String {
+    let config = object_store::Config { bucket: BUCKET.to_owned(), ..Default::default() };
+    context.create_object_store(config).await.expect("a bucket");
+    let subject = format!("$O.{BUCKET}.C.broken-off");
+    let sent = context.publish(subject.clone(), "a piece".into()).await.expect("it is sent");
+    sent.await.expect("it is kept");
+    subject
 }
 
 #[tokio::test]
@@ -175,40 +196,4 @@ async fn an_index_that_is_too_slow_has_all_in_the_end() {
         check(&server, &holders).await;
         server.stop().await;
     }
-}
-
-#[tokio::test]
-async fn an_agent_that_is_gone_goes_with_its_lease_and_a_broker_that_is_gone_takes_nobody_along() {
-    let mut broker = Broker::start().await;
-    let lease = std::time::Duration::from_secs(3);
-    let mut config = crate::fleet::configured(&broker, "w.9", Delivery::Core, None);
-    config.heartbeat_interval = lease / 6;
-    config.broker.as_mut().expect("a broker").registration.lease = Some(lease);
-    let agent = crate::agents::start(config).await;
-    let mut holder =
-        Holder { worker: "w.9".to_owned(), agent, engine: crate::engine::Engine::new(9), last: 0 };
-    holder.publish(50);
-    let mut server = index(&flags(&broker, "core", &[])).await;
-    check(&server, std::slice::from_ref(&holder)).await;
-    let mut indexer = connect(&server).await;
-    broker.server.kill().await;
-    // Longer than the lease.
-    tokio::time::sleep(lease * 2).await;
-    let known = client::find_worker(&mut indexer, crate::agents::MODEL, "w.9").await;
-    let known = known.expect("an answer").expect("it is still registered");
-    assert_eq!(known.sources.len(), 1, "{known:?}");
-    broker.server.restart().await.expect("the broker again");
-    holder.publish(5);
-    check(&server, std::slice::from_ref(&holder)).await;
-    assert!(holder.agent.stop(PATIENCE).await);
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    while client::find_worker(&mut indexer, crate::agents::MODEL, "w.9")
-        .await
-        .expect("an answer")
-        .is_some()
-    {
-        assert!(tokio::time::Instant::now() < deadline, "its lease does not end");
-        tokio::time::sleep(lease / 10).await;
-    }
-    server.stop().await;
 }

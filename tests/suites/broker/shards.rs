@@ -2,11 +2,11 @@
 
 use crate::agents::{Broker, MODEL, PATIENCE};
 use crate::engine::{BLOCK_SIZE, prompt_tokens};
-use crate::fleet::{Holder, check, connect, index, kept};
+use crate::fleet::{Holder, NOBODY, check, connect, index, kept, known};
 use async_nats::jetstream::{self, kv};
 use kvasir_proto::broker::{SHARD_MAP, SHARDS};
 use kvasir_proto::hash::bucket;
-use kvasir_proto::pb::GetStatsRequest;
+use kvasir_proto::pb::{CreateCheckpointRequest, GetStatsRequest};
 use kvasir_proto::shard::{ShardCount, ShardMap};
 use kvasir_proto::types::WorkerId;
 use kvasir_tests::client;
@@ -64,15 +64,7 @@ impl Sharded {
     }
 
     async fn publish_map(&self) {
-        let context = jetstream::new(self.broker.client().await);
-        let bucket = match context.get_key_value(SHARDS).await {
-            Ok(bucket) => bucket,
-            Err(_missing) => {
-                let config = kv::Config { bucket: SHARDS.to_owned(), ..kv::Config::default() };
-                context.create_key_value(config).await.expect("a bucket")
-            }
-        };
-        bucket.put(SHARD_MAP, self.map.to_string().into()).await.expect("it is written");
+        put_map(&self.broker, &self.map).await;
     }
 
     /// The engines of a shard's workers.
@@ -108,6 +100,18 @@ impl Sharded {
             server.stop().await;
         }
     }
+}
+
+async fn put_map(broker: &Broker, map: &ShardMap) {
+    let context = jetstream::new(broker.client().await);
+    let bucket = match context.get_key_value(SHARDS).await {
+        Ok(bucket) => bucket,
+        Err(_missing) => {
+            let config = kv::Config { bucket: SHARDS.to_owned(), ..kv::Config::default() };
+            context.create_key_value(config).await.expect("a bucket")
+        }
+    };
+    bucket.put(SHARD_MAP, map.to_string().into()).await.expect("it is written");
 }
 
 /// Questions that go on, and what was wrong with answers.
@@ -225,4 +229,36 @@ async fn moved(fleet: &mut Sharded) {
         check(server, std::slice::from_ref(&holder)).await;
     }
     fleet.holders.push(holder);
+}
+
+/// A shard that was down while the map changed: what its checkpoint has is judged by the map that there is,
+/// not by equal stretches. Nobody can be asked.
+#[tokio::test]
+async fn a_shard_restores_what_the_map_gives_it() {
+    let broker = Broker::start().await;
+    let even = ShardMap::even(ShardCount::new(2).expect("a number"));
+    let bucket_of = |number: u64| bucket(&WorkerId::new(&format!("w.{number}")).expect("a name"));
+    let of = |shard: u8| (0..).find(|number| even.owner(bucket_of(*number)) == shard);
+    let [own, other] = [of(0).expect("a worker"), of(1).expect("a worker")];
+    let came = even.moved(bucket_of(other), 0).expect("a shard");
+    put_map(&broker, &came).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let flags = kept(&broker, folder.path(), &["--shard", "0/2", "--shard-map", "nats"]);
+    let mut holders = Vec::new();
+    for number in [own, other] {
+        holders.push(Holder::start(&broker, number, Delivery::Jetstream, Some(NOBODY)).await);
+    }
+    let mut server = index(&flags).await;
+    check(&server, &holders).await;
+    let mut indexer = connect(&server).await;
+    indexer.create_checkpoint(CreateCheckpointRequest::default()).await.expect("a checkpoint");
+    server.kill().await;
+    let gone = came.moved(bucket_of(own), 1).expect("a shard");
+    put_map(&broker, &gone).await;
+    let mut server = index(&flags).await;
+    let leaves = holders.remove(0).worker;
+    assert_eq!(known(&server, &leaves).await, None);
+    check(&server, &holders).await;
+    assert_eq!(known(&server, &leaves).await, None);
+    server.stop().await;
 }

@@ -1,15 +1,30 @@
-//! A server process and questions about its one worker.
+//! A server process, agents, and questions about workers.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use kvasir_engine::decode::EngineKind;
+use kvasir_proto::convert::WorkerAddress;
 use kvasir_proto::pb;
-use kvasir_tests::client::{self, Indexer};
+use kvasir_proto::types::{Incarnation, PartitionKey, SourceState, WorkerId};
+use kvasir_tests::client::{self, Chain, Indexer};
 use kvasir_tests::server::Server;
+use kvbm_agent::agent::{Agent, AgentConfig, HEARTBEAT_INTERVAL_DEFAULT, SourcesConfig};
+use kvbm_agent::feed::SourceConfig;
+use kvbm_agent::hub::{SourceReport, SourceStatus};
+use kvbm_agent::journal::JournalConfig;
+use kvbm_agent::load::LoadConfig;
+use kvbm_agent::relay::RelayConfig;
+use kvbm_agent::service::ServiceConfig;
 use std::collections::BTreeSet;
 use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 pub const MODEL: &str = "m";
 /// Longest wait for a condition that holds within milliseconds on an idle machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Prompts that are asked for in a comparison.
+const PROMPTS: usize = 20;
 
 /// A running server and a client of it.
 pub struct Fleet {
@@ -66,6 +81,79 @@ impl Fleet {
         Ok(())
     }
 
+    /// Adds a worker `agent`, whose agent relays the engine of another worker.
+    pub async fn relay(
+        &mut self,
+        engine: EngineKind,
+        block_size: u32,
+        (live, replay): (&str, &str),
+        agent: &str,
+    ) -> Result<Relayed> {
+        let relay =
+            RelayConfig { replay: Some(replay.to_owned()), ..RelayConfig::new(engine, live) };
+        let partition = PartitionKey::new(MODEL, "")?;
+        let address = WorkerAddress { partition, worker: WorkerId::new(agent)? };
+        let config = AgentConfig {
+            source: SourceConfig {
+                address,
+                name: "agent".to_owned(),
+                block_size,
+                incarnation: Incarnation(1),
+                first_sequence: 0,
+                journal: JournalConfig { copy_mode: relay.copy_mode, ..JournalConfig::DEFAULT },
+            },
+            sources: SourcesConfig { relays: vec![relay], ..SourcesConfig::default() },
+            indexers: vec![format!("http://{}", self.server.addresses.grpc)],
+            broker: None,
+            zmq: None,
+            loads: LoadConfig::DEFAULT,
+            registration: None,
+            deregister: false,
+            heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,
+            listen: None,
+            service: ServiceConfig::DEFAULT,
+        };
+        let request = pb::RegisterWorkerRequest {
+            worker_id: agent.to_owned(),
+            model: MODEL.to_owned(),
+            block_size,
+            ..pb::RegisterWorkerRequest::default()
+        };
+        self.client.register_worker(request).await.context("register")?;
+        let agent = Agent::start(config).await?;
+        let status = agent.hub().watch(live).context("the relay is a source")?;
+        Ok(Relayed { agent, status })
+    }
+
+    /// What the index holds for a worker, whatever its blocks are called.
+    pub async fn chains(&mut self, worker: &str) -> Result<BTreeSet<Chain>> {
+        client::dump_chains(&mut self.client, MODEL, worker).await
+    }
+
+    /// Compares what the index holds for two workers, and what it answers for both to some of the
+    /// prompts that they hold.
+    pub async fn ensure_equal(&mut self, one: &str, other: &str) -> Result<()> {
+        let (held, also) = (self.chains(one).await?, self.chains(other).await?);
+        let (missing, more) = (held.difference(&also).count(), also.difference(&held).count());
+        ensure!(missing + more == 0, "{other} lacks {missing} of {one}'s, and has {more} more");
+        let tips = held.iter().rev().step_by(1 + held.len() / PROMPTS);
+        for (_, locals, _) in tips {
+            let request = pb::FindMatchesRequest {
+                model: MODEL.to_owned(),
+                local_hashes: locals.clone(),
+                ..pb::FindMatchesRequest::default()
+            };
+            let answer = self.client.find_matches(request).await?.into_inner();
+            let score = |worker: &str| {
+                let found = answer.matches.iter().find(|found| found.worker_id == worker);
+                found.map(|found| (found.matched_blocks, found.blocks_by_tier))
+            };
+            let (score, also) = (score(one), score(other));
+            ensure!(score.is_some() && score == also, "{one} {score:?}, {other} {also:?}");
+        }
+        Ok(())
+    }
+
     /// Waits until everything up to batch `sequence` is in, and nothing is missing.
     pub async fn wait_exact(&mut self, worker: &str, sequence: u64) -> Result<()> {
         let what = format!("exact at {sequence}");
@@ -93,6 +181,33 @@ impl Fleet {
 
     pub async fn stop(mut self) {
         self.server.stop().await;
+    }
+}
+
+/// An engine's events on their way through an agent.
+pub struct Relayed {
+    agent: Agent,
+    status: watch::Receiver<SourceStatus>,
+}
+
+impl Relayed {
+    /// Waits until the index has what the engine said up to a batch.
+    pub async fn wait_exact(&mut self, sequence: u64) -> Result<()> {
+        let exact = |status: &SourceStatus| {
+            status.state == SourceState::Exact
+                && status.applied.is_some_and(|applied| applied.sequence == sequence)
+        };
+        let waited = timeout(PATIENCE, self.status.wait_for(exact)).await;
+        waited
+            .with_context(|| format!("not at {sequence}: {:?}", self.agent.hub().reports()))??;
+        let head = self.agent.status().head.context("something was said")?;
+        let delivered = timeout(PATIENCE, self.agent.delivered(head)).await;
+        delivered.with_context(|| format!("not delivered: {:?}", self.agent.uplinks()))
+    }
+
+    /// The agent's account of the engine.
+    pub fn report(&self) -> Result<SourceReport> {
+        self.agent.hub().reports().into_iter().next().context("one source")
     }
 }
 

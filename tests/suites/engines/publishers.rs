@@ -2,6 +2,7 @@
 
 use crate::harness::Fleet;
 use anyhow::{Context, Result, ensure};
+use kvasir_engine::decode::EngineKind;
 use kvasir_proto::pb;
 use kvasir_tests::place;
 use serde_json::{Value, json};
@@ -217,6 +218,46 @@ async fn sglangs_own_publisher_connects_to_a_server_that_listens() -> Result<()>
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sglangs_own_publisher() -> Result<()> {
     check(SGLANG).await
+}
+
+/// Through an agent the index learns just what it learns from the engine itself, across a kill -9 of
+/// the engine.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sglangs_own_publisher_through_an_agent() -> Result<()> {
+    const AGENT: &str = "engine-0-by-agent";
+    let place = Place::prepare(SGLANG).await?;
+    let mut fleet = Fleet::start().await?;
+    let prompt: Vec<u32> = (3_001..3_017).collect();
+    let mut publisher = place.publisher().await?;
+    publisher.publish(1, &[stored("GPU", None, &[-77], &prompt[..4])]).await?;
+    let sockets = |port: u16| format!("tcp://127.0.0.1:{port}");
+    let (live, replay) = (sockets(place.live), sockets(place.replay));
+    fleet.register(WORKER, SGLANG.engine, BLOCK_SIZE, (&live, &replay)).await?;
+    let sockets = (&*live, &*replay);
+    let mut relayed = fleet.relay(EngineKind::Sglang, BLOCK_SIZE, sockets, AGENT).await?;
+    publisher.publish(2, &[stored("GPU", Some(-77), &[5, 6], &prompt[4..12])]).await?;
+    publisher.publish(3, &[stored(SGLANG.host_medium, None, &[-77], &prompt[..4])]).await?;
+    publisher.publish(4, &[removed("GPU", &[-77, 6])]).await?;
+    // Another block size than agreed: dropped, and said.
+    let mut large = stored("GPU", Some(5), &[8, 9], &prompt[..16]);
+    large["block_size"] = json!(8);
+    publisher.publish(5, &[large]).await?;
+    relayed.wait_exact(4).await?;
+    ensure!(fleet.chains(AGENT).await?.len() == 2, "one on the host, one on the device");
+    let complaint = relayed.report()?.complaint.context("a complaint")?;
+    ensure!(complaint.contains("says 8 tokens") && complaint.contains("configured for 4"));
+
+    publisher.kill().await?;
+    let mut publisher = place.publisher().await?;
+    publisher.publish(1, &[stored("GPU", None, &[7, 8], &prompt[8..])]).await?;
+    fleet.wait_exact(WORKER, 0).await?;
+    relayed.wait_exact(0).await?;
+    fleet.ensure_equal(WORKER, AGENT).await?;
+    ensure!(fleet.chains(AGENT).await?.len() == 2, "the old life's blocks are gone");
+    ensure!(relayed.report()?.counts.lives == 2, "{:?}", relayed.report()?);
+    publisher.kill().await?;
+    fleet.stop().await;
+    Ok(())
 }
 
 #[cfg(feature = "vllm")]

@@ -1,10 +1,12 @@
 //! Recorded streams of vLLM 0.33's block manager: at every snapshot of the engine's own state the
-//! index holds just what the engine holds in its main attention group.
+//! index holds just what the engine holds in its main attention group, and just the same when an agent
+//! relays the stream.
 
 use crate::harness::Fleet;
 use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
 use flate2::read::GzDecoder;
+use kvasir_engine::decode::EngineKind;
 use kvasir_proto::pb;
 use kvasir_tests::engine::WireForm;
 use kvasir_tests::engine::publisher::{Endpoints, Publisher, PublisherConfig};
@@ -72,6 +74,11 @@ fn load(name: &str) -> Result<BTreeMap<u32, Recording>> {
     Ok(workers)
 }
 
+/// The worker that an agent feeds from the engine of another.
+fn agent_of(id: &str) -> String {
+    format!("{id}-by-agent")
+}
+
 async fn check(name: &str, snapshots: usize) -> Result<()> {
     let mut fleet = Fleet::start().await?;
     let recordings = load(name)?;
@@ -86,16 +93,21 @@ async fn check(name: &str, snapshots: usize) -> Result<()> {
         let Endpoints { live, replay } = publisher.endpoints().clone();
         let id = format!("vllm-{worker}");
         fleet.register(&id, pb::Engine::Vllm, BLOCK_SIZE, (&live, &replay)).await?;
-        publishers.push(publisher);
+        let (sockets, agent) = ((&*live, &*replay), agent_of(&id));
+        let relayed = fleet.relay(EngineKind::Vllm, BLOCK_SIZE, sockets, &agent).await?;
+        publishers.push((publisher, relayed));
     }
     let mut checked = 0;
-    for ((worker, recording), publisher) in recordings.into_iter().zip(&mut publishers) {
+    for ((worker, recording), (publisher, relayed)) in recordings.into_iter().zip(&mut publishers) {
         let id = format!("vllm-{worker}");
         for (seq, payload) in (0..).zip(recording.payloads) {
             publisher.publish(payload).await?;
             if let Some(state) = recording.states.get(&seq) {
                 fleet.wait_exact(&id, seq).await?;
                 compare(&mut fleet, &id, seq, state).await?;
+                relayed.wait_exact(seq).await?;
+                compare(&mut fleet, &agent_of(&id), seq, state).await?;
+                fleet.ensure_equal(&id, &agent_of(&id)).await?;
                 checked += 1;
             }
         }

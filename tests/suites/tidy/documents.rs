@@ -1,6 +1,7 @@
 //! Parts of the documents that are made from the code, and facts that two places must agree on.
 
 use crate::sources::{read, root};
+use kvasir_process::config::options_table;
 use std::fs;
 use std::sync::{Mutex, PoisonError};
 
@@ -24,7 +25,9 @@ fn check(path: &str, name: &str, fresh: &str) {
 
 #[test]
 fn configuration_table_is_current() {
-    check("README.md", "configuration", &indexer_server::config::options_table());
+    check("README.md", "configuration", &options_table::<indexer_server::config::Options>());
+    let agent = options_table::<kvbm_agent::config::Options>();
+    check("README.md", "agent configuration", &agent);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 use super::*;
-use crate::{index::IndexConfig, telemetry::new_registry};
+use crate::index::IndexConfig;
 use kvasir_index::{Limits, PlacedScratch};
+use kvasir_process::telemetry::new_registry;
 use kvasir_proto::types::PartitionKey;
 use std::num::NonZeroUsize;
 

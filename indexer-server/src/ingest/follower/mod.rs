@@ -8,7 +8,7 @@ use super::{
     publisher::{BatchAnswer, Command, Opened, Refusal, Shared, Waiting},
     worker::Worker,
 };
-use kvasir_engine::recover::{Ask, Input, Item, Numbered, OutcomeCounts, Recovery};
+use kvasir_engine::recover::{Ask, HeldShare, Input, Item, Numbered, OutcomeCounts, Recovery};
 use kvasir_index::SourceStatus;
 use kvasir_proto::{
     convert::{EventsPart, Hello, LocalDumpPart, PublishedBatch},
@@ -47,6 +47,7 @@ pub(super) struct Follower {
     /// Who can be asked, if anybody.
     pub(super) asked: Option<Asked>,
     pub(super) permits: Arc<Semaphore>,
+    pub(super) held: HeldShare,
     /// The latest stream; those before are fenced.
     pub(super) stream: u64,
     pub(super) fence: CancellationToken,
@@ -142,11 +143,10 @@ impl Follower {
                 self.input(Input::CaughtUp).await
             }
             Command::Behind { .. } | Command::CaughtUp { .. } => Ok(()),
+            // Its stream says that by itself.
+            Command::Hold(_) if self.stream_life.is_some() => Ok(()),
             Command::Hold(deaf) => {
                 self.shared.set_held(deaf);
-                if self.stream_life.is_some() {
-                    return Ok(());
-                }
                 self.input(if deaf { Input::Behind } else { Input::Disconnected }).await
             }
             Command::Heal => match self.shared.source() {
@@ -187,6 +187,11 @@ impl Follower {
             return Err(IngestError::CopyMode { source_name: self.name.clone() });
         }
         self.worker.heard(self.ingest.origin);
+        if self.shared.is_held() {
+            // It is heard now, maybe before it is told that it can be.
+            self.shared.set_held(false);
+            self.input(Input::Disconnected).await?;
+        }
         self.copy_mode = hello.copy_mode;
         self.fence.cancel();
         self.fence = CancellationToken::new();
@@ -271,6 +276,7 @@ impl Follower {
 
     /// Hands an input to the recovery.
     async fn input(&mut self, input: Input<Held, Chunk>) -> Result<(), IngestError> {
+        self.recovery.share(&mut self.held);
         self.recovery.handle(input, self.ingest.origin.elapsed());
         self.work().await
     }

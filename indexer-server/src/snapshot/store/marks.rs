@@ -8,7 +8,7 @@ use crate::snapshot::{
     format::{write_bounds, write_key, write_of},
 };
 use rocksdb::{DB, WriteBatch, WriteOptions};
-use std::path::Path;
+use std::{fs, path::Path};
 
 /// Marks are removed so many at a time, and as many at least are kept: far more than the writes
 /// that a log has room for.
@@ -32,6 +32,21 @@ pub(super) fn write(
     }
     database.write_opt(batch, options)?;
     Ok(number + 1)
+}
+
+/// Name of the file that has the number of the last write that was on disk when it returned.
+const WRITTEN: &str = "kvasir-written";
+
+/// Notes that a write is on disk: RocksDB takes the log up to its first damage and does not say what is behind.
+pub(super) fn note(folder: &Path, next: u64) {
+    // Without it damage goes unnoticed, no more.
+    let _unnoted = fs::write(folder.join(WRITTEN), next.to_string());
+}
+
+/// Writes that were on disk and are not any more.
+pub(super) fn lost(folder: &Path, next: u64) -> u64 {
+    let noted = fs::read_to_string(folder.join(WRITTEN)).ok();
+    noted.and_then(|text| text.parse::<u64>().ok()).map_or(0, |noted| noted.saturating_sub(next))
 }
 
 /// The number of the next write.

@@ -265,6 +265,14 @@ impl SnapshotStore {
             write_manifest(&database, &self.folder, self.config.shard)?;
         }
         self.next_write = marks::next(&database, &self.folder)?;
+        let lost_writes = marks::lost(&self.folder, self.next_write);
+        if lost_writes > 0 {
+            tracing::error!(
+                folder = %self.folder.display(),
+                lost_writes,
+                "the log of the checkpoint is damaged: what was written last is older than it was"
+            );
+        }
         self.next_write = import::undo(&database, &self.folder, self.next_write)?;
         self.directory = read_directory(&database, &self.folder)?;
         self.position = position::read(&database, &self.folder)?;

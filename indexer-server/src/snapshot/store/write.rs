@@ -213,6 +213,7 @@ impl SnapshotStore {
     fn commit(&mut self, group: &mut Group, written: &mut usize) -> Result<(), StoreError> {
         if !group.batch.is_empty() {
             self.put(group, &options::synced())?;
+            marks::note(&self.folder, self.next_write);
         }
         for (address, entry) in mem::take(&mut group.entries) {
             match entry {

@@ -13,10 +13,11 @@ fuzz_target!(|input: &[u8]| {
     let Some((&choice, payload)) = input.split_first() else {
         return;
     };
-    let engine = match choice % 3 {
+    let engine = match choice % 4 {
         0 => EngineKind::Vllm,
         1 => EngineKind::Sglang,
-        _ => EngineKind::Trtllm,
+        2 => EngineKind::Trtllm,
+        _ => EngineKind::Custom,
     };
     let Ok(batch) = decode(payload, engine) else {
         return;

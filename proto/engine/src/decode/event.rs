@@ -1,6 +1,6 @@
 //! Events as the engine sent them: typed, but not yet understood.
 
-use kvasir_proto::types::BlockName;
+use kvasir_proto::types::{BlockName, LocalHash};
 
 /// One event of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +28,9 @@ pub struct RawStored<'a> {
     pub parent: Option<BlockName>,
     /// The tokens of the span the event covers.
     pub tokens: RawTokens,
+    /// `local_hashes`: the blocks' local hashes, from a [`Custom`](super::EngineKind::Custom) engine that has
+    /// no tokens to show.
+    pub local_hashes: Option<Vec<LocalHash>>,
     /// Tokens per block, as the event claims.
     pub block_size: u64,
     /// Least and greatest of `num_block_tokens`, where given.

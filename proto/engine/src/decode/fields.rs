@@ -8,7 +8,7 @@ use super::{
     RawStored, RawTokens, Unreadable,
 };
 use kvasir_proto::limits::EVENT_BLOCKS_MAX;
-use kvasir_proto::types::BlockName;
+use kvasir_proto::types::{BlockName, LocalHash};
 
 /// Why a field was not read.
 pub(super) enum FieldError {
@@ -88,7 +88,7 @@ fn map_event<'a>(
     };
     let mut draft = Draft::new(engine);
     for _ in 0..entries {
-        match Field::of_key(key(reader)?, tag) {
+        match Field::of_key(key(reader)?, tag, engine) {
             Some(field) => draft.read(field, reader)?,
             None => reader.skip()?,
         }
@@ -126,6 +126,7 @@ struct Draft<'a> {
     operations: Option<usize>,
     parent: Option<BlockName>,
     tokens: Option<RawTokens>,
+    local_hashes: Option<Vec<LocalHash>>,
     block_size: Option<u64>,
     num_block_tokens: Option<(u64, u64)>,
     place: Place<'a>,
@@ -146,6 +147,7 @@ impl<'a> Draft<'a> {
             operations: None,
             parent: None,
             tokens: None,
+            local_hashes: None,
             block_size: None,
             num_block_tokens: None,
             place: Place { medium: None, locality: None, group: None, kind: None },
@@ -182,6 +184,7 @@ impl<'a> Draft<'a> {
                 }
             }
             Field::Tokens => self.tokens = Some(tokens(reader)?),
+            Field::LocalHashes => self.local_hashes = local_hashes(reader)?,
             Field::BlockSize => self.block_size = Some(unsigned(reader.value()?)?),
             Field::NumBlockTokens => self.num_block_tokens = num_block_tokens(reader)?,
             Field::LoraId => {
@@ -252,6 +255,7 @@ impl<'a> Draft<'a> {
             names: self.names.ok_or((Field::Names, Fault::Missing))?,
             parent: self.parent,
             tokens: self.tokens.ok_or((Field::Tokens, Fault::Missing))?,
+            local_hashes: self.local_hashes,
             block_size: self.block_size.ok_or((Field::BlockSize, Fault::Missing))?,
             num_block_tokens: self.num_block_tokens,
             place: self.place,
@@ -339,6 +343,21 @@ fn tokens(reader: &mut Reader<'_>) -> Result<RawTokens, FieldError> {
         return Err(Fault::Type.into());
     }
     Ok(RawTokens::Ids(ids_le))
+}
+
+/// Local hashes of the blocks, one each, by bit pattern; nil for none.
+fn local_hashes(reader: &mut Reader<'_>) -> Result<Option<Vec<LocalHash>>, FieldError> {
+    let mut ahead = *reader;
+    if ahead.value()? == Value::Nil {
+        *reader = ahead;
+        return Ok(None);
+    }
+    let count = length(reader, EVENT_BLOCKS_MAX, &mut None)?;
+    let mut hashes = Vec::with_capacity(count);
+    for _ in 0..count {
+        hashes.push(LocalHash(reader.value()?.bits().ok_or(Fault::Type)?));
+    }
+    Ok(Some(hashes))
 }
 
 /// One number for all blocks, or one per block: the least and the greatest.

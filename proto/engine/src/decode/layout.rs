@@ -1,5 +1,6 @@
 //! Which fields events have, by position and by key.
 
+use super::EngineKind;
 use super::reader::Value;
 
 /// Key of the kind of an event in a map; in an array it comes first.
@@ -35,6 +36,7 @@ pub(super) enum Field {
     Names,
     Parent,
     Tokens,
+    LocalHashes,
     BlockSize,
     NumBlockTokens,
     LoraId,
@@ -81,6 +83,7 @@ impl Field {
             Self::Names => "block_hashes",
             Self::Parent => "parent_block_hash",
             Self::Tokens => "token_ids",
+            Self::LocalHashes => "local_hashes",
             Self::BlockSize => "block_size",
             Self::NumBlockTokens => "num_block_tokens",
             Self::LoraId => "lora_id",
@@ -96,7 +99,7 @@ impl Field {
     }
 
     /// The field that a key of an event of kind `tag` stands for.
-    pub(super) fn of_key(key: &[u8], tag: Tag) -> Option<Self> {
+    pub(super) fn of_key(key: &[u8], tag: Tag, engine: EngineKind) -> Option<Self> {
         let field = match key {
             b"block_hashes" => Self::Names,
             b"medium" => Self::Medium,
@@ -106,6 +109,8 @@ impl Field {
             _ if tag == Tag::Removed => return None,
             b"parent_block_hash" => Self::Parent,
             b"token_ids" => Self::Tokens,
+            // No known engine has it: of theirs it is passed over, as all that is not known.
+            b"local_hashes" if engine == EngineKind::Custom => Self::LocalHashes,
             b"block_size" => Self::BlockSize,
             b"num_block_tokens" => Self::NumBlockTokens,
             b"lora_id" => Self::LoraId,

@@ -4,7 +4,8 @@
 //! `["BlockStored", …]`, its fields known by position, or a map `{"type": "BlockStored", …}`, its
 //! fields known by key. Arrays: vLLM 0.9 to 0.23, SGLang up to 0.5.19 (its 0.5.18 and 0.5.19 put a
 //! map with the salt where vLLM has the LoRA name). Maps: vLLM from 0.24, SGLang from 0.5.20,
-//! TensorRT-LLM and Dynamo's bridge. Keys come in any order; keys, slots and events that are not
+//! TensorRT-LLM and Dynamo's bridge; and of a custom engine with a key more, `local_hashes`, where it has
+//! hashed the tokens already (a Kvasir agent that publishes as an engine does). Keys come in any order; keys, slots and events that are not
 //! known are passed over.
 //!
 //! What a peer can do to us:
@@ -56,7 +57,8 @@ pub enum EngineKind {
     Sglang,
     /// TensorRT-LLM, native or bridged. Byte hashes as vLLM's.
     Trtllm,
-    /// Anything else that speaks one of these layouts. Byte hashes as vLLM's.
+    /// Anything else that speaks one of these layouts, an agent included. Byte hashes as vLLM's; in maps
+    /// `local_hashes`, one for each block, may stand for `token_ids`, which are empty then.
     Custom,
 }
 

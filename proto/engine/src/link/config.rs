@@ -1,10 +1,11 @@
 use crate::{
     normalise::NormaliserConfig,
-    sequence::SequencerConfig,
+    sequence::{HeldBytes, SequencerConfig},
     zmtp::{Attach, Endpoint, Limits},
 };
 use bytes::Bytes;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
+use tokio::sync::Semaphore;
 
 /// Commands held for a slow receiver, besides those in its channel.
 pub const OUTBOX_COMMANDS_MAX: usize = 1_024;
@@ -34,4 +35,13 @@ pub struct LinkConfig {
     pub sequencing: SequencerConfig,
     /// Limits and times of the connections.
     pub zmtp: Limits,
+}
+
+/// What all links of a process share.
+#[derive(Debug, Clone)]
+pub struct Common {
+    /// Each round of replay takes one.
+    pub replay_permits: Arc<Semaphore>,
+    /// What is held back.
+    pub held: Arc<HeldBytes>,
 }

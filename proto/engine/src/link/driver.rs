@@ -1,6 +1,6 @@
 use super::{
     command::{SourceCommand, SourceStatus},
-    config::{LinkConfig, OUTBOX_BYTES_MAX, OUTBOX_COMMANDS_MAX},
+    config::{Common, LinkConfig, OUTBOX_BYTES_MAX, OUTBOX_COMMANDS_MAX},
     frames::{self, Payload},
     replay::{Asked, Replay, ReplayError, ReplayEvent},
     reports::{Reports, Sums},
@@ -9,7 +9,7 @@ use super::{
 use crate::{
     decode::{DecodeError, decode},
     normalise::{Normalised, Normaliser},
-    sequence::{Input, Resume, Sequencer, SequencerConfig, Step},
+    sequence::{HeldBytes, HeldShare, Input, Resume, Sequencer, SequencerConfig, Step},
     zmtp::{LinkError, Message, SubEvent, SubSocket},
 };
 use kvasir_proto::types::{Cursor, KvEvent};
@@ -29,15 +29,15 @@ const AT_HAND_MAX: usize = 32;
 /// Follows one source until `cancel` is cancelled or the receiver of `commands` is dropped.
 ///
 /// `resume` is what a checkpoint knows: the index is expected to hold what was applied up to its
-/// cursor. Each round of replay takes one of `replay_permits`.
+/// cursor.
 pub async fn run(
     config: LinkConfig,
     resume: Option<Resume>,
     commands: mpsc::Sender<SourceCommand>,
-    replay_permits: Arc<Semaphore>,
+    common: Common,
     cancel: CancellationToken,
 ) {
-    let mut driver = Driver::new(config, resume, commands, replay_permits);
+    let mut driver = Driver::new(config, resume, commands, common);
     tokio::select! {
         () = cancel.cancelled() => {}
         _receiver_gone = driver.run() => {}
@@ -69,6 +69,7 @@ struct Driver {
     socket: SubSocket,
     replay: Option<Replay>,
     replay_permits: Arc<Semaphore>,
+    held: HeldShare,
     /// Live messages that may be taken before anything else is looked at.
     at_hand: usize,
     sequencer: Sequencer<Payload>,
@@ -94,7 +95,7 @@ impl Driver {
         config: LinkConfig,
         resume: Option<Resume>,
         commands: mpsc::Sender<SourceCommand>,
-        replay_permits: Arc<Semaphore>,
+        Common { replay_permits, held }: Common,
     ) -> Self {
         let replay = config.replay.is_some();
         let sequencing = SequencerConfig { replay, ..config.sequencing };
@@ -104,6 +105,7 @@ impl Driver {
             socket: SubSocket::new(attach, topic, config.zmtp.clone()),
             replay: None,
             replay_permits,
+            held: HeldBytes::share(held),
             at_hand: AT_HAND_MAX,
             sequencer: Sequencer::new(sequencing, resume, Duration::ZERO),
             normaliser: Normaliser::new(config.normaliser.clone()),
@@ -213,6 +215,7 @@ impl Driver {
     }
 
     fn input(&mut self, input: Input<Payload>) {
+        self.sequencer.share(&mut self.held);
         self.sequencer.handle(input, self.origin.elapsed());
     }
 

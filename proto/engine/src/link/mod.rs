@@ -26,6 +26,7 @@ mod frames_test;
 
 pub use command::{ReplayOutcome, SourceCommand, SourceStatus};
 pub use config::{
-    LinkConfig, OUTBOX_BYTES_MAX, OUTBOX_COMMANDS_MAX, REPLAY_REPLY_TIMEOUT, STATUS_INTERVAL,
+    Common, LinkConfig, OUTBOX_BYTES_MAX, OUTBOX_COMMANDS_MAX, REPLAY_REPLY_TIMEOUT,
+    STATUS_INTERVAL,
 };
 pub use driver::run;

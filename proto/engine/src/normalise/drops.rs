@@ -77,7 +77,7 @@ drop_reasons! {
     BlockSize = Rejected "block_size",
     /// The event states another number of tokens for a block than its size.
     NumBlockTokens = Rejected "num_block_tokens",
-    /// The hashes are not as many as the tokens fill blocks.
+    /// The hashes are not as many as the tokens fill blocks, or as the local hashes.
     TokenCount = Rejected "token_count",
     /// SGLang before 0.5.6: its hashes say nothing of the prefix. Upgrade it.
     UnchainedNames = Rejected "unchained_names",
@@ -100,6 +100,7 @@ const REASONS: usize = DropReason::ALL.len();
 pub struct Drops {
     counts: [u64; REASONS],
     unknown_media: Vec<(Box<str>, u64)>,
+    stated_block_size: Option<u64>,
 }
 
 impl Drops {
@@ -115,6 +116,11 @@ impl Drops {
     pub(super) fn add_unknown_medium(&mut self, medium: &str, operations: u64) {
         self.add(DropReason::UnknownMedium, operations);
         self.add_medium(medium, operations);
+    }
+
+    /// Notes tokens per block that are not the source's.
+    pub(super) fn note_block_size(&mut self, stated: u64) {
+        self.stated_block_size = Some(stated);
     }
 
     fn add_medium(&mut self, medium: &str, operations: u64) {
@@ -152,7 +158,14 @@ impl Drops {
         self.unknown_media.iter().map(|(medium, count)| (&**medium, *count))
     }
 
-    /// Adds other counts to these.
+    /// Tokens per block that the engine stated last where they were not the source's: what was dropped as
+    /// [`DropReason::BlockSize`] or [`DropReason::NumBlockTokens`].
+    #[must_use]
+    pub const fn stated_block_size(&self) -> Option<u64> {
+        self.stated_block_size
+    }
+
+    /// Adds other, later counts to these.
     pub fn merge(&mut self, other: &Self) {
         for (count, more) in zip(&mut self.counts, other.counts) {
             *count = count.saturating_add(more);
@@ -160,5 +173,6 @@ impl Drops {
         for (medium, count) in &other.unknown_media {
             self.add_medium(medium, *count);
         }
+        self.stated_block_size = other.stated_block_size.or(self.stated_block_size);
     }
 }

@@ -7,10 +7,11 @@
 //! 1. names that do not cover the prefix (SGLang before 0.5.6) are refused, of the whole source;
 //! 2. only the main group counts (`place.rs`: full attention; the first such group);
 //! 3. only the worker's own memory counts: locality, then medium, which gives the tier;
-//! 4. no tokens: a tier more for names that are known ([`KvEvent::StoredNames`]);
+//! 4. no tokens, and no local hashes in their place: a tier more for names that are known
+//!    ([`KvEvent::StoredNames`]);
 //! 5. tokens must be ids, blocks whole and of the source's size, names as many as blocks;
 //! 6. adapter, salt and multimodal content give the namespace (`namespace.rs`), and with the
-//!    tokens the local hash.
+//!    tokens the local hash. Where local hashes came in place of tokens, they have all of that in them.
 //!
 //! Tokens end here: they are hashed and dropped. Cost per block is the hash; nothing is allocated
 //! per block, and per event only the list for the index. While no block of the source is salted,
@@ -179,15 +180,35 @@ impl Normaliser {
             return Err(DropReason::EaglePairs);
         };
         if ids_le.is_empty() {
-            let names = stored.names;
-            if !self.salted.is_idle() {
-                names.iter().for_each(|&name| self.salted.stored_name(out.rank, name, tier));
-            }
-            return Ok(KvEvent::StoredNames { tier, names });
+            return self.stored_without_tokens(stored, tier, out);
         }
-        self.check_blocks(&stored, ids_le)?;
+        self.check_blocks(&stored, ids_le, &mut out.drops)?;
         let blocks = self.hash_blocks(&stored, ids_le, tier, out);
         Ok(KvEvent::Stored { parent: stored.parent, tier, blocks })
+    }
+
+    /// Blocks of which only names came, or names and local hashes.
+    fn stored_without_tokens(
+        &mut self,
+        stored: RawStored<'_>,
+        tier: Tier,
+        out: &mut Normalised,
+    ) -> Result<KvEvent, DropReason> {
+        if let Some(locals) = &stored.local_hashes {
+            self.check_block_size(&stored, &mut out.drops)?;
+            if locals.len() != stored.names.len() {
+                return Err(DropReason::TokenCount);
+            }
+        }
+        let names = stored.names;
+        if !self.salted.is_idle() {
+            names.iter().for_each(|&name| self.salted.stored_name(out.rank, name, tier));
+        }
+        let Some(locals) = stored.local_hashes else {
+            return Ok(KvEvent::StoredNames { tier, names });
+        };
+        let blocks = zip(names, locals).map(|(name, local)| StoredBlock { name, local });
+        Ok(KvEvent::Stored { parent: stored.parent, tier, blocks: blocks.collect() })
     }
 
     /// Learns from the first stored block whether names cover the prefix.
@@ -219,21 +240,41 @@ impl Normaliser {
     }
 
     /// Checks that an event's blocks are whole, of the right size, and as many as its names.
-    fn check_blocks(&self, stored: &RawStored<'_>, ids_le: &[u8]) -> Result<(), DropReason> {
+    fn check_blocks(
+        &self,
+        stored: &RawStored<'_>,
+        ids_le: &[u8],
+        drops: &mut Drops,
+    ) -> Result<(), DropReason> {
+        self.check_block_size(stored, drops)?;
+        let block_bytes = u64::from(self.config.block_size) * 4;
+        let expected = count(stored.names.len()).checked_mul(block_bytes);
+        if expected != Some(count(ids_le.len())) {
+            return Err(DropReason::TokenCount);
+        }
+        Ok(())
+    }
+
+    /// Checks that an event's blocks are of the right size.
+    fn check_block_size(
+        &self,
+        stored: &RawStored<'_>,
+        drops: &mut Drops,
+    ) -> Result<(), DropReason> {
         let block_size = u64::from(self.config.block_size);
         if stored.block_size < block_size && stored.names.len() == 1 {
             return Err(DropReason::PartialBlock);
         }
         // Several blocks of a smaller size are no partial block, but another configuration.
         if stored.block_size != block_size {
+            drops.note_block_size(stored.block_size);
             return Err(DropReason::BlockSize);
         }
-        if stored.num_block_tokens.is_some_and(|range| range != (block_size, block_size)) {
+        if let Some((least, greatest)) = stored.num_block_tokens
+            && (least, greatest) != (block_size, block_size)
+        {
+            drops.note_block_size(if least == block_size { greatest } else { least });
             return Err(DropReason::NumBlockTokens);
-        }
-        let expected = count(stored.names.len()).checked_mul(block_size * 4);
-        if expected != Some(count(ids_le.len())) {
-            return Err(DropReason::TokenCount);
         }
         Ok(())
     }

@@ -31,6 +31,7 @@ fn stored<'a>(parent: Option<u64>, names: &[u64]) -> RawStored<'a> {
         names: names.iter().copied().map(BlockName).collect(),
         parent: parent.map(BlockName),
         tokens: RawTokens::Ids(tokens_of(names)),
+        local_hashes: None,
         block_size: BLOCK_SIZE.into(),
         num_block_tokens: None,
         place: Place::default(),
@@ -467,6 +468,34 @@ fn names_are_forgotten_with_their_last_tier() {
     assert_eq!(locals(&store(&mut normaliser, stored(Some(3), &[6]))), queried(&[6], "", ""));
     remove(&mut normaliser, removed(&[1, 4]));
     assert!(normaliser.salted.is_idle());
+}
+
+/// Blocks of which an agent has the local hashes, and no tokens any more.
+#[test]
+fn local_hashes_stand_for_tokens() {
+    let hashed = |names: &[u64], locals: &[u64]| RawStored {
+        tokens: RawTokens::Ids(vec![]),
+        local_hashes: Some(locals.iter().copied().map(LocalHash).collect()),
+        ..stored(Some(9), names)
+    };
+    let agent = || Normaliser::new(config(EngineKind::Custom));
+    let out = store(&mut agent(), hashed(&[1, 2], &[11, 12]));
+    let block = |name, local| StoredBlock { name: BlockName(name), local: LocalHash(local) };
+    let blocks = vec![block(1, 11), block(2, 12)];
+    let parent = Some(BlockName(9));
+    assert_eq!(out.events, [KvEvent::Stored { parent, tier: Tier::Device, blocks }]);
+    assert_eq!(out.drops.total(), 0);
+    let dropped = |event: RawStored<'_>| {
+        let out = store(&mut agent(), event);
+        assert!(out.events.is_empty(), "{out:?}");
+        reasons(&out)
+    };
+    assert_eq!(dropped(hashed(&[1, 2], &[11])), [(DropReason::TokenCount, 2)]);
+    let larger = RawStored { block_size: 4, ..hashed(&[1, 2], &[11, 12]) };
+    assert_eq!(dropped(larger), [(DropReason::BlockSize, 2)]);
+    // Tokens are believed before what is said of them.
+    let both = RawStored { tokens: RawTokens::Ids(tokens_of(&[1])), ..hashed(&[1], &[11]) };
+    assert_eq!(locals(&store(&mut agent(), both)), queried(&[1], "", ""));
 }
 
 #[test]

@@ -4,12 +4,14 @@
 mod buffer;
 #[cfg(test)]
 mod dice_test;
+mod held;
 mod jitter;
 mod outcomes;
 
 pub(crate) use buffer::{Buffer, Numbered};
 #[cfg(test)]
 pub(crate) use dice_test::Dice;
+pub use held::{HELD_BYTES_MAX, HeldBytes, HeldShare};
 pub(crate) use jitter::{BackOff, Jitter};
 pub use outcomes::OutcomeCounts;
 

@@ -309,8 +309,11 @@ impl<I: Item, C> Recovery<I, C> {
     }
 
     pub(super) fn on_round_failed(&mut self, number: u64) {
-        if self.asks.finish(number).is_some() {
-            self.round_brought_nothing();
+        match self.asks.finish(number) {
+            // It broke off on its way: the next goes on behind what it brought.
+            Some(round) if round.kind == (Kind::Range { brought: true }) => self.asks.succeeded(),
+            Some(_) => self.round_brought_nothing(),
+            None => {}
         }
     }
 

@@ -50,7 +50,10 @@ mod rules_test;
 #[cfg(test)]
 mod simulation_test;
 
-pub use crate::order::{BUFFER_BATCHES_MAX, BUFFER_BYTES_MAX, Item, LossPolicy, OutcomeCounts};
+pub use crate::order::{
+    BUFFER_BATCHES_MAX, BUFFER_BYTES_MAX, HELD_BYTES_MAX, HeldBytes, HeldShare, Item, LossPolicy,
+    OutcomeCounts,
+};
 pub use config::{ATTEMPTS_MAX, NUMBERS_AHEAD_MAX, PAST_LIVES_MAX, Recourse, RecoveryConfig};
 pub use recovery::{Recovery, RecoveryStatus, Resume};
 pub use step::{Ask, Input, Numbered, Step};

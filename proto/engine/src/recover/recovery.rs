@@ -4,7 +4,7 @@ use super::{
     lives::{Base, Life, Past, Trust},
     step::{Ask, Input, Numbered, Step},
 };
-use crate::order::{Buffer, Item, LossPolicy, OutcomeCounts};
+use crate::order::{Buffer, HeldShare, Item, LossPolicy, OutcomeCounts};
 use kvasir_proto::types::{Cursor, Incarnation, SourceState};
 use std::{collections::VecDeque, mem, time::Duration};
 
@@ -215,6 +215,12 @@ impl<I: Item, C> Recovery<I, C> {
         let drops = drops.filter(|_| !self.asks.is_dumping());
         let grace = self.grace_ends().filter(|at| *at > self.now);
         [expiry, drops, grace, self.asks.deadline()].into_iter().flatten().min()
+    }
+
+    /// From the next batch on, no more is held back than other sources leave room for, but for the newest
+    /// batch.
+    pub fn share(&mut self, held: &mut HeldShare) {
+        self.config.buffer_bytes_max = held.note(self.buffer.bytes());
     }
 
     /// What is known of the source.

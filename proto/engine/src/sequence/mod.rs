@@ -52,7 +52,10 @@ mod rules_test;
 #[cfg(test)]
 mod simulation_test;
 
-pub use crate::order::{BUFFER_BATCHES_MAX, BUFFER_BYTES_MAX, Item, LossPolicy, OutcomeCounts};
+pub use crate::order::{
+    BUFFER_BATCHES_MAX, BUFFER_BYTES_MAX, HELD_BYTES_MAX, HeldBytes, HeldShare, Item, LossPolicy,
+    OutcomeCounts,
+};
 pub use config::{REPLAY_ATTEMPTS_MAX, REPLAY_REPLIES_MAX, SequencerConfig};
 pub use sequencer::{Resume, Sequencer, SequencerStatus};
 pub use step::{Input, Received, Step};

@@ -5,7 +5,7 @@ use super::{
     replays::{Plan, Replays},
     step::{Input, Received, Step},
 };
-use crate::order::{Buffer, Item, LossPolicy, OutcomeCounts};
+use crate::order::{Buffer, HeldShare, Item, LossPolicy, OutcomeCounts};
 use kvasir_proto::types::{Cursor, Incarnation, SourceState};
 use std::{collections::VecDeque, mem, time::Duration};
 
@@ -181,6 +181,12 @@ impl<I: Item> Sequencer<I> {
         };
         let drop_suspects_at = self.damage.and_then(|damage| damage.drop_suspects_at);
         [expiry, drop_suspects_at, self.replays.deadline()].into_iter().flatten().min()
+    }
+
+    /// From the next batch on, no more is held back than other sources leave room for, but for the newest
+    /// batch.
+    pub fn share(&mut self, held: &mut HeldShare) {
+        self.config.buffer_bytes_max = held.note(self.buffer.bytes());
     }
 
     /// What is known of the source.

@@ -66,6 +66,16 @@ pub enum EndpointError {
 // === impl Endpoint ===
 
 impl Endpoint {
+    /// Reads a place to connect to.
+    ///
+    /// # Errors
+    /// If the text is no endpoint, or names no single place.
+    pub fn parse_dialable(text: &str) -> Result<Self, EndpointError> {
+        let endpoint: Self = text.parse()?;
+        endpoint.check_dialable()?;
+        Ok(endpoint)
+    }
+
     /// Host as written, without brackets; `*` for all interfaces.
     #[must_use]
     pub fn host(&self) -> &str {
@@ -140,6 +150,17 @@ impl fmt::Display for Endpoint {
 // === impl Attach ===
 
 impl Attach {
+    /// Reads where to connect to or, with `bind`, where to listen.
+    ///
+    /// # Errors
+    /// If the text is no endpoint, or does not fit the direction.
+    pub fn parse(endpoint: &str, bind: bool) -> Result<Self, EndpointError> {
+        let endpoint = endpoint.parse()?;
+        let attach = if bind { Self::Bind(endpoint) } else { Self::Connect(endpoint) };
+        attach.check()?;
+        Ok(attach)
+    }
+
     /// Checks that the endpoint fits the direction, so that configuration fails early.
     ///
     /// # Errors

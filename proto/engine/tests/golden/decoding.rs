@@ -8,7 +8,7 @@ use kvasir_engine::decode::{
     Unreadable, decode, timestamp_bits,
 };
 use kvasir_proto::limits::EVENT_BLOCKS_MAX;
-use kvasir_proto::types::BlockName;
+use kvasir_proto::types::{BlockName, LocalHash};
 use serde_json::{Value, json};
 
 #[test]
@@ -121,6 +121,37 @@ fn keys_come_in_any_order_among_others() {
     assert_eq!(stored.num_block_tokens, Some((2, 2)));
     assert_eq!((stored.lora_name, stored.cache_salt), (Some("l"), Some("s")));
     assert_eq!(stored.place.group, Some(3));
+}
+
+/// What only agents say, who have no tokens any more.
+#[test]
+fn local_hashes_are_read_of_custom_engines_only() {
+    let payload = |hashes: &Value| {
+        pack(&json!([1, [{
+            "type": "BlockStored", "block_hashes": [5, 6], "parent_block_hash": null,
+            "token_ids": [], "block_size": 2, "local_hashes": hashes,
+        }], 0]))
+    };
+    let hashes = payload(&json!([u64::MAX, -2]));
+    let of_custom = events(&hashes, EngineKind::Custom);
+    let of_custom = stored(&of_custom, 0);
+    assert_eq!(of_custom.local_hashes, Some(vec![LocalHash(u64::MAX), LocalHash(u64::MAX - 1)]));
+    assert_eq!(of_custom.tokens, RawTokens::Ids(vec![]));
+    for engine in [EngineKind::Vllm, EngineKind::Sglang, EngineKind::Trtllm] {
+        assert_eq!(stored(&events(&hashes, engine), 0).local_hashes, None);
+        assert_eq!(stored(&events(&payload(&json!("x")), engine), 0).local_hashes, None);
+    }
+    let none = payload(&Value::Null);
+    assert_eq!(stored(&events(&none, EngineKind::Custom), 0).local_hashes, None);
+    for (wrong, fault) in [
+        (json!("x"), Fault::Type),
+        (json!([1, "x"]), Fault::Type),
+        (json!(vec![0; EVENT_BLOCKS_MAX + 1]), Fault::TooMany),
+    ] {
+        let unreadable = Unreadable { field: "local_hashes", fault, operations: 2 };
+        let payload = payload(&wrong);
+        assert_eq!(events(&payload, EngineKind::Custom), [RawEvent::Unreadable(unreadable)]);
+    }
 }
 
 #[test]

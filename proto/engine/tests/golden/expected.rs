@@ -127,6 +127,7 @@ pub(crate) fn event(event: &Value, engine: EngineKind) -> RawEvent<'_> {
                 parent => Some(name(parent, engine)),
             },
             tokens: tokens(event),
+            local_hashes: None,
             block_size: field(event, "block_size").as_u64().expect("block size"),
             num_block_tokens: None,
             place: place(event),

@@ -11,7 +11,7 @@ mod publisher;
 
 use kvasir_engine::{
     decode::{EngineKind, decode},
-    link::{LinkConfig, ReplayOutcome, SourceCommand, SourceStatus, run},
+    link::{Common, LinkConfig, ReplayOutcome, SourceCommand, SourceStatus, run},
     normalise::NormaliserConfig,
     sequence::{Resume, SequencerConfig},
     zmtp::{Attach, Limits},
@@ -30,6 +30,10 @@ use tokio_util::sync::CancellationToken;
 /// Longer than any test takes on a loaded machine.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 const CHANNEL_COMMANDS: usize = 16;
+
+fn common(permits: &Arc<Semaphore>) -> Common {
+    Common { replay_permits: Arc::clone(permits), held: Arc::default() }
+}
 
 fn config(publisher: &Publisher) -> LinkConfig {
     LinkConfig {
@@ -187,7 +191,7 @@ async fn with_link(config: LinkConfig, resume: Option<Resume>, script: impl Asyn
     let (commands, received) = mpsc::channel(CHANNEL_COMMANDS);
     let permits = Arc::new(Semaphore::new(1));
     let cancel = CancellationToken::new();
-    let link = run(config, resume, commands, permits, cancel);
+    let link = run(config, resume, commands, common(&permits), cancel);
     let receiver = Receiver { commands: received, received: Received::default() };
     let test = async {
         tokio::select! {
@@ -451,8 +455,7 @@ async fn a_replay_waits_for_a_permit() {
     }
     let (commands, received) = mpsc::channel(CHANNEL_COMMANDS);
     let permits = Arc::new(Semaphore::new(0));
-    let link =
-        run(config(&publisher), None, commands, Arc::clone(&permits), CancellationToken::new());
+    let link = run(config(&publisher), None, commands, common(&permits), CancellationToken::new());
     let mut receiver = Receiver { commands: received, received: Received::default() };
     let script = async {
         receiver
@@ -481,13 +484,13 @@ async fn a_link_ends_when_cancelled_or_unwanted() {
     let permits = Arc::new(Semaphore::new(1));
     let cancel = CancellationToken::new();
     let (commands, received) = mpsc::channel(1);
-    let link = run(config(&publisher), None, commands, Arc::clone(&permits), cancel.clone());
+    let link = run(config(&publisher), None, commands, common(&permits), cancel.clone());
     cancel.cancel();
     timeout(TEST_TIMEOUT, link).await.expect("cancelled");
     drop(received);
     let (commands, received) = mpsc::channel(1);
     drop(received);
-    let link = run(config(&publisher), None, commands, permits, CancellationToken::new());
+    let link = run(config(&publisher), None, commands, common(&permits), CancellationToken::new());
     timeout(TEST_TIMEOUT, link).await.expect("nobody listens");
 }
 

@@ -1,0 +1,63 @@
+use super::{
+    BuildError,
+    restore::{self, Plan},
+};
+use crate::{
+    grpc::SiblingClient,
+    index::Writer,
+    ingest::Ingest,
+    siblings::{Copier, Sibling, SiblingMetrics, offers},
+};
+use kvasir_process::telemetry::NotReady;
+use kvasir_proto::convert::Registration;
+use prometheus_client::registry::Registry;
+use std::sync::Arc;
+
+/// The siblings of this server, and what is needed to copy from them.
+#[derive(Debug)]
+pub(super) struct Siblings {
+    clients: Vec<Arc<dyn Sibling>>,
+    metrics: SiblingMetrics,
+    pub(super) copier: Copier,
+}
+
+impl Siblings {
+    /// Asks nobody yet.
+    ///
+    /// # Errors
+    /// If a URL cannot be used.
+    pub(super) fn new(
+        urls: &[String],
+        writer: Writer,
+        registry: &mut Registry,
+    ) -> Result<Self, BuildError> {
+        let metrics = SiblingMetrics::register(registry);
+        let client = |url: &String| match SiblingClient::new(url.clone()) {
+            Ok(client) => Ok(Arc::new(client) as Arc<dyn Sibling>),
+            Err(error) => Err(BuildError::Sibling { url: url.clone(), error: error.to_string() }),
+        };
+        let clients = urls.iter().map(client).collect::<Result<_, _>>()?;
+        let copier = Copier::new(writer, metrics.clone());
+        Ok(Self { clients, metrics, copier })
+    }
+
+    /// Whether there are any.
+    pub(super) const fn are_there(&self) -> bool {
+        !self.clients.is_empty()
+    }
+
+    /// Asks them which workers they have, and registers those that this server lacks.
+    pub(super) async fn plan(
+        &self,
+        ingest: &Ingest,
+        configured: &[Registration],
+        not_ready: &NotReady,
+    ) -> Plan {
+        if !self.are_there() {
+            return Plan::new();
+        }
+        not_ready.say("asking siblings which workers they have");
+        let offers = offers(&self.clients, &self.metrics).await;
+        restore::plan_copies(ingest, offers, configured).await
+    }
+}

@@ -1,0 +1,193 @@
+//! A shard's snapshot in the object store, and whose turn it is to put it there.
+
+use super::coverage::Posted;
+use crate::snapshot::StreamPosition;
+use async_nats::jetstream::{
+    Context, ErrorCode,
+    context::{GetStreamError, GetStreamErrorKind},
+    kv::Store,
+    object_store::{self, InfoErrorKind, Object, ObjectInfo, ObjectMetadata, ObjectStore},
+};
+use futures::TryStreamExt;
+use kvasir_proto::broker::SNAPSHOTS;
+use std::time::Duration;
+use tokio::{io::AsyncRead, time::Instant};
+
+/// What went wrong between the broker and us.
+pub(super) type Fault = async_nats::Error;
+
+/// Name of the only object of a bucket.
+const OBJECT: &str = "index";
+/// A turn that its holder does not renew for so long is over.
+const TURN_AGE: Duration = Duration::from_secs(180);
+
+/// Where a shard's snapshots go: a bucket of its own, so that what an upload that broke off leaves there
+/// is known to be nobody's.
+pub(super) struct Bucket {
+    objects: ObjectStore,
+    context: Context,
+    name: String,
+}
+
+impl Bucket {
+    /// The bucket of a shard; none if there is none.
+    pub(super) async fn of(context: &Context, shard: &str) -> Result<Option<Self>, Fault> {
+        let name = format!("{SNAPSHOTS}-{shard}");
+        match context.get_stream(format!("OBJ_{name}")).await {
+            Ok(_there) => {}
+            Err(error) if is_not_found(&error) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        let objects = context.get_object_store(&name).await?;
+        Ok(Some(Self { objects, context: context.clone(), name }))
+    }
+
+    /// The bucket of a shard, made if it is not there.
+    pub(super) async fn open(context: &Context, shard: &str) -> Result<Self, Fault> {
+        let there = Self::of(context, shard).await?;
+        if let Some(bucket) = there {
+            return Ok(bucket);
+        }
+        let name = format!("{SNAPSHOTS}-{shard}");
+        let config = object_store::Config { bucket: name.clone(), ..Default::default() };
+        let objects = context.create_object_store(config).await?;
+        Ok(Self { objects, context: context.clone(), name })
+    }
+
+    /// How far its snapshot goes, if there is one.
+    pub(super) async fn position(&self) -> Result<Option<StreamPosition>, Fault> {
+        let posted = self.info().await?.and_then(|info| info.description);
+        Ok(posted.and_then(|text| text.parse().ok()).map(|Posted(position)| position))
+    }
+
+    /// What there is; none if nothing is.
+    async fn info(&self) -> Result<Option<ObjectInfo>, Fault> {
+        match self.objects.info(OBJECT).await {
+            Ok(info) => Ok(Some(info).filter(|info| !info.deleted)),
+            Err(error) if error.kind() == InfoErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Its snapshot.
+    pub(super) async fn get(&self) -> Result<Object, Fault> {
+        Ok(self.objects.get(OBJECT).await?)
+    }
+
+    /// Puts a snapshot in place of the one before. Returns its size in bytes.
+    pub(super) async fn put(
+        &self,
+        position: StreamPosition,
+        source: &mut (impl AsyncRead + Unpin),
+    ) -> Result<usize, Fault> {
+        let metadata = ObjectMetadata {
+            name: OBJECT.to_owned(),
+            description: Some(Posted(position).to_string()),
+            ..ObjectMetadata::default()
+        };
+        Ok(self.objects.put(metadata, source).await?.size)
+    }
+
+    /// Removes what uploads that broke off have left. Only for who has the shard's turn: what another
+    /// is about to put looks the same.
+    pub(super) async fn tidy(&self) -> Result<(), Fault> {
+        let present = self.info().await?.map(|info| info.nuid).unwrap_or_default();
+        let stream = self.context.get_stream(format!("OBJ_{}", self.name)).await?;
+        let pieces = format!("$O.{}.C.", self.name);
+        let found = stream.info_with_subjects(format!("{pieces}*")).await?;
+        let found: Vec<(String, usize)> = found.try_collect().await?;
+        for (subject, count) in found {
+            if subject.strip_prefix(&pieces) != Some(&*present) {
+                tracing::info!(bucket = self.name, pieces = count, "left by an upload: removed");
+                stream.purge().filter(&subject).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_not_found(error: &GetStreamError) -> bool {
+    match error.kind() {
+        GetStreamErrorKind::JetStream(error) => error.error_code() == ErrorCode::STREAM_NOT_FOUND,
+        GetStreamErrorKind::EmptyName
+        | GetStreamErrorKind::InvalidStreamName
+        | GetStreamErrorKind::Request => false,
+    }
+}
+
+/// The buckets of all shards are emptied.
+pub(super) async fn remove_all(context: &Context) -> Result<(), Fault> {
+    let prefix = format!("OBJ_{SNAPSHOTS}-");
+    let streams: Vec<String> = context.stream_names().try_collect().await?;
+    for stream in streams.into_iter().filter(|name| name.starts_with(&prefix)) {
+        context.delete_stream(&stream).await?;
+    }
+    Ok(())
+}
+
+/// Who has the turn to put a shard's snapshot, as it was seen last.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    seen: Option<(u64, Instant)>,
+}
+
+/// The turn to put a shard's snapshot. It has to be renewed, and to be given back.
+pub(super) struct Turn {
+    key: String,
+    holder: String,
+    revision: u64,
+}
+
+impl Turns {
+    /// Takes the turn of a shard, unless another replica has it. One that it was taken from by a kill
+    /// does not renew it.
+    pub(super) async fn take(
+        &mut self,
+        coverage: &Store,
+        shard: &str,
+        holder: &str,
+    ) -> Result<Option<Turn>, Fault> {
+        let (key, holder) = (turn_key(shard), holder.to_owned());
+        if let Ok(revision) = coverage.create(&key, holder.clone().into()).await {
+            self.seen = None;
+            return Ok(Some(Turn { key, holder, revision }));
+        }
+        let Some(entry) = coverage.entry(&key).await? else { return Ok(None) };
+        let (seen, since) = self.seen.unwrap_or((entry.revision, Instant::now()));
+        if seen != entry.revision || since.elapsed() < TURN_AGE {
+            let since = if seen == entry.revision { since } else { Instant::now() };
+            self.seen = Some((entry.revision, since));
+            return Ok(None);
+        }
+        self.seen = None;
+        let revision = coverage.update(&key, holder.clone().into(), entry.revision).await?;
+        Ok(Some(Turn { key, holder, revision }))
+    }
+}
+
+impl Turn {
+    /// It is still in use.
+    ///
+    /// # Errors
+    /// If it is over.
+    pub(super) async fn renew(&mut self, coverage: &Store) -> Result<(), Fault> {
+        let holder = self.holder.clone().into();
+        self.revision = coverage.update(&self.key, holder, self.revision).await?;
+        Ok(())
+    }
+
+    /// It is not needed any more.
+    pub(super) async fn give_back(self, coverage: &Store) -> Result<(), Fault> {
+        Ok(coverage.purge_expect_revision(&self.key, Some(self.revision)).await?)
+    }
+}
+
+/// Under which key the turn of a shard is, beside what replicas cover.
+pub(super) fn turn_key(shard: &str) -> String {
+    format!("{shard}.snapshot")
+}
+
+/// Whether a key is that of a turn.
+pub(super) fn is_turn(key: &str) -> bool {
+    key.ends_with(".snapshot")
+}

@@ -1,0 +1,227 @@
+//! One worker after the other: fetched from whoever has it, then put into the index.
+
+use super::{CopyError, Fetched, Sibling, SiblingMetrics, fetch::fetch};
+use crate::index::{IndexedSource, Partition, Writer, WriterGone};
+use kvasir_index::{Index, IndexError, SourceStatus, WorkerView};
+use kvasir_proto::{
+    convert::{DumpQuery, DumpedSource, WorkerAddress},
+    limits::DUMP_CHUNK_RECORDS_MAX,
+    types::{CopyMode, DpRank, HeldBlock, SourceState},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+/// Names that are brought to the index under one hold of its lock.
+const NAMES_TOGETHER: usize = 64;
+
+/// How often a sibling is asked for a worker whose changes cut its dump off.
+const TRIES_MAX: usize = 3;
+
+/// Copies workers into the index.
+#[derive(Debug)]
+pub struct Copier {
+    writer: Writer,
+    metrics: SiblingMetrics,
+    /// Siblings that did not answer: they are not asked again.
+    unheard: BTreeSet<String>,
+}
+
+/// A worker of which a sibling's copy is in the index.
+#[derive(Debug, Default)]
+pub struct CopiedWorker {
+    /// Its sources.
+    pub sources: Vec<CopiedSource>,
+    /// Blocks that it holds, parked ones included.
+    pub blocks: u64,
+}
+
+/// A source that was copied.
+#[derive(Debug)]
+pub struct CopiedSource {
+    /// Its name.
+    pub name: String,
+    /// How second announcements are read.
+    pub copy_mode: CopyMode,
+    /// The source.
+    pub source: IndexedSource,
+    /// Where it stood: catching up, or worse.
+    pub status: SourceStatus,
+}
+
+impl Copier {
+    /// Copies into the indexes that `writer` writes.
+    #[must_use]
+    pub const fn new(writer: Writer, metrics: SiblingMetrics) -> Self {
+        Self { writer, metrics, unheard: BTreeSet::new() }
+    }
+
+    /// What became of copies so far.
+    #[must_use]
+    pub const fn metrics(&self) -> &SiblingMetrics {
+        &self.metrics
+    }
+
+    /// Fetches a worker from the first sibling that gives all of it. May be dropped at any time.
+    ///
+    /// # Errors
+    /// If none does: that the worker is not known any more if all say so, else the last reason.
+    pub async fn fetch(
+        &mut self,
+        worker: &WorkerAddress,
+        from: &[Arc<dyn Sibling>],
+    ) -> Result<Fetched, CopyError> {
+        let mut last = None;
+        for sibling in from {
+            for _ in 0..TRIES_MAX {
+                if self.unheard.contains(sibling.url()) {
+                    break;
+                }
+                let query = DumpQuery {
+                    partition: worker.partition.clone(),
+                    worker: worker.worker.clone(),
+                    rank: None,
+                    chunk_records: DUMP_CHUNK_RECORDS_MAX,
+                };
+                let error = match fetch(sibling.dump(query)).await {
+                    Ok(fetched) => return Ok(fetched),
+                    Err(error) => error,
+                };
+                tracing::warn!(%worker, sibling = sibling.url(), %error, "a copy broke off");
+                if error.is_of_sibling() {
+                    self.unheard.insert(sibling.url().to_owned());
+                }
+                let again = matches!(error, CopyError::CutOff(_));
+                if last.is_none() || error != CopyError::Unknown {
+                    last = Some(error);
+                }
+                if !again {
+                    break;
+                }
+            }
+        }
+        self.metrics.failures.inc();
+        let nobody = || CopyError::Unreachable("no sibling that has it answers".to_owned());
+        Err(last.unwrap_or_else(nobody))
+    }
+
+    /// Puts a worker of which the index has nothing into it: sources that stand somewhere, with what
+    /// they hold. Until all of it is there they stand nowhere.
+    ///
+    /// # Errors
+    /// If the index refuses a source; the index then has nothing of the worker.
+    pub async fn place(
+        &self,
+        partition: &Partition,
+        worker: &WorkerAddress,
+        fetched: Fetched,
+    ) -> Result<CopiedWorker, CopyError> {
+        let mut placed = BTreeMap::new();
+        match self.fill(partition, worker, fetched, &mut placed).await {
+            Ok(()) => {}
+            Err(error) => {
+                for CopiedSource { source, .. } in placed.into_values() {
+                    self.writer.remove_source(source).await?;
+                }
+                self.metrics.failures.inc();
+                return Err(error);
+            }
+        }
+        let blocks = {
+            let index = partition.shard_of(&worker.worker).read();
+            let ranks = index.worker(&worker.worker);
+            let ranks = ranks.iter().flat_map(WorkerView::holders);
+            ranks.map(|rank| rank.placed_blocks() + rank.parked_blocks()).sum()
+        };
+        self.metrics.workers.inc();
+        self.metrics.blocks.inc_by(blocks);
+        Ok(CopiedWorker { sources: placed.into_values().collect(), blocks })
+    }
+
+    /// Does it; `placed` has the sources that are in the index by now, by their numbers.
+    async fn fill(
+        &self,
+        partition: &Partition,
+        worker: &WorkerAddress,
+        fetched: Fetched,
+        placed: &mut BTreeMap<u32, CopiedSource>,
+    ) -> Result<(), CopyError> {
+        let Fetched { chunks, sources } = fetched;
+        let mut incomplete = Vec::new();
+        for (number, dumped) in sources.into_iter().filter(|(_, at)| at.applied.is_some()) {
+            if dumped.incomplete {
+                incomplete.push(number);
+            }
+            let added = self.add(partition, worker, dumped).await?;
+            placed.extend(added.map(|source| (number, source)));
+        }
+        for (rank, records) in chunks {
+            for run in records.chunk_by(|(a, _), (b, _)| a == b) {
+                let source = run.first().and_then(|(number, _)| placed.get(number));
+                let Some(CopiedSource { source, .. }) = source else { continue };
+                for part in run.chunks(NAMES_TOGETHER) {
+                    let names = part.iter().map(|(_, held)| *held).collect();
+                    self.set_names(source, rank, names).await?;
+                }
+            }
+        }
+        for (number, CopiedSource { source, status, .. }) in placed.iter() {
+            if incomplete.contains(number) {
+                self.writer.mark_incomplete(source).await?;
+            }
+            if status.state == SourceState::Degraded {
+                // Which of its blocks are from before the loss is not told: all may be.
+                self.writer.mark_suspect(source, status.clone()).await?;
+            }
+            self.writer.show_status(source, status.clone()).await?;
+        }
+        Ok(())
+    }
+
+    /// Adds a source without a cursor, with all its ranks; none if it feeds no rank.
+    async fn add(
+        &self,
+        partition: &Partition,
+        worker: &WorkerAddress,
+        dumped: DumpedSource,
+    ) -> Result<Option<CopiedSource>, CopyError> {
+        let DumpedSource { name, copy_mode, applied, past, state, ranks, .. } = dumped;
+        let Some(&first) = ranks.first() else { return Ok(None) };
+        let named = (name.as_str(), copy_mode);
+        let source = self.writer.add_source(partition, &worker.worker, named, first).await??;
+        let below = SourceStatus { state: SourceState::CatchingUp, ..SourceStatus::default() };
+        self.writer.set_status(&source, below).await?;
+        for rank in ranks {
+            // Ranks beyond the limit are not there, nor are their blocks: the source is partial.
+            self.set_names(&source, rank, Vec::new()).await?;
+        }
+        let status = SourceStatus {
+            state: state.max(SourceState::CatchingUp),
+            applied,
+            past: past.into(),
+            ..SourceStatus::default()
+        };
+        Ok(Some(CopiedSource { name, copy_mode, source, status }))
+    }
+
+    async fn set_names(
+        &self,
+        source: &IndexedSource,
+        rank: DpRank,
+        names: Vec<HeldBlock>,
+    ) -> Result<(), WriterGone> {
+        let id = source.id();
+        let set = move |index: &mut Index| -> Result<(), IndexError> {
+            let set = index.set_names(id, rank, &names).map(drop);
+            if set.is_err() {
+                index.mark_incomplete(id);
+            }
+            set
+        };
+        if let Err(error) = self.writer.change(source.shard(), set).await? {
+            tracing::debug!(%error, rank, "names of a copy are refused");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,55 @@
+use crate::index::WriterGone;
+use kvasir_index::IndexError;
+use kvasir_proto::convert::ConvertError;
+use std::time::Duration;
+
+/// Why a sibling gives no list, or no copy of a worker.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CopyError {
+    /// Nobody answers there, or the connection broke off.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The next part did not come.
+    #[error("no answer for {0:?}")]
+    Silent(Duration),
+    /// It takes too long for what it brings.
+    #[error("{records} records came so far: it is too slow")]
+    Slow {
+        /// How many came.
+        records: u32,
+    },
+    /// It does not know the worker any more.
+    #[error("the worker is not registered there any more")]
+    Unknown,
+    /// A change of the worker cut its dump off.
+    #[error("{0}")]
+    CutOff(String),
+    /// The question was refused.
+    #[error("{0}")]
+    Refused(String),
+    /// A part breaks the contract.
+    #[error("malformed answer: {0}")]
+    Malformed(#[from] ConvertError),
+    /// Parts contradict each other.
+    #[error("malformed answer: {0}")]
+    Contradiction(&'static str),
+    /// It holds too much.
+    #[error("the worker has more than {0} records, the limit")]
+    TooMany(usize),
+    /// It has nothing that events could go on from.
+    #[error("no source of the worker stands anywhere there")]
+    Nothing,
+    /// The index refuses it.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    /// The server is stopping.
+    #[error(transparent)]
+    Stopping(#[from] WriterGone),
+}
+
+impl CopyError {
+    /// Whether the sibling is not worth another question.
+    pub(super) const fn is_of_sibling(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::Silent(_))
+    }
+}

@@ -1,0 +1,27 @@
+//! Copying workers from a sibling: another replica of the same shard, which has what the engines may
+//! not be able to replay any more.
+//!
+//! A copy is as good as a checkpoint, and is treated as one: each source comes with its cursor, and
+//! whoever feeds it goes on there and verifies it (the fingerprint with a bare engine, the incarnation
+//! with an agent). Nothing of a copy is taken before all of it has come. Whatever carries the questions
+//! is behind [`Sibling`].
+
+mod copier;
+mod error;
+mod fetch;
+mod metrics;
+mod offer;
+mod sibling;
+
+#[cfg(test)]
+mod siblings_test;
+
+pub use copier::{CopiedSource, CopiedWorker, Copier};
+pub use error::CopyError;
+pub use fetch::{COPY_RECORDS_MAX, Fetched};
+pub use metrics::SiblingMetrics;
+pub use offer::{LIST_TIMEOUT, Offer, offers};
+pub use sibling::{DumpParts, Sibling};
+
+/// Most siblings that a server may be given.
+pub const SIBLINGS_MAX: usize = 16;

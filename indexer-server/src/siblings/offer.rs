@@ -1,0 +1,82 @@
+//! Which workers siblings have, and whom to ask for each.
+
+use super::{CopyError, Sibling, SiblingMetrics};
+use futures::future::join_all;
+use kvasir_proto::{
+    convert::{ListedSource, ListedWorker, Registration, WorkerAddress},
+    types::SourceState,
+};
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc, time::Duration};
+use tokio::time::timeout;
+
+/// Longest time until a sibling is connected and has said which workers it has. So long the start of a
+/// server may take if a sibling hangs, or is starting too and waits for this one.
+pub const LIST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A worker that at least one sibling has.
+#[derive(Debug)]
+pub struct Offer {
+    /// As registered at the sibling that has most of it.
+    pub registration: Registration,
+    /// Siblings with a source of it that stands somewhere, whoever has most of it first.
+    pub from: Vec<Arc<dyn Sibling>>,
+}
+
+/// How much a sibling has of a worker. More of its sources stand somewhere; then, the worst state of
+/// these is better; then, they have applied more batches; then, it holds more blocks. Numbers of
+/// different lives say nothing of each other, but who is in a life that is over is not exact for long.
+type Standing = (usize, Reverse<SourceState>, u64, u64);
+
+fn standing(worker: &ListedWorker) -> Standing {
+    let stands = |at: &&ListedSource| at.applied.is_some();
+    let sources = || worker.sources.iter().filter(stands);
+    let worst = sources().map(|source| source.state).max().unwrap_or(SourceState::Cold);
+    let applied = sources().filter_map(|source| source.applied);
+    let batches = applied.map(|cursor| cursor.sequence).fold(0, u64::saturating_add);
+    (sources().count(), Reverse(worst), batches, worker.blocks)
+}
+
+/// What one sibling has of a worker.
+struct Listed<'a> {
+    standing: Standing,
+    registration: Registration,
+    sibling: &'a Arc<dyn Sibling>,
+}
+
+/// Asks all siblings at once what they have. Who does not answer in time is left out.
+pub async fn offers(siblings: &[Arc<dyn Sibling>], metrics: &SiblingMetrics) -> Vec<Offer> {
+    let asked = siblings.iter().map(|sibling| async move {
+        let listed = timeout(LIST_TIMEOUT, sibling.list()).await;
+        listed.unwrap_or(Err(CopyError::Silent(LIST_TIMEOUT)))
+    });
+    let mut all: BTreeMap<WorkerAddress, Vec<Listed<'_>>> = BTreeMap::new();
+    for (sibling, listed) in siblings.iter().zip(join_all(asked).await) {
+        match listed {
+            Ok(workers) => {
+                tracing::info!(
+                    sibling = sibling.url(),
+                    workers = workers.len(),
+                    "a sibling answers"
+                );
+                for worker in workers {
+                    let entry = all.entry(worker.address()).or_default();
+                    let (standing, registration) = (standing(&worker), worker.registration);
+                    entry.push(Listed { standing, registration, sibling });
+                }
+            }
+            Err(error) => {
+                metrics.unheard.inc();
+                tracing::warn!(sibling = sibling.url(), %error, "a sibling gives no list of workers");
+            }
+        }
+    }
+    all.into_values().filter_map(offer).collect()
+}
+
+fn offer(mut listed: Vec<Listed<'_>>) -> Option<Offer> {
+    // Stable: of equals, the one that is configured first.
+    listed.sort_by_key(|at| Reverse(at.standing));
+    let from = listed.iter().filter(|at| at.standing.0 > 0);
+    let from = from.map(|at| Arc::clone(at.sibling)).collect();
+    Some(Offer { registration: listed.into_iter().next()?.registration, from })
+}

@@ -1,0 +1,252 @@
+use super::{Copier, CopyError, DumpParts, Offer, Sibling, SiblingMetrics, fetch::fetch, offers};
+use crate::index::{
+    IndexConfig, IndexMetrics, Partitions, Shard, Writer, WriterThreads, start_writers,
+};
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
+use kvasir_index::Limits;
+use kvasir_proto::{
+    convert::{
+        DumpQuery, DumpedSource, ListedSource, ListedWorker, Registration, WorkerAddress,
+        WorkerDumpPart,
+    },
+    pb,
+    types::{
+        BlockName, CopyMode, Cursor, HeldBlock, Incarnation, LocalHash, PartitionKey, SourceState,
+        WorkerId,
+    },
+};
+use prometheus_client::registry::Registry;
+use std::{
+    collections::VecDeque,
+    num::NonZeroUsize,
+    sync::{Arc, Mutex},
+};
+
+type Part = Result<WorkerDumpPart, CopyError>;
+
+/// A sibling that says what it is told to: a list, then a dump each time it is asked for one.
+#[derive(Debug, Default)]
+struct Told {
+    url: String,
+    /// None: it never answers.
+    workers: Option<Vec<ListedWorker>>,
+    dumps: Mutex<VecDeque<Vec<Part>>>,
+    /// Whether it falls silent where its dump ends.
+    falls_silent: bool,
+}
+
+impl Sibling for Told {
+    fn url(&self) -> &str {
+        &self.url
+    }
+
+    fn list(&self) -> BoxFuture<'_, Result<Vec<ListedWorker>, CopyError>> {
+        let workers = self.workers.clone();
+        async move {
+            match workers {
+                Some(workers) => Ok(workers),
+                None => std::future::pending().await,
+            }
+        }
+        .boxed()
+    }
+
+    fn dump(&self, _: DumpQuery) -> DumpParts {
+        let parts = self.dumps.lock().expect("nobody panicked").pop_front();
+        let parts = stream::iter(parts.expect("it is not asked that often"));
+        if self.falls_silent { parts.chain(stream::pending()).boxed() } else { parts.boxed() }
+    }
+}
+
+fn told(url: &str, dumps: impl IntoIterator<Item = Vec<Part>>) -> Arc<dyn Sibling> {
+    let dumps = Mutex::new(dumps.into_iter().collect());
+    Arc::new(Told { url: url.to_owned(), dumps, ..Told::default() })
+}
+
+fn address() -> WorkerAddress {
+    let partition = PartitionKey::new("m", "").expect("a name");
+    WorkerAddress { partition, worker: WorkerId::new("w").expect("a name") }
+}
+
+fn cursor(sequence: u64) -> Cursor {
+    Cursor { incarnation: Incarnation(7), sequence, fingerprint: None }
+}
+
+fn source(name: &str, applied: Option<Cursor>) -> DumpedSource {
+    DumpedSource {
+        name: name.to_owned(),
+        copy_mode: CopyMode::Counted,
+        applied,
+        past: vec![Incarnation(3)],
+        state: SourceState::Exact,
+        incomplete: false,
+        ranks: vec![0],
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "parts come so")]
+fn end(number: u32, records: u64, source: DumpedSource) -> Part {
+    Ok(WorkerDumpPart::End { number, records, source })
+}
+
+/// A block after the one named one less; `copies` in device memory.
+fn held(name: u64, copies: u32) -> HeldBlock {
+    HeldBlock {
+        name: BlockName(name),
+        parent: (name > 1).then(|| BlockName(name - 1)),
+        local: Some(LocalHash(name * 7)),
+        copies: [copies, 0, 0],
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "parts come so")]
+fn chunk(rank: u32, records: &[(u32, HeldBlock)]) -> Part {
+    Ok(WorkerDumpPart::Chunk { rank, records: records.to_vec() })
+}
+
+fn whole() -> Vec<Part> {
+    vec![chunk(0, &[(0, held(1, 1))]), end(0, 1, source("s", Some(cursor(4))))]
+}
+
+fn start() -> (Arc<Partitions>, Writer, WriterThreads) {
+    let config = IndexConfig { shards: NonZeroUsize::MIN, bytes_max: None };
+    let partitions = Arc::new(Partitions::new(config, Limits::default()));
+    let metrics = IndexMetrics::register(&mut Registry::default(), Arc::clone(&partitions));
+    let (writer, threads) = start_writers(&partitions, &metrics).expect("a thread");
+    (partitions, writer, threads)
+}
+
+fn listed(sources: &[(SourceState, Option<u64>)], blocks: u64) -> ListedWorker {
+    let request = pb::RegisterWorkerRequest {
+        worker_id: "w".to_owned(),
+        model: "m".to_owned(),
+        block_size: 16,
+        ..Default::default()
+    };
+    let sources = sources.iter();
+    let sources = sources.map(|&(state, at)| ListedSource { state, applied: at.map(cursor) });
+    let registration = Registration::try_from(request).expect("valid");
+    ListedWorker { registration, sources: sources.collect(), blocks }
+}
+
+/// In which order siblings are asked, by what each says of the worker; none for one that hangs.
+async fn order(told: &[Option<ListedWorker>]) -> (Vec<String>, u64) {
+    let siblings = told.iter().enumerate().map(|(number, worker)| {
+        let workers = worker.clone().map(|worker| vec![worker]);
+        let told = Told { url: number.to_string(), workers, ..Told::default() };
+        Arc::new(told) as Arc<dyn Sibling>
+    });
+    let metrics = SiblingMetrics::default();
+    let mut offers = offers(&siblings.collect::<Vec<_>>(), &metrics).await;
+    let from = offers.pop().map_or_else(Vec::new, |Offer { from, .. }| from);
+    assert!(offers.is_empty(), "one worker, one offer");
+    (from.iter().map(|sibling| sibling.url().to_owned()).collect(), metrics.unheard.get())
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_most_is_asked_first() {
+    use SourceState::{CatchingUp, Cold, Degraded, Exact};
+    let fewer = listed(&[(Exact, Some(9)), (Cold, None)], 90);
+    let degraded = listed(&[(Exact, Some(90)), (Degraded, Some(90))], 90);
+    let behind = listed(&[(Exact, Some(3)), (Exact, Some(4))], 90);
+    let ahead = listed(&[(Exact, Some(3)), (Exact, Some(5))], 9);
+    let more = listed(&[(Exact, Some(3)), (Exact, Some(5))], 10);
+    let nothing = listed(&[(CatchingUp, None)], 50);
+    let all = [fewer, degraded, behind, ahead, nothing, more.clone(), more].map(Some);
+    let (asked, unheard) = order(&all).await;
+    assert_eq!((asked, unheard), (["5", "6", "3", "2", "1", "0"].map(str::to_owned).to_vec(), 0));
+    // Whoever hangs is not waited for without end.
+    let one = [None, Some(listed(&[(Exact, Some(1))], 1)), None];
+    assert_eq!(order(&one).await, (vec!["1".to_owned()], 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dump_is_taken_whole_or_not_at_all() {
+    let taken = |parts: Vec<Part>| fetch(stream::iter(parts).boxed());
+    assert!(taken(whole()).await.is_ok());
+    let at = || source("s", Some(cursor(4)));
+    let record = |number| chunk(0, &[(number, held(1, 1))]);
+    for (parts, expected) in [
+        (vec![], "no source of the worker stands anywhere there"),
+        (vec![end(0, 0, source("s", None))], "no source of the worker stands anywhere there"),
+        (vec![record(0)], "malformed answer: a source has no end"),
+        (vec![record(0), end(0, 2, at())], "malformed answer: records of a source are missing"),
+        (vec![end(0, 0, at()), record(0)], "malformed answer: records come after an end"),
+        (vec![end(0, 0, at()), end(1, 0, at())], "malformed answer: a source has two ends"),
+        (vec![record(128)], "malformed answer: a source has too high a number"),
+        (vec![record(0), Err(CopyError::Unknown)], "the worker is not registered there any more"),
+    ] {
+        assert_eq!(taken(parts).await.expect_err(expected).to_string(), expected);
+    }
+    let silent = stream::iter(vec![record(0)]).chain(stream::pending()).boxed();
+    assert_eq!(fetch(silent).await.expect_err("no end").to_string(), "no answer for 10s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_sibling_is_asked_where_a_copy_breaks_off() {
+    let (_partitions, writer, _threads) = start();
+    let mut copier = Copier::new(writer, SiblingMetrics::default());
+    let cut = || vec![Err(CopyError::CutOff("the worker was cleared".to_owned()))];
+    let silent: Arc<dyn Sibling> = Arc::new(Told {
+        url: "silent".to_owned(),
+        dumps: Mutex::new(vec![vec![]].into()),
+        falls_silent: true,
+        ..Told::default()
+    });
+    let changing = told("changing", [cut(), cut(), cut()]);
+    let (last, gone) =
+        (told("last", [whole(), whole()]), told("gone", vec![vec![Err(CopyError::Unknown)]; 2]));
+    let from = [Arc::clone(&silent), changing, last];
+    assert!(copier.fetch(&address(), &from).await.is_ok());
+    // The one that was silent is not asked again: it would have nothing to say.
+    let from = [silent, Arc::clone(&from[2])];
+    assert!(copier.fetch(&address(), &from).await.is_ok());
+    let only = copier.fetch(&address(), &from[..1]).await.expect_err("nobody");
+    assert_eq!(only.to_string(), "no sibling that has it answers");
+    let from = [Arc::clone(&gone), told("cut", [cut(), cut(), cut()])];
+    let error = copier.fetch(&address(), &from).await.expect_err("nobody");
+    assert_eq!(error.to_string(), "the worker was cleared");
+    // Only if nobody says otherwise the worker is gone.
+    let unknown = copier.fetch(&address(), &[gone]).await;
+    assert_eq!(unknown, Err(CopyError::Unknown));
+    assert_eq!(copier.metrics().failures.get(), 3);
+}
+
+#[tokio::test]
+async fn what_was_fetched_is_in_the_index_with_its_sources() {
+    let (partitions, writer, threads) = start();
+    let partition = partitions.get_or_create(&address().partition, 16).expect("a partition");
+    let copier = Copier::new(writer, SiblingMetrics::default());
+    let lost = DumpedSource { state: SourceState::Degraded, ..source("lost", Some(cursor(6))) };
+    let short =
+        DumpedSource { incomplete: true, ranks: vec![0, 2], ..source("short", Some(cursor(5))) };
+    let parts = vec![
+        chunk(0, &[(0, held(1, 2)), (0, held(2, 1)), (1, held(1, 1)), (2, held(9, 1))]),
+        chunk(2, &[(3, held(1, 1)), (0, held(1, 1))]),
+        // What changed meanwhile.
+        chunk(0, &[(0, held(2, 0)), (0, held(3, 1))]),
+        end(0, 5, DumpedSource { ranks: vec![0, 2], ..source("whole", Some(cursor(4))) }),
+        end(1, 1, lost),
+        end(2, 1, source("cold", None)),
+        end(3, 1, short),
+    ];
+    let fetched = fetch(stream::iter(parts).boxed()).await.expect("a whole dump");
+    let copied = copier.place(&partition, &address(), fetched).await.expect("room for it");
+    let names: Vec<_> = copied.sources.iter().map(|source| source.name.as_str()).collect();
+    assert_eq!(names, ["whole", "lost", "short"]);
+    // Block 3 waits for block 2, which is gone; block 9 came with a source that stood nowhere.
+    assert_eq!((copied.blocks, copier.metrics().blocks.get()), (3, 3));
+    let shard = partition.shard_of(&address().worker);
+    let shown = Shard::sources(shard, &address().worker).into_iter();
+    let shown: Vec<_> =
+        shown.map(|(name, _, at)| (name, at.state, at.applied, at.past.len())).collect();
+    let expected = [
+        ("whole", SourceState::CatchingUp, 4),
+        ("lost", SourceState::Degraded, 6),
+        ("short", SourceState::Partial, 5),
+    ];
+    let expected =
+        expected.map(|(name, state, at)| (name.to_owned(), state, Some(cursor(at)), 1)).to_vec();
+    assert_eq!(shown, expected);
+    threads.stop().await;
+}

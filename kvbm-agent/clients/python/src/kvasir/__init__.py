@@ -1,0 +1,82 @@
+"""Publish KV-cache events to Kvasir and ask its index.
+
+- `KvEventPublisher`: for an engine that tells the index, or an agent beside it, what it holds
+- `Indexer`: who holds how much of a prompt
+- `kvasir.zmq_publisher.ZmqKvEventPublisher`: events in vLLM's wire format; needs
+  `kvasir-client[zmq]`
+"""
+
+from kvasir.errors import (
+    ClosedError,
+    DeadlineError,
+    InvalidArgumentError,
+    KvasirError,
+    NotFoundError,
+    QueueFullError,
+    RefusedError,
+    RpcError,
+    UnavailableError,
+    UnconfirmedError,
+    WrongShardError,
+)
+from kvasir.hashing import local_hashes, sequence_hashes
+from kvasir.indexer import Indexer
+from kvasir.publisher import KvEventPublisher, PublisherState, PublisherStatus
+from kvasir.types import (
+    BlocksByTier,
+    Counter,
+    Cursor,
+    DumpEnd,
+    DumpPart,
+    DumpRecord,
+    Engine,
+    EngineEndpoint,
+    FindMatchesResult,
+    MultimodalItem,
+    PartitionStats,
+    RankInfo,
+    SourceInfo,
+    Stats,
+    Tier,
+    WorkerInfo,
+    WorkerMatch,
+    WorkerState,
+)
+
+__all__ = [
+    "BlocksByTier",
+    "ClosedError",
+    "Counter",
+    "Cursor",
+    "DeadlineError",
+    "DumpEnd",
+    "DumpPart",
+    "DumpRecord",
+    "Engine",
+    "EngineEndpoint",
+    "FindMatchesResult",
+    "Indexer",
+    "InvalidArgumentError",
+    "KvEventPublisher",
+    "KvasirError",
+    "MultimodalItem",
+    "NotFoundError",
+    "PartitionStats",
+    "PublisherState",
+    "PublisherStatus",
+    "QueueFullError",
+    "RankInfo",
+    "RefusedError",
+    "RpcError",
+    "SourceInfo",
+    "Stats",
+    "Tier",
+    "UnavailableError",
+    "UnconfirmedError",
+    "WorkerInfo",
+    "WorkerMatch",
+    "WorkerState",
+    "WrongShardError",
+    "local_hashes",
+    "sequence_hashes",
+]

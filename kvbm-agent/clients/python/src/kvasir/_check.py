@@ -1,0 +1,102 @@
+"""Reading of arguments: what cannot be used is named."""
+
+import operator
+import sys
+from array import array
+from collections.abc import Sequence
+
+from kvasir.errors import InvalidArgumentError
+from kvasir.limits import EVENT_BLOCKS_MAX, NAME_BYTES_MAX
+from kvasir.types import Tier
+
+_U64 = (1 << 64) - 1
+_I64_MIN = -(1 << 63)
+
+
+def read_name(field: str, value: str, *, required: bool = False) -> str:
+    """A name of bounded length."""
+    if not isinstance(value, str):
+        raise InvalidArgumentError(field, f"is {type(value).__name__}: give a str")
+    if required and not value:
+        raise InvalidArgumentError(field, "is empty: give 1 to 256 bytes")
+    size = len(value.encode())
+    if size > NAME_BYTES_MAX:
+        problem = f"has {size} bytes: give {NAME_BYTES_MAX} at most"
+        raise InvalidArgumentError(field, problem)
+    return value
+
+
+def read_int(field: str, value: int, lowest: int, highest: int) -> int:
+    """A number between two others."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        problem = f"is {type(value).__name__}: give an integer"
+        raise InvalidArgumentError(field, problem) from None
+    if not lowest <= number <= highest:
+        raise InvalidArgumentError(field, f"is {number}: give {lowest} to {highest}")
+    return number
+
+
+def read_seconds(field: str, value: float) -> float:
+    """A time that is not negative."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+        raise InvalidArgumentError(field, f"is {value!r}: give seconds, 0 or more")
+    return float(value)
+
+
+def read_tier(field: str, value: Tier) -> Tier:
+    """A tier."""
+    if not isinstance(value, Tier):
+        raise InvalidArgumentError(field, f"is {value!r}: give a kvasir.Tier")
+    return value
+
+
+def read_list(field: str, values: Sequence[object]) -> None:
+    """Something with entries and a length: those of text and bytes are not meant."""
+    sized = hasattr(values, "__iter__") and hasattr(values, "__len__")
+    if not sized or isinstance(values, (bytes, bytearray, memoryview, str)):
+        raise InvalidArgumentError(field, f"is {type(values).__name__}: give a sequence")
+
+
+def read_hash(field: str, value: int) -> int:
+    """A 64-bit hash, signed or not, as its unsigned bits."""
+    return read_int(field, value, _I64_MIN, _U64) & _U64
+
+
+def read_hash_list(field: str, values: Sequence[int]) -> list[int]:
+    """64-bit hashes, signed or not, as their unsigned bits."""
+    read_list(field, values)
+    try:
+        return array("Q", values).tolist()
+    except (OverflowError, TypeError):
+        # Some are signed, or no hashes at all.
+        return [read_hash(f"{field}[{index}]", value) for index, value in enumerate(values)]
+
+
+def read_hashes(field: str, values: Sequence[int]) -> list[int]:
+    """The hashes of one event: 1 to `EVENT_BLOCKS_MAX`."""
+    hashes = read_hash_list(field, values)
+    if not hashes:
+        raise InvalidArgumentError(field, "is empty: give at least one")
+    if len(hashes) > EVENT_BLOCKS_MAX:
+        problem = f"has {len(hashes)} entries: give {EVENT_BLOCKS_MAX} at most, in several events"
+        raise InvalidArgumentError(field, problem)
+    return hashes
+
+
+def read_tokens(field: str, token_ids: Sequence[int]) -> bytes:
+    """Tokens as the little-endian u32 that are hashed."""
+    read_list(field, token_ids)
+    try:
+        packed = array("I", token_ids)
+    except (OverflowError, TypeError):
+        # The message names the token that is at fault only by its place: tokens are prompts.
+        for index, token in enumerate(token_ids):
+            if not isinstance(token, int) or not 0 <= token < 1 << 32:
+                problem = "is not an integer from 0 to 4294967295"
+                raise InvalidArgumentError(f"{field}[{index}]", problem) from None
+        raise InvalidArgumentError(field, "are not integers from 0 to 4294967295") from None
+    if sys.byteorder != "little":
+        packed.byteswap()
+    return packed.tobytes()

@@ -1,0 +1,1 @@
+"""Generated from proto/kvasir/v1 by ./generate: do not edit."""

@@ -1,0 +1,110 @@
+"""Connections to a server and the calls that are made on them."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Callable, Optional, TypeVar, cast
+
+import grpc
+from google.protobuf.message import Message
+
+from kvasir._check import read_name
+from kvasir._gen import indexer_pb2 as indexer
+from kvasir._gen import ingest_pb2 as ingest
+from kvasir.errors import InvalidArgumentError, from_grpc
+from kvasir.limits import GRPC_MESSAGE_BYTES_MAX
+
+INDEXER = "/kvasir.v1.Indexer/"
+PUBLISH_EVENTS = "/kvasir.v1.EventIngest/PublishEvents"
+
+_CHANNEL_OPTIONS = [
+    ("grpc.max_send_message_length", GRPC_MESSAGE_BYTES_MAX),
+    ("grpc.max_receive_message_length", GRPC_MESSAGE_BYTES_MAX),
+    # A server that has vanished is noticed, also while nothing is said.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    # Each channel connects anew: none waits for the pauses of another.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 5_000),
+]
+
+Answer = TypeVar("Answer", bound=Message)
+
+
+def read_target(target: str) -> str:
+    """The server's address as gRPC takes it: host:port, also where http:// stands before it."""
+    address = read_name("target", target, required=True)
+    if address.startswith("http://"):
+        address = address[len("http://") :].rstrip("/")
+    if "://" in address and not address.startswith("unix://"):
+        raise InvalidArgumentError("target", f"is {target!r}: give host:port")
+    return address
+
+
+def open_channel(target: str, credentials: Optional[grpc.ChannelCredentials]) -> grpc.Channel:
+    """A connection, which is made when it is needed."""
+    if credentials is None:
+        return grpc.insecure_channel(target, options=_CHANNEL_OPTIONS)
+    return grpc.secure_channel(target, credentials, options=_CHANNEL_OPTIONS)
+
+
+def call(
+    channel: grpc.Channel,
+    method: str,
+    request: Message,
+    answer: type[Answer],
+    timeout: float,
+) -> Answer:
+    """Asks `Indexer` something that has one answer. Raises an `RpcError` of this package."""
+    ask: Callable[..., Any] = channel.unary_unary(
+        INDEXER + method,
+        request_serializer=type(request).SerializeToString,
+        response_deserializer=answer.FromString,
+    )
+    try:
+        return cast(Answer, ask(request, timeout=timeout))
+    except grpc.RpcError as error:
+        raise from_grpc(error) from error
+
+
+def dump(
+    channel: grpc.Channel, request: indexer.DumpWorkerRequest, timeout: float
+) -> Iterator[indexer.DumpWorkerResponse]:
+    """Asks `Indexer` for a dump."""
+    ask: Callable[..., Any] = channel.unary_stream(
+        INDEXER + "DumpWorker",
+        request_serializer=indexer.DumpWorkerRequest.SerializeToString,
+        response_deserializer=indexer.DumpWorkerResponse.FromString,
+    )
+    answers = ask(request, timeout=timeout)
+    try:
+        yield from answers
+    except grpc.RpcError as error:
+        raise from_grpc(error) from error
+    finally:
+        answers.cancel()
+
+
+class PublishCall:
+    """An open stream of `EventIngest`."""
+
+    def __init__(self, channel: grpc.Channel, requests: Iterable[bytes]) -> None:
+        """Opens it; `requests` are encoded messages, which a thread of its own asks for."""
+        begin: Callable[..., Any] = channel.stream_stream(
+            PUBLISH_EVENTS,
+            # They are encoded already.
+            request_serializer=bytes,
+            response_deserializer=ingest.PublishEventsResponse.FromString,
+        )
+        self._call = begin(iter(requests))
+
+    def answers(self) -> Iterator[ingest.PublishEventsResponse]:
+        """What the server answers, until it ends the stream."""
+        try:
+            yield from self._call
+        except grpc.RpcError as error:
+            raise from_grpc(error) from error
+
+    def cancel(self) -> None:
+        """Ends the stream at once."""
+        self._call.cancel()

@@ -1,0 +1,257 @@
+"""Questions to an index."""
+
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Optional
+
+import grpc
+from google.protobuf.message import Message
+
+from kvasir import _read, _rpc
+from kvasir._check import read_hash_list, read_int, read_list, read_name, read_seconds, read_tier
+from kvasir._gen import indexer_pb2 as pb
+from kvasir._gen import types_pb2
+from kvasir.errors import InvalidArgumentError
+from kvasir.hashing import HASH_SCHEME, local_hashes
+from kvasir.limits import BLOCK_SIZE_TOKENS_MAX, LEASE_MS_MAX, LEASE_MS_MIN
+from kvasir.types import (
+    DumpPart,
+    Engine,
+    EngineEndpoint,
+    FindMatchesResult,
+    MultimodalItem,
+    Stats,
+    Tier,
+    WorkerInfo,
+)
+
+TIMEOUT_DEFAULT = 5.0
+"""Seconds until a call is given up, where it is not told."""
+
+DUMP_TIMEOUT_DEFAULT = 120.0
+"""The same for a whole dump."""
+
+
+class Indexer:
+    """An index that is asked over gRPC. Threads may share one.
+
+    Calls raise `InvalidArgumentError` where an argument cannot be used, and an `RpcError` where the
+    server refuses, cannot be reached or is late.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        timeout: float = TIMEOUT_DEFAULT,
+        credentials: Optional[grpc.ChannelCredentials] = None,
+    ) -> None:
+        """Connects when it is first asked.
+
+        `target` is host:port; `timeout` the seconds until a call is given up that is not told
+        otherwise; `credentials` are for TLS, which is not used without them.
+        """
+        self._timeout = read_seconds("timeout", timeout)
+        self._channel = _rpc.open_channel(_rpc.read_target(target), credentials)
+
+    def __enter__(self) -> "Indexer":
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connection; calls under way fail."""
+        self._channel.close()
+
+    def find_matches(
+        self,
+        model: str,
+        *,
+        tenant: str = "",
+        token_ids: Optional[Sequence[int]] = None,
+        block_size: Optional[int] = None,
+        lora_name: str = "",
+        cache_salt: str = "",
+        multimodal: Sequence[MultimodalItem] = (),
+        local_hashes: Optional[Sequence[int]] = None,
+        sequence_hashes: Optional[Sequence[int]] = None,
+        tiers: Sequence[Tier] = (),
+        worker_ids: Sequence[str] = (),
+        minimum_overlap_blocks: Optional[int] = None,
+        top_k: int = 0,
+        timeout: Optional[float] = None,
+    ) -> FindMatchesResult:
+        """Which workers hold how many leading blocks of a prompt.
+
+        The prompt is given as `token_ids` with the model's `block_size` (they are hashed here and
+        not sent), as `local_hashes`, or as `sequence_hashes`, the engine's own. `lora_name`,
+        `cache_salt` and `multimodal` go with tokens only. A `block_size` that is not the model's is
+        refused. `tiers` and `worker_ids` leave out others; `minimum_overlap_blocks` is 1 by
+        default, and 0 lists every worker; `top_k` 0 is all.
+        """
+        given = [what is not None for what in (token_ids, local_hashes, sequence_hashes)]
+        if sum(given) != 1:
+            problem = "give exactly one of token_ids, local_hashes and sequence_hashes"
+            raise InvalidArgumentError("token_ids", problem)
+        read_list("worker_ids", worker_ids)
+        request = pb.FindMatchesRequest(
+            model=read_name("model", model, required=True),
+            tenant=read_name("tenant", tenant),
+            tiers=[types_pb2.Tier.Name(read_tier("tiers", tier).value) for tier in tiers],
+            worker_ids=list(worker_ids),
+            top_k=read_int("top_k", top_k, 0, (1 << 32) - 1),
+        )
+        if block_size is not None:
+            request.block_size = read_int("block_size", block_size, 1, BLOCK_SIZE_TOKENS_MAX)
+        if minimum_overlap_blocks is not None:
+            lowest = read_int("minimum_overlap_blocks", minimum_overlap_blocks, 0, (1 << 32) - 1)
+            request.minimum_overlap_blocks = lowest
+        if token_ids is not None:
+            namespace = (lora_name, cache_salt, multimodal)
+            request.local_hashes.extend(_hashed(token_ids, block_size, namespace))
+            request.hash_scheme = HASH_SCHEME
+        elif lora_name or cache_salt or multimodal:
+            problem = "go with token_ids only: hashes contain them"
+            raise InvalidArgumentError("lora_name, cache_salt, multimodal", problem)
+        if local_hashes is not None:
+            request.local_hashes.extend(read_hash_list("local_hashes", local_hashes))
+            request.hash_scheme = HASH_SCHEME
+        if sequence_hashes is not None:
+            request.sequence_hashes.extend(read_hash_list("sequence_hashes", sequence_hashes))
+        answer = self._call("FindMatches", request, pb.FindMatchesResponse, timeout)
+        return _read.matches(answer)
+
+    def dump_worker(
+        self,
+        model: str,
+        worker_id: str,
+        *,
+        tenant: str = "",
+        dp_rank: Optional[int] = None,
+        timeout: Optional[float] = None,
+    ) -> Iterator[DumpPart]:
+        """All that the index holds for a worker, as it comes.
+
+        Records come with parents before children; then one `DumpEnd` per source. A dump that does
+        not come to its end raises an `RpcError`; `timeout` is for all of it.
+        """
+        request = pb.DumpWorkerRequest(
+            model=read_name("model", model, required=True),
+            tenant=read_name("tenant", tenant),
+            worker_id=read_name("worker_id", worker_id, required=True),
+        )
+        if dp_rank is not None:
+            request.dp_rank = read_int("dp_rank", dp_rank, 0, (1 << 32) - 1)
+        limit = DUMP_TIMEOUT_DEFAULT if timeout is None else read_seconds("timeout", timeout)
+        return _read.dump(_rpc.dump(self._channel, request, limit))
+
+    def list_workers(
+        self,
+        *,
+        model: Optional[str] = None,
+        tenant: Optional[str] = None,
+        timeout: Optional[float] = None,
+    ) -> list[WorkerInfo]:
+        """All workers of a model and tenant, or of all."""
+        request = pb.ListWorkersRequest()
+        if model is not None:
+            request.model = read_name("model", model)
+        if tenant is not None:
+            request.tenant = read_name("tenant", tenant)
+        answer = self._call("ListWorkers", request, pb.ListWorkersResponse, timeout)
+        return [_read.worker(worker) for worker in answer.workers]
+
+    def get_stats(self, *, timeout: Optional[float] = None) -> Stats:
+        """Sizes and counters of the server."""
+        answer = self._call("GetStats", pb.GetStatsRequest(), pb.GetStatsResponse, timeout)
+        return _read.stats(answer)
+
+    def register_worker(
+        self,
+        model: str,
+        worker_id: str,
+        block_size: int,
+        *,
+        tenant: str = "",
+        engine: Engine = Engine.CUSTOM,
+        endpoints: Sequence[EngineEndpoint] = (),
+        lease_ms: int = 0,
+        timeout: Optional[float] = None,
+    ) -> bool:
+        """Adds a worker; the index attaches to its `endpoints`, if there are any.
+
+        With a lease, a worker of which nothing was heard for so long is removed. Returns whether it
+        is new: the same registration may be there already.
+        """
+        request = registration(model, tenant, worker_id, block_size, engine, lease_ms)
+        for endpoint in endpoints:
+            request.endpoints.add(
+                endpoint=endpoint.endpoint,
+                replay_endpoint=endpoint.replay_endpoint,
+                topic=endpoint.topic,
+                dp_rank=endpoint.dp_rank,
+            )
+        answer = self._call("RegisterWorker", request, pb.RegisterWorkerResponse, timeout)
+        return answer.created
+
+    def remove_worker(
+        self, model: str, worker_id: str, *, tenant: str = "", timeout: Optional[float] = None
+    ) -> int:
+        """Removes a worker and frees all it holds; returns how many blocks that were."""
+        request = pb.RemoveWorkerRequest(
+            model=read_name("model", model, required=True),
+            tenant=read_name("tenant", tenant),
+            worker_id=read_name("worker_id", worker_id, required=True),
+        )
+        answer = self._call("RemoveWorker", request, pb.RemoveWorkerResponse, timeout)
+        return answer.removed_blocks
+
+    def _call(
+        self,
+        method: str,
+        request: Message,
+        answer: type[_rpc.Answer],
+        timeout: Optional[float],
+    ) -> _rpc.Answer:
+        limit = self._timeout if timeout is None else read_seconds("timeout", timeout)
+        return _rpc.call(self._channel, method, request, answer, limit)
+
+
+def registration(
+    model: str, tenant: str, worker_id: str, block_size: int, engine: Engine, lease_ms: int
+) -> pb.RegisterWorkerRequest:
+    """The registration of a worker without endpoints."""
+    if lease_ms != 0:
+        read_int("lease_ms", lease_ms, LEASE_MS_MIN, LEASE_MS_MAX)
+    return pb.RegisterWorkerRequest(
+        worker_id=read_name("worker_id", worker_id, required=True),
+        model=read_name("model", model, required=True),
+        tenant=read_name("tenant", tenant),
+        block_size=read_int("block_size", block_size, 1, BLOCK_SIZE_TOKENS_MAX),
+        engine=types_pb2.Engine.Name(engine.value),
+        lease_ms=lease_ms,
+    )
+
+
+def _hashed(
+    token_ids: Sequence[int],
+    block_size: Optional[int],
+    namespace: tuple[str, str, Sequence[MultimodalItem]],
+) -> list[int]:
+    if block_size is None:
+        problem = "is missing: tokens are hashed here, so give the model's"
+        raise InvalidArgumentError("block_size", problem)
+    lora_name, cache_salt, multimodal = namespace
+    return local_hashes(
+        token_ids,
+        block_size,
+        lora_name=lora_name,
+        cache_salt=cache_salt,
+        multimodal=multimodal,
+    )

@@ -1,0 +1,327 @@
+"""Events of an engine in vLLM's wire format, over ZeroMQ. Needs `kvasir-client[zmq]`.
+
+For consumers that expect an engine: an index that attaches to engines, a consolidator. Tokens go
+over these sockets as they do over vLLM's own: keep them on the loopback interface.
+"""
+
+import itertools
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Callable, Optional, Union
+
+import msgspec
+import zmq
+
+from kvasir._check import read_hash, read_hashes, read_int, read_name, read_tier, read_tokens
+from kvasir.errors import ClosedError, InvalidArgumentError
+from kvasir.limits import (
+    BLOCK_SIZE_TOKENS_MAX,
+    HIGH_WATER_MARK_DEFAULT,
+    REPLAY_BATCHES_DEFAULT,
+    REPLAY_BYTES_MAX,
+    WORKER_RANKS_MAX,
+)
+from kvasir.types import Tier
+
+_MEDIA = {Tier.DEVICE: "GPU", Tier.HOST: "CPU", Tier.DISK: "STORAGE"}
+_MAIN_GROUP = 0
+_MAIN_KIND = "full_attention"
+_SEQUENCE_BYTES = 8
+_END = (b"", b"\xff" * _SEQUENCE_BYTES, b"")
+_LINGER_MS = 1_000
+_REPLAY_SEND_TIMEOUT_MS = 5_000
+_COUNT_MAX = 1 << 24
+
+_log = logging.getLogger("kvasir")
+
+
+class _Event(msgspec.Struct, omit_defaults=True, gc=False, tag=True):
+    """Structs with all of vLLM's fields: their number decides how msgspec writes a map's header."""
+
+
+class BlockStored(_Event, kw_only=True):
+    """Blocks are held: the fields of vLLM 0.33, in its order."""
+
+    block_hashes: list[int]
+    parent_block_hash: Optional[int]
+    token_ids: list[int]
+    block_size: int
+    lora_id: Optional[int]
+    medium: Optional[str]
+    lora_name: Optional[str]
+    extra_keys: Optional[Sequence[Optional[Sequence[object]]]] = None
+    group_idx: Optional[int] = None
+    kv_cache_spec_kind: Optional[str] = None
+    kv_cache_spec_sliding_window: Optional[int] = None
+    locality: Optional[str] = None
+    ownership: Optional[str] = None
+    session_id: Optional[str] = None
+    lookahead_token_ids: Optional[list[list[int]]] = None
+
+
+class BlockRemoved(_Event, kw_only=True):
+    """Blocks are held no longer."""
+
+    block_hashes: list[int]
+    medium: Optional[str]
+    group_idx: Optional[int] = None
+    locality: Optional[str] = None
+    ownership: Optional[str] = None
+
+
+class AllBlocksCleared(_Event):
+    """No block is held any more."""
+
+
+Event = Union[BlockStored, BlockRemoved, AllBlocksCleared]
+
+
+def frames(
+    topic: str, sequence: int, timestamp: float, events: Sequence[Event], dp_rank: int
+) -> tuple[bytes, bytes, bytes]:
+    """One batch as it goes over the wire: topic, number, payload."""
+    payload = msgspec.msgpack.encode((timestamp, events, dp_rank))
+    return topic.encode(), sequence.to_bytes(_SEQUENCE_BYTES, "big"), payload
+
+
+class ZmqKvEventPublisher:
+    """Publishes what one rank of an engine holds. Threads may share one.
+
+    Each event is a batch, numbered from 0 for the life of the publisher. A subscriber that is slow
+    or late misses batches, as with any engine: the last ones are kept, and `replay_endpoint`
+    gives them out to who asks.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        block_size: int,
+        *,
+        replay_endpoint: Optional[str] = None,
+        topic: str = "",
+        dp_rank: int = 0,
+        bind: bool = True,
+        replay_batches: int = REPLAY_BATCHES_DEFAULT,
+        high_water_mark: int = HIGH_WATER_MARK_DEFAULT,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Opens the sockets.
+
+        - `endpoint`: where it publishes, tcp://host:port; port 0 is any free one
+        - `replay_endpoint`: where it replays; without one it does not
+        - `topic`: stands before every batch, for subscribers that filter by it
+        - `bind`: listen on `endpoint`; with False connect to a subscriber that listens there
+        - `replay_batches`: batches that are kept
+        - `high_water_mark`: batches that wait for one slow subscriber before it loses some
+        - `clock`: seconds since 1970, for the batches' timestamps
+
+        Raises `InvalidArgumentError`, also where an endpoint cannot be used.
+        """
+        self._topic = read_name("topic", topic)
+        self._block_size = read_int("block_size", block_size, 1, BLOCK_SIZE_TOKENS_MAX)
+        self._dp_rank = read_int("dp_rank", dp_rank, 0, WORKER_RANKS_MAX - 1)
+        self._replay_batches = read_int("replay_batches", replay_batches, 1, _COUNT_MAX)
+        mark = read_int("high_water_mark", high_water_mark, 1, _COUNT_MAX)
+        self._clock = clock
+
+        # Guards all that follows.
+        self._lock = threading.Lock()
+        self._sequence = 0
+        self._kept: deque[tuple[int, bytes, bytes]] = deque()
+        self._kept_bytes = 0
+        self._closed = False
+        self._context = zmq.Context()
+        try:
+            self._publisher = self._context.socket(zmq.PUB)
+            self._publisher.set_hwm(mark)
+            self.endpoint = _attach(self._publisher, "endpoint", endpoint, bind)
+            """Where it publishes, with the port that was taken."""
+            self.replay_endpoint: Optional[str] = None
+            """Where it replays; none if it does not."""
+            self._replayer: Optional[_Replayer] = None
+            if replay_endpoint is not None:
+                self._replayer = _Replayer(self, self._context, replay_endpoint)
+                self.replay_endpoint = self._replayer.endpoint
+        except BaseException:
+            self._context.destroy(linger=0)
+            raise
+
+    def __enter__(self) -> "ZmqKvEventPublisher":
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self.shutdown()
+
+    def publish_stored(
+        self,
+        token_ids: Sequence[int],
+        block_hashes: Sequence[int],
+        parent_hash: Optional[int] = None,
+        *,
+        num_block_tokens: Optional[Sequence[int]] = None,
+        tier: Tier = Tier.DEVICE,
+        lora_id: Optional[int] = None,
+        lora_name: Optional[str] = None,
+        extra_keys: Optional[Sequence[Optional[Sequence[object]]]] = None,
+    ) -> int:
+        """Blocks are now held, each the parent of the next. Returns the number of the batch.
+
+        `token_ids` are those of whole blocks, as many as `block_hashes`; empty for blocks that are
+        known and now lie in one more tier. `parent_hash` names the block before the first, none at
+        the start of a prompt. `num_block_tokens`, if given, is checked. `extra_keys` are vLLM's:
+        what else decides the content of each block.
+
+        Raises `InvalidArgumentError` or `ClosedError`.
+        """
+        names = read_hashes("block_hashes", block_hashes)
+        parent = None if parent_hash is None else read_hash("parent_hash", parent_hash)
+        read_tokens("token_ids", token_ids)
+        size = self._block_size if len(token_ids) else 0
+        if len(token_ids) not in (0, size * len(names)):
+            problem = (
+                f"has {len(token_ids)} tokens for {len(names)} block_hashes of {size} tokens: give "
+                f"{size * len(names)}, whole blocks only"
+            )
+            raise InvalidArgumentError("token_ids", problem)
+        for index, count in enumerate(num_block_tokens or ()):
+            if count != self._block_size:
+                problem = f"is {count}, blocks have {self._block_size} tokens: publish whole blocks"
+                raise InvalidArgumentError(f"num_block_tokens[{index}]", problem)
+        tokens = [int(token) for token in token_ids]
+        event = BlockStored(
+            block_hashes=names,
+            parent_block_hash=parent,
+            token_ids=tokens,
+            block_size=size,
+            lora_id=lora_id,
+            medium=_MEDIA[read_tier("tier", tier)],
+            lora_name=lora_name,
+            extra_keys=extra_keys,
+            group_idx=_MAIN_GROUP,
+            kv_cache_spec_kind=_MAIN_KIND if tokens else None,
+        )
+        return self._publish(event)
+
+    def publish_removed(self, block_hashes: Sequence[int], *, tier: Tier = Tier.DEVICE) -> int:
+        """Blocks are no longer held in a tier. Returns the number of the batch."""
+        names = read_hashes("block_hashes", block_hashes)
+        event = BlockRemoved(
+            block_hashes=names, medium=_MEDIA[read_tier("tier", tier)], group_idx=_MAIN_GROUP
+        )
+        return self._publish(event)
+
+    def publish_all_cleared(self) -> int:
+        """The rank holds nothing any more, in no tier. Returns the number of the batch."""
+        return self._publish(AllBlocksCleared())
+
+    def shutdown(self) -> None:
+        """Closes the sockets; again does nothing.
+
+        Batches that subscribers have not taken within a second are lost to them.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._publisher.close(linger=_LINGER_MS)
+        if self._replayer is not None:
+            self._replayer.stop()
+        self._context.term()
+
+    def _publish(self, event: Event) -> int:
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the publisher was shut down")
+            sequence = self._sequence
+            batch = frames(self._topic, sequence, self._clock(), [event], self._dp_rank)
+            self._sequence += 1
+            self._keep(sequence, batch[1], batch[2])
+            self._publisher.send_multipart(batch)
+            return sequence
+
+    def _keep(self, sequence: int, number: bytes, payload: bytes) -> None:
+        self._kept.append((sequence, number, payload))
+        self._kept_bytes += len(payload)
+        while len(self._kept) > self._replay_batches or self._kept_bytes > REPLAY_BYTES_MAX:
+            self._kept_bytes -= len(self._kept.popleft()[2])
+
+    def kept_from(self, start: int) -> list[tuple[bytes, bytes, bytes]]:
+        """The batches that are kept from a number on, as they went over the wire."""
+        with self._lock:
+            oldest = self._kept[0][0] if self._kept else self._sequence
+            found = itertools.islice(self._kept, max(start - oldest, 0), None)
+            topic = self._topic.encode()
+            return [(topic, number, payload) for _, number, payload in found]
+
+
+class _Replayer:
+    """Gives out what is kept, on a thread of its own."""
+
+    def __init__(self, publisher: ZmqKvEventPublisher, context: Any, endpoint: str) -> None:
+        self._publisher = publisher
+        self._router = context.socket(zmq.ROUTER)
+        # Room for all that is kept, and its end; where a peer takes none of it, it is given up.
+        self._router.set_hwm(2 * (publisher._replay_batches + 1))
+        self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        self._router.setsockopt(zmq.SNDTIMEO, _REPLAY_SEND_TIMEOUT_MS)
+        self.endpoint = _attach(self._router, "replay_endpoint", endpoint, bind=True)
+        address = "inproc://kvasir-stop"
+        self._stopping = context.socket(zmq.PAIR)
+        self._stopping.bind(address)
+        self._stopper = context.socket(zmq.PAIR)
+        self._stopper.connect(address)
+        self._thread = threading.Thread(target=self._run, name="kvasir-replay", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread and closes its sockets."""
+        self._stopper.send(b"")
+        self._thread.join()
+        self._stopper.close(linger=0)
+
+    def _run(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self._router, zmq.POLLIN)
+        poller.register(self._stopping, zmq.POLLIN)
+        while True:
+            ready = dict(poller.poll())
+            if self._stopping in ready:
+                break
+            request = self._router.recv_multipart()
+            if len(request) == 3 and len(request[2]) == _SEQUENCE_BYTES:
+                self._replay(request[0], int.from_bytes(request[2], "big"))
+        self._stopping.close(linger=0)
+        self._router.close(linger=_LINGER_MS)
+
+    def _replay(self, peer: bytes, start: int) -> None:
+        try:
+            for batch in self._publisher.kept_from(start):
+                self._router.send_multipart((peer, b"", *batch))
+            self._router.send_multipart((peer, b"", *_END))
+        except zmq.ZMQError as error:
+            _log.warning("a replay from %d was cut off: %s", start, error)
+
+
+def _attach(socket: Any, field: str, endpoint: str, bind: bool) -> str:
+    """Binds or connects a socket; returns its endpoint with its port."""
+    read_name(field, endpoint, required=True)
+    if endpoint.startswith("tcp://") and endpoint.endswith(":0") and bind:
+        endpoint = endpoint[:-1] + "*"
+    try:
+        if bind:
+            socket.bind(endpoint)
+            return str(socket.getsockopt_string(zmq.LAST_ENDPOINT)).rstrip("\0")
+        socket.connect(endpoint)
+    except zmq.ZMQError as error:
+        verb = "listened on" if bind else "connected to"
+        raise InvalidArgumentError(field, f"{endpoint!r} cannot be {verb}: {error}") from error
+    return endpoint

@@ -1,0 +1,141 @@
+"""A real indexer-server for the tests, started and killed by them."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from queue import Empty, Queue
+from typing import Callable, Optional, TypeVar
+
+import pytest
+
+# Servers are started while connections are open; gRPC's hooks for forks would get in their way.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+
+from kvasir import Indexer, KvEventPublisher
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[4]
+BINARY_VARIABLE = "KVASIR_INDEXER_SERVER"
+START_SECONDS = 30.0
+WAIT_SECONDS = 30.0
+_LISTENING = re.compile(r"grpc=(127\.0\.0\.1:\d+)")
+
+Answer = TypeVar("Answer")
+
+
+def wait_until(what: str, ask: Callable[[], Answer], is_there: Callable[[Answer], bool]) -> Answer:
+    """Asks until the answer is as wanted; fails with the last one."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    pause = threading.Event()
+    while True:
+        answer = ask()
+        if is_there(answer):
+            return answer
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within {WAIT_SECONDS} s; last: {answer}")
+        pause.wait(0.02)
+
+
+class Server:
+    """An indexer-server as a child process, on a port that stays its own over restarts."""
+
+    def __init__(self) -> None:
+        binary = os.environ.get(BINARY_VARIABLE)
+        if not binary:
+            raise RuntimeError(f"set {BINARY_VARIABLE} to the path of the indexer-server")
+        self._binary = binary
+        self.target = "127.0.0.1:0"
+        self._process: Optional[subprocess.Popen[str]] = None
+        self.start()
+
+    def start(self) -> None:
+        command = [self._binary, "--listen", self.target, "--http-listen", "127.0.0.1:0"]
+        command += ["--log-format", "text", "--log-filter", "info"]
+        lines: Queue[Optional[str]] = Queue()
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        self._process = process
+        self._reader = threading.Thread(target=self._read, args=(process, lines))
+        self._reader.start()
+        said: list[str] = []
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                line = lines.get(timeout=max(deadline - time.monotonic(), 0.01))
+            except Empty:
+                line = None
+            if line is None:
+                self.kill()
+                raise AssertionError("the server does not listen:\n" + "".join(said))
+            said.append(line)
+            plain = re.sub(r"\x1b\[[0-9;]*m", "", line)
+            found = _LISTENING.search(plain)
+            if found:
+                self.target = found.group(1)
+                return
+
+    @staticmethod
+    def _read(process: "subprocess.Popen[str]", lines: "Queue[Optional[str]]") -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.put(line)
+        lines.put(None)
+
+    def send(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """SIGKILL: it has nothing on disk, so a new one begins empty."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._process = None
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    running = Server()
+    yield running
+    running.kill()
+
+
+@pytest.fixture
+def indexer(server: Server) -> Iterator[Indexer]:
+    with Indexer(server.target) as asking:
+        yield asking
+
+
+Publishers = Callable[..., KvEventPublisher]
+
+
+@pytest.fixture
+def publishers(server: Server) -> Iterator[Publishers]:
+    """Makes publishers of the server's, and shuts them down."""
+    made: list[KvEventPublisher] = []
+
+    def make(
+        worker_id: str = "worker-0", block_size: int = 4, **options: object
+    ) -> KvEventPublisher:
+        publisher = KvEventPublisher(
+            server.target,
+            worker_id,
+            "model",
+            block_size,
+            **options,  # type: ignore[arg-type]
+        )
+        made.append(publisher)
+        return publisher
+
+    yield make
+    for publisher in made:
+        publisher.shutdown(1.0, remove_worker=True)

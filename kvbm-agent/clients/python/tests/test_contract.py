@@ -1,0 +1,77 @@
+"""What two places must agree on."""
+
+import importlib.util
+import pathlib
+import re
+from importlib.machinery import SourceFileLoader
+
+from conftest import REPOSITORY
+
+from kvasir import Engine, Tier, WorkerState, _gen, _rpc, limits
+from kvasir._gen import indexer_pb2, ingest_pb2, types_pb2
+
+PACKAGE = pathlib.Path(__file__).resolve().parents[1]
+
+
+def test_generated_modules_are_current(tmp_path: pathlib.Path) -> None:
+    loader = SourceFileLoader("generate", str(PACKAGE / "generate"))
+    spec = importlib.util.spec_from_loader("generate", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    module.generate(tmp_path)
+    folder = PACKAGE / "src/kvasir/_gen"
+    committed = {path.name: path.read_text() for path in folder.glob("*.py*") if path.is_file()}
+    fresh = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert committed == fresh, "run ./generate"
+    # What is tested was made from the same text.
+    assert _gen.__file__ is not None
+    installed = pathlib.Path(_gen.__file__).parent / "indexer_pb2.py"
+    assert installed.read_text() == committed["indexer_pb2.py"]
+
+
+def test_limits_are_those_of_the_index() -> None:
+    text = (REPOSITORY / "proto/src/limits.rs").read_text()
+    found = dict(re.findall(r"^pub const (\w+): \w+ = ([^;]+);", text, flags=re.M))
+    for name in [
+        "NAME_BYTES_MAX",
+        "BLOCK_SIZE_TOKENS_MAX",
+        "WORKER_RANKS_MAX",
+        "EVENT_BLOCKS_MAX",
+        "LEASE_MS_MIN",
+        "LEASE_MS_MAX",
+        "GRPC_MESSAGE_BYTES_MAX",
+    ]:
+        value, _, shift = found[name].replace("_", "").partition("<<")
+        assert getattr(limits, name) == int(value) << int(shift or 0), name
+    assert int(found["UNANSWERED_BATCHES_MAX"].replace("_", "")) >= limits.UNANSWERED_EVENTS_MAX
+
+
+def test_enumerations_are_those_of_the_contract() -> None:
+    for ours, theirs, prefix in [
+        (Tier, types_pb2.Tier, "TIER_"),
+        (WorkerState, types_pb2.WorkerState, "WORKER_STATE_"),
+        (Engine, types_pb2.Engine, "ENGINE_"),
+    ]:
+        names = {name[len(prefix) :]: value for name, value in theirs.items()}
+        if ours is not WorkerState:
+            del names["UNSPECIFIED"]
+        assert {member.name: member.value for member in ours} == names
+
+
+def test_calls_are_those_of_the_contract() -> None:
+    service = indexer_pb2.DESCRIPTOR.services_by_name["Indexer"]
+    assert f"/{service.full_name}/" == _rpc.INDEXER
+    for name in [
+        "DumpWorker",
+        "FindMatches",
+        "GetStats",
+        "ListWorkers",
+        "RegisterWorker",
+        "RemoveWorker",
+    ]:
+        method = service.methods_by_name[name]
+        assert method.input_type.name == f"{name}Request"
+        assert method.output_type.name == f"{name}Response"
+    publish = ingest_pb2.DESCRIPTOR.services_by_name["EventIngest"]
+    assert f"/{publish.full_name}/{publish.methods[0].name}" == _rpc.PUBLISH_EVENTS

@@ -1,0 +1,76 @@
+import json
+
+import pytest
+from conftest import REPOSITORY
+
+from kvasir import InvalidArgumentError, MultimodalItem, local_hashes, sequence_hashes
+
+GOLDEN = REPOSITORY / "proto/tests/data/golden-hashes.jsonl"
+
+
+def test_hashes_equal_the_published_crates() -> None:
+    lines = GOLDEN.read_text().splitlines()
+    assert len(lines) == 83
+    for line in lines:
+        vector = json.loads(line)
+        size = vector["block_size"]
+        # An identifier of 64 hexadecimal digits stands for its first 16.
+        multimodal = [
+            MultimodalItem(item + "0" * 48, block * size, 1)
+            for block, items in enumerate(vector["multimodal"])
+            for item in items
+        ]
+        hashes = local_hashes(
+            vector["tokens"],
+            size,
+            lora_name=vector["lora_name"],
+            cache_salt=vector["cache_salt"],
+            multimodal=multimodal,
+        )
+        assert [f"{value:016x}" for value in hashes] == vector["local"], line
+        chain = sequence_hashes(hashes)
+        assert [f"{value:016x}" for value in chain] == vector["sequence"], line
+
+
+def test_known_values() -> None:
+    assert local_hashes(range(32), 16) == [0xD47A8F41C833328A, 0xD43939178ABD00DB]
+    salted = local_hashes(range(1, 9), 4, lora_name="adapter-a", cache_salt="tenant-a")
+    assert salted == [0x8A5492A027CC43FA, 0xEDF15862DDCDC19B]
+    # Only whole blocks.
+    assert local_hashes(range(1, 12), 4) == local_hashes(range(1, 9), 4)
+    assert local_hashes([1, 2, 3], 4) == []
+
+
+def test_an_item_changes_the_blocks_that_it_spans() -> None:
+    plain = local_hashes(range(16), 4)
+    spanned = local_hashes(range(16), 4, multimodal=[MultimodalItem("image", 6, 4)])
+    changed = [before != after for before, after in zip(plain, spanned)]
+    assert changed == [False, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "field"),
+    [
+        ([1, -2], "token_ids[1]"),
+        ([1 << 32], "token_ids[0]"),
+        ([1, 2, "3"], "token_ids[2]"),
+        ([1.5], "token_ids[0]"),
+        (b"12345678", "token_ids"),
+    ],
+)
+def test_tokens_that_are_none_are_named(tokens: list[int], field: str) -> None:
+    with pytest.raises(InvalidArgumentError) as error:
+        local_hashes(tokens, 4)
+    assert error.value.field == field
+
+
+def test_tokens_are_not_in_messages() -> None:
+    with pytest.raises(InvalidArgumentError) as error:
+        local_hashes([987654321987], 4)
+    assert "987654321987" not in str(error.value)
+
+
+def test_items_outside_the_prompt_are_named() -> None:
+    with pytest.raises(InvalidArgumentError) as error:
+        local_hashes(range(8), 4, multimodal=[MultimodalItem("image", 6, 3)])
+    assert error.value.field == "multimodal[0].token_count"

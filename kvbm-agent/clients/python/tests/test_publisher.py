@@ -1,0 +1,436 @@
+"""Publishers against a real index."""
+
+import itertools
+import signal
+import socket
+import threading
+from typing import Optional
+
+import pytest
+from conftest import WAIT_SECONDS, Publishers, Server, wait_until
+
+from kvasir import (
+    ClosedError,
+    DumpEnd,
+    DumpRecord,
+    FindMatchesResult,
+    Indexer,
+    InvalidArgumentError,
+    KvEventPublisher,
+    MultimodalItem,
+    NotFoundError,
+    PublisherState,
+    QueueFullError,
+    RefusedError,
+    Tier,
+    UnconfirmedError,
+    WorkerState,
+    local_hashes,
+)
+
+TOKENS = list(range(100, 116))
+NAMES = [11, 12, 13, 14]
+
+
+def find(indexer: Indexer, tokens: list[int], **options: object) -> FindMatchesResult:
+    return indexer.find_matches(
+        "model",
+        token_ids=tokens,
+        block_size=4,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def held(indexer: Indexer, worker_id: str = "worker-0") -> dict[int, tuple[Optional[int], int]]:
+    """Names in the device's memory: their parents and local hashes."""
+    records: dict[int, tuple[Optional[int], int]] = {}
+    ends = 0
+    for part in indexer.dump_worker("model", worker_id):
+        if isinstance(part, DumpEnd):
+            ends += 1
+        elif part.device_copies:
+            assert part.local_hash is not None
+            records[part.name] = (part.parent_name, part.local_hash)
+        else:
+            records.pop(part.name, None)
+    assert ends > 0
+    return records
+
+
+def test_what_is_published_is_found(indexer: Indexer, publishers: Publishers) -> None:
+    publisher = publishers(dp_rank=3)
+    assert publisher.publish_stored(TOKENS[:8], NAMES[:2]) == 0
+    last = publisher.publish_stored(
+        TOKENS[8:], NAMES[2:], parent_hash=NAMES[1], num_block_tokens=[4, 4]
+    )
+    assert last == 1
+    publisher.flush(WAIT_SECONDS)
+    found = find(indexer, [*TOKENS, 1, 2])
+    assert (found.query_blocks, found.best_overlap_blocks, found.block_size) == (4, 4, 4)
+    assert (found.missing_shards, found.restoring_worker_ids) == ((), ())
+    [match] = found.matches
+    assert (match.worker_id, match.dp_rank) == ("worker-0", 3)
+    assert (match.matched_blocks, match.matched_tokens) == (4, 16)
+    assert match.state is WorkerState.EXACT
+    assert match.applied is not None
+    status = publisher.status()
+    assert match.applied.incarnation == status.incarnation
+    assert match.applied.sequence == status.confirmed == 1
+    assert (match.blocks_by_tier.device, match.blocks_by_tier.host) == (4, 0)
+    assert status.state is PublisherState.CONNECTED
+    assert (status.waiting, status.held_blocks, status.images) == (0, 4, 0)
+
+    by_name = indexer.find_matches("model", sequence_hashes=NAMES)
+    assert by_name.best_overlap_blocks == 4
+    by_hash = indexer.find_matches("model", local_hashes=local_hashes(TOKENS, 4))
+    assert by_hash.matches[0].matched_blocks == 4
+
+    # A block that is in host memory too stays there when the device drops it.
+    publisher.publish_stored(None, [NAMES[3]], tier=Tier.HOST)
+    publisher.publish_removed([NAMES[3]])
+    publisher.flush(WAIT_SECONDS)
+    [match] = find(indexer, TOKENS).matches
+    assert match.matched_blocks == 4
+    assert (match.blocks_by_tier.device, match.blocks_by_tier.host) == (3, 1)
+    assert find(indexer, TOKENS, tiers=[Tier.DEVICE]).best_overlap_blocks == 3
+
+    publisher.publish_removed([NAMES[1]])
+    publisher.flush(WAIT_SECONDS)
+    assert find(indexer, TOKENS).best_overlap_blocks == 1
+    publisher.publish_all_cleared()
+    publisher.flush(WAIT_SECONDS)
+    assert find(indexer, TOKENS).matches == ()
+    assert publisher.status().held_blocks == 0
+
+
+def test_namespaces_and_signed_hashes(indexer: Indexer, publishers: Publishers) -> None:
+    publisher = publishers()
+    image = MultimodalItem("image", 2, 4)
+    publisher.publish_stored(TOKENS[:8], [-1, 2], lora_name="a")
+    publisher.publish_stored(TOKENS[:8], [3, 4], cache_salt="s")
+    publisher.publish_stored(TOKENS[:8], [5, 6], multimodal=[image])
+    publisher.publish_stored(None, [7, 8], local_hashes=local_hashes(TOKENS, 4)[:2])
+    publisher.publish_stored(TOKENS[8:12], [9], parent_hash=8)
+    publisher.flush(WAIT_SECONDS)
+    tokens = TOKENS[:8]
+    assert find(indexer, tokens, lora_name="a").best_overlap_blocks == 2
+    assert find(indexer, tokens, cache_salt="s").best_overlap_blocks == 2
+    assert find(indexer, tokens, multimodal=[image]).best_overlap_blocks == 2
+    assert find(indexer, TOKENS).best_overlap_blocks == 3
+    assert find(indexer, tokens, lora_name="b").best_overlap_blocks == 0
+    by_name = indexer.find_matches("model", sequence_hashes=[(1 << 64) - 1, 2])
+    assert by_name.best_overlap_blocks == 2
+
+
+def test_the_other_questions(indexer: Indexer, publishers: Publishers) -> None:
+    publisher = publishers(source="engine")
+    publisher.publish_stored(TOKENS, NAMES)
+    publisher.flush(WAIT_SECONDS)
+    [worker] = indexer.list_workers(model="model")
+    assert (worker.worker_id, worker.block_size) == ("worker-0", 4)
+    assert [(rank.dp_rank, rank.placed_blocks) for rank in worker.ranks] == [(0, 4)]
+    [source] = worker.sources
+    assert (source.source, source.connected, source.state) == ("engine", True, WorkerState.EXACT)
+    assert indexer.list_workers(model="other") == []
+
+    parts = list(indexer.dump_worker("model", "worker-0"))
+    records = [part for part in parts if isinstance(part, DumpRecord)]
+    assert [record.name for record in records] == NAMES
+    assert [record.parent_name for record in records] == [None, *NAMES[:3]]
+    assert [record.local_hash for record in records] == local_hashes(TOKENS, 4)
+    assert all(record.placed and record.device_copies == 1 for record in records)
+    end = parts[-1]
+    assert isinstance(end, DumpEnd)
+    assert (end.source, end.records, end.incomplete) == ("engine", 4, False)
+    assert end.watermark is not None
+    assert end.watermark.sequence == 0
+
+    stats = indexer.get_stats()
+    assert [(at.model, at.workers, at.pairs) for at in stats.partitions] == [("model", 1, 4)]
+    assert sum(at.count for at in stats.counters if (at.unit, at.outcome) == ("block", "applied"))
+
+    with pytest.raises(NotFoundError, match="nobody"):
+        list(indexer.dump_worker("model", "nobody"))
+    with pytest.raises(RefusedError, match="block_size"):
+        indexer.find_matches("model", token_ids=TOKENS, block_size=8)
+    with pytest.raises(InvalidArgumentError, match="block_size: is missing"):
+        indexer.find_matches("model", token_ids=TOKENS)
+    with pytest.raises(InvalidArgumentError, match="worker_ids: is str"):
+        find(indexer, TOKENS, worker_ids="worker-0")
+    with pytest.raises(InvalidArgumentError, match="exactly one"):
+        indexer.find_matches("model")
+
+
+def test_a_wrong_block_size_is_refused(indexer: Indexer, publishers: Publishers) -> None:
+    first = publishers(worker_id="first", block_size=4)
+    first.publish_stored(TOKENS, NAMES)
+    first.flush(WAIT_SECONDS)
+    second = publishers(worker_id="second", block_size=8)
+    with pytest.raises(RefusedError, match=r"block_size.*4") as error:
+        second.wait_connected(WAIT_SECONDS)
+    assert "8" in str(error.value)
+    with pytest.raises(RefusedError, match="block_size"):
+        second.publish_stored(TOKENS, NAMES[:2])
+    with pytest.raises(RefusedError, match="block_size"):
+        second.flush(WAIT_SECONDS)
+    assert second.status().state is PublisherState.FAILED
+    second.shutdown()
+    # It was not its worker.
+    assert [worker.worker_id for worker in indexer.list_workers()] == ["first"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "field"),
+    [
+        ((TOKENS[:7], NAMES[:2]), {}, "token_ids"),
+        ((TOKENS, []), {}, "block_hashes"),
+        ((TOKENS, [1, 2, 1 << 64, 4]), {}, "block_hashes[2]"),
+        ((TOKENS, NAMES), {"parent_hash": "one"}, "parent_hash"),
+        ((TOKENS, NAMES), {"num_block_tokens": [4, 4, 4, 3]}, "num_block_tokens[3]"),
+        ((TOKENS, NAMES), {"local_hashes": NAMES}, "local_hashes"),
+        ((None, NAMES), {"local_hashes": [1]}, "local_hashes"),
+        ((None, NAMES), {"parent_hash": 1}, "parent_hash"),
+        ((None, NAMES), {"cache_salt": "s"}, "lora_name, cache_salt, multimodal"),
+        ((TOKENS, NAMES), {"lora_name": "x" * 257}, "lora_name"),
+        ((TOKENS, None), {}, "block_hashes"),
+        ((7, NAMES), {}, "token_ids"),
+        ((TOKENS, NAMES), {"tier": "device"}, "tier"),
+        ((None, list(range(65_537))), {}, "block_hashes"),
+    ],
+)
+def test_bad_events_are_named_and_not_taken(
+    arguments: tuple[list[int], list[int]], options: dict[str, int], field: str
+) -> None:
+    publisher = KvEventPublisher("127.0.0.1:9", "worker", "model", 4)
+    with publisher, pytest.raises(InvalidArgumentError) as error:
+        publisher.publish_stored(*arguments, **options)  # type: ignore[arg-type]
+    assert error.value.field == field
+    assert publisher.status().waiting == 0
+    assert publisher.status().held_blocks == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"target": ""}, "target"),
+        ({"target": "ftp://host:1"}, "target"),
+        ({"worker_id": ""}, "worker_id"),
+        ({"model": "m" * 257}, "model"),
+        ({"block_size": 0}, "block_size"),
+        ({"block_size": "16"}, "block_size"),
+        ({"dp_rank": 1024}, "dp_rank"),
+        ({"lease_ms": 999}, "lease_ms"),
+        ({"queued_events": 0}, "queued_events"),
+        ({"queue_timeout": -1}, "queue_timeout"),
+        ({"kept_events": 1}, "kept_events"),
+        ({"held_blocks": 0}, "held_blocks"),
+    ],
+)
+def test_bad_options_are_named(options: dict[str, object], field: str) -> None:
+    given: dict[str, object] = {
+        "target": "127.0.0.1:9",
+        "worker_id": "worker",
+        "model": "model",
+        "block_size": 4,
+        **options,
+    }
+    with pytest.raises(InvalidArgumentError) as error:
+        KvEventPublisher(**given)  # type: ignore[arg-type]
+    assert error.value.field == field
+
+
+def test_a_killed_index_is_told_again(
+    server: Server, indexer: Indexer, publishers: Publishers
+) -> None:
+    publisher = publishers()
+    publisher.publish_stored(TOKENS[:8], NAMES[:2])
+    publisher.publish_stored(TOKENS[8:], NAMES[2:], parent_hash=NAMES[1])
+    publisher.publish_removed(NAMES[3:])
+    publisher.flush(WAIT_SECONDS)
+    before, incarnation = held(indexer), publisher.status().incarnation
+    server.kill()
+    # Meanwhile the engine goes on.
+    publisher.publish_removed(NAMES[2:3])
+    publisher.publish_stored(TOKENS[8:12], [15], parent_hash=NAMES[1])
+    server.start()
+    publisher.flush(WAIT_SECONDS)
+    hashes = local_hashes(TOKENS, 4)
+    expected = {11: (None, hashes[0]), 12: (11, hashes[1])}
+    assert before == {**expected, 13: (12, hashes[2])}
+    assert held(indexer) == {**expected, 15: (12, hashes[2])}
+    status = publisher.status()
+    assert (status.streams, status.images) == (2, 0)
+    assert status.incarnation == incarnation
+    assert find(indexer, TOKENS).matches[0].state is WorkerState.EXACT
+
+
+def test_an_index_that_lacks_more_than_is_kept_gets_an_image(
+    server: Server, indexer: Indexer, publishers: Publishers
+) -> None:
+    publisher = publishers(queued_events=8, kept_events=8, queue_timeout=WAIT_SECONDS)
+    expected = {}
+    for name in range(1, 101):
+        tokens = list(range(name, name + 4))
+        publisher.publish_stored(tokens, [name])
+        expected[name] = (None, local_hashes(tokens, 4)[0])
+    publisher.publish_removed(range(1, 51))
+    for name in range(1, 51):
+        del expected[name]
+    publisher.flush(WAIT_SECONDS)
+    incarnation = publisher.status().incarnation
+    server.kill()
+    publisher.publish_removed([51])
+    del expected[51]
+    server.start()
+    publisher.flush(WAIT_SECONDS)
+    assert held(indexer) == expected
+    status = publisher.status()
+    assert (status.images, status.held_blocks) == (1, 49)
+    assert status.incarnation != incarnation
+    # And it goes on from there.
+    publisher.publish_removed([52])
+    publisher.flush(WAIT_SECONDS)
+    del expected[52]
+    assert held(indexer) == expected
+    assert indexer.list_workers()[0].sources[0].state is WorkerState.EXACT
+
+
+def test_a_worker_that_was_removed_comes_back(indexer: Indexer, publishers: Publishers) -> None:
+    publisher = publishers()
+    publisher.publish_stored(TOKENS, NAMES)
+    publisher.flush(WAIT_SECONDS)
+    assert indexer.remove_worker("model", "worker-0") == 4
+    wait_until(
+        "the worker is back",
+        lambda: [rank.placed_blocks for at in indexer.list_workers() for rank in at.ranks],
+        lambda blocks: blocks == [4],
+    )
+    publisher.publish_removed(NAMES[3:])
+    publisher.flush(WAIT_SECONDS)
+    assert find(indexer, TOKENS).best_overlap_blocks == 3
+
+
+def test_threads_share_a_publisher(indexer: Indexer, publishers: Publishers) -> None:
+    publisher = publishers(queued_events=16, queue_timeout=WAIT_SECONDS)
+    threads_count, events = 2, 200
+    numbers: list[list[int]] = [[] for _ in range(threads_count)]
+
+    def publish(thread: int) -> None:
+        for event in range(events):
+            name = 1 + thread * events + event
+            numbers[thread].append(publisher.publish_stored([name] * 4, [name]))
+            if event % 4 == 3:
+                numbers[thread].append(publisher.publish_removed([name]))
+
+    threads = [threading.Thread(target=publish, args=(at,)) for at in range(threads_count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    publisher.flush(WAIT_SECONDS)
+    assert all(at == sorted(at) for at in numbers)
+    assert sorted(itertools.chain(*numbers)) == list(range(threads_count * events * 5 // 4))
+    expected = {name for name in range(1, threads_count * events + 1) if name % 4 != 0}
+    assert set(held(indexer)) == expected
+
+
+def test_a_full_queue_says_so_and_loses_nothing(
+    server: Server, indexer: Indexer, publishers: Publishers
+) -> None:
+    publisher = publishers(queued_events=3, queue_timeout=0.0)
+    publisher.wait_connected(WAIT_SECONDS)
+    server.kill()
+    for name in (1, 2, 3):
+        publisher.publish_stored([name] * 4, [name])
+    with pytest.raises(QueueFullError, match="queued_events"):
+        publisher.publish_stored([4] * 4, [4])
+    with pytest.raises(UnconfirmedError, match="3 events wait"):
+        publisher.flush(0.0)
+    assert publisher.status().waiting == 3
+    assert publisher.status().held_blocks == 3
+    server.start()
+    publisher.flush(WAIT_SECONDS)
+    publisher.publish_stored([4] * 4, [4])
+    publisher.flush(WAIT_SECONDS)
+    assert set(held(indexer)) == {1, 2, 3, 4}
+
+
+def test_an_event_waits_for_room(server: Server, indexer: Indexer, publishers: Publishers) -> None:
+    publisher = publishers(queued_events=1, queue_timeout=WAIT_SECONDS)
+    publisher.wait_connected(WAIT_SECONDS)
+    server.send(signal.SIGSTOP)
+    publisher.publish_stored([1] * 4, [1])
+    thread = threading.Thread(target=publisher.publish_stored, args=([2] * 4, [2]))
+    thread.start()
+    assert publisher.status().waiting == 1
+    server.send(signal.SIGCONT)
+    thread.join()
+    publisher.flush(WAIT_SECONDS)
+    assert set(held(indexer)) == {1, 2}
+
+
+def test_more_blocks_than_can_be_held_are_refused(publishers: Publishers) -> None:
+    publisher = publishers(held_blocks=2)
+    publisher.publish_stored(TOKENS[:8], NAMES[:2])
+    with pytest.raises(InvalidArgumentError, match="held_blocks"):
+        publisher.publish_stored(TOKENS[8:12], NAMES[2:3], parent_hash=NAMES[1])
+    publisher.publish_removed(NAMES[:1])
+    publisher.publish_stored(TOKENS[8:12], NAMES[2:3], parent_hash=NAMES[1])
+    publisher.flush(WAIT_SECONDS)
+
+
+def test_the_end_of_a_publisher(server: Server, indexer: Indexer, publishers: Publishers) -> None:
+    with publishers() as publisher:
+        publisher.publish_stored(TOKENS, NAMES)
+        publisher.flush(WAIT_SECONDS)
+    # The engine is gone, and its cache with it.
+    assert indexer.list_workers() == []
+    assert publisher.status().state is PublisherState.CLOSED
+    with pytest.raises(ClosedError):
+        publisher.publish_all_cleared()
+    publisher.shutdown()
+
+    # Somebody else registers the worker and removes it: then all events are sent first.
+    indexer.register_worker("model", "other", 4)
+    with publishers(worker_id="other", register=False) as publisher:
+        publisher.publish_stored(TOKENS, NAMES)
+    assert find(indexer, TOKENS).matches[0].worker_id == "other"
+
+    # What cannot be sent is said.
+    lost = publishers(worker_id="other", register=False)
+    lost.flush(WAIT_SECONDS)
+    lost.wait_connected(WAIT_SECONDS)
+    server.kill()
+    lost.publish_removed(NAMES)
+    with pytest.raises(UnconfirmedError, match="1 events wait"):
+        lost.shutdown(0.5)
+
+
+def test_an_index_that_is_silent_does_not_hold_up_the_end() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        target = f"127.0.0.1:{silent.getsockname()[1]}"
+        publisher = KvEventPublisher(target, "worker", "model", 4, register=False)
+        publisher.publish_stored(TOKENS, NAMES)
+        with pytest.raises(UnconfirmedError):
+            publisher.shutdown(0.5)
+        assert publisher.status().state is PublisherState.CLOSED
+
+
+def test_a_worker_that_is_not_heard_of_goes(indexer: Indexer, publishers: Publishers) -> None:
+    publisher = publishers(lease_ms=1_000)
+    publisher.publish_stored(TOKENS, NAMES)
+    publisher.flush(WAIT_SECONDS)
+    # There are four heartbeats in a lease, each of which verifies it anew: it outlives its lease.
+    ages: list[int] = [0]
+
+    def heartbeats() -> int:
+        [match] = find(indexer, TOKENS).matches
+        assert match.verified_age_ms is not None
+        ages.append(match.verified_age_ms)
+        return sum(later < earlier for earlier, later in zip(ages, ages[1:]))
+
+    wait_until("heartbeats", heartbeats, lambda count: count >= 8)
+    assert publisher.status().streams == 1
+    assert find(indexer, TOKENS).best_overlap_blocks == 4
+    publisher.shutdown(remove_worker=False)
+    wait_until("the worker is gone", indexer.list_workers, lambda workers: workers == [])

@@ -1,0 +1,53 @@
+use super::AgentError;
+use super::tasks::Tasks;
+use crate::feed::Feed;
+use crate::load::scrape::{ScrapeStatus, scrape};
+use crate::load::{LoadBoard, LoadConfig};
+use crate::service::{ServiceConfig, WorkerLoadsService};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// What is known of how busy the worker is.
+pub(super) struct StartedLoads {
+    pub(super) board: Arc<LoadBoard>,
+    pub(super) scraped: Option<watch::Receiver<ScrapeStatus>>,
+}
+
+/// Starts to read the engine's metrics, and to forget what is old.
+pub(super) fn start(
+    feed: &Feed,
+    config: &LoadConfig,
+    tasks: &mut Tasks,
+    stop: &CancellationToken,
+) -> Result<StartedLoads, AgentError> {
+    config.check()?;
+    let board = Arc::new(LoadBoard::new(config));
+    let mut scraped = None;
+    if let Some(config) = config.scrape.clone() {
+        let (status, told) = watch::channel(ScrapeStatus::default());
+        scraped = Some(told);
+        let (board, stop) = (Arc::clone(&board), stop.clone());
+        tasks.spawn("scrape", scrape(board, config, feed.block_size(), status, stop)?);
+    }
+    let (kept, stop) = (Arc::clone(&board), stop.clone());
+    tasks.spawn("loads", async move { kept.keep(stop).await });
+    Ok(StartedLoads { board, scraped })
+}
+
+impl StartedLoads {
+    /// What tells it on the agent's port, until `stop` is cancelled.
+    pub(super) fn service(
+        &self,
+        feed: &Feed,
+        config: ServiceConfig,
+        refresh_interval: Duration,
+        stop: &CancellationToken,
+    ) -> Arc<WorkerLoadsService> {
+        let (address, board) = (feed.address().clone(), Arc::clone(&self.board));
+        let service =
+            WorkerLoadsService::new(address, board, config, refresh_interval, stop.clone());
+        Arc::new(service)
+    }
+}

@@ -1,0 +1,49 @@
+use super::AgentError;
+use super::tasks::Tasks;
+use crate::feed::Feed;
+use crate::hub::{Hub, HubConfig};
+use crate::ingest::{EventIngestService, IngestConfig};
+use crate::relay::{Relay, RelayConfig, common};
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// What feeds an agent, besides who embeds it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SourcesConfig {
+    /// How many sources there may be in all.
+    pub hub: HubConfig,
+    /// Engines to relay.
+    pub relays: Vec<RelayConfig>,
+    /// Whether engines may publish over `EventIngest`, on the port of `LocalIndexer`.
+    pub ingest: Option<IngestConfig>,
+}
+
+/// The sources of a running agent.
+pub(super) struct Sources {
+    pub(super) hub: Arc<Hub>,
+    pub(super) ingest: Option<Arc<EventIngestService>>,
+}
+
+/// Opens the sources of an agent, and starts its relays.
+pub(super) fn start(
+    feed: &Arc<Feed>,
+    config: SourcesConfig,
+    tasks: &mut Tasks,
+    stop: &CancellationToken,
+) -> Result<Sources, AgentError> {
+    let hub = Arc::new(Hub::new(Arc::clone(feed), config.hub)?);
+    let relays = config.relays.into_iter().map(|relay| Relay::open(&hub, relay));
+    let relays = relays.collect::<Result<Vec<_>, _>>()?;
+    let common = common();
+    for relay in relays {
+        tasks.spawn("relay", relay.run(common.clone(), stop.clone()));
+    }
+    let ingest = config.ingest.map(|config| {
+        let service = EventIngestService::new(Arc::clone(&hub), config, stop.clone());
+        let service = Arc::new(service);
+        let keeps = Arc::clone(&service);
+        tasks.spawn("EventIngest", async move { keeps.keep().await });
+        service
+    });
+    Ok(Sources { hub, ingest })
+}

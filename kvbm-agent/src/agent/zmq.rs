@@ -1,0 +1,35 @@
+use super::AgentError;
+use super::tasks::Tasks;
+use crate::feed::Feed;
+use crate::zmq::{ZmqConfig, ZmqEndpoints, ZmqSockets, ZmqStatus};
+use std::sync::Arc;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// What is known of the ZMQ sockets of a running agent.
+#[derive(Debug)]
+pub(super) struct Zmq {
+    pub(super) endpoints: ZmqEndpoints,
+    pub(super) status: watch::Receiver<ZmqStatus>,
+}
+
+impl Zmq {
+    /// Binds the sockets if there are to be any, and starts what publishes and what replays among tasks that are
+    /// told when to stop.
+    pub(super) async fn start(
+        feed: &Arc<Feed>,
+        config: Option<ZmqConfig>,
+        (publishers, stop_publishing): (&mut Tasks, &CancellationToken),
+        (services, stop_replaying): (&mut Tasks, &CancellationToken),
+    ) -> Result<Option<Self>, AgentError> {
+        let Some(config) = config else { return Ok(None) };
+        let sockets = ZmqSockets::bind(config).await?;
+        let endpoints = sockets.endpoints();
+        let (told, status) = watch::channel(ZmqStatus::new(feed.status().incarnation));
+        let stops = (stop_publishing.clone(), stop_replaying.clone());
+        let (publishing, replaying) = sockets.tasks(feed, told, stops.0, stops.1);
+        publishers.spawn("ZMQ publisher", publishing);
+        services.spawn("ZMQ replay", replaying);
+        Ok(Some(Self { endpoints, status }))
+    }
+}

@@ -1,0 +1,87 @@
+//! The process: the agent and its side port, run and stopped in order.
+
+mod metrics;
+
+use crate::agent::{Agent, AgentError};
+use crate::config::Config;
+use kvasir_process::http;
+use kvasir_process::tasks::Tasks;
+use kvasir_process::telemetry::{Metrics, Readiness, new_registry};
+use metrics::AgentMetrics;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::select;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+/// Longest time that clients of the side port get at the end.
+const HTTP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Why the process ends, other than by being told to.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The agent cannot begin.
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+    /// The side port cannot be opened.
+    #[error(
+        "http-listen: cannot listen on {address}: {error}; choose another address with --http-listen"
+    )]
+    Http {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
+    /// The side port ended.
+    #[error("the side port ended: {0:#}")]
+    Ended(anyhow::Error),
+    /// Stopping took longer than it may; an index may lack the last batches.
+    #[error("drain-timeout: stopping took longer than {0:?}")]
+    DrainTimeout(Duration),
+}
+
+/// Runs an agent until `signal` is ready, then stops in order: sources, uplinks once indexes have what the
+/// journal has, ports.
+///
+/// # Errors
+/// If a port cannot be had, what is configured does not go together, or stopping takes too long.
+pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(), RunError> {
+    let address = config.http.listen;
+    let failed = |error| RunError::Http { address, error };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let http_address = listener.local_addr().map_err(failed)?;
+    let indexers = config.agent.indexers.clone();
+    let agent = Agent::start(config.agent).await?;
+    let mut registry = new_registry();
+    registry.register_collector(Box::new(AgentMetrics::of(&agent, indexers)));
+    let (readiness, stop_http) = (Readiness::default(), CancellationToken::new());
+    let mut tasks = Tasks::default();
+    let serving =
+        http::serve(listener, Metrics::new(registry), readiness.clone(), stop_http.clone());
+    tasks.spawn("http", async { Ok(serving.await?) });
+    let grpc = agent.local_address();
+    tracing::info!(grpc = grpc.map(tracing::field::display), http = %http_address, "listening");
+    let early = select! {
+        () = pin!(signal) => None,
+        ended = tasks.next_ended() => ended,
+    };
+    let stopping = readiness.hold("stopping");
+    tracing::info!("stopping");
+    let is_clean = agent.stop(config.drain_timeout).await;
+    stop_http.cancel();
+    // Who does not go is cut off with the runtime.
+    let _late = timeout(HTTP_TIMEOUT, tasks.next_ended()).await;
+    drop(stopping);
+    if let Some(Err(error)) = early.map(|ended| ended.outcome) {
+        return Err(RunError::Ended(error));
+    }
+    if !is_clean {
+        return Err(RunError::DrainTimeout(config.drain_timeout));
+    }
+    tracing::info!("stopped");
+    Ok(())
+}

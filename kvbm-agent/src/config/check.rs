@@ -1,0 +1,294 @@
+use super::{Settings, SourceSpec};
+use crate::agent::{AgentConfig, INDEXERS_MAX, SourcesConfig};
+use crate::broker::BrokerConfig;
+use crate::feed::SourceConfig;
+use crate::hub::HubConfig;
+use crate::ingest::IngestConfig;
+use crate::journal::JournalConfig;
+use crate::load::scrape::{ScrapeConfig, ScrapedEngine};
+use crate::load::{LoadConfig, Totals};
+use crate::relay::RelayConfig;
+use crate::service::ServiceConfig;
+use crate::zmq::{TOPIC_BYTES_MAX, ZmqConfig};
+use kvasir_engine::decode::EngineKind;
+use kvasir_process::config::ConfigError;
+use kvasir_process::http::HttpConfig;
+use kvasir_process::telemetry::LogConfig;
+use kvasir_process::text::{ByteCount, Span};
+use kvasir_proto::convert::{
+    Engine, LOCAL_INDEXER_BY_BROKER, Registration, WorkerProfile, is_http_address,
+};
+use kvasir_proto::pb;
+use kvasir_proto::types::{CopyMode, Incarnation};
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+/// Name of the agent's stream.
+const SOURCE: &str = "agent";
+
+/// Checked settings.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// What is logged, how, and where spans go.
+    pub log: LogConfig,
+    /// The HTTP side port.
+    pub http: HttpConfig,
+    /// What the agent does.
+    pub agent: AgentConfig,
+    /// Longest time that stopping takes.
+    pub drain_timeout: Duration,
+}
+
+impl Config {
+    /// Checks settings.
+    ///
+    /// # Errors
+    /// If one of them is missing or cannot be used; the error names it.
+    pub fn check(settings: &Settings) -> Result<Self, ConfigError> {
+        if settings.listen == settings.http_listen && settings.listen.port() != 0 {
+            return Err(ConfigError::invalid("http-listen", "must differ from listen"));
+        }
+        let registration = registration(settings)?;
+        check_indexers(&settings.indexers)?;
+        let zmq = zmq(settings)?;
+        if settings.indexers.is_empty() && settings.nats_url.is_none() && zmq.is_none() {
+            let why = "nobody would be told: name an index, or a NATS server with nats-url";
+            return Err(ConfigError::invalid("indexers", why));
+        }
+        let copy_mode = registration.copy_mode;
+        let by_broker = || Registration {
+            local_indexer: Some(LOCAL_INDEXER_BY_BROKER.to_owned()),
+            ..registration.clone()
+        };
+        let broker = settings.nats_url.clone().map(|url| BrokerConfig {
+            url,
+            delivery: settings.nats_delivery,
+            registration: by_broker(),
+            deregister: settings.deregister,
+        });
+        let agent = AgentConfig {
+            source: SourceConfig {
+                address: registration.address(),
+                name: SOURCE.to_owned(),
+                block_size: registration.block_size,
+                incarnation: new_life(),
+                first_sequence: 0,
+                journal: journal(settings, copy_mode)?,
+            },
+            sources: sources(settings, copy_mode)?,
+            indexers: settings.indexers.clone(),
+            broker,
+            zmq,
+            loads: loads(settings)?,
+            registration: Some(registration),
+            deregister: settings.deregister,
+            heartbeat_interval: heartbeat_interval(settings)?,
+            listen: Some(settings.listen),
+            service: ServiceConfig::DEFAULT,
+        };
+        Ok(Self {
+            log: LogConfig {
+                format: settings.log_format,
+                filter: settings.log_filter.clone().into_owned(),
+                otlp_endpoint: settings.otlp_endpoint.clone(),
+            },
+            http: HttpConfig { listen: settings.http_listen },
+            agent,
+            drain_timeout: positive("drain-timeout", settings.drain_timeout)?,
+        })
+    }
+}
+
+/// The sockets on which it is published as an engine would.
+fn zmq(settings: &Settings) -> Result<Option<ZmqConfig>, ConfigError> {
+    let (listen, replay) = match (settings.zmq_listen, settings.zmq_replay_listen) {
+        (None, None) => return Ok(None),
+        (Some(listen), Some(replay)) => (listen, replay),
+        (Some(_), None) => {
+            let why = "is required with zmq-listen: whoever missed something asks there";
+            return Err(ConfigError::invalid("zmq-replay-listen", why));
+        }
+        (None, Some(_)) => {
+            let why = "is required with zmq-replay-listen: there is nothing else to replay";
+            return Err(ConfigError::invalid("zmq-listen", why));
+        }
+    };
+    let topic = settings.zmq_topic.clone().into_owned();
+    let (bytes, limit) = (topic.len(), TOPIC_BYTES_MAX);
+    if bytes > limit {
+        let why = format!("has {bytes} bytes, the limit is {limit}");
+        return Err(ConfigError::invalid("zmq-topic", why));
+    }
+    Ok(Some(ZmqConfig { listen, replay, topic }))
+}
+
+/// A life that nobody has lived: two keys of the system's randomness.
+fn new_life() -> Incarnation {
+    let half = || u128::from(RandomState::new().hash_one(0));
+    Incarnation(half() << 64 | half())
+}
+
+/// How the worker is registered: checked as indexes check it.
+fn registration(settings: &Settings) -> Result<Registration, ConfigError> {
+    let required = |field: &'static str| {
+        move || ConfigError::invalid(field, "is required: nothing is assumed of the engine")
+    };
+    let mut labels = Vec::with_capacity(settings.label.len());
+    for label in &settings.label {
+        let pair = label.split_once('=');
+        let (key, value) = pair
+            .ok_or_else(|| ConfigError::invalid("label", format!("{label:?} is no key=value")))?;
+        labels.push(pb::Label { key: key.to_owned(), value: value.to_owned() });
+    }
+    let profile = pb::WorkerProfile {
+        total_kv_blocks: settings.total_kv_blocks,
+        max_num_batched_tokens: settings.max_num_batched_tokens,
+        labels,
+        ..Default::default()
+    };
+    let refused = |error: kvasir_proto::convert::ConvertError| {
+        // The fields of the contract are named as the options are, but for the dash.
+        let text = error.to_string();
+        let (field, problem) = text.split_once(' ').unwrap_or((&text, "is refused"));
+        ConfigError::invalid(field.replace('_', "-"), problem.to_owned())
+    };
+    let lease = positive("lease", settings.lease)?;
+    let request = pb::RegisterWorkerRequest {
+        worker_id: settings.worker_id.clone().ok_or_else(required("worker-id"))?,
+        model: settings.model.clone().ok_or_else(required("model"))?,
+        tenant: settings.tenant.clone().into_owned(),
+        block_size: settings.block_size.ok_or_else(required("block-size"))?,
+        engine: settings.engine.message().into(),
+        lease_ms: u32::try_from(lease.as_millis()).unwrap_or(u32::MAX),
+        local_indexer_endpoint: advertised(settings)?.unwrap_or_default(),
+        profile: Some(profile),
+        ..Default::default()
+    };
+    let registration = Registration::try_from(request).map_err(refused)?;
+    let profile =
+        WorkerProfile { role: settings.role.unwrap_or_default(), ..registration.profile.clone() };
+    let copy_mode = if settings.consolidate { CopyMode::Set } else { registration.copy_mode };
+    Ok(Registration { profile, copy_mode, ..registration })
+}
+
+fn advertised(settings: &Settings) -> Result<Option<String>, ConfigError> {
+    let Some(url) = &settings.advertise else {
+        if settings.listen.ip().is_unspecified() && !settings.indexers.is_empty() {
+            let why =
+                "is required where listen is every address: indexes ask there for what they missed";
+            return Err(ConfigError::invalid("advertise", why));
+        }
+        return Ok(None);
+    };
+    if !is_http_address(url) {
+        let why = format!("{url:?} must be http://host:port, such as http://10.0.0.7:50052");
+        return Err(ConfigError::invalid("advertise", why));
+    }
+    Ok(Some(url.clone()))
+}
+
+fn check_indexers(indexers: &[String]) -> Result<(), ConfigError> {
+    if indexers.len() > INDEXERS_MAX {
+        let why = format!("{} are too many, the limit is {INDEXERS_MAX}", indexers.len());
+        return Err(ConfigError::invalid("indexers", why));
+    }
+    match indexers.iter().find(|url| !is_http_address(url)) {
+        Some(url) => {
+            let why = format!("{url:?} must be http://host:port, such as http://10.0.0.2:50051");
+            Err(ConfigError::invalid("indexers", why))
+        }
+        None => Ok(()),
+    }
+}
+
+fn sources(settings: &Settings, copy_mode: CopyMode) -> Result<SourcesConfig, ConfigError> {
+    let relays = settings.source.iter().map(|spec| relay(settings, spec));
+    let relays = relays.collect::<Result<Vec<_>, _>>()?;
+    if relays.len() > settings.sources_max.into() {
+        let why = format!("{} is less than the {} of source", settings.sources_max, relays.len());
+        return Err(ConfigError::invalid("sources-max", why));
+    }
+    let hub = HubConfig {
+        sources_max: settings.sources_max,
+        consolidate: settings.consolidate,
+        names_max: settings.held_blocks_max,
+    };
+    debug_assert!(!settings.consolidate || copy_mode == CopyMode::Set);
+    Ok(SourcesConfig { hub, relays, ingest: Some(IngestConfig::DEFAULT) })
+}
+
+fn relay(settings: &Settings, spec: &SourceSpec) -> Result<RelayConfig, ConfigError> {
+    let engine = match settings.engine {
+        Engine::Vllm => EngineKind::Vllm,
+        Engine::Sglang => EngineKind::Sglang,
+        Engine::Trtllm => EngineKind::Trtllm,
+        Engine::Custom => EngineKind::Custom,
+    };
+    Ok(RelayConfig {
+        bind: spec.bind,
+        replay: spec.replay.clone(),
+        topic: spec.topic.clone(),
+        rank: spec.dp_rank,
+        worker_timeout: positive("worker-timeout", settings.worker_timeout)?,
+        ..RelayConfig::new(engine, &spec.endpoint)
+    })
+}
+
+fn journal(settings: &Settings, copy_mode: CopyMode) -> Result<JournalConfig, ConfigError> {
+    let ByteCount(bytes_max) = settings.journal_bytes;
+    Ok(JournalConfig {
+        copy_mode,
+        batches_max: at_least_one("journal-batches", settings.journal_batches)?,
+        bytes_max: at_least_one("journal-bytes", bytes_max)?,
+        held_blocks_max: at_least_one("held-blocks-max", settings.held_blocks_max)?,
+    })
+}
+
+/// How busy the worker is: read where the engine shows it, else only what is told.
+fn loads(settings: &Settings) -> Result<LoadConfig, ConfigError> {
+    let totals =
+        Totals { request_slots: settings.request_total_slots, kv_blocks: settings.total_kv_blocks };
+    let refused = |why: &dyn fmt::Display| ConfigError::invalid("metrics-url", why.to_string());
+    let scrape = |url: &String| {
+        let engine = match settings.engine {
+            Engine::Vllm => ScrapedEngine::Vllm,
+            Engine::Sglang => ScrapedEngine::Sglang,
+            other @ (Engine::Trtllm | Engine::Custom) => {
+                let why = format!("engine is {other}: only metrics of vllm and sglang are known");
+                return Err(refused(&why));
+            }
+        };
+        let time = positive("metrics-interval", settings.metrics_interval)?;
+        let (interval, timeout) = (time, time);
+        let scrape = ScrapeConfig { interval, timeout, ..ScrapeConfig::new(url, engine) };
+        scrape.check().map_err(|error| refused(&error))?;
+        Ok(scrape)
+    };
+    let scrape = settings.metrics_url.as_ref().map(scrape).transpose()?;
+    Ok(LoadConfig { scrape, totals, ..LoadConfig::DEFAULT })
+}
+
+fn heartbeat_interval(settings: &Settings) -> Result<Duration, ConfigError> {
+    let interval = positive("heartbeat-interval", settings.heartbeat_interval)?;
+    if interval * 3 > settings.lease.0 {
+        let why = format!(
+            "{} is more than a third of the lease, {}: the worker would come and go",
+            settings.heartbeat_interval, settings.lease
+        );
+        return Err(ConfigError::invalid("heartbeat-interval", why));
+    }
+    Ok(interval)
+}
+
+fn at_least_one(field: &'static str, count: usize) -> Result<usize, ConfigError> {
+    if count == 0 { Err(ConfigError::invalid(field, "must be at least 1")) } else { Ok(count) }
+}
+
+fn positive(field: &'static str, Span(time): Span) -> Result<Duration, ConfigError> {
+    if time.is_zero() {
+        Err(ConfigError::invalid(field, "must be longer than 0"))
+    } else {
+        Ok(time)
+    }
+}

@@ -1,0 +1,141 @@
+use super::*;
+use crate::load::scrape::ScrapedEngine;
+
+const FEW: [&str; 4] =
+    ["--worker-id=w", "--model=m", "--block-size=16", "--indexers=http://127.0.0.1:50051"];
+
+fn run(arguments: &[&str]) -> Result<Action<Config>, ConfigError> {
+    read([PROGRAM].iter().chain(arguments).map(OsString::from))
+}
+
+fn config(arguments: &[&str]) -> Config {
+    match run(&[&FEW, arguments].concat()) {
+        Ok(Action::Run(config)) => *config,
+        other => panic!("{arguments:?}: {other:?}"),
+    }
+}
+
+fn refusal(arguments: &[&str]) -> String {
+    run(&[&FEW, arguments].concat()).expect_err("refused").to_string()
+}
+
+#[test]
+fn a_few_options_are_enough() {
+    let Config { agent, http, .. } =
+        config(&["--engine=vllm", "--source=endpoint=tcp://a:1,replay=tcp://a:2"]);
+    assert_eq!(http.listen.to_string(), "127.0.0.1:9092");
+    let registration = agent.registration.expect("the agent registers the worker");
+    assert_eq!(registration.lease.map(|lease| lease.as_secs()), Some(60));
+    assert_eq!(registration.local_indexer, None, "the port is known once it is open");
+    let [relay] = &agent.sources.relays[..] else { panic!("one relay") };
+    assert_eq!((&*relay.endpoint, relay.replay.as_deref()), ("tcp://a:1", Some("tcp://a:2")));
+    let again = config(&[]);
+    assert_ne!(agent.source.incarnation, again.agent.source.incarnation, "each life is another");
+}
+
+#[test]
+fn what_is_missing_or_wrong_is_named() {
+    for (left_out, expected) in [
+        (0, "worker-id: is required: nothing is assumed of the engine"),
+        (1, "model: is required: nothing is assumed of the engine"),
+        (2, "block-size: is required: nothing is assumed of the engine"),
+        (3, "indexers: nobody would be told: name an index, or a NATS server with nats-url"),
+    ] {
+        let mut few = FEW.to_vec();
+        few.remove(left_out);
+        assert_eq!(run(&few).expect_err("refused").to_string(), expected);
+    }
+    for (argument, expected) in [
+        (
+            "--indexers=x:1",
+            "indexers: \"x:1\" must be http://host:port, such as http://10.0.0.2:50051",
+        ),
+        (
+            "--advertise=x",
+            "advertise: \"x\" must be http://host:port, such as http://10.0.0.7:50052",
+        ),
+        (
+            "--listen=0.0.0.0:1",
+            "advertise: is required where listen is every address: indexes ask there for what they missed",
+        ),
+        ("--label=zone", "label: \"zone\" is no key=value"),
+        ("--lease=10ms", "lease-ms: is 10, must be 1000 to 3600000"),
+        (
+            "--lease=6s",
+            "heartbeat-interval: 5s is more than a third of the lease, 6s: the worker would come and go",
+        ),
+        (
+            "--zmq-listen=127.0.0.1:5557",
+            "zmq-replay-listen: is required with zmq-listen: whoever missed something asks there",
+        ),
+        (
+            "--zmq-replay-listen=127.0.0.1:5558",
+            "zmq-listen: is required with zmq-replay-listen: there is nothing else to replay",
+        ),
+        (
+            "--metrics-url=http://127.0.0.1:8000",
+            "metrics-url: engine is custom: only metrics of vllm and sglang are known",
+        ),
+        ("--journal-batches=0", "journal-batches: must be at least 1"),
+        ("--http-listen=127.0.0.1:50052", "http-listen: must differ from listen"),
+    ] {
+        assert_eq!(refusal(&[argument]), expected, "{argument}");
+    }
+}
+
+#[test]
+fn it_may_publish_as_an_engine_does_and_nothing_else() {
+    assert_eq!(config(&[]).agent.zmq, None);
+    let sockets = ["--zmq-listen=127.0.0.1:1", "--zmq-replay-listen=127.0.0.1:2"];
+    let Ok(Action::Run(config)) = run(&[&FEW[..3], &sockets].concat()) else { panic!("refused") };
+    let zmq = config.agent.zmq.expect("sockets");
+    assert_eq!((zmq.listen.port(), zmq.replay.port(), &*zmq.topic), (1, 2, "kv-events"));
+    let topic = format!("--zmq-topic={}", "t".repeat(257));
+    let refused = refusal(&[sockets[0], sockets[1], &topic]);
+    assert_eq!(refused, "zmq-topic: has 257 bytes, the limit is 256");
+}
+
+#[test]
+fn the_engines_metrics_are_read_if_that_is_asked_for() {
+    let vllm = ["--engine=vllm", "--metrics-url=http://127.0.0.1:8000", "--total-kv-blocks=9"];
+    let loads = config(&vllm).agent.loads;
+    assert_eq!((loads.totals.kv_blocks, loads.totals.request_slots), (Some(9), None));
+    let scrape = loads.scrape.expect("they are read");
+    assert_eq!((scrape.engine, scrape.interval.as_secs()), (ScrapedEngine::Vllm, 1));
+    assert_eq!(config(&["--engine=vllm"]).agent.loads.scrape, None);
+    let url = "--metrics-url=http://127.0.0.1:8000";
+    for (arguments, expected) in [
+        (
+            ["--metrics-url=x", "--metrics-interval=1s"],
+            "metrics-url: scrape.url \"x\" must be http://",
+        ),
+        ([url, "--metrics-interval=0s"], "metrics-interval: must be longer than 0"),
+    ] {
+        let refused = refusal(&[&["--engine=vllm"][..], &arguments].concat());
+        assert!(refused.starts_with(expected), "{refused}");
+    }
+}
+
+#[test]
+fn what_is_printed_can_be_read_again() {
+    let arguments = [
+        "--role=prefill",
+        "--label=zone=a,rack=7",
+        "--total-kv-blocks=9",
+        "--consolidate",
+        "--zmq-listen=127.0.0.1:1",
+        "--zmq-replay-listen=127.0.0.1:2",
+        "--zmq-topic=t",
+        "--source=endpoint=tcp://a:1,dp-rank=1;endpoint=tcp://a:3,bind=true",
+        "--print-config",
+    ];
+    let Ok(Action::Print(printed)) = run(&[&FEW[..], &arguments].concat()) else {
+        panic!("nothing printed")
+    };
+    let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
+    std::io::Write::write_all(&mut file, printed.as_bytes()).expect("write it");
+    let path = file.path().to_str().expect("a path in UTF-8").to_owned();
+    let again = run(&["--config", &path, "--print-config"]);
+    let Ok(Action::Print(again)) = again else { panic!("{again:?}") };
+    assert_eq!(printed, again);
+}

@@ -1,0 +1,50 @@
+use kvasir_proto::types::DpRank;
+use serde::{Deserialize, Serialize};
+use std::str::FromStr;
+use toml::{Table, Value};
+
+/// One engine socket to relay, as configured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct SourceSpec {
+    /// Where the engine publishes: `tcp://host:port`.
+    pub endpoint: String,
+    /// Where it replays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay: Option<String>,
+    /// Topic prefix to subscribe to; default all.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub topic: String,
+    /// Listen on `endpoint` instead of connecting to it.
+    #[serde(default)]
+    pub bind: bool,
+    /// Rank of batches that name none.
+    #[serde(default)]
+    pub dp_rank: DpRank,
+}
+
+impl FromStr for SourceSpec {
+    type Err = String;
+
+    /// Reads `key=value,key=value`; the keys are those of the file's `[[source]]`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut table = Table::new();
+        for pair in text.split(',') {
+            let Some((key, value)) = pair.split_once('=') else {
+                return Err(format!("{pair:?} is no key=value"));
+            };
+            let value = match key {
+                "dp-rank" => {
+                    let number: u32 = value.parse().map_err(|error| format!("{key}: {error}"))?;
+                    Value::Integer(number.into())
+                }
+                "bind" => Value::Boolean(value.parse().map_err(|error| format!("{key}: {error}"))?),
+                _ => Value::String(value.to_owned()),
+            };
+            if table.insert(key.to_owned(), value).is_some() {
+                return Err(format!("{key} is given twice"));
+            }
+        }
+        Self::deserialize(Value::Table(table)).map_err(|error| error.message().to_owned())
+    }
+}

@@ -1,0 +1,208 @@
+//! Rules by hand, and any sequence of events against a model that keeps what each source holds.
+
+use super::*;
+use kvasir_proto::hash::sequence_hashes;
+use kvasir_proto::types::{BlockName, CopyMode, KvEvent, LocalHash, StoredBlock, Tier};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+const ENGINE: (SourceNumber, CopyMode) = (SourceNumber(0), CopyMode::Counted);
+const MANAGER: (SourceNumber, CopyMode) = (SourceNumber(1), CopyMode::Set);
+const ROOMY: ConsolidateConfig = ConsolidateConfig { names_max: 1 << 20 };
+
+/// A source's name of the block at the end of a chain.
+fn named(source: (SourceNumber, CopyMode), chain: &[u64]) -> BlockName {
+    let text: Vec<u8> = chain.iter().flat_map(|local| local.to_le_bytes()).collect();
+    BlockName(xxhash_rust::xxh3::xxh3_64_with_seed(&text, 77 + u64::from(source.0.0)))
+}
+
+/// What all sources together call it.
+fn joined(chain: &[u64]) -> BlockName {
+    let locals: Vec<_> = chain.iter().map(|local| LocalHash(*local)).collect();
+    BlockName(sequence_hashes(&locals).last().expect("a chain").0)
+}
+
+/// The last blocks of a chain are stored, the first `known` were before.
+fn stored(source: (SourceNumber, CopyMode), chain: &[u64], known: usize, tier: Tier) -> KvEvent {
+    let block = |end: usize| StoredBlock {
+        name: named(source, &chain[..=end]),
+        local: LocalHash(chain[end]),
+    };
+    let parent = (known > 0).then(|| named(source, &chain[..known]));
+    KvEvent::Stored { parent, tier, blocks: (known..chain.len()).map(block).collect() }
+}
+
+fn removed(source: (SourceNumber, CopyMode), chain: &[u64], tier: Tier) -> KvEvent {
+    KvEvent::Removed { tier, names: vec![named(source, chain)] }
+}
+
+fn said_stored(chain: &[u64], known: usize, tier: Tier) -> KvEvent {
+    let block =
+        |end: usize| StoredBlock { name: joined(&chain[..=end]), local: LocalHash(chain[end]) };
+    let parent = (known > 0).then(|| joined(&chain[..known]));
+    KvEvent::Stored { parent, tier, blocks: (known..chain.len()).map(block).collect() }
+}
+
+#[test]
+fn a_block_is_there_from_its_first_source_to_its_last() {
+    let mut both = Consolidator::new(ROOMY);
+    let (all, device) = ([1, 2, 3], Tier::Device);
+    let said = both.take(ENGINE, 0, vec![stored(ENGINE, &all[..2], 0, device)]);
+    assert_eq!(said, [said_stored(&all[..2], 0, device)]);
+    // Of the chain that the other source tells, only its end is new.
+    let said = both.take(MANAGER, 0, vec![stored(MANAGER, &all, 0, device)]);
+    assert_eq!(said, [said_stored(&all, 2, device)]);
+    // Another tier is another place.
+    let said = both.take(MANAGER, 0, vec![stored(MANAGER, &all[..1], 0, Tier::Host)]);
+    assert_eq!(said, [said_stored(&all[..1], 0, Tier::Host)]);
+    assert_eq!(both.take(ENGINE, 0, vec![removed(ENGINE, &all[..2], device)]), []);
+    let said = both.take(MANAGER, 0, vec![removed(MANAGER, &all[..2], device)]);
+    let gone = |chain: &[u64], tier| KvEvent::Removed { tier, names: vec![joined(chain)] };
+    assert_eq!(said, [gone(&all[..2], device)]);
+    assert_eq!(both.take(MANAGER, 0, vec![removed(MANAGER, &all[..2], device)]), [], "twice");
+    // What the one that goes held alone goes with it.
+    let mut ends = vec![joined(&all)];
+    let said = both.clear(MANAGER.0);
+    let [(0, events)] = &said[..] else { panic!("{said:?}") };
+    ends.retain(|end| events.contains(&KvEvent::Removed { tier: device, names: vec![*end] }));
+    assert_eq!((events.len(), ends.len()), (2, 1), "{events:?}");
+    assert_eq!(both.clear(ENGINE.0), [(0, vec![KvEvent::Cleared])]);
+    assert_eq!((both.names(), both.clear(ENGINE.0)), (0, vec![]));
+}
+
+#[test]
+fn an_engine_that_counts_copies_is_counted_with() {
+    let mut both = Consolidator::new(ROOMY);
+    let twice = vec![stored(ENGINE, &[1], 0, Tier::Device); 2];
+    assert_eq!(both.take(ENGINE, 0, twice), [said_stored(&[1], 0, Tier::Device)]);
+    let gone = removed(ENGINE, &[1], Tier::Device);
+    assert_eq!(both.take(ENGINE, 0, vec![gone.clone()]), []);
+    assert_eq!(both.take(ENGINE, 0, vec![gone]).len(), 1);
+}
+
+#[test]
+fn a_chain_without_its_beginning_is_its_sources_own_until_it_is_told_whole() {
+    let mut both = Consolidator::new(ROOMY);
+    let said = both.take(ENGINE, 0, vec![stored(ENGINE, &[1, 2, 3], 2, Tier::Device)]);
+    let [KvEvent::Stored { parent: Some(parent), blocks, .. }] = &said[..] else {
+        panic!("{said:?}")
+    };
+    assert!(*parent != joined(&[1, 2]) && blocks[0].name != joined(&[1, 2, 3]));
+    assert_eq!(both.counts().unjoined, 1);
+    let own = blocks[0].name;
+    // Told from its beginning it is what the other source has, too.
+    let said = both.take(ENGINE, 0, vec![stored(ENGINE, &[1, 2, 3], 0, Tier::Device)]);
+    let gone = KvEvent::Removed { tier: Tier::Device, names: vec![own] };
+    let expected =
+        [said_stored(&[1, 2], 0, Tier::Device), gone, said_stored(&[1, 2, 3], 2, Tier::Device)];
+    assert_eq!(said, expected);
+    assert_eq!(both.take(MANAGER, 0, vec![stored(MANAGER, &[1, 2, 3], 0, Tier::Device)]), []);
+}
+
+#[test]
+fn names_are_bounded() {
+    let mut both = Consolidator::new(ConsolidateConfig { names_max: 3 });
+    both.take(ENGINE, 0, vec![stored(ENGINE, &[1, 2], 0, Tier::Device)]);
+    let said = both.take(MANAGER, 1, vec![stored(MANAGER, &[1, 2], 0, Tier::Device)]);
+    assert_eq!(said, [said_stored(&[1], 0, Tier::Device)]);
+    assert_eq!((both.names(), both.counts().refused), (3, 1));
+    both.take(
+        MANAGER,
+        1,
+        vec![KvEvent::StoredNames { tier: Tier::Host, names: vec![BlockName(9)] }],
+    );
+    assert_eq!((both.names(), both.counts().refused), (3, 2));
+}
+
+/// What somebody does at one rank: to a chain of so many blocks of a small tree, in a tier.
+#[derive(Debug, Clone)]
+enum Act {
+    Store { known: usize },
+    Remove,
+    Clear,
+}
+
+type Did = (bool, u32, Vec<u64>, usize, Act);
+
+fn acts() -> impl Strategy<Value = Vec<Did>> {
+    let act = prop_oneof![
+        6 => (0..4_usize).prop_map(|known| Act::Store { known }),
+        5 => Just(Act::Remove),
+        1 => Just(Act::Clear),
+    ];
+    let chain = proptest::collection::vec(0..2_u64, 1..5);
+    proptest::collection::vec((any::<bool>(), 0..2_u32, chain, 0..Tier::COUNT, act), 1..60)
+}
+
+/// In which tiers who holds a name how often.
+type Model = BTreeMap<(u32, bool, Vec<u64>, usize), u32>;
+
+proptest! {
+    /// Sources that tell chains from their beginning, or below what they hold: who listens to what
+    /// all say together knows, for each rank and tier, exactly the blocks that somebody holds.
+    #[test]
+    fn what_is_said_is_what_somebody_holds(acts in acts()) {
+        let mut both = Consolidator::new(ROOMY);
+        let mut model = Model::new();
+        let mut heard: BTreeSet<(u32, usize, BlockName)> = BTreeSet::new();
+        for (is_engine, rank, chain, tier_at, act) in acts {
+            let (source, tier) = (if is_engine { ENGINE } else { MANAGER }, Tier::ALL[tier_at]);
+            let holds = |model: &Model, chain: &[u64]| {
+                (0..Tier::COUNT).any(|at| model.contains_key(&(rank, is_engine, chain.to_vec(), at)))
+            };
+            let event = match act {
+                Act::Store { known } => {
+                    // Below what it holds, or from the beginning.
+                    let mut known = known.min(chain.len() - 1);
+                    if !holds(&model, &chain[..known]) {
+                        known = 0;
+                    }
+                    for end in known + 1..=chain.len() {
+                        let key = (rank, is_engine, chain[..end].to_vec(), tier_at);
+                        let copies = model.entry(key).or_default();
+                        *copies = if is_engine { *copies + 1 } else { 1 };
+                    }
+                    stored(source, &chain, known, tier)
+                }
+                Act::Remove => {
+                    let key = (rank, is_engine, chain.clone(), tier_at);
+                    if let Some(copies) = model.get_mut(&key) {
+                        *copies -= 1;
+                        if *copies == 0 {
+                            model.remove(&key);
+                        }
+                    }
+                    removed(source, &chain, tier)
+                }
+                Act::Clear => {
+                    model.retain(|key, _| (key.0, key.1) != (rank, is_engine));
+                    KvEvent::Cleared
+                }
+            };
+            for event in both.take(source, rank, vec![event]) {
+                hear(&mut heard, rank, &event);
+            }
+            let expected: BTreeSet<_> =
+                model.keys().map(|(rank, _, chain, tier)| (*rank, *tier, joined(chain))).collect();
+            prop_assert_eq!(&heard, &expected);
+        }
+        prop_assert_eq!(both.counts(), ConsolidateCounts::default());
+    }
+}
+
+fn hear(heard: &mut BTreeSet<(u32, usize, BlockName)>, rank: u32, event: &KvEvent) {
+    match event {
+        KvEvent::Stored { tier, blocks, .. } => {
+            for block in blocks {
+                assert!(heard.insert((rank, tier.index(), block.name)), "it was said before");
+            }
+        }
+        KvEvent::StoredNames { .. } => panic!("nobody names blocks without their tokens here"),
+        KvEvent::Removed { tier, names } => {
+            for name in names {
+                assert!(heard.remove(&(rank, tier.index(), *name)), "it was not there");
+            }
+        }
+        KvEvent::Cleared => heard.retain(|at| at.0 != rank),
+    }
+}

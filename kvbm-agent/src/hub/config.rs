@@ -1,0 +1,99 @@
+use crate::consolidate::SOURCES_MAX;
+use crate::journal::AppendError;
+use kvasir_proto::code::ErrorCode;
+use kvasir_proto::types::{CopyMode, DpRank};
+
+/// Bounds of a hub.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HubConfig {
+    /// Most sources at a time, 1 to [`SOURCES_MAX`].
+    pub sources_max: u8,
+    /// Whether several sources may speak of one rank, and are consolidated. Else each rank is one
+    /// source's, and passed through.
+    pub consolidate: bool,
+    /// Most names that consolidated sources hold, each source's and rank's counted by itself; further
+    /// ones are not taken.
+    pub names_max: usize,
+}
+
+impl HubConfig {
+    /// One source.
+    pub const DEFAULT: Self = Self { sources_max: 1, consolidate: false, names_max: 8 << 20 };
+}
+
+impl Default for HubConfig {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// Why a source, or what it says, is not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HubError {
+    /// The configured number is out of range.
+    #[error("sources_max is {0}, must be 1 to {SOURCES_MAX}")]
+    SourcesMax(u8),
+    /// Consolidation says what is held, not how often.
+    #[error(
+        "the agent's copy mode is counted, and several sources are said in copy mode set: set it"
+    )]
+    NotSet,
+    /// What is passed through is read as the agent's stream is.
+    #[error("copy_mode of source {name:?} is {asked:?}, the agent is configured for {present:?}")]
+    CopyMode {
+        /// The source.
+        name: String,
+        /// As it says.
+        asked: CopyMode,
+        /// As the agent's stream is read.
+        present: CopyMode,
+    },
+    /// There are as many as may be.
+    #[error("the agent is configured for {limit} sources, source {name:?} is one more")]
+    TooManySources {
+        /// The source.
+        name: String,
+        /// The most that are taken.
+        limit: u8,
+    },
+    /// It is there already.
+    #[error("source {0:?} is there already")]
+    NameTaken(String),
+    /// It was closed.
+    #[error("the source was closed")]
+    Closed,
+    /// The rank is another source's.
+    #[error("rank {rank} is source {owner:?}'s already: give each its ranks, or consolidate them")]
+    RankTaken {
+        /// The rank.
+        rank: DpRank,
+        /// Who has spoken of it.
+        owner: String,
+    },
+    /// A further rank.
+    #[error("rank {rank} is one more than the {limit} that a worker may have")]
+    TooManyRanks {
+        /// The rank.
+        rank: DpRank,
+        /// The most that are taken.
+        limit: usize,
+    },
+    /// The journal's answer.
+    #[error(transparent)]
+    Append(#[from] AppendError),
+}
+
+impl HubError {
+    /// Code to report it with.
+    #[must_use]
+    pub const fn code(&self) -> ErrorCode {
+        match self {
+            Self::SourcesMax(_) | Self::Append(_) => ErrorCode::InvalidArgument,
+            Self::NotSet | Self::CopyMode { .. } | Self::NameTaken(_) | Self::RankTaken { .. } => {
+                ErrorCode::FailedPrecondition
+            }
+            Self::TooManySources { .. } | Self::TooManyRanks { .. } => ErrorCode::ResourceExhausted,
+            Self::Closed => ErrorCode::Unavailable,
+        }
+    }
+}

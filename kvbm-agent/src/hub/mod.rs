@@ -1,0 +1,22 @@
+//! What all sources of an agent say, as one stream: each says it through its [`Inlet`], from any thread,
+//! and it goes into the agent's [`Feed`](crate::feed::Feed) in order.
+//!
+//! - Where each rank has one source, its events are passed through, under the source's own names and copy
+//!   mode: nothing is held twice. Where a rank may have several, they are
+//!   [consolidated](crate::consolidate), in copy mode set.
+//! - A source that begins a new life, has lost events or is gone is cleared. The life of the agent's
+//!   stream goes on: it is not the source's.
+//! - Each call holds one lock, for what it has to say; a clear, for all that the source holds.
+
+mod config;
+mod inlet;
+mod pieces;
+mod report;
+mod sources;
+
+pub use config::{HubConfig, HubError};
+pub use inlet::{Hub, Inlet, Taken};
+pub use report::{SourceCounts, SourceReport, SourceStatus};
+
+#[cfg(test)]
+mod hub_test;

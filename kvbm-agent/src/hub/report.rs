@@ -1,0 +1,98 @@
+use kvasir_engine::normalise::{DropReason, Drops};
+use kvasir_proto::types::{CopyMode, Cursor, SourceState};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// What became of what a source said, since it was opened.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SourceCounts {
+    /// Batches taken.
+    pub batches: u64,
+    /// Block operations in them.
+    pub operations: u64,
+    /// Of these, blocks that were not taken, for there was no room.
+    pub refused: u64,
+    /// Block operations that never were for the index, by reason.
+    pub drops: Drops,
+    /// Lives that have said something.
+    pub lives: u64,
+    /// Times that events were lost for good, and all that the source held was dropped.
+    pub losses: u64,
+}
+
+/// How far a source can be trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SourceStatus {
+    /// Whether all that it announced is taken.
+    pub state: SourceState,
+    /// Whether it is there.
+    pub connected: bool,
+    /// Its last batch that was taken; none before the first, and for the direct API.
+    pub applied: Option<Cursor>,
+    /// Highest number that it is known to have used.
+    pub head: Option<u64>,
+    /// When its newest batch was last known to be taken.
+    pub verified_at: Option<Instant>,
+}
+
+impl SourceStatus {
+    /// Nothing is known yet.
+    pub const COLD: Self = Self {
+        state: SourceState::Cold,
+        connected: false,
+        applied: None,
+        head: None,
+        verified_at: None,
+    };
+
+    /// Batches that are known to exist and are not taken.
+    #[must_use]
+    pub fn lag_batches(&self) -> u64 {
+        let (head, applied) = (self.head, self.applied.map(|applied| applied.sequence));
+        let past = |number: Option<u64>| number.map_or(0, |number| number.saturating_add(1));
+        past(head).saturating_sub(past(applied))
+    }
+
+    /// How long ago its newest batch was last known to be taken.
+    #[must_use]
+    pub fn verified_age(&self, now: Instant) -> Option<Duration> {
+        self.verified_at.map(|at| now.saturating_duration_since(at))
+    }
+}
+
+/// One source, for people and metrics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceReport {
+    /// Its name.
+    pub name: String,
+    /// How its second announcements are read.
+    pub copy_mode: CopyMode,
+    /// How far it can be trusted.
+    pub status: SourceStatus,
+    /// What became of what it said.
+    pub counts: SourceCounts,
+    /// What is wrong with it, and what to do.
+    pub complaint: Option<String>,
+}
+
+/// What is wrong with a source for a worker of `block_size` tokens a block, if that can be said.
+pub(super) fn complaint(counts: &SourceCounts, block_size: u32) -> Option<String> {
+    let drops = &counts.drops;
+    if let Some(stated) = drops.stated_block_size() {
+        let dropped = drops.count(DropReason::BlockSize) + drops.count(DropReason::NumBlockTokens);
+        return Some(format!(
+            "the engine says {stated} tokens per block, the agent is configured for {block_size}: \
+             {dropped} block operations were dropped; configure both alike"
+        ));
+    }
+    if drops.count(DropReason::UnchainedNames) > 0 {
+        return Some("the engine's names say nothing of the prefix: upgrade SGLang".to_owned());
+    }
+    let unreadable = drops.count(DropReason::Unreadable) + drops.count(DropReason::TokenCount);
+    if unreadable > 0 {
+        return Some(format!("{unreadable} block operations of the engine cannot be read"));
+    }
+    (counts.refused > 0).then(|| {
+        format!("{} blocks were not taken: raise the limits of held names", counts.refused)
+    })
+}

@@ -1,0 +1,55 @@
+use crate::hub::HubError;
+use kvasir_proto::code::ErrorCode;
+use kvasir_proto::convert::WorkerAddress;
+
+/// Why a publisher is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum IngestError {
+    /// The agent is another worker's.
+    #[error("worker {asked} is not served here, {served} is")]
+    OtherWorker {
+        /// As asked for.
+        asked: WorkerAddress,
+        /// The agent's.
+        served: WorkerAddress,
+    },
+    /// Blocks of another size.
+    #[error("block_size is {asked}, that of worker {served} is {present}")]
+    BlockSize {
+        /// The agent's worker.
+        served: WorkerAddress,
+        /// As asked for.
+        asked: u32,
+        /// The worker's.
+        present: u32,
+    },
+    /// The source's first stream said otherwise, and its life goes on.
+    #[error("copy_mode of source {0:?} cannot change within one incarnation")]
+    CopyMode(String),
+    /// A newer life took its place.
+    #[error("incarnation of source {0:?} is one that is over: begin a new one")]
+    PastIncarnation(String),
+    /// Too many at a time.
+    #[error("{limit} streams are open already: try again later")]
+    TooManyStreams {
+        /// The most that may.
+        limit: usize,
+    },
+    /// The agent does not take the source.
+    #[error(transparent)]
+    Hub(#[from] HubError),
+}
+
+impl IngestError {
+    /// Code to report it with.
+    #[must_use]
+    pub const fn code(&self) -> ErrorCode {
+        match self {
+            Self::OtherWorker { .. } => ErrorCode::NotFound,
+            Self::BlockSize { .. } | Self::CopyMode(_) => ErrorCode::FailedPrecondition,
+            Self::PastIncarnation(_) => ErrorCode::Unavailable,
+            Self::TooManyStreams { .. } => ErrorCode::ResourceExhausted,
+            Self::Hub(error) => error.code(),
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! The service `kvasir.v1.EventIngest` of an agent: engines in any language publish to the agent beside
+//! them as agents publish to an index. What is acknowledged is in the agent's journal.
+//!
+//! `kvasir-engine`'s recovery decides what is next, what is there already and which life counts; who
+//! skips a batch is told which one is wanted. Nothing is held back.
+
+mod config;
+mod error;
+mod publisher;
+mod service;
+mod stream;
+
+pub use config::IngestConfig;
+pub use error::IngestError;
+pub use service::EventIngestService;

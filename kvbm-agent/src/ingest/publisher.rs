@@ -1,0 +1,215 @@
+use super::{IngestConfig, IngestError};
+use crate::hub::{Hub, Inlet, SourceStatus};
+use kvasir_engine::recover::{
+    Input, Item, LossPolicy, Numbered, Recourse, Recovery, RecoveryConfig, Step,
+};
+use kvasir_proto::convert::{Hello, PublishedBatch};
+use kvasir_proto::types::{CopyMode, Cursor, Incarnation, KvEvent, StoredBlock};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// One source that publishes here, across its streams.
+pub(super) struct Publisher {
+    inlet: Inlet,
+    /// The recovery's time 0.
+    origin: Instant,
+    recovery: Recovery<Held, Infallible>,
+    copy_mode: CopyMode,
+    /// The latest stream; those before are fenced.
+    stream: u64,
+    fence: CancellationToken,
+    /// The life that the stream which is open is in.
+    stream_life: Option<Incarnation>,
+    /// It had no stream for too long.
+    gone: bool,
+}
+
+struct Held(PublishedBatch);
+
+impl Item for Held {
+    fn bytes(&self) -> usize {
+        let operations = self.0.events.iter().map(KvEvent::operations).sum::<usize>();
+        size_of::<PublishedBatch>() + operations * size_of::<StoredBlock>()
+    }
+}
+
+/// A stream was accepted.
+pub(super) struct Opened {
+    pub(super) stream: u64,
+    /// Cancelled once another stream takes over.
+    pub(super) fence: CancellationToken,
+    /// Where the source stands in this life.
+    pub(super) applied: Option<Cursor>,
+}
+
+/// What became of a batch.
+pub(super) enum Answer {
+    Acked { duplicate: bool, operations: u64, refused: u64 },
+    Gap { expected: u64 },
+    Fenced,
+}
+
+impl Publisher {
+    pub(super) fn open(
+        hub: &Arc<Hub>,
+        hello: &Hello,
+        config: &IngestConfig,
+    ) -> Result<Self, IngestError> {
+        let inlet = hub.open(&hello.source, hello.copy_mode)?;
+        let config = RecoveryConfig {
+            recourse: Recourse::Rewind,
+            loss_policy: LossPolicy::Clear,
+            worker_timeout: config.source_timeout,
+            ..RecoveryConfig::default()
+        };
+        let fence = CancellationToken::new();
+        Ok(Self {
+            inlet,
+            origin: Instant::now(),
+            recovery: Recovery::new(config, None, Duration::ZERO),
+            copy_mode: hello.copy_mode,
+            stream: 0,
+            fence,
+            stream_life: None,
+            gone: false,
+        })
+    }
+
+    /// Takes a stream; those before it are fenced.
+    pub(super) fn connect(&mut self, hello: &Hello) -> Result<Opened, IngestError> {
+        let incarnation = hello.incarnation;
+        let name = || self.inlet.name().to_owned();
+        if !self.recovery.admits(incarnation) {
+            return Err(IngestError::PastIncarnation(name()));
+        }
+        if self.copy_mode != hello.copy_mode {
+            if self.recovery.is_present(incarnation) {
+                return Err(IngestError::CopyMode(name()));
+            }
+            // Taken over now: once the new life has begun, it can only be carried out.
+            self.inlet.set_copy_mode(hello.copy_mode)?;
+            self.copy_mode = hello.copy_mode;
+        }
+        self.fence.cancel();
+        self.fence = CancellationToken::new();
+        self.stream += 1;
+        self.stream_life = Some(incarnation);
+        self.gone = false;
+        let (first, head) = (hello.first_sequence, hello.head_sequence);
+        self.input(Input::Connected { incarnation, first, head, in_order: false });
+        let (stream, fence) = (self.stream, self.fence.clone());
+        Ok(Opened { stream, fence, applied: self.recovery.status().applied })
+    }
+
+    /// Takes a batch of a stream.
+    pub(super) fn take(&mut self, stream: u64, batch: PublishedBatch) -> Answer {
+        let Some(incarnation) = self.life_of(stream) else { return Answer::Fenced };
+        let sequence = batch.sequence;
+        let batch = Numbered { sequence, item: Held(batch) };
+        let answer = self.input(Input::Live { incarnation, batch });
+        answer.unwrap_or_else(|| {
+            if self.recovery.covers(sequence) {
+                Answer::Acked { duplicate: true, operations: 0, refused: 0 }
+            } else {
+                Answer::Gap { expected: self.expected() }
+            }
+        })
+    }
+
+    /// The source says that it is there, and the number of its newest batch.
+    pub(super) fn announce(&mut self, stream: u64, head: Option<u64>) {
+        if let Some(incarnation) = self.life_of(stream) {
+            self.input(Input::Announced { incarnation, head });
+        }
+    }
+
+    /// A stream has ended.
+    pub(super) fn disconnect(&mut self, stream: u64) {
+        if stream == self.stream {
+            self.stream_life = None;
+            self.input(Input::Disconnected);
+        }
+    }
+
+    /// Time passed. Whether the source is gone; then it is closed, and nothing more may be handed in.
+    pub(super) fn expire(&mut self) -> bool {
+        self.input(Input::Tick);
+        if self.gone {
+            self.inlet.close();
+        }
+        self.gone
+    }
+
+    /// Number of the batch that is wanted next; any (0) before the first.
+    pub(super) fn expected(&self) -> u64 {
+        self.recovery.expected().unwrap_or(0)
+    }
+
+    fn life_of(&self, stream: u64) -> Option<Incarnation> {
+        self.stream_life.filter(|_| stream == self.stream)
+    }
+
+    /// Hands an input to the recovery and does what it says. Returns the answer to the batch, if that is
+    /// one.
+    fn input(&mut self, input: Input<Held, Infallible>) -> Option<Answer> {
+        self.recovery.handle(input, self.origin.elapsed());
+        let mut answer = None;
+        while let Some(step) = self.recovery.next_step() {
+            answer = self.carry_out(step).or(answer);
+        }
+        let status = self.recovery.status();
+        self.inlet.show(SourceStatus {
+            state: status.state,
+            connected: status.connected,
+            applied: status.applied,
+            head: status.head,
+            verified_at: status.verified_at.map(|at| self.origin + at),
+        });
+        answer
+    }
+
+    fn carry_out(&mut self, step: Step<Held, Infallible>) -> Option<Answer> {
+        match step {
+            Step::Apply { item, .. } => return Some(self.apply(item.0)),
+            Step::Refuse { expected, .. } => return Some(Answer::Gap { expected }),
+            Step::NewLife { incarnation } => {
+                tracing::info!(%incarnation, source = self.inlet.name(), "new life of the source");
+                self.inlet.count(|counts| counts.lives += 1);
+                self.inlet.clear();
+            }
+            Step::Expired => {
+                tracing::info!(source = self.inlet.name(), "the source is gone");
+                self.gone = true;
+                self.inlet.clear();
+            }
+            Step::ClearLost | Step::MarkSuspect => {
+                self.inlet.count(|counts| counts.losses += 1);
+                self.inlet.clear();
+            }
+            // Nobody is asked, and nothing doubtful is kept.
+            Step::DropSuspects
+            | Step::BeginDump
+            | Step::Chunk { .. }
+            | Step::FinishDump { .. }
+            | Step::Ask { .. }
+            | Step::Cancel { .. } => {}
+        }
+        None
+    }
+
+    fn apply(&self, batch: PublishedBatch) -> Answer {
+        let operations = batch.events.iter().map(KvEvent::operations).sum::<usize>() as u64;
+        let refused = match self.inlet.take(batch.rank, batch.events) {
+            Ok(taken) => taken.refused,
+            Err(error) => {
+                tracing::debug!(%error, source = self.inlet.name(), "a batch is not taken");
+                self.inlet.count(|counts| counts.refused += operations);
+                operations
+            }
+        };
+        Answer::Acked { duplicate: false, operations: operations - refused, refused }
+    }
+}

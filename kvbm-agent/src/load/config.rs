@@ -1,0 +1,50 @@
+use super::scrape::ScrapeConfig;
+use super::{LoadError, Totals};
+use kvasir_proto::limits::LOADS_INTERVAL_MS_DEFAULT;
+use std::time::Duration;
+
+/// Least time between two loads of a rank over NATS that may be asked for.
+const MIN_INTERVAL_MIN: Duration = Duration::from_millis(10);
+
+/// How an agent knows how busy its worker is, and tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadConfig {
+    /// The engine's metrics, if they are to be read.
+    pub scrape: Option<ScrapeConfig>,
+    /// Totals of each rank where nobody says them.
+    pub totals: Totals,
+    /// Least time between two loads of a rank over NATS, at least 10 ms: what changes meanwhile is one.
+    pub min_interval: Duration,
+    /// What was not said again for this long is not known any more; not 0.
+    pub stale_after: Duration,
+}
+
+impl LoadConfig {
+    /// Nothing is read; ten loads a second, which count for 30 s.
+    pub const DEFAULT: Self = Self {
+        scrape: None,
+        totals: Totals { request_slots: None, kv_blocks: None },
+        min_interval: Duration::from_millis(LOADS_INTERVAL_MS_DEFAULT as u64),
+        stale_after: Duration::from_secs(30),
+    };
+
+    /// # Errors
+    /// If a time is too short.
+    pub(crate) fn check(&self) -> Result<(), LoadError> {
+        if self.min_interval < MIN_INTERVAL_MIN {
+            let (actual, min) = (self.min_interval, MIN_INTERVAL_MIN);
+            return Err(LoadError::TooShort { field: "min_interval", actual, min });
+        }
+        if self.stale_after.is_zero() {
+            let (actual, min) = (self.stale_after, Duration::from_nanos(1));
+            return Err(LoadError::TooShort { field: "stale_after", actual, min });
+        }
+        Ok(())
+    }
+}
+
+impl Default for LoadConfig {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}

@@ -1,0 +1,144 @@
+use super::LoadError;
+use kvasir_proto::convert::{ConvertError, Problem, WorkerAddress, WorkerLoad, check_metrics};
+use kvasir_proto::limits::WORKER_RANKS_MAX;
+use kvasir_proto::pb;
+use kvasir_proto::types::{DpRank, WorkerMetrics};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Totals of each rank where nobody says them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Most requests that may run.
+    pub request_slots: Option<u64>,
+    /// Blocks of the device.
+    pub kv_blocks: Option<u64>,
+}
+
+/// How busy the ranks of a worker are.
+#[derive(Debug)]
+pub struct Loads {
+    totals: Totals,
+    stale_after: Duration,
+    ranks: BTreeMap<DpRank, Entry>,
+    /// Changes so far.
+    version: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    metrics: WorkerMetrics,
+    /// When it was said,
+    said: Instant,
+    /// and how old it was then.
+    age: Duration,
+    /// The change that made it what it is.
+    version: u64,
+}
+
+/// What is known of one rank.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Known {
+    /// The rank.
+    pub rank: DpRank,
+    /// How busy it is; [`WorkerMetrics::UNKNOWN`] once that was not said for too long.
+    pub metrics: WorkerMetrics,
+    /// How long ago it was so.
+    pub age: Duration,
+}
+
+impl Known {
+    /// As it is told.
+    pub(crate) fn load(&self, address: &WorkerAddress) -> pb::WorkerLoad {
+        let &Self { rank, metrics, age } = self;
+        (&WorkerLoad { address: address.clone(), rank, metrics, age }).into()
+    }
+}
+
+impl Entry {
+    fn age(&self, now: Instant) -> Duration {
+        self.age.saturating_add(now.saturating_duration_since(self.said))
+    }
+}
+
+impl Loads {
+    /// Nothing is known. What is not said again within `stale_after` is forgotten.
+    #[must_use]
+    pub const fn new(totals: Totals, stale_after: Duration) -> Self {
+        Self { totals, stale_after, ranks: BTreeMap::new(), version: 0 }
+    }
+
+    /// A rank was so busy `age` before `now`: all that was said of it before is void. Returns whether
+    /// that is a change.
+    ///
+    /// # Errors
+    /// If the rank or a value is out of range: then nothing has changed.
+    pub fn publish(
+        &mut self,
+        rank: DpRank,
+        metrics: WorkerMetrics,
+        age: Duration,
+        now: Instant,
+    ) -> Result<bool, LoadError> {
+        let (value, max) = (u64::from(rank), WORKER_RANKS_MAX as u64 - 1);
+        if value > max {
+            let problem = Problem::OutOfRange { value, min: 0, max };
+            return Err(ConvertError::new("dp_rank", problem).into());
+        }
+        let metrics = WorkerMetrics {
+            request_total_slots: metrics.request_total_slots.or(self.totals.request_slots),
+            kv_total_blocks: metrics.kv_total_blocks.or(self.totals.kv_blocks),
+            ..metrics
+        };
+        check_metrics(&metrics)?;
+        let before = self.ranks.get(&rank);
+        let changed = before.is_none_or(|before| before.metrics != metrics);
+        self.version += u64::from(changed);
+        let version = before.filter(|_| !changed).map_or(self.version, |before| before.version);
+        self.ranks.insert(rank, Entry { metrics, said: now, age, version });
+        Ok(changed)
+    }
+
+    /// Forgets what was not said for too long. Returns whether that is a change.
+    pub fn expire(&mut self, now: Instant) -> bool {
+        let before = self.version;
+        for entry in self.ranks.values_mut() {
+            if entry.metrics != WorkerMetrics::UNKNOWN && entry.age(now) >= self.stale_after {
+                self.version += 1;
+                (entry.metrics, entry.version) = (WorkerMetrics::UNKNOWN, self.version);
+            }
+        }
+        self.version > before
+    }
+
+    /// When there will be something to forget, unless it is said again; none if nothing is known.
+    #[must_use]
+    pub fn next_expiry(&self) -> Option<Instant> {
+        let known = self.ranks.values().filter(|entry| entry.metrics != WorkerMetrics::UNKNOWN);
+        // What is never due is not waited for.
+        let left = |entry: &Entry| self.stale_after.saturating_sub(entry.age);
+        known.filter_map(|entry| entry.said.checked_add(left(entry))).min()
+    }
+
+    /// Changes so far.
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// What changed after the first `version` changes, by rank; from 0 all that is known.
+    #[must_use]
+    pub fn since(&self, version: u64, now: Instant) -> Vec<Known> {
+        let changed = self.ranks.iter().filter(|(_, entry)| entry.version > version);
+        let known = |(&rank, entry): (&DpRank, &Entry)| {
+            let (metrics, age) = (entry.metrics, entry.age(now));
+            Known { rank, metrics, age }
+        };
+        changed.map(known).collect()
+    }
+}
+
+#[cfg(test)]
+#[path = "loads_test.rs"]
+mod tests;

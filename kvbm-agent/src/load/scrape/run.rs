@@ -1,0 +1,82 @@
+use super::fetch::{Target, fetch};
+use super::{ScrapeConfig, ScrapeError, read_metrics};
+use crate::load::{LoadBoard, LoadError};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::select;
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+/// How looking at an engine's metrics goes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ScrapeStatus {
+    /// Looks that gave something.
+    pub scrapes: u64,
+    /// Those that did not.
+    pub failures: u64,
+    /// Why the last one did not; none if it did.
+    pub error: Option<Arc<str>>,
+}
+
+/// Reads an engine's metrics until `stop` is cancelled, and tells in `status` how that goes. Of what
+/// contradicts itself nothing is taken for that rank.
+///
+/// # Errors
+/// If the configuration is refused: at once.
+pub fn scrape(
+    board: Arc<LoadBoard>,
+    config: ScrapeConfig,
+    block_size: u32,
+    status: watch::Sender<ScrapeStatus>,
+    stop: CancellationToken,
+) -> Result<impl Future<Output = ()> + Send, LoadError> {
+    let target = config.target()?;
+    Ok(async move {
+        let mut looks = interval(config.interval);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let look = async {
+                looks.tick().await;
+                look(&board, &target, &config, block_size).await
+            };
+            let seen = select! {
+                () = stop.cancelled() => return,
+                seen = look => seen,
+            };
+            note(&status, &config.url, seen);
+        }
+    })
+}
+
+async fn look(
+    board: &LoadBoard,
+    target: &Target,
+    config: &ScrapeConfig,
+    block_size: u32,
+) -> Result<(), ScrapeError> {
+    let body = fetch(target, config).await?;
+    let ranks = read_metrics(config.engine, &body, block_size)?;
+    let mut seen = Ok(());
+    for (rank, metrics) in ranks {
+        if let Err(error) = board.publish(rank, metrics, Duration::ZERO) {
+            seen = Err(ScrapeError::Load { rank, error });
+        }
+    }
+    seen
+}
+
+fn note(status: &watch::Sender<ScrapeStatus>, url: &str, seen: Result<(), ScrapeError>) {
+    let error: Option<Arc<str>> = seen.err().map(|error| error.to_string().into());
+    // Not every second.
+    if let Some(error) = error.as_deref().filter(|_| status.borrow().error.is_none()) {
+        tracing::warn!(url, error, "the engine's metrics cannot be read");
+    }
+    status.send_modify(|status| {
+        match &error {
+            None => status.scrapes += 1,
+            Some(_) => status.failures += 1,
+        }
+        status.error = error;
+    });
+}

@@ -1,0 +1,29 @@
+//! Entry of the process: configuration, then the agent. Nothing else.
+
+use kvasir_process::config::Action;
+use kvasir_process::entry::{answer, refuse, start, stop_signal};
+use kvbm_agent::app;
+use kvbm_agent::config::{self, Config, PROGRAM};
+use mimalloc::MiMalloc;
+use std::env;
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
+fn main() -> ExitCode {
+    match config::read(env::args_os()) {
+        Ok(Action::Print(text)) => answer(&text),
+        Ok(Action::Run(config)) => {
+            let log = config.log.clone();
+            start(PROGRAM, &log, || run(*config))
+        }
+        Err(error) => refuse(PROGRAM, &error.to_string()),
+    }
+}
+
+async fn run(config: Config) -> anyhow::Result<()> {
+    let signal = stop_signal()?;
+    Box::pin(app::run(config, signal)).await?;
+    Ok(())
+}

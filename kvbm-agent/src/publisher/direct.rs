@@ -1,0 +1,164 @@
+use super::PublishError;
+use crate::hub::{Hub, Inlet, SourceStatus};
+use kvasir_proto::hash::{MultimodalSpan, Namespace, local_hashes, tokens_le};
+use kvasir_proto::limits::NAME_BYTES_MAX;
+use kvasir_proto::types::{
+    BlockName, CopyMode, DpRank, KvEvent, LocalHash, SourceState, StoredBlock, Tier,
+};
+use std::sync::Arc;
+
+/// Publishes what one rank of an engine holds. All calls return at once, from any thread; what they say
+/// is in the agent's journal by then, in the order of their event ids.
+///
+/// Clones and publishers of other ranks are the same source: shutting one down shuts all down.
+#[derive(Debug, Clone)]
+pub struct KvEventPublisher {
+    inlet: Arc<Inlet>,
+    rank: DpRank,
+}
+
+/// Blocks that are now held, each the parent of the next.
+#[derive(Debug, Clone, Copy)]
+pub struct NewBlocks<'a> {
+    /// The block before the first; none at the start of a prompt.
+    pub parent: Option<BlockName>,
+    /// What the engine calls them, 1 to 65,536 in number.
+    pub names: &'a [BlockName],
+    /// What is in them.
+    pub content: Content<'a>,
+    /// Where they lie.
+    pub tier: Tier,
+}
+
+/// What is in blocks.
+#[derive(Debug, Clone, Copy)]
+pub enum Content<'a> {
+    /// Tokens, a block size for each name. They are hashed at once and go no further.
+    Tokens {
+        /// The tokens.
+        tokens: &'a [u32],
+        /// Adapter and salt.
+        namespace: Namespace<'a>,
+        /// Multimodal content, by its place among these tokens.
+        multimodal: &'a [MultimodalSpan],
+    },
+    /// Local hashes, one for each name.
+    Locals(&'a [LocalHash]),
+    /// The names are known from another tier.
+    Known,
+}
+
+impl<'a> Content<'a> {
+    /// Tokens without adapter, salt or multimodal content.
+    #[must_use]
+    pub fn tokens(tokens: &'a [u32]) -> Self {
+        Self::Tokens { tokens, namespace: Namespace::default(), multimodal: &[] }
+    }
+}
+
+impl KvEventPublisher {
+    /// Makes the engine a source of the agent, of which nothing is held yet; publishes for one rank.
+    ///
+    /// # Errors
+    /// If the agent takes no such source.
+    pub fn open(
+        hub: &Arc<Hub>,
+        source: &str,
+        copy_mode: CopyMode,
+        rank: DpRank,
+    ) -> Result<Self, PublishError> {
+        let inlet = Arc::new(hub.open(source, copy_mode)?);
+        inlet.count(|counts| counts.lives = 1);
+        inlet.show(SourceStatus {
+            state: SourceState::Exact,
+            connected: true,
+            ..SourceStatus::COLD
+        });
+        Ok(Self { inlet, rank })
+    }
+
+    /// The same source, for another rank, whose event ids count by themselves.
+    #[must_use]
+    pub fn at_rank(&self, rank: DpRank) -> Self {
+        Self { inlet: Arc::clone(&self.inlet), rank }
+    }
+
+    /// Blocks are held now. Returns the event's id.
+    ///
+    /// # Errors
+    /// If the parts do not fit each other, a limit is reached, or the publisher was shut down.
+    pub fn publish_stored(&self, blocks: &NewBlocks<'_>) -> Result<u64, PublishError> {
+        let NewBlocks { parent, names, content, tier } = *blocks;
+        if names.is_empty() {
+            return Err(PublishError::NoNames);
+        }
+        let locals = match content {
+            Content::Known if parent.is_some() => return Err(PublishError::ParentOfKnown),
+            Content::Known => {
+                return self.publish(KvEvent::StoredNames { tier, names: names.to_vec() });
+            }
+            Content::Locals(locals) if locals.len() != names.len() => {
+                let (locals, blocks) = (locals.len(), names.len());
+                return Err(PublishError::Locals { locals, blocks });
+            }
+            Content::Locals(locals) => locals.to_vec(),
+            Content::Tokens { tokens, namespace, multimodal } => {
+                self.hash((tokens, names.len()), namespace, multimodal)?
+            }
+        };
+        let blocks = names.iter().zip(locals);
+        let blocks = blocks.map(|(&name, local)| StoredBlock { name, local }).collect();
+        self.publish(KvEvent::Stored { parent, tier, blocks })
+    }
+
+    /// Blocks are no longer held in a tier. Returns the event's id.
+    ///
+    /// # Errors
+    /// If none is named, a limit is reached, or the publisher was shut down.
+    pub fn publish_removed(&self, names: &[BlockName], tier: Tier) -> Result<u64, PublishError> {
+        if names.is_empty() {
+            return Err(PublishError::NoNames);
+        }
+        self.publish(KvEvent::Removed { tier, names: names.to_vec() })
+    }
+
+    /// The rank holds nothing any more, in any tier. Returns the event's id.
+    ///
+    /// # Errors
+    /// If a limit is reached, or the publisher was shut down.
+    pub fn publish_all_cleared(&self) -> Result<u64, PublishError> {
+        self.publish(KvEvent::Cleared)
+    }
+
+    /// The engine ends: what it held, at all ranks, is gone, and nothing more can be published. A
+    /// publisher that is merely dropped leaves all as it is.
+    pub fn shutdown(&self) {
+        self.inlet.close();
+    }
+
+    fn publish(&self, event: KvEvent) -> Result<u64, PublishError> {
+        Ok(self.inlet.take(self.rank, vec![event])?.id)
+    }
+
+    fn hash(
+        &self,
+        (tokens, blocks): (&[u32], usize),
+        namespace: Namespace<'_>,
+        multimodal: &[MultimodalSpan],
+    ) -> Result<Vec<LocalHash>, PublishError> {
+        let texts = [("lora_name", namespace.lora_name), ("cache_salt", namespace.cache_salt)];
+        for (field, text) in texts {
+            if text.len() > NAME_BYTES_MAX {
+                return Err(PublishError::TooLong { field, bytes: text.len() });
+            }
+        }
+        let block_size = self.inlet.block_size();
+        let size = usize::try_from(block_size).unwrap_or(usize::MAX);
+        if blocks.checked_mul(size) != Some(tokens.len()) {
+            return Err(PublishError::Tokens { tokens: tokens.len(), blocks, block_size });
+        }
+        let mut locals = Vec::new();
+        local_hashes(&tokens_le(tokens), size, namespace.seed(), multimodal, &mut locals);
+        Ok(locals)
+    }
+}

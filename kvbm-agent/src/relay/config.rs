@@ -1,0 +1,119 @@
+use crate::hub::HubError;
+use kvasir_engine::decode::EngineKind;
+use kvasir_engine::link::{Common, LinkConfig, REPLAY_REPLY_TIMEOUT};
+use kvasir_engine::normalise::NormaliserConfig;
+use kvasir_engine::sequence::{HeldBytes, LossPolicy, SequencerConfig};
+use kvasir_engine::zmtp::{Attach, Endpoint, EndpointError, Limits};
+use kvasir_proto::types::{CopyMode, DpRank};
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// Most rounds of replay at a time, over all relays of an agent.
+pub const REPLAYS_MAX: usize = 4;
+
+/// What all relays of an agent share.
+#[must_use]
+pub fn common() -> Common {
+    Common {
+        replay_permits: Arc::new(Semaphore::new(REPLAYS_MAX)),
+        held: Arc::new(HeldBytes::default()),
+    }
+}
+
+/// Where an engine publishes, and how it is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RelayConfig {
+    /// The engine's PUB socket, `tcp://host:port`: also the name of the source.
+    pub endpoint: String,
+    /// Listen there, for an engine that connects.
+    pub bind: bool,
+    /// Its replay socket; none if it has none.
+    pub replay: Option<String>,
+    /// Prefix of the topics wanted; empty for all.
+    pub topic: String,
+    /// The engine.
+    pub engine: EngineKind,
+    /// How its second announcements are read.
+    pub copy_mode: CopyMode,
+    /// Rank of batches that name none.
+    pub rank: DpRank,
+    /// Names of numbered LoRA adapters, for engines that send the number only.
+    pub lora_names: HashMap<u64, String>,
+    /// How long it may be disconnected before it counts as gone, and all that it held is dropped.
+    pub worker_timeout: Duration,
+    /// Time between two probes of an engine that needs no recovery.
+    pub probe_interval: Duration,
+}
+
+impl RelayConfig {
+    /// An engine that listens, without a replay socket, and counts copies as vLLM does on its device.
+    #[must_use]
+    pub fn new(engine: EngineKind, endpoint: &str) -> Self {
+        let SequencerConfig { worker_timeout, probe_interval, .. } = SequencerConfig::default();
+        let copy_mode = match engine {
+            EngineKind::Vllm => CopyMode::Counted,
+            EngineKind::Sglang | EngineKind::Trtllm | EngineKind::Custom => CopyMode::Set,
+        };
+        Self {
+            endpoint: endpoint.to_owned(),
+            bind: false,
+            replay: None,
+            topic: String::new(),
+            engine,
+            copy_mode,
+            rank: 0,
+            lora_names: HashMap::new(),
+            worker_timeout,
+            probe_interval,
+        }
+    }
+
+    /// The link that this asks for.
+    pub(super) fn link(self, block_size: u32) -> Result<LinkConfig, RelayError> {
+        let attach = Attach::parse(&self.endpoint, self.bind);
+        let attach = attach.map_err(|error| RelayError::Endpoint { field: "endpoint", error })?;
+        let replay = self.replay.as_deref().map(Endpoint::parse_dialable).transpose();
+        let replay = replay.map_err(|error| RelayError::Endpoint { field: "replay", error })?;
+        let mut hasher = DefaultHasher::new();
+        self.endpoint.hash(&mut hasher);
+        Ok(LinkConfig {
+            attach,
+            replay,
+            replay_reply_timeout: REPLAY_REPLY_TIMEOUT,
+            topic: self.topic.into(),
+            normaliser: NormaliserConfig {
+                engine: self.engine,
+                block_size,
+                default_rank: self.rank,
+                lora_names: self.lora_names,
+            },
+            sequencing: SequencerConfig {
+                loss_policy: LossPolicy::Clear,
+                worker_timeout: self.worker_timeout,
+                probe_interval: self.probe_interval,
+                jitter_seed: hasher.finish(),
+                ..SequencerConfig::default()
+            },
+            zmtp: Limits::default(),
+        })
+    }
+}
+
+/// Why an engine is not relayed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RelayError {
+    /// A socket cannot be used.
+    #[error("{field}: {error}")]
+    Endpoint {
+        /// Which.
+        field: &'static str,
+        /// Why.
+        error: EndpointError,
+    },
+    /// It is no source of the agent.
+    #[error(transparent)]
+    Hub(#[from] HubError),
+}

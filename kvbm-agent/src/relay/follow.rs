@@ -1,0 +1,120 @@
+use super::{RelayConfig, RelayError};
+use crate::hub::{Hub, Inlet, SourceStatus};
+use futures::FutureExt;
+use kvasir_engine::link::{self, Common, LinkConfig, SourceCommand};
+use kvasir_engine::normalise::Drops;
+use kvasir_proto::types::{DpRank, KvEvent};
+use std::mem;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+use tokio::{join, select};
+use tokio_util::sync::CancellationToken;
+
+/// Commands between an engine's link and the hub.
+const COMMANDS_MAX: usize = 64;
+/// Pause after a fault of our own in a link, before it begins afresh.
+const FAULT_PAUSE: Duration = Duration::from_secs(5);
+
+/// One engine that is relayed.
+#[derive(Debug)]
+pub struct Relay {
+    config: LinkConfig,
+    sink: Sink,
+}
+
+/// Where a link's commands go.
+#[derive(Debug)]
+struct Sink {
+    inlet: Inlet,
+    /// A life has begun that has said nothing yet.
+    fresh: bool,
+}
+
+impl Relay {
+    /// Makes the engine a source of the agent; it is not connected to yet.
+    ///
+    /// # Errors
+    /// If a socket cannot be used, or the agent takes no such source.
+    pub fn open(hub: &Arc<Hub>, config: RelayConfig) -> Result<Self, RelayError> {
+        let (name, copy_mode) = (config.endpoint.clone(), config.copy_mode);
+        let config = config.link(hub.feed().block_size())?;
+        let inlet = hub.open(&name, copy_mode)?;
+        Ok(Self { config, sink: Sink { inlet, fresh: true } })
+    }
+
+    /// Follows the engine until cancelled; then what it held stays in the agent's stream. A panic, which
+    /// one engine's bytes may cause, costs that engine's blocks and nobody else's.
+    pub async fn run(mut self, common: Common, cancel: CancellationToken) {
+        loop {
+            let (commands, queue) = mpsc::channel(COMMANDS_MAX);
+            let (config, common) = (self.config.clone(), common.clone());
+            let link = link::run(config, None, commands, common, cancel.clone());
+            let work = async { join!(link, self.sink.forward(queue)).1 };
+            if AssertUnwindSafe(work).catch_unwind().await.is_ok() {
+                return;
+            }
+            tracing::error!(source = self.sink.inlet.name(), "the link failed: it begins afresh");
+            self.sink.fresh = true;
+            self.sink.inlet.clear();
+            self.sink.inlet.show(SourceStatus::COLD);
+            select! {
+                () = cancel.cancelled() => return,
+                () = sleep(FAULT_PAUSE) => {}
+            }
+        }
+    }
+}
+
+impl Sink {
+    /// Hands on commands until the link ends, those that it left behind included.
+    async fn forward(&mut self, mut commands: mpsc::Receiver<SourceCommand>) {
+        while let Some(command) = commands.recv().await {
+            self.take(command);
+        }
+    }
+
+    fn take(&mut self, command: SourceCommand) {
+        match command {
+            SourceCommand::Apply { rank, events, drops, .. } => self.apply(rank, events, &drops),
+            SourceCommand::Clear { .. } | SourceCommand::Expired => {
+                self.fresh = true;
+                self.inlet.clear();
+            }
+            SourceCommand::ClearLost | SourceCommand::MarkSuspect => {
+                let source = self.inlet.name();
+                tracing::warn!(source, "batches were lost: what the engine held is dropped");
+                self.inlet.count(|counts| counts.losses += 1);
+                self.inlet.clear();
+            }
+            // Nothing doubtful is kept.
+            SourceCommand::DropSuspects => {}
+            SourceCommand::Outcome { .. } | SourceCommand::Replays { .. } => {}
+            SourceCommand::Status(status) => self.inlet.show(SourceStatus {
+                state: status.state,
+                connected: status.connected,
+                applied: status.applied,
+                head: status.last_live,
+                verified_at: status.verified_at,
+            }),
+        }
+    }
+
+    fn apply(&mut self, rank: DpRank, events: Vec<KvEvent>, drops: &Drops) {
+        let begins = mem::take(&mut self.fresh);
+        let operations: usize = events.iter().map(KvEvent::operations).sum();
+        let taken = self.inlet.take(rank, events);
+        self.inlet.count(|counts| {
+            counts.lives += u64::from(begins);
+            counts.drops.merge(drops);
+            if taken.is_err() {
+                counts.refused += operations as u64;
+            }
+        });
+        if let Err(error) = taken {
+            tracing::debug!(%error, source = self.inlet.name(), rank, "a batch is not taken");
+        }
+    }
+}

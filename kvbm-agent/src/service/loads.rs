@@ -1,0 +1,167 @@
+//! The service `kvasir.v1.WorkerLoads` of an agent.
+
+use super::ServiceConfig;
+use super::config::LOADS_QUEUED_MAX;
+use super::local::{CutOff, Sent, failed, refused};
+use crate::load::{Known, LoadBoard};
+use kvasir_proto::code::ErrorCode;
+use kvasir_proto::convert::{LoadsQuery, WorkerAddress, WorkerLoad};
+use kvasir_proto::pb;
+use kvasir_proto::pb::worker_loads_server::WorkerLoads;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::select;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::{Request, Response, Status};
+
+/// The service `WorkerLoads` over one worker's board.
+#[derive(Debug)]
+pub struct WorkerLoadsService {
+    address: WorkerAddress,
+    board: Arc<LoadBoard>,
+    config: ServiceConfig,
+    refresh_interval: Duration,
+    watchers: Arc<Semaphore>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+type Part = Result<pb::WatchLoadsResponse, Status>;
+
+/// One stream.
+struct Watcher {
+    address: WorkerAddress,
+    board: Arc<LoadBoard>,
+    min_interval: Duration,
+    refresh_interval: Duration,
+    stall_timeout: Duration,
+    parts: mpsc::Sender<Part>,
+}
+
+impl WorkerLoadsService {
+    /// The service, until `stop` is cancelled: then its streams end. Readers are told of all ranks every
+    /// `refresh_interval`, which is not 0.
+    #[must_use]
+    pub fn new(
+        address: WorkerAddress,
+        board: Arc<LoadBoard>,
+        config: ServiceConfig,
+        refresh_interval: Duration,
+        stop: CancellationToken,
+    ) -> Self {
+        let (watchers, tasks) = (Arc::new(Semaphore::new(config.watchers_max)), TaskTracker::new());
+        Self { address, board, config, refresh_interval, watchers, tasks, stop }
+    }
+
+    /// Waits until no stream is under way, once it was told to end.
+    pub(super) async fn ended(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    fn check(&self, asked: &WorkerAddress) -> Result<(), Status> {
+        let served = &self.address;
+        if asked == served {
+            return Ok(());
+        }
+        let text = format_args!("worker {asked} is not served here, {served} is");
+        Err(failed(ErrorCode::NotFound, text))
+    }
+}
+
+impl Watcher {
+    /// Sends what is known, and then what changes, to a reader who takes it.
+    async fn run(&self) -> Sent {
+        let mut changes = self.board.changes();
+        let first = Instant::now() + self.refresh_interval;
+        let mut refreshes = interval_at(first, self.refresh_interval);
+        refreshes.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut seen = None;
+        loop {
+            // The place comes first: what is sent is what is known once there is one.
+            let place = timeout(self.stall_timeout, self.parts.reserve()).await;
+            let place = place.map_err(|_late| CutOff)?.map_err(|_gone| CutOff)?;
+            changes.borrow_and_update();
+            let (version, known) = self.board.since(seen.unwrap_or(0));
+            if seen.is_none() || !known.is_empty() {
+                place.send(Ok(self.part(&known)));
+            }
+            seen = Some(version);
+            select! {
+                () = self.parts.closed() => return Err(CutOff),
+                () = sleep(self.min_interval) => {}
+            }
+            select! {
+                () = self.parts.closed() => return Err(CutOff),
+                // The board outlives its readers.
+                _changed = changes.changed() => {}
+                _ = refreshes.tick() => seen = Some(0),
+            }
+        }
+    }
+
+    fn part(&self, known: &[Known]) -> pb::WatchLoadsResponse {
+        let loads = known.iter().map(|known| known.load(&self.address)).collect();
+        pb::WatchLoadsResponse { loads }
+    }
+}
+
+#[tonic::async_trait]
+impl WorkerLoads for WorkerLoadsService {
+    type WatchLoadsStream = ReceiverStream<Part>;
+
+    async fn report_load(
+        &self,
+        request: Request<pb::ReportLoadRequest>,
+    ) -> Result<Response<pb::ReportLoadResponse>, Status> {
+        let load = WorkerLoad::try_from(request.into_inner()).map_err(refused)?;
+        self.check(&load.address)?;
+        let published = self.board.publish(load.rank, load.metrics, load.age);
+        published.map_err(|error| failed(error.code(), format_args!("load.{error}")))?;
+        Ok(Response::new(pb::ReportLoadResponse {}))
+    }
+
+    async fn watch_loads(
+        &self,
+        request: Request<pb::WatchLoadsRequest>,
+    ) -> Result<Response<Self::WatchLoadsStream>, Status> {
+        let query = LoadsQuery::try_from(request.into_inner()).map_err(refused)?;
+        self.check(&query.address)?;
+        let place = Arc::clone(&self.watchers).try_acquire_owned().map_err(|_full| {
+            let limit = self.config.watchers_max;
+            let text = format_args!("{limit} readers watch already: ask later");
+            failed(ErrorCode::ResourceExhausted, text)
+        })?;
+        let (parts, stream) = mpsc::channel(LOADS_QUEUED_MAX);
+        let watcher = Watcher {
+            address: query.address,
+            board: Arc::clone(&self.board),
+            min_interval: query.min_interval,
+            refresh_interval: self.refresh_interval,
+            stall_timeout: self.config.stall_timeout,
+            parts,
+        };
+        let stop = self.stop.clone();
+        self.tasks.spawn(async move {
+            let _place = place;
+            select! {
+                () = stop.cancelled() => {
+                    let end = Err(Status::unavailable("the agent is stopping"));
+                    // A reader who takes nothing, or is gone, does without.
+                    let _told = watcher.parts.try_send(end);
+                }
+                // Whoever was cut off knows.
+                _cut_off = watcher.run() => {}
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(stream)))
+    }
+}
+
+#[cfg(test)]
+#[path = "loads_test.rs"]
+mod tests;

@@ -1,0 +1,43 @@
+//! A worker at an index: there before its stream, and gone after it where that is wanted.
+
+use super::UplinkError;
+use super::stream::connect;
+use kvasir_proto::convert::{Registration, WorkerAddress};
+use kvasir_proto::pb::indexer_client::IndexerClient;
+use kvasir_proto::pb::{RegisterWorkerRequest, RemoveWorkerRequest};
+use std::time::Duration;
+use tokio::time::timeout;
+use tonic::{Code, Status};
+
+/// Longest time that a registration, or its end, takes once there is a connection.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+async fn within<T>(call: impl Future<Output = Result<T, Status>>) -> Result<T, UplinkError> {
+    let answer = timeout(CALL_TIMEOUT, call).await;
+    let answer = answer.map_err(|_late| UplinkError::Silent(CALL_TIMEOUT))?;
+    answer.map_err(|status| UplinkError::Status(Box::new(status)))
+}
+
+/// Registers a worker, in place of one of its name that is registered otherwise.
+pub(super) async fn register(
+    endpoint: &str,
+    registration: &Registration,
+) -> Result<(), UplinkError> {
+    let mut index = IndexerClient::new(connect(endpoint).await?);
+    let request = RegisterWorkerRequest { replace: true, ..registration.into() };
+    within(index.register_worker(request)).await.map(drop)
+}
+
+/// Has a worker removed, if it is there.
+pub(super) async fn remove(endpoint: &str, worker: &WorkerAddress) -> Result<(), UplinkError> {
+    let mut index = IndexerClient::new(connect(endpoint).await?);
+    let request = RemoveWorkerRequest {
+        worker_id: worker.worker.as_str().to_owned(),
+        model: worker.partition.model().to_owned(),
+        tenant: worker.partition.tenant().to_owned(),
+    };
+    match within(index.remove_worker(request)).await {
+        Err(UplinkError::Status(status)) if status.code() == Code::NotFound => Ok(()),
+        removed => removed.map(drop),
+    }
+}

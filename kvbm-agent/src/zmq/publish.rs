@@ -1,0 +1,126 @@
+use super::config::{BATCHES_AT_ONCE, FLUSH_TIMEOUT, UNSENT_BYTES_MAX, ZmqStatus};
+use super::frames;
+use super::payload::Encoder;
+use super::room::Room;
+use crate::feed::Feed;
+use crate::journal::{Batch, RangeError};
+use bytes::Bytes;
+use kvasir_proto::types::Incarnation;
+use std::sync::Arc;
+use tokio::select;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use zeromq::{PubSocket, Socket, SocketSend};
+
+/// Publishes what a source says to whoever listens.
+pub(super) struct Publisher {
+    feed: Arc<Feed>,
+    socket: PubSocket,
+    topic: Bytes,
+    room: Room,
+    status: Arc<watch::Sender<ZmqStatus>>,
+}
+
+/// How far a life is published.
+struct Position {
+    life: Incarnation,
+    /// Number of the next batch; none once the last was.
+    next: Option<u64>,
+    encoder: Encoder,
+}
+
+impl Publisher {
+    pub(super) fn new(
+        feed: Arc<Feed>,
+        socket: PubSocket,
+        topic: Bytes,
+        status: Arc<watch::Sender<ZmqStatus>>,
+    ) -> Self {
+        Self { feed, socket, topic, room: Room::new(UNSENT_BYTES_MAX), status }
+    }
+
+    /// Publishes until `stop` is cancelled; then what the journal has still goes out.
+    pub(super) async fn run(mut self, stop: CancellationToken) {
+        let mut news = self.feed.news();
+        let mut position = self.position();
+        loop {
+            let stopping = stop.is_cancelled();
+            let Some(batches) = self.take(&mut position) else {
+                position = self.position();
+                continue;
+            };
+            if !batches.is_empty() {
+                self.publish(&mut position, &batches).await;
+                continue;
+            }
+            if stopping {
+                break;
+            }
+            select! {
+                // The source outlives its publisher.
+                _known = news.changed() => {}
+                () = stop.cancelled() => {}
+            }
+        }
+        if timeout(FLUSH_TIMEOUT, self.room.emptied()).await.is_err() {
+            let source = self.feed.name();
+            tracing::info!(source, "subscribers have not taken all that was published");
+        }
+        for error in self.socket.unbind_all().await {
+            tracing::debug!(%error, "the PUB socket is not closed in order");
+        }
+    }
+
+    /// Where the present life begins.
+    fn position(&self) -> Position {
+        let status = self.feed.status();
+        let (life, first) = (status.incarnation, status.first);
+        self.status.send_modify(|status| (status.incarnation, status.published) = (life, None));
+        let encoder = Encoder::new(life, self.feed.block_size());
+        Position { life, next: Some(first), encoder }
+    }
+
+    /// The next batches of a life, perhaps none yet; none at all once it is over.
+    fn take(&self, position: &mut Position) -> Option<Vec<Arc<Batch>>> {
+        while let Some(next) = position.next {
+            match self.feed.range(position.life, next..=u64::MAX, BATCHES_AT_ONCE) {
+                Ok(range) => return Some(range.batches),
+                Err(RangeError::TooOld { oldest, .. }) => {
+                    let lost = oldest.saturating_sub(next);
+                    tracing::warn!(source = self.feed.name(), lost, "the journal was overrun");
+                    self.status.send_modify(|status| status.skipped_batches += lost);
+                    position.next = Some(oldest);
+                }
+                // Batches of a life do not go away again, so only another life can be the reason.
+                Err(RangeError::WrongIncarnation { .. } | RangeError::Ahead { .. }) => return None,
+            }
+        }
+        let over = self.feed.status().incarnation != position.life;
+        (!over).then(Vec::new)
+    }
+
+    async fn publish(&mut self, position: &mut Position, batches: &[Arc<Batch>]) {
+        let mut unsent = 0;
+        for batch in batches {
+            let payload = self.room.try_take(position.encoder.encode(batch));
+            let Some(payload) = payload else {
+                unsent += 1;
+                continue;
+            };
+            let message = frames::live(&self.topic, batch.sequence(), payload);
+            if let Err(error) = self.socket.send(message).await {
+                tracing::warn!(source = self.feed.name(), %error, "a batch is not published");
+                unsent += 1;
+            }
+        }
+        let last = batches.last().map(|batch| batch.sequence());
+        position.next = last.and_then(|last| last.checked_add(1));
+        let sent = u64::try_from(batches.len()).unwrap_or(u64::MAX).saturating_sub(unsent);
+        self.status.send_modify(|status| {
+            status.published = last;
+            status.published_batches += sent;
+            status.unsent_batches += unsent;
+        });
+    }
+}

@@ -1,0 +1,151 @@
+use super::config::{
+    BATCHES_AT_ONCE, REPLAY_STALL_TIMEOUT, REPLAY_UNSENT_BYTES_MAX, REPLAYS_UNSENT_MAX, ZmqStatus,
+};
+use super::frames;
+use super::payload::Encoder;
+use super::room::Room;
+use crate::feed::Feed;
+use crate::journal::{Batch, JournalStatus, RangeError};
+use bytes::Bytes;
+use kvasir_proto::types::Incarnation;
+use std::sync::Arc;
+use tokio::select;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use zeromq::{RouterSocket, Socket, SocketRecv, SocketSend, ZmqError, ZmqMessage};
+
+/// Answers replays out of the journal, one after the other, as an engine does.
+pub(super) struct Replayer {
+    feed: Arc<Feed>,
+    socket: RouterSocket,
+    topic: Bytes,
+    /// Replays of which something is still on its way.
+    places: Arc<Semaphore>,
+    status: Arc<watch::Sender<ZmqStatus>>,
+}
+
+/// Why a replay is given up: its peer has to ask again.
+#[derive(Debug, thiserror::Error)]
+enum Broken {
+    #[error("the peer takes nothing for {REPLAY_STALL_TIMEOUT:?}")]
+    Stalled,
+    #[error("{REPLAYS_UNSENT_MAX} other peers do not take their replays")]
+    NoPlace,
+    #[error("the socket: {0}")]
+    Socket(#[from] ZmqError),
+}
+
+/// One replay.
+struct Replay {
+    identity: Bytes,
+    life: Incarnation,
+    /// Number of the next batch; none once the last was sent.
+    next: Option<u64>,
+    /// The last one: what comes while it is sent is not part of it.
+    last: u64,
+    encoder: Encoder,
+    room: Room,
+    place: Arc<OwnedSemaphorePermit>,
+}
+
+impl Replayer {
+    pub(super) fn new(
+        feed: Arc<Feed>,
+        socket: RouterSocket,
+        topic: Bytes,
+        status: Arc<watch::Sender<ZmqStatus>>,
+    ) -> Self {
+        let places = Arc::new(Semaphore::new(REPLAYS_UNSENT_MAX));
+        Self { feed, socket, topic, places, status }
+    }
+
+    /// Answers until `stop` is cancelled.
+    pub(super) async fn run(mut self, stop: CancellationToken) {
+        select! {
+            () = stop.cancelled() => {}
+            () = self.serve() => {}
+        }
+        for error in self.socket.unbind_all().await {
+            tracing::debug!(%error, "the ROUTER socket is not closed in order");
+        }
+    }
+
+    async fn serve(&mut self) {
+        loop {
+            let message = match self.socket.recv().await {
+                Ok(message) => message,
+                // A socket that listens waits for peers; one that does not has nothing more to say.
+                Err(error) => {
+                    tracing::error!(source = self.feed.name(), %error, "no replays any more");
+                    return;
+                }
+            };
+            // What is no request is not answered, as at an engine.
+            let Some((identity, start)) = frames::request(&message) else { continue };
+            let answered = self.answer(identity, start).await;
+            if let Err(error) = &answered {
+                tracing::info!(source = self.feed.name(), %error, start, "a replay is given up");
+            }
+            self.status.send_modify(|status| match answered {
+                Ok(()) => status.replays += 1,
+                Err(_) => status.broken_replays += 1,
+            });
+        }
+    }
+
+    async fn answer(&mut self, identity: Bytes, start: u64) -> Result<(), Broken> {
+        let place = Arc::clone(&self.places).acquire_owned();
+        let place = timeout(REPLAY_STALL_TIMEOUT, place).await;
+        // Nobody closes it.
+        let Ok(Ok(place)) = place else { return Err(Broken::NoPlace) };
+        let JournalStatus { incarnation: life, head, .. } = self.feed.status();
+        let mut replay = Replay {
+            identity,
+            life,
+            next: head.and(Some(start)),
+            last: head.unwrap_or_default(),
+            encoder: Encoder::new(life, self.feed.block_size()),
+            room: Room::new(REPLAY_UNSENT_BYTES_MAX),
+            place: Arc::new(place),
+        };
+        loop {
+            let batches = self.take(&mut replay);
+            if batches.is_empty() {
+                return self.send(frames::end(&replay.identity)).await;
+            }
+            for batch in &batches {
+                self.send_batch(&mut replay, batch).await?;
+            }
+        }
+    }
+
+    /// The next batches of a replay; none at its end. From before the journal, it is the oldest that is kept.
+    fn take(&self, replay: &mut Replay) -> Vec<Arc<Batch>> {
+        while let Some(next) = replay.next {
+            match self.feed.range(replay.life, next..=replay.last, BATCHES_AT_ONCE) {
+                Ok(range) => return range.batches,
+                Err(RangeError::TooOld { oldest, .. }) => replay.next = Some(oldest),
+                // Of a life that is over there is no more to be had.
+                Err(RangeError::WrongIncarnation { .. } | RangeError::Ahead { .. }) => break,
+            }
+        }
+        Vec::new()
+    }
+
+    async fn send_batch(&mut self, replay: &mut Replay, batch: &Batch) -> Result<(), Broken> {
+        let payload = replay.room.take(replay.encoder.encode(batch), &replay.place);
+        let payload = timeout(REPLAY_STALL_TIMEOUT, payload).await;
+        let Ok(Some(payload)) = payload else { return Err(Broken::Stalled) };
+        let sequence = batch.sequence();
+        self.send(frames::reply(&replay.identity, &self.topic, sequence, payload)).await?;
+        replay.next = sequence.checked_add(1);
+        self.status.send_modify(|status| status.replayed_batches += 1);
+        Ok(())
+    }
+
+    async fn send(&mut self, message: ZmqMessage) -> Result<(), Broken> {
+        let sent = timeout(REPLAY_STALL_TIMEOUT, self.socket.send(message)).await;
+        Ok(sent.map_err(|_late| Broken::Stalled)??)
+    }
+}

@@ -1,0 +1,91 @@
+use super::config::{TOPIC_BYTES_MAX, ZmqConfig, ZmqConfigError, ZmqStatus};
+use super::publish::Publisher;
+use super::replay::Replayer;
+use crate::feed::Feed;
+use bytes::Bytes;
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use zeromq::{PubSocket, RouterSocket, Socket};
+
+/// Where an agent publishes as an engine does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ZmqEndpoints {
+    /// The PUB socket.
+    pub live: SocketAddr,
+    /// The ROUTER that replays.
+    pub replay: SocketAddr,
+}
+
+/// Both sockets, bound.
+pub struct ZmqSockets {
+    live: PubSocket,
+    replay: RouterSocket,
+    topic: Bytes,
+    endpoints: ZmqEndpoints,
+}
+
+impl fmt::Debug for ZmqSockets {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = formatter.debug_struct("ZmqSockets");
+        shown.field("topic", &self.topic).field("endpoints", &self.endpoints);
+        shown.finish_non_exhaustive()
+    }
+}
+
+impl ZmqSockets {
+    /// Binds them; peers may connect, and are told nothing before the tasks run.
+    ///
+    /// # Errors
+    /// If the topic is too long, or a port cannot be had.
+    pub async fn bind(config: ZmqConfig) -> Result<Self, ZmqConfigError> {
+        let (bytes, limit) = (config.topic.len(), TOPIC_BYTES_MAX);
+        if bytes > limit {
+            return Err(ZmqConfigError::Topic { bytes, limit });
+        }
+        let (mut live, mut replay) = (PubSocket::new(), RouterSocket::new());
+        let endpoints = ZmqEndpoints {
+            live: listen(&mut live, "listen", config.listen).await?,
+            replay: listen(&mut replay, "replay", config.replay).await?,
+        };
+        Ok(Self { live, replay, topic: config.topic.into(), endpoints })
+    }
+
+    /// Where they are.
+    #[must_use]
+    pub const fn endpoints(&self) -> ZmqEndpoints {
+        self.endpoints
+    }
+
+    /// The tasks that publish `feed`, each to be run until it is told to stop: the first publishes, the
+    /// second replays. Both tell in `status` what they did.
+    pub fn tasks(
+        self,
+        feed: &Arc<Feed>,
+        status: watch::Sender<ZmqStatus>,
+        stop_live: CancellationToken,
+        stop_replay: CancellationToken,
+    ) -> (impl Future<Output = ()> + Send + use<>, impl Future<Output = ()> + Send + use<>) {
+        let status = Arc::new(status);
+        let topic = self.topic.clone();
+        let publisher = Publisher::new(Arc::clone(feed), self.live, topic, Arc::clone(&status));
+        let replayer = Replayer::new(Arc::clone(feed), self.replay, self.topic, status);
+        (publisher.run(stop_live), replayer.run(stop_replay))
+    }
+}
+
+async fn listen(
+    socket: &mut impl Socket,
+    field: &'static str,
+    address: SocketAddr,
+) -> Result<SocketAddr, ZmqConfigError> {
+    let failed = |error| ZmqConfigError::Bind { field, address, error };
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    let listening = socket.bind_listener(listener).await;
+    listening.map_err(|error| failed(io::Error::other(error)))?;
+    Ok(bound)
+}

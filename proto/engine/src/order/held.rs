@@ -1,0 +1,87 @@
+use super::BUFFER_BYTES_MAX;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+/// Bytes of live batches that all sources of a process together hold back, by default. Each may add one batch
+/// of any size.
+pub const HELD_BYTES_MAX: usize = 512 << 20;
+
+/// What all sources of a process hold back together.
+#[derive(Debug)]
+pub struct HeldBytes {
+    all: AtomicUsize,
+    bytes_max: usize,
+}
+
+impl Default for HeldBytes {
+    fn default() -> Self {
+        Self::new(HELD_BYTES_MAX)
+    }
+}
+
+impl HeldBytes {
+    /// Nothing yet, and so much at most.
+    #[must_use]
+    pub const fn new(bytes_max: usize) -> Self {
+        Self { all: AtomicUsize::new(0), bytes_max }
+    }
+
+    /// Bytes held back now.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.all.load(Ordering::Relaxed)
+    }
+
+    /// What one more source holds: nothing.
+    #[must_use]
+    pub const fn share(of: Arc<Self>) -> HeldShare {
+        HeldShare { of, own: 0 }
+    }
+}
+
+/// What one source holds of it.
+#[derive(Debug)]
+pub struct HeldShare {
+    of: Arc<HeldBytes>,
+    own: usize,
+}
+
+impl HeldShare {
+    /// The source holds so much now. Returns how much it may hold until the next time.
+    pub fn note(&mut self, own: usize) -> usize {
+        if own != self.own {
+            self.of.all.fetch_add(own, Ordering::Relaxed);
+            self.of.all.fetch_sub(self.own, Ordering::Relaxed);
+            self.own = own;
+        }
+        let room = self.of.bytes_max.saturating_sub(self.of.bytes());
+        own.saturating_add(room).min(BUFFER_BYTES_MAX)
+    }
+}
+
+impl Drop for HeldShare {
+    fn drop(&mut self) {
+        self.note(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_may_hold_what_others_leave() {
+        let held = Arc::new(HeldBytes::new(100));
+        let (mut a, mut b) =
+            (HeldBytes::share(Arc::clone(&held)), HeldBytes::share(Arc::clone(&held)));
+        assert_eq!(a.note(60), 100);
+        assert_eq!(b.note(0), 40);
+        assert_eq!(b.note(70), 70, "its newest batch stays: it holds no more than that");
+        assert_eq!(a.note(60), 60);
+        drop(b);
+        assert_eq!((held.bytes(), a.note(0)), (60, 100));
+        assert_eq!(HeldBytes::share(Arc::new(HeldBytes::default())).note(0), BUFFER_BYTES_MAX);
+    }
+}

@@ -1,0 +1,23 @@
+//! What every process of Kvasir is made of. Knows nothing of what they do.
+//!
+//! - [`text`]: values of options, as people write them.
+//! - [`config`]: flags, environment and file.
+//! - [`telemetry`]: logs, spans, metrics registry, readiness.
+//! - [`net`]: connections with a limit.
+//! - [`http`]: the side port: `/metrics`, `/livez`, `/readyz`.
+//! - [`tasks`]: tasks by name, each joined.
+//! - [`entry`]: from `main` to the runtime and to the exit code.
+
+pub mod text;
+
+pub mod telemetry;
+
+pub mod config;
+
+pub mod net;
+
+pub mod http;
+
+pub mod tasks;
+
+pub mod entry;

@@ -1,0 +1,121 @@
+use super::VERSION;
+use opentelemetry::{KeyValue, trace::TracerProvider};
+use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig};
+use opentelemetry_sdk::{Resource, trace::SdkTracerProvider};
+use std::{
+    fmt,
+    io::{self, IsTerminal},
+    str::FromStr,
+    time::Duration,
+};
+use tracing_subscriber::{
+    EnvFilter, Layer, layer::SubscriberExt, util::SubscriberInitExt, util::TryInitError,
+};
+
+/// How log lines are written to standard error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+impl fmt::Display for LogFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        })
+    }
+}
+
+impl FromStr for LogFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err(format!("{text:?} is not one of text, json")),
+        }
+    }
+}
+
+/// What is logged, how, and where spans go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogConfig {
+    /// Form of the lines.
+    pub format: LogFormat,
+    /// A level, or module=level pairs with commas between them.
+    pub filter: String,
+    /// Where spans are exported to (OTLP over gRPC), if anywhere.
+    pub otlp_endpoint: Option<String>,
+}
+
+/// Why logging cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum LoggingError {
+    /// The filter is malformed.
+    #[error("log-filter: {0}")]
+    Filter(#[from] tracing_subscriber::filter::ParseError),
+    /// Spans cannot be exported.
+    #[error("otlp-endpoint: {0}")]
+    Exporter(#[from] ExporterBuildError),
+    /// A subscriber is there already.
+    #[error("logging: {0}")]
+    Taken(#[from] TryInitError),
+}
+
+/// Logging and export of spans, once started.
+#[derive(Debug)]
+pub struct Logging {
+    spans: Option<SdkTracerProvider>,
+}
+
+/// Longest wait for the last spans to be exported.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Starts logging to standard error and, given an OTLP endpoint, the export of spans to it, as those of
+/// the process `name`.
+///
+/// # Errors
+/// If the filter or the endpoint is malformed, or logging was started before.
+pub fn start_logging(name: &'static str, config: &LogConfig) -> Result<Logging, LoggingError> {
+    let LogConfig { format, filter, otlp_endpoint } = config;
+    let filter: EnvFilter = filter.parse()?;
+    let colours = io::stderr().is_terminal();
+    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(colours);
+    let lines = match format {
+        LogFormat::Text => lines.boxed(),
+        LogFormat::Json => lines.json().boxed(),
+    };
+    let spans = otlp_endpoint.as_deref().map(|at| span_exporter(name, at)).transpose()?;
+    let exported = spans
+        .as_ref()
+        .map(|provider| tracing_opentelemetry::layer().with_tracer(provider.tracer(name)));
+    tracing_subscriber::registry().with(filter).with(exported).with(lines).try_init()?;
+    Ok(Logging { spans })
+}
+
+fn span_exporter(
+    name: &'static str,
+    endpoint: &str,
+) -> Result<SdkTracerProvider, ExporterBuildError> {
+    let exporter = SpanExporter::builder().with_tonic().with_endpoint(endpoint).build()?;
+    let resource = Resource::builder()
+        .with_service_name(name)
+        .with_attribute(KeyValue::new("service.version", VERSION))
+        .build();
+    Ok(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build())
+}
+
+impl Logging {
+    /// Exports what is left. Blocks for a bounded time.
+    pub fn flush(self) {
+        let Some(spans) = self.spans else { return };
+        if let Err(error) = spans.shutdown_with_timeout(FLUSH_TIMEOUT) {
+            tracing::warn!(%error, "the last spans were not exported");
+        }
+    }
+}

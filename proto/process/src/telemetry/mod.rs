@@ -1,0 +1,11 @@
+//! Logs, spans, metrics registry and readiness. Knows nothing of what they are about.
+
+mod build_info;
+mod logging;
+mod readiness;
+mod registry;
+
+pub use build_info::VERSION;
+pub use logging::{LogConfig, LogFormat, Logging, LoggingError, start_logging};
+pub use readiness::{NotReady, Readiness};
+pub use registry::{CONTENT_TYPE, Metrics, new_registry};

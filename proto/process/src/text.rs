@@ -1,0 +1,180 @@
+//! Values of options, as people write them.
+
+use serde::{Deserialize, Deserializer, Serializer, de::Error};
+use std::{fmt, str::FromStr, time::Duration};
+
+/// A length of time, written as 250ms, 10s, 5m or 2h.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span(pub Duration);
+
+const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
+
+impl Span {
+    /// So many seconds.
+    #[must_use]
+    pub const fn seconds(seconds: u64) -> Self {
+        Self(Duration::from_secs(seconds))
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let millis = self.0.as_millis();
+        if millis.is_multiple_of(1_000) {
+            write!(f, "{}s", millis / 1_000)
+        } else {
+            write!(f, "{millis}ms")
+        }
+    }
+}
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.find(|at: char| !at.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let unit = UNITS.iter().find(|(name, _)| *name == unit);
+        let millis = number.parse::<u64>().ok().zip(unit);
+        let millis = millis.and_then(|(number, (_, millis))| number.checked_mul(*millis));
+        millis
+            .map(|millis| Self(Duration::from_millis(millis)))
+            .ok_or_else(|| format!("{text:?} is no time: write 250ms, 10s, 5m or 2h"))
+    }
+}
+
+/// A number of bytes, written as 8GiB, 512MiB, 64KiB or plainly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ByteCount(pub usize);
+
+const BYTE_UNITS: [(&str, usize); 5] =
+    [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("", 1)];
+
+impl fmt::Display for ByteCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whole = BYTE_UNITS.iter().find(|(_, bytes)| self.0.is_multiple_of(*bytes));
+        let (unit, bytes) = whole.filter(|_| self.0 > 0).unwrap_or(&("", 1));
+        write!(f, "{}{unit}", self.0 / bytes)
+    }
+}
+
+impl FromStr for ByteCount {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.find(|at: char| !at.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let unit = BYTE_UNITS.iter().find(|(name, _)| *name == unit);
+        let bytes = number.parse::<usize>().ok().zip(unit);
+        let bytes = bytes.and_then(|(number, (_, bytes))| number.checked_mul(*bytes));
+        bytes.map(Self).ok_or_else(|| {
+            format!("{text:?} is no number of bytes: write 8GiB, 512MiB or 8589934592")
+        })
+    }
+}
+
+/// For `#[serde(with)]` on a value.
+///
+/// # Errors
+/// If the serializer fails.
+pub fn serialize<T: fmt::Display, S: Serializer>(
+    value: &T,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
+}
+
+/// For `#[serde(with)]` on an optional value.
+pub mod optional {
+    use super::{Deserialize, Deserializer, Error, FromStr, Serializer, fmt};
+
+    /// Writes it, if it is there.
+    ///
+    /// # Errors
+    /// If the serializer fails.
+    #[expect(clippy::ref_option, reason = "as serde wants it")]
+    pub fn serialize<T: fmt::Display, S: Serializer>(
+        value: &Option<T>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => serializer.collect_str(value),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    /// Reads it; where it is absent, serde does not ask.
+    ///
+    /// # Errors
+    /// If it is no such value.
+    pub fn deserialize<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
+    where
+        T: FromStr<Err: fmt::Display>,
+        D: Deserializer<'de>,
+    {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map(Some).map_err(D::Error::custom)
+    }
+}
+
+/// For `#[serde(deserialize_with)]` on a number of bytes, which may be written as a plain number.
+///
+/// # Errors
+/// If it is no number of bytes.
+pub fn deserialize_bytes<'de, D>(deserializer: D) -> Result<Option<ByteCount>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected bytes, such as \"8GiB\" or 8589934592")]
+    enum Written {
+        Plain(usize),
+        Text(String),
+    }
+    match Written::deserialize(deserializer)? {
+        Written::Plain(bytes) => Ok(Some(ByteCount(bytes))),
+        Written::Text(text) => text.parse().map(Some).map_err(D::Error::custom),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_and_written() {
+        let check = |text: &str, millis: u64, written: &str| {
+            let span: Span = text.parse().expect(text);
+            assert_eq!(span, Span(Duration::from_millis(millis)));
+            assert_eq!(span.to_string(), written);
+        };
+        check("250ms", 250, "250ms");
+        check("10s", 10_000, "10s");
+        check("10m", 600_000, "600s");
+        check("2h", 7_200_000, "7200s");
+        check("1000ms", 1_000, "1s");
+        for bad in ["", "10", "s", "1.5s", "-1s", "10 s", "99999999999999999999s"] {
+            let expected = format!("{bad:?} is no time: write 250ms, 10s, 5m or 2h");
+            assert_eq!(bad.parse::<Span>(), Err(expected));
+        }
+    }
+
+    #[test]
+    fn bytes_are_read_and_written() {
+        let check = |text: &str, bytes: usize, written: &str| {
+            let count: ByteCount = text.parse().expect(text);
+            assert_eq!((count, &*count.to_string()), (ByteCount(bytes), written));
+        };
+        check("8GiB", 8 << 30, "8GiB");
+        check("512MiB", 512 << 20, "512MiB");
+        check("1024MiB", 1 << 30, "1GiB");
+        check("3KiB", 3_072, "3KiB");
+        check("1000000", 1_000_000, "1000000");
+        check("0", 0, "0");
+        for bad in ["", "GiB", "8GB", "8G", "1.5GiB", "-1", "8 GiB", "8gib", "99999999999TiB"] {
+            let expected =
+                format!("{bad:?} is no number of bytes: write 8GiB, 512MiB or 8589934592");
+            assert_eq!(bad.parse::<ByteCount>(), Err(expected));
+        }
+    }
+}

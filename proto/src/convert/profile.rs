@@ -1,0 +1,197 @@
+use super::{
+    ConvertError, Problem,
+    shared::{check_count, check_name, check_required},
+};
+use crate::{
+    limits::{NAME_BYTES_MAX, WORKER_LABELS_MAX},
+    pb,
+};
+use std::{collections::BTreeMap, fmt, str::FromStr};
+
+/// What a worker is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Role {
+    /// It does not say.
+    #[default]
+    Unspecified,
+    /// Prompts only.
+    Prefill,
+    /// Generation only.
+    Decode,
+    /// Both.
+    Both,
+}
+
+impl Role {
+    const ALL: [(Self, &'static str, pb::WorkerRole); 4] = [
+        (Self::Unspecified, "unspecified", pb::WorkerRole::Unspecified),
+        (Self::Prefill, "prefill", pb::WorkerRole::Prefill),
+        (Self::Decode, "decode", pb::WorkerRole::Decode),
+        (Self::Both, "both", pb::WorkerRole::Both),
+    ];
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::ALL.iter().find(|(role, ..)| role == self);
+        f.write_str(name.map_or("", |(_, name, _)| name))
+    }
+}
+
+impl FromStr for Role {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.iter().skip(1).find(|(_, name, _)| *name == text);
+        let found = found.map(|(role, ..)| *role);
+        found.ok_or_else(|| format!("{text:?} is not one of prefill, decode, both"))
+    }
+}
+
+/// What routers want to know of a worker besides its cache; the index keeps it and gives it back.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct WorkerProfile {
+    /// What it is for.
+    pub role: Role,
+    /// Blocks that fit into each rank's accelerator.
+    pub total_kv_blocks: Option<u64>,
+    /// Most tokens of one step of each rank.
+    pub max_num_batched_tokens: Option<u64>,
+    /// Whatever else, by key; at most [`WORKER_LABELS_MAX`].
+    pub labels: BTreeMap<String, String>,
+}
+
+impl WorkerProfile {
+    /// The first field in which two differ, with both values in words.
+    pub(super) fn difference(&self, other: &Self) -> Option<(&'static str, String, String)> {
+        let number =
+            |at: Option<u64>| at.map_or_else(|| "none".to_owned(), |number| number.to_string());
+        let pairs = |at: &Self| {
+            let pairs: Vec<_> =
+                at.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            if pairs.is_empty() { "none".to_owned() } else { pairs.join(",") }
+        };
+        let fields = [
+            ("profile.role", self.role.to_string(), other.role.to_string()),
+            (
+                "profile.total_kv_blocks",
+                number(self.total_kv_blocks),
+                number(other.total_kv_blocks),
+            ),
+            (
+                "profile.max_num_batched_tokens",
+                number(self.max_num_batched_tokens),
+                number(other.max_num_batched_tokens),
+            ),
+            ("profile.labels", pairs(self), pairs(other)),
+        ];
+        fields.into_iter().find(|(_, mine, theirs)| mine != theirs)
+    }
+}
+
+impl TryFrom<pb::WorkerProfile> for WorkerProfile {
+    type Error = ConvertError;
+
+    fn try_from(profile: pb::WorkerProfile) -> Result<Self, ConvertError> {
+        let role = Role::ALL.iter().find(|(.., value)| i32::from(*value) == profile.role);
+        let unknown = || ConvertError::new("role", Problem::UnknownValue(profile.role));
+        let (role, ..) = role.ok_or_else(unknown)?;
+        check_count("labels", profile.labels.len(), WORKER_LABELS_MAX)?;
+        let mut labels = BTreeMap::new();
+        for (index, pb::Label { key, value }) in profile.labels.into_iter().enumerate() {
+            let outer = format!("labels[{index}]");
+            check_required("key", &key, NAME_BYTES_MAX).map_err(|error| error.within(&outer))?;
+            check_name("value", &value).map_err(|error| error.within(&outer))?;
+            if labels.contains_key(&key) {
+                return Err(ConvertError::new("key", Problem::Repeated(key)).within(outer));
+            }
+            labels.insert(key, value);
+        }
+        Ok(Self {
+            role: *role,
+            total_kv_blocks: profile.total_kv_blocks,
+            max_num_batched_tokens: profile.max_num_batched_tokens,
+            labels,
+        })
+    }
+}
+
+impl From<&WorkerProfile> for pb::WorkerProfile {
+    fn from(profile: &WorkerProfile) -> Self {
+        let role = Role::ALL.iter().find(|(role, ..)| *role == profile.role);
+        let role = role.map_or(pb::WorkerRole::Unspecified, |(.., value)| *value);
+        let labels = profile.labels.iter();
+        let label =
+            |(key, value): (&String, &String)| pb::Label { key: key.clone(), value: value.clone() };
+        Self {
+            role: role.into(),
+            total_kv_blocks: profile.total_kv_blocks,
+            max_num_batched_tokens: profile.max_num_batched_tokens,
+            labels: labels.map(label).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile() -> WorkerProfile {
+        WorkerProfile {
+            role: Role::Prefill,
+            total_kv_blocks: Some(0),
+            max_num_batched_tokens: Some(8_192),
+            labels: BTreeMap::from([("zone".to_owned(), String::new())]),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let written = pb::WorkerProfile::from(&profile());
+        assert_eq!(WorkerProfile::try_from(written), Ok(profile()));
+        let empty = pb::WorkerProfile::from(&WorkerProfile::default());
+        assert_eq!(empty, pb::WorkerProfile::default());
+        for (role, name, _) in Role::ALL {
+            let expected = if role == Role::Unspecified { None } else { Some(role) };
+            assert_eq!(name.parse::<Role>().ok(), expected);
+            assert_eq!(role.to_string(), name);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let check = |change: fn(&mut pb::WorkerProfile), expected: &str| {
+            let mut written = pb::WorkerProfile::from(&profile());
+            change(&mut written);
+            let error = WorkerProfile::try_from(written).expect_err("refused");
+            assert_eq!(error.to_string(), expected);
+        };
+        check(|at| at.role = 9, "role has the unknown value 9");
+        check(
+            |at| at.labels.push(at.labels[0].clone()),
+            "labels[1].key repeats zone: each may be given once",
+        );
+        check(|at| at.labels[0].key.clear(), "labels[0].key is required");
+        check(
+            |at| at.labels = vec![pb::Label::default(); WORKER_LABELS_MAX + 1],
+            "labels has 65 entries, the limit is 64: send fewer",
+        );
+    }
+
+    #[test]
+    fn differences_are_in_words() {
+        let other = |change: fn(&mut WorkerProfile)| {
+            let mut other = profile();
+            change(&mut other);
+            profile().difference(&other).map(|(field, mine, theirs)| (field, mine + "/" + &theirs))
+        };
+        assert_eq!(other(|_| {}), None);
+        let said = |field, words: &str| Some((field, words.to_owned()));
+        assert_eq!(other(|at| at.role = Role::Both), said("profile.role", "prefill/both"));
+        assert_eq!(
+            other(|at| at.total_kv_blocks = None),
+            said("profile.total_kv_blocks", "0/none")
+        );
+        assert_eq!(other(|at| at.labels.clear()), said("profile.labels", "zone=/none"));
+    }
+}

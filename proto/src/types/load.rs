@@ -1,0 +1,31 @@
+/// How busy a rank is. What is not known is none, which is not 0.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct WorkerMetrics {
+    /// Requests that wait to be scheduled.
+    pub num_requests_waiting: Option<u64>,
+    /// Part of the device's blocks that running requests use, 0 to 1.
+    pub gpu_cache_usage_perc: Option<f64>,
+    /// Part of the tokens looked up in the device's prefix cache that were there, 0 to 1.
+    pub gpu_prefix_cache_hit_rate: Option<f64>,
+    /// Requests that run, at most `request_total_slots`.
+    pub request_active_slots: Option<u64>,
+    /// Most that may.
+    pub request_total_slots: Option<u64>,
+    /// Blocks of the device that running requests use, at most `kv_total_blocks`.
+    pub kv_active_blocks: Option<u64>,
+    /// Blocks of the device.
+    pub kv_total_blocks: Option<u64>,
+}
+
+impl WorkerMetrics {
+    /// Nothing is known.
+    pub const UNKNOWN: Self = Self {
+        num_requests_waiting: None,
+        gpu_cache_usage_perc: None,
+        gpu_prefix_cache_hit_rate: None,
+        request_active_slots: None,
+        request_total_slots: None,
+        kv_active_blocks: None,
+        kv_total_blocks: None,
+    };
+}

@@ -1,0 +1,257 @@
+//! An engine's own publisher, relayed: whatever is killed, the index ends with what the engine holds.
+
+use crate::engine::prompt_tokens;
+use crate::harness::{self, LIFE, MODEL, PATIENCE, WORKER, config, delivered, indexed, start, url};
+use kvasir_engine::decode::EngineKind;
+use kvasir_proto::hash::{Namespace, local_hashes, tokens_le};
+use kvasir_proto::types::{BlockName, CopyMode, Incarnation, SourceState, Tier};
+use kvasir_tests::client::{self, Chain};
+use kvasir_tests::engine::{EngineConfig, EngineError, MockEngine, Prompt, Truth};
+use kvasir_tests::server::Server;
+use kvbm_agent::agent::{Agent, AgentConfig};
+use kvbm_agent::hub::{HubConfig, SourceStatus};
+use kvbm_agent::publisher::{Content, KvEventPublisher, NewBlocks};
+use kvbm_agent::relay::RelayConfig;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::join;
+use tokio::time::timeout;
+
+const BLOCK_SIZE: usize = crate::engine::BLOCK_SIZE as usize;
+const SEEDS: u64 = 3;
+const ROUNDS: u32 = 8;
+/// Requests before, during and after a fault.
+const REQUESTS: u64 = 20;
+
+pub async fn engine() -> MockEngine {
+    engine_of(0).await
+}
+
+async fn engine_of(dp_rank: u32) -> MockEngine {
+    let config = EngineConfig {
+        block_size: BLOCK_SIZE,
+        capacity_blocks: 400,
+        dp_rank,
+        ..EngineConfig::default()
+    };
+    MockEngine::start(config).await.expect("an engine")
+}
+
+fn relay(engine: &MockEngine) -> RelayConfig {
+    RelayConfig {
+        replay: Some(engine.replay_endpoint().to_owned()),
+        // A lost last batch shows soon.
+        probe_interval: Duration::from_millis(200),
+        ..RelayConfig::new(EngineKind::Vllm, engine.endpoint())
+    }
+}
+
+fn relaying(engine: &MockEngine, server: &Server, life: Incarnation) -> AgentConfig {
+    let mut config = config(vec![url(server.addresses.grpc)]);
+    config.source.incarnation = life;
+    config.sources.relays = vec![relay(engine)];
+    config
+}
+
+/// Has the engine answer prompts, of which many begin alike; a restart ends those under way.
+pub async fn load(engine: &MockEngine, random: &mut ChaCha8Rng, requests: u64) {
+    for _ in 0..requests {
+        let first = random.random::<u32>();
+        let tokens = prompt_tokens(random.random_range(0..12)).into_iter();
+        let tokens = tokens.chain((0..random.random_range(1..40)).map(|at| first.wrapping_add(at)));
+        let answer = (0..20).map(|at| first.wrapping_add(1 << 20 | at)).collect();
+        match engine.run(Prompt { tokens: tokens.collect(), answer }).await {
+            Ok(_) | Err(EngineError::Gone) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Waits until the agent's stream has all that an engine has said, and the index all of that.
+async fn settled(agent: &Agent, engine: &MockEngine) -> Truth {
+    let truth = engine.truth().await.expect("an engine");
+    let mut source = agent.hub().watch(engine.endpoint()).expect("a source");
+    let exact = |status: &SourceStatus| {
+        status.state == SourceState::Exact
+            && status.applied.map(|applied| applied.sequence) == truth.last_sequence
+    };
+    let waited = timeout(PATIENCE, source.wait_for(exact)).await;
+    let report = || format!("not at {:?}: {:?}", truth.last_sequence, agent.hub().reports());
+    let status = *waited.unwrap_or_else(|_late| panic!("{}", report())).expect("a source");
+    assert_eq!((status.connected, status.lag_batches()), (true, 0));
+    delivered(agent, agent.status().head.expect("something was said")).await;
+    truth
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_is_killed_the_index_holds_what_the_engine_holds() {
+    for seed in 0..SEEDS {
+        println!("seed {seed}");
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let (engine, mut server) = (engine().await, harness::server(any, any).await);
+        // Said before anybody listens.
+        load(&engine, &mut random, REQUESTS).await;
+        let mut agent = start(relaying(&engine, &server, LIFE)).await;
+        for round in 0..ROUNDS {
+            let fault = (round + seed as u32) % 4;
+            println!("round {round}: fault {fault}");
+            let mut during = ChaCha8Rng::from_rng(&mut random);
+            let under_load = load(&engine, &mut during, REQUESTS);
+            match fault {
+                // The engine.
+                0 => join!(under_load, engine.restart()).1.expect("its ports are free"),
+                // The agent: the next one knows nothing.
+                1 => {
+                    drop(agent);
+                    under_load.await;
+                    let life = Incarnation(100 + u128::from(round));
+                    agent = start(relaying(&engine, &server, life)).await;
+                }
+                // The index.
+                2 => {
+                    join!(under_load, server.kill());
+                    let addresses = server.addresses;
+                    server = harness::server(addresses.grpc, addresses.http).await;
+                }
+                // Batches on their way.
+                _ => {
+                    engine.drop_next(random.random_range(1..30)).await.expect("an engine");
+                    under_load.await;
+                }
+            }
+            load(&engine, &mut random, REQUESTS).await;
+            let truth = settled(&agent, &engine).await;
+            assert!(truth.copies.len() > 100, "{} blocks", truth.copies.len());
+            assert_eq!(indexed(&server).await, truth.copies, "seed {seed}, round {round}");
+        }
+        let report = agent.hub().reports().remove(0);
+        assert_eq!((report.counts.losses, report.complaint), (0, None));
+        assert!(agent.stop(PATIENCE).await);
+        engine.stop().await;
+        server.stop().await;
+    }
+}
+
+/// Ranks of one engine, each with a publisher of its own: all that they hold is one worker's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_ranks_of_an_engine_are_relayed_side_by_side() {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let engines = [engine_of(0).await, engine_of(1).await];
+    let mut server = harness::server(any, any).await;
+    let mut config = config(vec![url(server.addresses.grpc)]);
+    config.sources.relays = engines.iter().map(relay).collect();
+    config.sources.hub.sources_max = 2;
+    let agent = start(config).await;
+    let mut random = ChaCha8Rng::seed_from_u64(4);
+    for life in 0..2 {
+        let mut expected = BTreeMap::new();
+        for engine in &engines {
+            load(engine, &mut random, REQUESTS).await;
+            for (name, copies) in settled(&agent, engine).await.copies {
+                *expected.entry(name).or_default() += copies;
+            }
+        }
+        assert_eq!(indexed(&server).await, expected, "life {life}");
+        engines[1].restart().await.expect("its ports are free");
+    }
+    assert!(agent.stop(PATIENCE).await);
+    for engine in engines {
+        engine.stop().await;
+    }
+    server.stop().await;
+}
+
+/// Of an engine that is gone for too long nothing is left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_engine_that_does_not_come_back_holds_nothing() {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let (engine, mut server) = (engine().await, harness::server(any, any).await);
+    let mut config = relaying(&engine, &server, LIFE);
+    config.sources.relays[0].worker_timeout = Duration::from_millis(100);
+    let agent = start(config).await;
+    load(&engine, &mut ChaCha8Rng::seed_from_u64(1), REQUESTS).await;
+    settled(&agent, &engine).await;
+    let mut source = agent.hub().watch(engine.endpoint()).expect("a source");
+    engine.stop().await;
+    let gone = |status: &SourceStatus| !status.connected && status.applied.is_none();
+    let waited = timeout(PATIENCE, source.wait_for(gone)).await;
+    waited.expect("it is noticed").expect("a source");
+    assert_eq!(agent.status().held_blocks, 0);
+    delivered(&agent, agent.status().head.expect("something was said")).await;
+    assert!(indexed(&server).await.is_empty());
+    assert!(agent.stop(PATIENCE).await);
+    server.stop().await;
+}
+
+fn chains(tokens: &[u32], tier: usize) -> BTreeSet<Chain> {
+    let mut locals = Vec::new();
+    let seed = Namespace::default().seed();
+    local_hashes(&tokens_le(tokens), BLOCK_SIZE, seed, &[], &mut locals);
+    let locals: Vec<u64> = locals.into_iter().map(|local| local.0).collect();
+    (1..=locals.len()).map(|blocks| (0, locals[..blocks].to_vec(), tier)).collect()
+}
+
+/// An engine, and a block manager that has some of its blocks and others, under names of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sources_that_are_consolidated_are_held_as_long_as_one_of_them_is() {
+    const DIRECT: &str = "engine itself";
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let (engine, mut server) = (engine().await, harness::server(any, any).await);
+    let mut indexer = client::connect(server.addresses.grpc).await.expect("a server");
+    let itself = (MODEL, DIRECT);
+    client::register_engine(&mut indexer, itself, BLOCK_SIZE, &engine).await.expect("a worker");
+    let mut config = relaying(&engine, &server, LIFE);
+    config.source.journal.copy_mode = CopyMode::Set;
+    config.sources.hub = HubConfig { sources_max: 2, consolidate: true, ..HubConfig::DEFAULT };
+    let agent = start(config).await;
+    let manager = KvEventPublisher::open(agent.hub(), "manager", CopyMode::Set, 0);
+    let manager = manager.expect("a second source");
+
+    let (shared, own) = (prompt_tokens(0), prompt_tokens(77));
+    let names: Vec<BlockName> =
+        (0..shared.len() / BLOCK_SIZE).map(|at| BlockName(at as u64)).collect();
+    let store = |tokens: &[u32], tier| {
+        let content = Content::tokens(tokens);
+        let blocks = NewBlocks { parent: None, names: &names, content, tier };
+        manager.publish_stored(&blocks).expect("published");
+    };
+    let mut random = ChaCha8Rng::seed_from_u64(9);
+    store(&shared, Tier::Device);
+    for life in 0..3 {
+        load(&engine, &mut random, REQUESTS).await;
+        let last = settled(&agent, &engine).await.last_sequence.expect("it has said something");
+        let waited = client::wait_until_exact_at(&mut indexer, itself, last, PATIENCE).await;
+        waited.expect("the index follows the engine");
+        let mut expected = client::dump_chains(&mut indexer, MODEL, DIRECT).await.expect("a dump");
+        let of_engine = expected.len();
+        expected.extend(chains(&shared, 0));
+        let held = client::dump_chains(&mut indexer, MODEL, WORKER).await.expect("a dump");
+        assert!(
+            of_engine > 100 && held == expected,
+            "life {life}: {} of {}",
+            held.len(),
+            expected.len()
+        );
+        engine.restart().await.expect("its ports are free");
+    }
+    // The same names for other content, in another tier; then the manager ends.
+    load(&engine, &mut random, 1).await;
+    let truth = settled(&agent, &engine).await;
+    store(&own, Tier::Host);
+    let head = agent.status().head.expect("something was said");
+    delivered(&agent, head).await;
+    let held = client::dump_chains(&mut indexer, MODEL, WORKER).await.expect("a dump");
+    assert!(held.is_superset(&chains(&own, 1)));
+    manager.shutdown();
+    delivered(&agent, agent.status().head.expect("something was said")).await;
+    let held = client::dump_chains(&mut indexer, MODEL, WORKER).await.expect("a dump");
+    assert_eq!(held.len(), truth.copies.len());
+    assert_eq!(agent.hub().reports().len(), 1);
+    assert!(agent.stop(PATIENCE).await);
+    engine.stop().await;
+    server.stop().await;
+}

@@ -1,0 +1,19 @@
+//! The Python package, as its users install it: its own check with the server that was built here.
+
+use kvasir_tests::{place, server};
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn the_package_is_sound_and_speaks_to_the_server() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let check = Command::new(root.join("kvbm-agent/clients/python/check"))
+        .arg(place::cache().join("python-client"))
+        .env("KVASIR_INDEXER_SERVER", server::binary().expect("a built server"))
+        .env_remove("KVASIR_REGENERATE")
+        .output()
+        .expect("a script that can be run");
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (said(&check.stdout), said(&check.stderr));
+    assert!(check.status.success(), "{out}\n{err}");
+}
