@@ -2,8 +2,8 @@
 //! already.
 
 use crate::{
-    index::Partition,
-    ingest::{Expected, Ingest, Resumed},
+    index::{Partition, ResumedSource},
+    ingest::{Expected, Ingest},
     siblings::{Copier, CopyError, Fetched, Offer, Sibling},
     snapshot::Restorer,
 };
@@ -208,20 +208,14 @@ impl Ways {
         partition: &Partition,
         worker: &WorkerAddress,
         brought: &mut Brought,
-    ) -> Vec<Resumed> {
+    ) -> Vec<ResumedSource> {
         // A worker of a checkpoint is planned only where there is one.
         let Some(restorer) = &self.restorer else { return Vec::new() };
         match restorer.restore(partition, worker).await {
             Ok(restored) => {
                 brought.restored += 1;
                 brought.blocks += restored.blocks;
-                let resumed = restored.sources.into_iter().map(|source| Resumed {
-                    name: source.name,
-                    copy_mode: source.copy_mode,
-                    source: source.source,
-                    status: source.status,
-                });
-                resumed.collect()
+                restored.sources
             }
             Err(error) => {
                 brought.failed += 1;
@@ -237,19 +231,13 @@ impl Ways {
         worker: &WorkerAddress,
         fetched: Fetched,
         brought: &mut Brought,
-    ) -> Vec<Resumed> {
+    ) -> Vec<ResumedSource> {
         match self.copier.place(partition, worker, fetched).await {
             Ok(copied) => {
                 brought.copied += 1;
                 brought.blocks += copied.blocks;
                 tracing::info!(%worker, blocks = copied.blocks, "copied from a sibling");
-                let resumed = copied.sources.into_iter().map(|source| Resumed {
-                    name: source.name,
-                    copy_mode: source.copy_mode,
-                    source: source.source,
-                    status: source.status,
-                });
-                resumed.collect()
+                copied.sources
             }
             Err(error) => {
                 brought.failed += 1;

@@ -153,7 +153,6 @@ impl App {
                 // What a checkpoint and siblings have comes first.
                 restored.cancelled().await;
                 broker.run(ingest, stop).await;
-                Ok(())
             });
         }
         tasks.spawn("expiry", expire_publishers(Arc::clone(&ingest), stop.clone()));
@@ -206,16 +205,10 @@ fn keep(
     let Kept { checkpointer, snapshots, .. } = kept;
     if let Some((snapshots, on_disk)) = snapshots {
         let stop = stop.clone();
-        tasks.spawn("snapshots", async move {
-            snapshots.keep(on_disk, stop).await;
-            Ok(())
-        });
+        tasks.spawn("snapshots", snapshots.keep(on_disk, stop));
     }
     let stop = stop_checkpoints.clone();
-    tasks.spawn("checkpoints", async move {
-        checkpointer.run(stop).await;
-        Ok(())
-    });
+    tasks.spawn("checkpoints", checkpointer.run(stop));
 }
 
 /// Waits for the end of the named tasks; the first error is kept.

@@ -41,11 +41,6 @@ impl Siblings {
         Ok(Self { clients, metrics, copier })
     }
 
-    /// Whether there are any.
-    pub(super) const fn are_there(&self) -> bool {
-        !self.clients.is_empty()
-    }
-
     /// Asks them which workers they have, and registers those that this server lacks.
     pub(super) async fn plan(
         &self,
@@ -53,7 +48,7 @@ impl Siblings {
         configured: &[Registration],
         not_ready: &NotReady,
     ) -> Plan {
-        if !self.are_there() {
+        if self.clients.is_empty() {
             return Plan::new();
         }
         not_ready.say("asking siblings which workers they have");

@@ -115,7 +115,7 @@ fn is_not_found(error: &GetStreamError) -> bool {
     }
 }
 
-/// The buckets of all shards are emptied.
+/// Removes the buckets of all shards.
 pub(super) async fn remove_all(context: &Context) -> Result<(), Fault> {
     let prefix = format!("OBJ_{SNAPSHOTS}-");
     let streams: Vec<String> = context.stream_names().try_collect().await?;
@@ -139,8 +139,8 @@ pub(super) struct Turn {
 }
 
 impl Turns {
-    /// Takes the turn of a shard, unless another replica has it. One that it was taken from by a kill
-    /// does not renew it.
+    /// Takes the turn of a shard, unless another replica has it; from one that was killed and so does not renew
+    /// it, after a while.
     pub(super) async fn take(
         &mut self,
         coverage: &Store,
@@ -183,7 +183,7 @@ impl Turn {
 }
 
 /// Under which key the turn of a shard is, beside what replicas cover.
-pub(super) fn turn_key(shard: &str) -> String {
+fn turn_key(shard: &str) -> String {
     format!("{shard}.snapshot")
 }
 

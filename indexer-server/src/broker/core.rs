@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 pub(super) const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause after something that the broker refused.
 pub(super) const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
 /// Takes in what is published from now on.
 pub(super) async fn run(
     mut connection: Connection,
@@ -51,7 +52,8 @@ pub(super) async fn run(
                 }
                 Ok(()) = changes.changed() => break,
                 Some(message) = messages.next() => {
-                    let _nobody_waits = inlet.take(&message.subject, message.payload, Duration::ZERO).await;
+                    let (subject, payload) = (message.subject, message.payload);
+                    let _nobody_waits = inlet.take(&subject, payload, Duration::ZERO).await;
                 }
                 _ = ticks.tick() => {
                     inlet.sweep().await;

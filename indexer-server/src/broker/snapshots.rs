@@ -370,3 +370,27 @@ async fn coverage(context: &Jetstream) -> Result<Store, Fault> {
         kv::Config { bucket: COVERAGE.to_owned(), max_age: COVERAGE_AGE, ..kv::Config::default() };
     Ok(context.create_key_value(config).await?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is read of an upload whose export wrote something, and then all of it or not.
+    async fn read(is_whole: bool) -> io::Result<Vec<u8>> {
+        let (mut sink, source) = duplex(BYTES_BETWEEN);
+        let is_whole = Arc::new(AtomicBool::new(is_whole));
+        let mut source = Whole { source, is_whole };
+        sink.write_all(b"a part").await?;
+        drop(sink);
+        let mut bytes = Vec::new();
+        source.read_to_end(&mut bytes).await?;
+        Ok(bytes)
+    }
+
+    #[tokio::test]
+    async fn an_export_that_breaks_off_is_no_snapshot() {
+        assert_eq!(read(true).await.expect("all of it"), b"a part");
+        let error = read(false).await.expect_err("a part of it");
+        assert_eq!(error.to_string(), "the export broke off");
+    }
+}

@@ -1,6 +1,6 @@
 use super::ConfigError;
 use crate::ingest;
-use kvasir_process::text::optional;
+use kvasir_process::text::{optional, read_table};
 use kvasir_proto::{
     convert::{EndpointSpec, Engine, LossPolicy, Registration, WorkerProfile},
     limits::{BLOCK_SIZE_TOKENS_MAX, NAME_BYTES_MAX, WORKER_ENDPOINTS_MAX},
@@ -8,7 +8,6 @@ use kvasir_proto::{
 };
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, str::FromStr};
-use toml::{Table, Value};
 
 /// One worker, or one endpoint of it, as configured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -74,24 +73,7 @@ impl FromStr for WorkerSpec {
 
     /// Reads `key=value,key=value`; the keys are those of the file's `[[worker]]`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut table = Table::new();
-        for pair in text.split(',') {
-            let Some((key, value)) = pair.split_once('=') else {
-                return Err(format!("{pair:?} is no key=value"));
-            };
-            let value = match key {
-                "block-size" | "dp-rank" => {
-                    let number: u32 = value.parse().map_err(|error| format!("{key}: {error}"))?;
-                    Value::Integer(number.into())
-                }
-                "bind" => Value::Boolean(value.parse().map_err(|error| format!("{key}: {error}"))?),
-                _ => Value::String(value.to_owned()),
-            };
-            if table.insert(key.to_owned(), value).is_some() {
-                return Err(format!("{key} is given twice"));
-            }
-        }
-        Self::deserialize(Value::Table(table)).map_err(|error| error.message().to_owned())
+        read_table(text, &["block-size", "dp-rank"], &["bind"])
     }
 }
 

@@ -26,6 +26,7 @@ mod pace;
 mod partition;
 mod relief;
 mod restoring;
+mod resumed;
 mod shard;
 mod speculative;
 mod writer;
@@ -40,6 +41,7 @@ pub use pace::{HOLD_OPERATIONS_MAX, Pace, STEP_OPERATIONS_MAX};
 pub use partition::{Partition, PartitionError, Partitions};
 pub use relief::Relief;
 pub use restoring::Restoring;
+pub use resumed::{ResumedSource, ResumedWorker};
 pub use shard::{IndexedSource, Shard};
 pub use speculative::{
     SPECULATIVE_OUTCOMES, Speculation, SpeculationConfig, SpeculationError, SpeculationMetrics,

@@ -3,22 +3,14 @@
 
 use futures::{FutureExt, StreamExt, future, stream, stream::BoxStream};
 use kvasir_engine::recover::Ask;
+use kvasir_process::hurry::{Hurry, Late};
 use kvasir_proto::{
     convert::{ConvertError, EventsPart, EventsQuery, LocalDumpPart, LocalDumpQuery, LocalSource},
     limits::DUMP_CHUNK_RECORDS_DEFAULT,
     types::KvEvent,
 };
-use std::{fmt, sync::Arc, time::Duration};
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::{Instant, timeout},
-};
-
-/// An answer breaks off if its next part takes longer than this,
-const PART_TIMEOUT: Duration = Duration::from_secs(10);
-/// or if all of its parts were waited for longer than that and this for each of their blocks. However long a
-/// dump is, it is not cut off while it makes progress; and none keeps its permit for nothing.
-const BLOCK_TIME: Duration = Duration::from_millis(1);
+use std::{fmt, sync::Arc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Why an answer broke off.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,17 +21,9 @@ pub enum AskError {
     /// A part breaks the contract.
     #[error("malformed answer: {0}")]
     Malformed(#[from] ConvertError),
-    /// The next part did not come.
-    #[error("no answer for {0:?}")]
-    Silent(Duration),
-    /// It takes too long for what it brings.
-    #[error("{blocks} blocks in {waited:?}: it is too slow")]
-    Slow {
-        /// How many came.
-        blocks: u32,
-        /// How long they were waited for.
-        waited: Duration,
-    },
+    /// It does not come, or too slowly.
+    #[error(transparent)]
+    Late(#[from] Late),
     /// There was no end.
     #[error("the answer has no end")]
     Cut,
@@ -81,8 +65,8 @@ pub(super) struct Round {
 }
 
 impl Part {
-    /// What it brings, in blocks.
-    fn blocks(&self) -> u32 {
+    /// What it brings, in blocks; something in any case, for the numbers of batches are many.
+    fn blocks(&self) -> usize {
         let blocks = match self {
             Self::Events(EventsPart::Batch(batch)) => {
                 batch.events.iter().map(KvEvent::operations).sum()
@@ -90,32 +74,28 @@ impl Part {
             Self::Dump(LocalDumpPart::Chunk { records, .. }) => records.len(),
             Self::Events(_) | Self::Dump(_) => 0,
         };
-        u32::try_from(blocks.max(1)).unwrap_or(u32::MAX)
+        blocks.max(1)
     }
 }
 
-/// An answer on its way, and how fast it is.
-struct Hurried {
+/// An answer on its way.
+struct Answer {
     parts: Parts<Part>,
-    /// Kept until the answer is over.
+    hurry: Hurry,
+    /// Kept until it is over.
     _permit: OwnedSemaphorePermit,
-    waited: Duration,
-    blocks: u32,
 }
 
-impl Hurried {
+impl Answer {
     async fn next(&mut self) -> Option<Result<Part, AskError>> {
-        let begin = Instant::now();
-        let Ok(part) = timeout(PART_TIMEOUT, self.parts.next()).await else {
-            return Some(Err(AskError::Silent(PART_TIMEOUT)));
+        let count = |part: &Option<Result<Part, AskError>>| match part {
+            Some(Ok(part)) => part.blocks(),
+            Some(Err(_)) | None => 0,
         };
-        self.waited += begin.elapsed();
-        let part = part?;
-        self.blocks = self.blocks.saturating_add(part.as_ref().map_or(0, Part::blocks));
-        if self.waited > PART_TIMEOUT + BLOCK_TIME * self.blocks {
-            return Some(Err(AskError::Slow { blocks: self.blocks, waited: self.waited }));
-        }
-        Some(part)
+        self.hurry
+            .next(self.parts.next(), count)
+            .await
+            .unwrap_or_else(|late| Some(Err(late.into())))
     }
 }
 
@@ -142,8 +122,8 @@ impl Round {
                     parts.map(|part| part.map(Part::Dump)).boxed()
                 }
             };
-            let hurried = Hurried { parts, _permit: permit, waited: Duration::ZERO, blocks: 0 };
-            stream::unfold(hurried, async |mut answer| Some((answer.next().await?, answer))).boxed()
+            let answer = Answer { parts, hurry: Hurry::default(), _permit: permit };
+            stream::unfold(answer, async |mut answer| Some((answer.next().await?, answer))).boxed()
         };
         Self { number, ask, parts: opening.flatten_stream().boxed() }
     }
@@ -167,6 +147,7 @@ mod tests {
         convert::WorkerAddress,
         types::{BlockName, HeldBlock, Incarnation, PartitionKey, WorkerId},
     };
+    use std::time::Duration;
     use tokio::time::sleep;
 
     /// Sends chunks of so many records, each after a second.
@@ -215,10 +196,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_goes_on_for_as_long_as_it_brings_something() {
+    async fn who_brings_too_little_keeps_nobody_else_from_asking() {
         assert_eq!(outcome(2_000).await, (100, AskError::Cut));
         let (parts, error) = outcome(10).await;
         assert_eq!(parts, 10, "one more takes more than 10 s and 10 ms a second");
-        assert!(matches!(error, AskError::Slow { blocks: 110, .. }), "{error:?}");
+        assert!(matches!(error, AskError::Late(Late::Slow { things: 110, .. })), "{error:?}");
     }
 }

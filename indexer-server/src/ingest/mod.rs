@@ -23,4 +23,4 @@ pub use metrics::{AskLabels, BatchLabels, Count, GapLabels, IngestMetrics, Refus
 pub use ownership::ShardConfig;
 pub use publisher::{Accepted, BatchAnswer, PendingAnswer, Refusal, Session};
 pub use registry::{Ingest, Registered};
-pub use resume::{Expected, Resumed};
+pub use resume::Expected;

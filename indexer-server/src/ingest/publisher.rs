@@ -5,10 +5,9 @@ use super::{
     follower::{Chunk, Follower, Held},
     link::loss_policy,
     local::Asked,
-    resume::Resumed,
     worker::{Publishers, Worker},
 };
-use crate::index::IndexedSource;
+use crate::index::{IndexedSource, ResumedSource};
 use kvasir_engine::recover::{
     HeldBytes, OutcomeCounts, Recourse, Recovery, RecoveryConfig, Resume,
 };
@@ -306,7 +305,7 @@ impl Ingest {
     pub(super) async fn resume_publisher(
         self: &Arc<Self>,
         worker: &Arc<Worker>,
-        resumed: &Resumed,
+        resumed: &ResumedSource,
     ) -> bool {
         if resumed.status.applied.is_none() {
             return false;
@@ -323,7 +322,7 @@ impl Ingest {
         self: &Arc<Self>,
         worker: &Arc<Worker>,
         name: &str,
-        resumed: Option<&Resumed>,
+        resumed: Option<&ResumedSource>,
     ) -> (Arc<Publisher>, impl Future<Output = ()> + Send + use<>) {
         let (commands, queue) = mpsc::channel(COMMANDS_MAX);
         let shared = Arc::new(Shared::default());

@@ -3,10 +3,9 @@ use super::{
     link::{Link, LinkPlan},
     local::LocalIndexers,
     ownership::Ownership,
-    resume::Resumed,
     worker::{Links, Worker},
 };
-use crate::index::{Origin, Partitions, Speculation, Writer};
+use crate::index::{Origin, Partitions, ResumedSource, Speculation, Writer};
 use dashmap::DashMap;
 use kvasir_engine::link::Common;
 use kvasir_proto::{
@@ -255,8 +254,8 @@ impl Ingest {
         worker: &Arc<Worker>,
         links: &mut Links,
         plans: Vec<LinkPlan>,
-        mut resumed: Vec<Resumed>,
-    ) -> Result<Vec<Resumed>, IngestError> {
+        mut resumed: Vec<ResumedSource>,
+    ) -> Result<Vec<ResumedSource>, IngestError> {
         let mut ready = Vec::with_capacity(plans.len());
         for plan in plans {
             let at = resumed.iter().position(|source| source.name == plan.name);

@@ -2,24 +2,10 @@
 //! the index.
 
 use super::{Ingest, IngestError, link::LinkPlan, worker::Worker};
-use crate::index::{IndexedSource, Partition};
-use kvasir_index::SourceStatus;
-use kvasir_proto::{convert::Registration, types::CopyMode};
+use crate::index::{Partition, ResumedSource};
+use kvasir_proto::convert::Registration;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
-
-/// A source that a checkpoint or a sibling brought into the index.
-#[derive(Debug, Clone)]
-pub struct Resumed {
-    /// Its name.
-    pub name: String,
-    /// How second announcements are read.
-    pub copy_mode: CopyMode,
-    /// The source.
-    pub source: IndexedSource,
-    /// Where it stood.
-    pub status: SourceStatus,
-}
 
 /// A worker that is registered and not fed: what a checkpoint or a sibling has of it is on its way. Give it to
 /// [`Ingest::resume`], also if nothing could be brought back.
@@ -62,7 +48,7 @@ impl Ingest {
     pub async fn resume(
         self: &Arc<Self>,
         expected: Expected,
-        bring: impl AsyncFnOnce(&Arc<Partition>, &CancellationToken) -> Vec<Resumed>,
+        bring: impl AsyncFnOnce(&Arc<Partition>, &CancellationToken) -> Vec<ResumedSource>,
     ) -> Result<(), IngestError> {
         let Expected { worker, plans } = expected;
         // Whoever removes the worker waits for this.
@@ -108,6 +94,7 @@ mod tests {
     use kvasir_proto::{convert::LossPolicy, pb};
     use prometheus_client::registry::Registry;
     use std::{num::NonZeroUsize, time::Duration};
+    use tokio::time::sleep;
 
     fn ingest() -> Arc<Ingest> {
         let config = IndexConfig { shards: NonZeroUsize::MIN, bytes_max: None };
@@ -159,6 +146,58 @@ mod tests {
         assert_eq!(named(), ["b"]);
         ingest.remove(registration("b").address()).await.expect("a known worker");
         assert_eq!(named(), Vec::<String>::new());
+        ingest.stop().await;
+    }
+
+    /// A worker of so many tokens a block whose agent is at `url`.
+    fn said(block_size: u32, url: &str) -> Registration {
+        let asked = Some(url.to_owned());
+        Registration {
+            block_size,
+            local_indexer: asked,
+            lease: Some(Duration::from_secs(60)),
+            ..registration("w")
+        }
+    }
+
+    fn agents(ingest: &Ingest) -> Vec<Option<String>> {
+        ingest.registrations().into_iter().map(|at| at.local_indexer).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_took_a_place_keeps_it_as_long_as_it_is_heard() {
+        let ingest = ingest();
+        let at = |url: &str| Some(url.to_owned());
+        for url in ["http://a:1", "http://b:1"] {
+            ingest.introduce(&said(16, url), false).await.expect("it takes the place");
+            assert_eq!(agents(&ingest), [at(url)]);
+        }
+        let another = said(16, "http://c:1");
+        for _ in 0..5 {
+            sleep(Duration::from_secs(40)).await;
+            let refused = ingest.introduce(&another, false).await.expect_err("two speak for one");
+            assert!(matches!(refused, IngestError::Conflict { .. }), "{refused}");
+            ingest.introduce(&said(16, "http://b:1"), false).await.expect("it is there");
+        }
+        sleep(Duration::from_secs(60)).await;
+        ingest.introduce(&another, false).await.expect("who had it is gone");
+        // A log tells who came after whom.
+        ingest.introduce(&said(16, "http://d:1"), true).await.expect("it came later");
+        assert_eq!(agents(&ingest), [at("http://d:1")]);
+        ingest.stop().await;
+    }
+
+    #[tokio::test]
+    async fn who_cannot_be_registered_removes_nobody() {
+        let ingest = ingest();
+        ingest.register(registration("other")).await.expect("a first worker");
+        ingest.introduce(&said(16, "http://a:1"), false).await.expect("a worker");
+        for in_order in [false, true] {
+            let refused = ingest.introduce(&said(32, "http://b:1"), in_order).await;
+            let refused = refused.expect_err("blocks of another size");
+            assert!(refused.to_string().contains("block_size is 32"), "{refused}");
+            assert_eq!(ingest.registrations().len(), 2);
+        }
         ingest.stop().await;
     }
 }

@@ -1,12 +1,12 @@
 //! One worker after the other: fetched from whoever has it, then put into the index.
 
 use super::{CopyError, Fetched, Sibling, SiblingMetrics, fetch::fetch};
-use crate::index::{IndexedSource, Partition, Writer, WriterGone};
+use crate::index::{IndexedSource, Partition, ResumedSource, ResumedWorker, Writer, WriterGone};
 use kvasir_index::{Index, IndexError, SourceStatus, WorkerView};
 use kvasir_proto::{
     convert::{DumpQuery, DumpedSource, WorkerAddress},
     limits::DUMP_CHUNK_RECORDS_MAX,
-    types::{CopyMode, DpRank, HeldBlock, SourceState},
+    types::{DpRank, HeldBlock, SourceState},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,28 +26,6 @@ pub struct Copier {
     metrics: SiblingMetrics,
     /// Siblings that did not answer: they are not asked again.
     unheard: BTreeSet<String>,
-}
-
-/// A worker of which a sibling's copy is in the index.
-#[derive(Debug, Default)]
-pub struct CopiedWorker {
-    /// Its sources.
-    pub sources: Vec<CopiedSource>,
-    /// Blocks that it holds, parked ones included.
-    pub blocks: u64,
-}
-
-/// A source that was copied.
-#[derive(Debug)]
-pub struct CopiedSource {
-    /// Its name.
-    pub name: String,
-    /// How second announcements are read.
-    pub copy_mode: CopyMode,
-    /// The source.
-    pub source: IndexedSource,
-    /// Where it stood: catching up, or worse.
-    pub status: SourceStatus,
 }
 
 impl Copier {
@@ -116,12 +94,12 @@ impl Copier {
         partition: &Partition,
         worker: &WorkerAddress,
         fetched: Fetched,
-    ) -> Result<CopiedWorker, CopyError> {
+    ) -> Result<ResumedWorker, CopyError> {
         let mut placed = BTreeMap::new();
         match self.fill(partition, worker, fetched, &mut placed).await {
             Ok(()) => {}
             Err(error) => {
-                for CopiedSource { source, .. } in placed.into_values() {
+                for ResumedSource { source, .. } in placed.into_values() {
                     self.writer.remove_source(source).await?;
                 }
                 self.metrics.failures.inc();
@@ -136,7 +114,7 @@ impl Copier {
         };
         self.metrics.workers.inc();
         self.metrics.blocks.inc_by(blocks);
-        Ok(CopiedWorker { sources: placed.into_values().collect(), blocks })
+        Ok(ResumedWorker { sources: placed.into_values().collect(), blocks })
     }
 
     /// Does it; `placed` has the sources that are in the index by now, by their numbers.
@@ -145,7 +123,7 @@ impl Copier {
         partition: &Partition,
         worker: &WorkerAddress,
         fetched: Fetched,
-        placed: &mut BTreeMap<u32, CopiedSource>,
+        placed: &mut BTreeMap<u32, ResumedSource>,
     ) -> Result<(), CopyError> {
         let Fetched { chunks, sources } = fetched;
         let mut incomplete = Vec::new();
@@ -159,14 +137,14 @@ impl Copier {
         for (rank, records) in chunks {
             for run in records.chunk_by(|(a, _), (b, _)| a == b) {
                 let source = run.first().and_then(|(number, _)| placed.get(number));
-                let Some(CopiedSource { source, .. }) = source else { continue };
+                let Some(ResumedSource { source, .. }) = source else { continue };
                 for part in run.chunks(NAMES_TOGETHER) {
                     let names = part.iter().map(|(_, held)| *held).collect();
                     self.set_names(source, rank, names).await?;
                 }
             }
         }
-        for (number, CopiedSource { source, status, .. }) in placed.iter() {
+        for (number, ResumedSource { source, status, .. }) in placed.iter() {
             if incomplete.contains(number) {
                 self.writer.mark_incomplete(source).await?;
             }
@@ -185,7 +163,7 @@ impl Copier {
         partition: &Partition,
         worker: &WorkerAddress,
         dumped: DumpedSource,
-    ) -> Result<Option<CopiedSource>, CopyError> {
+    ) -> Result<Option<ResumedSource>, CopyError> {
         let DumpedSource { name, copy_mode, applied, past, state, ranks, .. } = dumped;
         let Some(&first) = ranks.first() else { return Ok(None) };
         let named = (name.as_str(), copy_mode);
@@ -202,7 +180,7 @@ impl Copier {
             past: past.into(),
             ..SourceStatus::default()
         };
-        Ok(Some(CopiedSource { name, copy_mode, source, status }))
+        Ok(Some(ResumedSource { name, copy_mode, source, status }))
     }
 
     async fn set_names(

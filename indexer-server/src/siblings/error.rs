@@ -1,7 +1,7 @@
 use crate::index::WriterGone;
 use kvasir_index::IndexError;
+use kvasir_process::hurry::Late;
 use kvasir_proto::convert::ConvertError;
-use std::time::Duration;
 
 /// Why a sibling gives no list, or no copy of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -9,15 +9,9 @@ pub enum CopyError {
     /// Nobody answers there, or the connection broke off.
     #[error("{0}")]
     Unreachable(String),
-    /// The next part did not come.
-    #[error("no answer for {0:?}")]
-    Silent(Duration),
-    /// It takes too long for what it brings.
-    #[error("{records} records came so far: it is too slow")]
-    Slow {
-        /// How many came.
-        records: u32,
-    },
+    /// The answer does not come, or too slowly.
+    #[error(transparent)]
+    Late(#[from] Late),
     /// It does not know the worker any more.
     #[error("the worker is not registered there any more")]
     Unknown,
@@ -50,6 +44,6 @@ pub enum CopyError {
 impl CopyError {
     /// Whether the sibling is not worth another question.
     pub(super) const fn is_of_sibling(&self) -> bool {
-        matches!(self, Self::Unreachable(_) | Self::Silent(_))
+        matches!(self, Self::Unreachable(_) | Self::Late(_))
     }
 }

@@ -2,22 +2,16 @@
 
 use super::{CopyError, DumpParts};
 use futures::StreamExt;
+use kvasir_process::hurry::Hurry;
 use kvasir_proto::{
     convert::{DumpedSource, WorkerDumpPart},
     limits::WORKER_SOURCES_MAX,
     types::{DpRank, HeldBlock},
 };
-use std::{collections::BTreeMap, time::Duration};
-use tokio::time::{Instant, timeout, timeout_at};
+use std::collections::BTreeMap;
 
 /// Most records of one worker, which are held at once: a GiB of them.
 pub const COPY_RECORDS_MAX: usize = 1 << 24;
-
-/// A dump breaks off if its next part takes longer than this,
-const PART_TIMEOUT: Duration = Duration::from_secs(10);
-/// or if all of its parts were waited for longer than that and this for each record. However long it is, it is
-/// not cut off while it makes progress.
-const RECORD_TIME: Duration = Duration::from_millis(1);
 
 /// A whole dump of a worker.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -28,18 +22,24 @@ pub struct Fetched {
     pub(super) sources: BTreeMap<u32, DumpedSource>,
 }
 
+/// What comes next of an answer.
+type Next = Option<Result<WorkerDumpPart, CopyError>>;
+
+fn records_of(part: &Next) -> usize {
+    match part {
+        Some(Ok(WorkerDumpPart::Chunk { records, .. })) => records.len(),
+        Some(Ok(WorkerDumpPart::End { .. }) | Err(_)) | None => 0,
+    }
+}
+
 /// Fetches a dump to its end. To be dropped at any time.
 pub(super) async fn fetch(mut parts: DumpParts) -> Result<Fetched, CopyError> {
     let mut fetched = Fetched::default();
     let mut received: BTreeMap<u32, u64> = BTreeMap::new();
     let mut total = 0_usize;
-    let begin = Instant::now();
+    let mut hurry = Hurry::default();
     loop {
-        let records = u32::try_from(total).unwrap_or(u32::MAX);
-        let deadline = begin + PART_TIMEOUT + RECORD_TIME * records;
-        let part = timeout_at(deadline, timeout(PART_TIMEOUT, parts.next())).await;
-        let Ok(part) = part else { return Err(CopyError::Slow { records }) };
-        let Some(part) = part.map_err(|_late| CopyError::Silent(PART_TIMEOUT))? else { break };
+        let Some(part) = hurry.next(parts.next(), records_of).await? else { break };
         match part? {
             WorkerDumpPart::Chunk { .. } if !fetched.sources.is_empty() => {
                 return Err(CopyError::Contradiction("records come after an end"));

@@ -16,7 +16,7 @@ mod sibling;
 #[cfg(test)]
 mod siblings_test;
 
-pub use copier::{CopiedSource, CopiedWorker, Copier};
+pub use copier::Copier;
 pub use error::CopyError;
 pub use fetch::{COPY_RECORDS_MAX, Fetched};
 pub use metrics::SiblingMetrics;

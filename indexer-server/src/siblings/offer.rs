@@ -1,7 +1,8 @@
 //! Which workers siblings have, and whom to ask for each.
 
-use super::{CopyError, Sibling, SiblingMetrics};
+use super::{Sibling, SiblingMetrics};
 use futures::future::join_all;
+use kvasir_process::hurry::Late;
 use kvasir_proto::{
     convert::{ListedSource, ListedWorker, Registration, WorkerAddress},
     types::SourceState,
@@ -47,7 +48,7 @@ struct Listed<'a> {
 pub async fn offers(siblings: &[Arc<dyn Sibling>], metrics: &SiblingMetrics) -> Vec<Offer> {
     let asked = siblings.iter().map(|sibling| async move {
         let listed = timeout(LIST_TIMEOUT, sibling.list()).await;
-        listed.unwrap_or(Err(CopyError::Silent(LIST_TIMEOUT)))
+        listed.unwrap_or(Err(Late::Silent(LIST_TIMEOUT).into()))
     });
     let mut all: BTreeMap<WorkerAddress, Vec<Listed<'_>>> = BTreeMap::new();
     for (sibling, listed) in siblings.iter().zip(join_all(asked).await) {

@@ -4,6 +4,7 @@ use crate::index::{
 };
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use kvasir_index::Limits;
+use kvasir_process::hurry::Late;
 use kvasir_proto::{
     convert::{
         DumpQuery, DumpedSource, ListedSource, ListedWorker, Registration, WorkerAddress,
@@ -20,7 +21,9 @@ use std::{
     collections::VecDeque,
     num::NonZeroUsize,
     sync::{Arc, Mutex},
+    time::Duration,
 };
+use tokio::time::sleep;
 
 type Part = Result<WorkerDumpPart, CopyError>;
 
@@ -249,4 +252,21 @@ async fn what_was_fetched_is_in_the_index_with_its_sources() {
         expected.map(|(name, state, at)| (name.to_owned(), state, Some(cursor(at)), 1)).to_vec();
     assert_eq!(shown, expected);
     threads.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dump_that_brings_nothing_comes_to_an_end() {
+    let slowly = |records: Vec<(u32, HeldBlock)>| {
+        let parts = stream::repeat_with(move || chunk(0, &records));
+        parts
+            .then(|part| async {
+                sleep(Duration::from_secs(9)).await;
+                part
+            })
+            .boxed()
+    };
+    let empty = fetch(slowly(Vec::new())).await;
+    assert_eq!(empty, Err(CopyError::Contradiction("a chunk is empty")));
+    let little = fetch(slowly(vec![(0, held(1, 1))])).await;
+    assert!(matches!(little, Err(CopyError::Late(Late::Slow { things: 2, .. }))), "{little:?}");
 }

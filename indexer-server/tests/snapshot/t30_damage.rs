@@ -177,3 +177,27 @@ fn damaged_databases_pile_up_to_a_limit() {
         }
     }
 }
+
+/// RocksDB reads its log up to the first damage: that there was more is known from elsewhere.
+#[test]
+fn what_a_damaged_log_has_lost_is_told() {
+    let base = tempfile::tempdir().expect("a folder");
+    fill(base.path());
+    let lost = |damaged: bool| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let database = folder.path().join("db");
+        copy(&base.path().join("db"), &database);
+        let is_log = |file: &PathBuf| file.extension().is_some_and(|end| end == "log");
+        let log = files(&database).into_iter().rfind(is_log).expect("a log");
+        let mut bytes = fs::read(&log).expect("readable");
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= u8::from(damaged);
+        fs::write(log, bytes).expect("writable");
+        let opened = SnapshotStore::open(&config(folder.path())).expect("an older state");
+        assert_eq!(opened.set_aside, None);
+        opened.lost_writes
+    };
+    assert_eq!(lost(false), 0);
+    let writes = lost(true);
+    assert!((1..STATES * WORKERS).contains(&writes), "{writes}");
+}

@@ -1,9 +1,9 @@
 use super::AgentError;
-use super::tasks::Tasks;
 use crate::broker::{BrokerConfig, BrokerStatus, LoadPublisher, Publisher, answer_questions};
 use crate::feed::Feed;
 use crate::load::LoadBoard;
 use crate::service::LocalIndexerService;
+use kvasir_process::tasks::Tasks;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;

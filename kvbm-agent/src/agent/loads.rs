@@ -1,9 +1,9 @@
 use super::AgentError;
-use super::tasks::Tasks;
 use crate::feed::Feed;
 use crate::load::scrape::{ScrapeStatus, scrape};
 use crate::load::{LoadBoard, LoadConfig};
 use crate::service::{ServiceConfig, WorkerLoadsService};
+use kvasir_process::tasks::Tasks;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;

@@ -5,7 +5,6 @@
 mod broker;
 mod loads;
 mod sources;
-mod tasks;
 mod zmq;
 
 pub use sources::SourcesConfig;
@@ -23,13 +22,13 @@ use crate::service::{
 };
 use crate::uplink::{UplinkConfig, UplinkStatus, keep_up};
 use crate::zmq::{ZmqConfig, ZmqConfigError, ZmqEndpoints, ZmqStatus};
+use kvasir_process::tasks::Tasks;
 use kvasir_proto::convert::{ConvertError, Registration};
 use kvasir_proto::types::{DpRank, Incarnation, KvEvent};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tasks::Tasks;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::Instant;

@@ -1,9 +1,9 @@
 use super::AgentError;
-use super::tasks::Tasks;
 use crate::feed::Feed;
 use crate::hub::{Hub, HubConfig};
 use crate::ingest::{EventIngestService, IngestConfig};
 use crate::relay::{Relay, RelayConfig, common};
+use kvasir_process::tasks::Tasks;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 

@@ -1,7 +1,7 @@
 use super::AgentError;
-use super::tasks::Tasks;
 use crate::feed::Feed;
 use crate::zmq::{ZmqConfig, ZmqEndpoints, ZmqSockets, ZmqStatus};
+use kvasir_process::tasks::Tasks;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;

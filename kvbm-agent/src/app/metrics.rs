@@ -127,12 +127,7 @@ fn gauge(
     help: &str,
     rows: Vec<Row>,
 ) -> Result<(), fmt::Error> {
-    let name = format!("agent_{name}");
-    let mut family = to.encode_descriptor(&name, help, None, MetricType::Gauge)?;
-    for (labels, value) in rows {
-        ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
-    }
-    Ok(())
+    family(to, (name, help, MetricType::Gauge), rows, ConstGauge::new)
 }
 
 fn counter(
@@ -141,10 +136,19 @@ fn counter(
     help: &str,
     rows: Vec<Row>,
 ) -> Result<(), fmt::Error> {
+    family(to, (name, help, MetricType::Counter), rows, ConstCounter::new)
+}
+
+fn family<M: EncodeMetric>(
+    to: &mut DescriptorEncoder<'_>,
+    (name, help, kind): (&str, &str, MetricType),
+    rows: Vec<Row>,
+    metric: fn(u64) -> M,
+) -> Result<(), fmt::Error> {
     let name = format!("agent_{name}");
-    let mut family = to.encode_descriptor(&name, help, None, MetricType::Counter)?;
+    let mut family = to.encode_descriptor(&name, help, None, kind)?;
     for (labels, value) in rows {
-        ConstCounter::new(value).encode(family.encode_family(&labels)?)?;
+        metric(value).encode(family.encode_family(&labels)?)?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
+use kvasir_process::text::read_table;
 use kvasir_proto::types::DpRank;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
-use toml::{Table, Value};
 
 /// One engine socket to relay, as configured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,23 +28,6 @@ impl FromStr for SourceSpec {
 
     /// Reads `key=value,key=value`; the keys are those of the file's `[[source]]`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut table = Table::new();
-        for pair in text.split(',') {
-            let Some((key, value)) = pair.split_once('=') else {
-                return Err(format!("{pair:?} is no key=value"));
-            };
-            let value = match key {
-                "dp-rank" => {
-                    let number: u32 = value.parse().map_err(|error| format!("{key}: {error}"))?;
-                    Value::Integer(number.into())
-                }
-                "bind" => Value::Boolean(value.parse().map_err(|error| format!("{key}: {error}"))?),
-                _ => Value::String(value.to_owned()),
-            };
-            if table.insert(key.to_owned(), value).is_some() {
-                return Err(format!("{key} is given twice"));
-            }
-        }
-        Self::deserialize(Value::Table(table)).map_err(|error| error.message().to_owned())
+        read_table(text, &["dp-rank"], &["bind"])
     }
 }

@@ -5,6 +5,7 @@
 //! - [`telemetry`]: logs, spans, metrics registry, readiness.
 //! - [`net`]: connections with a limit.
 //! - [`http`]: the side port: `/metrics`, `/livez`, `/readyz`.
+//! - [`hurry`]: answers in parts, for as long as they make progress.
 //! - [`tasks`]: tasks by name, each joined.
 //! - [`entry`]: from `main` to the runtime and to the exit code.
 
@@ -17,6 +18,8 @@ pub mod config;
 pub mod net;
 
 pub mod http;
+
+pub mod hurry;
 
 pub mod tasks;
 

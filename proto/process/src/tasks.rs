@@ -2,12 +2,34 @@
 
 use std::collections::HashMap;
 use tokio::task::{Id, JoinSet};
+use tokio::time::{Instant, timeout_at};
 
-/// The tasks that live as long as the process, by name.
+/// Tasks, by name; they end when this is dropped.
 #[derive(Debug, Default)]
 pub struct Tasks {
     set: JoinSet<anyhow::Result<()>>,
     names: HashMap<Id, &'static str>,
+}
+
+/// What a task ends with.
+pub trait Outcome {
+    /// How that is told.
+    ///
+    /// # Errors
+    /// If the task failed.
+    fn into_result(self) -> anyhow::Result<()>;
+}
+
+impl Outcome for () {
+    fn into_result(self) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
+impl Outcome for anyhow::Result<()> {
+    fn into_result(self) -> anyhow::Result<()> {
+        self
+    }
 }
 
 /// A task that has ended, and how.
@@ -21,12 +43,11 @@ pub struct Ended {
 
 impl Tasks {
     /// Starts a task.
-    pub fn spawn(
-        &mut self,
-        name: &'static str,
-        task: impl Future<Output = anyhow::Result<()>> + Send + 'static,
-    ) {
-        let id = self.set.spawn(task).id();
+    pub fn spawn<T>(&mut self, name: &'static str, task: T)
+    where
+        T: Future<Output: Outcome> + Send + 'static,
+    {
+        let id = self.set.spawn(async { task.await.into_result() }).id();
         self.names.insert(id, name);
     }
 
@@ -54,5 +75,23 @@ impl Tasks {
         };
         let name = self.names.remove(&id).unwrap_or("?");
         Some(Ended { name, outcome })
+    }
+
+    /// Joins all, and cuts off those that are not done by `deadline`. Whether all were, and none failed.
+    pub async fn end(&mut self, deadline: Instant) -> bool {
+        let mut is_clean = true;
+        while let Ok(Some(Ended { name, outcome })) = timeout_at(deadline, self.next_ended()).await
+        {
+            if let Err(error) = outcome {
+                tracing::error!(task = name, "a task failed: {error:#}");
+                is_clean = false;
+            }
+        }
+        if !self.set.is_empty() {
+            tracing::warn!(tasks = ?self.names.values(), "cut off");
+            self.set.shutdown().await;
+            is_clean = false;
+        }
+        is_clean
     }
 }

@@ -1,7 +1,11 @@
 //! Values of options, as people write them.
 
-use serde::{Deserialize, Deserializer, Serializer, de::Error};
+use serde::{
+    Deserialize, Deserializer, Serializer,
+    de::{DeserializeOwned, Error},
+};
 use std::{fmt, str::FromStr, time::Duration};
+use toml::{Table, Value};
 
 /// A length of time, written as 250ms, 10s, 5m or 2h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,6 +139,35 @@ where
         Written::Plain(bytes) => Ok(Some(ByteCount(bytes))),
         Written::Text(text) => text.parse().map(Some).map_err(D::Error::custom),
     }
+}
+
+/// Reads `key=value,key=value` as a table of the file would be: values are text, but for those of `numbers`
+/// and `flags`.
+///
+/// # Errors
+/// If it is none, or not such a table; the text names the key.
+pub fn read_table<T: DeserializeOwned>(
+    text: &str,
+    numbers: &[&str],
+    flags: &[&str],
+) -> Result<T, String> {
+    let mut table = Table::new();
+    for pair in text.split(',') {
+        let (key, value) =
+            pair.split_once('=').ok_or_else(|| format!("{pair:?} is no key=value"))?;
+        let value = if numbers.contains(&key) {
+            let number: u32 = value.parse().map_err(|error| format!("{key}: {error}"))?;
+            Value::Integer(number.into())
+        } else if flags.contains(&key) {
+            Value::Boolean(value.parse().map_err(|error| format!("{key}: {error}"))?)
+        } else {
+            Value::String(value.to_owned())
+        };
+        if table.insert(key.to_owned(), value).is_some() {
+            return Err(format!("{key} is given twice"));
+        }
+    }
+    T::deserialize(Value::Table(table)).map_err(|error| error.message().to_owned())
 }
 
 #[cfg(test)]

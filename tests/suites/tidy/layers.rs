@@ -33,6 +33,7 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("telemetry", &[]),
             ("net", &[]),
             ("http", &["telemetry", "net"]),
+            ("hurry", &[]),
             ("tasks", &[]),
             ("config", &["telemetry"]),
             ("entry", &["telemetry"]),

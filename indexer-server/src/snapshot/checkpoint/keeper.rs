@@ -61,6 +61,12 @@ fn open(config: &SnapshotConfig) -> Result<SnapshotStore, StoreError> {
             "the checkpoint was damaged: the index fills up from engines and agents"
         );
     }
+    if opened.lost_writes > 0 {
+        tracing::error!(
+            writes = opened.lost_writes, folder = %config.folder.display(),
+            "the checkpoint's log is damaged: what was written last is older than it was"
+        );
+    }
     if let Some(reason) = opened.read_only {
         tracing::error!(%reason, "the checkpoint can be read, but not written for now");
     }

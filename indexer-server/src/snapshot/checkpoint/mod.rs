@@ -10,6 +10,6 @@ mod task;
 pub use error::CheckpointError;
 pub use keeper::Keeper;
 pub use metrics::{CheckpointFigures, CheckpointMetrics};
-pub use restore::{RestoreError, RestoredSource, RestoredWorker, Restorer};
+pub use restore::{RestoreError, Restorer};
 pub use stream::Positions;
 pub use task::{CheckpointConfig, Checkpointer, Checkpoints, Registry, Report, Roster};

@@ -2,10 +2,10 @@
 
 use super::Keeper;
 use crate::{
-    index::{IndexedSource, Partition, Shard, Writer, WriterGone},
+    index::{Partition, ResumedSource, ResumedWorker, Shard, Writer, WriterGone},
     snapshot::{Restored, SnapshotStore, StoreError, StreamPosition},
 };
-use kvasir_index::{DamagedImage, IndexError, Restore, Saved, SourceStatus};
+use kvasir_index::{DamagedImage, IndexError, Restore, Saved};
 use kvasir_proto::{
     convert::WorkerAddress,
     types::{CopyMode, WorkerId},
@@ -17,28 +17,6 @@ use std::collections::BTreeMap;
 pub struct Restorer {
     keeper: Keeper,
     writer: Writer,
-}
-
-/// A worker that is back.
-#[derive(Debug, Default)]
-pub struct RestoredWorker {
-    /// Its sources.
-    pub sources: Vec<RestoredSource>,
-    /// Blocks that it holds.
-    pub blocks: u64,
-}
-
-/// A source that is back.
-#[derive(Debug)]
-pub struct RestoredSource {
-    /// Its name.
-    pub name: String,
-    /// How second announcements are read.
-    pub copy_mode: CopyMode,
-    /// The source.
-    pub source: IndexedSource,
-    /// Where it stood: catching up, or worse.
-    pub status: SourceStatus,
 }
 
 /// Why a worker is not back.
@@ -108,11 +86,11 @@ impl Restorer {
         &self,
         partition: &Partition,
         address: &WorkerAddress,
-    ) -> Result<RestoredWorker, RestoreError> {
+    ) -> Result<ResumedWorker, RestoreError> {
         let asked = address.clone();
         let read = self.keeper.call(move |store| read(store, &asked)).await??;
         let Some(Read { restore, copy_modes }) = read else {
-            return Ok(RestoredWorker::default());
+            return Ok(ResumedWorker::default());
         };
         let shard = partition.shard_of(&address.worker);
         let restored = self.writer.restore(shard, restore).await?;
@@ -131,10 +109,10 @@ impl Restorer {
         let sources = Shard::sources(shard, &address.worker).into_iter();
         let sources = sources.map(|(name, source, status)| {
             let copy_mode = copy_modes.get(&name).copied().unwrap_or(CopyMode::Set);
-            RestoredSource { name, copy_mode, source, status }
+            ResumedSource { name, copy_mode, source, status }
         });
         let blocks = restored.placed + restored.parked + restored.unplaced;
-        Ok(RestoredWorker { sources: sources.collect(), blocks })
+        Ok(ResumedWorker { sources: sources.collect(), blocks })
     }
 }
 

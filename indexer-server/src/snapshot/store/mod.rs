@@ -52,6 +52,8 @@ pub struct SnapshotStore {
     position: Option<StreamPosition>,
     /// Number of the next write.
     next_write: u64,
+    /// Those before it that were on disk and are not any more.
+    lost_writes: u64,
     encoded_bytes: u64,
     /// Whether there are tables that another process filled and nothing has rewritten since.
     is_inherited: bool,
@@ -68,6 +70,9 @@ pub struct Opened {
     pub set_aside: Option<SetAside>,
     /// Why it can only be read for now. Every write tries again.
     pub read_only: Option<StoreError>,
+    /// Writes that were on disk and are not any more: the log is damaged, and what is behind the damage is
+    /// older than it was.
+    pub lost_writes: u64,
 }
 
 /// A damaged database that was moved out of the way.
@@ -128,6 +133,7 @@ impl SnapshotStore {
             directory: Directory::default(),
             position: None,
             next_write: 0,
+            lost_writes: 0,
             encoded_bytes: 0,
             is_inherited: false,
             export: Weak::new(),
@@ -147,7 +153,8 @@ impl SnapshotStore {
             Err(error) => return Err(error),
         }
         store.is_inherited = !store.directory.is_empty();
-        Ok(Opened { store, set_aside, read_only })
+        let lost_writes = store.lost_writes;
+        Ok(Opened { store, set_aside, read_only, lost_writes })
     }
 
     /// Moves the database out of the way, whatever is in it, and begins an empty one: for damage
@@ -265,14 +272,7 @@ impl SnapshotStore {
             write_manifest(&database, &self.folder, self.config.shard)?;
         }
         self.next_write = marks::next(&database, &self.folder)?;
-        let lost_writes = marks::lost(&self.folder, self.next_write);
-        if lost_writes > 0 {
-            tracing::error!(
-                folder = %self.folder.display(),
-                lost_writes,
-                "the log of the checkpoint is damaged: what was written last is older than it was"
-            );
-        }
+        self.lost_writes = marks::lost(&self.folder, self.next_write);
         self.next_write = import::undo(&database, &self.folder, self.next_write)?;
         self.directory = read_directory(&database, &self.folder)?;
         self.position = position::read(&database, &self.folder)?;

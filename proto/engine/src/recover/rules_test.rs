@@ -255,6 +255,20 @@ fn half_a_dump_is_replaced_by_another() {
     assert_eq!(source.asked().1, DUMP);
 }
 
+/// However often an answer is cut off, what it brought counts.
+#[test]
+fn a_range_that_comes_in_pieces_is_not_given_up() {
+    let mut source = Source::at_five(asking());
+    source.live(A, 40);
+    for sequence in 6..30 {
+        let (round, ask) = source.asked();
+        assert_eq!(ask, RANGE(sequence));
+        assert_eq!(source.ranged(round, sequence), [apply(A, sequence)]);
+        assert_eq!(source.input(Input::RoundFailed { round }), []);
+    }
+    assert_eq!((source.state(), source.recovery.counts().lost), (SourceState::Gap, 0));
+}
+
 #[test]
 fn after_too_many_attempts_the_loss_policy_applies_and_a_dump_still_heals() {
     for (loss_policy, step) in

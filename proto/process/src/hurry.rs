@@ -1,0 +1,83 @@
+//! Answers in parts, from peers that may be slow or mean nothing well: however long an answer is, it is not
+//! given up while it makes progress; and none keeps anybody for nothing.
+
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
+
+/// Longest wait for the next part,
+pub const PART_TIMEOUT: Duration = Duration::from_secs(10);
+/// and for all of them together that much, and this for each thing that they bring.
+pub const THING_TIME: Duration = Duration::from_millis(1);
+
+/// How fast an answer is.
+#[derive(Debug, Default)]
+pub struct Hurry {
+    waited: Duration,
+    things: u32,
+}
+
+/// Why an answer is given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Late {
+    /// The next part did not come.
+    #[error("no answer for {0:?}")]
+    Silent(Duration),
+    /// It takes too long for what it brings.
+    #[error("{things} in {waited:?}: it is too slow")]
+    Slow {
+        /// How many came.
+        things: u32,
+        /// How long they were waited for.
+        waited: Duration,
+    },
+}
+
+impl Hurry {
+    /// Waits for the next part, of which `count` says how much it brings.
+    ///
+    /// # Errors
+    /// If it does not come, or all that came took too long.
+    pub async fn next<P>(
+        &mut self,
+        part: impl Future<Output = P>,
+        count: impl FnOnce(&P) -> usize,
+    ) -> Result<P, Late> {
+        let begin = Instant::now();
+        let part = timeout(PART_TIMEOUT, part).await;
+        let part = part.map_err(|_late| Late::Silent(PART_TIMEOUT))?;
+        self.waited += begin.elapsed();
+        let things = u32::try_from(count(&part)).unwrap_or(u32::MAX);
+        self.things = self.things.saturating_add(things);
+        if self.waited > PART_TIMEOUT + THING_TIME * self.things {
+            return Err(Late::Slow { things: self.things, waited: self.waited });
+        }
+        Ok(part)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::sleep;
+
+    /// Parts of so many things, each after so long: how many of a hundred come.
+    async fn come(things: usize, after: Duration) -> (usize, Option<Late>) {
+        let mut hurry = Hurry::default();
+        for parts in 0..100 {
+            if let Err(late) = hurry.next(sleep(after), |()| things).await {
+                return (parts, Some(late));
+            }
+        }
+        (100, None)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_goes_on_for_as_long_as_it_brings_something() {
+        let second = Duration::from_secs(1);
+        assert_eq!(come(1_000, second).await, (100, None));
+        let waited = 11 * second;
+        assert_eq!(come(10, second).await, (10, Some(Late::Slow { things: 110, waited })));
+        assert_eq!(come(0, second).await, (10, Some(Late::Slow { things: 0, waited })));
+        assert_eq!(come(1 << 20, 11 * second).await, (0, Some(Late::Silent(PART_TIMEOUT))));
+    }
+}
