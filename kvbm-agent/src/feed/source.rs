@@ -1,11 +1,17 @@
-use crate::journal::{AppendError, BatchRange, Journal, JournalConfig, JournalStatus, RangeError};
-use kvasir_proto::convert::{ConvertError, Hello, WorkerAddress};
+use crate::journal::{
+    AppendError, BatchRange, DigestError, Journal, JournalConfig, JournalStatus, RangeError,
+    RankDigests,
+};
+use kvasir_proto::convert::{ConvertError, Heartbeat, Hello, WorkerAddress};
 use kvasir_proto::pb;
-use kvasir_proto::types::{DpRank, Incarnation, KvEvent};
+use kvasir_proto::types::{DpRank, Incarnation, KvEvent, SourceState};
 use parking_lot::Mutex;
+use std::mem;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
 
 /// Dumps of one source that may wait for the one under way.
 pub(super) const DUMPS_WAITING_MAX: usize = 8;
@@ -34,6 +40,23 @@ pub struct News {
     pub incarnation: Incarnation,
     /// Its newest batch; none before the first.
     pub head: Option<u64>,
+    /// How far what it says can be trusted.
+    pub state: SourceState,
+}
+
+/// How far what a source says can be trusted, where it speaks for others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// The worst of them.
+    pub state: SourceState,
+    /// When the newest of what they said was last known to be taken, of all the oldest; none if that is
+    /// always so.
+    pub verified_at: Option<Instant>,
+}
+
+impl Standing {
+    /// Speaks for itself.
+    pub const OWN: Self = Self { state: SourceState::Exact, verified_at: None };
 }
 
 /// One source.
@@ -44,6 +67,7 @@ pub struct Feed {
     block_size: u32,
     journal: Mutex<Journal>,
     news: watch::Sender<News>,
+    standing: Mutex<Standing>,
     /// One dump at a time,
     pub(super) dump_turn: Arc<Semaphore>,
     /// and so many in all, those that wait included.
@@ -62,7 +86,8 @@ impl Feed {
             name: config.name,
             block_size: config.block_size,
             journal: Mutex::new(Journal::new(incarnation, first, config.journal)),
-            news: watch::Sender::new(News { incarnation, head: None }),
+            news: watch::Sender::new(News { incarnation, head: None, state: Standing::OWN.state }),
+            standing: Mutex::new(Standing::OWN),
             dump_turn: Arc::new(Semaphore::new(1)),
             dump_places: Arc::new(Semaphore::new(1 + DUMPS_WAITING_MAX)),
         };
@@ -99,7 +124,7 @@ impl Feed {
         let sequence = journal.append(rank, events)?;
         // Within the lock, so that news are told in order.
         let (incarnation, head) = (journal.incarnation(), Some(sequence));
-        self.news.send_replace(News { incarnation, head });
+        self.news.send_modify(|news| (news.incarnation, news.head) = (incarnation, head));
         Ok(sequence)
     }
 
@@ -107,7 +132,7 @@ impl Feed {
     pub fn begin_life(&self, incarnation: Incarnation, first_sequence: u64) {
         let mut journal = self.journal.lock();
         journal.begin_life(incarnation, first_sequence);
-        self.news.send_replace(News { incarnation, head: None });
+        self.news.send_modify(|news| (news.incarnation, news.head) = (incarnation, None));
     }
 
     /// Tells of what is new from now on.
@@ -127,6 +152,38 @@ impl Feed {
         batches_max: usize,
     ) -> Result<BatchRange, RangeError> {
         self.journal.lock().range(incarnation, range, batches_max)
+    }
+
+    /// Digests of what it holds, after its newest batch. Holds the journal's lock while they are copied:
+    /// 32 KiB for each tier of a rank that holds anything.
+    ///
+    /// # Errors
+    /// As [`Journal::digests`].
+    pub fn digests(&self, incarnation: Incarnation) -> Result<RankDigests, DigestError> {
+        self.journal.lock().digests(incarnation)
+    }
+
+    /// What indexes are told of it between batches; none if it lives another life.
+    #[must_use]
+    pub fn heartbeat(&self, incarnation: Incarnation) -> Option<Heartbeat> {
+        let (head_sequence, digest) = {
+            let journal = self.journal.lock();
+            if journal.incarnation() != incarnation {
+                return None;
+            }
+            (journal.head(), journal.digest())
+        };
+        let Standing { state, verified_at } = *self.standing.lock();
+        let verified_age = verified_at.map_or(Duration::ZERO, |at| at.elapsed());
+        Some(Heartbeat { head_sequence, digest, state, verified_age })
+    }
+
+    /// What the source says can be trusted so far from now on; indexes are told at once if that changes.
+    pub fn stand(&self, standing: Standing) {
+        let before = mem::replace(&mut *self.standing.lock(), standing);
+        if before.state != standing.state {
+            self.news.send_modify(|news| news.state = standing.state);
+        }
     }
 
     /// Where it stands.

@@ -112,6 +112,9 @@ impl Inlet {
         let mut sources = self.hub.sources.lock();
         let outcome = sources.take(self.key, rank, events)?;
         let sequence = self.hub.publish(rank, outcome.events)?;
+        if outcome.refused > 0 {
+            self.hub.feed.stand(sources.standing());
+        }
         Ok(Taken { id: outcome.id, sequence, refused: outcome.refused })
     }
 
@@ -120,6 +123,7 @@ impl Inlet {
         let mut sources = self.hub.sources.lock();
         if let Ok(said) = sources.clear(self.key) {
             self.hub.publish_all(said);
+            self.hub.feed.stand(sources.standing());
         }
     }
 
@@ -129,6 +133,7 @@ impl Inlet {
         // Closed is closed.
         if let Ok(said) = sources.close(self.key) {
             self.hub.publish_all(said);
+            self.hub.feed.stand(sources.standing());
         }
     }
 
@@ -142,19 +147,26 @@ impl Inlet {
 
     /// Counts what was not handed in, unless the source was closed.
     pub fn count(&self, change: impl FnOnce(&mut SourceCounts)) {
-        if let Ok(counts) = self.hub.sources.lock().counts(self.key) {
+        let mut sources = self.hub.sources.lock();
+        if let Ok(counts) = sources.counts(self.key) {
+            let before = counts.not_taken();
             change(counts);
+            if counts.not_taken() > before {
+                self.hub.feed.stand(sources.standing());
+            }
         }
     }
 
     /// Shows how far the source can be trusted.
     pub fn show(&self, status: SourceStatus) {
-        if let Ok(shown) = self.hub.sources.lock().status(self.key) {
+        let mut sources = self.hub.sources.lock();
+        if let Ok(shown) = sources.status(self.key) {
             shown.send_if_modified(|before| {
                 let changed = *before != status;
                 *before = status;
                 changed
             });
+            self.hub.feed.stand(sources.standing());
         }
     }
 }

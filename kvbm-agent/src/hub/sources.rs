@@ -1,9 +1,10 @@
 use super::report::{SourceCounts, SourceReport, SourceStatus, complaint};
 use super::{HubConfig, HubError};
 use crate::consolidate::{ConsolidateConfig, Consolidator, SOURCES_MAX, SourceNumber};
+use crate::feed::Standing;
 use crate::journal::AppendError;
 use kvasir_proto::limits::{EVENT_BLOCKS_MAX, WORKER_RANKS_MAX};
-use kvasir_proto::types::{CopyMode, DpRank, KvEvent};
+use kvasir_proto::types::{CopyMode, DpRank, KvEvent, SourceState};
 use std::collections::BTreeMap;
 use std::mem;
 use tokio::sync::watch;
@@ -31,7 +32,16 @@ struct Source {
     copy_mode: CopyMode,
     ranks: BTreeMap<DpRank, Spoken>,
     counts: SourceCounts,
+    /// Operations that had not been taken when it held nothing last.
+    not_taken_before: u64,
     status: watch::Sender<SourceStatus>,
+}
+
+impl Source {
+    /// Whether it may hold blocks that were not taken.
+    fn lacks_blocks(&self) -> bool {
+        self.counts.not_taken() > self.not_taken_before
+    }
 }
 
 /// What is to be said of ranks, in order.
@@ -96,6 +106,7 @@ impl Sources {
             copy_mode,
             ranks: BTreeMap::new(),
             counts: SourceCounts::default(),
+            not_taken_before: 0,
             status: watch::Sender::new(SourceStatus::COLD),
         };
         self.open.insert(number, source);
@@ -159,6 +170,7 @@ impl Sources {
     /// A source holds nothing any more.
     pub(super) fn clear(&mut self, key: Key) -> Result<Said, HubError> {
         let source = self.source(key)?;
+        source.not_taken_before = source.counts.not_taken();
         let spoken = source.ranks.iter_mut();
         let spoken =
             spoken.filter_map(|(rank, at)| mem::take(&mut at.since_clear).then_some(*rank));
@@ -190,6 +202,20 @@ impl Sources {
 
     pub(super) fn status(&mut self, key: Key) -> Result<&watch::Sender<SourceStatus>, HubError> {
         Ok(&self.source(key)?.status)
+    }
+
+    /// How far what they say together can be trusted.
+    pub(super) fn standing(&self) -> Standing {
+        let mut standing = Standing::OWN;
+        for source in self.open.values() {
+            let lacks =
+                if source.lacks_blocks() { SourceState::Partial } else { SourceState::Exact };
+            let status = *source.status.borrow();
+            standing.state = standing.state.max(status.state).max(lacks);
+            let times = [standing.verified_at, status.verified_at].into_iter().flatten();
+            standing.verified_at = times.min();
+        }
+        standing
     }
 
     pub(super) fn watch(&self, name: &str) -> Option<watch::Receiver<SourceStatus>> {

@@ -1,6 +1,7 @@
 //! The agent: what an engine says goes through its journal to every index, whatever happens to
 //! connections and indexes; and what an index missed it can ask for.
 
+mod audit;
 mod crash;
 mod engine;
 mod fake;
@@ -12,5 +13,6 @@ mod metrics;
 mod process;
 mod relay;
 mod stop;
+mod tamper;
 mod uplinks;
 mod zmq;
