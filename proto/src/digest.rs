@@ -33,9 +33,7 @@ pub fn block_digest(name: BlockName, local: Option<LocalHash>) -> u64 {
 /// Bucket of a block of that digest.
 #[must_use]
 pub const fn digest_bucket(digest: u64) -> u16 {
-    #[expect(clippy::cast_possible_truncation, reason = "12 bits are left")]
-    let bucket = (digest >> (u64::BITS - BUCKET_BITS)) as u16;
-    bucket
+    (digest >> (u64::BITS - BUCKET_BITS)) as u16
 }
 
 /// What one rank holds in one tier.

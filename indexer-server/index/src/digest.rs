@@ -6,7 +6,7 @@ use crate::index::{Index, RankChange};
 use crate::registry::SourceId;
 use crate::slots::Slot;
 use kvasir_proto::digest::{RankDigest, block_digest};
-use kvasir_proto::types::{BlockName, DpRank, LocalHash, Tier};
+use kvasir_proto::types::{BlockName, DpRank, LocalHash, StoredBlock, Tier};
 
 impl Index {
     /// Keeps digests of all that a source holds from now on: 32 KiB for each tier of a rank that holds
@@ -16,10 +16,11 @@ impl Index {
     /// # Errors
     /// If the source is not known.
     pub fn keep_digests(&mut self, source: SourceId) -> Result<bool, IndexError> {
-        if self.source(source)?.has_digests {
+        let keys = self.source(source)?.keys;
+        if self.has_digests(source) {
             return Ok(true);
         }
-        Ok(self.source(source)?.keys == 0 && self.begin_digests(source, &[]))
+        Ok(keys == 0 && self.begin_digests(source, &[]))
     }
 
     /// Keeps digests from now on, of a source that holds what these are of. False if it holds another
@@ -39,10 +40,9 @@ impl Index {
 
     /// Keeps none any more.
     pub fn forget_digests(&mut self, source: SourceId) {
-        let Some(at) = self.sources.get_mut(&source) else {
+        let Some(at) = self.sources.get(&source) else {
             return;
         };
-        at.has_digests = false;
         for (_, holder) in at.ranks.clone() {
             if let Some(Some(at)) = self.holders.get_mut(holder as usize) {
                 at.digests.retain(|(id, _)| *id != source);
@@ -57,7 +57,7 @@ impl Index {
         let known = self.source(source).ok()?;
         let total =
             |sum: u64, (rank, digest): (DpRank, &RankDigest)| sum.wrapping_add(digest.total(rank));
-        let is_whole = known.has_digests && !known.is_incomplete();
+        let is_whole = self.has_digests(source) && !known.is_incomplete();
         is_whole.then(|| self.digests_of(source).fold(0, total))
     }
 
@@ -65,6 +65,11 @@ impl Index {
     #[must_use]
     pub fn digests(&self, source: SourceId) -> Vec<(DpRank, RankDigest)> {
         self.digests_of(source).map(|(rank, digest)| (rank, digest.clone())).collect()
+    }
+
+    /// Whether digests of a source are kept: then at each of its ranks.
+    pub(crate) fn has_digests(&self, source: SourceId) -> bool {
+        self.digests_of(source).next().is_some()
     }
 
     fn digests_of(&self, source: SourceId) -> impl Iterator<Item = (DpRank, &RankDigest)> {
@@ -77,14 +82,13 @@ impl Index {
 
     fn begin_digests(&mut self, source: SourceId, ranks: &[(DpRank, RankDigest)]) -> bool {
         self.forget_digests(source);
-        let Some(at) = self.sources.get_mut(&source) else {
+        let Some(at) = self.sources.get(&source) else {
             return false;
         };
         let is_fed = |rank: &DpRank| at.ranks.iter().any(|(fed, _)| fed == rank);
         if !ranks.iter().all(|(rank, digest)| is_fed(rank) || digest.is_empty()) {
             return false;
         }
-        at.has_digests = true;
         for (rank, holder) in at.ranks.clone() {
             let given = ranks.iter().find(|(of, _)| *of == rank);
             let digest = given.map(|(_, digest)| digest.clone()).unwrap_or_default();
@@ -127,14 +131,15 @@ impl RankChange<'_> {
     }
 
     /// It has become known what a held name stands for.
-    pub(crate) fn relabel(&mut self, name: BlockName, local: LocalHash) {
-        if self.holder.digests.is_empty() {
+    pub(crate) fn relabel(&mut self, block: StoredBlock, before: Option<LocalHash>) {
+        let StoredBlock { name, local } = block;
+        if self.holder.digests.is_empty() || before == Some(local) {
             return;
         }
         let copies = self.holder.records.get(name).map(|record| record.copies.clone());
         for copies in copies.unwrap_or_default() {
             if let Some(kept) = self.kept_digest(copies.source) {
-                kept.take(copies.tier, block_digest(name, None));
+                kept.take(copies.tier, block_digest(name, before));
                 kept.add(copies.tier, block_digest(name, Some(local)));
             }
         }

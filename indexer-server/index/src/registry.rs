@@ -100,8 +100,6 @@ pub(crate) struct Source {
     pub(crate) sweep: Option<SweepCursor>,
     /// The loss epoch up to which nothing that it holds is doubtful.
     certain_epoch: u32,
-    /// Whether digests of what it holds are kept.
-    pub(crate) has_digests: bool,
     /// What the last image said of it.
     pub(crate) imaged: Option<Standing>,
 }
@@ -201,7 +199,6 @@ impl Index {
                 short_ranks: 0,
                 sweep: None,
                 certain_epoch: 0,
-                has_digests: false,
                 imaged: None,
             },
         );
@@ -295,8 +292,8 @@ impl Index {
     }
 
     fn feed_rank(&mut self, id: SourceId, rank: DpRank, holder: HolderIndex) {
+        let has_digests = self.has_digests(id);
         self.change_source(id, |source| source.ranks.push((rank, holder)));
-        let has_digests = self.source(id).is_ok_and(|source| source.has_digests);
         if let Some(Some(at)) = self.holders.get_mut(holder as usize)
             && has_digests
         {

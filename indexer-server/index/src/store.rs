@@ -11,6 +11,7 @@ use crate::slots::{NONE, Slot};
 use crate::trie::NewRun;
 use kvasir_proto::types::{BlockCounts, BlockName, BlockOutcome, CopyMode, StoredBlock};
 use smallvec::SmallVec;
+use std::mem;
 
 /// Position of the block before the one to store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -356,19 +357,15 @@ impl RankChange<'_> {
         let Some(record) = self.holder.records.get_mut(block.name) else {
             return BlockOutcome::Noop;
         };
-        let waited_for = record.parent;
-        let was_unread = record.local.is_none();
-        (record.parent, record.local) = (parent, Some(block.local));
-        if was_unread {
-            self.relabel(block.name, block.local);
-        }
+        let waited_for = mem::replace(&mut record.parent, parent);
+        let before = record.local.replace(block.local);
+        self.relabel(block, before);
         self.stop_waiting(block.name, waited_for);
         match at {
             At::Slot(slot) => {
-                let announced = self.announce_parked(by, block.name);
+                self.announce_parked(by, block.name);
                 self.put_record(by, slot, block, 1);
                 self.wake(block.name);
-                debug_assert!(announced.is_some(), "the record is there");
             }
             At::Unknown => {
                 self.wait(block.name, parent);
@@ -378,14 +375,13 @@ impl RankChange<'_> {
         BlockOutcome::Applied
     }
 
-    fn announce_parked(&mut self, by: Announcement, name: BlockName) -> Option<Change> {
-        let record = self.holder.records.get_mut(name)?;
+    fn announce_parked(&mut self, by: Announcement, name: BlockName) {
+        let Some(record) = self.holder.records.get_mut(name) else { return };
         let (change, local) = (record.announce(by), record.local);
         if change == Change::Key {
             self.gain(by.source, by.tier, (name, local));
         }
         self.holder.touch(name);
-        Some(change)
     }
 
     /// One more announcement of a plain slot.

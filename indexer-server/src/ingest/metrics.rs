@@ -159,17 +159,7 @@ impl IngestMetrics {
             "Records of dumps taken from workers' local indexers",
             metrics.dump_records.clone(),
         );
-        registry.register(
-            "audits",
-            "Comparisons of what the index holds of a source with what its agent holds, by outcome: same, \
-             or differs, and then repaired, dumped (too much differs) or abandoned (tried again)",
-            metrics.audits.clone(),
-        );
-        registry.register(
-            "repaired_blocks",
-            "Blocks that audits put right",
-            metrics.repaired_blocks.clone(),
-        );
+        metrics.register_audits(registry);
         registry.register(
             "unmatchable_blocks",
             "Blocks stored that no query can match: their adapter has no name here, or something \
@@ -179,6 +169,20 @@ impl IngestMetrics {
         registry.register("workers", "Workers registered", metrics.workers.clone());
         registry.register("publishers", "Open PublishEvents streams", metrics.publishers.clone());
         metrics
+    }
+
+    fn register_audits(&self, registry: &mut Registry) {
+        registry.register(
+            "audits",
+            "Comparisons of what the index holds of a source with what its agent holds, by outcome: same, \
+             or differs, and then repaired, dumped (too much differs) or abandoned (tried again)",
+            self.audits.clone(),
+        );
+        registry.register(
+            "repaired_blocks",
+            "Blocks that audits put right",
+            self.repaired_blocks.clone(),
+        );
     }
 
     /// All counters of block operations and batches, in a fixed order.

@@ -65,6 +65,8 @@ enum Stage {
     Asking { parts: Parts<Part>, until: Instant, answer: Answer },
     /// An answer is there, which says what was held after this batch.
     Answered { watermark: Option<u64>, answer: Answer },
+    /// It is being looked at.
+    Looking,
 }
 
 /// What the agent holds, as far as it has said.
@@ -92,7 +94,7 @@ enum Due {
     /// Apply a batch that was held back.
     Follow(HeldBack),
     /// Look at the answer: the index is where it was given.
-    Look,
+    Look(Answer),
     /// Give it up.
     Abandon,
 }
@@ -162,8 +164,11 @@ impl Audit {
                 self.release().map_or(Due::Nothing, Due::Follow)
             }
             Stage::Answered { watermark, .. } if *watermark < applied => Due::Abandon,
-            Stage::Answered { .. } => Due::Look,
-            Stage::Asking { .. } => Due::Nothing,
+            Stage::Answered { .. } => match mem::replace(&mut self.stage, Stage::Looking) {
+                Stage::Answered { answer, .. } => Due::Look(answer),
+                Stage::Idle | Stage::Asking { .. } | Stage::Looking => Due::Nothing,
+            },
+            Stage::Asking { .. } | Stage::Looking => Due::Nothing,
         }
     }
 
@@ -220,7 +225,10 @@ impl Follower {
                 Due::Nothing => return Ok(()),
                 Due::Compare(digest) => self.compare(digest).await?,
                 Due::Follow(next) => self.follow(next.stream, next.batch, next.waiting).await?,
-                Due::Look => self.look().await?,
+                Due::Look(Answer::Digests(theirs)) => self.look_at_digests(&theirs).await?,
+                Due::Look(Answer::Blocks { buckets, blocks }) => {
+                    self.repair(&buckets, blocks).await?;
+                }
                 Due::Abandon => return self.end_audit("abandoned").await,
             }
         }
@@ -331,27 +339,6 @@ impl Follower {
         Ok(self.ingest.writer.change(source.shard(), compare).await?)
     }
 
-    /// An answer is there, and the index is where it was given.
-    async fn look(&mut self) -> Result<(), IngestError> {
-        match mem::take(&mut self.audit.stage) {
-            Stage::Answered { watermark, answer: Answer::Digests(theirs) } => {
-                // Until the next question is asked, it is as if this one was.
-                let answer = Answer::Digests(BTreeMap::new());
-                self.audit.stage = Stage::Answered { watermark, answer };
-                self.look_at_digests(&theirs).await
-            }
-            Stage::Answered { watermark, answer: Answer::Blocks { buckets, blocks } } => {
-                let answer = Answer::Digests(BTreeMap::new());
-                self.audit.stage = Stage::Answered { watermark, answer };
-                self.repair(&buckets, blocks).await
-            }
-            other => {
-                self.audit.stage = other;
-                Ok(())
-            }
-        }
-    }
-
     async fn look_at_digests(
         &mut self,
         theirs: &BTreeMap<DpRank, RankDigest>,
@@ -388,11 +375,9 @@ impl Follower {
 
     /// Makes the index hold in these buckets what the agent does.
     async fn repair(&mut self, buckets: &RankBuckets, theirs: Blocks) -> Result<(), IngestError> {
-        let source = match self.shared.source() {
-            Some(source) => Some((self.read_blocks(&source, buckets).await?, source)),
-            None => Some((Some(Blocks::new()), self.source(0).await?)),
-        };
-        let Some((Some(ours), source)) = source else {
+        let rank = theirs.keys().next().map_or(0, |(rank, _)| *rank);
+        let source = self.source(rank).await?;
+        let Some(ours) = self.read_blocks(&source, buckets).await? else {
             return self.end_audit("abandoned").await;
         };
         let gone = ours.iter().filter(|(key, _)| !theirs.contains_key(key)).map(|(key, block)| {
@@ -502,3 +487,7 @@ impl Follower {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "audit_test.rs"]
+mod tests;
