@@ -7,4 +7,4 @@ mod source;
 
 pub use dump::FeedDump;
 pub use error::FeedError;
-pub use source::{Feed, News, SourceConfig};
+pub use source::{Feed, News, SourceConfig, new_life};

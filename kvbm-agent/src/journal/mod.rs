@@ -13,6 +13,8 @@
 //!   read is noted by name, and its absolute state follows at the end, cut at one moment together
 //!   with the number of the last batch. So the records, later ones replacing earlier ones, are
 //!   exactly what the source held at that number.
+//! - What is held can be told anew, in a new life whose first batches say all of it: for a peer that lacks
+//!   batches which are gone, and that can ask nobody. Such an image stays in the ring whatever it takes.
 //!
 //! Copies are read as the index reads them, with one difference: a name that is announced with
 //! another parent or another local hash than before stands for new content, and its old copies are
@@ -25,6 +27,7 @@ mod batch;
 mod config;
 mod dump;
 mod error;
+mod image;
 mod inventory;
 mod names;
 mod ring;
