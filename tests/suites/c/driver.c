@@ -104,9 +104,9 @@ static void status(void) {
     answer(code, text);
 }
 
-static void number(kvasir_code code, uint64_t id) {
+static void number(kvasir_code code, const uint64_t *id) {
     char text[32];
-    snprintf(text, sizeof text, "%" PRIu64, id);
+    snprintf(text, sizeof text, "%" PRIu64, *id);
     answer(code, text);
 }
 
@@ -132,9 +132,9 @@ int main(void) {
             };
             answer(kvasir_publisher_open(&options, &publisher), "open");
         } else if (sscanf(line, "store %" SCNu64 " %" SCNu64, &first, &count) == 2) {
-            number(store(first, (size_t)count, &id), id);
+            number(store(first, (size_t)count, &id), &id);
         } else if (sscanf(line, "remove %" SCNu64, &first) == 1) {
-            number(kvasir_publish_removed(publisher, &first, 1, KVASIR_TIER_DEVICE, &id), id);
+            number(kvasir_publish_removed(publisher, &first, 1, KVASIR_TIER_DEVICE, &id), &id);
         } else if (sscanf(line, "threads %" SCNu64 " %" SCNu64, &count, &first) == 2 && count <= 16) {
             threads(count, first);
         } else if (sscanf(line, "connect %u", &milliseconds) == 1) {
@@ -144,7 +144,7 @@ int main(void) {
         } else if (sscanf(line, "shutdown %u", &milliseconds) == 1) {
             answer(kvasir_publisher_shutdown(publisher, milliseconds), "shut down");
         } else if (sscanf(line, "%31s", word) == 1 && strcmp(word, "clear") == 0) {
-            number(kvasir_publish_all_cleared(publisher, &id), id);
+            number(kvasir_publish_all_cleared(publisher, &id), &id);
         } else if (strcmp(word, "status") == 0) {
             status();
         } else if (strcmp(word, "free") == 0) {

@@ -136,6 +136,7 @@ async fn what_is_refused_says_why() {
     let endpoint = || url(agent.addresses.grpc);
 
     let mut wrong = Driver::open(Options { block_size: 8, ..Options::new(endpoint()) }).await;
+    wrong.done("clear").await;
     for call in ["connect", "flush"] {
         let (code, text) = wrong.ask(&format!("{call} {PATIENCE_MS}")).await;
         assert_eq!(code, REFUSED, "{text}");
