@@ -77,8 +77,16 @@ impl Server {
     /// # Errors
     /// As [`Server::start_with`].
     pub async fn agent(flags: &[&str]) -> Result<Self> {
+        Self::agent_at(SocketAddr::from(([127, 0, 0, 1], 0)), flags).await
+    }
+
+    /// As [`Server::agent`], with its gRPC port at an address, as [`Server::start`] takes it.
+    ///
+    /// # Errors
+    /// As [`Server::agent`].
+    pub async fn agent_at(listen: SocketAddr, flags: &[&str]) -> Result<Self> {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        Self::launch(&binary_of(AGENT)?, (any, any), flags).await
+        Self::launch(&binary_of(AGENT)?, (listen, any), flags).await
     }
 
     async fn launch(
@@ -198,6 +206,14 @@ pub(crate) fn last_lines(output: &Output) -> String {
 /// If it is missing.
 pub fn binary() -> Result<PathBuf> {
     binary_of(BINARY)
+}
+
+/// The agent's.
+///
+/// # Errors
+/// If it is missing.
+pub fn agent_binary() -> Result<PathBuf> {
+    binary_of(AGENT)
 }
 
 fn binary_of(name: &str) -> Result<PathBuf> {

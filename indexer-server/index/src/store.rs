@@ -11,7 +11,6 @@ use crate::slots::{NONE, Slot};
 use crate::trie::NewRun;
 use kvasir_proto::types::{BlockCounts, BlockName, BlockOutcome, CopyMode, StoredBlock};
 use smallvec::SmallVec;
-use std::mem;
 
 /// Position of the block before the one to store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -357,7 +356,7 @@ impl RankChange<'_> {
         let Some(record) = self.holder.records.get_mut(block.name) else {
             return BlockOutcome::Noop;
         };
-        let waited_for = mem::replace(&mut record.parent, parent);
+        let waited_for = std::mem::replace(&mut record.parent, parent);
         let before = record.local.replace(block.local);
         self.relabel(block, before);
         self.stop_waiting(block.name, waited_for);

@@ -20,7 +20,7 @@ use crate::relay::RelayError;
 use crate::service::{
     LocalIndexerService, ServeError, Served, ServiceConfig, WorkerLoadsService, serve,
 };
-use crate::uplink::{UplinkConfig, UplinkStatus, keep_up};
+use crate::uplink::{Overrun, UplinkConfig, UplinkStatus, keep_up};
 use crate::zmq::{ZmqConfig, ZmqConfigError, ZmqEndpoints, ZmqStatus};
 use kvasir_process::tasks::Tasks;
 use kvasir_proto::convert::{ConvertError, Registration};
@@ -185,7 +185,13 @@ impl Agent {
         }
         let uplinks = config.indexers.into_iter().map(|endpoint| {
             let (registration, deregister) = (registration.clone(), config.deregister);
-            let uplink = UplinkConfig { endpoint, heartbeat_interval, registration, deregister };
+            let uplink = UplinkConfig {
+                endpoint,
+                heartbeat_interval,
+                registration,
+                deregister,
+                overrun: Overrun::Skip,
+            };
             start_uplink(&feed, uplink, &mut uplink_tasks, &stop_uplinks)
         });
         let uplinks = uplinks.collect();

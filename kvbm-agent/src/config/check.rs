@@ -1,7 +1,7 @@
 use super::{Settings, SourceSpec};
 use crate::agent::{AgentConfig, INDEXERS_MAX, SourcesConfig};
 use crate::broker::BrokerConfig;
-use crate::feed::SourceConfig;
+use crate::feed::{SourceConfig, new_life};
 use crate::hub::HubConfig;
 use crate::ingest::IngestConfig;
 use crate::journal::JournalConfig;
@@ -19,9 +19,8 @@ use kvasir_proto::convert::{
     Engine, LOCAL_INDEXER_BY_BROKER, Registration, WorkerProfile, is_http_address,
 };
 use kvasir_proto::pb;
-use kvasir_proto::types::{CopyMode, Incarnation};
+use kvasir_proto::types::CopyMode;
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 /// Name of the agent's stream.
@@ -121,12 +120,6 @@ fn zmq(settings: &Settings) -> Result<Option<ZmqConfig>, ConfigError> {
         return Err(ConfigError::invalid("zmq-topic", why));
     }
     Ok(Some(ZmqConfig { listen, replay, topic }))
-}
-
-/// A life that nobody has lived: two keys of the system's randomness.
-fn new_life() -> Incarnation {
-    let half = || u128::from(RandomState::new().hash_one(0));
-    Incarnation(half() << 64 | half())
 }
 
 /// How the worker is registered: checked as indexes check it.

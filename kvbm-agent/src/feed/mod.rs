@@ -7,4 +7,4 @@ mod source;
 
 pub use dump::FeedDump;
 pub use error::FeedError;
-pub use source::{Feed, News, SourceConfig, Standing};
+pub use source::{Feed, News, SourceConfig, Standing, new_life};

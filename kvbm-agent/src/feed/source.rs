@@ -6,6 +6,8 @@ use kvasir_proto::convert::{ConvertError, Heartbeat, Hello, WorkerAddress};
 use kvasir_proto::pb;
 use kvasir_proto::types::{DpRank, Incarnation, KvEvent, SourceState};
 use parking_lot::Mutex;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::mem;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -31,6 +33,13 @@ pub struct SourceConfig {
     pub first_sequence: u64,
     /// Bounds of the journal, and how second announcements are read.
     pub journal: JournalConfig,
+}
+
+/// A life that nobody has lived: two keys of the system's randomness.
+#[must_use]
+pub fn new_life() -> Incarnation {
+    let half = || u128::from(RandomState::new().hash_one(0));
+    Incarnation(half() << 64 | half())
 }
 
 /// How far a source has come.
@@ -133,6 +142,14 @@ impl Feed {
         let mut journal = self.journal.lock();
         journal.begin_life(incarnation, first_sequence);
         self.news.send_modify(|news| (news.incarnation, news.head) = (incarnation, None));
+    }
+
+    /// A new life in which all stays held, and whose first batches say what, as [`Journal::retell`].
+    pub fn retell(&self, incarnation: Incarnation) {
+        let mut journal = self.journal.lock();
+        journal.retell(incarnation);
+        let head = journal.head();
+        self.news.send_modify(|news| (news.incarnation, news.head) = (incarnation, head));
     }
 
     /// Tells of what is new from now on.

@@ -270,7 +270,7 @@ impl Inventory {
     }
 
     /// Cuts the dump off that is under way, if there is one.
-    fn abort(&mut self, reason: DumpAbort) {
+    pub(super) fn abort(&mut self, reason: DumpAbort) {
         if let Some(scan) = self.scan.take() {
             self.aborted = Some((scan.id(), reason));
             self.forget_scan();

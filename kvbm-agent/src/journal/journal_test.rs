@@ -204,6 +204,48 @@ proptest! {
         }
     }
 
+    /// Whoever hears nothing but the new life knows what is held, though the ring is too small for it.
+    #[test]
+    fn what_is_told_anew_is_what_is_held(
+        mode in any_mode(),
+        before in prop::collection::vec(any_batch(), 0..30),
+        dumping in any::<bool>(),
+        after in prop::collection::vec(any_batch(), 0..3),
+    ) {
+        let config = JournalConfig { batches_max: 1, bytes_max: 1, ..config(mode) };
+        let (mut journal, mut model) = (Journal::new(LIFE, 5, config), Model::new(mode));
+        for (rank, events) in before {
+            events.iter().for_each(|event| model.apply(rank, event));
+            journal.append(rank, events).expect("a small batch");
+        }
+        let next = journal.head().map_or(5, |head| head + 1);
+        let dump = dumping.then(|| journal.begin_dump(None).expect("the first dump"));
+        journal.retell(OTHER);
+        prop_assert_eq!((journal.incarnation(), journal.first()), (OTHER, next));
+        if let Some(dump) = dump {
+            let aborted = DumpError::Aborted(DumpAbort::NewIncarnation);
+            prop_assert_eq!(journal.step_dump(dump, 1), Err(aborted));
+        }
+        // As many batches as the image has may follow before any of it goes.
+        let room = journal.status().batches;
+        for (rank, events) in after.into_iter().take(room) {
+            if !events.is_empty() {
+                // In the shape of the image, so that it takes no more bytes.
+                let events = vec![KvEvent::Cleared];
+                model.apply(rank, &events[0]);
+                journal.append(rank, events).expect("a small batch");
+            }
+        }
+        let range = journal.range(OTHER, 0..=u64::MAX, usize::MAX).expect("all of it is kept");
+        let mut heard = Model::new(mode);
+        for batch in &range.batches {
+            batch.events().iter().for_each(|event| heard.apply(batch.rank(), event));
+        }
+        prop_assert_eq!(&heard, &model);
+        let (held, _) = self::dump(&mut journal, 3);
+        prop_assert_eq!(&held, &model);
+    }
+
     /// Whatever happens while a dump is read: its records are what was held at its watermark, and the
     /// batches after that lead to what is held now.
     #[test]
@@ -614,4 +656,28 @@ fn a_held_name_takes_little_memory() {
     assert!(each(shrunk) <= 80, "{shrunk:?}");
     let (model, _) = dump(&mut journal, 1_000);
     assert_eq!(model.held.len(), 40_000);
+}
+
+/// What a rank holds many times is said so often, up to a limit; and a large image is several batches.
+#[test]
+fn an_image_is_cut_where_batches_are() {
+    let mut journal = journal(CopyMode::Counted);
+    for _ in 0..300 {
+        journal.append(0, vec![stored(None, [1])]).expect("a small batch");
+    }
+    for first in 0..10 {
+        let names = (10 + first * 10_000)..(10 + (first + 1) * 10_000);
+        journal.append(1, vec![stored(None, names)]).expect("a chain");
+    }
+    journal.retell(OTHER);
+    let range = journal.range(OTHER, 0..=u64::MAX, usize::MAX).expect("all of it is kept");
+    let mut heard = Model::new(CopyMode::Counted);
+    for batch in &range.batches {
+        assert!(batch.wire_bytes() <= 512 << 10 && batch.events().len() <= BATCH_EVENTS_MAX);
+        batch.events().iter().for_each(|event| heard.apply(batch.rank(), event));
+    }
+    assert_eq!(heard.held.len(), 100_001);
+    assert_eq!(heard.held[&(0, BlockName(1))].copies, [255, 0, 0]);
+    assert_eq!(heard.held[&(1, BlockName(10_010))].parent, None);
+    assert_eq!(heard.held[&(1, BlockName(10_009))].parent, Some(BlockName(10_008)));
 }

@@ -13,6 +13,8 @@
 //!   read is noted by name, and its absolute state follows at the end, cut at one moment together
 //!   with the number of the last batch. So the records, later ones replacing earlier ones, are
 //!   exactly what the source held at that number.
+//! - What is held can be told anew, in a new life whose first batches say all of it: for a peer that lacks
+//!   batches which are gone, and that can ask nobody. Such an image stays in the ring whatever it takes.
 //!
 //! A digest of what is held is kept up with it, so that an index finds out whether it holds the same.
 //!
@@ -27,6 +29,7 @@ mod batch;
 mod config;
 mod dump;
 mod error;
+mod image;
 mod inventory;
 mod names;
 mod ring;

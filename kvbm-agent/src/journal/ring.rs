@@ -40,6 +40,15 @@ impl Ring {
         }
     }
 
+    /// Takes the next batch of an image, and makes room for as much again: a peer must have the time
+    /// to take it before the first of it goes.
+    pub(super) fn push_image(&mut self, batch: Batch) {
+        self.bytes += batch.memory_bytes();
+        self.batches.push_back(Arc::new(batch));
+        self.bytes_max = self.bytes_max.max(2 * self.bytes);
+        self.batches_max = self.batches_max.max(2 * self.batches.len());
+    }
+
     pub(super) fn oldest(&self) -> Option<u64> {
         self.batches.front().map(|batch| batch.sequence())
     }

@@ -1,3 +1,4 @@
+use super::image::image;
 use super::inventory::Inventory;
 use super::ring::Ring;
 use super::split::split;
@@ -6,9 +7,13 @@ use super::{
     JournalConfig, RangeError,
 };
 use kvasir_proto::digest::RankDigest;
-use kvasir_proto::limits::BATCH_WIRE_BYTES_MAX;
+use kvasir_proto::limits::{BATCH_WIRE_BYTES_MAX, EVENT_BLOCKS_MAX};
 use kvasir_proto::types::{CopyMode, DpRank, Incarnation, KvEvent};
 use std::ops::RangeInclusive;
+
+/// Records that an image is made of at a time.
+const IMAGE_RECORDS: usize = 1_024;
+const _: () = assert!(IMAGE_RECORDS <= EVENT_BLOCKS_MAX);
 
 /// What one source has said and holds.
 #[derive(Debug)]
@@ -78,6 +83,25 @@ impl Journal {
         (self.incarnation, self.first, self.next) = (incarnation, first, Some(first));
         self.ring = Ring::new(&self.config);
         self.inventory.begin_life();
+    }
+
+    /// A new life in which all stays held: its first batches say what. For a peer that lacks batches
+    /// which are not kept any more, and that can ask nobody. Numbers go on; dumps under way are cut
+    /// off. Its work, and what the ring keeps beyond its bounds, is bounded by what is held.
+    pub fn retell(&mut self, incarnation: Incarnation) {
+        let mut ring = Ring::new(&self.config);
+        let first = self.next.unwrap_or(0);
+        let mut next = Some(first);
+        self.inventory.read_all(IMAGE_RECORDS, |rank, records| {
+            let lists = image(records).into_iter();
+            let pieces = lists.flat_map(|events| split(events, BATCH_WIRE_BYTES_MAX));
+            for events in pieces.filter(|events| !events.is_empty()) {
+                let Some(sequence) = next else { return };
+                ring.push_image(Batch::new(sequence, rank, events));
+                next = sequence.checked_add(1);
+            }
+        });
+        (self.incarnation, self.first, self.next, self.ring) = (incarnation, first, next, ring);
     }
 
     /// The present life.

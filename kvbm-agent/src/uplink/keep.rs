@@ -1,7 +1,7 @@
 use super::register::{register, remove};
 use super::window::UNACKED_BATCHES_MAX;
-use super::{Uplink, UplinkError};
-use crate::feed::Feed;
+use super::{Acknowledged, Uplink, UplinkError};
+use crate::feed::{Feed, new_life};
 use crate::journal::RangeError;
 use crate::pause::Pauses;
 use kvasir_proto::convert::{Hello, Registration};
@@ -18,6 +18,16 @@ use tokio_util::sync::CancellationToken;
 /// missed answers late.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// What becomes of a peer that lacks batches which the journal does not keep any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Overrun {
+    /// It is sent the oldest that are kept, and asks the agent's `LocalIndexer` for the rest.
+    Skip,
+    /// It is told in a new life all that is held: for one that can ask nobody, and feeds that nobody else is
+    /// told of.
+    Retell,
+}
+
 /// Where an uplink leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UplinkConfig {
@@ -29,6 +39,8 @@ pub struct UplinkConfig {
     pub registration: Option<Registration>,
     /// Whether the worker is removed once the uplink is told to stop.
     pub deregister: bool,
+    /// What it does once the journal has lost what the peer lacks.
+    pub overrun: Overrun,
 }
 
 /// How far an uplink has come.
@@ -42,10 +54,16 @@ pub struct UplinkStatus {
     pub acknowledged: Option<u64>,
     /// Batches that the journal had lost before they could be sent: the index asks for a dump.
     pub skipped_batches: u64,
+    /// Times that it was told in a new life all that is held.
+    pub retold: u64,
+    /// Block operations that the index did not take: it credits less.
+    pub rejected_blocks: u64,
     /// Streams opened since start.
     pub streams: u64,
     /// Why the last stream ended or could not be opened; none once the index has accepted one again.
     pub error: Option<Arc<str>>,
+    /// Whether that is a refusal, which will be the same until one side is configured otherwise.
+    pub refused: bool,
 }
 
 impl UplinkStatus {
@@ -57,8 +75,11 @@ impl UplinkStatus {
             incarnation,
             acknowledged: None,
             skipped_batches: 0,
+            retold: 0,
+            rejected_blocks: 0,
             streams: 0,
             error: None,
+            refused: false,
         }
     }
 }
@@ -128,6 +149,7 @@ impl Keeper {
         tracing::warn!(source = self.feed.name(), endpoint, error = &*text, "the uplink is down");
         self.status.send_modify(|status| {
             (status.connected, status.error) = (false, Some(text));
+            status.refused = error.is_refusal();
         });
     }
 
@@ -157,9 +179,12 @@ impl Keeper {
             }
             select! {
                 answer = uplink.acknowledged() => {
-                    let sequence = answer?.sequence;
+                    let Acknowledged { sequence, rejected, .. } = answer?;
                     position.since = Instant::now();
-                    self.status.send_modify(|status| status.acknowledged = Some(sequence));
+                    self.status.send_modify(|status| {
+                        status.acknowledged = Some(sequence);
+                        status.rejected_blocks += rejected;
+                    });
                 }
                 // The source outlives its uplinks.
                 _known = news.changed() => {
@@ -207,7 +232,7 @@ impl Keeper {
             "uplink open"
         );
         self.status.send_modify(|status| {
-            (status.connected, status.error) = (true, None);
+            (status.connected, status.error, status.refused) = (true, None, false);
             (status.incarnation, status.acknowledged) = (life, applied);
             status.streams += 1;
         });
@@ -229,6 +254,10 @@ impl Keeper {
             let range = self.feed.range(position.life, next..=u64::MAX, UNACKED_BATCHES_MAX);
             let batches = match range {
                 Ok(range) => range.batches,
+                Err(RangeError::TooOld { .. }) if self.config.overrun == Overrun::Retell => {
+                    self.retell();
+                    return Ok(Some(End::NewLife));
+                }
                 Err(RangeError::TooOld { oldest, .. }) => {
                     self.skip(next, oldest);
                     position.next = Some(oldest);
@@ -256,6 +285,17 @@ impl Keeper {
             }
         }
         Ok(None)
+    }
+
+    fn retell(&self) {
+        let (source, endpoint) = (self.feed.name(), &self.config.endpoint);
+        tracing::warn!(
+            source,
+            endpoint,
+            "the peer lacks what the journal has lost: all is told anew"
+        );
+        self.feed.retell(new_life());
+        self.status.send_modify(|status| status.retold += 1);
     }
 
     /// Batches that are not kept any more cannot be sent: the index sees a gap.

@@ -5,7 +5,7 @@ use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
 use kvasir_proto::pb::event_ingest_client::EventIngestClient;
 use kvasir_proto::pb::publish_events_request::Message as Sent;
 use kvasir_proto::pb::publish_events_response::Message as Answered;
-use kvasir_proto::pb::{PublishEventsRequest, PublishEventsResponse};
+use kvasir_proto::pb::{self, PublishEventsRequest, PublishEventsResponse};
 use kvasir_proto::types::{CopyMode, DpRank, Incarnation, KvEvent, PartitionKey, WorkerId};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -65,6 +65,8 @@ pub struct Acknowledged {
     pub sequence: u64,
     /// Whether the index had it before.
     pub duplicate: bool,
+    /// Block operations that it did not take, for a limit or for another source: it credits less.
+    pub rejected: u64,
 }
 
 /// An open stream.
@@ -187,7 +189,8 @@ impl Uplink {
         match self.answer().await? {
             Answered::Ack(ack) => {
                 self.window.acknowledged(ack.sequence)?;
-                Ok(Acknowledged { sequence: ack.sequence, duplicate: ack.duplicate })
+                let pb::PublishAck { sequence, duplicate, rejected, .. } = ack;
+                Ok(Acknowledged { sequence, duplicate, rejected })
             }
             Answered::Refusal(refusal) => Err(refusal.into()),
             Answered::Accepted(_) => Err(UplinkError::Malformed("accepted twice")),

@@ -85,6 +85,17 @@ const EDGES: &[(&str, &[Edges])] = &[
         ],
     ),
     (
+        "kvbm-agent/clients/c/src",
+        &[
+            ("types", &[]),
+            ("fault", &["types"]),
+            ("publisher", &["fault"]),
+            ("handles", &["fault", "publisher"]),
+            ("read", &["fault", "types"]),
+            ("abi", &["fault", "handles", "publisher", "read", "types"]),
+        ],
+    ),
+    (
         "proto/src",
         &[
             ("limits", &[]),
