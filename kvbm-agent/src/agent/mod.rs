@@ -185,16 +185,12 @@ impl Agent {
         }
         let uplinks = config.indexers.into_iter().map(|endpoint| {
             let (registration, deregister) = (registration.clone(), config.deregister);
-            let uplink = UplinkConfig {
-                endpoint,
-                heartbeat_interval,
-                registration,
-                deregister,
-                overrun: Overrun::Skip,
-            };
-            start_uplink(&feed, uplink, &mut uplink_tasks, &stop_uplinks)
+            let overrun = Overrun::Skip;
+            UplinkConfig { endpoint, heartbeat_interval, registration, deregister, overrun }
         });
-        let uplinks = uplinks.collect();
+        let uplinks = uplinks
+            .map(|uplink| start_uplink(&feed, uplink, &mut uplink_tasks, &stop_uplinks))
+            .collect();
         let (stop_uplinks, stop_service) = (stop_uplinks.drop_guard(), stop_service.drop_guard());
         Ok(Self {
             feed,
