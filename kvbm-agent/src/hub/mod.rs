@@ -10,6 +10,7 @@
 
 mod config;
 mod inlet;
+mod kept;
 mod pieces;
 mod report;
 mod sources;

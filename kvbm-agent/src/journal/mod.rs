@@ -26,6 +26,7 @@ mod config;
 mod dump;
 mod error;
 mod inventory;
+mod kept;
 mod names;
 mod ring;
 mod split;
@@ -35,6 +36,7 @@ pub use batch::Batch;
 pub use config::JournalConfig;
 pub use dump::{DumpCut, DumpId, DumpStep};
 pub use error::{AppendError, DumpAbort, DumpError, RangeError};
+pub use kept::KeptLife;
 pub use ring::BatchRange;
 pub use store::{Journal, JournalStatus};
 
