@@ -276,6 +276,11 @@ impl Agent {
         self.feed.disk().map(Disk::status)
     }
 
+    /// Waits until it is known whether the life that is on disk goes on; until then nothing is said.
+    pub async fn settled(&self) {
+        self.feed.until_settled().await;
+    }
+
     /// How far each uplink has come, in the order of the indexers.
     #[must_use]
     pub fn uplinks(&self) -> Vec<UplinkStatus> {

@@ -102,9 +102,9 @@ impl Origin for DB {
 /// Options of the database.
 pub(super) fn database_options() -> Options {
     let mut options = options::database();
-    // A log that ends in the middle of a write ends before it: nobody was told of that write. Damage before its
-    // end is refused.
-    options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
+    // What is older than what was said must not be gone on from, and the end of a log does not tell a write that was cut off
+    // from damage.
+    options.set_wal_recovery_mode(DBRecoveryMode::AbsoluteConsistency);
     options
 }
 

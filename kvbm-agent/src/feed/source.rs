@@ -261,7 +261,7 @@ impl Feed {
         }
     }
 
-    pub(super) fn with_journal<T>(&self, change: impl FnOnce(&mut Journal) -> T) -> T {
+    pub(crate) fn with_journal<T>(&self, change: impl FnOnce(&mut Journal) -> T) -> T {
         change(&mut self.journal.lock())
     }
 }

@@ -233,6 +233,7 @@ impl Inlet {
         // Closed is closed.
         if let Ok(gone) = sources.close(self.key) {
             self.hub.tell(gone);
+            self.hub.write(SourceChange::Forget(&self.name));
         }
     }
 

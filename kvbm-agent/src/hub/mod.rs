@@ -21,3 +21,5 @@ pub use report::{SourceCounts, SourceReport, SourceStatus};
 
 #[cfg(test)]
 mod hub_test;
+#[cfg(test)]
+mod kept_test;

@@ -2,6 +2,7 @@
 //! connections and indexes; and what an index missed it can ask for.
 
 mod crash;
+mod disk;
 mod engine;
 mod fake;
 mod harness;
