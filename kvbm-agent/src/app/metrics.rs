@@ -1,6 +1,6 @@
 use crate::agent::Agent;
-use crate::disk::{DiskStatus, Verdict};
 use crate::broker::BrokerStatus;
+use crate::disk::{DiskStatus, Verdict};
 use crate::hub::{Hub, SourceReport};
 use crate::load::scrape::ScrapeStatus;
 use crate::uplink::UplinkStatus;
@@ -105,13 +105,13 @@ impl AgentMetrics {
         let disk = self.hub.feed().disk();
         let status = disk.map(|disk| disk.status());
         let is_kept = status.as_ref().is_some_and(|status| status.error.is_none());
-        let help = "Whether the journal is on disk, so that an agent which comes back may go on from it";
+        let help =
+            "Whether the journal is on disk, so that an agent which comes back may go on from it";
         gauge(to, "disk_usable", help, alone(is_kept.into()))?;
         let (Some(disk), Some(status)) = (disk, status) else { return Ok(()) };
         let DiskStatus { verdict, written_bytes, log_bytes, images, image_bytes, .. } = status;
-        let words = Verdict::WORDS.map(|word| {
-            (vec![("verdict", word.to_owned())], u64::from(word == verdict.as_str()))
-        });
+        let words = Verdict::WORDS
+            .map(|word| (vec![("verdict", word.to_owned())], u64::from(word == verdict.as_str())));
         let help = "Whether the incarnation on disk went on (kept), or why a new one began";
         gauge(to, "disk_verdict", help, words.to_vec())?;
         counter(to, "disk_written_bytes", "Bytes written ahead", alone(written_bytes))?;

@@ -89,7 +89,9 @@ fn an_engine_that_is_heard_keeps_the_life() {
     let by_batch = |inlet: &Inlet| {
         inlet.take_at(0, stored(9), cursor(6)).expect("taken");
     };
-    for (hear, held, stands) in [(&by_state as &dyn Fn(&Inlet), 1, 5), (&by_batch as &dyn Fn(&Inlet), 2, 6)] {
+    for (hear, held, stands) in
+        [(&by_state as &dyn Fn(&Inlet), 1, 5), (&by_batch as &dyn Fn(&Inlet), 2, 6)]
+    {
         let (hub, kept) = start(folder.path(), FRESH);
         assert_eq!(kept[0].cursor, cursor(5));
         let inlet = open_source(&hub, "a");

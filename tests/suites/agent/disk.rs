@@ -164,8 +164,20 @@ async fn a_publisher_goes_on_where_the_agents_disk_says() -> Result<()> {
     let (block_size, indexers) = (crate::engine::BLOCK_SIZE.to_string(), url(index.addresses.grpc));
     let folder = folder.path().to_str().context("a folder with a name")?;
     let flags = [
-        "--worker-id", WORKER, "--model", MODEL, "--block-size", &block_size, "--engine", "vllm",
-        "--indexers", &indexers, "--journal-dir", folder, "--journal-bytes", "1MiB",
+        "--worker-id",
+        WORKER,
+        "--model",
+        MODEL,
+        "--block-size",
+        &block_size,
+        "--engine",
+        "vllm",
+        "--indexers",
+        &indexers,
+        "--journal-dir",
+        folder,
+        "--journal-bytes",
+        "1MiB",
     ];
     let mut killed = Server::agent_at(anywhere(), &flags).await?;
     let publisher = start(config(vec![url(killed.addresses.grpc)])).await;
