@@ -2,9 +2,7 @@
 //! anew where it did not.
 
 use crate::engine::Engine;
-use crate::harness::{
-    LIFE, MODEL, PATIENCE, WORKER, config, delivered, indexed, publish, start, url,
-};
+use crate::harness::{LIFE, MODEL, PATIENCE, WORKER, config, delivered, publish, start, url};
 use crate::process::{agent_at, equal};
 use crate::relay::{engine, load};
 use anyhow::{Context, Result};
@@ -15,6 +13,7 @@ use kvasir_tests::engine::MockEngine;
 use kvasir_tests::server::{Addresses, Server};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -23,7 +22,7 @@ use tokio::time::{sleep, timeout};
 
 const SEEDS: u64 = 2;
 const ROUNDS: u32 = 4;
-const REQUESTS: u64 = 20;
+const REQUESTS: u64 = 40;
 const LOOK: Duration = Duration::from_millis(20);
 
 fn anywhere() -> Addresses {
@@ -39,7 +38,7 @@ async fn agent(
     folder: &Path,
 ) -> Result<Server> {
     let folder = folder.to_str().context("a folder with a name")?;
-    let flags = ["--journal-dir", folder, "--journal-bytes", "1MiB"];
+    let flags = ["--journal-dir", folder, "--journal-bytes", "512KiB"];
     agent_at(addresses, engine, index.addresses.grpc, &flags).await
 }
 
@@ -72,6 +71,20 @@ async fn verdict(agent: &Server, word: &str) -> Result<bool> {
         Ok(value(agent, "kvasir_agent_disk_verdict", &label).await? > 0.0)
     };
     timeout(PATIENCE, told).await.context("it is never known")?
+}
+
+/// Waits until the index holds this and nothing else.
+async fn holds(index: &Server, truth: BTreeMap<u64, u32>) -> Result<()> {
+    let mut client = client::connect(index.addresses.grpc).await?;
+    let same = async {
+        // A life that begins cuts a dump off.
+        while client::dump_device_copies(&mut client, MODEL, WORKER).await.ok().as_ref()
+            != Some(&truth)
+        {
+            sleep(LOOK).await;
+        }
+    };
+    timeout(PATIENCE, same).await.context("the index never holds what the engine does")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -111,7 +124,8 @@ async fn an_agent_that_is_killed_goes_on_where_its_engine_lived_on() -> Result<(
             assert!(restored > 100.0, "{restored} blocks");
         }
         assert_eq!(dumped(&index).await?.to_bits(), before.to_bits(), "nothing is fetched again");
-        assert!(value(&killed, "kvasir_agent_disk_images_total", "").await? > 0.0);
+        let image = value(&killed, "kvasir_agent_disk_image_bytes", "").await?;
+        assert!(image > 0.0, "an image counts");
         killed.stop().await;
         engine.stop().await;
         index.stop().await;
@@ -177,7 +191,7 @@ async fn a_publisher_goes_on_where_the_agents_disk_says() -> Result<()> {
         "--journal-dir",
         folder,
         "--journal-bytes",
-        "1MiB",
+        "512KiB",
     ];
     let mut killed = Server::agent_at(anywhere(), &flags).await?;
     let publisher = start(config(vec![url(killed.addresses.grpc)])).await;
@@ -194,12 +208,7 @@ async fn a_publisher_goes_on_where_the_agents_disk_says() -> Result<()> {
         let last = publish(&publisher, &mut engine, 50);
         delivered(&publisher, last).await;
         assert!(verdict(&killed, "kept").await?, "round {round}");
-        let same = async {
-            while indexed(&index).await != engine.truth() {
-                sleep(LOOK).await;
-            }
-        };
-        timeout(PATIENCE, same).await.with_context(|| format!("round {round}"))?;
+        holds(&index, engine.truth()).await.with_context(|| format!("round {round}"))?;
         let life = life(&index).await?;
         assert_eq!(first.get_or_insert_with(|| life.clone()), &life, "round {round}");
     }
@@ -219,12 +228,7 @@ async fn a_publisher_goes_on_where_the_agents_disk_says() -> Result<()> {
     let last = publish(&publisher, &mut engine, 100);
     delivered(&publisher, last).await;
     assert!(verdict(&killed, "engine").await?);
-    let same = async {
-        while indexed(&index).await != engine.truth() {
-            sleep(LOOK).await;
-        }
-    };
-    timeout(PATIENCE, same).await.context("the new life")?;
+    holds(&index, engine.truth()).await.context("the new life")?;
     assert_ne!(Some(life(&index).await?), first);
     assert!(publisher.stop(PATIENCE).await);
     killed.stop().await;

@@ -1,6 +1,6 @@
 //! The agent as a process: an engine's publisher in, an index told, whatever is killed.
 
-use crate::harness::{MODEL, PATIENCE, WORKER, indexed, url};
+use crate::harness::{MODEL, PATIENCE, WORKER, url};
 use crate::relay::{engine, load};
 use anyhow::{Context, Result};
 use kvasir_tests::client::{self, Indexer};
@@ -65,7 +65,9 @@ pub async fn equal(server: &Server, engine: &MockEngine) -> Result<()> {
         loop {
             let known = client::find_worker(&mut index, MODEL, WORKER).await?;
             let has_content = known.is_some_and(|worker| !worker.ranks.is_empty());
-            if has_content && indexed(server).await == truth.copies {
+            // A life that begins cuts a dump off.
+            let held = client::dump_device_copies(&mut index, MODEL, WORKER).await;
+            if has_content && held.is_ok_and(|held| held == truth.copies) {
                 return Ok(());
             }
             sleep(LOOK).await;
