@@ -16,6 +16,9 @@ use kvasir_proto::types::CopyMode;
 use kvasir_store::Bounds;
 use prost::Message;
 
+/// Takes a key and its value, or says what is wrong with them.
+pub(super) type Show<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), NewLife> + 'a;
+
 /// Where values are read.
 pub(super) trait Origin {
     /// Why it cannot be.
@@ -23,11 +26,8 @@ pub(super) trait Origin {
     /// One value.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Self::Error>;
     /// Shows all values of a range in order, until one is refused.
-    fn each(
-        &self,
-        bounds: Bounds,
-        show: &mut dyn FnMut(&[u8], &[u8]) -> Result<(), NewLife>,
-    ) -> Result<Result<(), NewLife>, Self::Error>;
+    fn each(&self, bounds: Bounds, show: &mut Show<'_>)
+    -> Result<Result<(), NewLife>, Self::Error>;
 }
 
 /// What was found.

@@ -6,7 +6,7 @@ use super::format::{
     put_source,
 };
 use super::records::{ImageRecord, KeptSource, ManifestRecord, SourceKind};
-use super::restore::{Found, FoundLife, Origin, read};
+use super::restore::{Found, FoundLife, Origin, Show, read};
 use super::verdict::NewLife;
 use crate::journal::{DumpStep, Journal, JournalConfig};
 use kvasir_proto::convert::WorkerAddress;
@@ -49,7 +49,7 @@ impl Origin for Map {
     fn each(
         &self,
         (first, behind): Bounds,
-        show: &mut dyn FnMut(&[u8], &[u8]) -> Result<(), NewLife>,
+        show: &mut Show<'_>,
     ) -> Result<Result<(), NewLife>, Infallible> {
         let mut values = self.0.range(first..behind);
         Ok(values.try_for_each(|(key, value)| show(key, value)))

@@ -4,7 +4,7 @@ use super::config::{BATCH_BYTES, LOG_BYTES_MAX};
 use super::figures::{DiskFigures, DiskStatus};
 use super::format::{self, Target, put_batch, put_source, source_key};
 use super::records::{ImageRecord, KeptSource};
-use super::restore::Origin;
+use super::restore::{Origin, Show};
 use super::verdict::{NewLife, Verdict};
 use super::{DiskError, folder};
 use crate::journal::Batch;
@@ -85,7 +85,7 @@ impl Origin for DB {
     fn each(
         &self,
         bounds: Bounds,
-        show: &mut dyn FnMut(&[u8], &[u8]) -> Result<(), NewLife>,
+        show: &mut Show<'_>,
     ) -> Result<Result<(), NewLife>, rocksdb::Error> {
         let mut values = self.raw_iterator_opt(options::sweep(bounds));
         values.seek_to_first();
