@@ -7,6 +7,7 @@ use crate::record::Announcement;
 use crate::sets::HolderIndex;
 use crate::sweep::SweepCursor;
 use crate::table::index_u32;
+use kvasir_proto::digest::RankDigest;
 use kvasir_proto::types::{CopyMode, Cursor, DpRank, Incarnation, SourceState, Tier, WorkerId};
 use smallvec::SmallVec;
 use std::fmt;
@@ -99,6 +100,8 @@ pub(crate) struct Source {
     pub(crate) sweep: Option<SweepCursor>,
     /// The loss epoch up to which nothing that it holds is doubtful.
     certain_epoch: u32,
+    /// Whether digests of what it holds are kept.
+    pub(crate) has_digests: bool,
     /// What the last image said of it.
     pub(crate) imaged: Option<Standing>,
 }
@@ -198,6 +201,7 @@ impl Index {
                 short_ranks: 0,
                 sweep: None,
                 certain_epoch: 0,
+                has_digests: false,
                 imaged: None,
             },
         );
@@ -231,7 +235,9 @@ impl Index {
                     holder.primary = None;
                 }
                 holder.is_whole_for(id);
+                holder.digests.retain(|(kept, _)| *kept != id);
             }
+            self.recount(holder);
         }
         let Some(worker) = self.workers.get_mut(&source.worker) else {
             return;
@@ -282,10 +288,20 @@ impl Index {
         let worker = source.worker.clone();
         let made = self.make_rank(&worker, rank);
         match &made {
-            Ok(holder) => self.change_source(id, |source| source.ranks.push((rank, *holder))),
+            Ok(holder) => self.feed_rank(id, rank, *holder),
             Err(_) => self.mark_incomplete(id),
         }
         made
+    }
+
+    fn feed_rank(&mut self, id: SourceId, rank: DpRank, holder: HolderIndex) {
+        self.change_source(id, |source| source.ranks.push((rank, holder)));
+        let has_digests = self.source(id).is_ok_and(|source| source.has_digests);
+        if let Some(Some(at)) = self.holders.get_mut(holder as usize)
+            && has_digests
+        {
+            at.digests.push((id, RankDigest::default()));
+        }
     }
 
     /// A rank of a worker; made if it is new.

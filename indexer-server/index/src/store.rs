@@ -182,7 +182,7 @@ impl RankChange<'_> {
         self.holder.note(first, len);
         self.holder.change_slots(first, len);
         self.holder.confirm(first..first + len, by.tier);
-        self.add_keys(by.source, u64::from(len));
+        self.gain_run(by.source, by.tier, first, len);
     }
 }
 
@@ -357,7 +357,11 @@ impl RankChange<'_> {
             return BlockOutcome::Noop;
         };
         let waited_for = record.parent;
+        let was_unread = record.local.is_none();
         (record.parent, record.local) = (parent, Some(block.local));
+        if was_unread {
+            self.relabel(block.name, block.local);
+        }
         self.stop_waiting(block.name, waited_for);
         match at {
             At::Slot(slot) => {
@@ -375,9 +379,10 @@ impl RankChange<'_> {
     }
 
     fn announce_parked(&mut self, by: Announcement, name: BlockName) -> Option<Change> {
-        let change = self.holder.records.get_mut(name)?.announce(by);
+        let record = self.holder.records.get_mut(name)?;
+        let (change, local) = (record.announce(by), record.local);
         if change == Change::Key {
-            self.add_keys(by.source, 1);
+            self.gain(by.source, by.tier, (name, local));
         }
         self.holder.touch(name);
         Some(change)
@@ -395,7 +400,7 @@ impl RankChange<'_> {
             }
             if !holds {
                 self.trie.hold(slot, 1, self.holder.index, by.tier);
-                self.add_keys(by.source, 1);
+                self.gain_run(by.source, by.tier, slot, 1);
                 self.holder.change_slots(slot, 1);
             }
             if !holds || doubtful {
@@ -414,9 +419,9 @@ impl RankChange<'_> {
             return BlockOutcome::Noop;
         };
         let change = record.announce(by);
-        let slot = record.slot;
+        let (slot, local) = (record.slot, record.local);
         if change == Change::Key {
-            self.add_keys(by.source, 1);
+            self.gain(by.source, by.tier, (name, local));
         }
         if let Some(slot) = slot {
             self.settle(slot);
@@ -442,7 +447,7 @@ impl RankChange<'_> {
         wanted: usize,
     ) {
         record.announce(by);
-        self.add_keys(by.source, 1);
+        self.gain(by.source, by.tier, (block.name, record.local));
         self.holder.records.insert(block.name, record);
         self.holder.parked += 1;
         self.put_record(by, parent, block, wanted);
@@ -483,7 +488,7 @@ impl RankChange<'_> {
             return BlockOutcome::Rejected;
         }
         record.announce(by);
-        self.add_keys(by.source, 1);
+        self.gain(by.source, by.tier, (name, record.local));
         let parent = record.parent;
         self.holder.records.insert(name, record);
         self.holder.parked += 1;

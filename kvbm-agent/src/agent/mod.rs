@@ -281,6 +281,14 @@ impl Agent {
         self.feed.until_settled().await;
     }
 
+    /// [Digest](kvasir_proto::digest) of all that it holds, as its heartbeats say it; none where blocks are
+    /// missing for the limit on held names.
+    #[must_use]
+    pub fn digest(&self) -> Option<u64> {
+        let life = self.feed.status().incarnation;
+        self.feed.heartbeat(life).and_then(|heartbeat| heartbeat.digest)
+    }
+
     /// How far each uplink has come, in the order of the indexers.
     #[must_use]
     pub fn uplinks(&self) -> Vec<UplinkStatus> {

@@ -95,6 +95,8 @@ pub(super) struct SourceRecord {
     past: Vec<Vec<u8>>,
     #[prost(uint32, repeated, tag = "9")]
     ranks: Vec<u32>,
+    #[prost(bool, tag = "10")]
+    lacks_blocks: bool,
 }
 
 /// What a source is, and so how it tells whether its engine lived on.
@@ -119,6 +121,8 @@ pub struct KeptSource {
     pub cursor: Cursor,
     /// Whether events of this life were lost for good.
     pub has_lost: bool,
+    /// Whether blocks of it were not taken.
+    pub lacks_blocks: bool,
     /// Lives that were over, the latest last, at most [`SOURCE_PAST_LIVES_MAX`].
     pub past: Vec<Incarnation>,
     /// Ranks that it may hold something at.
@@ -153,6 +157,7 @@ impl From<&KeptSource> for SourceRecord {
             ts_bits: fingerprint.map(|at| at.ts_bits),
             payload_hash: fingerprint.map(|at| at.payload_hash),
             has_lost: source.has_lost,
+            lacks_blocks: source.lacks_blocks,
             past: source.past.iter().copied().map(bytes).collect(),
             ranks: source.ranks.clone(),
         }
@@ -182,6 +187,7 @@ impl SourceRecord {
                 fingerprint,
             },
             has_lost: self.has_lost,
+            lacks_blocks: self.lacks_blocks,
             past: past.filter(|lives| lives.len() <= SOURCE_PAST_LIVES_MAX)?,
             ranks: self.ranks,
         })

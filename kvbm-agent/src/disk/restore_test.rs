@@ -200,6 +200,8 @@ proptest! {
             prop_assert_eq!((is.incarnation, is.first, is.head), (LIFE, FIRST, was.head));
             prop_assert_eq!(is.own_first, was.head.map_or(FIRST, |head| head + 1));
             prop_assert_eq!(contents(&mut found.journal), contents(&mut written.journal));
+            let digest = |journal: &Journal| journal.digest();
+            prop_assert_eq!(digest(&found.journal), digest(&written.journal));
             // Whoever asks is given the same batches.
             prop_assert!(is.oldest <= was.oldest || is.batches == 6);
             let from = was.oldest.unwrap_or(FIRST).max(is.oldest.unwrap_or(FIRST));
@@ -283,6 +285,7 @@ fn sources_come_back_as_they_stood() {
         copy_mode: CopyMode::Set,
         cursor: Cursor { incarnation: Incarnation(9), sequence: 5, fingerprint },
         has_lost: true,
+        lacks_blocks: true,
         past: vec![Incarnation(1), Incarnation(u128::MAX)],
         ranks: vec![0, 3],
     };

@@ -51,6 +51,7 @@ fn source(sequence: u64) -> KeptSource {
         copy_mode: CopyMode::Set,
         cursor: Cursor { incarnation: Incarnation(3), sequence, fingerprint: None },
         has_lost: false,
+        lacks_blocks: false,
         past: Vec::new(),
         ranks: vec![0],
     }

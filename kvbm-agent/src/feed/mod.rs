@@ -9,4 +9,4 @@ mod source;
 pub use dump::FeedDump;
 pub use error::FeedError;
 pub use image::keep_image;
-pub use source::{Feed, News, SourceConfig};
+pub use source::{Feed, News, SourceConfig, Standing};

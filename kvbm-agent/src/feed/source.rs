@@ -1,12 +1,18 @@
 use crate::disk::{Disk, KeptSource, NewLife, Opened, Restored, SourceChange, Verdict};
-use crate::journal::{AppendError, BatchRange, Journal, JournalConfig, JournalStatus, RangeError};
-use kvasir_proto::convert::{ConvertError, Hello, WorkerAddress};
+use crate::journal::{
+    AppendError, BatchRange, DigestError, Journal, JournalConfig, JournalStatus, RangeError,
+    RankDigests,
+};
+use kvasir_proto::convert::{ConvertError, Heartbeat, Hello, WorkerAddress};
 use kvasir_proto::pb;
-use kvasir_proto::types::{DpRank, Incarnation, KvEvent};
+use kvasir_proto::types::{DpRank, Incarnation, KvEvent, SourceState};
 use parking_lot::Mutex;
+use std::mem;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
 
 /// Dumps of one source that may wait for the one under way.
 pub(super) const DUMPS_WAITING_MAX: usize = 8;
@@ -35,6 +41,23 @@ pub struct News {
     pub incarnation: Incarnation,
     /// Its newest batch; none before the first.
     pub head: Option<u64>,
+    /// How far what it says can be trusted.
+    pub state: SourceState,
+}
+
+/// How far what a source says can be trusted, where it speaks for others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// The worst of them.
+    pub state: SourceState,
+    /// When the newest of what they said was last known to be taken, of all the oldest; none if that is
+    /// always so.
+    pub verified_at: Option<Instant>,
+}
+
+impl Standing {
+    /// Speaks for itself.
+    pub const OWN: Self = Self { state: SourceState::Exact, verified_at: None };
 }
 
 /// One source.
@@ -51,6 +74,7 @@ pub struct Feed {
     /// Whether it is known which life goes on. Until then nothing is said.
     settled: watch::Sender<bool>,
     news: watch::Sender<News>,
+    standing: Mutex<Standing>,
     /// One dump at a time,
     pub(super) dump_turn: Arc<Semaphore>,
     /// and so many in all, those that wait included.
@@ -96,7 +120,8 @@ impl Feed {
             disk,
             fresh,
             settled: watch::Sender::new(sources.is_none()),
-            news: watch::Sender::new(News { incarnation, head }),
+            news: watch::Sender::new(News { incarnation, head, state: Standing::OWN.state }),
+            standing: Mutex::new(Standing::OWN),
             dump_turn: Arc::new(Semaphore::new(1)),
             dump_places: Arc::new(Semaphore::new(1 + DUMPS_WAITING_MAX)),
         };
@@ -169,7 +194,8 @@ impl Feed {
         }
         if head.is_some() {
             // Within the lock, so that news are told in order.
-            self.news.send_replace(News { incarnation: journal.incarnation(), head });
+            let incarnation = journal.incarnation();
+            self.news.send_modify(|news| (news.incarnation, news.head) = (incarnation, head));
         }
         refused.map_or(Ok(head), Err)
     }
@@ -181,7 +207,7 @@ impl Feed {
         if let Some(disk) = &self.disk {
             disk.begin_life(incarnation, first_sequence);
         }
-        self.news.send_replace(News { incarnation, head: None });
+        self.news.send_modify(|news| (news.incarnation, news.head) = (incarnation, None));
     }
 
     /// The journal on disk; none if it is in memory only.
@@ -238,6 +264,38 @@ impl Feed {
     #[must_use]
     pub fn ranks(&self) -> Vec<DpRank> {
         self.journal.lock().ranks()
+    }
+
+    /// Digests of what it holds, after its newest batch. Holds the journal's lock while they are copied:
+    /// 32 KiB for each tier of a rank that holds anything.
+    ///
+    /// # Errors
+    /// As [`Journal::digests`].
+    pub fn digests(&self, incarnation: Incarnation) -> Result<RankDigests, DigestError> {
+        self.journal.lock().digests(incarnation)
+    }
+
+    /// What indexes are told of it between batches; none if it lives another life.
+    #[must_use]
+    pub fn heartbeat(&self, incarnation: Incarnation) -> Option<Heartbeat> {
+        let (head_sequence, digest) = {
+            let journal = self.journal.lock();
+            if journal.incarnation() != incarnation {
+                return None;
+            }
+            (journal.head(), journal.digest())
+        };
+        let Standing { state, verified_at } = *self.standing.lock();
+        let verified_age = verified_at.map_or(Duration::ZERO, |at| at.elapsed());
+        Some(Heartbeat { head_sequence, digest, state, verified_age })
+    }
+
+    /// What the source says can be trusted so far from now on; indexes are told at once if that changes.
+    pub fn stand(&self, standing: Standing) {
+        let before = mem::replace(&mut *self.standing.lock(), standing);
+        if before.state != standing.state {
+            self.news.send_modify(|news| news.state = standing.state);
+        }
     }
 
     /// Where it stands.

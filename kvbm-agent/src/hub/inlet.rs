@@ -206,6 +206,9 @@ impl Inlet {
         let change = sources.change(self.key);
         // The lock is held, so that what sources say keeps its order.
         let sequence = hub.feed.publish_all(rank, pieces(outcome.events), change)?;
+        if outcome.refused > 0 {
+            hub.feed.stand(sources.standing());
+        }
         Ok(Taken { id: outcome.id, sequence, refused: outcome.refused })
     }
 
@@ -224,6 +227,7 @@ impl Inlet {
         if let Ok(gone) = sources.gone(self.key, is_over) {
             self.hub.tell(gone);
             self.hub.write(sources.change(self.key));
+            self.hub.feed.stand(sources.standing());
         }
     }
 
@@ -234,6 +238,7 @@ impl Inlet {
         if let Ok(gone) = sources.close(self.key) {
             self.hub.tell(gone);
             self.hub.write(SourceChange::Forget(&self.name));
+            self.hub.feed.stand(sources.standing());
         }
     }
 
@@ -247,8 +252,15 @@ impl Inlet {
 
     /// Counts what was not handed in, unless the source was closed.
     pub fn count(&self, change: impl FnOnce(&mut SourceCounts)) {
-        if let Ok(counts) = self.hub.sources.lock().counts(self.key) {
+        let mut sources = self.hub.sources.lock();
+        if let Ok(counts) = sources.counts(self.key) {
+            let before = counts.not_taken();
             change(counts);
+            if counts.not_taken() > before {
+                sources.lack(self.key);
+                self.hub.feed.stand(sources.standing());
+                self.hub.write(sources.change(self.key));
+            }
         }
     }
 
@@ -256,10 +268,8 @@ impl Inlet {
     pub fn show(&self, status: SourceStatus) {
         let mut sources = self.hub.sources.lock();
         // What counts as applied was compared with the engine's own.
-        let is_heard = matches!(status.state, SourceState::Exact | SourceState::Gap);
-        if is_heard && status.connected && sources.prove(self.key) {
-            self.hub.feed.settle(Verdict::Kept);
-        }
+        let is_heard =
+            status.connected && matches!(status.state, SourceState::Exact | SourceState::Gap);
         let status = SourceStatus { state: sources.state(self.key, status.state), ..status };
         if let Ok(shown) = sources.status(self.key) {
             shown.send_if_modified(|before| {
@@ -267,6 +277,10 @@ impl Inlet {
                 *before = status;
                 changed
             });
+            self.hub.feed.stand(sources.standing());
+        }
+        if is_heard && sources.prove(self.key) {
+            self.hub.feed.settle(Verdict::Kept);
         }
     }
 }

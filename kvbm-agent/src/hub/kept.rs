@@ -49,6 +49,7 @@ impl Kept {
             copy_mode,
             cursor,
             has_lost: false,
+            lacks_blocks: false,
             past: self.past.clone(),
             ranks: Vec::new(),
         });
@@ -57,7 +58,7 @@ impl Kept {
             at.ranks.push(rank);
         }
         if events.contains(&KvEvent::Cleared) {
-            at.has_lost = false;
+            (at.has_lost, at.lacks_blocks) = (false, false);
         }
     }
 
@@ -79,16 +80,25 @@ impl Kept {
         }
     }
 
+    /// Blocks of it were not taken.
+    pub(super) const fn lack(&mut self) {
+        if let Some(at) = &mut self.at {
+            at.lacks_blocks = true;
+        }
+    }
+
     pub(super) const fn set_copy_mode(&mut self, copy_mode: CopyMode) {
         self.copy_mode = copy_mode;
     }
 
     /// What it says of itself, with what the process before has lost.
     pub(super) fn state(&self, state: SourceState) -> SourceState {
-        match &self.at {
-            Some(at) if at.has_lost && state < SourceState::Degraded => SourceState::Degraded,
-            Some(_) | None => state,
-        }
+        let Some(at) = self.at.as_ref().filter(|_| state != SourceState::Cold) else {
+            return state;
+        };
+        let lost = if at.has_lost { SourceState::Degraded } else { SourceState::Exact };
+        let lacks = if at.lacks_blocks { SourceState::Partial } else { SourceState::Exact };
+        state.max(lost).max(lacks)
     }
 
     /// What is to be written.

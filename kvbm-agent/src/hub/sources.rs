@@ -3,6 +3,7 @@ use super::report::{SourceCounts, SourceReport, SourceStatus, complaint};
 use super::{HubConfig, HubError};
 use crate::consolidate::{ConsolidateConfig, Consolidator, SOURCES_MAX, SourceNumber};
 use crate::disk::{KeptSource, NewLife, SourceChange, SourceKind, Verdict};
+use crate::feed::Standing;
 use crate::journal::AppendError;
 use kvasir_proto::limits::{EVENT_BLOCKS_MAX, WORKER_RANKS_MAX};
 use kvasir_proto::types::{CopyMode, Cursor, DpRank, KvEvent, SourceState};
@@ -33,6 +34,8 @@ struct Source {
     copy_mode: CopyMode,
     ranks: BTreeMap<DpRank, Spoken>,
     counts: SourceCounts,
+    /// Operations that had not been taken when it held nothing last.
+    not_taken_before: u64,
     status: watch::Sender<SourceStatus>,
     /// What is on disk of it; none where nothing is, or where it ends with the agent.
     kept: Option<Kept>,
@@ -45,6 +48,13 @@ impl Source {
 
     fn is_pending(&self) -> bool {
         self.kept.as_ref().is_some_and(|kept| kept.pending().is_some())
+    }
+}
+
+impl Source {
+    /// Whether it may hold blocks that were not taken.
+    fn lacks_blocks(&self) -> bool {
+        self.counts.not_taken() > self.not_taken_before
     }
 }
 
@@ -179,6 +189,7 @@ impl Sources {
             copy_mode,
             ranks,
             counts: SourceCounts::default(),
+            not_taken_before: 0,
             status: watch::Sender::new(SourceStatus::COLD),
             kept: kept.map(Kept::of).or(fresh),
         };
@@ -273,6 +284,14 @@ impl Sources {
         Ok(Gone { said: Vec::new(), verdict: Some(Verdict::NewLife(NewLife::Engine)) })
     }
 
+    /// Blocks of a source were not taken.
+    pub(super) fn lack(&mut self, key: Key) {
+        let source = self.source(key).ok();
+        if let Some(kept) = source.and_then(|source| source.kept.as_mut()) {
+            kept.lack();
+        }
+    }
+
     /// What is to be written of a source.
     pub(super) fn change(&self, key: Key) -> SourceChange<'_> {
         let source = self.open.get(&key.number).filter(|source| source.opened == key.opened);
@@ -293,6 +312,7 @@ impl Sources {
 
     fn clear(&mut self, key: Key) -> Result<Said, HubError> {
         let source = self.source(key)?;
+        source.not_taken_before = source.counts.not_taken();
         let spoken = source.ranks.iter_mut();
         let spoken =
             spoken.filter_map(|(rank, at)| mem::take(&mut at.since_clear).then_some(*rank));
@@ -328,6 +348,20 @@ impl Sources {
 
     pub(super) fn status(&mut self, key: Key) -> Result<&watch::Sender<SourceStatus>, HubError> {
         Ok(&self.source(key)?.status)
+    }
+
+    /// How far what they say together can be trusted.
+    pub(super) fn standing(&self) -> Standing {
+        let mut standing = Standing::OWN;
+        for source in self.open.values() {
+            let lacks =
+                if source.lacks_blocks() { SourceState::Partial } else { SourceState::Exact };
+            let status = *source.status.borrow();
+            standing.state = standing.state.max(status.state).max(lacks);
+            let times = [standing.verified_at, status.verified_at].into_iter().flatten();
+            standing.verified_at = times.min();
+        }
+        standing
     }
 
     pub(super) fn watch(&self, name: &str) -> Option<watch::Receiver<SourceStatus>> {

@@ -165,7 +165,7 @@ async fn read_hello(requests: &mut Requests) -> Result<Hello, Status> {
     };
     match Publication::try_from(request).map_err(|error| *malformed(&error))? {
         Publication::Hello(hello) => Ok(hello),
-        Publication::Batch(_) | Publication::Heartbeat { .. } => {
+        Publication::Batch(_) | Publication::Heartbeat(_) => {
             Err(Status::invalid_argument("hello is required before the first batch"))
         }
     }

@@ -3,6 +3,7 @@
 use super::dump::{DumpId, Scan};
 use super::names::{Names, Record};
 use super::{AppendError, DumpAbort, JournalConfig};
+use kvasir_proto::digest::{RankDigest, block_digest};
 use kvasir_proto::limits::{DUMP_DIRTY_NAMES_MAX, WORKER_RANKS_MAX};
 use kvasir_proto::types::{
     BlockName, CopyMode, DpRank, HeldBlock, KvEvent, LocalHash, StoredBlock, Tier,
@@ -20,6 +21,37 @@ pub(super) struct Rank {
     pub(super) dirty: FxHashSet<BlockName>,
     /// Blocks were not taken since the rank was cleared last.
     incomplete: bool,
+    /// Of its names.
+    digest: RankDigest,
+}
+
+/// What a name adds to its rank's digest.
+#[derive(PartialEq, Eq)]
+struct Entry {
+    local: Option<LocalHash>,
+    tiers: [bool; Tier::COUNT],
+}
+
+impl Entry {
+    fn of(record: &Record) -> Self {
+        Self { local: record.local(), tiers: record.tiers() }
+    }
+}
+
+impl Rank {
+    /// Keeps the digest up where a name's entry may have changed.
+    fn change_digest(&mut self, name: BlockName, before: &Entry, after: &Entry) {
+        if before == after {
+            return;
+        }
+        let tiers = |entry: &Entry| Tier::ALL.into_iter().zip(entry.tiers);
+        let digest = block_digest(name, before.local);
+        tiers(before)
+            .filter(|(_, held)| *held)
+            .for_each(|(tier, _)| self.digest.take(tier, digest));
+        let digest = block_digest(name, after.local);
+        tiers(after).filter(|(_, held)| *held).for_each(|(tier, _)| self.digest.add(tier, digest));
+    }
 }
 
 /// The names that a source holds.
@@ -67,7 +99,18 @@ impl Inventory {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.ranks.values().map(|rank| rank.names.bytes()).sum()
+        self.ranks.values().map(|rank| rank.names.bytes() + rank.digest.bytes()).sum()
+    }
+
+    /// Digest of all that is held; none where blocks are missing.
+    pub(super) fn digest(&self) -> Option<u64> {
+        let totals = self.ranks.iter().map(|(&number, rank)| rank.digest.total(number));
+        (!self.is_incomplete()).then(|| totals.fold(0, u64::wrapping_add))
+    }
+
+    /// Digests by rank.
+    pub(super) fn digests(&self) -> Vec<(DpRank, RankDigest)> {
+        self.ranks.iter().map(|(&number, rank)| (number, rank.digest.clone())).collect()
     }
 
     /// A new life holds nothing.
@@ -122,6 +165,10 @@ impl Inventory {
         if let Some(rank) = self.ranks.get_mut(&number)
             && let Some(slot) = rank.names.find(name)
         {
+            if let Some(before) = rank.names.at(slot).map(Entry::of) {
+                let nothing = Entry { local: None, tiers: [false; Tier::COUNT] };
+                rank.change_digest(name, &before, &nothing);
+            }
             for tier in Tier::ALL {
                 rank.names.set_copies(slot, tier, 0);
             }
@@ -133,8 +180,10 @@ impl Inventory {
         self.store_new(number, name, Place { parent, local, tier });
         let Some(rank) = self.ranks.get_mut(&number) else { return };
         let Some(slot) = rank.names.find(name) else { return };
-        for (tier, count) in [(tier, count)].into_iter().chain(tiers) {
+        rank.names.set_copies(slot, tier, count);
+        for (tier, count) in tiers {
             rank.names.set_copies(slot, tier, count);
+            rank.digest.add(tier, block_digest(name, local));
         }
     }
 
@@ -152,6 +201,7 @@ impl Inventory {
         self.note(number, slot);
         let Some(rank) = self.ranks.get_mut(&number) else { return };
         let Some(&record) = rank.names.at(slot) else { return };
+        let before = Entry::of(&record);
         let (parent, local) = (record.parent(), record.local());
         let same = place.local.is_none() || (parent, local) == (place.parent, place.local);
         if !same {
@@ -172,6 +222,8 @@ impl Inventory {
             CopyMode::Set => 1,
         };
         rank.names.set_copies(slot, place.tier, copies);
+        let Some(after) = rank.names.at(slot).map(Entry::of) else { return };
+        rank.change_digest(name, &before, &after);
     }
 
     fn store_new(&mut self, number: DpRank, name: BlockName, place: Place) {
@@ -180,6 +232,7 @@ impl Inventory {
             position: 0,
             dirty: FxHashSet::default(),
             incomplete: false,
+            digest: RankDigest::default(),
         });
         if self.held_blocks >= self.held_blocks_max {
             rank.incomplete = true;
@@ -187,6 +240,7 @@ impl Inventory {
         }
         let slot = rank.names.insert(Record::new(name, place.parent, place.local));
         rank.names.set_copies(slot, place.tier, 1);
+        rank.digest.add(place.tier, block_digest(name, place.local));
         self.held_blocks += 1;
     }
 
@@ -203,6 +257,10 @@ impl Inventory {
             CopyMode::Set => 0,
         };
         let Some(rank) = self.ranks.get_mut(&number) else { return };
+        let local = rank.names.at(slot).and_then(Record::local);
+        if left == 0 {
+            rank.digest.take(tier, block_digest(name, local));
+        }
         if rank.names.set_copies(slot, tier, left) {
             return;
         }

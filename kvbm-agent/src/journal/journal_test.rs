@@ -1,9 +1,10 @@
 //! The journal against models that say literally what it promises.
 
 use super::{
-    AppendError, DumpAbort, DumpCut, DumpError, DumpId, DumpStep, Journal, JournalConfig,
-    RangeError,
+    AppendError, DigestError, DumpAbort, DumpCut, DumpError, DumpId, DumpStep, Journal,
+    JournalConfig, RangeError,
 };
+use kvasir_proto::digest::{RankDigest, block_digest};
 use kvasir_proto::limits::{
     BATCH_EVENTS_MAX, DUMP_DIRTY_NAMES_MAX, EVENT_BLOCKS_MAX, WORKER_RANKS_MAX,
 };
@@ -110,6 +111,18 @@ impl Model {
         }
     }
 
+    /// Digests of it, computed afresh.
+    fn digests(&self) -> BTreeMap<DpRank, RankDigest> {
+        let mut ranks: BTreeMap<DpRank, RankDigest> = BTreeMap::new();
+        for ((rank, name), held) in &self.held {
+            let copies = Tier::ALL.into_iter().zip(held.copies);
+            for (tier, _) in copies.filter(|(_, copies)| *copies > 0) {
+                ranks.entry(*rank).or_default().add(tier, block_digest(*name, held.local));
+            }
+        }
+        ranks
+    }
+
     fn load_cut(&mut self, cut: &DumpCut) {
         for (rank, records) in &cut.records {
             self.load(*rank, records);
@@ -182,6 +195,12 @@ proptest! {
             prop_assert_eq!(&dumped, &model);
             prop_assert_eq!((cut.incarnation, cut.watermark), (LIFE, Some(sequence)));
             prop_assert_eq!(journal.status().held_blocks, model.held.len());
+            let digests = journal.digests(LIFE).expect("the present life");
+            let held = digests.ranks.into_iter().filter(|(_, digest)| !digest.is_empty());
+            prop_assert_eq!(held.collect::<BTreeMap<_, _>>(), model.digests());
+            prop_assert_eq!(digests.watermark, Some(sequence));
+            let totals = model.digests().into_iter().map(|(rank, digest)| digest.total(rank));
+            prop_assert_eq!(journal.digest(), Some(totals.fold(0, u64::wrapping_add)));
         }
     }
 
@@ -526,6 +545,9 @@ fn names_beyond_the_limit_are_missing_and_it_is_said() {
     journal.append(1, vec![stored(None, 0..3)]).expect("a batch");
     let (model, cut) = dump(&mut journal, 10);
     assert_eq!((model.held.len(), cut.incomplete), (10, true));
+    assert_eq!((journal.digest(), journal.digests(LIFE)), (None, Err(DigestError::Incomplete)));
+    let other = Err(DigestError::WrongIncarnation { present: LIFE });
+    assert_eq!(journal.digests(OTHER), other);
     // Room does not bring back what was not taken; a clear says that nothing is missing.
     journal.append(0, vec![KvEvent::Cleared]).expect("a batch");
     assert!(journal.status().incomplete);

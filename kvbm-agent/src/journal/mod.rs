@@ -14,6 +14,8 @@
 //!   with the number of the last batch. So the records, later ones replacing earlier ones, are
 //!   exactly what the source held at that number.
 //!
+//! A digest of what is held is kept up with it, so that an index finds out whether it holds the same.
+//!
 //! Copies are read as the index reads them, with one difference: a name that is announced with
 //! another parent or another local hash than before stands for new content, and its old copies are
 //! gone. The index may know that both are the same place under two names; engines whose names are
@@ -35,10 +37,10 @@ mod store;
 pub use batch::Batch;
 pub use config::JournalConfig;
 pub use dump::{DumpCut, DumpId, DumpStep};
-pub use error::{AppendError, DumpAbort, DumpError, RangeError};
+pub use error::{AppendError, DigestError, DumpAbort, DumpError, RangeError};
 pub use kept::KeptLife;
 pub use ring::BatchRange;
-pub use store::{Journal, JournalStatus};
+pub use store::{Journal, JournalStatus, RankDigests};
 
 #[cfg(test)]
 mod journal_test;

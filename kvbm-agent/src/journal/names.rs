@@ -81,6 +81,11 @@ impl Record {
         self.known |= if local.is_some() { HAS_LOCAL } else { 0 };
     }
 
+    /// Whether it is held, by tier.
+    pub(super) fn tiers(&self) -> [bool; Tier::COUNT] {
+        self.copies.map(|copies| copies > 0)
+    }
+
     fn is_held(&self) -> bool {
         self.copies != [0; Tier::COUNT]
     }

@@ -2,8 +2,10 @@ use super::inventory::Inventory;
 use super::ring::Ring;
 use super::split::split;
 use super::{
-    AppendError, Batch, BatchRange, DumpCut, DumpError, DumpId, DumpStep, JournalConfig, RangeError,
+    AppendError, Batch, BatchRange, DigestError, DumpCut, DumpError, DumpId, DumpStep,
+    JournalConfig, RangeError,
 };
+use kvasir_proto::digest::RankDigest;
 use kvasir_proto::limits::BATCH_WIRE_BYTES_MAX;
 use kvasir_proto::types::{CopyMode, DpRank, Incarnation, KvEvent};
 use std::ops::RangeInclusive;
@@ -22,6 +24,15 @@ pub struct Journal {
     pub(super) next: Option<u64>,
     pub(super) ring: Ring,
     pub(super) inventory: Inventory,
+}
+
+/// Digests of what is held, by rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RankDigests {
+    /// The last batch whose effects are in them.
+    pub watermark: Option<u64>,
+    /// Of each rank.
+    pub ranks: Vec<(DpRank, RankDigest)>,
 }
 
 /// Where a journal stands.
@@ -186,6 +197,27 @@ impl Journal {
     /// Gives a dump up. One that is over already stays over.
     pub fn cancel_dump(&mut self, dump: DumpId) {
         self.inventory.cancel_dump(dump);
+    }
+
+    /// [Digest](kvasir_proto::digest) of all that is held after the newest batch; none where blocks are
+    /// missing for the limit on held names.
+    #[must_use]
+    pub fn digest(&self) -> Option<u64> {
+        self.inventory.digest()
+    }
+
+    /// Digests by rank, after the newest batch of one life.
+    ///
+    /// # Errors
+    /// If it is another life, or blocks are missing.
+    pub fn digests(&self, incarnation: Incarnation) -> Result<RankDigests, DigestError> {
+        if incarnation != self.incarnation {
+            return Err(DigestError::WrongIncarnation { present: self.incarnation });
+        }
+        if self.inventory.is_incomplete() {
+            return Err(DigestError::Incomplete);
+        }
+        Ok(RankDigests { watermark: self.ring.head(), ranks: self.inventory.digests() })
     }
 
     /// Where it stands.

@@ -5,7 +5,8 @@ use crate::feed::Feed;
 use crate::journal::RangeError;
 use crate::pause::Pauses;
 use kvasir_proto::convert::{Hello, Registration};
-use kvasir_proto::types::Incarnation;
+use kvasir_proto::types::{Incarnation, SourceState};
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::select;
@@ -114,6 +115,8 @@ struct Position {
     next: Option<u64>,
     /// When the oldest batch under way was sent, or the last answer came.
     since: Instant,
+    /// How far the source can be trusted, as far as heartbeats were hurried for it.
+    state: SourceState,
 }
 
 impl Keeper {
@@ -144,7 +147,8 @@ impl Keeper {
         };
         self.accepted(life, uplink.applied());
         let next = uplink.applied().map_or(Some(first), |applied| applied.checked_add(1));
-        let mut position = Position { life, next, since: Instant::now() };
+        let state = news.borrow_and_update().state;
+        let mut position = Position { life, next, since: Instant::now(), state };
         let mut heartbeats = interval(self.config.heartbeat_interval);
         heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -162,7 +166,12 @@ impl Keeper {
                     self.status.send_modify(|status| status.acknowledged = Some(sequence));
                 }
                 // The source outlives its uplinks.
-                _known = news.changed() => {}
+                _known = news.changed() => {
+                    let state = news.borrow_and_update().state;
+                    if mem::replace(&mut position.state, state) != state {
+                        self.heartbeat(&uplink, life);
+                    }
+                }
                 _ = heartbeats.tick() => self.heartbeat(&uplink, life),
                 () = self.stop.cancelled(), if !stopping => {}
                 () = sleep_until(position.since + ANSWER_TIMEOUT), if waiting => {
@@ -209,9 +218,8 @@ impl Keeper {
     }
 
     fn heartbeat(&self, uplink: &Uplink, life: Incarnation) {
-        let status = self.feed.status();
-        if status.incarnation == life {
-            uplink.heartbeat(status.head);
+        if let Some(heartbeat) = self.feed.heartbeat(life) {
+            uplink.heartbeat(heartbeat);
         }
     }
 

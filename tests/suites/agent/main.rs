@@ -1,6 +1,7 @@
 //! The agent: what an engine says goes through its journal to every index, whatever happens to
 //! connections and indexes; and what an index missed it can ask for.
 
+mod audit;
 mod crash;
 mod disk;
 mod engine;
@@ -13,5 +14,6 @@ mod metrics;
 mod process;
 mod relay;
 mod stop;
+mod tamper;
 mod uplinks;
 mod zmq;

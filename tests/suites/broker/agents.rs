@@ -186,6 +186,6 @@ pub fn read(payload: bytes::Bytes) -> BrokerMessage {
 pub fn batch(message: &BrokerMessage) -> &pb::PublishBatch {
     match &message.said {
         Said::Batch(batch) => batch,
-        Said::Heartbeat { .. } | Said::Goodbye => panic!("no batch: {message:?}"),
+        Said::Heartbeat(_) | Said::Goodbye => panic!("no batch: {message:?}"),
     }
 }

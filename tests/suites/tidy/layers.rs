@@ -92,11 +92,12 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("code", &[]),
             ("types", &["limits"]),
             ("hash", &["types"]),
+            ("digest", &["types"]),
             ("shard", &["types", "hash"]),
             ("codec", &["limits"]),
             ("find_codec", &["codec", "convert"]),
             ("broker", &["convert", "hash", "limits", "types"]),
-            ("convert", &["types", "hash", "shard", "limits", "code", "pb"]),
+            ("convert", &["types", "hash", "digest", "shard", "limits", "code", "pb"]),
         ],
     ),
 ];
