@@ -77,16 +77,16 @@ impl Server {
     /// # Errors
     /// As [`Server::start_with`].
     pub async fn agent(flags: &[&str]) -> Result<Self> {
-        Self::agent_at(SocketAddr::from(([127, 0, 0, 1], 0)), flags).await
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        Self::agent_at(Addresses { grpc: any, http: any }, flags).await
     }
 
-    /// As [`Server::agent`], with its gRPC port at an address, as [`Server::start`] takes it.
+    /// As [`Server::agent`], on these addresses.
     ///
     /// # Errors
-    /// As [`Server::agent`].
-    pub async fn agent_at(listen: SocketAddr, flags: &[&str]) -> Result<Self> {
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        Self::launch(&binary_of(AGENT)?, (listen, any), flags).await
+    /// As [`Server::start_with`].
+    pub async fn agent_at(addresses: Addresses, flags: &[&str]) -> Result<Self> {
+        Self::launch(&binary_of(AGENT)?, (addresses.grpc, addresses.http), flags).await
     }
 
     async fn launch(

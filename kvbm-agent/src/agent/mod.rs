@@ -3,6 +3,7 @@
 //! `LocalIndexer`.
 
 mod broker;
+mod disk;
 mod loads;
 mod sources;
 mod zmq;
@@ -10,7 +11,8 @@ mod zmq;
 pub use sources::SourcesConfig;
 
 use crate::broker::{BrokerConfig, BrokerStatus};
-use crate::feed::{Feed, SourceConfig};
+use crate::disk::{Disk, DiskError, DiskStatus};
+use crate::feed::{Feed, SourceConfig, keep_image};
 use crate::hub::{Hub, HubError};
 use crate::ingest::EventIngestService;
 use crate::journal::{AppendError, JournalStatus};
@@ -27,6 +29,7 @@ use kvasir_proto::convert::{ConvertError, Registration};
 use kvasir_proto::types::{DpRank, Incarnation, KvEvent};
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -48,6 +51,9 @@ const HEARTBEAT_INTERVAL_MIN: Duration = Duration::from_millis(10);
 pub struct AgentConfig {
     /// The agent's stream.
     pub source: SourceConfig,
+    /// Folder in which its journal is kept too, so that an agent which comes back goes on where its engine lived on;
+    /// none for memory only.
+    pub journal_dir: Option<PathBuf>,
     /// What feeds it.
     pub sources: SourcesConfig,
     /// Indexers to feed (`http://host:port`), at most [`INDEXERS_MAX`].
@@ -78,6 +84,12 @@ pub enum AgentError {
     /// The source breaks the contract.
     #[error("source: {0}")]
     Source(#[from] ConvertError),
+    /// The folder of its journal cannot be used.
+    #[error("journal-dir: {0}")]
+    Disk(#[from] DiskError),
+    /// The journal on disk could not be read, for a fault of ours.
+    #[error("journal-dir: reading it failed: remove it, or start without")]
+    DiskPanic,
     /// What feeds it does not go together.
     #[error("sources: {0}")]
     Hub(#[from] HubError),
@@ -144,7 +156,8 @@ impl Agent {
         if count > limit {
             return Err(AgentError::TooManyIndexers { count, limit });
         }
-        let feed = Arc::new(Feed::new(config.source)?);
+        let (feed, kept) = disk::open_feed(config.source, config.journal_dir).await?;
+        let feed = Arc::new(feed);
         let heartbeat_interval = config.heartbeat_interval.max(HEARTBEAT_INTERVAL_MIN);
         let (stop_uplinks, stop_service) = (CancellationToken::new(), CancellationToken::new());
         let (mut uplink_tasks, mut service_tasks) = (Tasks::default(), Tasks::default());
@@ -153,7 +166,10 @@ impl Agent {
             return Err(AgentError::NoPort);
         }
         let loads = loads::start(&feed, &config.loads, &mut source_tasks, &stop_sources)?;
-        let sources = sources::start(&feed, config.sources, &mut source_tasks, &stop_sources)?;
+        let (tasks, stop) = (&mut source_tasks, &stop_sources);
+        let sources = sources::start((&feed, kept), config.sources, tasks, stop)?;
+        // Not cut off before what sources say is on disk.
+        service_tasks.spawn("image", keep_image(Arc::clone(&feed), stop_service.clone()));
         let served = Served {
             address: feed.address().clone(),
             block_size: feed.block_size(),
@@ -254,6 +270,17 @@ impl Agent {
     #[must_use]
     pub fn status(&self) -> JournalStatus {
         self.feed.status()
+    }
+
+    /// How it stands with the journal on disk; none if it is in memory only.
+    #[must_use]
+    pub fn disk(&self) -> Option<DiskStatus> {
+        self.feed.disk().map(Disk::status)
+    }
+
+    /// Waits until it is known whether the life that is on disk goes on; until then nothing is said.
+    pub async fn settled(&self) {
+        self.feed.until_settled().await;
     }
 
     /// [Digest](kvasir_proto::digest) of all that it holds, as its heartbeats say it; none where blocks are

@@ -65,6 +65,10 @@ impl Publisher {
     /// connection.
     pub async fn run(mut self, stop: CancellationToken) {
         self.stop = stop;
+        select! {
+            () = self.stop.cancelled() => return,
+            () = self.feed.until_settled() => {}
+        }
         let mut pauses = Pauses::new();
         loop {
             let before = self.progress();
@@ -136,6 +140,8 @@ impl Publisher {
     fn position(&self) -> Position {
         let hello = self.feed.hello();
         let (life, first) = (hello.incarnation, hello.first_sequence.unwrap_or_default());
+        // What an agent before this one said was published then; what was not is asked for.
+        let own_first = self.feed.status().own_first;
         let mut published = None;
         self.status.send_modify(|status| {
             if status.incarnation != life {
@@ -143,7 +149,7 @@ impl Publisher {
             }
             published = status.published;
         });
-        let next = published.map_or(Some(first), |published| published.checked_add(1));
+        let next = published.map_or(Some(own_first), |published| published.checked_add(1));
         Position { life, next, envelope: self.envelope.of_life(life, first) }
     }
 

@@ -21,6 +21,7 @@ use kvasir_proto::convert::{
 use kvasir_proto::pb;
 use kvasir_proto::types::CopyMode;
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Name of the agent's stream.
@@ -75,6 +76,7 @@ impl Config {
                 first_sequence: 0,
                 journal: journal(settings, copy_mode)?,
             },
+            journal_dir: journal_dir(settings)?,
             sources: sources(settings, copy_mode)?,
             indexers: settings.indexers.clone(),
             broker,
@@ -226,6 +228,16 @@ fn relay(settings: &Settings, spec: &SourceSpec) -> Result<RelayConfig, ConfigEr
         worker_timeout: positive("worker-timeout", settings.worker_timeout)?,
         ..RelayConfig::new(engine, &spec.endpoint)
     })
+}
+
+/// Where the journal is kept.
+fn journal_dir(settings: &Settings) -> Result<Option<PathBuf>, ConfigError> {
+    if settings.journal_dir.is_some() && settings.consolidate {
+        let why = "does not go with consolidate: what several sources hold together is not kept; \
+                   leave one of them out";
+        return Err(ConfigError::invalid("journal-dir", why));
+    }
+    Ok(settings.journal_dir.clone())
 }
 
 fn journal(settings: &Settings, copy_mode: CopyMode) -> Result<JournalConfig, ConfigError> {

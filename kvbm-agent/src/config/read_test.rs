@@ -84,6 +84,15 @@ fn what_is_missing_or_wrong_is_named() {
 }
 
 #[test]
+fn a_journal_on_disk_is_of_sources_that_stand_alone() {
+    assert_eq!(config(&[]).agent.journal_dir, None);
+    let config = config(&["--journal-dir=/j"]);
+    assert_eq!(config.agent.journal_dir.as_deref(), Some("/j".as_ref()));
+    let refused = refusal(&["--consolidate", "--journal-dir=/j"]);
+    assert!(refused.starts_with("journal-dir: does not go with consolidate: "), "{refused}");
+}
+
+#[test]
 fn it_may_publish_as_an_engine_does_and_nothing_else() {
     assert_eq!(config(&[]).agent.zmq, None);
     let sockets = ["--zmq-listen=127.0.0.1:1", "--zmq-replay-listen=127.0.0.1:2"];

@@ -38,6 +38,9 @@ pub enum HubError {
         "the agent's copy mode is counted, and several sources are said in copy mode set: set it"
     )]
     NotSet,
+    /// What several sources hold together is not on disk.
+    #[error("sources are consolidated, and the journal is kept on disk: choose one of them")]
+    DiskOfMany,
     /// What is passed through is read as the agent's stream is.
     #[error("copy_mode of source {name:?} is {asked:?}, the agent is configured for {present:?}")]
     CopyMode {
@@ -89,9 +92,11 @@ impl HubError {
     pub const fn code(&self) -> ErrorCode {
         match self {
             Self::SourcesMax(_) | Self::Append(_) => ErrorCode::InvalidArgument,
-            Self::NotSet | Self::CopyMode { .. } | Self::NameTaken(_) | Self::RankTaken { .. } => {
-                ErrorCode::FailedPrecondition
-            }
+            Self::NotSet
+            | Self::DiskOfMany
+            | Self::CopyMode { .. }
+            | Self::NameTaken(_)
+            | Self::RankTaken { .. } => ErrorCode::FailedPrecondition,
             Self::TooManySources { .. } | Self::TooManyRanks { .. } => ErrorCode::ResourceExhausted,
             Self::Closed => ErrorCode::Unavailable,
         }

@@ -10,6 +10,7 @@
 
 mod config;
 mod inlet;
+mod kept;
 mod pieces;
 mod report;
 mod sources;
@@ -20,3 +21,5 @@ pub use report::{SourceCounts, SourceReport, SourceStatus};
 
 #[cfg(test)]
 mod hub_test;
+#[cfg(test)]
+mod kept_test;

@@ -153,6 +153,45 @@ impl Inventory {
         }
     }
 
+    /// Ranks that hold something.
+    pub(super) fn ranks(&self) -> Vec<DpRank> {
+        let held = self.ranks.iter().filter(|(_, rank)| rank.names.len() > 0);
+        held.map(|(number, _)| *number).collect()
+    }
+
+    /// Sets what is held under a name, as a dump had it; later records of a name replace earlier ones.
+    pub(super) fn bring_back(&mut self, number: DpRank, held: &HeldBlock) {
+        let HeldBlock { name, parent, local, copies } = *held;
+        if let Some(rank) = self.ranks.get_mut(&number)
+            && let Some(slot) = rank.names.find(name)
+        {
+            if let Some(before) = rank.names.at(slot).map(Entry::of) {
+                let nothing = Entry { local: None, tiers: [false; Tier::COUNT] };
+                rank.change_digest(name, &before, &nothing);
+            }
+            for tier in Tier::ALL {
+                rank.names.set_copies(slot, tier, 0);
+            }
+            rank.names.remove(slot);
+            self.held_blocks -= 1;
+        }
+        let mut tiers = Tier::ALL.into_iter().zip(copies).filter(|(_, copies)| *copies > 0);
+        let Some((tier, count)) = tiers.next() else { return };
+        self.store_new(number, name, Place { parent, local, tier });
+        let Some(rank) = self.ranks.get_mut(&number) else { return };
+        let Some(slot) = rank.names.find(name) else { return };
+        rank.names.set_copies(slot, tier, count);
+        for (tier, count) in tiers {
+            rank.names.set_copies(slot, tier, count);
+            rank.digest.add(tier, block_digest(name, local));
+        }
+    }
+
+    /// Blocks were not taken that ranks may hold.
+    pub(super) fn mark_incomplete(&mut self) {
+        self.ranks.values_mut().for_each(|rank| rank.incomplete = true);
+    }
+
     fn store(&mut self, number: DpRank, name: BlockName, place: Place) {
         let found = self.ranks.get(&number).and_then(|rank| rank.names.find(name));
         let Some(slot) = found else {

@@ -31,6 +31,7 @@ mod dump;
 mod error;
 mod image;
 mod inventory;
+mod kept;
 mod names;
 mod ring;
 mod split;
@@ -40,6 +41,7 @@ pub use batch::Batch;
 pub use config::JournalConfig;
 pub use dump::{DumpCut, DumpId, DumpStep};
 pub use error::{AppendError, DigestError, DumpAbort, DumpError, RangeError};
+pub use kept::KeptLife;
 pub use ring::BatchRange;
 pub use store::{Journal, JournalStatus, RankDigests};
 

@@ -29,9 +29,9 @@ impl Ring {
     }
 
     /// Takes the next batch; the oldest go for it.
-    pub(super) fn push(&mut self, batch: Batch) {
+    pub(super) fn push(&mut self, batch: Arc<Batch>) {
         self.bytes += batch.memory_bytes();
-        self.batches.push_back(Arc::new(batch));
+        self.batches.push_back(batch);
         while self.batches.len() > self.batches_max
             || (self.bytes > self.bytes_max && self.batches.len() > 1)
         {

@@ -10,6 +10,7 @@ use kvasir_proto::digest::RankDigest;
 use kvasir_proto::limits::{BATCH_WIRE_BYTES_MAX, EVENT_BLOCKS_MAX};
 use kvasir_proto::types::{CopyMode, DpRank, Incarnation, KvEvent};
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 /// Records that an image is made of at a time.
 const IMAGE_RECORDS: usize = 1_024;
@@ -22,10 +23,12 @@ pub struct Journal {
     incarnation: Incarnation,
     /// Number of the first batch of this life.
     first: u64,
+    /// Number of the first batch of it that this process has said or will say.
+    pub(super) own_first: u64,
     /// Number of the next; none once the last was used.
-    next: Option<u64>,
-    ring: Ring,
-    inventory: Inventory,
+    pub(super) next: Option<u64>,
+    pub(super) ring: Ring,
+    pub(super) inventory: Inventory,
 }
 
 /// Digests of what is held, by rank.
@@ -44,6 +47,8 @@ pub struct JournalStatus {
     pub incarnation: Incarnation,
     /// Number that its first batch has or will have.
     pub first: u64,
+    /// Number that the first batch of this process has or will have: larger, where the life is one that was kept.
+    pub own_first: u64,
     /// Oldest batch kept; none before the first.
     pub oldest: Option<u64>,
     /// Newest batch; none before the first.
@@ -71,6 +76,7 @@ impl Journal {
             config,
             incarnation,
             first,
+            own_first: first,
             next: Some(first),
             ring: Ring::new(&config),
             inventory: Inventory::new(&config),
@@ -81,6 +87,7 @@ impl Journal {
     /// cut off.
     pub fn begin_life(&mut self, incarnation: Incarnation, first: u64) {
         (self.incarnation, self.first, self.next) = (incarnation, first, Some(first));
+        self.own_first = first;
         self.ring = Ring::new(&self.config);
         self.inventory.begin_life();
     }
@@ -134,6 +141,19 @@ impl Journal {
     /// # Errors
     /// If the events break a limit, or too few numbers are left: then nothing has changed.
     pub fn append(&mut self, rank: DpRank, events: Vec<KvEvent>) -> Result<u64, AppendError> {
+        self.append_each(rank, events, |_batch| {})
+    }
+
+    /// As [`append`](Self::append), and shows each batch that it became.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn append_each(
+        &mut self,
+        rank: DpRank,
+        events: Vec<KvEvent>,
+        mut show: impl FnMut(&Arc<Batch>),
+    ) -> Result<u64, AppendError> {
         let first = self.next.ok_or(AppendError::Exhausted)?;
         let pieces = split(Batch::checked(events)?, BATCH_WIRE_BYTES_MAX);
         let last = first.checked_add(pieces.len().saturating_sub(1) as u64);
@@ -143,7 +163,9 @@ impl Journal {
             for event in &events {
                 self.inventory.apply(rank, event);
             }
-            self.ring.push(Batch::new(sequence, rank, events));
+            let batch = Arc::new(Batch::new(sequence, rank, events));
+            show(&batch);
+            self.ring.push(batch);
         }
         self.next = last.checked_add(1);
         Ok(last)
@@ -228,6 +250,7 @@ impl Journal {
         JournalStatus {
             incarnation: self.incarnation,
             first: self.first,
+            own_first: self.own_first,
             oldest: self.ring.oldest(),
             head: self.ring.head(),
             batches: self.ring.len(),

@@ -109,11 +109,16 @@ impl LocalIndexerService {
     fn find(&self, asked: &LocalSource) -> Result<Arc<Feed>, Status> {
         self.check(&asked.address)?;
         let found = self.served.sources.iter().find(|feed| feed.name() == asked.name);
-        found.map(Arc::clone).ok_or_else(|| {
+        let Some(feed) = found else {
             let known: Vec<_> = self.served.sources.iter().map(|feed| feed.name()).collect();
             let text = format_args!("source {:?} is not one of {known:?}", asked.name);
-            failed(ErrorCode::NotFound, text)
-        })
+            return Err(failed(ErrorCode::NotFound, text));
+        };
+        if !feed.is_settled() {
+            let text = "whether the engine lived on is not known yet: ask later";
+            return Err(failed(ErrorCode::Unavailable, text));
+        }
+        Ok(Arc::clone(feed))
     }
 
     fn outlet<T>(&self) -> Result<(Outlet<T>, Parts<T>), Status> {

@@ -93,6 +93,10 @@ pub async fn keep_up(
     stop: CancellationToken,
 ) {
     let keeper = Keeper { feed, config, status, stop };
+    select! {
+        () = keeper.stop.cancelled() => return keeper.leave().await,
+        () = keeper.feed.until_settled() => {}
+    }
     let mut pauses = Pauses::new();
     loop {
         let before = keeper.progress();

@@ -3,6 +3,7 @@
 
 mod audit;
 mod crash;
+mod disk;
 mod engine;
 mod fake;
 mod harness;

@@ -5,7 +5,7 @@ use crate::relay::{engine, load};
 use anyhow::{Context, Result};
 use kvasir_tests::client::{self, Indexer};
 use kvasir_tests::engine::MockEngine;
-use kvasir_tests::server::Server;
+use kvasir_tests::server::{Addresses, Server};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use std::net::SocketAddr;
@@ -18,9 +18,20 @@ const SEED: u64 = 11;
 const LOOK: Duration = Duration::from_millis(20);
 
 async fn agent(engine: &MockEngine, index: SocketAddr) -> Result<Server> {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    agent_at(Addresses { grpc: any, http: any }, engine, index, &[]).await
+}
+
+/// An agent beside an engine, with further flags.
+pub async fn agent_at(
+    addresses: Addresses,
+    engine: &MockEngine,
+    index: SocketAddr,
+    flags: &[&str],
+) -> Result<Server> {
     let source = format!("endpoint={},replay={}", engine.endpoint(), engine.replay_endpoint());
     let (block_size, indexers) = (crate::engine::BLOCK_SIZE.to_string(), url(index));
-    Server::agent(&[
+    let few = [
         "--worker-id",
         WORKER,
         "--model",
@@ -41,12 +52,12 @@ async fn agent(engine: &MockEngine, index: SocketAddr) -> Result<Server> {
         "6s",
         "--heartbeat-interval",
         "500ms",
-    ])
-    .await
+    ];
+    Server::agent_at(addresses, &[&few, flags].concat()).await
 }
 
 /// Waits until the index holds what the engine does.
-async fn equal(server: &Server, engine: &MockEngine) -> Result<()> {
+pub async fn equal(server: &Server, engine: &MockEngine) -> Result<()> {
     let truth = engine.truth().await?;
     assert!(truth.copies.len() > 100, "{} blocks", truth.copies.len());
     let same = async {

@@ -123,6 +123,7 @@ pub fn config(broker: &Broker, delivery: Delivery) -> AgentConfig {
     let (url, registration) = (broker.server.url(), registration());
     AgentConfig {
         source,
+        journal_dir: None,
         sources: SourcesConfig::default(),
         indexers: Vec::new(),
         broker: Some(BrokerConfig { url, delivery, registration, deregister: false }),

@@ -5,7 +5,7 @@ use crate::driver::{
     TIMEOUT, indexed_until,
 };
 use kvasir_proto::pb;
-use kvasir_tests::server::Server;
+use kvasir_tests::server::{Addresses, Server};
 use kvasir_tests::{client, place};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -31,7 +31,9 @@ async fn agent(listen: SocketAddr, index: &Server) -> Server {
     let indexers = url(index.addresses.grpc);
     let flags = ["--worker-id", WORKER.1, "--model", WORKER.0, "--block-size", "4"];
     let flags = [&flags[..], &["--indexers", &indexers]].concat();
-    Server::agent_at(listen, &flags).await.expect("an agent")
+    let http = SocketAddr::from(([127, 0, 0, 1], 0));
+    let addresses = Addresses { grpc: listen, http };
+    Server::agent_at(addresses, &flags).await.expect("an agent")
 }
 
 async fn holds(index: &Server, names: impl IntoIterator<Item = u64>) {

@@ -55,12 +55,13 @@ const EDGES: &[(&str, &[Edges])] = &[
         "kvbm-agent/src",
         &[
             ("journal", &[]),
-            ("feed", &["journal"]),
+            ("disk", &["journal"]),
+            ("feed", &["journal", "disk"]),
             ("consolidate", &[]),
-            ("hub", &["consolidate", "journal", "feed"]),
-            ("relay", &["hub"]),
+            ("hub", &["consolidate", "journal", "disk", "feed"]),
+            ("relay", &["disk", "hub"]),
             ("publisher", &["hub"]),
-            ("ingest", &["hub"]),
+            ("ingest", &["disk", "hub"]),
             ("load", &[]),
             ("pause", &[]),
             ("uplink", &["journal", "feed", "pause"]),
@@ -70,8 +71,8 @@ const EDGES: &[(&str, &[Edges])] = &[
             (
                 "agent",
                 &[
-                    "journal", "feed", "hub", "load", "relay", "ingest", "uplink", "service",
-                    "broker", "zmq",
+                    "journal", "disk", "feed", "hub", "load", "relay", "ingest", "uplink",
+                    "service", "broker", "zmq",
                 ],
             ),
             (
@@ -81,7 +82,7 @@ const EDGES: &[(&str, &[Edges])] = &[
                     "service", "zmq",
                 ],
             ),
-            ("app", &["agent", "broker", "config", "hub", "load", "uplink"]),
+            ("app", &["agent", "broker", "config", "disk", "hub", "load", "uplink"]),
         ],
     ),
     (
