@@ -79,8 +79,9 @@ pub(super) struct SourceRecord {
     /// 0: a relay, 1: a publisher on the agent's port.
     #[prost(uint32, tag = "1")]
     kind: u32,
-    #[prost(bool, tag = "2")]
-    is_counted: bool,
+    /// 0: set, 1: counted.
+    #[prost(uint32, tag = "2")]
+    copy_mode: u32,
     #[prost(bytes = "vec", tag = "3")]
     incarnation: Vec<u8>,
     #[prost(uint64, tag = "4")]
@@ -151,7 +152,7 @@ impl From<&KeptSource> for SourceRecord {
                 SourceKind::Relay => 0,
                 SourceKind::Ingest => 1,
             },
-            is_counted: source.copy_mode == CopyMode::Counted,
+            copy_mode: u32::from(source.copy_mode == CopyMode::Counted),
             incarnation: bytes(incarnation),
             sequence,
             ts_bits: fingerprint.map(|at| at.ts_bits),
@@ -180,7 +181,11 @@ impl SourceRecord {
                 1 => SourceKind::Ingest,
                 _ => return None,
             },
-            copy_mode: if self.is_counted { CopyMode::Counted } else { CopyMode::Set },
+            copy_mode: match self.copy_mode {
+                0 => CopyMode::Set,
+                1 => CopyMode::Counted,
+                _ => return None,
+            },
             cursor: Cursor {
                 incarnation: read_incarnation(&self.incarnation)?,
                 sequence: self.sequence,
