@@ -324,6 +324,7 @@ impl Agent {
         let deadline = Instant::now() + limit;
         drop(self.stop_sources);
         let followed = self.source_tasks.end(deadline).await;
+        self.hub.flush();
         drop(self.stop_uplinks);
         let delivered = self.uplink_tasks.end(deadline).await;
         drop(self.stop_service);

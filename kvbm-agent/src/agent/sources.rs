@@ -34,6 +34,10 @@ pub(super) fn start(
     let hub = Arc::new(Hub::new(Arc::clone(feed), config.hub)?);
     let relays = config.relays.into_iter().map(|relay| Relay::open(&hub, relay));
     let relays = relays.collect::<Result<Vec<_>, _>>()?;
+    if !config.hub.batching.is_off() {
+        let (hub, stop) = (Arc::clone(&hub), stop.clone());
+        tasks.spawn("batching", async move { hub.keep(stop).await });
+    }
     let common = common();
     for relay in relays {
         tasks.spawn("relay", relay.run(common.clone(), stop.clone()));

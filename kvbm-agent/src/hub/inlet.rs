@@ -1,18 +1,26 @@
 use super::pieces::pieces;
 use super::sources::{Key, Said, Sources};
+use super::waiting::Waiting;
 use super::{HubConfig, HubError, SourceCounts, SourceReport, SourceStatus};
 use crate::feed::Feed;
 use crate::journal::AppendError;
 use kvasir_proto::types::{CopyMode, DpRank, KvEvent};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use tokio::sync::watch;
+use tokio::select;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 
 /// Where all sources of an agent come together. See the [module](super).
 #[derive(Debug)]
 pub struct Hub {
     feed: Arc<Feed>,
     sources: Mutex<Sources>,
+    /// What waits to be said with what comes after it, locked within `sources`; none where nothing does.
+    waiting: Option<Mutex<Waiting>>,
+    /// Something waits that is due at another time than was known.
+    due_changed: Notify,
 }
 
 /// A batch was taken.
@@ -20,7 +28,8 @@ pub struct Hub {
 pub struct Taken {
     /// Its number among those of its source and rank, from 0; one more each time.
     pub id: u64,
-    /// Number of the last batch of the agent's stream that it became; none if nothing is new by it.
+    /// Number of the last batch of the agent's stream that it became; none if nothing is new by it, or if it waits
+    /// for others to be said together.
     pub sequence: Option<u64>,
     /// Blocks that were not taken, for there was no room.
     pub refused: u64,
@@ -38,10 +47,13 @@ impl Hub {
     /// A hub in front of a feed, which nobody else publishes to.
     ///
     /// # Errors
-    /// If the number of sources is out of range, or does not go with the feed's copy mode.
+    /// If a bound is out of its range, or the number of sources does not go with the feed's copy mode.
     pub fn new(feed: Arc<Feed>, config: HubConfig) -> Result<Self, HubError> {
+        config.batching.check()?;
         let sources = Mutex::new(Sources::new(config, feed.status().copy_mode)?);
-        Ok(Self { feed, sources })
+        let batching = Some(config.batching).filter(|batching| !batching.is_off());
+        let waiting = batching.map(|batching| Mutex::new(Waiting::new(batching)));
+        Ok(Self { feed, sources, waiting, due_changed: Notify::new() })
     }
 
     /// Opens a source. Of its life only its name is left once it is closed.
@@ -72,13 +84,75 @@ impl Hub {
         self.sources.lock().watch(name)
     }
 
-    /// Publishes; the lock is held, so that what sources say keeps its order.
+    /// Blocks that wait to be said with what comes after them: taken, and not in the journal yet.
+    #[must_use]
+    pub fn waiting_blocks(&self) -> usize {
+        self.waiting.as_ref().map_or(0, |waiting| waiting.lock().blocks())
+    }
+
+    /// Says what waits when it is due, until cancelled. What waits then is left to [`flush`](Self::flush).
+    pub async fn keep(&self, stop: CancellationToken) {
+        let Some(waiting) = &self.waiting else { return };
+        loop {
+            let due = waiting.lock().due();
+            let wake_up = async {
+                match due {
+                    Some(due) => sleep_until(due).await,
+                    None => self.due_changed.notified().await,
+                }
+            };
+            select! {
+                () = stop.cancelled() => return,
+                () = wake_up => {}
+            }
+            let _order = self.sources.lock();
+            let due = waiting.lock().take_due(Instant::now());
+            self.say_all(due);
+        }
+    }
+
+    /// Says at once what waits.
+    pub fn flush(&self) {
+        let Some(waiting) = &self.waiting else { return };
+        let _order = self.sources.lock();
+        let all = waiting.lock().take_all();
+        self.say_all(all);
+    }
+
+    /// Publishes, or lets it wait; the lock is held, so that what sources say keeps its order.
     fn publish(&self, rank: DpRank, events: Vec<KvEvent>) -> Result<Option<u64>, AppendError> {
+        let Some(waiting) = &self.waiting else { return self.say(rank, events) };
+        let (mut waiting, now) = (waiting.lock(), Instant::now());
+        let slept = waiting.due().is_none();
+        waiting.add(rank, events, now);
+        let due = waiting.take_due(now);
+        if slept && waiting.due().is_some() {
+            self.due_changed.notify_one();
+        }
+        drop(waiting);
+        Ok(self.say_all(due))
+    }
+
+    /// Puts it into the journal.
+    fn say(&self, rank: DpRank, events: Vec<KvEvent>) -> Result<Option<u64>, AppendError> {
         let mut last = None;
         for piece in pieces(events) {
             last = Some(self.feed.publish(rank, piece)?);
         }
         Ok(last)
+    }
+
+    /// Puts it into the journal, rank by rank; returns the number of the last batch.
+    fn say_all(&self, said: impl IntoIterator<Item = (DpRank, Vec<KvEvent>)>) -> Option<u64> {
+        let mut last = None;
+        for (rank, events) in said {
+            match self.say(rank, events) {
+                Ok(sequence) => last = sequence.or(last),
+                // What it may be was checked when it was taken.
+                Err(error) => tracing::error!(%error, rank, "what has waited is not said"),
+            }
+        }
+        last
     }
 
     fn publish_all(&self, said: Said) {
