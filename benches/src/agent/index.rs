@@ -27,12 +27,15 @@ use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 use tower::Service;
 
+/// The last block stored by each batch, and when it came.
+type Arrivals = Vec<(u64, Instant)>;
+
 /// Where it stands.
 #[derive(Debug, Clone, Default)]
 pub struct Index {
     operations: Arc<AtomicU64>,
-    /// The last block stored by each batch that stores some, and when it came; none are kept if not asked for.
-    arrivals: Option<Arc<Mutex<Vec<(u64, Instant)>>>>,
+    /// Kept if asked for.
+    arrivals: Option<Arc<Mutex<Arrivals>>>,
 }
 
 impl Index {
@@ -50,7 +53,7 @@ impl Index {
 
     /// What came, and when, since this was asked last.
     #[must_use]
-    pub fn take_arrivals(&self) -> Vec<(u64, Instant)> {
+    pub fn take_arrivals(&self) -> Arrivals {
         let arrivals = self.arrivals.iter();
         let mut taken = arrivals.map(|all| all.lock().unwrap_or_else(PoisonError::into_inner));
         taken.next().map(|mut all| std::mem::take(&mut *all)).unwrap_or_default()
