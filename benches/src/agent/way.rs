@@ -19,15 +19,15 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-/// Blocks that the engine says before they have come through: enough that the agent never waits, and less than
-/// the publisher's socket drops at.
-const AHEAD_OPERATIONS: u64 = 1 << 16;
+/// Blocks that the engine says before they have come through: enough that the agent never waits, and fewer than
+/// can be replayed, should its connection be lost on a busy machine.
+const AHEAD_OPERATIONS: u64 = 1 << 14;
 /// How often is looked whether they have.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Batches are this far apart until the first has come through: before, the agent may not have subscribed.
 const FIRST_EVERY: Duration = Duration::from_millis(20);
-/// Batches that can be replayed: the first, and more.
-const REPLAYED_BATCHES: usize = 1_024;
+/// Batches that can be replayed.
+const REPLAYED_BATCHES: usize = 2_048;
 /// Longest wait for what is on its way.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Name of the model and the worker.
