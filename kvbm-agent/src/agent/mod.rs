@@ -152,19 +152,13 @@ impl Agent {
     /// # Errors
     /// If the source breaks the contract, too many indexers are given, or the port cannot be had.
     pub async fn start(config: AgentConfig) -> Result<Self, AgentError> {
-        let (count, limit) = (config.indexers.len(), INDEXERS_MAX);
-        if count > limit {
-            return Err(AgentError::TooManyIndexers { count, limit });
-        }
+        check(&config)?;
         let (feed, kept) = disk::open_feed(config.source, config.journal_dir).await?;
         let feed = Arc::new(feed);
         let heartbeat_interval = config.heartbeat_interval.max(HEARTBEAT_INTERVAL_MIN);
         let (stop_uplinks, stop_service) = (CancellationToken::new(), CancellationToken::new());
         let (mut uplink_tasks, mut service_tasks) = (Tasks::default(), Tasks::default());
         let (stop_sources, mut source_tasks) = (CancellationToken::new(), Tasks::default());
-        if config.sources.ingest.is_some() && config.listen.is_none() {
-            return Err(AgentError::NoPort);
-        }
         let loads = loads::start(&feed, &config.loads, &mut source_tasks, &stop_sources)?;
         let (tasks, stop) = (&mut source_tasks, &stop_sources);
         let sources = sources::start((&feed, kept), config.sources, tasks, stop)?;
@@ -361,12 +355,25 @@ impl Agent {
         let deadline = Instant::now() + limit;
         drop(self.stop_sources);
         let followed = self.source_tasks.end(deadline).await;
+        self.hub.flush();
         drop(self.stop_uplinks);
         let delivered = self.uplink_tasks.end(deadline).await;
         drop(self.stop_service);
         let served = self.service_tasks.end(deadline).await;
         followed && delivered && served
     }
+}
+
+/// What goes together.
+const fn check(config: &AgentConfig) -> Result<(), AgentError> {
+    let (count, limit) = (config.indexers.len(), INDEXERS_MAX);
+    if count > limit {
+        return Err(AgentError::TooManyIndexers { count, limit });
+    }
+    if config.sources.ingest.is_some() && config.listen.is_none() {
+        return Err(AgentError::NoPort);
+    }
+    Ok(())
 }
 
 /// What is served on the agent's port.

@@ -39,6 +39,10 @@ pub(super) fn start(
         .ingest
         .map(|config| Arc::new(EventIngestService::new(Arc::clone(&hub), config, stop.clone())));
     hub.begin();
+    if !config.hub.batching.is_off() {
+        let (hub, stop) = (Arc::clone(&hub), stop.clone());
+        tasks.spawn("batching", async move { hub.keep(stop).await });
+    }
     let common = common();
     for relay in relays {
         tasks.spawn("relay", relay.run(common.clone(), stop.clone()));

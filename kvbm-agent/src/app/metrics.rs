@@ -43,6 +43,8 @@ impl Collector for AgentMetrics {
         let alone = |value: usize| vec![(Vec::new(), value as u64)];
         gauge(to, "journal_batches", "Batches kept for indexes", alone(journal.batches))?;
         gauge(to, "journal_memory_bytes", "Memory that they take", alone(journal.batch_bytes))?;
+        let help = "Blocks that wait to be said with what comes after them";
+        gauge(to, "waiting_blocks", help, alone(self.hub.waiting_blocks()))?;
         gauge(to, "held_blocks", "Names held, over all ranks", alone(journal.held_blocks))?;
         gauge(
             to,

@@ -2,7 +2,7 @@ use super::{Settings, SourceSpec};
 use crate::agent::{AgentConfig, INDEXERS_MAX, SourcesConfig};
 use crate::broker::BrokerConfig;
 use crate::feed::{SourceConfig, new_life};
-use crate::hub::HubConfig;
+use crate::hub::{BATCH_BLOCKS_MAX, BATCH_INTERVAL_MAX, BatchingConfig, HubConfig};
 use crate::ingest::IngestConfig;
 use crate::journal::JournalConfig;
 use crate::load::scrape::{ScrapeConfig, ScrapedEngine};
@@ -208,9 +208,25 @@ fn sources(settings: &Settings, copy_mode: CopyMode) -> Result<SourcesConfig, Co
         sources_max: settings.sources_max,
         consolidate: settings.consolidate,
         names_max: settings.held_blocks_max,
+        batching: batching(settings)?,
     };
     debug_assert!(!settings.consolidate || copy_mode == CopyMode::Set);
     Ok(SourcesConfig { hub, relays, ingest: Some(IngestConfig::DEFAULT) })
+}
+
+fn batching(settings: &Settings) -> Result<BatchingConfig, ConfigError> {
+    let Span(interval) = settings.batch_interval;
+    if interval > BATCH_INTERVAL_MAX {
+        let (given, limit) = (settings.batch_interval, Span(BATCH_INTERVAL_MAX));
+        let why = format!("is {given}, the limit is {limit}");
+        return Err(ConfigError::invalid("batch-interval", why));
+    }
+    let blocks_max = settings.batch_blocks;
+    if !(1..=BATCH_BLOCKS_MAX).contains(&blocks_max) {
+        let why = format!("is {blocks_max}, must be 1 to {BATCH_BLOCKS_MAX}");
+        return Err(ConfigError::invalid("batch-blocks", why));
+    }
+    Ok(BatchingConfig { interval, blocks_max })
 }
 
 fn relay(settings: &Settings, spec: &SourceSpec) -> Result<RelayConfig, ConfigError> {

@@ -1,5 +1,6 @@
 use super::{Options, SourceSpec};
 use crate::broker::Delivery;
+use crate::hub::BatchingConfig;
 use crate::journal::JournalConfig;
 use crate::zmq::ZMQ_TOPIC_DEFAULT;
 use kvasir_process::telemetry::LogFormat;
@@ -64,6 +65,9 @@ pub struct Settings {
     pub worker_timeout: Span,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub journal_dir: Option<PathBuf>,
+    #[serde(serialize_with = "text::serialize")]
+    pub batch_interval: Span,
+    pub batch_blocks: usize,
     pub journal_batches: usize,
     #[serde(serialize_with = "text::serialize")]
     pub journal_bytes: ByteCount,
@@ -119,6 +123,8 @@ impl Settings {
         deregister: true,
         worker_timeout: Span::seconds(60),
         journal_dir: None,
+        batch_interval: Span(BatchingConfig::DEFAULT.interval),
+        batch_blocks: BatchingConfig::DEFAULT.blocks_max,
         journal_batches: JournalConfig::DEFAULT.batches_max,
         journal_bytes: ByteCount(JournalConfig::DEFAULT.bytes_max),
         held_blocks_max: JournalConfig::DEFAULT.held_blocks_max,
@@ -161,6 +167,8 @@ impl Settings {
             deregister: options.deregister.unwrap_or(self.deregister),
             worker_timeout: options.worker_timeout.unwrap_or(self.worker_timeout),
             journal_dir: options.journal_dir.or(self.journal_dir),
+            batch_interval: options.batch_interval.unwrap_or(self.batch_interval),
+            batch_blocks: options.batch_blocks.unwrap_or(self.batch_blocks),
             journal_batches: options.journal_batches.unwrap_or(self.journal_batches),
             journal_bytes: options.journal_bytes.unwrap_or(self.journal_bytes),
             held_blocks_max: options.held_blocks_max.unwrap_or(self.held_blocks_max),

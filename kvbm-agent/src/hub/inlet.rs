@@ -1,18 +1,27 @@
 use super::pieces::pieces;
 use super::sources::{Gone, Key, Sources};
+use super::waiting::Waiting;
 use super::{HubConfig, HubError, SourceCounts, SourceReport, SourceStatus};
 use crate::disk::{KeptSource, SourceChange, SourceKind, Verdict};
 use crate::feed::Feed;
+use crate::journal::AppendError;
 use kvasir_proto::types::{CopyMode, Cursor, DpRank, KvEvent, SourceState};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use tokio::sync::watch;
+use tokio::select;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 
 /// Where all sources of an agent come together. See the [module](super).
 #[derive(Debug)]
 pub struct Hub {
     feed: Arc<Feed>,
     sources: Mutex<Sources>,
+    /// What waits to be said with what comes after it, locked within `sources`; none where nothing does.
+    waiting: Option<Mutex<Waiting>>,
+    /// Something waits that is due at another time than was known.
+    due_changed: Notify,
 }
 
 /// A batch was taken.
@@ -20,7 +29,8 @@ pub struct Hub {
 pub struct Taken {
     /// Its number among those of its source and rank, from 0; one more each time.
     pub id: u64,
-    /// Number of the last batch of the agent's stream that it became; none if nothing is new by it.
+    /// Number of the last batch of the agent's stream that it became; none if nothing is new by it, or if it waits
+    /// for others to be said together.
     pub sequence: Option<u64>,
     /// Blocks that were not taken, for there was no room.
     pub refused: u64,
@@ -38,7 +48,7 @@ impl Hub {
     /// A hub in front of a feed, which nobody else publishes to.
     ///
     /// # Errors
-    /// If the number of sources is out of range, or does not go with the feed's copy mode.
+    /// If a bound is out of its range, or the number of sources does not go with the feed's copy mode.
     pub fn new(feed: Arc<Feed>, config: HubConfig) -> Result<Self, HubError> {
         Self::resume(feed, config, Vec::new())
     }
@@ -53,14 +63,21 @@ impl Hub {
         config: HubConfig,
         kept: Vec<KeptSource>,
     ) -> Result<Self, HubError> {
+        config.batching.check()?;
         let mut sources = Sources::new(config, feed.status().copy_mode)?;
         if feed.disk().is_some() {
             if config.consolidate {
                 return Err(HubError::DiskOfMany);
             }
+            if !config.batching.is_off() {
+                return Err(HubError::DiskWaits);
+            }
             sources.keep(kept, feed.is_settled());
         }
-        Ok(Self { feed, sources: Mutex::new(sources) })
+        let batching = Some(config.batching).filter(|batching| !batching.is_off());
+        let waiting = batching.map(|batching| Mutex::new(Waiting::new(batching)));
+        let sources = Mutex::new(sources);
+        Ok(Self { feed, sources, waiting, due_changed: Notify::new() })
     }
 
     /// Sources of a kind that were kept and are not open yet.
@@ -130,11 +147,80 @@ impl Hub {
         self.sources.lock().watch(name)
     }
 
-    /// Says what a source no longer holds, and what that decides; the lock is held, so that what sources say keeps its
-    /// order.
+    /// Blocks that wait to be said with what comes after them: taken, and not in the journal yet.
+    #[must_use]
+    pub fn waiting_blocks(&self) -> usize {
+        self.waiting.as_ref().map_or(0, |waiting| waiting.lock().blocks())
+    }
+
+    /// Says what waits when it is due, until cancelled. What waits then is left to [`flush`](Self::flush).
+    pub async fn keep(&self, stop: CancellationToken) {
+        let Some(waiting) = &self.waiting else { return };
+        loop {
+            let due = waiting.lock().due();
+            let wake_up = async {
+                match due {
+                    Some(due) => sleep_until(due).await,
+                    None => self.due_changed.notified().await,
+                }
+            };
+            select! {
+                () = stop.cancelled() => return,
+                () = wake_up => {}
+            }
+            let _order = self.sources.lock();
+            let due = waiting.lock().take_due(Instant::now());
+            self.say_all(due);
+        }
+    }
+
+    /// Says at once what waits.
+    pub fn flush(&self) {
+        let Some(waiting) = &self.waiting else { return };
+        let _order = self.sources.lock();
+        let all = waiting.lock().take_all();
+        self.say_all(all);
+    }
+
+    /// Publishes, or lets it wait; the lock is held, so that what sources say keeps its order.
+    fn publish(
+        &self,
+        rank: DpRank,
+        events: Vec<KvEvent>,
+        change: SourceChange<'_>,
+    ) -> Result<Option<u64>, AppendError> {
+        // Where anything waits, nothing is on disk.
+        let Some(waiting) = &self.waiting else {
+            return self.feed.publish_all(rank, pieces(events), change);
+        };
+        let (mut waiting, now) = (waiting.lock(), Instant::now());
+        let slept = waiting.due().is_none();
+        waiting.add(rank, events, now);
+        let due = waiting.take_due(now);
+        if slept && waiting.due().is_some() {
+            self.due_changed.notify_one();
+        }
+        drop(waiting);
+        Ok(self.say_all(due))
+    }
+
+    /// Puts it into the journal, rank by rank; returns the number of the last batch.
+    fn say_all(&self, said: impl IntoIterator<Item = (DpRank, Vec<KvEvent>)>) -> Option<u64> {
+        let mut last = None;
+        for (rank, events) in said {
+            match self.feed.publish_all(rank, pieces(events), SourceChange::None) {
+                Ok(sequence) => last = sequence.or(last),
+                // What it may be was checked when it was taken.
+                Err(error) => tracing::error!(%error, rank, "what has waited is not said"),
+            }
+        }
+        last
+    }
+
+    /// Says what a source no longer holds, and what that decides.
     fn tell(&self, gone: Gone) {
         for (rank, events) in gone.said {
-            if let Err(error) = self.feed.publish_all(rank, pieces(events), SourceChange::None) {
+            if let Err(error) = self.publish(rank, events, SourceChange::None) {
                 tracing::error!(%error, rank, "what a source no longer holds is not said");
             }
         }
@@ -205,7 +291,7 @@ impl Inlet {
         let outcome = sources.take(self.key, rank, events, cursor)?;
         let change = sources.change(self.key);
         // The lock is held, so that what sources say keeps its order.
-        let sequence = hub.feed.publish_all(rank, pieces(outcome.events), change)?;
+        let sequence = hub.publish(rank, outcome.events, change)?;
         if outcome.refused > 0 {
             hub.feed.stand(sources.standing());
         }

@@ -11,6 +11,9 @@ use kvasir_proto::types::{
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 
+/// Names that are looked up before the first of them is needed: so many stay near.
+const AHEAD_NAMES: usize = 64;
+
 /// One rank.
 #[derive(Debug)]
 pub(super) struct Rank {
@@ -134,19 +137,31 @@ impl Inventory {
         match event {
             KvEvent::Stored { parent, tier, blocks } => {
                 let mut parent = *parent;
-                for &StoredBlock { name, local } in blocks {
-                    self.store(rank, name, Place { parent, local: Some(local), tier: *tier });
-                    parent = Some(name);
+                for blocks in blocks.chunks(AHEAD_NAMES) {
+                    self.read_ahead(rank, blocks.iter().map(|block| block.name));
+                    for &StoredBlock { name, local } in blocks {
+                        self.store(rank, name, Place { parent, local: Some(local), tier: *tier });
+                        parent = Some(name);
+                    }
                 }
             }
             KvEvent::StoredNames { tier, names } => {
-                for &name in names {
-                    self.store(rank, name, Place { parent: None, local: None, tier: *tier });
+                for names in names.chunks(AHEAD_NAMES) {
+                    self.read_ahead(rank, names.iter().copied());
+                    for &name in names {
+                        self.store(rank, name, Place { parent: None, local: None, tier: *tier });
+                    }
                 }
             }
             KvEvent::Removed { tier, names } => {
-                for &name in names {
-                    self.remove(rank, name, *tier);
+                for names in names.chunks(AHEAD_NAMES) {
+                    self.read_ahead(rank, names.iter().copied());
+                    if let Some(rank) = self.ranks.get(&rank) {
+                        rank.names.read_ahead_last(names.len());
+                    }
+                    for &name in names {
+                        self.remove(rank, name, *tier);
+                    }
                 }
             }
             KvEvent::Cleared => self.clear(rank),
@@ -190,6 +205,12 @@ impl Inventory {
     /// Blocks were not taken that ranks may hold.
     pub(super) fn mark_incomplete(&mut self) {
         self.ranks.values_mut().for_each(|rank| rank.incomplete = true);
+    }
+
+    fn read_ahead(&self, number: DpRank, names: impl Iterator<Item = BlockName>) {
+        if let Some(rank) = self.ranks.get(&number) {
+            rank.names.read_ahead(names);
+        }
     }
 
     fn store(&mut self, number: DpRank, name: BlockName, place: Place) {
