@@ -5,11 +5,11 @@
 //!   crashes takes the engine with it, which is found out.
 //! - **An image** of all that is held, made from a dump in the background, bounds what is kept: batches before it
 //!   go, but for those that indexes may ask for. The image before stays until the new one is complete.
-//! - **It counts as long as its mark is there** ([`folder`]): the first write that fails removes it, and the next start
+//! - **It counts as long as its mark is there** (`folder`): the first write that fails removes it, and the next start
 //!   begins a new life. So does whatever cannot be read. Another worker's folder, or one that is in use, is refused.
 //!
-//! What is written and how it is read back are functions over [`Target`](format::Target) and
-//! [`Origin`](format::Origin), tested without RocksDB; [`store`] is the shell.
+//! What is written and how it is read back are functions over `Target` and
+//! `Origin`, tested without RocksDB; `store` is the shell.
 
 mod config;
 mod error;

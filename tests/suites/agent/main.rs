@@ -6,6 +6,7 @@ mod crash;
 mod disk;
 mod engine;
 mod fake;
+mod fleet;
 mod harness;
 mod ingest;
 mod loads;
