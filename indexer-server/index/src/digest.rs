@@ -67,6 +67,19 @@ impl Index {
         self.digests_of(source).map(|(rank, digest)| (rank, digest.clone())).collect()
     }
 
+    /// Whether other sources speak of a rank of which this one does.
+    #[must_use]
+    pub fn shares_ranks(&self, source: SourceId) -> bool {
+        let Ok(known) = self.source(source) else {
+            return false;
+        };
+        let worker = self.workers.get(&known.worker);
+        let others = worker.into_iter().flat_map(|worker| &worker.sources);
+        let others = others.filter(|id| **id != source).filter_map(|id| self.sources.get(id));
+        let is_ours = |rank: &DpRank| known.ranks.iter().any(|(ours, _)| ours == rank);
+        others.flat_map(|other| &other.ranks).any(|(rank, _)| is_ours(rank))
+    }
+
     /// Whether digests of a source are kept: then at each of its ranks.
     pub(crate) fn has_digests(&self, source: SourceId) -> bool {
         self.digests_of(source).next().is_some()
@@ -170,3 +183,49 @@ impl RankChange<'_> {
 
 /// A name and what it stands for, where that is known.
 pub(crate) type Content = (BlockName, Option<LocalHash>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::Limits;
+    use kvasir_proto::types::{CopyMode, KvEvent, WorkerId};
+
+    fn stored(index: &mut Index, source: SourceId, rank: DpRank, name: u64) {
+        let blocks = vec![StoredBlock { name: BlockName(name), local: LocalHash(name) }];
+        let event = KvEvent::Stored { parent: None, tier: Tier::Device, blocks };
+        index.apply(source, rank, &event).expect("a known source");
+    }
+
+    #[test]
+    fn digests_are_kept_from_the_beginning_or_once_all_is_read() {
+        let mut index = Index::new(Limits::default());
+        let worker = WorkerId::new("w").expect("a name");
+        let source = index.add_source(&worker, "a", 0, CopyMode::Set).expect("a source");
+        assert_eq!((index.digest(source), index.keep_digests(source)), (None, Ok(true)));
+        assert_eq!(index.digest(source), Some(0));
+        stored(&mut index, source, 0, 1);
+        stored(&mut index, source, 3, 2);
+        let kept = index.digests(source);
+        let totals = kept.iter().map(|(rank, digest)| digest.total(*rank));
+        assert_eq!(index.digest(source), Some(totals.fold(0, u64::wrapping_add)));
+        index.forget_digests(source);
+        assert_eq!((index.digest(source), index.keep_digests(source)), (None, Ok(false)));
+        assert_eq!(index.set_digests(source, &kept[..1]), Ok(false), "it holds more");
+        assert_eq!(index.set_digests(source, &kept), Ok(true));
+        assert_eq!(index.digests(source), kept);
+        index.validate().expect("sound");
+    }
+
+    #[test]
+    fn sources_share_a_rank_or_not() {
+        let mut index = Index::new(Limits::default());
+        let (one, other) =
+            (WorkerId::new("w").expect("a name"), WorkerId::new("v").expect("a name"));
+        let a = index.add_source(&one, "a", 0, CopyMode::Set).expect("a source");
+        let b = index.add_source(&one, "b", 1, CopyMode::Set).expect("a source");
+        let c = index.add_source(&other, "c", 0, CopyMode::Set).expect("a source");
+        assert!(![a, b, c].into_iter().any(|source| index.shares_ranks(source)));
+        stored(&mut index, b, 0, 1);
+        assert_eq!([a, b, c].map(|source| index.shares_ranks(source)), [true, true, false]);
+    }
+}

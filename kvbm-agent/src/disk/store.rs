@@ -36,6 +36,8 @@ pub struct Disk {
     pub(super) database: DB,
     /// Nothing is written any more.
     given_up: AtomicBool,
+    /// It counts though it is given up: that could not be prevented.
+    is_stale: AtomicBool,
     state: Mutex<State>,
     figures: DiskFigures,
     /// Bytes of batches after which the first image is made.
@@ -130,6 +132,7 @@ impl Disk {
             folder,
             database,
             given_up: AtomicBool::new(false),
+            is_stale: AtomicBool::new(false),
             state: Mutex::new(State { scratch: Vec::new(), image: read.image, status }),
             figures: DiskFigures::new(),
             log_bytes_min,
@@ -232,12 +235,22 @@ impl Disk {
                 error,
                 "the journal is not written to disk any more: the next start begins a new incarnation"
             ),
-            Err(unmarked) => tracing::error!(
-                error, %unmarked,
-                "the journal is not written to disk any more: remove the folder before the next start"
-            ),
+            Err(unmarked) => {
+                self.is_stale.store(true, Ordering::Release);
+                tracing::error!(
+                    error, %unmarked,
+                    "the journal is not written to disk any more, and a new incarnation begins: what is on disk is \
+                     older than what was said; remove the folder"
+                );
+            }
         }
         self.state.lock().status.error = Some(error.into());
+    }
+
+    /// Whether the next start will find a life that went on without the disk. Asked once, it says so once: then that life
+    /// must be over.
+    pub(crate) fn takes_back_its_life(&self) -> bool {
+        self.is_stale.swap(false, Ordering::AcqRel)
     }
 
     /// Waits until an image is to be made.

@@ -200,6 +200,11 @@ impl Feed {
         }
         if let Some(disk) = &self.disk {
             disk.write(&batches, source);
+            if disk.takes_back_its_life() {
+                // Its numbers would be given twice.
+                journal.retell(new_life());
+                head = journal.head();
+            }
         }
         if head.is_some() {
             // Within the lock, so that news are told in order.

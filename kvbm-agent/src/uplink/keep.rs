@@ -138,6 +138,8 @@ struct Position {
     since: Instant,
     /// How far the source can be trusted, as far as heartbeats were hurried for it.
     state: SourceState,
+    /// A heartbeat is due.
+    owes_heartbeat: bool,
 }
 
 impl Keeper {
@@ -170,10 +172,13 @@ impl Keeper {
         self.accepted(life, uplink.applied());
         let next = uplink.applied().map_or(Some(first), |applied| applied.checked_add(1));
         let state = news.borrow_and_update().state;
-        let mut position = Position { life, next, since: Instant::now(), state };
+        let mut position =
+            Position { life, next, since: Instant::now(), state, owes_heartbeat: true };
         let mut heartbeats = interval(self.config.heartbeat_interval);
         heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            // Before any batch, the first time: an index takes a source for exact that says nothing else.
+            self.heartbeat_if_due(&uplink, &mut position);
             if let Some(end) = self.fill(&mut uplink, &mut position)? {
                 return Ok(end);
             }
@@ -193,11 +198,9 @@ impl Keeper {
                 // The source outlives its uplinks.
                 _known = news.changed() => {
                     let state = news.borrow_and_update().state;
-                    if mem::replace(&mut position.state, state) != state {
-                        self.heartbeat(&uplink, life);
-                    }
+                    position.owes_heartbeat |= mem::replace(&mut position.state, state) != state;
                 }
-                _ = heartbeats.tick() => self.heartbeat(&uplink, life),
+                _ = heartbeats.tick() => position.owes_heartbeat = true,
                 () = self.stop.cancelled(), if !stopping => {}
                 () = sleep_until(position.since + ANSWER_TIMEOUT), if waiting => {
                     return Err(UplinkError::Silent(ANSWER_TIMEOUT));
@@ -242,9 +245,11 @@ impl Keeper {
         });
     }
 
-    fn heartbeat(&self, uplink: &Uplink, life: Incarnation) {
-        if let Some(heartbeat) = self.feed.heartbeat(life) {
-            uplink.heartbeat(heartbeat);
+    /// Says how the source stands, if that is due and there is room; else it stays due.
+    fn heartbeat_if_due(&self, uplink: &Uplink, position: &mut Position) {
+        if position.owes_heartbeat {
+            let heartbeat = self.feed.heartbeat(position.life);
+            position.owes_heartbeat = !heartbeat.is_none_or(|said| uplink.heartbeat(said));
         }
     }
 

@@ -173,15 +173,17 @@ impl Uplink {
         drop(sent);
     }
 
-    /// Says that the source is there, and how far it is. Where messages wait to be sent, they say so: batches
-    /// must have their room.
-    pub(super) fn heartbeat(&self, heartbeat: Heartbeat) {
-        if self.requests.capacity() > UNACKED_BATCHES_MAX {
+    /// Says that the source is there, and how far it is; false where there is no room now, for batches must
+    /// have theirs.
+    pub(super) fn heartbeat(&self, heartbeat: Heartbeat) -> bool {
+        let has_room = self.requests.capacity() > UNACKED_BATCHES_MAX;
+        if has_room {
             let heartbeat = Sent::Heartbeat(heartbeat.into());
             let request = PublishEventsRequest { message: Some(heartbeat) };
             // As for batches.
             drop(self.requests.try_send(request));
         }
+        has_room
     }
 
     /// Waits for the answer to the oldest batch under way. Loses nothing when dropped half-way.

@@ -52,7 +52,8 @@ pub fn compile(compiler: &str, standard: &str, source: &Path, linked: Linked) ->
             command.arg(format!("-Wl,-rpath,{}", libraries.display()));
         }
         Linked::Statically => {
-            command.arg(libraries.join("libkvasir.a"));
+            // RocksDB is in it, which is C++.
+            command.arg(libraries.join("libkvasir.a")).arg("-lstdc++");
         }
     }
     succeeded(command.args(["-pthread", "-ldl", "-lm"]));

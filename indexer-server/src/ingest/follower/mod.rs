@@ -1,6 +1,7 @@
 //! The task of one source that pushes: `kvasir-engine`'s recovery decides, this carries out.
 
 mod audit;
+mod repair;
 mod steps;
 
 pub(super) use audit::Audit;
@@ -198,7 +199,9 @@ impl Follower {
         let verified_at = self.ingest.origin.elapsed().saturating_sub(verified_age);
         let verified_at = Some(verified_at).filter(|_| verified_age > Duration::ZERO);
         self.stated = Stated { state, verified_at };
-        self.input(Input::Announced { incarnation, head }).await?;
+        // What it names may be held back: it is not missing.
+        let known = head.filter(|_| !self.audit.holds());
+        self.input(Input::Announced { incarnation, head: known }).await?;
         self.audit.announce(head, digest);
         self.audit().await
     }
@@ -226,7 +229,9 @@ impl Follower {
             self.input(Input::Disconnected).await?;
         }
         self.copy_mode = hello.copy_mode;
-        self.stated = Stated::EXACT;
+        if !is_present {
+            self.stated = Stated::EXACT;
+        }
         self.fence.cancel();
         self.fence = CancellationToken::new();
         self.stream += 1;
