@@ -172,6 +172,9 @@ impl IngestMetrics {
     }
 
     fn register_audits(&self, registry: &mut Registry) {
+        for outcome in ["same", "differs", "repaired", "dumped", "abandoned"] {
+            drop(self.audits.get_or_create(&AuditLabels { outcome }));
+        }
         registry.register(
             "audits",
             "Comparisons of what the index holds of a source with what its agent holds, by outcome: same, \

@@ -338,11 +338,15 @@ impl Inlet {
 
     /// Counts what was not handed in, unless the source was closed.
     pub fn count(&self, change: impl FnOnce(&mut SourceCounts)) {
-        let mut sources = self.hub.sources.lock();
+        let (mut sources, block_size) = (self.hub.sources.lock(), self.block_size());
+        let known = sources.lacking(self.key, block_size).is_some();
         if let Ok(counts) = sources.counts(self.key) {
             let before = counts.not_taken();
             change(counts);
             if counts.not_taken() > before {
+                if let Some(complaint) = sources.lacking(self.key, block_size).filter(|_| !known) {
+                    tracing::warn!(source = self.name, complaint, "blocks are not taken");
+                }
                 sources.lack(self.key);
                 self.hub.feed.stand(sources.standing());
                 self.hub.write(sources.change(self.key));

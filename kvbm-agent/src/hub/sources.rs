@@ -292,6 +292,13 @@ impl Sources {
         }
     }
 
+    /// What is wrong with a source of which blocks were not taken since it was cleared last, if that can be said; none
+    /// if all were.
+    pub(super) fn lacking(&self, key: Key, block_size: u32) -> Option<String> {
+        let source = self.open.get(&key.number).filter(|source| source.opened == key.opened)?;
+        source.lacks_blocks().then(|| complaint(&source.counts, block_size))?
+    }
+
     /// What is to be written of a source.
     pub(super) fn change(&self, key: Key) -> SourceChange<'_> {
         let source = self.open.get(&key.number).filter(|source| source.opened == key.opened);

@@ -20,7 +20,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -54,9 +55,10 @@ async fn tampered(
     server: &Server,
     copy_mode: CopyMode,
     change: impl FnMut(&mut pb::PublishBatch) + Send + 'static,
+    beats: &Arc<AtomicBool>,
     tasks: &mut JoinSet<()>,
 ) -> Agent {
-    let between = tamper(url(server.addresses.grpc), change, tasks).await;
+    let between = tamper(url(server.addresses.grpc), change, Arc::clone(beats), tasks).await;
     let mut config = config(vec![url(between)]);
     config.source.journal.copy_mode = copy_mode;
     config.heartbeat_interval = HEARTBEATS;
@@ -105,7 +107,9 @@ async fn what_differs_is_found_in_one_round_and_only_that_is_pulled() {
     let (server, mut tasks) = (server.expect("a server"), JoinSet::new());
     let (mut stored, mut corrupted) = (0, 0);
     let change = move |batch: &mut pb::PublishBatch| corrupt(batch, &mut stored, &mut corrupted);
-    let agent = tampered(&server, CopyMode::Set, change, &mut tasks).await;
+    // Not before all is there: else there is one round for each part.
+    let beats = Arc::new(AtomicBool::new(false));
+    let agent = tampered(&server, CopyMode::Set, change, &beats, &mut tasks).await;
     let local = agent.local_address().expect("it listens");
     let (counted, bytes) = count_bytes(local, &mut tasks).await;
     register(&server, Some(counted)).await;
@@ -119,6 +123,7 @@ async fn what_differs_is_found_in_one_round_and_only_that_is_pulled() {
         last = agent.publish(0, vec![event]).expect("a batch");
     }
     delivered(&agent, last).await;
+    beats.store(true, Ordering::Release);
     audited(&server, "repaired", 1.0).await;
     let pulled = bytes.load(Ordering::Relaxed);
     audited(&server, "same", 1.0).await;
@@ -179,7 +184,8 @@ async fn an_index_is_repaired_under_load() {
             }
         }
     };
-    let agent = tampered(&server, CopyMode::Counted, lose, &mut tasks).await;
+    let beats = Arc::new(AtomicBool::new(true));
+    let agent = tampered(&server, CopyMode::Counted, lose, &beats, &mut tasks).await;
     register(&server, agent.local_address()).await;
     let mut engine = Engine::new(SEED);
     for round in 1..=20_u32 {

@@ -148,7 +148,17 @@ impl EventIngest for Index {
         request: Request<Streaming<pb::PublishEventsRequest>>,
     ) -> Result<Response<Self::PublishEventsStream>, Status> {
         let index = self.clone();
+        let mut others = 0;
         let answers = request.into_inner().enumerate().map(move |(at, request)| {
+            // Heartbeats come when they like.
+            let is_heartbeat = matches!(
+                &request,
+                Ok(pb::PublishEventsRequest {
+                    message: Some(pb::publish_events_request::Message::Heartbeat(_))
+                })
+            );
+            let at = at - others;
+            others += usize::from(is_heartbeat);
             if let Ok(pb::PublishEventsRequest { message: Some(message) }) = &request
                 && let pb::publish_events_request::Message::Batch(batch) = message
             {

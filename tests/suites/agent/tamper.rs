@@ -7,7 +7,7 @@ use kvasir_proto::pb::event_ingest_server::{EventIngest, EventIngestServer};
 use kvasir_proto::pb::publish_events_request::Message;
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::io::{self, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -24,6 +24,8 @@ type Change = Arc<Mutex<dyn FnMut(&mut pb::PublishBatch) + Send>>;
 struct Tamper {
     index: String,
     change: Change,
+    /// Whether heartbeats get through.
+    beats: Arc<AtomicBool>,
     streams: Arc<Mutex<JoinSet<()>>>,
 }
 
@@ -40,12 +42,13 @@ fn connections(
 pub async fn tamper(
     index: String,
     change: impl FnMut(&mut pb::PublishBatch) + Send + 'static,
+    beats: Arc<AtomicBool>,
     tasks: &mut JoinSet<()>,
 ) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");
     let (change, streams) = (Arc::new(Mutex::new(change)), Arc::default());
-    let service = EventIngestServer::new(Tamper { index, change, streams });
+    let service = EventIngestServer::new(Tamper { index, change, beats, streams });
     tasks.spawn(async move {
         let server = Server::builder().add_service(service);
         server.serve_with_incoming(connections(listener)).await.expect("a server");
@@ -63,12 +66,17 @@ impl EventIngest for Tamper {
     ) -> Result<Response<Self::PublishEventsStream>, Status> {
         let unreachable = |error: tonic::transport::Error| Status::unavailable(error.to_string());
         let client = EventIngestClient::connect(self.index.clone()).await.map_err(unreachable)?;
-        let (change, mut incoming) = (Arc::clone(&self.change), request.into_inner());
+        let (change, beats) = (Arc::clone(&self.change), Arc::clone(&self.beats));
+        let mut incoming = request.into_inner();
         let (outgoing, requests) = mpsc::channel(1);
         self.streams.lock().unwrap_or_else(PoisonError::into_inner).spawn(async move {
             while let Ok(Some(mut request)) = incoming.message().await {
                 if let Some(Message::Batch(batch)) = &mut request.message {
                     change.lock().unwrap_or_else(PoisonError::into_inner)(batch);
+                }
+                let is_beat = matches!(request.message, Some(Message::Heartbeat(_)));
+                if is_beat && !beats.load(Ordering::Acquire) {
+                    continue;
                 }
                 if outgoing.send(request).await.is_err() {
                     return;
