@@ -1,4 +1,6 @@
-//! Benches of Kvasir: micro-benches in `benches/` and [`ratios`], the load generator in [`load`].
+//! Benches of Kvasir: micro-benches in `benches/` and [`ratios`], the load generator in [`load`], the agent
+//! end to end in [`agent`].
 
+pub mod agent;
 pub mod load;
 pub mod ratios;

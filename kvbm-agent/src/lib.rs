@@ -2,6 +2,7 @@
 //!
 //! - [`consolidate`]: several sources of one worker as one: pure.
 //! - [`journal`]: the last batches of a source and all that it holds: pure.
+//! - [`disk`]: the same on disk, for an agent that comes back.
 //! - [`feed`]: a source as tasks share it.
 //! - [`hub`]: what all its sources say, as one stream.
 //! - [`relay`]: a source that is an engine's own publisher.
@@ -18,6 +19,8 @@
 pub mod consolidate;
 
 pub mod journal;
+
+pub mod disk;
 
 pub mod feed;
 

@@ -67,18 +67,21 @@ pub enum LocalCall {
     Events,
     /// `Dump`.
     Dump,
+    /// `GetDigests`.
+    Digests,
     /// `GetStatus`.
     Status,
 }
 
 impl LocalCall {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Events, Self::Dump, Self::Status];
+    pub const ALL: [Self; 4] = [Self::Events, Self::Dump, Self::Digests, Self::Status];
 
     const fn word(self) -> &'static str {
         match self {
             Self::Events => "events",
             Self::Dump => "dump",
+            Self::Digests => "digests",
             Self::Status => "status",
         }
     }

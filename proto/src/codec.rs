@@ -127,7 +127,7 @@ const fn list(name: &'static str, path: &'static [u32], limit: usize) -> List {
 }
 
 /// Every request of the package.
-static REQUESTS: [Bounds; 14] = [
+static REQUESTS: [Bounds; 15] = [
     large(
         "FindMatchesRequest",
         &[
@@ -151,7 +151,8 @@ static REQUESTS: [Bounds; 14] = [
     small("CreateCheckpointRequest", &[]),
     small("GetStatsRequest", &[]),
     small("GetEventsRequest", &[]),
-    small("LocalDumpRequest", &[]),
+    small("LocalDumpRequest", &[list("buckets", &[7], WORKER_RANKS_MAX)]),
+    small("GetDigestsRequest", &[]),
     small("GetLocalStatusRequest", &[]),
     small("ReportLoadRequest", &[]),
     small("WatchLoadsRequest", &[]),
@@ -173,9 +174,10 @@ static BROKER_MESSAGES: [Bounds; 2] = [
 ];
 
 /// Answers that indexes and routers take from agents. Those of an index to its clients are not measured.
-static AGENT_ANSWERS: [Bounds; 5] = [
+static AGENT_ANSWERS: [Bounds; 6] = [
     large("GetEventsResponse", &[list("batch.events", &[1, 3], BATCH_EVENTS_MAX)]),
     large("LocalDumpResponse", &[list("chunk.records", &[1, 2], DUMP_CHUNK_RECORDS_MAX)]),
+    small("GetDigestsResponse", &[]),
     small("GetLocalStatusResponse", &[list("sources", &[2], WORKER_SOURCES_MAX)]),
     small("ReportLoadResponse", &[]),
     small("WatchLoadsResponse", &[list("loads", &[1], WORKER_RANKS_MAX)]),

@@ -2,6 +2,7 @@
 //!
 //! - [`types`]: value types without serialisation: hashes, workers, tiers, cursors, events.
 //! - [`hash`]: tokens to block hashes, the one implementation that all sides use.
+//! - [`digest`]: of what a source holds, so that two sides find out where they differ.
 //! - [`shard`]: which shard a worker belongs to.
 //! - [`limits`]: every bound on what a peer may send.
 //! - [`code`]: the restricted set of error codes and its table to gRPC status.
@@ -16,6 +17,7 @@ pub mod code;
 pub mod codec;
 #[cfg(feature = "grpc")]
 pub mod convert;
+pub mod digest;
 #[cfg(feature = "grpc")]
 pub mod find_codec;
 pub mod hash;

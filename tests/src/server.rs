@@ -78,7 +78,15 @@ impl Server {
     /// As [`Server::start_with`].
     pub async fn agent(flags: &[&str]) -> Result<Self> {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        Self::launch(&binary_of(AGENT)?, (any, any), flags).await
+        Self::agent_at(Addresses { grpc: any, http: any }, flags).await
+    }
+
+    /// As [`Server::agent`], on these addresses.
+    ///
+    /// # Errors
+    /// As [`Server::start_with`].
+    pub async fn agent_at(addresses: Addresses, flags: &[&str]) -> Result<Self> {
+        Self::launch(&binary_of(AGENT)?, (addresses.grpc, addresses.http), flags).await
     }
 
     async fn launch(
@@ -198,6 +206,14 @@ pub(crate) fn last_lines(output: &Output) -> String {
 /// If it is missing.
 pub fn binary() -> Result<PathBuf> {
     binary_of(BINARY)
+}
+
+/// The agent's.
+///
+/// # Errors
+/// If it is missing.
+pub fn agent_binary() -> Result<PathBuf> {
+    binary_of(AGENT)
 }
 
 fn binary_of(name: &str) -> Result<PathBuf> {

@@ -92,7 +92,7 @@ async fn held(router: &IndexerClient, prompt: &Prompt<'_>) -> u32 {
 }
 
 fn fresh(sequence: u64) -> Acknowledged {
-    Acknowledged { sequence, duplicate: false }
+    Acknowledged { sequence, duplicate: false, rejected: 0 }
 }
 
 fn code(outcome: Result<impl std::fmt::Debug, ClientError>) -> Code {

@@ -36,7 +36,9 @@ impl Window {
         Self { begin, end: begin + length }
     }
 
-    fn has(self, at: Instant) -> bool {
+    /// Whether a moment lies in it.
+    #[must_use]
+    pub fn has(self, at: Instant) -> bool {
         (self.begin..self.end).contains(&at)
     }
 

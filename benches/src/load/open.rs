@@ -20,11 +20,14 @@ use tokio_stream::wrappers::ReceiverStream;
 const DUE_MAX: usize = 1 << 16;
 
 /// A question that was due then.
-type Due = (usize, Instant);
+pub type Due = (usize, Instant);
 
 /// Says when questions are due, up to the end of the window: from a thread of its own, because timers
 /// of the runtime are exact to a millisecond only. It returns how many there was no room for.
-fn pace(rate: f64, window: Window, due: mpsc::Sender<Due>) -> Result<JoinHandle<u64>> {
+///
+/// # Errors
+/// If there can be no further thread.
+pub fn pace(rate: f64, window: Window, due: mpsc::Sender<Due>) -> Result<JoinHandle<u64>> {
     let interval = Duration::from_secs_f64(1.0 / rate);
     let run = move || {
         // Where the system refuses, sleeps are exact to 50 us.

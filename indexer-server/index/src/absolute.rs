@@ -176,9 +176,13 @@ impl RankChange<'_> {
             record.parent = state.parent;
         }
         let changed = *record != before;
-        let (slot, parent, gone) =
-            (record.slot, record.parent, before.copies.len() - record.copies.len());
-        self.drop_keys(by.source, gone as u64);
+        let (slot, parent, after) = (record.slot, record.parent, record.copies.clone());
+        let is_gone = |at: &&Copies| {
+            !after.iter().any(|left| (left.source, left.tier) == (at.source, at.tier))
+        };
+        for gone in before.copies.iter().filter(is_gone) {
+            self.lose(gone.source, gone.tier, (state.name, before.local));
+        }
         self.after_withdrawal(state.name, slot, parent, false);
         changed
     }

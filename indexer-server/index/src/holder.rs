@@ -9,6 +9,7 @@ use crate::sets::HolderIndex;
 use crate::slots::{PAGE_SLOTS, Slot, page_of};
 use crate::table::SplitMap;
 use crate::trie::Trie;
+use kvasir_proto::digest::RankDigest;
 use kvasir_proto::types::{BlockName, DpRank, LocalHash, Tier, WorkerId};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -56,6 +57,8 @@ pub(crate) struct Holder {
     pub(crate) shed_blocks: u64,
     /// Sources of which blocks may be missing since some were shed.
     pub(crate) short: SmallVec<[SourceId; 1]>,
+    /// Digests of what sources hold here, of those whose digests are kept.
+    pub(crate) digests: Vec<(SourceId, RankDigest)>,
     /// What the index's totals have of it: bytes and parked names.
     pub(crate) counted: (usize, usize),
 }
@@ -98,6 +101,7 @@ impl Holder {
             changes: None,
             shed_blocks: 0,
             short: SmallVec::new(),
+            digests: Vec::new(),
             counted: (0, 0),
         }
     }
@@ -356,6 +360,8 @@ impl Holder {
             + self.records.bytes()
             + self.slot_names.bytes()
             + self.waiting.bytes()
+            + self.digests.capacity() * size_of::<(SourceId, RankDigest)>()
+            + self.digests.iter().map(|(_, digest)| digest.bytes()).sum::<usize>()
     }
 }
 

@@ -154,7 +154,7 @@ impl RankChange<'_> {
     pub(crate) fn take_record(&mut self, name: BlockName) -> Option<u32> {
         let record = self.holder.records.remove(name)?;
         for copies in &record.copies {
-            self.drop_keys(copies.source, 1);
+            self.lose(copies.source, copies.tier, (name, record.local));
         }
         self.holder.touch(name);
         let Some(slot) = record.slot else {

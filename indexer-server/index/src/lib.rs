@@ -25,7 +25,7 @@
 //! Reading order: `runs`, `slots` and `segments` (storage), `sets`, `numbers` and `table` (shared
 //! pieces), `trie` and `hold` (positions and who holds them), `record`, `changes` and `holder` (one
 //! rank), `registry` and `views`, then what is done with them: `store`, `wake`, `remove`, `absolute`,
-//! `sweep`, `shed`, `find`, `dump`, `image` with `cut` and `restore`, and `validate`, which states every
+//! `sweep`, `shed`, `find`, `dump`, `digest`, `image` with `cut` and `restore`, and `validate`, which states every
 //! invariant.
 
 mod error;
@@ -55,6 +55,7 @@ mod sweep;
 mod wake;
 
 mod cut;
+mod digest;
 mod dump;
 mod find;
 mod image;

@@ -7,6 +7,7 @@ use crate::record::Announcement;
 use crate::sets::HolderIndex;
 use crate::sweep::SweepCursor;
 use crate::table::index_u32;
+use kvasir_proto::digest::RankDigest;
 use kvasir_proto::types::{CopyMode, Cursor, DpRank, Incarnation, SourceState, Tier, WorkerId};
 use smallvec::SmallVec;
 use std::fmt;
@@ -231,7 +232,9 @@ impl Index {
                     holder.primary = None;
                 }
                 holder.is_whole_for(id);
+                holder.digests.retain(|(kept, _)| *kept != id);
             }
+            self.recount(holder);
         }
         let Some(worker) = self.workers.get_mut(&source.worker) else {
             return;
@@ -282,10 +285,20 @@ impl Index {
         let worker = source.worker.clone();
         let made = self.make_rank(&worker, rank);
         match &made {
-            Ok(holder) => self.change_source(id, |source| source.ranks.push((rank, *holder))),
+            Ok(holder) => self.feed_rank(id, rank, *holder),
             Err(_) => self.mark_incomplete(id),
         }
         made
+    }
+
+    fn feed_rank(&mut self, id: SourceId, rank: DpRank, holder: HolderIndex) {
+        let has_digests = self.has_digests(id);
+        self.change_source(id, |source| source.ranks.push((rank, holder)));
+        if let Some(Some(at)) = self.holders.get_mut(holder as usize)
+            && has_digests
+        {
+            at.digests.push((id, RankDigest::default()));
+        }
     }
 
     /// A rank of a worker; made if it is new.

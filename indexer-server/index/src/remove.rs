@@ -87,12 +87,12 @@ impl RankChange<'_> {
         if !in_others {
             self.holder.let_go(slot, len);
         }
+        self.lose_run(by.source, by.tier, slot, len);
         self.trie.unhold(slot, len, holder, by.tier);
         self.holder.change_slots(slot, len);
         if !in_others {
             self.holder.release(self.trie, slot + len - 1);
         }
-        self.drop_keys(by.source, u64::from(len));
     }
 
     fn remove_recorded(&mut self, by: Announcement, name: BlockName) -> BlockOutcome {
@@ -101,11 +101,12 @@ impl RankChange<'_> {
         };
         let change = record.withdraw(by);
         let (slot, parent, is_gone) = (record.slot, record.parent, record.copies.is_empty());
+        let local = record.local;
         if change == Change::None {
             return BlockOutcome::Noop;
         }
         if change == Change::Key {
-            self.drop_keys(by.source, 1);
+            self.lose(by.source, by.tier, (name, local));
         }
         self.after_withdrawal(name, slot, parent, is_gone);
         BlockOutcome::Applied

@@ -182,7 +182,7 @@ impl RankChange<'_> {
         self.holder.note(first, len);
         self.holder.change_slots(first, len);
         self.holder.confirm(first..first + len, by.tier);
-        self.add_keys(by.source, u64::from(len));
+        self.gain_run(by.source, by.tier, first, len);
     }
 }
 
@@ -356,15 +356,15 @@ impl RankChange<'_> {
         let Some(record) = self.holder.records.get_mut(block.name) else {
             return BlockOutcome::Noop;
         };
-        let waited_for = record.parent;
-        (record.parent, record.local) = (parent, Some(block.local));
+        let waited_for = std::mem::replace(&mut record.parent, parent);
+        let before = record.local.replace(block.local);
+        self.relabel(block, before);
         self.stop_waiting(block.name, waited_for);
         match at {
             At::Slot(slot) => {
-                let announced = self.announce_parked(by, block.name);
+                self.announce_parked(by, block.name);
                 self.put_record(by, slot, block, 1);
                 self.wake(block.name);
-                debug_assert!(announced.is_some(), "the record is there");
             }
             At::Unknown => {
                 self.wait(block.name, parent);
@@ -374,13 +374,13 @@ impl RankChange<'_> {
         BlockOutcome::Applied
     }
 
-    fn announce_parked(&mut self, by: Announcement, name: BlockName) -> Option<Change> {
-        let change = self.holder.records.get_mut(name)?.announce(by);
+    fn announce_parked(&mut self, by: Announcement, name: BlockName) {
+        let Some(record) = self.holder.records.get_mut(name) else { return };
+        let (change, local) = (record.announce(by), record.local);
         if change == Change::Key {
-            self.add_keys(by.source, 1);
+            self.gain(by.source, by.tier, (name, local));
         }
         self.holder.touch(name);
-        Some(change)
     }
 
     /// One more announcement of a plain slot.
@@ -395,7 +395,7 @@ impl RankChange<'_> {
             }
             if !holds {
                 self.trie.hold(slot, 1, self.holder.index, by.tier);
-                self.add_keys(by.source, 1);
+                self.gain_run(by.source, by.tier, slot, 1);
                 self.holder.change_slots(slot, 1);
             }
             if !holds || doubtful {
@@ -414,9 +414,9 @@ impl RankChange<'_> {
             return BlockOutcome::Noop;
         };
         let change = record.announce(by);
-        let slot = record.slot;
+        let (slot, local) = (record.slot, record.local);
         if change == Change::Key {
-            self.add_keys(by.source, 1);
+            self.gain(by.source, by.tier, (name, local));
         }
         if let Some(slot) = slot {
             self.settle(slot);
@@ -442,7 +442,7 @@ impl RankChange<'_> {
         wanted: usize,
     ) {
         record.announce(by);
-        self.add_keys(by.source, 1);
+        self.gain(by.source, by.tier, (block.name, record.local));
         self.holder.records.insert(block.name, record);
         self.holder.parked += 1;
         self.put_record(by, parent, block, wanted);
@@ -483,7 +483,7 @@ impl RankChange<'_> {
             return BlockOutcome::Rejected;
         }
         record.announce(by);
-        self.add_keys(by.source, 1);
+        self.gain(by.source, by.tier, (name, record.local));
         let parent = record.parent;
         self.holder.records.insert(name, record);
         self.holder.parked += 1;

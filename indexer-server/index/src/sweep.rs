@@ -7,6 +7,7 @@ use crate::record::{Announcement, Copies};
 use crate::registry::SourceId;
 use crate::slots::{PAGE_SLOTS, Slot};
 use kvasir_proto::types::{BlockName, CopyMode, DpRank, Tier};
+use smallvec::SmallVec;
 
 /// What a step of a sweep did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -261,17 +262,20 @@ impl RankChange<'_> {
         let Some(record) = self.holder.records.get_mut(name) else {
             return 0;
         };
-        let mut dropped = 0;
+        let mut dropped = SmallVec::<[Tier; 1]>::new();
+        let local = record.local;
         for tier in Tier::ALL {
             let doubtful = |at: &Copies| kind == Kind::All || at.epoch < by.epoch;
             if record.find(by.source, tier).is_some_and(doubtful) {
                 record.withdraw(Announcement { tier, mode: CopyMode::Set, ..by });
-                dropped += 1;
+                dropped.push(tier);
             }
         }
         let (slot, parent, is_gone) = (record.slot, record.parent, record.copies.is_empty());
-        self.drop_keys(by.source, dropped);
+        for &tier in &dropped {
+            self.lose(by.source, tier, (name, local));
+        }
         self.after_withdrawal(name, slot, parent, is_gone);
-        dropped
+        dropped.len() as u64
     }
 }

@@ -7,6 +7,7 @@ use crate::registry::SourceId;
 use crate::segments::{NO_SEGMENT, Segment, SegmentId};
 use crate::sets::SetId;
 use crate::slots::{NONE, Slot, adjacent, page_of};
+use kvasir_proto::digest::{RankDigest, block_digest};
 use kvasir_proto::types::{BlockName, Tier};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -196,6 +197,7 @@ impl Index {
                 *keys.entry(primary).or_default() += tiers.count() as u64;
             }
         }
+        self.validate_digests(holder)?;
         let mut at_slots: BTreeMap<Slot, BTreeSet<BlockName>> = BTreeMap::new();
         for (at, record) in holder.records.iter() {
             ensure!(!record.copies.is_empty(), "{name}: {at} has no copies");
@@ -221,6 +223,28 @@ impl Index {
                     (names.iter().any(recorded), self.trie.holds(slot, holder.index, tier));
                 ensure!(recorded == held, "{name}: slot {slot} in {tier:?}");
             }
+        }
+        Ok(())
+    }
+
+    fn validate_digests(&self, holder: &Holder) -> Result<(), String> {
+        for (id, kept) in &holder.digests {
+            let mut counted = RankDigest::default();
+            let is_primary = holder.primary == Some(*id);
+            let plain = self.slots_of(holder).filter(|&at| is_primary && !holder.is_recorded(at));
+            for slot in plain {
+                let (name, local) = (self.trie.slots.name(slot), self.trie.slots.local(slot));
+                let held = |tier: &Tier| self.trie.holds(slot, holder.index, *tier);
+                let digest = block_digest(name, Some(local));
+                Tier::ALL.into_iter().filter(held).for_each(|tier| counted.add(tier, digest));
+            }
+            for (name, record) in holder.records.iter() {
+                for copies in record.copies.iter().filter(|at| at.source == *id) {
+                    counted.add(copies.tier, block_digest(*name, record.local));
+                }
+            }
+            let name = format!("{}#{}", holder.worker, holder.rank);
+            ensure!(*kept == counted, "{name}: the digest of source {id} is of something else");
         }
         Ok(())
     }

@@ -7,7 +7,8 @@ use crate::{
 };
 use futures::{StreamExt, future::ready, stream};
 use kvasir_proto::convert::{
-    EventsPart, EventsQuery, LOCAL_INDEXER_BY_BROKER, LocalDumpPart, LocalDumpQuery,
+    DigestsPart, DigestsQuery, EventsPart, EventsQuery, LOCAL_INDEXER_BY_BROKER, LocalDumpPart,
+    LocalDumpQuery,
 };
 
 /// Local indexers at addresses, and those behind the broker.
@@ -42,5 +43,9 @@ impl LocalIndexers for Asking {
 
     fn dump(&self, url: &str, query: LocalDumpQuery) -> Parts<LocalDumpPart> {
         self.way(url).map_or_else(refused, |way| way.dump(url, query))
+    }
+
+    fn digests(&self, url: &str, query: DigestsQuery) -> Parts<DigestsPart> {
+        self.way(url).map_or_else(refused, |way| way.digests(url, query))
     }
 }

@@ -103,8 +103,8 @@ impl Inlet {
         let in_order = self.in_order;
         let heard = self.heard(&message, age).await?;
         match message.said {
-            Said::Heartbeat { head_sequence } => {
-                heard.session.heartbeat(head_sequence).await;
+            Said::Heartbeat(heartbeat) => {
+                heard.session.heartbeat(heartbeat).await;
                 Ok(None)
             }
             // It has left by now.
@@ -123,12 +123,12 @@ impl Inlet {
     /// Whether a heartbeat tells of a life that the log will tell of in its turn. Heartbeats are not in the log, so they
     /// may be of any life.
     fn is_early(&self, message: &BrokerMessage) -> bool {
-        let Said::Heartbeat { head_sequence } = &message.said else { return false };
+        let Said::Heartbeat(heartbeat) = &message.said else { return false };
         if !self.in_order || self.is_open(message) {
             return false;
         }
         let key = (message.registration.address(), message.source.clone());
-        self.behind || (head_sequence.is_some() && self.sessions.contains_key(&key))
+        self.behind || (heartbeat.head_sequence.is_some() && self.sessions.contains_key(&key))
     }
 
     /// A worker goes, in good order: with the life that is heard. While a log is read from further back, its lease
@@ -155,7 +155,7 @@ impl Inlet {
         let key = (message.registration.address(), message.source.clone());
         let is_open = self.is_open(message);
         // Heartbeats are few: they bring what has changed of the registration.
-        if !is_open || matches!(message.said, Said::Heartbeat { .. }) {
+        if !is_open || matches!(message.said, Said::Heartbeat(_)) {
             let in_order = self.in_order && self.behind;
             let _known = self.ingest.introduce(&message.registration, in_order).await?;
         }
@@ -244,7 +244,7 @@ fn check_subject(subject: &str, message: &BrokerMessage) -> Result<(), Untaken> 
     let address = message.registration.address();
     let expected = match &message.said {
         Said::Batch(batch) => events_subject(&address, batch.dp_rank),
-        Said::Heartbeat { .. } | Said::Goodbye => heartbeats_subject(&address),
+        Said::Heartbeat(_) | Said::Goodbye => heartbeats_subject(&address),
     };
     if subject == expected { Ok(()) } else { Err(Untaken::Subject { expected }) }
 }

@@ -6,7 +6,10 @@ use futures::{StreamExt, TryStreamExt, stream};
 use kvasir_proto::{
     broker::{LocalCall, answer, local_subject},
     codec,
-    convert::{EventsPart, EventsQuery, LocalDumpPart, LocalDumpQuery, LocalSource},
+    convert::{
+        DigestsPart, DigestsQuery, EventsPart, EventsQuery, LocalDumpPart, LocalDumpQuery,
+        LocalSource,
+    },
     pb,
 };
 use prost::Message as _;
@@ -64,6 +67,16 @@ impl LocalIndexers for LocalByBroker {
         let parts = self.ask(&source, LocalCall::Dump, question);
         let read = |part: Result<Bytes, AskError>| {
             Ok(LocalDumpPart::try_from(decode::<pb::LocalDumpResponse>(part?)?)?)
+        };
+        parts.map(read).boxed()
+    }
+
+    fn digests(&self, _url: &str, query: DigestsQuery) -> Parts<DigestsPart> {
+        let source = query.source.clone();
+        let question = pb::GetDigestsRequest::from(query).encode_to_vec();
+        let parts = self.ask(&source, LocalCall::Digests, question);
+        let read = |part: Result<Bytes, AskError>| {
+            Ok(DigestsPart::try_from(decode::<pb::GetDigestsResponse>(part?)?)?)
         };
         parts.map(read).boxed()
     }

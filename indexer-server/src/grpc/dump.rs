@@ -4,7 +4,8 @@ use super::{
     server::Parts,
     status::{status, stopping},
 };
-use crate::query::{Dump, DumpPart, QueryError};
+use crate::index::{Dump, DumpError, DumpPart};
+use crate::query::QueryError;
 use futures::Stream;
 use kvasir_index::{DumpRecord, DumpSourceEnd, IndexError, SourceId};
 use kvasir_proto::{
@@ -44,13 +45,13 @@ pub(super) async fn start(parts: &Parts, query: DumpQuery) -> Result<DumpStream,
 }
 
 /// A registered worker that nothing has fed yet has an empty dump.
-fn begin_error(parts: &Parts, query: DumpQuery, error: QueryError) -> Result<(), Status> {
-    let unknown = matches!(error, QueryError::Index(IndexError::UnknownWorker { .. }));
+fn begin_error(parts: &Parts, query: DumpQuery, error: DumpError) -> Result<(), Status> {
+    let unknown = matches!(error, DumpError::Index(IndexError::UnknownWorker { .. }));
     let address = WorkerAddress { partition: query.partition, worker: query.worker };
     if unknown && query.rank.is_none() && parts.ingest.contains(&address) {
         return Ok(());
     }
-    Err(status(error))
+    Err(status(QueryError::from(error)))
 }
 
 async fn run(
@@ -60,7 +61,7 @@ async fn run(
 ) -> Last<pb::DumpWorkerResponse> {
     let mut sources = Sources::default();
     loop {
-        let messages = match dump.next().await.map_err(status)? {
+        let messages = match dump.next().await.map_err(|error| status(QueryError::from(error)))? {
             None => return Ok(None),
             Some(DumpPart::Records(records)) => sources.chunks(&records),
             Some(DumpPart::Ends(ends)) => sources.ends(&ends),

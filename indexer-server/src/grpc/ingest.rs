@@ -69,7 +69,7 @@ async fn read_hello(requests: &mut Requests) -> Result<Hello, Status> {
     };
     match Publication::try_from(request).map_err(status)? {
         Publication::Hello(hello) => Ok(hello),
-        Publication::Batch(_) | Publication::Heartbeat { .. } => {
+        Publication::Batch(_) | Publication::Heartbeat(_) => {
             Err(Status::invalid_argument("hello is required before the first batch"))
         }
     }
@@ -130,8 +130,8 @@ impl OpenStream<'_> {
     ) -> Flow {
         let batch = match Publication::try_from(request) {
             Ok(Publication::Batch(batch)) => batch,
-            Ok(Publication::Heartbeat { head_sequence }) => {
-                self.session.heartbeat(head_sequence).await;
+            Ok(Publication::Heartbeat(heartbeat)) => {
+                self.session.heartbeat(heartbeat).await;
                 return ControlFlow::Continue(());
             }
             Ok(Publication::Hello(_)) => {

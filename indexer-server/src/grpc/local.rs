@@ -3,7 +3,7 @@
 use crate::ingest::{AskError, LocalIndexers, Parts};
 use futures::{StreamExt, TryFutureExt, TryStreamExt};
 use kvasir_proto::{
-    convert::{EventsPart, EventsQuery, LocalDumpPart, LocalDumpQuery},
+    convert::{DigestsPart, DigestsQuery, EventsPart, EventsQuery, LocalDumpPart, LocalDumpQuery},
     limits::GRPC_MESSAGE_BYTES_MAX,
     pb::{self, local_indexer_client::LocalIndexerClient},
 };
@@ -41,6 +41,17 @@ impl LocalIndexers for LocalClients {
         };
         let parts = answers.try_flatten_stream();
         parts.map(|part| Ok(LocalDumpPart::try_from(part?)?)).boxed()
+    }
+
+    fn digests(&self, url: &str, query: DigestsQuery) -> Parts<DigestsPart> {
+        let connecting = connect(url.to_owned());
+        let answers = async move {
+            let request = pb::GetDigestsRequest::from(query);
+            let answers = connecting.await?.get_digests(request).await.map_err(refused)?;
+            Ok(answers.into_inner().map_err(refused))
+        };
+        let parts = answers.try_flatten_stream();
+        parts.map(|part| Ok(DigestsPart::try_from(part?)?)).boxed()
     }
 }
 

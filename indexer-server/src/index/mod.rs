@@ -19,6 +19,7 @@
 mod budget;
 mod command;
 mod config;
+mod dump;
 mod image;
 mod metrics;
 mod origin;
@@ -34,6 +35,7 @@ mod writer;
 pub use budget::{Budget, Bytes};
 pub use command::Applied;
 pub use config::{IndexConfig, SHARDS_MAX};
+pub use dump::{Dump, DumpError, DumpPart};
 pub use image::Taken;
 pub use metrics::{INDEX_OUTCOMES, IndexMetrics, OperationLabels};
 pub use origin::Origin;

@@ -5,9 +5,12 @@ use futures::{FutureExt, StreamExt, future, stream, stream::BoxStream};
 use kvasir_engine::recover::Ask;
 use kvasir_process::hurry::{Hurry, Late};
 use kvasir_proto::{
-    convert::{ConvertError, EventsPart, EventsQuery, LocalDumpPart, LocalDumpQuery, LocalSource},
+    convert::{
+        ConvertError, DigestsPart, DigestsQuery, EventsPart, EventsQuery, LocalDumpPart,
+        LocalDumpQuery, LocalSource, RankBuckets,
+    },
     limits::DUMP_CHUNK_RECORDS_DEFAULT,
-    types::KvEvent,
+    types::{Incarnation, KvEvent},
 };
 use std::{fmt, sync::Arc};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -37,8 +40,11 @@ pub trait LocalIndexers: fmt::Debug + Send + Sync {
     /// Asks for a range of batches of a worker with `block_size` tokens a block.
     fn events(&self, url: &str, query: EventsQuery, block_size: u32) -> Parts<EventsPart>;
 
-    /// Asks for all that a source holds.
+    /// Asks for all that a source holds, or for some buckets of it.
     fn dump(&self, url: &str, query: LocalDumpQuery) -> Parts<LocalDumpPart>;
+
+    /// Asks for the digests of what a source holds.
+    fn digests(&self, url: &str, query: DigestsQuery) -> Parts<DigestsPart>;
 }
 
 /// Whom a source's rounds ask.
@@ -55,9 +61,21 @@ pub(super) struct Asked {
 pub(super) enum Part {
     Events(EventsPart),
     Dump(LocalDumpPart),
+    Digests(DigestsPart),
 }
 
-/// One question under way.
+/// What is asked for, of one life.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Question {
+    /// All batches from a number on.
+    Range { from: u64 },
+    /// All that is held, or some buckets of it.
+    Dump { buckets: Option<RankBuckets> },
+    /// Digests of what is held.
+    Digests,
+}
+
+/// One question of the recovery under way.
 pub(super) struct Round {
     pub(super) number: u64,
     pub(super) ask: Ask,
@@ -72,7 +90,7 @@ impl Part {
                 batch.events.iter().map(KvEvent::operations).sum()
             }
             Self::Dump(LocalDumpPart::Chunk { records, .. }) => records.len(),
-            Self::Events(_) | Self::Dump(_) => 0,
+            Self::Events(_) | Self::Dump(_) | Self::Digests(_) => 0,
         };
         blocks.max(1)
     }
@@ -99,31 +117,50 @@ impl Answer {
     }
 }
 
+impl Asked {
+    /// Asks a question of one life, under a permit that is kept until the answer is over.
+    pub(super) fn ask(
+        &self,
+        (incarnation, question): (Incarnation, Question),
+        permit: OwnedSemaphorePermit,
+    ) -> Parts<Part> {
+        let Self { indexers, url, source, block_size } = self.clone();
+        let parts = match question {
+            Question::Range { from } => {
+                let query = EventsQuery { source, incarnation, range: from..=u64::MAX };
+                let parts = indexers.events(&url, query, block_size);
+                parts.map(|part| part.map(Part::Events)).boxed()
+            }
+            Question::Dump { buckets } => {
+                let (incarnation, chunk_records) = (Some(incarnation), DUMP_CHUNK_RECORDS_DEFAULT);
+                let query = LocalDumpQuery { source, incarnation, chunk_records, buckets };
+                let parts = indexers.dump(&url, query);
+                parts.map(|part| part.map(Part::Dump)).boxed()
+            }
+            Question::Digests => {
+                let parts = indexers.digests(&url, DigestsQuery { source, incarnation });
+                parts.map(|part| part.map(Part::Digests)).boxed()
+            }
+        };
+        let answer = Answer { parts, hurry: Hurry::default(), _permit: permit };
+        stream::unfold(answer, async |mut answer| Some((answer.next().await?, answer))).boxed()
+    }
+}
+
 impl Round {
     /// Asks, once there is a permit, which it keeps until it is over.
     pub(super) fn start(number: u64, ask: Ask, asked: &Asked, permits: Arc<Semaphore>) -> Self {
-        let Asked { indexers, url, source, block_size } = asked.clone();
+        let asked = asked.clone();
         let opening = async move {
             let Ok(permit) = permits.acquire_owned().await else {
                 let stopping = AskError::Refused("the server is stopping".to_owned());
                 return stream::once(future::ready(Err(stopping))).boxed();
             };
-            let parts = match ask {
-                Ask::Range { incarnation, from } => {
-                    let query = EventsQuery { source, incarnation, range: from..=u64::MAX };
-                    let parts = indexers.events(&url, query, block_size);
-                    parts.map(|part| part.map(Part::Events)).boxed()
-                }
-                Ask::Dump { incarnation } => {
-                    let (incarnation, chunk_records) =
-                        (Some(incarnation), DUMP_CHUNK_RECORDS_DEFAULT);
-                    let query = LocalDumpQuery { source, incarnation, chunk_records };
-                    let parts = indexers.dump(&url, query);
-                    parts.map(|part| part.map(Part::Dump)).boxed()
-                }
+            let question = match ask {
+                Ask::Range { incarnation, from } => (incarnation, Question::Range { from }),
+                Ask::Dump { incarnation } => (incarnation, Question::Dump { buckets: None }),
             };
-            let answer = Answer { parts, hurry: Hurry::default(), _permit: permit };
-            stream::unfold(answer, async |mut answer| Some((answer.next().await?, answer))).boxed()
+            asked.ask(question, permit)
         };
         Self { number, ask, parts: opening.flatten_stream().boxed() }
     }
@@ -169,6 +206,10 @@ mod tests {
                 Ok(LocalDumpPart::Chunk { rank: 0, records })
             });
             slowly.take(100).boxed()
+        }
+
+        fn digests(&self, _url: &str, _query: DigestsQuery) -> Parts<DigestsPart> {
+            stream::pending().boxed()
         }
     }
 

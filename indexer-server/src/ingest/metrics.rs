@@ -41,6 +41,13 @@ pub struct AskLabels {
     pub outcome: &'static str,
 }
 
+/// What became of a comparison.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct AuditLabels {
+    /// same, differs, repaired, dumped or abandoned.
+    pub outcome: &'static str,
+}
+
 /// Why a publisher's batch was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct RefusalLabels {
@@ -84,6 +91,10 @@ pub struct IngestMetrics {
     pub asks: Family<AskLabels, Counter>,
     /// Records of dumps that were taken from them.
     pub dump_records: Counter,
+    /// Comparisons of what the index holds of a source with what its agent does.
+    pub audits: Family<AuditLabels, Counter>,
+    /// Blocks that these put right.
+    pub repaired_blocks: Counter,
     /// Blocks that no query can match: adapter without a name, or content not understood.
     pub unmatchable_blocks: Counter,
     /// Workers registered.
@@ -111,6 +122,8 @@ impl IngestMetrics {
             refusals: Family::default(),
             asks: Family::default(),
             dump_records: Counter::default(),
+            audits: Family::default(),
+            repaired_blocks: Counter::default(),
             unmatchable_blocks: Counter::default(),
             workers: Gauge::default(),
             publishers: Gauge::default(),
@@ -146,6 +159,7 @@ impl IngestMetrics {
             "Records of dumps taken from workers' local indexers",
             metrics.dump_records.clone(),
         );
+        metrics.register_audits(registry);
         registry.register(
             "unmatchable_blocks",
             "Blocks stored that no query can match: their adapter has no name here, or something \
@@ -155,6 +169,23 @@ impl IngestMetrics {
         registry.register("workers", "Workers registered", metrics.workers.clone());
         registry.register("publishers", "Open PublishEvents streams", metrics.publishers.clone());
         metrics
+    }
+
+    fn register_audits(&self, registry: &mut Registry) {
+        for outcome in ["same", "differs", "repaired", "dumped", "abandoned"] {
+            drop(self.audits.get_or_create(&AuditLabels { outcome }));
+        }
+        registry.register(
+            "audits",
+            "Comparisons of what the index holds of a source with what its agent holds, by outcome: same, \
+             or differs, and then repaired, dumped (too much differs) or abandoned (tried again)",
+            self.audits.clone(),
+        );
+        registry.register(
+            "repaired_blocks",
+            "Blocks that audits put right",
+            self.repaired_blocks.clone(),
+        );
     }
 
     /// All counters of block operations and batches, in a fixed order.
@@ -225,6 +256,10 @@ impl IngestMetrics {
             Ask::Dump { .. } => "dump",
         };
         self.asks.get_or_create(&AskLabels { what, outcome }).inc();
+    }
+
+    pub(super) fn count_audit(&self, outcome: &'static str) {
+        self.audits.get_or_create(&AuditLabels { outcome }).inc();
     }
 
     pub(super) fn count_refusal(&self, reason: &'static str) {

@@ -2,7 +2,7 @@
 
 use super::{
     Ingest, IngestError,
-    follower::{Chunk, Follower, Held},
+    follower::{Audit, Chunk, Follower, Held, Stated},
     link::loss_policy,
     local::Asked,
     worker::{Publishers, Worker},
@@ -13,7 +13,7 @@ use kvasir_engine::recover::{
 };
 use kvasir_index::{IndexError, SourceStatus};
 use kvasir_proto::{
-    convert::{Hello, LocalSource, PublishedBatch},
+    convert::{Heartbeat, Hello, LocalSource, PublishedBatch},
     limits::WORKER_SOURCES_MAX,
     types::{BlockCounts, CopyMode, Cursor, SourceState},
 };
@@ -97,7 +97,7 @@ pub(super) enum Command {
     },
     Heartbeat {
         stream: u64,
-        head: Option<u64>,
+        heartbeat: Heartbeat,
     },
     /// What the stream brings is not the newest, until it has caught up.
     Behind {
@@ -357,6 +357,8 @@ impl Ingest {
             round: None,
             is_torn: false,
             dump_is_incomplete: false,
+            audit: Audit::default(),
+            stated: Stated::EXACT,
             past,
             shown: SourceStatus::default(),
             counted: OutcomeCounts::default(),
@@ -465,9 +467,9 @@ impl Session {
         let _over = self.publisher.commands.send(command).await;
     }
 
-    /// The publisher says that it is there, and the number of its newest batch.
-    pub async fn heartbeat(&self, head: Option<u64>) {
-        let command = Command::Heartbeat { stream: self.number, head };
+    /// The publisher says that it is there, and where it stands.
+    pub async fn heartbeat(&self, heartbeat: Heartbeat) {
+        let command = Command::Heartbeat { stream: self.number, heartbeat };
         let _over = self.publisher.commands.send(command).await;
     }
 

@@ -1,4 +1,4 @@
-use crate::index::WriterGone;
+use crate::index::{DumpError, WriterGone};
 use kvasir_index::IndexError;
 use kvasir_proto::{code::ErrorCode, convert::TooManyBlocks, types::PartitionKey};
 
@@ -33,6 +33,15 @@ pub enum QueryError {
     /// The server is stopping.
     #[error(transparent)]
     Stopping(#[from] WriterGone),
+}
+
+impl From<DumpError> for QueryError {
+    fn from(error: DumpError) -> Self {
+        match error {
+            DumpError::Index(error) => Self::Index(error),
+            DumpError::Stopping(error) => Self::Stopping(error),
+        }
+    }
 }
 
 fn listed(models: &[String]) -> String {

@@ -1,14 +1,12 @@
 //! Questions out: which worker holds how much of a prompt, what a worker holds, where it stands.
 
 mod describe;
-mod dump;
 mod error;
 mod find;
 mod metrics;
 mod speculative;
 
 pub use describe::{RankView, SourceView, WorkerDescription, describe};
-pub use dump::{Dump, DumpPart};
 pub use error::QueryError;
 pub use find::Finder;
 pub use metrics::QueryMetrics;

@@ -1,5 +1,6 @@
 use super::{SET_ASIDE_MAX, format::FormatError};
 use kvasir_proto::{code::ErrorCode, convert::WorkerAddress, shard::ShardPlace};
+use kvasir_store::Cause;
 use std::{
     io,
     path::{Path, PathBuf},
@@ -176,48 +177,23 @@ impl StoreError {
     /// Of a call of the file system.
     pub(super) fn of_io(folder: &Path, error: &io::Error) -> Self {
         let (folder, reason) = (folder.to_owned(), error.to_string());
-        let is_one_of = |kinds: &[io::ErrorKind]| kinds.contains(&error.kind());
-        if is_one_of(&[
-            io::ErrorKind::StorageFull,
-            io::ErrorKind::QuotaExceeded,
-            io::ErrorKind::FileTooLarge,
-        ]) {
-            Self::DiskFull { folder, reason }
-        } else if is_one_of(&[io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem]) {
-            Self::Permission { folder, reason }
-        } else if is_one_of(&[io::ErrorKind::NotADirectory, io::ErrorKind::AlreadyExists]) {
-            Self::Foreign { folder, reason }
-        } else {
-            Self::Disk { folder, reason }
-        }
+        Self::of_cause(Cause::of_io(error), folder, reason)
     }
 
-    /// Of a call of RocksDB, which tells the causes of I/O errors apart by their text only.
+    /// Of a call of RocksDB.
     pub(super) fn of_rocksdb(folder: &Path, error: &rocksdb::Error) -> Self {
-        Self::of_text(folder, &error.kind(), error.as_ref())
+        let (folder, reason) = (folder.to_owned(), error.as_ref().to_owned());
+        Self::of_cause(Cause::of_rocksdb(error), folder, reason)
     }
 
-    fn of_text(folder: &Path, kind: &rocksdb::ErrorKind, text: &str) -> Self {
-        const FULL: [&str; 3] =
-            ["No space left on device", "Disk quota exceeded", "File too large"];
-        const DENIED: [&str; 3] =
-            ["Permission denied", "Read-only file system", "Operation not permitted"];
-        const LOCKED: [&str; 2] = ["lock file", "lock hold by current process"];
-        let has = |texts: &[&str]| texts.iter().any(|at| text.contains(at));
-        let (folder, reason) = (folder.to_owned(), text.to_owned());
-        if has(&FULL) {
-            Self::DiskFull { folder, reason }
-        } else if has(&DENIED) {
-            Self::Permission { folder, reason }
-        } else if has(&LOCKED) {
-            Self::Locked { folder, reason }
-        } else if *kind == rocksdb::ErrorKind::Corruption || text.contains("No such file") {
-            // A file that is missing is damage too: RocksDB knows what it has written.
-            Self::Corrupt { folder, reason }
-        } else if *kind == rocksdb::ErrorKind::InvalidArgument {
-            Self::Foreign { folder, reason }
-        } else {
-            Self::Disk { folder, reason }
+    fn of_cause(cause: Cause, folder: PathBuf, reason: String) -> Self {
+        match cause {
+            Cause::Full => Self::DiskFull { folder, reason },
+            Cause::Denied => Self::Permission { folder, reason },
+            Cause::Locked => Self::Locked { folder, reason },
+            Cause::Damaged => Self::Corrupt { folder, reason },
+            Cause::Foreign => Self::Foreign { folder, reason },
+            Cause::Failing => Self::Disk { folder, reason },
         }
     }
 }
@@ -256,36 +232,5 @@ pub enum ImportError {
 impl From<FormatError> for ImportError {
     fn from(error: FormatError) -> Self {
         Self::Damaged { reason: error.to_string() }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rocksdb::ErrorKind;
-
-    #[test]
-    fn texts_of_rocksdb_tell_the_causes() {
-        let check = |kind, text: &str, expected: &str| {
-            let error = StoreError::of_text(Path::new("/d/db"), &kind, text);
-            let found = format!("{error:?}");
-            assert!(found.starts_with(expected), "{text}: {found}");
-            let shown = error.to_string();
-            assert!(shown.contains("/d/db") && shown.contains(text), "{shown}");
-        };
-        let io = || ErrorKind::IOError;
-        check(io(), "IO error: No space left on device: While appending to file: x", "DiskFull");
-        check(io(), "IO error: While appending to file: /d/db/7.log: File too large", "DiskFull");
-        check(io(), "IO error: While open a file: /d/db/LOCK: Permission denied", "Permission");
-        check(
-            io(),
-            "IO error: While lock file: /d/db/LOCK: Resource temporarily unavailable",
-            "Locked",
-        );
-        check(io(), "IO error: lock hold by current process, acquire time 1", "Locked");
-        check(io(), "IO error: No such file or directory: While open: /d/db/9.sst", "Corrupt");
-        check(io(), "IO error: While pread: Input/output error", "Disk {");
-        check(ErrorKind::Corruption, "Corruption: block checksum mismatch", "Corrupt");
-        check(ErrorKind::InvalidArgument, "Invalid argument: other comparator", "Foreign");
     }
 }

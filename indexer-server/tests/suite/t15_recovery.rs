@@ -143,6 +143,7 @@ type Answers<P> = BoxStream<'static, Result<P, Status>>;
 impl LocalIndexer for Agent {
     type GetEventsStream = Answers<pb::GetEventsResponse>;
     type DumpStream = Answers<pb::LocalDumpResponse>;
+    type GetDigestsStream = Answers<pb::GetDigestsResponse>;
 
     async fn get_events(
         &self,
@@ -166,6 +167,13 @@ impl LocalIndexer for Agent {
             false => answers.boxed(),
         };
         Ok(Response::new(answers))
+    }
+
+    async fn get_digests(
+        &self,
+        _request: Request<pb::GetDigestsRequest>,
+    ) -> Result<Response<Self::GetDigestsStream>, Status> {
+        Err(Status::unimplemented("nobody asks"))
     }
 
     async fn get_status(
@@ -256,7 +264,7 @@ async fn what_was_announced_and_never_sent_is_fetched() {
     let (sequence, events) = stage.agent.publish(stored(None, &[1]));
     publisher.acked(sequence, events).await;
     stage.agent.publish(stored(Some(1), &[2]));
-    let heartbeat = pb::PublishHeartbeat { head_sequence: Some(1) };
+    let heartbeat = pb::PublishHeartbeat { head_sequence: Some(1), ..Default::default() };
     publisher.send(Message::Heartbeat(heartbeat)).await;
     stage.found(&[1, 2], &[(2, EXACT)]).await;
     stage.stop().await;
@@ -338,7 +346,9 @@ async fn half_of_a_dump_has_no_cursor() {
         (memory.oldest, memory.hangs) = (2, true);
     }
     let head_sequence = Some(1);
-    publisher.send(Message::Heartbeat(pb::PublishHeartbeat { head_sequence })).await;
+    publisher
+        .send(Message::Heartbeat(pb::PublishHeartbeat { head_sequence, ..Default::default() }))
+        .await;
     stage.found(&[7], &[(1, pb::WorkerState::CatchingUp as i32)]).await;
     let answer = stage.client.find_matches(query(&[7])).await.expect("a valid query");
     let applied: Vec<_> = answer.into_inner().matches.iter().map(|at| at.applied.clone()).collect();

@@ -3,6 +3,7 @@
 //! `LocalIndexer`.
 
 mod broker;
+mod disk;
 mod loads;
 mod sources;
 mod zmq;
@@ -10,7 +11,8 @@ mod zmq;
 pub use sources::SourcesConfig;
 
 use crate::broker::{BrokerConfig, BrokerStatus};
-use crate::feed::{Feed, SourceConfig};
+use crate::disk::{Disk, DiskError, DiskStatus};
+use crate::feed::{Feed, SourceConfig, keep_image};
 use crate::hub::{Hub, HubError};
 use crate::ingest::EventIngestService;
 use crate::journal::{AppendError, JournalStatus};
@@ -20,13 +22,14 @@ use crate::relay::RelayError;
 use crate::service::{
     LocalIndexerService, ServeError, Served, ServiceConfig, WorkerLoadsService, serve,
 };
-use crate::uplink::{UplinkConfig, UplinkStatus, keep_up};
+use crate::uplink::{Overrun, UplinkConfig, UplinkStatus, keep_up};
 use crate::zmq::{ZmqConfig, ZmqConfigError, ZmqEndpoints, ZmqStatus};
 use kvasir_process::tasks::Tasks;
 use kvasir_proto::convert::{ConvertError, Registration};
 use kvasir_proto::types::{DpRank, Incarnation, KvEvent};
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -48,6 +51,9 @@ const HEARTBEAT_INTERVAL_MIN: Duration = Duration::from_millis(10);
 pub struct AgentConfig {
     /// The agent's stream.
     pub source: SourceConfig,
+    /// Folder in which its journal is kept too, so that an agent which comes back goes on where its engine lived on;
+    /// none for memory only.
+    pub journal_dir: Option<PathBuf>,
     /// What feeds it.
     pub sources: SourcesConfig,
     /// Indexers to feed (`http://host:port`), at most [`INDEXERS_MAX`].
@@ -78,6 +84,12 @@ pub enum AgentError {
     /// The source breaks the contract.
     #[error("source: {0}")]
     Source(#[from] ConvertError),
+    /// The folder of its journal cannot be used.
+    #[error("journal-dir: {0}")]
+    Disk(#[from] DiskError),
+    /// The journal on disk could not be read, for a fault of ours.
+    #[error("journal-dir: reading it failed: remove it, or start without")]
+    DiskPanic,
     /// What feeds it does not go together.
     #[error("sources: {0}")]
     Hub(#[from] HubError),
@@ -140,20 +152,18 @@ impl Agent {
     /// # Errors
     /// If the source breaks the contract, too many indexers are given, or the port cannot be had.
     pub async fn start(config: AgentConfig) -> Result<Self, AgentError> {
-        let (count, limit) = (config.indexers.len(), INDEXERS_MAX);
-        if count > limit {
-            return Err(AgentError::TooManyIndexers { count, limit });
-        }
-        let feed = Arc::new(Feed::new(config.source)?);
+        check(&config)?;
+        let (feed, kept) = disk::open_feed(config.source, config.journal_dir).await?;
+        let feed = Arc::new(feed);
         let heartbeat_interval = config.heartbeat_interval.max(HEARTBEAT_INTERVAL_MIN);
         let (stop_uplinks, stop_service) = (CancellationToken::new(), CancellationToken::new());
         let (mut uplink_tasks, mut service_tasks) = (Tasks::default(), Tasks::default());
         let (stop_sources, mut source_tasks) = (CancellationToken::new(), Tasks::default());
-        if config.sources.ingest.is_some() && config.listen.is_none() {
-            return Err(AgentError::NoPort);
-        }
         let loads = loads::start(&feed, &config.loads, &mut source_tasks, &stop_sources)?;
-        let sources = sources::start(&feed, config.sources, &mut source_tasks, &stop_sources)?;
+        let (tasks, stop) = (&mut source_tasks, &stop_sources);
+        let sources = sources::start((&feed, kept), config.sources, tasks, stop)?;
+        // Not cut off before what sources say is on disk.
+        service_tasks.spawn("image", keep_image(Arc::clone(&feed), stop_service.clone()));
         let served = Served {
             address: feed.address().clone(),
             block_size: feed.block_size(),
@@ -185,10 +195,12 @@ impl Agent {
         }
         let uplinks = config.indexers.into_iter().map(|endpoint| {
             let (registration, deregister) = (registration.clone(), config.deregister);
-            let uplink = UplinkConfig { endpoint, heartbeat_interval, registration, deregister };
-            start_uplink(&feed, uplink, &mut uplink_tasks, &stop_uplinks)
+            let overrun = Overrun::Skip;
+            UplinkConfig { endpoint, heartbeat_interval, registration, deregister, overrun }
         });
-        let uplinks = uplinks.collect();
+        let uplinks = uplinks
+            .map(|uplink| start_uplink(&feed, uplink, &mut uplink_tasks, &stop_uplinks))
+            .collect();
         let (stop_uplinks, stop_service) = (stop_uplinks.drop_guard(), stop_service.drop_guard());
         Ok(Self {
             feed,
@@ -252,6 +264,25 @@ impl Agent {
     #[must_use]
     pub fn status(&self) -> JournalStatus {
         self.feed.status()
+    }
+
+    /// How it stands with the journal on disk; none if it is in memory only.
+    #[must_use]
+    pub fn disk(&self) -> Option<DiskStatus> {
+        self.feed.disk().map(Disk::status)
+    }
+
+    /// Waits until it is known whether the life that is on disk goes on; until then nothing is said.
+    pub async fn settled(&self) {
+        self.feed.until_settled().await;
+    }
+
+    /// [Digest](kvasir_proto::digest) of all that it holds, as its heartbeats say it; none where blocks are
+    /// missing for the limit on held names.
+    #[must_use]
+    pub fn digest(&self) -> Option<u64> {
+        let life = self.feed.status().incarnation;
+        self.feed.heartbeat(life).and_then(|heartbeat| heartbeat.digest)
     }
 
     /// How far each uplink has come, in the order of the indexers.
@@ -324,12 +355,25 @@ impl Agent {
         let deadline = Instant::now() + limit;
         drop(self.stop_sources);
         let followed = self.source_tasks.end(deadline).await;
+        self.hub.flush();
         drop(self.stop_uplinks);
         let delivered = self.uplink_tasks.end(deadline).await;
         drop(self.stop_service);
         let served = self.service_tasks.end(deadline).await;
         followed && delivered && served
     }
+}
+
+/// What goes together.
+const fn check(config: &AgentConfig) -> Result<(), AgentError> {
+    let (count, limit) = (config.indexers.len(), INDEXERS_MAX);
+    if count > limit {
+        return Err(AgentError::TooManyIndexers { count, limit });
+    }
+    if config.sources.ingest.is_some() && config.listen.is_none() {
+        return Err(AgentError::NoPort);
+    }
+    Ok(())
 }
 
 /// What is served on the agent's port.

@@ -1,4 +1,5 @@
 use super::AgentError;
+use crate::disk::KeptSource;
 use crate::feed::Feed;
 use crate::hub::{Hub, HubConfig};
 use crate::ingest::{EventIngestService, IngestConfig};
@@ -26,24 +27,28 @@ pub(super) struct Sources {
 
 /// Opens the sources of an agent, and starts its relays.
 pub(super) fn start(
-    feed: &Arc<Feed>,
+    (feed, kept): (&Arc<Feed>, Vec<KeptSource>),
     config: SourcesConfig,
     tasks: &mut Tasks,
     stop: &CancellationToken,
 ) -> Result<Sources, AgentError> {
-    let hub = Arc::new(Hub::new(Arc::clone(feed), config.hub)?);
+    let hub = Arc::new(Hub::resume(Arc::clone(feed), config.hub, kept)?);
     let relays = config.relays.into_iter().map(|relay| Relay::open(&hub, relay));
     let relays = relays.collect::<Result<Vec<_>, _>>()?;
+    let ingest = config
+        .ingest
+        .map(|config| Arc::new(EventIngestService::new(Arc::clone(&hub), config, stop.clone())));
+    hub.begin();
+    if !config.hub.batching.is_off() {
+        let (hub, stop) = (Arc::clone(&hub), stop.clone());
+        tasks.spawn("batching", async move { hub.keep(stop).await });
+    }
     let common = common();
     for relay in relays {
         tasks.spawn("relay", relay.run(common.clone(), stop.clone()));
     }
-    let ingest = config.ingest.map(|config| {
-        let service = EventIngestService::new(Arc::clone(&hub), config, stop.clone());
-        let service = Arc::new(service);
-        let keeps = Arc::clone(&service);
-        tasks.spawn("EventIngest", async move { keeps.keep().await });
-        service
-    });
+    if let Some(service) = ingest.clone() {
+        tasks.spawn("EventIngest", async move { service.keep().await });
+    }
     Ok(Sources { hub, ingest })
 }

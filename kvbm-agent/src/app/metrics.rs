@@ -1,5 +1,6 @@
 use crate::agent::Agent;
 use crate::broker::BrokerStatus;
+use crate::disk::{DiskStatus, Verdict};
 use crate::hub::{Hub, SourceReport};
 use crate::load::scrape::ScrapeStatus;
 use crate::uplink::UplinkStatus;
@@ -19,6 +20,8 @@ pub(super) struct AgentMetrics {
     indexers: Vec<(String, watch::Receiver<UplinkStatus>)>,
     broker: Option<watch::Receiver<BrokerStatus>>,
     scraped: Option<watch::Receiver<ScrapeStatus>>,
+    /// Whether the journal is to be on disk.
+    keeps: bool,
 }
 
 /// A value with its labels.
@@ -26,10 +29,10 @@ type Row = (Vec<(&'static str, String)>, u64);
 
 impl AgentMetrics {
     /// Of an agent that feeds these indexers.
-    pub(super) fn of(agent: &Agent, indexers: Vec<String>) -> Self {
+    pub(super) fn of(agent: &Agent, indexers: Vec<String>, keeps: bool) -> Self {
         let indexers = indexers.into_iter().zip(agent.watch_uplinks()).collect();
         let (broker, scraped) = (agent.watch_broker(), agent.watch_scraped());
-        Self { hub: Arc::clone(agent.hub()), indexers, broker, scraped }
+        Self { hub: Arc::clone(agent.hub()), indexers, broker, scraped, keeps }
     }
 }
 
@@ -40,6 +43,8 @@ impl Collector for AgentMetrics {
         let alone = |value: usize| vec![(Vec::new(), value as u64)];
         gauge(to, "journal_batches", "Batches kept for indexes", alone(journal.batches))?;
         gauge(to, "journal_memory_bytes", "Memory that they take", alone(journal.batch_bytes))?;
+        let help = "Blocks that wait to be said with what comes after them";
+        gauge(to, "waiting_blocks", help, alone(self.hub.waiting_blocks()))?;
         gauge(to, "held_blocks", "Names held, over all ranks", alone(journal.held_blocks))?;
         gauge(
             to,
@@ -88,11 +93,42 @@ impl Collector for AgentMetrics {
                 vec![outcome("read", scrapes), outcome("failed", failures)],
             )?;
         }
+        self.encode_disk(to)?;
         self.encode_ways(to)
     }
 }
 
 impl AgentMetrics {
+    fn encode_disk(&self, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        if !self.keeps {
+            return Ok(());
+        }
+        let alone = |value: u64| vec![(Vec::new(), value)];
+        let disk = self.hub.feed().disk();
+        let status = disk.map(|disk| disk.status());
+        let is_kept = status.as_ref().is_some_and(|status| status.error.is_none());
+        let help =
+            "Whether the journal is on disk, so that an agent which comes back may go on from it";
+        gauge(to, "disk_usable", help, alone(is_kept.into()))?;
+        let (Some(disk), Some(status)) = (disk, status) else { return Ok(()) };
+        let DiskStatus { verdict, written_bytes, log_bytes, images, image_bytes, .. } = status;
+        let words = Verdict::WORDS
+            .map(|word| (vec![("verdict", word.to_owned())], u64::from(word == verdict.as_str())));
+        let help = "Whether the incarnation on disk went on (kept), or why a new one began";
+        gauge(to, "disk_verdict", help, words.to_vec())?;
+        counter(to, "disk_written_bytes", "Bytes written ahead", alone(written_bytes))?;
+        gauge(to, "disk_log_bytes", "Bytes of batches that are in no image", alone(log_bytes))?;
+        counter(to, "disk_images", "Images of all that is held, completed", alone(images))?;
+        gauge(to, "disk_image_bytes", "Bytes of the image that counts", alone(image_bytes))?;
+        let blocks = alone(status.restored_blocks);
+        gauge(to, "disk_restored_blocks", "Names that were held when the agent came back", blocks)?;
+        let batches = alone(status.restored_batches);
+        gauge(to, "disk_restored_batches", "Batches that were read then", batches)?;
+        let help = "How long writes ahead of the stream took";
+        let (name, kind) = ("agent_disk_write_seconds", MetricType::Histogram);
+        disk.figures().write_seconds.encode(to.encode_descriptor(name, help, None, kind)?)
+    }
+
     fn encode_ways(&self, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let head = self.hub.feed().status().head;
         let lag = |there: Option<u64>| {

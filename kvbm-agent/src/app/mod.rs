@@ -8,6 +8,7 @@ use kvasir_process::http;
 use kvasir_process::tasks::Tasks;
 use kvasir_process::telemetry::{Metrics, Readiness, new_registry};
 use metrics::AgentMetrics;
+use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -55,9 +56,10 @@ pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(),
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let http_address = listener.local_addr().map_err(failed)?;
     let indexers = config.agent.indexers.clone();
+    let keeps = config.agent.journal_dir.is_some();
     let agent = Agent::start(config.agent).await?;
     let mut registry = new_registry();
-    registry.register_collector(Box::new(AgentMetrics::of(&agent, indexers)));
+    registry.register_collector(Box::new(AgentMetrics::of(&agent, indexers, keeps)));
     let (readiness, stop_http) = (Readiness::default(), CancellationToken::new());
     let mut tasks = Tasks::default();
     let serving =
@@ -65,9 +67,16 @@ pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(),
     tasks.spawn("http", async { Ok(serving.await?) });
     let grpc = agent.local_address();
     tracing::info!(grpc = grpc.map(tracing::field::display), http = %http_address, "listening");
+    let unsettled = readiness.hold("waiting for an engine that tells whether it lived on");
+    let settling = async {
+        agent.settled().await;
+        drop(unsettled);
+        pending().await
+    };
     let early = select! {
         () = pin!(signal) => None,
         ended = tasks.next_ended() => ended,
+        () = settling => None,
     };
     let stopping = readiness.hold("stopping");
     tracing::info!("stopping");

@@ -131,6 +131,7 @@ async fn answer(
     let asked = match call {
         LocalCall::Events => events(service, question).await,
         LocalCall::Dump => dump(service, question).await,
+        LocalCall::Digests => digests(service, question).await,
         LocalCall::Status => status(service, question).await,
     };
     match asked {
@@ -148,6 +149,11 @@ async fn events(service: &LocalIndexerService, question: Bytes) -> Answer {
 
 async fn dump(service: &LocalIndexerService, question: Bytes) -> Answer {
     let parts = service.dump(read(question)?).await?.into_inner();
+    Ok(parts.map(|part| part.map(|part| EncodedPart::of(&part))).boxed())
+}
+
+async fn digests(service: &LocalIndexerService, question: Bytes) -> Answer {
+    let parts = service.get_digests(read(question)?).await?.into_inner();
     Ok(parts.map(|part| part.map(|part| EncodedPart::of(&part))).boxed())
 }
 

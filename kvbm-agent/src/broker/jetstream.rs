@@ -105,7 +105,7 @@ pub(super) async fn publish(
         select! {
             Some(sequence) = unacked.acknowledged() => publisher.published(sequence?),
             // The source outlives its publisher.
-            _known = news.changed() => {}
+            _known = news.changed() => session.hear(&mut news),
             _ = session.heartbeats.tick() => session.beat(position).await?,
             () = publisher.stop.cancelled(), if !stopping => {}
             () = session.connection.closed() => return Err(BrokerError::Lost),

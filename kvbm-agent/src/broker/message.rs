@@ -6,7 +6,8 @@ use crate::journal::Batch;
 use bytes::{Bytes, BytesMut};
 use kvasir_proto::broker::{events_subject, heartbeats_subject, message_id};
 use kvasir_proto::convert::{
-    BrokerMessage, ConvertError, Problem, Registration, Said, WorkerAddress, publish_batch,
+    BrokerMessage, ConvertError, Heartbeat, Problem, Registration, Said, WorkerAddress,
+    publish_batch,
 };
 use kvasir_proto::pb::{self, broker_message};
 use kvasir_proto::types::Incarnation;
@@ -57,7 +58,7 @@ impl Envelope {
 
     fn message(&self, incarnation: Incarnation, first_sequence: u64) -> pb::BrokerMessage {
         let (registration, source) = (self.registration.clone(), self.source.clone());
-        let said = Said::Heartbeat { head_sequence: None };
+        let said = Said::Heartbeat(Heartbeat::at(None));
         BrokerMessage { registration, source, incarnation, first_sequence, said }.into()
     }
 
@@ -82,9 +83,8 @@ impl LifeEnvelope {
     }
 
     /// Where a heartbeat goes, and it.
-    pub(super) fn heartbeat(&self, head_sequence: Option<u64>) -> (String, Bytes) {
-        let heartbeat = pb::PublishHeartbeat { head_sequence };
-        let message = self.said(broker_message::Said::Heartbeat(heartbeat));
+    pub(super) fn heartbeat(&self, heartbeat: Heartbeat) -> (String, Bytes) {
+        let message = self.said(broker_message::Said::Heartbeat(heartbeat.into()));
         (heartbeats_subject(&self.address), message)
     }
 

@@ -34,7 +34,7 @@ pub(super) async fn publish(
         }
         select! {
             // The source outlives its publisher.
-            _known = news.changed() => {}
+            _known = news.changed() => session.hear(&mut news),
             _ = session.heartbeats.tick() => session.beat(position).await?,
             () = publisher.stop.cancelled() => {}
             () = session.connection.closed() => return Err(BrokerError::Lost),

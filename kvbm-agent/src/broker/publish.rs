@@ -3,14 +3,15 @@ use super::connection::Connection;
 use super::error::BrokerError;
 use super::message::{Envelope, LifeEnvelope};
 use super::{BrokerConfig, Delivery, jetstream, plain};
-use crate::feed::Feed;
+use crate::feed::{Feed, News};
 use crate::journal::{Batch, RangeError};
 use crate::pause::Pauses;
 use async_nats::client::PublishErrorKind;
 use bytes::Bytes;
 use futures::FutureExt;
 use kvasir_proto::convert::ConvertError;
-use kvasir_proto::types::Incarnation;
+use kvasir_proto::types::{Incarnation, SourceState};
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::select;
@@ -64,6 +65,10 @@ impl Publisher {
     /// connection.
     pub async fn run(mut self, stop: CancellationToken) {
         self.stop = stop;
+        select! {
+            () = self.stop.cancelled() => return,
+            () = self.feed.until_settled() => {}
+        }
         let mut pauses = Pauses::new();
         loop {
             let before = self.progress();
@@ -110,7 +115,8 @@ impl Publisher {
         });
         let mut heartbeats = interval(self.heartbeat_interval);
         heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut session = Session { publisher: self, connection, heartbeats };
+        let state = self.feed.news().borrow().state;
+        let mut session = Session { publisher: self, connection, heartbeats, state };
         loop {
             let mut position = self.position();
             let end = match &stream {
@@ -134,6 +140,8 @@ impl Publisher {
     fn position(&self) -> Position {
         let hello = self.feed.hello();
         let (life, first) = (hello.incarnation, hello.first_sequence.unwrap_or_default());
+        // What an agent before this one said was published then; what was not is asked for.
+        let own_first = self.feed.status().own_first;
         let mut published = None;
         self.status.send_modify(|status| {
             if status.incarnation != life {
@@ -141,7 +149,7 @@ impl Publisher {
             }
             published = status.published;
         });
-        let next = published.map_or(Some(first), |published| published.checked_add(1));
+        let next = published.map_or(Some(own_first), |published| published.checked_add(1));
         Position { life, next, envelope: self.envelope.of_life(life, first) }
     }
 
@@ -189,6 +197,8 @@ pub(super) struct Session<'a> {
     pub(super) publisher: &'a Publisher,
     pub(super) connection: Connection,
     pub(super) heartbeats: Interval,
+    /// How far the source can be trusted, as far as heartbeats were hurried for it.
+    state: SourceState,
 }
 
 impl Session<'_> {
@@ -202,11 +212,18 @@ impl Session<'_> {
 
     /// Says that the source is there, and how far it is.
     pub(super) async fn beat(&self, position: &Position) -> Result<(), BrokerError> {
-        let status = self.publisher.feed.status();
-        if status.incarnation != position.life {
-            return Ok(());
+        match self.publisher.feed.heartbeat(position.life) {
+            Some(heartbeat) => self.send(position.envelope.heartbeat(heartbeat)).await,
+            None => Ok(()),
         }
-        self.send(position.envelope.heartbeat(status.head)).await
+    }
+
+    /// Takes what is new; says at once if that is how far the source can be trusted.
+    pub(super) fn hear(&mut self, news: &mut watch::Receiver<News>) {
+        let state = news.borrow_and_update().state;
+        if mem::replace(&mut self.state, state) != state {
+            self.heartbeats.reset_immediately();
+        }
     }
 
     /// Sends what is no batch.

@@ -9,8 +9,8 @@ use kvasir_proto::broker::answer::{ERROR, ERROR_CODE, PART};
 use kvasir_proto::code::ErrorCode;
 use kvasir_proto::limits::ANSWER_PARTS_AHEAD_MAX;
 use kvasir_proto::pb::{
-    GetEventsResponse, GetLocalStatusResponse, LocalDumpResponse, get_events_response,
-    local_dump_response,
+    GetDigestsResponse, GetEventsResponse, GetLocalStatusResponse, LocalDumpResponse,
+    get_digests_response, get_events_response, local_dump_response,
 };
 use prost::Message;
 use std::time::Duration;
@@ -37,6 +37,12 @@ impl Part for GetEventsResponse {
 impl Part for LocalDumpResponse {
     fn ends(&self) -> bool {
         !matches!(self.part, Some(local_dump_response::Part::Chunk(_)))
+    }
+}
+
+impl Part for GetDigestsResponse {
+    fn ends(&self) -> bool {
+        !matches!(self.part, Some(get_digests_response::Part::Digest(_)))
     }
 }
 

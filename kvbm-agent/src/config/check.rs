@@ -1,8 +1,8 @@
 use super::{Settings, SourceSpec};
 use crate::agent::{AgentConfig, INDEXERS_MAX, SourcesConfig};
 use crate::broker::BrokerConfig;
-use crate::feed::SourceConfig;
-use crate::hub::HubConfig;
+use crate::feed::{SourceConfig, new_life};
+use crate::hub::{BATCH_BLOCKS_MAX, BATCH_INTERVAL_MAX, BatchingConfig, HubConfig};
 use crate::ingest::IngestConfig;
 use crate::journal::JournalConfig;
 use crate::load::scrape::{ScrapeConfig, ScrapedEngine};
@@ -19,9 +19,9 @@ use kvasir_proto::convert::{
     Engine, LOCAL_INDEXER_BY_BROKER, Registration, WorkerProfile, is_http_address,
 };
 use kvasir_proto::pb;
-use kvasir_proto::types::{CopyMode, Incarnation};
+use kvasir_proto::types::CopyMode;
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Name of the agent's stream.
@@ -76,6 +76,7 @@ impl Config {
                 first_sequence: 0,
                 journal: journal(settings, copy_mode)?,
             },
+            journal_dir: journal_dir(settings)?,
             sources: sources(settings, copy_mode)?,
             indexers: settings.indexers.clone(),
             broker,
@@ -121,12 +122,6 @@ fn zmq(settings: &Settings) -> Result<Option<ZmqConfig>, ConfigError> {
         return Err(ConfigError::invalid("zmq-topic", why));
     }
     Ok(Some(ZmqConfig { listen, replay, topic }))
-}
-
-/// A life that nobody has lived: two keys of the system's randomness.
-fn new_life() -> Incarnation {
-    let half = || u128::from(RandomState::new().hash_one(0));
-    Incarnation(half() << 64 | half())
 }
 
 /// How the worker is registered: checked as indexes check it.
@@ -213,9 +208,25 @@ fn sources(settings: &Settings, copy_mode: CopyMode) -> Result<SourcesConfig, Co
         sources_max: settings.sources_max,
         consolidate: settings.consolidate,
         names_max: settings.held_blocks_max,
+        batching: batching(settings)?,
     };
     debug_assert!(!settings.consolidate || copy_mode == CopyMode::Set);
     Ok(SourcesConfig { hub, relays, ingest: Some(IngestConfig::DEFAULT) })
+}
+
+fn batching(settings: &Settings) -> Result<BatchingConfig, ConfigError> {
+    let Span(interval) = settings.batch_interval;
+    if interval > BATCH_INTERVAL_MAX {
+        let (given, limit) = (settings.batch_interval, Span(BATCH_INTERVAL_MAX));
+        let why = format!("is {given}, the limit is {limit}");
+        return Err(ConfigError::invalid("batch-interval", why));
+    }
+    let blocks_max = settings.batch_blocks;
+    if !(1..=BATCH_BLOCKS_MAX).contains(&blocks_max) {
+        let why = format!("is {blocks_max}, must be 1 to {BATCH_BLOCKS_MAX}");
+        return Err(ConfigError::invalid("batch-blocks", why));
+    }
+    Ok(BatchingConfig { interval, blocks_max })
 }
 
 fn relay(settings: &Settings, spec: &SourceSpec) -> Result<RelayConfig, ConfigError> {
@@ -233,6 +244,16 @@ fn relay(settings: &Settings, spec: &SourceSpec) -> Result<RelayConfig, ConfigEr
         worker_timeout: positive("worker-timeout", settings.worker_timeout)?,
         ..RelayConfig::new(engine, &spec.endpoint)
     })
+}
+
+/// Where the journal is kept.
+fn journal_dir(settings: &Settings) -> Result<Option<PathBuf>, ConfigError> {
+    if settings.journal_dir.is_some() && settings.consolidate {
+        let why = "does not go with consolidate: what several sources hold together is not kept; \
+                   leave one of them out";
+        return Err(ConfigError::invalid("journal-dir", why));
+    }
+    Ok(settings.journal_dir.clone())
 }
 
 fn journal(settings: &Settings, copy_mode: CopyMode) -> Result<JournalConfig, ConfigError> {

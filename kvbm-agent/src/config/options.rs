@@ -7,6 +7,7 @@ use kvasir_process::text::{ByteCount, Span, deserialize_bytes, optional};
 use kvasir_proto::convert::{Engine, Role};
 use serde::Deserialize;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 /// What may be configured, each option by flag, environment and file alike.
 #[derive(Debug, Clone, PartialEq, Default, Args, Deserialize)]
@@ -118,6 +119,18 @@ pub struct Options {
     #[arg(long, env = "KVASIR_AGENT_WORKER_TIMEOUT", value_name = "TIME")]
     #[serde(with = "optional")]
     pub worker_timeout: Option<Span>,
+    /// Folder of the agent's own, on a local disk, in which the journal is kept too: an agent that is killed and comes
+    /// back goes on where it was, if its engine lived on. Memory only if not set
+    #[arg(long, env = "KVASIR_AGENT_JOURNAL_DIR", value_name = "FOLDER")]
+    pub journal_dir: Option<PathBuf>,
+    /// How long an engine's batch may wait for others of its rank, to be said as one, at most 10s; 0s to say each as it
+    /// comes. Indexes know of nothing that waits: an exact worker may be so far behind its engine
+    #[arg(long, env = "KVASIR_AGENT_BATCH_INTERVAL", value_name = "TIME")]
+    #[serde(with = "optional")]
+    pub batch_interval: Option<Span>,
+    /// Once so many blocks wait, stored and removed, they are said: 1 to 65,536. A clear never waits
+    #[arg(long, env = "KVASIR_AGENT_BATCH_BLOCKS", value_name = "COUNT")]
+    pub batch_blocks: Option<usize>,
     /// Most batches that are kept for indexes which missed them
     #[arg(long, env = "KVASIR_AGENT_JOURNAL_BATCHES", value_name = "COUNT")]
     pub journal_batches: Option<usize>,

@@ -29,6 +29,7 @@ fn a_few_options_are_enough() {
     assert_eq!(registration.local_indexer, None, "the port is known once it is open");
     let [relay] = &agent.sources.relays[..] else { panic!("one relay") };
     assert_eq!((&*relay.endpoint, relay.replay.as_deref()), ("tcp://a:1", Some("tcp://a:2")));
+    assert!(agent.sources.hub.batching.is_off(), "each batch is said as it comes");
     let again = config(&[]);
     assert_ne!(agent.source.incarnation, again.agent.source.incarnation, "each life is another");
 }
@@ -76,11 +77,23 @@ fn what_is_missing_or_wrong_is_named() {
             "--metrics-url=http://127.0.0.1:8000",
             "metrics-url: engine is custom: only metrics of vllm and sglang are known",
         ),
+        ("--batch-interval=11s", "batch-interval: is 11s, the limit is 10s"),
+        ("--batch-blocks=0", "batch-blocks: is 0, must be 1 to 65536"),
+        ("--batch-blocks=65537", "batch-blocks: is 65537, must be 1 to 65536"),
         ("--journal-batches=0", "journal-batches: must be at least 1"),
         ("--http-listen=127.0.0.1:50052", "http-listen: must differ from listen"),
     ] {
         assert_eq!(refusal(&[argument]), expected, "{argument}");
     }
+}
+
+#[test]
+fn a_journal_on_disk_is_of_sources_that_stand_alone() {
+    assert_eq!(config(&[]).agent.journal_dir, None);
+    let config = config(&["--journal-dir=/j"]);
+    assert_eq!(config.agent.journal_dir.as_deref(), Some("/j".as_ref()));
+    let refused = refusal(&["--consolidate", "--journal-dir=/j"]);
+    assert!(refused.starts_with("journal-dir: does not go with consolidate: "), "{refused}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 use super::{Options, SourceSpec};
 use crate::broker::Delivery;
+use crate::hub::BatchingConfig;
 use crate::journal::JournalConfig;
 use crate::zmq::ZMQ_TOPIC_DEFAULT;
 use kvasir_process::telemetry::LogFormat;
@@ -8,6 +9,7 @@ use kvasir_proto::convert::{Engine, Role};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 /// The value of every option, by the names of [`Options`].
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -61,6 +63,11 @@ pub struct Settings {
     pub deregister: bool,
     #[serde(serialize_with = "text::serialize")]
     pub worker_timeout: Span,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub journal_dir: Option<PathBuf>,
+    #[serde(serialize_with = "text::serialize")]
+    pub batch_interval: Span,
+    pub batch_blocks: usize,
     pub journal_batches: usize,
     #[serde(serialize_with = "text::serialize")]
     pub journal_bytes: ByteCount,
@@ -115,6 +122,9 @@ impl Settings {
         heartbeat_interval: Span::seconds(5),
         deregister: true,
         worker_timeout: Span::seconds(60),
+        journal_dir: None,
+        batch_interval: Span(BatchingConfig::DEFAULT.interval),
+        batch_blocks: BatchingConfig::DEFAULT.blocks_max,
         journal_batches: JournalConfig::DEFAULT.batches_max,
         journal_bytes: ByteCount(JournalConfig::DEFAULT.bytes_max),
         held_blocks_max: JournalConfig::DEFAULT.held_blocks_max,
@@ -156,6 +166,9 @@ impl Settings {
             heartbeat_interval: options.heartbeat_interval.unwrap_or(self.heartbeat_interval),
             deregister: options.deregister.unwrap_or(self.deregister),
             worker_timeout: options.worker_timeout.unwrap_or(self.worker_timeout),
+            journal_dir: options.journal_dir.or(self.journal_dir),
+            batch_interval: options.batch_interval.unwrap_or(self.batch_interval),
+            batch_blocks: options.batch_blocks.unwrap_or(self.batch_blocks),
             journal_batches: options.journal_batches.unwrap_or(self.journal_batches),
             journal_bytes: options.journal_bytes.unwrap_or(self.journal_bytes),
             held_blocks_max: options.held_blocks_max.unwrap_or(self.held_blocks_max),

@@ -3,8 +3,10 @@
 
 mod dump;
 mod error;
+mod image;
 mod source;
 
 pub use dump::FeedDump;
 pub use error::FeedError;
-pub use source::{Feed, News, SourceConfig};
+pub use image::keep_image;
+pub use source::{Feed, News, SourceConfig, Standing, new_life};

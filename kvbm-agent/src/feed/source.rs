@@ -1,11 +1,20 @@
-use crate::journal::{AppendError, BatchRange, Journal, JournalConfig, JournalStatus, RangeError};
-use kvasir_proto::convert::{ConvertError, Hello, WorkerAddress};
+use crate::disk::{Disk, KeptSource, NewLife, Opened, Restored, SourceChange, Verdict};
+use crate::journal::{
+    AppendError, BatchRange, DigestError, Journal, JournalConfig, JournalStatus, RangeError,
+    RankDigests,
+};
+use kvasir_proto::convert::{ConvertError, Heartbeat, Hello, WorkerAddress};
 use kvasir_proto::pb;
-use kvasir_proto::types::{DpRank, Incarnation, KvEvent};
+use kvasir_proto::types::{DpRank, Incarnation, KvEvent, SourceState};
 use parking_lot::Mutex;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::mem;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
 
 /// Dumps of one source that may wait for the one under way.
 pub(super) const DUMPS_WAITING_MAX: usize = 8;
@@ -27,6 +36,13 @@ pub struct SourceConfig {
     pub journal: JournalConfig,
 }
 
+/// A life that nobody has lived: two keys of the system's randomness.
+#[must_use]
+pub fn new_life() -> Incarnation {
+    let half = || u128::from(RandomState::new().hash_one(0));
+    Incarnation(half() << 64 | half())
+}
+
 /// How far a source has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct News {
@@ -34,6 +50,23 @@ pub struct News {
     pub incarnation: Incarnation,
     /// Its newest batch; none before the first.
     pub head: Option<u64>,
+    /// How far what it says can be trusted.
+    pub state: SourceState,
+}
+
+/// How far what a source says can be trusted, where it speaks for others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// The worst of them.
+    pub state: SourceState,
+    /// When the newest of what they said was last known to be taken, of all the oldest; none if that is
+    /// always so.
+    pub verified_at: Option<Instant>,
+}
+
+impl Standing {
+    /// Speaks for itself.
+    pub const OWN: Self = Self { state: SourceState::Exact, verified_at: None };
 }
 
 /// One source.
@@ -43,7 +76,14 @@ pub struct Feed {
     name: String,
     block_size: u32,
     journal: Mutex<Journal>,
+    /// Written ahead, under the journal's lock; none if it is in memory only.
+    disk: Option<Disk>,
+    /// The life that begins if the one on disk is over, and its first number.
+    fresh: (Incarnation, u64),
+    /// Whether it is known which life goes on. Until then nothing is said.
+    settled: watch::Sender<bool>,
     news: watch::Sender<News>,
+    standing: Mutex<Standing>,
     /// One dump at a time,
     pub(super) dump_turn: Arc<Semaphore>,
     /// and so many in all, those that wait included.
@@ -56,19 +96,47 @@ impl Feed {
     /// # Errors
     /// If its name or its block size breaks the contract.
     pub fn new(config: SourceConfig) -> Result<Self, ConvertError> {
-        let (incarnation, first) = (config.incarnation, config.first_sequence);
+        Ok(Self::open(config, None)?.0)
+    }
+
+    /// A source whose journal is on disk too. One that goes on with what was there says nothing before it is
+    /// [settled](Self::settle) whether that holds; its own sources are returned as they stood.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn open(
+        config: SourceConfig,
+        opened: Option<Opened>,
+    ) -> Result<(Self, Vec<KeptSource>), ConvertError> {
+        let fresh = (config.incarnation, config.first_sequence);
+        let begin = || Journal::new(fresh.0, fresh.1, config.journal);
+        let (disk, journal, sources) = match opened {
+            None => (None, begin(), None),
+            Some(Opened { disk, restored: Err(why) }) => {
+                disk.decide(Verdict::NewLife(why));
+                (Some(disk), begin(), None)
+            }
+            Some(Opened { disk, restored: Ok(Restored { journal, sources }) }) => {
+                (Some(disk), journal, Some(sources))
+            }
+        };
+        let JournalStatus { incarnation, head, .. } = journal.status();
         let feed = Self {
             address: config.address,
             name: config.name,
             block_size: config.block_size,
-            journal: Mutex::new(Journal::new(incarnation, first, config.journal)),
-            news: watch::Sender::new(News { incarnation, head: None }),
+            journal: Mutex::new(journal),
+            disk,
+            fresh,
+            settled: watch::Sender::new(sources.is_none()),
+            news: watch::Sender::new(News { incarnation, head, state: Standing::OWN.state }),
+            standing: Mutex::new(Standing::OWN),
             dump_turn: Arc::new(Semaphore::new(1)),
             dump_places: Arc::new(Semaphore::new(1 + DUMPS_WAITING_MAX)),
         };
         // What no index would accept is found out here.
         Hello::try_from(pb::PublishHello::from(feed.hello()))?;
-        Ok(feed)
+        Ok((feed, sources.unwrap_or_default()))
     }
 
     /// The worker that holds the blocks.
@@ -95,19 +163,104 @@ impl Feed {
     /// # Errors
     /// If the batch breaks a limit, or the life's numbers are used up: then nothing has changed.
     pub fn publish(&self, rank: DpRank, events: Vec<KvEvent>) -> Result<u64, AppendError> {
+        let last = self.publish_all(rank, vec![events], SourceChange::None)?;
+        // What was appended has a number.
+        last.ok_or(AppendError::Exhausted)
+    }
+
+    /// Takes what a source has said at once at one rank, in pieces that the journal takes, and where the source
+    /// stands then: on disk, if there is one, together and before anybody is told. Returns the number of the last
+    /// batch; none without pieces.
+    ///
+    /// # Errors
+    /// As [`publish`](Self::publish), of the first piece that is not taken; those before it are.
+    pub fn publish_all(
+        &self,
+        rank: DpRank,
+        pieces: Vec<Vec<KvEvent>>,
+        source: SourceChange<'_>,
+    ) -> Result<Option<u64>, AppendError> {
         let mut journal = self.journal.lock();
-        let sequence = journal.append(rank, events)?;
-        // Within the lock, so that news are told in order.
-        let (incarnation, head) = (journal.incarnation(), Some(sequence));
-        self.news.send_replace(News { incarnation, head });
-        Ok(sequence)
+        let (mut head, mut refused) = (None, None);
+        let mut batches = Vec::new();
+        for piece in pieces {
+            let appended = match &self.disk {
+                None => journal.append(rank, piece),
+                Some(_) => {
+                    journal.append_each(rank, piece, |batch| batches.push(Arc::clone(batch)))
+                }
+            };
+            match appended {
+                Ok(last) => head = Some(last),
+                Err(error) => {
+                    refused = Some(error);
+                    break;
+                }
+            }
+        }
+        if let Some(disk) = &self.disk {
+            disk.write(&batches, source);
+            if disk.takes_back_its_life() {
+                // Its numbers would be given twice.
+                journal.retell(new_life());
+                head = journal.head();
+            }
+        }
+        if head.is_some() {
+            // Within the lock, so that news are told in order.
+            let incarnation = journal.incarnation();
+            self.news.send_modify(|news| (news.incarnation, news.head) = (incarnation, head));
+        }
+        refused.map_or(Ok(head), Err)
     }
 
     /// The cache starts empty again.
     pub fn begin_life(&self, incarnation: Incarnation, first_sequence: u64) {
         let mut journal = self.journal.lock();
         journal.begin_life(incarnation, first_sequence);
-        self.news.send_replace(News { incarnation, head: None });
+        if let Some(disk) = &self.disk {
+            disk.begin_life(incarnation, first_sequence);
+        }
+        self.news.send_modify(|news| (news.incarnation, news.head) = (incarnation, None));
+    }
+
+    /// A new life in which all stays held, and whose first batches say what, as [`Journal::retell`].
+    pub fn retell(&self, incarnation: Incarnation) {
+        let mut journal = self.journal.lock();
+        journal.retell(incarnation);
+        let head = journal.head();
+        self.news.send_modify(|news| (news.incarnation, news.head) = (incarnation, head));
+    }
+
+    /// The journal on disk; none if it is in memory only.
+    #[must_use]
+    pub const fn disk(&self) -> Option<&Disk> {
+        self.disk.as_ref()
+    }
+
+    /// The life that was on disk goes on, or is over: then a new one begins.
+    pub fn settle(&self, verdict: Verdict) {
+        if matches!(verdict, Verdict::NewLife(NewLife::Engine | NewLife::NoSource)) {
+            let (incarnation, first) = self.fresh;
+            self.begin_life(incarnation, first);
+        }
+        if let Some(disk) = &self.disk {
+            disk.decide(verdict);
+        }
+        self.settled.send_replace(true);
+    }
+
+    /// Whether it is known which life goes on. Until then nothing may be said.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        *self.settled.borrow()
+    }
+
+    /// Waits until it is known which life goes on.
+    pub async fn until_settled(&self) {
+        // Its sender is ours.
+        let mut settled = self.settled.subscribe();
+        let _known = settled.wait_for(|settled| *settled).await;
     }
 
     /// Tells of what is new from now on.
@@ -127,6 +280,44 @@ impl Feed {
         batches_max: usize,
     ) -> Result<BatchRange, RangeError> {
         self.journal.lock().range(incarnation, range, batches_max)
+    }
+
+    /// Ranks that hold something.
+    #[must_use]
+    pub fn ranks(&self) -> Vec<DpRank> {
+        self.journal.lock().ranks()
+    }
+
+    /// Digests of what it holds, after its newest batch. Holds the journal's lock while they are copied:
+    /// 32 KiB for each tier of a rank that holds anything.
+    ///
+    /// # Errors
+    /// As [`Journal::digests`].
+    pub fn digests(&self, incarnation: Incarnation) -> Result<RankDigests, DigestError> {
+        self.journal.lock().digests(incarnation)
+    }
+
+    /// What indexes are told of it between batches; none if it lives another life.
+    #[must_use]
+    pub fn heartbeat(&self, incarnation: Incarnation) -> Option<Heartbeat> {
+        let (head_sequence, digest) = {
+            let journal = self.journal.lock();
+            if journal.incarnation() != incarnation {
+                return None;
+            }
+            (journal.head(), journal.digest())
+        };
+        let Standing { state, verified_at } = *self.standing.lock();
+        let verified_age = verified_at.map_or(Duration::ZERO, |at| at.elapsed());
+        Some(Heartbeat { head_sequence, digest, state, verified_age })
+    }
+
+    /// What the source says can be trusted so far from now on; indexes are told at once if that changes.
+    pub fn stand(&self, standing: Standing) {
+        let before = mem::replace(&mut *self.standing.lock(), standing);
+        if before.state != standing.state {
+            self.news.send_modify(|news| news.state = standing.state);
+        }
     }
 
     /// Where it stands.
@@ -150,7 +341,7 @@ impl Feed {
         }
     }
 
-    pub(super) fn with_journal<T>(&self, change: impl FnOnce(&mut Journal) -> T) -> T {
+    pub(crate) fn with_journal<T>(&self, change: impl FnOnce(&mut Journal) -> T) -> T {
         change(&mut self.journal.lock())
     }
 }

@@ -1,7 +1,9 @@
+use super::waiting::{BATCH_BLOCKS_MAX, BATCH_INTERVAL_MAX, BatchingConfig};
 use crate::consolidate::SOURCES_MAX;
 use crate::journal::AppendError;
 use kvasir_proto::code::ErrorCode;
 use kvasir_proto::types::{CopyMode, DpRank};
+use std::time::Duration;
 
 /// Bounds of a hub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,11 +16,18 @@ pub struct HubConfig {
     /// Most names that consolidated sources hold, each source's and rank's counted by itself; further
     /// ones are not taken.
     pub names_max: usize,
+    /// How long batches wait for others.
+    pub batching: BatchingConfig,
 }
 
 impl HubConfig {
     /// One source.
-    pub const DEFAULT: Self = Self { sources_max: 1, consolidate: false, names_max: 8 << 20 };
+    pub const DEFAULT: Self = Self {
+        sources_max: 1,
+        consolidate: false,
+        names_max: 8 << 20,
+        batching: BatchingConfig::DEFAULT,
+    };
 }
 
 impl Default for HubConfig {
@@ -33,11 +42,23 @@ pub enum HubError {
     /// The configured number is out of range.
     #[error("sources_max is {0}, must be 1 to {SOURCES_MAX}")]
     SourcesMax(u8),
+    /// The configured time is out of range.
+    #[error("batches may wait for {BATCH_INTERVAL_MAX:?} at most, not for {0:?}")]
+    BatchInterval(Duration),
+    /// The configured number is out of range.
+    #[error("so many blocks may wait: 1 to {BATCH_BLOCKS_MAX}, not {0}")]
+    BatchBlocks(usize),
     /// Consolidation says what is held, not how often.
     #[error(
         "the agent's copy mode is counted, and several sources are said in copy mode set: set it"
     )]
     NotSet,
+    /// What several sources hold together is not on disk.
+    #[error("sources are consolidated, and the journal is kept on disk: choose one of them")]
+    DiskOfMany,
+    /// What waits is not on disk, and its source would go on behind it.
+    #[error("batch_interval and journal_dir do not go together: set one of them")]
+    DiskWaits,
     /// What is passed through is read as the agent's stream is.
     #[error("copy_mode of source {name:?} is {asked:?}, the agent is configured for {present:?}")]
     CopyMode {
@@ -88,10 +109,16 @@ impl HubError {
     #[must_use]
     pub const fn code(&self) -> ErrorCode {
         match self {
-            Self::SourcesMax(_) | Self::Append(_) => ErrorCode::InvalidArgument,
-            Self::NotSet | Self::CopyMode { .. } | Self::NameTaken(_) | Self::RankTaken { .. } => {
-                ErrorCode::FailedPrecondition
-            }
+            Self::SourcesMax(_)
+            | Self::BatchInterval(_)
+            | Self::BatchBlocks(_)
+            | Self::Append(_) => ErrorCode::InvalidArgument,
+            Self::NotSet
+            | Self::DiskOfMany
+            | Self::DiskWaits
+            | Self::CopyMode { .. }
+            | Self::NameTaken(_)
+            | Self::RankTaken { .. } => ErrorCode::FailedPrecondition,
             Self::TooManySources { .. } | Self::TooManyRanks { .. } => ErrorCode::ResourceExhausted,
             Self::Closed => ErrorCode::Unavailable,
         }

@@ -20,7 +20,7 @@ fn hub(sources_max: u8, copy_mode: CopyMode) -> Result<Arc<Hub>, HubError> {
     hub_of(HubConfig { sources_max, consolidate, ..HubConfig::DEFAULT }, copy_mode)
 }
 
-fn hub_of(config: HubConfig, copy_mode: CopyMode) -> Result<Arc<Hub>, HubError> {
+pub(super) fn hub_of(config: HubConfig, copy_mode: CopyMode) -> Result<Arc<Hub>, HubError> {
     let partition = PartitionKey::new("m", "").expect("a name");
     let feed = Feed::new(SourceConfig {
         address: WorkerAddress { partition, worker: WorkerId::new("w").expect("a name") },
@@ -34,12 +34,12 @@ fn hub_of(config: HubConfig, copy_mode: CopyMode) -> Result<Arc<Hub>, HubError> 
 }
 
 /// All that the agent has said.
-fn said(hub: &Hub) -> Vec<(u32, Vec<KvEvent>)> {
+pub(super) fn said(hub: &Hub) -> Vec<(u32, Vec<KvEvent>)> {
     let range = hub.feed().range(LIFE, 0..=u64::MAX, usize::MAX).expect("the present life");
     range.batches.iter().map(|batch| (batch.rank(), batch.events().to_vec())).collect()
 }
 
-fn stored(names: &[u64], locals: &[u64]) -> KvEvent {
+pub(super) fn stored(names: &[u64], locals: &[u64]) -> KvEvent {
     let blocks = names.iter().zip(locals);
     let blocks = blocks
         .map(|(&name, &local)| StoredBlock { name: BlockName(name), local: LocalHash(local) })
@@ -47,7 +47,7 @@ fn stored(names: &[u64], locals: &[u64]) -> KvEvent {
     KvEvent::Stored { parent: None, tier: Tier::Device, blocks }
 }
 
-fn removed(names: &[u64]) -> KvEvent {
+pub(super) fn removed(names: &[u64]) -> KvEvent {
     let names = names.iter().copied().map(BlockName).collect();
     KvEvent::Removed { tier: Tier::Device, names }
 }

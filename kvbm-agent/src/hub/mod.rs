@@ -6,17 +6,26 @@
 //!   [consolidated](crate::consolidate), in copy mode set.
 //! - A source that begins a new life, has lost events or is gone is cleared. The life of the agent's
 //!   stream goes on: it is not the source's.
+//! - A batch is said as it comes, or waits for others for a configured time: then it is neither in the journal nor known to
+//!   any reader, and heartbeats do not count it.
 //! - Each call holds one lock, for what it has to say; a clear, for all that the source holds.
 
 mod config;
 mod inlet;
+mod kept;
 mod pieces;
 mod report;
 mod sources;
+mod waiting;
 
 pub use config::{HubConfig, HubError};
 pub use inlet::{Hub, Inlet, Taken};
 pub use report::{SourceCounts, SourceReport, SourceStatus};
+pub use waiting::{BATCH_BLOCKS_MAX, BATCH_INTERVAL_MAX, BatchingConfig};
 
 #[cfg(test)]
 mod hub_test;
+#[cfg(test)]
+mod kept_test;
+#[cfg(test)]
+mod waiting_test;

@@ -1,4 +1,4 @@
-use kvasir_engine::normalise::{DropReason, Drops};
+use kvasir_engine::normalise::{DropKind, DropReason, Drops};
 use kvasir_proto::types::{CopyMode, Cursor, SourceState};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -18,6 +18,15 @@ pub struct SourceCounts {
     pub lives: u64,
     /// Times that events were lost for good, and all that the source held was dropped.
     pub losses: u64,
+}
+
+impl SourceCounts {
+    /// Block operations that were wanted, and not taken.
+    #[must_use]
+    pub fn not_taken(&self) -> u64 {
+        let rejected = self.drops.iter().filter(|(reason, _)| reason.kind() == DropKind::Rejected);
+        rejected.fold(self.refused, |sum, (_, operations)| sum.saturating_add(operations))
+    }
 }
 
 /// How far a source can be trusted.

@@ -1,9 +1,12 @@
+use super::kept::Kept;
 use super::report::{SourceCounts, SourceReport, SourceStatus, complaint};
 use super::{HubConfig, HubError};
 use crate::consolidate::{ConsolidateConfig, Consolidator, SOURCES_MAX, SourceNumber};
+use crate::disk::{KeptSource, NewLife, SourceChange, SourceKind, Verdict};
+use crate::feed::Standing;
 use crate::journal::AppendError;
 use kvasir_proto::limits::{EVENT_BLOCKS_MAX, WORKER_RANKS_MAX};
-use kvasir_proto::types::{CopyMode, DpRank, KvEvent};
+use kvasir_proto::types::{CopyMode, Cursor, DpRank, KvEvent, SourceState};
 use std::collections::BTreeMap;
 use std::mem;
 use tokio::sync::watch;
@@ -31,7 +34,28 @@ struct Source {
     copy_mode: CopyMode,
     ranks: BTreeMap<DpRank, Spoken>,
     counts: SourceCounts,
+    /// Operations that had not been taken when it held nothing last.
+    not_taken_before: u64,
     status: watch::Sender<SourceStatus>,
+    /// What is on disk of it; none where nothing is, or where it ends with the agent.
+    kept: Option<Kept>,
+}
+
+impl Source {
+    fn holds_something(&self) -> bool {
+        self.ranks.values().any(|at| at.since_clear)
+    }
+
+    fn is_pending(&self) -> bool {
+        self.kept.as_ref().is_some_and(|kept| kept.pending().is_some())
+    }
+}
+
+impl Source {
+    /// Whether it may hold blocks that were not taken.
+    fn lacks_blocks(&self) -> bool {
+        self.counts.not_taken() > self.not_taken_before
+    }
 }
 
 /// What is to be said of ranks, in order.
@@ -49,6 +73,20 @@ pub(super) struct Sources {
     opened: u64,
     /// Ranks that anything was ever said of, and who did last.
     ranks: BTreeMap<DpRank, SourceNumber>,
+    /// Whether what sources say is kept on disk.
+    keeps: bool,
+    /// Sources that were kept and are not open yet.
+    kept: BTreeMap<String, KeptSource>,
+    /// Whether it is known which life goes on.
+    is_settled: bool,
+}
+
+/// What is to be said because a source holds nothing any more.
+#[derive(Debug, Default)]
+pub(super) struct Gone {
+    pub(super) said: Said,
+    /// What that decides: a life that is over leaves nothing to be said.
+    pub(super) verdict: Option<Verdict>,
 }
 
 /// What comes of a batch.
@@ -76,10 +114,50 @@ impl Sources {
             open: BTreeMap::new(),
             opened: 0,
             ranks: BTreeMap::new(),
+            keeps: false,
+            kept: BTreeMap::new(),
+            is_settled: true,
         })
     }
 
-    pub(super) fn open(&mut self, name: &str, copy_mode: CopyMode) -> Result<Key, HubError> {
+    /// From now on what sources say is kept; some were, and either they go on or not, unless that is settled.
+    pub(super) fn keep(&mut self, kept: Vec<KeptSource>, is_settled: bool) {
+        self.keeps = true;
+        self.kept = kept.into_iter().map(|source| (source.name.clone(), source)).collect();
+        self.is_settled = is_settled;
+    }
+
+    /// Sources of a kind that were kept and are not open yet.
+    pub(super) fn kept(&self, kind: SourceKind) -> Vec<KeptSource> {
+        self.kept.values().filter(|source| source.kind == kind).cloned().collect()
+    }
+
+    /// All that are configured are open: nobody else goes on. Returns what is to be said of `held` ranks, and who is
+    /// to be forgotten.
+    pub(super) fn begin(&mut self, held: Vec<DpRank>) -> (Gone, Vec<String>) {
+        let forgotten: Vec<String> = mem::take(&mut self.kept).into_keys().collect();
+        if self.is_settled {
+            return (Gone::default(), forgotten);
+        }
+        if !self.open.values().any(Source::is_pending) {
+            self.is_settled = true;
+            let verdict = Some(Verdict::NewLife(NewLife::NoSource));
+            return (Gone { said: Vec::new(), verdict }, forgotten);
+        }
+        let spoken_of =
+            |rank: &DpRank| self.open.values().any(|source| source.ranks.contains_key(rank));
+        let orphans = held.into_iter().filter(|rank| !spoken_of(rank));
+        let said = orphans.map(|rank| (rank, vec![KvEvent::Cleared])).collect();
+        (Gone { said, verdict: None }, forgotten)
+    }
+
+    /// Opens a source. One of a kind goes on where it was kept; where it was another, it does not.
+    pub(super) fn open(
+        &mut self,
+        name: &str,
+        copy_mode: CopyMode,
+        kind: Option<SourceKind>,
+    ) -> Result<Key, HubError> {
         self.check_copy_mode(name, copy_mode)?;
         if self.open.values().any(|source| source.name == name) {
             return Err(HubError::NameTaken(name.to_owned()));
@@ -90,13 +168,30 @@ impl Sources {
         let name = name.to_owned();
         let Some(number) = free else { return Err(HubError::TooManySources { name, limit }) };
         self.opened += 1;
+        let same = |kept: &KeptSource| Some(kept.kind) == kind && kept.copy_mode == copy_mode;
+        let kept = match self.kept.get(&name).filter(|kept| same(kept)).cloned() {
+            Some(kept) => {
+                self.kept.remove(&name);
+                Some(kept)
+            }
+            None => None,
+        };
+        let ranks: BTreeMap<DpRank, Spoken> = kept
+            .iter()
+            .flat_map(|kept| &kept.ranks)
+            .map(|rank| (*rank, Spoken { batches: 0, since_clear: true }))
+            .collect();
+        self.ranks.extend(ranks.keys().map(|rank| (*rank, number)));
+        let fresh = kind.filter(|_| self.keeps).map(|kind| Kept::new(&name, kind, copy_mode));
         let source = Source {
             opened: self.opened,
             name,
             copy_mode,
-            ranks: BTreeMap::new(),
+            ranks,
             counts: SourceCounts::default(),
+            not_taken_before: 0,
             status: watch::Sender::new(SourceStatus::COLD),
+            kept: kept.map(Kept::of).or(fresh),
         };
         self.open.insert(number, source);
         Ok(Key { number, opened: self.opened })
@@ -121,6 +216,7 @@ impl Sources {
         key: Key,
         rank: DpRank,
         events: Vec<KvEvent>,
+        cursor: Option<Cursor>,
     ) -> Result<Outcome, HubError> {
         let copy_mode = self.source(key)?.copy_mode;
         check_events(&events)?;
@@ -134,6 +230,9 @@ impl Sources {
             refused = consolidator.counts().refused - before;
         }
         let source = self.source(key)?;
+        if let (Some(kept), Some(cursor)) = (&mut source.kept, cursor) {
+            kept.take(rank, &events, cursor);
+        }
         source.counts.batches += 1;
         source.counts.operations += operations as u64;
         source.counts.refused += refused;
@@ -156,9 +255,71 @@ impl Sources {
         other.map_or(Ok(()), |other| Err(HubError::RankTaken { rank, owner: other.name.clone() }))
     }
 
-    /// A source holds nothing any more.
-    pub(super) fn clear(&mut self, key: Key) -> Result<Said, HubError> {
+    /// A source's engine was heard, and lives on. Whether that decides that the agent's life does.
+    pub(super) fn prove(&mut self, key: Key) -> bool {
+        let source = self.source(key).ok();
+        let is_news = source.and_then(|source| source.kept.as_mut()).is_some_and(Kept::heard);
+        is_news && !mem::replace(&mut self.is_settled, true)
+    }
+
+    /// A source holds nothing any more, for its life is over, or events of it were lost.
+    pub(super) fn gone(&mut self, key: Key, is_over: bool) -> Result<Gone, HubError> {
         let source = self.source(key)?;
+        let mut was_pending = false;
+        if let Some(kept) = &mut source.kept {
+            was_pending = kept.heard();
+            if is_over || was_pending {
+                kept.end();
+            } else {
+                kept.lose();
+            }
+        }
+        let said = self.clear(key)?;
+        if !was_pending || mem::replace(&mut self.is_settled, true) {
+            return Ok(Gone { said, verdict: None });
+        }
+        if self.open.values().any(Source::holds_something) {
+            return Ok(Gone { said, verdict: Some(Verdict::Kept) });
+        }
+        Ok(Gone { said: Vec::new(), verdict: Some(Verdict::NewLife(NewLife::Engine)) })
+    }
+
+    /// Blocks of a source were not taken.
+    pub(super) fn lack(&mut self, key: Key) {
+        let source = self.source(key).ok();
+        if let Some(kept) = source.and_then(|source| source.kept.as_mut()) {
+            kept.lack();
+        }
+    }
+
+    /// What is wrong with a source of which blocks were not taken since it was cleared last, if that can be said; none
+    /// if all were.
+    pub(super) fn lacking(&self, key: Key, block_size: u32) -> Option<String> {
+        let source = self.open.get(&key.number).filter(|source| source.opened == key.opened)?;
+        source.lacks_blocks().then(|| complaint(&source.counts, block_size))?
+    }
+
+    /// What is to be written of a source.
+    pub(super) fn change(&self, key: Key) -> SourceChange<'_> {
+        let source = self.open.get(&key.number).filter(|source| source.opened == key.opened);
+        let kept = source.and_then(|source| source.kept.as_ref());
+        kept.map_or(SourceChange::None, Kept::change)
+    }
+
+    /// Where a source stood that goes on, as long as its engine was not heard.
+    pub(super) fn pending(&mut self, key: Key) -> Option<KeptSource> {
+        self.source(key).ok()?.kept.as_ref()?.pending().cloned()
+    }
+
+    /// What a source says of itself, with what is known from before.
+    pub(super) fn state(&mut self, key: Key, state: SourceState) -> SourceState {
+        let kept = self.source(key).ok().and_then(|source| source.kept.as_ref());
+        kept.map_or(state, |kept| kept.state(state))
+    }
+
+    fn clear(&mut self, key: Key) -> Result<Said, HubError> {
+        let source = self.source(key)?;
+        source.not_taken_before = source.counts.not_taken();
         let spoken = source.ranks.iter_mut();
         let spoken =
             spoken.filter_map(|(rank, at)| mem::take(&mut at.since_clear).then_some(*rank));
@@ -170,17 +331,21 @@ impl Sources {
     }
 
     /// A source is gone.
-    pub(super) fn close(&mut self, key: Key) -> Result<Said, HubError> {
-        let said = self.clear(key)?;
+    pub(super) fn close(&mut self, key: Key) -> Result<Gone, HubError> {
+        let gone = self.gone(key, true)?;
         self.open.remove(&key.number);
-        Ok(said)
+        Ok(gone)
     }
 
     /// Second announcements are read otherwise, in a life that begins.
     pub(super) fn set_copy_mode(&mut self, key: Key, copy_mode: CopyMode) -> Result<(), HubError> {
         let name = self.source(key)?.name.clone();
         self.check_copy_mode(&name, copy_mode)?;
-        self.source(key)?.copy_mode = copy_mode;
+        let source = self.source(key)?;
+        source.copy_mode = copy_mode;
+        if let Some(kept) = &mut source.kept {
+            kept.set_copy_mode(copy_mode);
+        }
         Ok(())
     }
 
@@ -190,6 +355,20 @@ impl Sources {
 
     pub(super) fn status(&mut self, key: Key) -> Result<&watch::Sender<SourceStatus>, HubError> {
         Ok(&self.source(key)?.status)
+    }
+
+    /// How far what they say together can be trusted.
+    pub(super) fn standing(&self) -> Standing {
+        let mut standing = Standing::OWN;
+        for source in self.open.values() {
+            let lacks =
+                if source.lacks_blocks() { SourceState::Partial } else { SourceState::Exact };
+            let status = *source.status.borrow();
+            standing.state = standing.state.max(status.state).max(lacks);
+            let times = [standing.verified_at, status.verified_at].into_iter().flatten();
+            standing.verified_at = times.min();
+        }
+        standing
     }
 
     pub(super) fn watch(&self, name: &str) -> Option<watch::Receiver<SourceStatus>> {

@@ -1,7 +1,8 @@
 use super::{IngestConfig, IngestError};
+use crate::disk::{KeptSource, SourceKind};
 use crate::hub::{Hub, Inlet, SourceStatus};
 use kvasir_engine::recover::{
-    Input, Item, LossPolicy, Numbered, Recourse, Recovery, RecoveryConfig, Step,
+    Input, Item, LossPolicy, Numbered, Recourse, Recovery, RecoveryConfig, Resume, Step,
 };
 use kvasir_proto::convert::{Hello, PublishedBatch};
 use kvasir_proto::types::{CopyMode, Cursor, Incarnation, KvEvent, StoredBlock};
@@ -58,7 +59,28 @@ impl Publisher {
         hello: &Hello,
         config: &IngestConfig,
     ) -> Result<Self, IngestError> {
-        let inlet = hub.open(&hello.source, hello.copy_mode)?;
+        let inlet = hub.open_kept(&hello.source, hello.copy_mode, SourceKind::Ingest)?;
+        Ok(Self::new(inlet, hello.copy_mode, None, config))
+    }
+
+    /// A source that published to an agent before this one: its next stream tells whether it lived on.
+    pub(super) fn resume(
+        hub: &Arc<Hub>,
+        kept: &KeptSource,
+        config: &IngestConfig,
+    ) -> Result<Self, IngestError> {
+        let inlet = hub.open_kept(&kept.name, kept.copy_mode, SourceKind::Ingest)?;
+        // What was lost was dropped then: it is not dropped once more.
+        let resume = Resume { cursor: Some(kept.cursor), degraded: false, past: kept.past.clone() };
+        Ok(Self::new(inlet, kept.copy_mode, Some(&resume), config))
+    }
+
+    fn new(
+        inlet: Inlet,
+        copy_mode: CopyMode,
+        resume: Option<&Resume>,
+        config: &IngestConfig,
+    ) -> Self {
         let config = RecoveryConfig {
             recourse: Recourse::Rewind,
             loss_policy: LossPolicy::Clear,
@@ -66,16 +88,16 @@ impl Publisher {
             ..RecoveryConfig::default()
         };
         let fence = CancellationToken::new();
-        Ok(Self {
+        Self {
             inlet,
             origin: Instant::now(),
-            recovery: Recovery::new(config, None, Duration::ZERO),
-            copy_mode: hello.copy_mode,
+            recovery: Recovery::new(config, resume, Duration::ZERO),
+            copy_mode,
             stream: 0,
             fence,
             stream_life: None,
             gone: false,
-        })
+        }
     }
 
     /// Takes a stream; those before it are fenced.
@@ -173,7 +195,7 @@ impl Publisher {
 
     fn carry_out(&mut self, step: Step<Held, Infallible>) -> Option<Answer> {
         match step {
-            Step::Apply { item, .. } => return Some(self.apply(item.0)),
+            Step::Apply { cursor, item } => return Some(self.apply(cursor, item.0)),
             Step::Refuse { expected, .. } => return Some(Answer::Gap { expected }),
             Step::NewLife { incarnation } => {
                 tracing::info!(%incarnation, source = self.inlet.name(), "new life of the source");
@@ -187,7 +209,7 @@ impl Publisher {
             }
             Step::ClearLost | Step::MarkSuspect => {
                 self.inlet.count(|counts| counts.losses += 1);
-                self.inlet.clear();
+                self.inlet.lose();
             }
             // Nobody is asked, and nothing doubtful is kept.
             Step::DropSuspects
@@ -200,9 +222,9 @@ impl Publisher {
         None
     }
 
-    fn apply(&self, batch: PublishedBatch) -> Answer {
+    fn apply(&self, cursor: Cursor, batch: PublishedBatch) -> Answer {
         let operations = batch.events.iter().map(KvEvent::operations).sum::<usize>() as u64;
-        let refused = match self.inlet.take(batch.rank, batch.events) {
+        let refused = match self.inlet.take_at(batch.rank, batch.events, cursor) {
             Ok(taken) => taken.refused,
             Err(error) => {
                 tracing::debug!(%error, source = self.inlet.name(), "a batch is not taken");

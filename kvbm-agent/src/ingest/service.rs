@@ -2,6 +2,7 @@ use super::config::{ANSWERS_QUEUED_MAX, EXPIRY_INTERVAL, HELLO_TIMEOUT};
 use super::publisher::{Opened, Publisher};
 use super::stream::{End, OpenStream};
 use super::{IngestConfig, IngestError};
+use crate::disk::SourceKind;
 use crate::hub::Hub;
 use kvasir_proto::code::ErrorCode;
 use kvasir_proto::convert::{ConvertError, Hello, Publication};
@@ -53,7 +54,8 @@ impl EventIngestService {
     /// The service, until `stop` is cancelled: then its streams end.
     #[must_use]
     pub fn new(hub: Arc<Hub>, config: IngestConfig, stop: CancellationToken) -> Self {
-        let shared = Shared { hub, config, publishers: Mutex::default() };
+        let publishers = Mutex::new(kept(&hub, &config));
+        let shared = Shared { hub, config, publishers };
         Self {
             shared: Arc::new(shared),
             streams: Arc::new(Semaphore::new(config.streams_max)),
@@ -76,6 +78,20 @@ impl EventIngestService {
         self.tasks.close();
         self.tasks.wait().await;
     }
+}
+
+/// Sources that published to an agent before this one, and may go on.
+fn kept(hub: &Arc<Hub>, config: &IngestConfig) -> BTreeMap<String, Source> {
+    let mut publishers = BTreeMap::new();
+    for kept in hub.kept(SourceKind::Ingest) {
+        match Publisher::resume(hub, &kept, config) {
+            Ok(publisher) => {
+                publishers.insert(kept.name, Arc::new(Mutex::new(publisher)));
+            }
+            Err(error) => tracing::warn!(%error, source = kept.name, "a source does not go on"),
+        }
+    }
+    publishers
 }
 
 impl Shared {
@@ -149,7 +165,7 @@ async fn read_hello(requests: &mut Requests) -> Result<Hello, Status> {
     };
     match Publication::try_from(request).map_err(|error| *malformed(&error))? {
         Publication::Hello(hello) => Ok(hello),
-        Publication::Batch(_) | Publication::Heartbeat { .. } => {
+        Publication::Batch(_) | Publication::Heartbeat(_) => {
             Err(Status::invalid_argument("hello is required before the first batch"))
         }
     }

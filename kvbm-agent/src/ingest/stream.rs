@@ -53,8 +53,8 @@ impl OpenStream<'_> {
     async fn take(&self, request: pb::PublishEventsRequest) -> Flow {
         let batch = match Publication::try_from(request) {
             Ok(Publication::Batch(batch)) => batch,
-            Ok(Publication::Heartbeat { head_sequence }) => {
-                self.source.lock().announce(self.number, head_sequence);
+            Ok(Publication::Heartbeat(heartbeat)) => {
+                self.source.lock().announce(self.number, heartbeat.head_sequence);
                 return ControlFlow::Continue(());
             }
             Ok(Publication::Hello(_)) => {

@@ -45,7 +45,9 @@ impl Batch {
         Ok(events)
     }
 
-    pub(super) const fn new(sequence: u64, rank: DpRank, events: Box<[KvEvent]>) -> Self {
+    /// A batch as it was said.
+    #[must_use]
+    pub const fn new(sequence: u64, rank: DpRank, events: Box<[KvEvent]>) -> Self {
         Self { sequence, rank, events }
     }
 

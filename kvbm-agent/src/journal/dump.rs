@@ -1,8 +1,8 @@
 //! Dumps of an inventory, read a step at a time while batches go on.
 
-use super::DumpError;
 use super::inventory::{Inventory, Rank};
 use super::names::Names;
+use super::{DumpAbort, DumpError};
 use kvasir_proto::types::{BlockName, DpRank, HeldBlock, Incarnation};
 use rustc_hash::FxHashSet;
 use std::mem;
@@ -167,6 +167,20 @@ impl Inventory {
             self.scan = None;
             self.forget_scan();
         }
+    }
+
+    /// Reads everything at once, so many records at a time; the dump under way is cut off.
+    pub(super) fn read_all(
+        &mut self,
+        records_max: usize,
+        mut take: impl FnMut(DpRank, Vec<HeldBlock>),
+    ) {
+        self.abort(DumpAbort::NewIncarnation);
+        let Ok(id) = self.begin_dump() else { return };
+        while let Ok(Some((rank, records))) = self.step_dump(id, records_max) {
+            take(rank, records);
+        }
+        self.cancel_dump(id);
     }
 
     fn over(&self, id: DumpId) -> DumpError {

@@ -100,3 +100,17 @@ pub enum DumpError {
     #[error("the dump is over")]
     Over,
 }
+
+/// Why there are no digests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DigestError {
+    /// Another life is meant.
+    #[error("the present incarnation is {present}")]
+    WrongIncarnation {
+        /// The present one.
+        present: Incarnation,
+    },
+    /// Blocks are missing: digests would say that they are not held.
+    #[error("blocks were not taken, for the limit on held names")]
+    Incomplete,
+}

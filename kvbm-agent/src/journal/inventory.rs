@@ -3,12 +3,16 @@
 use super::dump::{DumpId, Scan};
 use super::names::{Names, Record};
 use super::{AppendError, DumpAbort, JournalConfig};
+use kvasir_proto::digest::{RankDigest, block_digest};
 use kvasir_proto::limits::{DUMP_DIRTY_NAMES_MAX, WORKER_RANKS_MAX};
 use kvasir_proto::types::{
     BlockName, CopyMode, DpRank, HeldBlock, KvEvent, LocalHash, StoredBlock, Tier,
 };
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
+
+/// Names that are looked up before the first of them is needed: so many stay near.
+const AHEAD_NAMES: usize = 64;
 
 /// One rank.
 #[derive(Debug)]
@@ -20,6 +24,37 @@ pub(super) struct Rank {
     pub(super) dirty: FxHashSet<BlockName>,
     /// Blocks were not taken since the rank was cleared last.
     incomplete: bool,
+    /// Of its names.
+    digest: RankDigest,
+}
+
+/// What a name adds to its rank's digest.
+#[derive(PartialEq, Eq)]
+struct Entry {
+    local: Option<LocalHash>,
+    tiers: [bool; Tier::COUNT],
+}
+
+impl Entry {
+    fn of(record: &Record) -> Self {
+        Self { local: record.local(), tiers: record.tiers() }
+    }
+}
+
+impl Rank {
+    /// Keeps the digest up where a name's entry may have changed.
+    fn change_digest(&mut self, name: BlockName, before: &Entry, after: &Entry) {
+        if before == after {
+            return;
+        }
+        let tiers = |entry: &Entry| Tier::ALL.into_iter().zip(entry.tiers);
+        let digest = block_digest(name, before.local);
+        tiers(before)
+            .filter(|(_, held)| *held)
+            .for_each(|(tier, _)| self.digest.take(tier, digest));
+        let digest = block_digest(name, after.local);
+        tiers(after).filter(|(_, held)| *held).for_each(|(tier, _)| self.digest.add(tier, digest));
+    }
 }
 
 /// The names that a source holds.
@@ -67,7 +102,18 @@ impl Inventory {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.ranks.values().map(|rank| rank.names.bytes()).sum()
+        self.ranks.values().map(|rank| rank.names.bytes() + rank.digest.bytes()).sum()
+    }
+
+    /// Digest of all that is held; none where blocks are missing.
+    pub(super) fn digest(&self) -> Option<u64> {
+        let totals = self.ranks.iter().map(|(&number, rank)| rank.digest.total(number));
+        (!self.is_incomplete()).then(|| totals.fold(0, u64::wrapping_add))
+    }
+
+    /// Digests by rank.
+    pub(super) fn digests(&self) -> Vec<(DpRank, RankDigest)> {
+        self.ranks.iter().map(|(&number, rank)| (number, rank.digest.clone())).collect()
     }
 
     /// A new life holds nothing.
@@ -91,22 +137,79 @@ impl Inventory {
         match event {
             KvEvent::Stored { parent, tier, blocks } => {
                 let mut parent = *parent;
-                for &StoredBlock { name, local } in blocks {
-                    self.store(rank, name, Place { parent, local: Some(local), tier: *tier });
-                    parent = Some(name);
+                for blocks in blocks.chunks(AHEAD_NAMES) {
+                    self.read_ahead(rank, blocks.iter().map(|block| block.name));
+                    for &StoredBlock { name, local } in blocks {
+                        self.store(rank, name, Place { parent, local: Some(local), tier: *tier });
+                        parent = Some(name);
+                    }
                 }
             }
             KvEvent::StoredNames { tier, names } => {
-                for &name in names {
-                    self.store(rank, name, Place { parent: None, local: None, tier: *tier });
+                for names in names.chunks(AHEAD_NAMES) {
+                    self.read_ahead(rank, names.iter().copied());
+                    for &name in names {
+                        self.store(rank, name, Place { parent: None, local: None, tier: *tier });
+                    }
                 }
             }
             KvEvent::Removed { tier, names } => {
-                for &name in names {
-                    self.remove(rank, name, *tier);
+                for names in names.chunks(AHEAD_NAMES) {
+                    self.read_ahead(rank, names.iter().copied());
+                    if let Some(rank) = self.ranks.get(&rank) {
+                        rank.names.read_ahead_last(names.len());
+                    }
+                    for &name in names {
+                        self.remove(rank, name, *tier);
+                    }
                 }
             }
             KvEvent::Cleared => self.clear(rank),
+        }
+    }
+
+    /// Ranks that hold something.
+    pub(super) fn ranks(&self) -> Vec<DpRank> {
+        let held = self.ranks.iter().filter(|(_, rank)| rank.names.len() > 0);
+        held.map(|(number, _)| *number).collect()
+    }
+
+    /// Sets what is held under a name, as a dump had it; later records of a name replace earlier ones.
+    pub(super) fn bring_back(&mut self, number: DpRank, held: &HeldBlock) {
+        let HeldBlock { name, parent, local, copies } = *held;
+        if let Some(rank) = self.ranks.get_mut(&number)
+            && let Some(slot) = rank.names.find(name)
+        {
+            if let Some(before) = rank.names.at(slot).map(Entry::of) {
+                let nothing = Entry { local: None, tiers: [false; Tier::COUNT] };
+                rank.change_digest(name, &before, &nothing);
+            }
+            for tier in Tier::ALL {
+                rank.names.set_copies(slot, tier, 0);
+            }
+            rank.names.remove(slot);
+            self.held_blocks -= 1;
+        }
+        let mut tiers = Tier::ALL.into_iter().zip(copies).filter(|(_, copies)| *copies > 0);
+        let Some((tier, count)) = tiers.next() else { return };
+        self.store_new(number, name, Place { parent, local, tier });
+        let Some(rank) = self.ranks.get_mut(&number) else { return };
+        let Some(slot) = rank.names.find(name) else { return };
+        rank.names.set_copies(slot, tier, count);
+        for (tier, count) in tiers {
+            rank.names.set_copies(slot, tier, count);
+            rank.digest.add(tier, block_digest(name, local));
+        }
+    }
+
+    /// Blocks were not taken that ranks may hold.
+    pub(super) fn mark_incomplete(&mut self) {
+        self.ranks.values_mut().for_each(|rank| rank.incomplete = true);
+    }
+
+    fn read_ahead(&self, number: DpRank, names: impl Iterator<Item = BlockName>) {
+        if let Some(rank) = self.ranks.get(&number) {
+            rank.names.read_ahead(names);
         }
     }
 
@@ -119,6 +222,7 @@ impl Inventory {
         self.note(number, slot);
         let Some(rank) = self.ranks.get_mut(&number) else { return };
         let Some(&record) = rank.names.at(slot) else { return };
+        let before = Entry::of(&record);
         let (parent, local) = (record.parent(), record.local());
         let same = place.local.is_none() || (parent, local) == (place.parent, place.local);
         if !same {
@@ -139,6 +243,8 @@ impl Inventory {
             CopyMode::Set => 1,
         };
         rank.names.set_copies(slot, place.tier, copies);
+        let Some(after) = rank.names.at(slot).map(Entry::of) else { return };
+        rank.change_digest(name, &before, &after);
     }
 
     fn store_new(&mut self, number: DpRank, name: BlockName, place: Place) {
@@ -147,6 +253,7 @@ impl Inventory {
             position: 0,
             dirty: FxHashSet::default(),
             incomplete: false,
+            digest: RankDigest::default(),
         });
         if self.held_blocks >= self.held_blocks_max {
             rank.incomplete = true;
@@ -154,6 +261,7 @@ impl Inventory {
         }
         let slot = rank.names.insert(Record::new(name, place.parent, place.local));
         rank.names.set_copies(slot, place.tier, 1);
+        rank.digest.add(place.tier, block_digest(name, place.local));
         self.held_blocks += 1;
     }
 
@@ -170,6 +278,10 @@ impl Inventory {
             CopyMode::Set => 0,
         };
         let Some(rank) = self.ranks.get_mut(&number) else { return };
+        let local = rank.names.at(slot).and_then(Record::local);
+        if left == 0 {
+            rank.digest.take(tier, block_digest(name, local));
+        }
         if rank.names.set_copies(slot, tier, left) {
             return;
         }
@@ -218,7 +330,7 @@ impl Inventory {
     }
 
     /// Cuts the dump off that is under way, if there is one.
-    fn abort(&mut self, reason: DumpAbort) {
+    pub(super) fn abort(&mut self, reason: DumpAbort) {
         if let Some(scan) = self.scan.take() {
             self.aborted = Some((scan.id(), reason));
             self.forget_scan();

@@ -1,9 +1,10 @@
 //! The journal against models that say literally what it promises.
 
 use super::{
-    AppendError, DumpAbort, DumpCut, DumpError, DumpId, DumpStep, Journal, JournalConfig,
-    RangeError,
+    AppendError, DigestError, DumpAbort, DumpCut, DumpError, DumpId, DumpStep, Journal,
+    JournalConfig, RangeError,
 };
+use kvasir_proto::digest::{RankDigest, block_digest};
 use kvasir_proto::limits::{
     BATCH_EVENTS_MAX, DUMP_DIRTY_NAMES_MAX, EVENT_BLOCKS_MAX, WORKER_RANKS_MAX,
 };
@@ -110,6 +111,18 @@ impl Model {
         }
     }
 
+    /// Digests of it, computed afresh.
+    fn digests(&self) -> BTreeMap<DpRank, RankDigest> {
+        let mut ranks: BTreeMap<DpRank, RankDigest> = BTreeMap::new();
+        for ((rank, name), held) in &self.held {
+            let copies = Tier::ALL.into_iter().zip(held.copies);
+            for (tier, _) in copies.filter(|(_, copies)| *copies > 0) {
+                ranks.entry(*rank).or_default().add(tier, block_digest(*name, held.local));
+            }
+        }
+        ranks
+    }
+
     fn load_cut(&mut self, cut: &DumpCut) {
         for (rank, records) in &cut.records {
             self.load(*rank, records);
@@ -182,7 +195,55 @@ proptest! {
             prop_assert_eq!(&dumped, &model);
             prop_assert_eq!((cut.incarnation, cut.watermark), (LIFE, Some(sequence)));
             prop_assert_eq!(journal.status().held_blocks, model.held.len());
+            let digests = journal.digests(LIFE).expect("the present life");
+            let held = digests.ranks.into_iter().filter(|(_, digest)| !digest.is_empty());
+            prop_assert_eq!(held.collect::<BTreeMap<_, _>>(), model.digests());
+            prop_assert_eq!(digests.watermark, Some(sequence));
+            let totals = model.digests().into_iter().map(|(rank, digest)| digest.total(rank));
+            prop_assert_eq!(journal.digest(), Some(totals.fold(0, u64::wrapping_add)));
         }
+    }
+
+    /// Whoever hears nothing but the new life knows what is held, though the ring is too small for it.
+    #[test]
+    fn what_is_told_anew_is_what_is_held(
+        mode in any_mode(),
+        before in prop::collection::vec(any_batch(), 0..30),
+        dumping in any::<bool>(),
+        after in prop::collection::vec(any_batch(), 0..3),
+    ) {
+        let config = JournalConfig { batches_max: 1, bytes_max: 1, ..config(mode) };
+        let (mut journal, mut model) = (Journal::new(LIFE, 5, config), Model::new(mode));
+        for (rank, events) in before {
+            events.iter().for_each(|event| model.apply(rank, event));
+            journal.append(rank, events).expect("a small batch");
+        }
+        let next = journal.head().map_or(5, |head| head + 1);
+        let dump = dumping.then(|| journal.begin_dump(None).expect("the first dump"));
+        journal.retell(OTHER);
+        prop_assert_eq!((journal.incarnation(), journal.first()), (OTHER, next));
+        if let Some(dump) = dump {
+            let aborted = DumpError::Aborted(DumpAbort::NewIncarnation);
+            prop_assert_eq!(journal.step_dump(dump, 1), Err(aborted));
+        }
+        // As many batches as the image has may follow before any of it goes.
+        let room = journal.status().batches;
+        for (rank, events) in after.into_iter().take(room) {
+            if !events.is_empty() {
+                // In the shape of the image, so that it takes no more bytes.
+                let events = vec![KvEvent::Cleared];
+                model.apply(rank, &events[0]);
+                journal.append(rank, events).expect("a small batch");
+            }
+        }
+        let range = journal.range(OTHER, 0..=u64::MAX, usize::MAX).expect("all of it is kept");
+        let mut heard = Model::new(mode);
+        for batch in &range.batches {
+            batch.events().iter().for_each(|event| heard.apply(batch.rank(), event));
+        }
+        prop_assert_eq!(&heard, &model);
+        let (held, _) = self::dump(&mut journal, 3);
+        prop_assert_eq!(&held, &model);
     }
 
     /// Whatever happens while a dump is read: its records are what was held at its watermark, and the
@@ -526,6 +587,9 @@ fn names_beyond_the_limit_are_missing_and_it_is_said() {
     journal.append(1, vec![stored(None, 0..3)]).expect("a batch");
     let (model, cut) = dump(&mut journal, 10);
     assert_eq!((model.held.len(), cut.incomplete), (10, true));
+    assert_eq!((journal.digest(), journal.digests(LIFE)), (None, Err(DigestError::Incomplete)));
+    let other = Err(DigestError::WrongIncarnation { present: LIFE });
+    assert_eq!(journal.digests(OTHER), other);
     // Room does not bring back what was not taken; a clear says that nothing is missing.
     journal.append(0, vec![KvEvent::Cleared]).expect("a batch");
     assert!(journal.status().incomplete);
@@ -592,4 +656,28 @@ fn a_held_name_takes_little_memory() {
     assert!(each(shrunk) <= 80, "{shrunk:?}");
     let (model, _) = dump(&mut journal, 1_000);
     assert_eq!(model.held.len(), 40_000);
+}
+
+/// What a rank holds many times is said so often, up to a limit; and a large image is several batches.
+#[test]
+fn an_image_is_cut_where_batches_are() {
+    let mut journal = journal(CopyMode::Counted);
+    for _ in 0..300 {
+        journal.append(0, vec![stored(None, [1])]).expect("a small batch");
+    }
+    for first in 0..10 {
+        let names = (10 + first * 10_000)..(10 + (first + 1) * 10_000);
+        journal.append(1, vec![stored(None, names)]).expect("a chain");
+    }
+    journal.retell(OTHER);
+    let range = journal.range(OTHER, 0..=u64::MAX, usize::MAX).expect("all of it is kept");
+    let mut heard = Model::new(CopyMode::Counted);
+    for batch in &range.batches {
+        assert!(batch.wire_bytes() <= 512 << 10 && batch.events().len() <= BATCH_EVENTS_MAX);
+        batch.events().iter().for_each(|event| heard.apply(batch.rank(), event));
+    }
+    assert_eq!(heard.held.len(), 100_001);
+    assert_eq!(heard.held[&(0, BlockName(1))].copies, [255, 0, 0]);
+    assert_eq!(heard.held[&(1, BlockName(10_010))].parent, None);
+    assert_eq!(heard.held[&(1, BlockName(10_009))].parent, Some(BlockName(10_008)));
 }

@@ -13,6 +13,10 @@
 //!   read is noted by name, and its absolute state follows at the end, cut at one moment together
 //!   with the number of the last batch. So the records, later ones replacing earlier ones, are
 //!   exactly what the source held at that number.
+//! - What is held can be told anew, in a new life whose first batches say all of it: for a peer that lacks
+//!   batches which are gone, and that can ask nobody. Such an image stays in the ring whatever it takes.
+//!
+//! A digest of what is held is kept up with it, so that an index finds out whether it holds the same.
 //!
 //! Copies are read as the index reads them, with one difference: a name that is announced with
 //! another parent or another local hash than before stands for new content, and its old copies are
@@ -25,7 +29,9 @@ mod batch;
 mod config;
 mod dump;
 mod error;
+mod image;
 mod inventory;
+mod kept;
 mod names;
 mod ring;
 mod split;
@@ -34,9 +40,10 @@ mod store;
 pub use batch::Batch;
 pub use config::JournalConfig;
 pub use dump::{DumpCut, DumpId, DumpStep};
-pub use error::{AppendError, DumpAbort, DumpError, RangeError};
+pub use error::{AppendError, DigestError, DumpAbort, DumpError, RangeError};
+pub use kept::KeptLife;
 pub use ring::BatchRange;
-pub use store::{Journal, JournalStatus};
+pub use store::{Journal, JournalStatus, RankDigests};
 
 #[cfg(test)]
 mod journal_test;

@@ -8,6 +8,7 @@ use hashbrown::HashTable;
 use kvasir_proto::types::{BlockName, HeldBlock, LocalHash, Tier};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::hash::BuildHasher;
+use std::hint::black_box;
 use std::mem::size_of;
 
 /// Position in the array.
@@ -81,6 +82,11 @@ impl Record {
         self.known |= if local.is_some() { HAS_LOCAL } else { 0 };
     }
 
+    /// Whether it is held, by tier.
+    pub(super) fn tiers(&self) -> [bool; Tier::COUNT] {
+        self.copies.map(|copies| copies > 0)
+    }
+
     fn is_held(&self) -> bool {
         self.copies != [0; Tier::COUNT]
     }
@@ -148,6 +154,20 @@ impl Names {
             at(&self.chunks, *slot as usize).is_some_and(|record| record.name() == name)
         };
         self.parts.get(part(hash))?.find(hash, is_it).map(|slot| *slot as usize)
+    }
+
+    /// Looks names up that are needed soon: lookups that do not wait for one another fetch their lines at the same
+    /// time, and whoever comes next finds them near.
+    pub(super) fn read_ahead(&self, names: impl Iterator<Item = BlockName>) {
+        for name in names {
+            black_box(self.find(name));
+        }
+    }
+
+    /// The same for the last so many records, which take the places of those that go.
+    pub(super) fn read_ahead_last(&self, count: usize) {
+        let last = self.len.saturating_sub(count)..self.len;
+        self.read_ahead(last.filter_map(|slot| self.at(slot).map(Record::name)));
     }
 
     /// Appends a record whose name is not there. It is held once it has a copy.

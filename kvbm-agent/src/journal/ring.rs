@@ -29,15 +29,24 @@ impl Ring {
     }
 
     /// Takes the next batch; the oldest go for it.
-    pub(super) fn push(&mut self, batch: Batch) {
+    pub(super) fn push(&mut self, batch: Arc<Batch>) {
         self.bytes += batch.memory_bytes();
-        self.batches.push_back(Arc::new(batch));
+        self.batches.push_back(batch);
         while self.batches.len() > self.batches_max
             || (self.bytes > self.bytes_max && self.batches.len() > 1)
         {
             let Some(oldest) = self.batches.pop_front() else { return };
             self.bytes -= oldest.memory_bytes();
         }
+    }
+
+    /// Takes the next batch of an image, and makes room for as much again: a peer must have the time
+    /// to take it before the first of it goes.
+    pub(super) fn push_image(&mut self, batch: Batch) {
+        self.bytes += batch.memory_bytes();
+        self.batches.push_back(Arc::new(batch));
+        self.bytes_max = self.bytes_max.max(2 * self.bytes);
+        self.batches_max = self.batches_max.max(2 * self.batches.len());
     }
 
     pub(super) fn oldest(&self) -> Option<u64> {

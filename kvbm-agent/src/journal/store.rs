@@ -1,12 +1,20 @@
+use super::image::image;
 use super::inventory::Inventory;
 use super::ring::Ring;
 use super::split::split;
 use super::{
-    AppendError, Batch, BatchRange, DumpCut, DumpError, DumpId, DumpStep, JournalConfig, RangeError,
+    AppendError, Batch, BatchRange, DigestError, DumpCut, DumpError, DumpId, DumpStep,
+    JournalConfig, RangeError,
 };
-use kvasir_proto::limits::BATCH_WIRE_BYTES_MAX;
+use kvasir_proto::digest::RankDigest;
+use kvasir_proto::limits::{BATCH_WIRE_BYTES_MAX, EVENT_BLOCKS_MAX};
 use kvasir_proto::types::{CopyMode, DpRank, Incarnation, KvEvent};
 use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+/// Records that an image is made of at a time.
+const IMAGE_RECORDS: usize = 1_024;
+const _: () = assert!(IMAGE_RECORDS <= EVENT_BLOCKS_MAX);
 
 /// What one source has said and holds.
 #[derive(Debug)]
@@ -15,10 +23,21 @@ pub struct Journal {
     incarnation: Incarnation,
     /// Number of the first batch of this life.
     first: u64,
+    /// Number of the first batch of it that this process has said or will say.
+    pub(super) own_first: u64,
     /// Number of the next; none once the last was used.
-    next: Option<u64>,
-    ring: Ring,
-    inventory: Inventory,
+    pub(super) next: Option<u64>,
+    pub(super) ring: Ring,
+    pub(super) inventory: Inventory,
+}
+
+/// Digests of what is held, by rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RankDigests {
+    /// The last batch whose effects are in them.
+    pub watermark: Option<u64>,
+    /// Of each rank.
+    pub ranks: Vec<(DpRank, RankDigest)>,
 }
 
 /// Where a journal stands.
@@ -28,6 +47,8 @@ pub struct JournalStatus {
     pub incarnation: Incarnation,
     /// Number that its first batch has or will have.
     pub first: u64,
+    /// Number that the first batch of this process has or will have: larger, where the life is one that was kept.
+    pub own_first: u64,
     /// Oldest batch kept; none before the first.
     pub oldest: Option<u64>,
     /// Newest batch; none before the first.
@@ -55,6 +76,7 @@ impl Journal {
             config,
             incarnation,
             first,
+            own_first: first,
             next: Some(first),
             ring: Ring::new(&config),
             inventory: Inventory::new(&config),
@@ -65,8 +87,28 @@ impl Journal {
     /// cut off.
     pub fn begin_life(&mut self, incarnation: Incarnation, first: u64) {
         (self.incarnation, self.first, self.next) = (incarnation, first, Some(first));
+        self.own_first = first;
         self.ring = Ring::new(&self.config);
         self.inventory.begin_life();
+    }
+
+    /// A new life in which all stays held: its first batches say what. For a peer that lacks batches
+    /// which are not kept any more, and that can ask nobody. Numbers go on; dumps under way are cut
+    /// off. Its work, and what the ring keeps beyond its bounds, is bounded by what is held.
+    pub fn retell(&mut self, incarnation: Incarnation) {
+        let mut ring = Ring::new(&self.config);
+        let first = self.next.unwrap_or(0);
+        let mut next = Some(first);
+        self.inventory.read_all(IMAGE_RECORDS, |rank, records| {
+            let lists = image(records).into_iter();
+            let pieces = lists.flat_map(|events| split(events, BATCH_WIRE_BYTES_MAX));
+            for events in pieces.filter(|events| !events.is_empty()) {
+                let Some(sequence) = next else { return };
+                ring.push_image(Batch::new(sequence, rank, events));
+                next = sequence.checked_add(1);
+            }
+        });
+        (self.incarnation, self.first, self.next, self.ring) = (incarnation, first, next, ring);
     }
 
     /// The present life.
@@ -99,6 +141,19 @@ impl Journal {
     /// # Errors
     /// If the events break a limit, or too few numbers are left: then nothing has changed.
     pub fn append(&mut self, rank: DpRank, events: Vec<KvEvent>) -> Result<u64, AppendError> {
+        self.append_each(rank, events, |_batch| {})
+    }
+
+    /// As [`append`](Self::append), and shows each batch that it became.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn append_each(
+        &mut self,
+        rank: DpRank,
+        events: Vec<KvEvent>,
+        mut show: impl FnMut(&Arc<Batch>),
+    ) -> Result<u64, AppendError> {
         let first = self.next.ok_or(AppendError::Exhausted)?;
         let pieces = split(Batch::checked(events)?, BATCH_WIRE_BYTES_MAX);
         let last = first.checked_add(pieces.len().saturating_sub(1) as u64);
@@ -108,7 +163,9 @@ impl Journal {
             for event in &events {
                 self.inventory.apply(rank, event);
             }
-            self.ring.push(Batch::new(sequence, rank, events));
+            let batch = Arc::new(Batch::new(sequence, rank, events));
+            show(&batch);
+            self.ring.push(batch);
         }
         self.next = last.checked_add(1);
         Ok(last)
@@ -166,12 +223,34 @@ impl Journal {
         self.inventory.cancel_dump(dump);
     }
 
+    /// [Digest](kvasir_proto::digest) of all that is held after the newest batch; none where blocks are
+    /// missing for the limit on held names.
+    #[must_use]
+    pub fn digest(&self) -> Option<u64> {
+        self.inventory.digest()
+    }
+
+    /// Digests by rank, after the newest batch of one life.
+    ///
+    /// # Errors
+    /// If it is another life, or blocks are missing.
+    pub fn digests(&self, incarnation: Incarnation) -> Result<RankDigests, DigestError> {
+        if incarnation != self.incarnation {
+            return Err(DigestError::WrongIncarnation { present: self.incarnation });
+        }
+        if self.inventory.is_incomplete() {
+            return Err(DigestError::Incomplete);
+        }
+        Ok(RankDigests { watermark: self.ring.head(), ranks: self.inventory.digests() })
+    }
+
     /// Where it stands.
     #[must_use]
     pub fn status(&self) -> JournalStatus {
         JournalStatus {
             incarnation: self.incarnation,
             first: self.first,
+            own_first: self.own_first,
             oldest: self.ring.oldest(),
             head: self.ring.head(),
             batches: self.ring.len(),

@@ -1,9 +1,11 @@
 use super::{RelayConfig, RelayError};
+use crate::disk::SourceKind;
 use crate::hub::{Hub, Inlet, SourceStatus};
 use futures::FutureExt;
 use kvasir_engine::link::{self, Common, LinkConfig, SourceCommand};
 use kvasir_engine::normalise::Drops;
-use kvasir_proto::types::{DpRank, KvEvent};
+use kvasir_engine::sequence::Resume;
+use kvasir_proto::types::{Cursor, DpRank, KvEvent};
 use std::mem;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -22,6 +24,8 @@ const FAULT_PAUSE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Relay {
     config: LinkConfig,
+    /// Where an agent before this one left off: the engine's own copy of that batch tells whether it lived on.
+    resume: Option<Resume>,
     sink: Sink,
 }
 
@@ -41,8 +45,11 @@ impl Relay {
     pub fn open(hub: &Arc<Hub>, config: RelayConfig) -> Result<Self, RelayError> {
         let (name, copy_mode) = (config.endpoint.clone(), config.copy_mode);
         let config = config.link(hub.feed().block_size())?;
-        let inlet = hub.open(&name, copy_mode)?;
-        Ok(Self { config, sink: Sink { inlet, fresh: true } })
+        let inlet = hub.open_kept(&name, copy_mode, SourceKind::Relay)?;
+        // What was lost was dropped then: it is not dropped once more.
+        let resume = inlet.pending().map(|at| Resume { cursor: at.cursor, degraded: false });
+        let fresh = resume.is_none();
+        Ok(Self { config, resume, sink: Sink { inlet, fresh } })
     }
 
     /// Follows the engine until cancelled; then what it held stays in the agent's stream. A panic, which
@@ -51,7 +58,7 @@ impl Relay {
         loop {
             let (commands, queue) = mpsc::channel(COMMANDS_MAX);
             let (config, common) = (self.config.clone(), common.clone());
-            let link = link::run(config, None, commands, common, cancel.clone());
+            let link = link::run(config, self.resume.take(), commands, common, cancel.clone());
             let work = async { join!(link, self.sink.forward(queue)).1 };
             if AssertUnwindSafe(work).catch_unwind().await.is_ok() {
                 return;
@@ -78,7 +85,9 @@ impl Sink {
 
     fn take(&mut self, command: SourceCommand) {
         match command {
-            SourceCommand::Apply { rank, events, drops, .. } => self.apply(rank, events, &drops),
+            SourceCommand::Apply { cursor, rank, events, drops, .. } => {
+                self.apply(cursor, (rank, events), &drops);
+            }
             SourceCommand::Clear { .. } | SourceCommand::Expired => {
                 self.fresh = true;
                 self.inlet.clear();
@@ -87,7 +96,7 @@ impl Sink {
                 let source = self.inlet.name();
                 tracing::warn!(source, "batches were lost: what the engine held is dropped");
                 self.inlet.count(|counts| counts.losses += 1);
-                self.inlet.clear();
+                self.inlet.lose();
             }
             // Nothing doubtful is kept.
             SourceCommand::DropSuspects => {}
@@ -102,10 +111,10 @@ impl Sink {
         }
     }
 
-    fn apply(&mut self, rank: DpRank, events: Vec<KvEvent>, drops: &Drops) {
+    fn apply(&mut self, cursor: Cursor, (rank, events): (DpRank, Vec<KvEvent>), drops: &Drops) {
         let begins = mem::take(&mut self.fresh);
         let operations: usize = events.iter().map(KvEvent::operations).sum();
-        let taken = self.inlet.take(rank, events);
+        let taken = self.inlet.take_at(rank, events, cursor);
         self.inlet.count(|counts| {
             counts.lives += u64::from(begins);
             counts.drops.merge(drops);

@@ -1,12 +1,13 @@
 use super::config::PARTS_QUEUED_MAX;
+use super::digests::send_digests;
 use super::events::send_events;
 use super::records::send_dump;
 use super::{ServiceConfig, server::Served};
 use crate::feed::Feed;
 use kvasir_proto::code::ErrorCode;
 use kvasir_proto::convert::{
-    ConvertError, EventsQuery, LocalDumpQuery, LocalSource, LocalSourceStatus, LocalStatus,
-    WorkerAddress,
+    ConvertError, DigestsQuery, EventsQuery, LocalDumpQuery, LocalSource, LocalSourceStatus,
+    LocalStatus, WorkerAddress,
 };
 use kvasir_proto::pb;
 use kvasir_proto::pb::local_indexer_server::LocalIndexer;
@@ -108,11 +109,16 @@ impl LocalIndexerService {
     fn find(&self, asked: &LocalSource) -> Result<Arc<Feed>, Status> {
         self.check(&asked.address)?;
         let found = self.served.sources.iter().find(|feed| feed.name() == asked.name);
-        found.map(Arc::clone).ok_or_else(|| {
+        let Some(feed) = found else {
             let known: Vec<_> = self.served.sources.iter().map(|feed| feed.name()).collect();
             let text = format_args!("source {:?} is not one of {known:?}", asked.name);
-            failed(ErrorCode::NotFound, text)
-        })
+            return Err(failed(ErrorCode::NotFound, text));
+        };
+        if !feed.is_settled() {
+            let text = "whether the engine lived on is not known yet: ask later";
+            return Err(failed(ErrorCode::Unavailable, text));
+        }
+        Ok(Arc::clone(feed))
     }
 
     fn outlet<T>(&self) -> Result<(Outlet<T>, Parts<T>), Status> {
@@ -145,6 +151,7 @@ impl LocalIndexerService {
 impl LocalIndexer for LocalIndexerService {
     type GetEventsStream = Parts<pb::GetEventsResponse>;
     type DumpStream = Parts<pb::LocalDumpResponse>;
+    type GetDigestsStream = Parts<pb::GetDigestsResponse>;
 
     async fn get_events(
         &self,
@@ -165,6 +172,17 @@ impl LocalIndexer for LocalIndexerService {
         let feed = self.find(&query.source)?;
         let (outlet, parts) = self.outlet()?;
         self.spawn(async move { send_dump(&feed, query, &outlet).await });
+        Ok(Response::new(parts))
+    }
+
+    async fn get_digests(
+        &self,
+        request: Request<pb::GetDigestsRequest>,
+    ) -> Result<Response<Self::GetDigestsStream>, Status> {
+        let query = DigestsQuery::try_from(request.into_inner()).map_err(refused)?;
+        let feed = self.find(&query.source)?;
+        let (outlet, parts) = self.outlet()?;
+        self.spawn(async move { send_digests(&feed, query, &outlet).await });
         Ok(Response::new(parts))
     }
 

@@ -5,6 +5,7 @@
 //! too long is cut off, and its stream then lacks its last message, which says that it failed.
 
 mod config;
+mod digests;
 mod events;
 mod loads;
 mod local;

@@ -2,9 +2,11 @@ use super::config::STEP_RECORDS;
 use super::local::{Outlet, Sent, failed};
 use crate::feed::{Feed, FeedDump, FeedError};
 use crate::journal::{DumpCut, DumpError, DumpStep};
-use kvasir_proto::convert::{LocalDumpEnd, LocalDumpPart, LocalDumpQuery};
+use kvasir_proto::convert::{LocalDumpEnd, LocalDumpPart, LocalDumpQuery, RankBuckets};
+use kvasir_proto::digest::{block_digest, digest_bucket};
 use kvasir_proto::pb;
-use kvasir_proto::types::{DpRank, HeldBlock};
+use kvasir_proto::types::{BlockName, DpRank, HeldBlock, Tier};
+use rustc_hash::FxHashSet;
 use std::mem;
 use std::sync::Arc;
 use tokio::task::yield_now;
@@ -23,10 +25,17 @@ pub(super) async fn send_dump(
         Err(error) => return outlet.send(Err(failed(error.code(), error))).await,
     };
     let chunk_records = query.chunk_records;
-    let mut chunks = Chunks { outlet, chunk_records, rank: 0, records: Vec::new(), sent: 0 };
+    let wanted = query.buckets.map(|buckets| Wanted { buckets, sent: FxHashSet::default() });
+    let mut chunks =
+        Chunks { outlet, chunk_records, wanted, rank: 0, records: Vec::new(), sent: 0 };
     let cut = loop {
         match dump.step(STEP_RECORDS) {
-            Ok(DumpStep::Records { rank, records }) => chunks.add(rank, records).await?,
+            Ok(DumpStep::Records { rank, mut records }) => {
+                if let Some(wanted) = &mut chunks.wanted {
+                    records.retain(|record| wanted.takes(rank, record));
+                }
+                chunks.add(rank, records).await?;
+            }
             Ok(DumpStep::Cut(cut)) => break cut,
             Err(error) => return outlet.send(Err(failed(error.code(), error))).await,
         }
@@ -38,10 +47,31 @@ pub(super) async fn send_dump(
     chunks.end(cut).await
 }
 
+/// Buckets that are wanted, and the names sent of them: what becomes of these has to be said.
+struct Wanted {
+    buckets: RankBuckets,
+    sent: FxHashSet<(DpRank, BlockName)>,
+}
+
+impl Wanted {
+    fn takes(&mut self, rank: DpRank, record: &HeldBlock) -> bool {
+        let bucket = digest_bucket(block_digest(record.name, record.local));
+        let buckets = self.buckets.get(&rank);
+        let is_held = record.copies != [0; Tier::COUNT];
+        if is_held && buckets.is_some_and(|buckets| buckets.binary_search(&bucket).is_ok()) {
+            self.sent.insert((rank, record.name));
+            return true;
+        }
+        self.sent.contains(&(rank, record.name))
+    }
+}
+
 /// Records on their way, in chunks of one rank.
 struct Chunks<'a> {
     outlet: &'a Outlet<pb::LocalDumpResponse>,
     chunk_records: usize,
+    /// None for all records.
+    wanted: Option<Wanted>,
     rank: DpRank,
     /// At most a chunk and a step.
     records: Vec<HeldBlock>,
@@ -71,7 +101,10 @@ impl Chunks<'_> {
     }
 
     async fn end(mut self, cut: DumpCut) -> Sent {
-        for (rank, records) in cut.records {
+        for (rank, mut records) in cut.records {
+            if let Some(wanted) = &mut self.wanted {
+                records.retain(|record| wanted.takes(rank, record));
+            }
             self.add(rank, records).await?;
         }
         self.flush(1).await?;

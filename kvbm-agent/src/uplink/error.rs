@@ -1,5 +1,6 @@
 use kvasir_proto::pb::{PublishRefusal, RefusalReason};
 use std::time::Duration;
+use tonic::Code;
 
 /// Why a batch is not in the index.
 #[derive(Debug, thiserror::Error)]
@@ -10,6 +11,9 @@ pub enum UplinkError {
     /// The endpoint cannot be used.
     #[error("endpoint cannot be used: {0}")]
     Endpoint(#[source] tonic::transport::Error),
+    /// The worker cannot be registered there.
+    #[error("workers are not registered there: an agent registers its worker by itself")]
+    NoRegistry,
     /// The stream has ended; open a new one.
     #[error("the indexer ended the stream")]
     Closed,
@@ -49,6 +53,32 @@ pub enum UplinkError {
     /// The indexer answered something that the contract does not allow.
     #[error("malformed answer: {0}")]
     Malformed(&'static str),
+}
+
+impl UplinkError {
+    /// Whether the peer says the same again until it, or the source, is configured otherwise.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::Status(status) => matches!(
+                status.code(),
+                Code::InvalidArgument
+                    | Code::FailedPrecondition
+                    | Code::Unimplemented
+                    | Code::Unauthenticated
+                    | Code::PermissionDenied
+            ),
+            Self::Refused { reason, .. } => *reason == RefusalReason::Invalid,
+            Self::NoRegistry => true,
+            Self::Endpoint(_)
+            | Self::Closed
+            | Self::Abandoned
+            | Self::Exhausted
+            | Self::AheadOfJournal { .. }
+            | Self::Silent(_)
+            | Self::Malformed(_) => false,
+        }
+    }
 }
 
 impl From<PublishRefusal> for UplinkError {

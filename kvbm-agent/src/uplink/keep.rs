@@ -1,11 +1,12 @@
 use super::register::{register, remove};
 use super::window::UNACKED_BATCHES_MAX;
-use super::{Uplink, UplinkError};
-use crate::feed::Feed;
+use super::{Acknowledged, Uplink, UplinkError};
+use crate::feed::{Feed, new_life};
 use crate::journal::RangeError;
 use crate::pause::Pauses;
 use kvasir_proto::convert::{Hello, Registration};
-use kvasir_proto::types::Incarnation;
+use kvasir_proto::types::{Incarnation, SourceState};
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::select;
@@ -16,6 +17,16 @@ use tokio_util::sync::CancellationToken;
 /// A stream whose oldest batch has no answer for so long is replaced. An index that fetches what it
 /// missed answers late.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// What becomes of a peer that lacks batches which the journal does not keep any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Overrun {
+    /// It is sent the oldest that are kept, and asks the agent's `LocalIndexer` for the rest.
+    Skip,
+    /// It is told in a new life all that is held: for one that can ask nobody, and feeds that nobody else is
+    /// told of.
+    Retell,
+}
 
 /// Where an uplink leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +39,8 @@ pub struct UplinkConfig {
     pub registration: Option<Registration>,
     /// Whether the worker is removed once the uplink is told to stop.
     pub deregister: bool,
+    /// What it does once the journal has lost what the peer lacks.
+    pub overrun: Overrun,
 }
 
 /// How far an uplink has come.
@@ -41,10 +54,16 @@ pub struct UplinkStatus {
     pub acknowledged: Option<u64>,
     /// Batches that the journal had lost before they could be sent: the index asks for a dump.
     pub skipped_batches: u64,
+    /// Times that it was told in a new life all that is held.
+    pub retold: u64,
+    /// Block operations that the index did not take: it credits less.
+    pub rejected_blocks: u64,
     /// Streams opened since start.
     pub streams: u64,
     /// Why the last stream ended or could not be opened; none once the index has accepted one again.
     pub error: Option<Arc<str>>,
+    /// Whether that is a refusal, which will be the same until one side is configured otherwise.
+    pub refused: bool,
 }
 
 impl UplinkStatus {
@@ -56,8 +75,11 @@ impl UplinkStatus {
             incarnation,
             acknowledged: None,
             skipped_batches: 0,
+            retold: 0,
+            rejected_blocks: 0,
             streams: 0,
             error: None,
+            refused: false,
         }
     }
 }
@@ -71,6 +93,10 @@ pub async fn keep_up(
     stop: CancellationToken,
 ) {
     let keeper = Keeper { feed, config, status, stop };
+    select! {
+        () = keeper.stop.cancelled() => return keeper.leave().await,
+        () = keeper.feed.until_settled() => {}
+    }
     let mut pauses = Pauses::new();
     loop {
         let before = keeper.progress();
@@ -110,6 +136,10 @@ struct Position {
     next: Option<u64>,
     /// When the oldest batch under way was sent, or the last answer came.
     since: Instant,
+    /// How far the source can be trusted, as far as heartbeats were hurried for it.
+    state: SourceState,
+    /// A heartbeat is due.
+    owes_heartbeat: bool,
 }
 
 impl Keeper {
@@ -125,6 +155,7 @@ impl Keeper {
         tracing::warn!(source = self.feed.name(), endpoint, error = &*text, "the uplink is down");
         self.status.send_modify(|status| {
             (status.connected, status.error) = (false, Some(text));
+            status.refused = error.is_refusal();
         });
     }
 
@@ -140,10 +171,14 @@ impl Keeper {
         };
         self.accepted(life, uplink.applied());
         let next = uplink.applied().map_or(Some(first), |applied| applied.checked_add(1));
-        let mut position = Position { life, next, since: Instant::now() };
+        let state = news.borrow_and_update().state;
+        let mut position =
+            Position { life, next, since: Instant::now(), state, owes_heartbeat: true };
         let mut heartbeats = interval(self.config.heartbeat_interval);
         heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            // Before any batch, the first time: an index takes a source for exact that says nothing else.
+            self.heartbeat_if_due(&uplink, &mut position);
             if let Some(end) = self.fill(&mut uplink, &mut position)? {
                 return Ok(end);
             }
@@ -153,13 +188,19 @@ impl Keeper {
             }
             select! {
                 answer = uplink.acknowledged() => {
-                    let sequence = answer?.sequence;
+                    let Acknowledged { sequence, rejected, .. } = answer?;
                     position.since = Instant::now();
-                    self.status.send_modify(|status| status.acknowledged = Some(sequence));
+                    self.status.send_modify(|status| {
+                        status.acknowledged = Some(sequence);
+                        status.rejected_blocks += rejected;
+                    });
                 }
                 // The source outlives its uplinks.
-                _known = news.changed() => {}
-                _ = heartbeats.tick() => self.heartbeat(&uplink, life),
+                _known = news.changed() => {
+                    let state = news.borrow_and_update().state;
+                    position.owes_heartbeat |= mem::replace(&mut position.state, state) != state;
+                }
+                _ = heartbeats.tick() => position.owes_heartbeat = true,
                 () = self.stop.cancelled(), if !stopping => {}
                 () = sleep_until(position.since + ANSWER_TIMEOUT), if waiting => {
                     return Err(UplinkError::Silent(ANSWER_TIMEOUT));
@@ -198,16 +239,17 @@ impl Keeper {
             "uplink open"
         );
         self.status.send_modify(|status| {
-            (status.connected, status.error) = (true, None);
+            (status.connected, status.error, status.refused) = (true, None, false);
             (status.incarnation, status.acknowledged) = (life, applied);
             status.streams += 1;
         });
     }
 
-    fn heartbeat(&self, uplink: &Uplink, life: Incarnation) {
-        let status = self.feed.status();
-        if status.incarnation == life {
-            uplink.heartbeat(status.head);
+    /// Says how the source stands, if that is due and there is room; else it stays due.
+    fn heartbeat_if_due(&self, uplink: &Uplink, position: &mut Position) {
+        if position.owes_heartbeat {
+            let heartbeat = self.feed.heartbeat(position.life);
+            position.owes_heartbeat = !heartbeat.is_none_or(|said| uplink.heartbeat(said));
         }
     }
 
@@ -221,6 +263,10 @@ impl Keeper {
             let range = self.feed.range(position.life, next..=u64::MAX, UNACKED_BATCHES_MAX);
             let batches = match range {
                 Ok(range) => range.batches,
+                Err(RangeError::TooOld { .. }) if self.config.overrun == Overrun::Retell => {
+                    self.retell();
+                    return Ok(Some(End::NewLife));
+                }
                 Err(RangeError::TooOld { oldest, .. }) => {
                     self.skip(next, oldest);
                     position.next = Some(oldest);
@@ -248,6 +294,17 @@ impl Keeper {
             }
         }
         Ok(None)
+    }
+
+    fn retell(&self) {
+        let (source, endpoint) = (self.feed.name(), &self.config.endpoint);
+        tracing::warn!(
+            source,
+            endpoint,
+            "the peer lacks what the journal has lost: all is told anew"
+        );
+        self.feed.retell(new_life());
+        self.status.send_modify(|status| status.retold += 1);
     }
 
     /// Batches that are not kept any more cannot be sent: the index sees a gap.

@@ -11,5 +11,5 @@ mod stream;
 mod window;
 
 pub use error::UplinkError;
-pub use keep::{UplinkConfig, UplinkStatus, keep_up};
+pub use keep::{Overrun, UplinkConfig, UplinkStatus, keep_up};
 pub use stream::{Acknowledged, SourceIdentity, Uplink};

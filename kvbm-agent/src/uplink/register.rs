@@ -25,7 +25,12 @@ pub(super) async fn register(
 ) -> Result<(), UplinkError> {
     let mut index = IndexerClient::new(connect(endpoint).await?);
     let request = RegisterWorkerRequest { replace: true, ..registration.into() };
-    within(index.register_worker(request)).await.map(drop)
+    match within(index.register_worker(request)).await {
+        Err(UplinkError::Status(status)) if status.code() == Code::Unimplemented => {
+            Err(UplinkError::NoRegistry)
+        }
+        registered => registered.map(drop),
+    }
 }
 
 /// Has a worker removed, if it is there.

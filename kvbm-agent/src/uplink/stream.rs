@@ -1,11 +1,11 @@
 use super::UplinkError;
 use super::window::{UNACKED_BATCHES_MAX, Window};
-use kvasir_proto::convert::{Hello, WorkerAddress, publish_batch};
+use kvasir_proto::convert::{Heartbeat, Hello, WorkerAddress, publish_batch};
 use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
 use kvasir_proto::pb::event_ingest_client::EventIngestClient;
 use kvasir_proto::pb::publish_events_request::Message as Sent;
 use kvasir_proto::pb::publish_events_response::Message as Answered;
-use kvasir_proto::pb::{PublishEventsRequest, PublishEventsResponse, PublishHeartbeat};
+use kvasir_proto::pb::{self, PublishEventsRequest, PublishEventsResponse};
 use kvasir_proto::types::{CopyMode, DpRank, Incarnation, KvEvent, PartitionKey, WorkerId};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -15,9 +15,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint};
 
-/// Messages on their way to the connection: a hello or a heartbeat, and all batches that may be under
-/// way.
-const REQUESTS_QUEUED_MAX: usize = 1 + UNACKED_BATCHES_MAX;
+/// Hellos and heartbeats on their way to the connection,
+const OTHERS_QUEUED_MAX: usize = 8;
+/// and, with these, all batches that may be under way.
+const REQUESTS_QUEUED_MAX: usize = OTHERS_QUEUED_MAX + UNACKED_BATCHES_MAX;
 /// Longest time until a connection is there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest time from then until the indexer has accepted the hello.
@@ -64,6 +65,8 @@ pub struct Acknowledged {
     pub sequence: u64,
     /// Whether the index had it before.
     pub duplicate: bool,
+    /// Block operations that it did not take, for a limit or for another source: it credits less.
+    pub rejected: u64,
 }
 
 /// An open stream.
@@ -170,14 +173,17 @@ impl Uplink {
         drop(sent);
     }
 
-    /// Says that the source is there, and how far it is. Where messages wait to be sent, they say so.
-    pub(super) fn heartbeat(&self, head_sequence: Option<u64>) {
-        if self.requests.capacity() == REQUESTS_QUEUED_MAX {
-            let heartbeat = Sent::Heartbeat(PublishHeartbeat { head_sequence });
+    /// Says that the source is there, and how far it is; false where there is no room now, for batches must
+    /// have theirs.
+    pub(super) fn heartbeat(&self, heartbeat: Heartbeat) -> bool {
+        let has_room = self.requests.capacity() > UNACKED_BATCHES_MAX;
+        if has_room {
+            let heartbeat = Sent::Heartbeat(heartbeat.into());
             let request = PublishEventsRequest { message: Some(heartbeat) };
             // As for batches.
             drop(self.requests.try_send(request));
         }
+        has_room
     }
 
     /// Waits for the answer to the oldest batch under way. Loses nothing when dropped half-way.
@@ -185,7 +191,8 @@ impl Uplink {
         match self.answer().await? {
             Answered::Ack(ack) => {
                 self.window.acknowledged(ack.sequence)?;
-                Ok(Acknowledged { sequence: ack.sequence, duplicate: ack.duplicate })
+                let pb::PublishAck { sequence, duplicate, rejected, .. } = ack;
+                Ok(Acknowledged { sequence, duplicate, rejected })
             }
             Answered::Refusal(refusal) => Err(refusal.into()),
             Answered::Accepted(_) => Err(UplinkError::Malformed("accepted twice")),

@@ -42,6 +42,10 @@ impl Publisher {
 
     /// Publishes until `stop` is cancelled; then what the journal has still goes out.
     pub(super) async fn run(mut self, stop: CancellationToken) {
+        select! {
+            () = stop.cancelled() => return,
+            () = self.feed.until_settled() => {}
+        }
         let mut news = self.feed.news();
         let mut position = self.position();
         loop {
@@ -75,7 +79,8 @@ impl Publisher {
     /// Where the present life begins.
     fn position(&self) -> Position {
         let status = self.feed.status();
-        let (life, first) = (status.incarnation, status.first);
+        // What an agent before this one said is had by replay.
+        let (life, first) = (status.incarnation, status.own_first);
         self.status.send_modify(|status| (status.incarnation, status.published) = (life, None));
         let encoder = Encoder::new(life, self.feed.block_size());
         Position { life, next: Some(first), encoder }

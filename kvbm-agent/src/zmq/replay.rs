@@ -72,6 +72,7 @@ impl Replayer {
     }
 
     async fn serve(&mut self) {
+        self.feed.until_settled().await;
         loop {
             let message = match self.socket.recv().await {
                 Ok(message) => message,

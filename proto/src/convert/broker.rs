@@ -1,5 +1,5 @@
 use super::{
-    ConvertError, Hello, LOCAL_INDEXER_BY_BROKER, Problem, Registration, incarnation,
+    ConvertError, Heartbeat, Hello, LOCAL_INDEXER_BY_BROKER, Problem, Registration, incarnation,
     shared::{check_required, read_incarnation},
 };
 use crate::{
@@ -33,10 +33,7 @@ pub enum Said {
     /// A batch; not read yet, since reading needs the block size.
     Batch(pb::PublishBatch),
     /// It is there.
-    Heartbeat {
-        /// Number of its newest batch, where there is one.
-        head_sequence: Option<u64>,
-    },
+    Heartbeat(Heartbeat),
     /// It is about to end, and its worker with it.
     Goodbye,
 }
@@ -47,7 +44,7 @@ impl BrokerMessage {
     pub fn hello(&self) -> Hello {
         let head_sequence = match &self.said {
             Said::Batch(batch) => Some(batch.sequence),
-            Said::Heartbeat { head_sequence } => *head_sequence,
+            Said::Heartbeat(heartbeat) => heartbeat.head_sequence,
             Said::Goodbye => None,
         };
         Hello {
@@ -82,7 +79,8 @@ impl TryFrom<pb::BrokerMessage> for BrokerMessage {
         let said = match message.said.ok_or_else(|| required("batch, heartbeat or goodbye"))? {
             broker_message::Said::Batch(batch) => Said::Batch(batch),
             broker_message::Said::Heartbeat(heartbeat) => {
-                Said::Heartbeat { head_sequence: heartbeat.head_sequence }
+                let heartbeat = Heartbeat::try_from(heartbeat);
+                Said::Heartbeat(heartbeat.map_err(|error| error.within("heartbeat"))?)
             }
             broker_message::Said::Goodbye(pb::PublishGoodbye {}) => Said::Goodbye,
         };
@@ -100,9 +98,7 @@ impl From<BrokerMessage> for pb::BrokerMessage {
     fn from(message: BrokerMessage) -> Self {
         let said = match message.said {
             Said::Batch(batch) => broker_message::Said::Batch(batch),
-            Said::Heartbeat { head_sequence } => {
-                broker_message::Said::Heartbeat(pb::PublishHeartbeat { head_sequence })
-            }
+            Said::Heartbeat(heartbeat) => broker_message::Said::Heartbeat(heartbeat.into()),
             Said::Goodbye => broker_message::Said::Goodbye(pb::PublishGoodbye {}),
         };
         Self {

@@ -3,8 +3,8 @@ use super::{
     find::check_tokens_le,
     incarnation,
     shared::{
-        check_block_size, check_count, check_name, check_required, copy_mode, read_copy_mode,
-        read_incarnation, read_tier, tier,
+        age_ms, check_block_size, check_count, check_name, check_required, copy_mode,
+        read_copy_mode, read_incarnation, read_state, read_tier, state, tier,
     },
 };
 use crate::{
@@ -12,10 +12,11 @@ use crate::{
     limits::{BATCH_EVENTS_MAX, EVENT_BLOCKS_MAX, NAME_BYTES_MAX},
     pb::{self, published_event::Event},
     types::{
-        BlockName, CopyMode, DpRank, Incarnation, KvEvent, LocalHash, PartitionKey, StoredBlock,
-        Tier, WorkerId,
+        BlockName, CopyMode, DpRank, Incarnation, KvEvent, LocalHash, PartitionKey, SourceState,
+        StoredBlock, Tier, WorkerId,
     },
 };
+use std::time::Duration;
 
 /// A checked `PublishHello`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,10 +45,57 @@ pub enum Publication {
     /// Later ones; not read yet, since reading needs the block size.
     Batch(pb::PublishBatch),
     /// Between them.
-    Heartbeat {
-        /// Number of the newest batch, where there is one.
-        head_sequence: Option<u64>,
-    },
+    Heartbeat(Heartbeat),
+}
+
+/// A checked `PublishHeartbeat`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// Number of the newest batch, where there is one.
+    pub head_sequence: Option<u64>,
+    /// [Digest](crate::digest) of all that is held after it, where that is told.
+    pub digest: Option<u64>,
+    /// How far what the source says can be trusted.
+    pub state: SourceState,
+    /// How long ago the newest of what the engine said was last known to be in the stream.
+    pub verified_age: Duration,
+}
+
+impl Heartbeat {
+    /// Of a source that says no more than where it stands.
+    #[must_use]
+    pub const fn at(head_sequence: Option<u64>) -> Self {
+        let (state, verified_age) = (SourceState::Exact, Duration::ZERO);
+        Self { head_sequence, digest: None, state, verified_age }
+    }
+}
+
+impl TryFrom<pb::PublishHeartbeat> for Heartbeat {
+    type Error = ConvertError;
+
+    fn try_from(heartbeat: pb::PublishHeartbeat) -> Result<Self, ConvertError> {
+        let state = match heartbeat.state {
+            0 => SourceState::Exact,
+            stated => read_state("state", stated)?,
+        };
+        Ok(Self {
+            head_sequence: heartbeat.head_sequence,
+            digest: heartbeat.digest,
+            state,
+            verified_age: Duration::from_millis(heartbeat.verified_age_ms.into()),
+        })
+    }
+}
+
+impl From<Heartbeat> for pb::PublishHeartbeat {
+    fn from(heartbeat: Heartbeat) -> Self {
+        Self {
+            head_sequence: heartbeat.head_sequence,
+            digest: heartbeat.digest,
+            state: state(heartbeat.state).into(),
+            verified_age_ms: age_ms(heartbeat.verified_age).try_into().unwrap_or(u32::MAX),
+        }
+    }
 }
 
 /// A checked `PublishBatch`: its tokens are hashed and gone.
@@ -72,7 +120,8 @@ impl TryFrom<pb::PublishEventsRequest> for Publication {
             }
             Some(pb::publish_events_request::Message::Batch(batch)) => Ok(Self::Batch(batch)),
             Some(pb::publish_events_request::Message::Heartbeat(heartbeat)) => {
-                Ok(Self::Heartbeat { head_sequence: heartbeat.head_sequence })
+                let heartbeat = Heartbeat::try_from(heartbeat);
+                heartbeat.map(Self::Heartbeat).map_err(|error| error.within("heartbeat"))
             }
             None => Err(ConvertError::new("hello, batch or heartbeat", Problem::Required)),
         }

@@ -9,6 +9,7 @@ use super::{
     },
 };
 use crate::{
+    digest::DIGEST_BUCKETS,
     limits::{
         DUMP_CHUNK_RECORDS_DEFAULT, DUMP_CHUNK_RECORDS_MAX, NAME_BYTES_MAX, WORKER_SOURCES_MAX,
     },
@@ -19,7 +20,7 @@ use crate::{
         BlockName, CopyMode, DpRank, HeldBlock, Incarnation, LocalHash, PartitionKey, WorkerId,
     },
 };
-use std::ops::RangeInclusive;
+use std::{collections::BTreeMap, ops::RangeInclusive};
 
 /// Which source of an agent is meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +51,12 @@ pub struct LocalDumpQuery {
     pub incarnation: Option<Incarnation>,
     /// Most records in one chunk, at least 1.
     pub chunk_records: usize,
+    /// Only blocks of these [buckets](crate::digest); none for all blocks.
+    pub buckets: Option<RankBuckets>,
 }
+
+/// Buckets by rank, ascending, each of all tiers.
+pub type RankBuckets = BTreeMap<DpRank, Vec<u16>>;
 
 /// A checked `GetEventsResponse`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -168,7 +174,10 @@ pub(super) fn read_address(
     Ok(WorkerAddress { partition, worker: WorkerId::new(worker_id)? })
 }
 
-fn read_source(address: WorkerAddress, name: String) -> Result<LocalSource, ConvertError> {
+pub(super) fn read_source(
+    address: WorkerAddress,
+    name: String,
+) -> Result<LocalSource, ConvertError> {
     check_required("source", &name, NAME_BYTES_MAX)?;
     Ok(LocalSource { address, name })
 }
@@ -218,12 +227,31 @@ impl TryFrom<pb::LocalDumpRequest> for LocalDumpQuery {
             [] => None,
             bytes => Some(read_incarnation("incarnation", bytes)?),
         };
+        let ranks = request.buckets.into_iter().enumerate().map(|(index, rank)| {
+            let buckets = read_buckets(&rank.buckets)
+                .map_err(|error| error.within(format_args!("buckets[{index}]")))?;
+            Ok((rank.dp_rank, buckets))
+        });
+        let buckets: RankBuckets = ranks.collect::<Result<_, ConvertError>>()?;
         Ok(Self {
             source: read_source(address, request.source)?,
             incarnation,
+            buckets: Some(buckets).filter(|buckets| !buckets.is_empty()),
             chunk_records: usize::try_from(asked).unwrap_or(DUMP_CHUNK_RECORDS_MAX),
         })
     }
+}
+
+/// Numbers of buckets, ascending.
+pub(super) fn read_buckets(numbers: &[u32]) -> Result<Vec<u16>, ConvertError> {
+    check_count("buckets", numbers.len(), DIGEST_BUCKETS)?;
+    let mut buckets: Vec<u16> = Vec::with_capacity(numbers.len());
+    for &number in numbers {
+        let least = buckets.last().map_or(0, |before| u64::from(*before) + 1);
+        check_range("buckets", number.into(), least, DIGEST_BUCKETS as u64 - 1)?;
+        buckets.extend(u16::try_from(number));
+    }
+    Ok(buckets)
 }
 
 impl From<LocalDumpQuery> for pb::LocalDumpRequest {
@@ -236,8 +264,13 @@ impl From<LocalDumpQuery> for pb::LocalDumpRequest {
             source: query.source.name,
             incarnation: query.incarnation.map(incarnation).unwrap_or_default(),
             chunk_records: u32::try_from(query.chunk_records).ok(),
+            buckets: query.buckets.into_iter().flatten().map(rank_buckets).collect(),
         }
     }
+}
+
+fn rank_buckets((dp_rank, buckets): (DpRank, Vec<u16>)) -> pb::RankBuckets {
+    pb::RankBuckets { dp_rank, buckets: buckets.into_iter().map(u32::from).collect() }
 }
 
 // === impl EventsPart ===
@@ -269,11 +302,11 @@ impl EventsPart {
     }
 }
 
-fn read_present(answer: &pb::WrongIncarnation) -> Result<Incarnation, ConvertError> {
+pub(super) fn read_present(answer: &pb::WrongIncarnation) -> Result<Incarnation, ConvertError> {
     read_incarnation("wrong_incarnation.incarnation", &answer.incarnation)
 }
 
-fn present(present: Incarnation) -> pb::WrongIncarnation {
+pub(super) fn present(present: Incarnation) -> pb::WrongIncarnation {
     pb::WrongIncarnation { incarnation: incarnation(present) }
 }
 

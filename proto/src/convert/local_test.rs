@@ -27,8 +27,10 @@ fn questions_arrive_as_they_were_asked() {
         let read = EventsQuery::try_from(pb::GetEventsRequest::from(query.clone()));
         assert_eq!(read, Ok(query));
     }
-    for incarnation in [None, Some(LIFE)] {
-        let query = LocalDumpQuery { source: source(), incarnation, chunk_records: 8_192 };
+    let some: RankBuckets = [(0, vec![0, 7, 4_095]), (9, vec![3])].into();
+    for (incarnation, buckets) in [(None, None), (Some(LIFE), Some(some))] {
+        let (source, chunk_records) = (source(), 8_192);
+        let query = LocalDumpQuery { source, incarnation, chunk_records, buckets };
         let read = LocalDumpQuery::try_from(pb::LocalDumpRequest::from(query.clone()));
         assert_eq!(read, Ok(query));
     }
@@ -59,7 +61,8 @@ fn every_refusal_of_a_question_names_the_field_and_the_fix() {
     );
     check(&|request| request.to_sequence = Some(4), &format!("to_sequence is 4, {required}"));
 
-    let asked = LocalDumpQuery { source: source(), incarnation: None, chunk_records: 1 };
+    let (source, incarnation) = (source(), None);
+    let asked = LocalDumpQuery { source, incarnation, chunk_records: 1, buckets: None };
     let asked = pb::LocalDumpRequest::from(asked);
     let check = |change: &dyn Fn(&mut pb::LocalDumpRequest), expected: &str| {
         let mut request = asked.clone();
@@ -75,6 +78,15 @@ fn every_refusal_of_a_question_names_the_field_and_the_fix() {
     check(
         &|request| request.chunk_records = Some(8_193),
         "chunk_records is 8193, must be 1 to 8192",
+    );
+    let buckets = |buckets: &[u32]| vec![pb::RankBuckets { dp_rank: 0, buckets: buckets.into() }];
+    check(
+        &|request| request.buckets = buckets(&[1, 4_096]),
+        "buckets[0].buckets is 4096, must be 2 to 4095",
+    );
+    check(
+        &|request| request.buckets = buckets(&[1, 1]),
+        "buckets[0].buckets is 1, must be 2 to 4095",
     );
     let unknown = pb::GetLocalStatusRequest { model: "m".to_owned(), ..Default::default() };
     refused(WorkerAddress::try_from(unknown), "worker_id is required");

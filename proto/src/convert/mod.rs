@@ -3,6 +3,7 @@
 //! enforced here.
 
 mod broker;
+mod digest;
 mod dump;
 mod error;
 mod find;
@@ -17,17 +18,18 @@ mod shared;
 mod worker;
 
 pub use broker::{BrokerMessage, Said};
+pub use digest::{DigestsPart, DigestsQuery};
 pub use dump::{
     DumpQuery, DumpedSource, ListedSource, ListedWorker, WorkerDumpPart, dumped_source,
 };
 pub use error::{ConvertError, Problem};
 pub use find::{FindAnswer, FindQuery, QueryInput, QueryTokens, TooManyBlocks, WorkerMatch};
 pub use find_wire::{FindReply, FindRequest, FindStreamReply, WriteAnswer};
-pub use ingest::{Hello, Publication, PublishedBatch, publish_batch};
+pub use ingest::{Heartbeat, Hello, Publication, PublishedBatch, publish_batch};
 pub use load::{LoadsQuery, WorkerLoad, check_metrics};
 pub use local::{
     EventsPart, EventsQuery, LocalDumpEnd, LocalDumpPart, LocalDumpQuery, LocalSource,
-    LocalSourceStatus, LocalStatus,
+    LocalSourceStatus, LocalStatus, RankBuckets,
 };
 pub use placement::Placement;
 pub use profile::{Role, WorkerProfile};

@@ -1884,6 +1884,17 @@ pub struct PublishHeartbeat {
     /// Number of its newest batch, sent or not: makes its lag exact. Absent before the first.
     #[prost(uint64, optional, tag = "1")]
     pub head_sequence: ::core::option::Option<u64>,
+    /// Digest of all that the source holds after that batch (see LocalIndexer.GetDigests); once the index has
+    /// applied just that batch it compares, and repairs what differs. Absent where nobody can be asked.
+    #[prost(fixed64, optional, tag = "2")]
+    pub digest: ::core::option::Option<u64>,
+    /// How far what the source says can be trusted, where it speaks for an engine and may have missed
+    /// something of it; default exact.
+    #[prost(enumeration = "WorkerState", tag = "3")]
+    pub state: i32,
+    /// How long ago the newest of what the engine said was last known to be in the stream; default 0.
+    #[prost(uint32, tag = "4")]
+    pub verified_age_ms: u32,
 }
 impl ::prost::Name for PublishHeartbeat {
     const NAME: &'static str = "PublishHeartbeat";
@@ -2338,7 +2349,7 @@ impl ::prost::Name for GetEventsResponse {
     }
 }
 /// Asks for all that a source holds.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LocalDumpRequest {
     /// Model of the worker, required, 1 to 256 bytes.
     #[prost(string, tag = "1")]
@@ -2358,6 +2369,9 @@ pub struct LocalDumpRequest {
     /// Records per chunk, 1 to 8,192; default 2,048.
     #[prost(uint32, optional, tag = "6")]
     pub chunk_records: ::core::option::Option<u32>,
+    /// Only blocks of these buckets; empty for all blocks.
+    #[prost(message, repeated, tag = "7")]
+    pub buckets: ::prost::alloc::vec::Vec<RankBuckets>,
 }
 impl ::prost::Name for LocalDumpRequest {
     const NAME: &'static str = "LocalDumpRequest";
@@ -2367,6 +2381,132 @@ impl ::prost::Name for LocalDumpRequest {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kvasir.v1.LocalDumpRequest".into()
+    }
+}
+/// Some buckets of one rank, of all its tiers.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RankBuckets {
+    /// The rank.
+    #[prost(uint32, tag = "1")]
+    pub dp_rank: u32,
+    /// Numbers of buckets, ascending, 0 to 4,095.
+    #[prost(uint32, repeated, tag = "2")]
+    pub buckets: ::prost::alloc::vec::Vec<u32>,
+}
+impl ::prost::Name for RankBuckets {
+    const NAME: &'static str = "RankBuckets";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.RankBuckets".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.RankBuckets".into()
+    }
+}
+/// Asks for the digests of what a source holds.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetDigestsRequest {
+    /// Model of the worker, required, 1 to 256 bytes.
+    #[prost(string, tag = "1")]
+    pub model: ::prost::alloc::string::String,
+    /// Its tenant, default "".
+    #[prost(string, tag = "2")]
+    pub tenant: ::prost::alloc::string::String,
+    /// The worker, required, 1 to 256 bytes.
+    #[prost(string, tag = "3")]
+    pub worker_id: ::prost::alloc::string::String,
+    /// Name of the source, required, 1 to 256 bytes.
+    #[prost(string, tag = "4")]
+    pub source: ::prost::alloc::string::String,
+    /// The life that is meant, exactly 16 bytes.
+    #[prost(bytes = "bytes", tag = "5")]
+    pub incarnation: ::prost::bytes::Bytes,
+}
+impl ::prost::Name for GetDigestsRequest {
+    const NAME: &'static str = "GetDigestsRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.GetDigestsRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.GetDigestsRequest".into()
+    }
+}
+/// What one rank holds in one tier.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TierDigest {
+    /// The rank.
+    #[prost(uint32, tag = "1")]
+    pub dp_rank: u32,
+    /// The tier.
+    #[prost(enumeration = "Tier", tag = "2")]
+    pub tier: i32,
+    /// Blocks held.
+    #[prost(uint64, tag = "3")]
+    pub blocks: u64,
+    /// Buckets whose digest is not 0, ascending.
+    #[prost(uint32, repeated, tag = "4")]
+    pub buckets: ::prost::alloc::vec::Vec<u32>,
+    /// Their digests.
+    #[prost(fixed64, repeated, tag = "5")]
+    pub digests: ::prost::alloc::vec::Vec<u64>,
+}
+impl ::prost::Name for TierDigest {
+    const NAME: &'static str = "TierDigest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.TierDigest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.TierDigest".into()
+    }
+}
+/// All digests have been sent.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DigestsEnd {
+    /// Number of the last batch whose effects are in them; absent before the first.
+    #[prost(uint64, optional, tag = "1")]
+    pub watermark_sequence: ::core::option::Option<u64>,
+}
+impl ::prost::Name for DigestsEnd {
+    const NAME: &'static str = "DigestsEnd";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.DigestsEnd".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.DigestsEnd".into()
+    }
+}
+/// One message of digests: tiers of ranks that hold anything, then exactly one of the others.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetDigestsResponse {
+    #[prost(oneof = "get_digests_response::Part", tags = "1, 2, 3")]
+    pub part: ::core::option::Option<get_digests_response::Part>,
+}
+/// Nested message and enum types in `GetDigestsResponse`.
+pub mod get_digests_response {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Part {
+        /// A tier of a rank.
+        #[prost(message, tag = "1")]
+        Digest(super::TierDigest),
+        /// That was all.
+        #[prost(message, tag = "2")]
+        End(super::DigestsEnd),
+        /// The source lives another life.
+        #[prost(message, tag = "3")]
+        WrongIncarnation(super::WrongIncarnation),
+    }
+}
+impl ::prost::Name for GetDigestsResponse {
+    const NAME: &'static str = "GetDigestsResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.GetDigestsResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.GetDigestsResponse".into()
     }
 }
 /// A dump is complete.
@@ -2667,6 +2807,38 @@ pub mod local_indexer_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("kvasir.v1.LocalIndexer", "Dump"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Digests of what one source holds, all as of the sequence number that the end names: whoever has
+        /// applied just that batch finds out which parts differ, and has these dumped.
+        ///
+        /// What a source holds of a rank in a tier is a set of blocks. A block's digest is XXH3-64 of its name,
+        /// followed by its local hash where that is known, both little-endian. Its bucket is the upper 12
+        /// bits of that; the digest of a bucket is the sum of those of its blocks, modulo 2^64. The digest of the
+        /// source, as in its heartbeats, is the sum over all ranks and tiers that hold anything of XXH3-64 of (rank
+        /// as 32 bits, tier as 32 bits, sum of the digests of all blocks, number of blocks), little-endian.
+        pub async fn get_digests(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetDigestsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::GetDigestsResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.LocalIndexer/GetDigests",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.LocalIndexer", "GetDigests"));
             self.inner.server_streaming(req, path, codec).await
         }
         /// Where each source stands.

@@ -747,6 +747,24 @@ pub mod local_indexer_server {
             &self,
             request: tonic::Request<crate::pb::LocalDumpRequest>,
         ) -> std::result::Result<tonic::Response<Self::DumpStream>, tonic::Status>;
+        /// Server streaming response type for the GetDigests method.
+        type GetDigestsStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<crate::pb::GetDigestsResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Digests of what one source holds, all as of the sequence number that the end names: whoever has
+        /// applied just that batch finds out which parts differ, and has these dumped.
+        ///
+        /// What a source holds of a rank in a tier is a set of blocks. A block's digest is XXH3-64 of its name,
+        /// followed by its local hash where that is known, both little-endian. Its bucket is the upper 12
+        /// bits of that; the digest of a bucket is the sum of those of its blocks, modulo 2^64. The digest of the
+        /// source, as in its heartbeats, is the sum over all ranks and tiers that hold anything of XXH3-64 of (rank
+        /// as 32 bits, tier as 32 bits, sum of the digests of all blocks, number of blocks), little-endian.
+        async fn get_digests(
+            &self,
+            request: tonic::Request<crate::pb::GetDigestsRequest>,
+        ) -> std::result::Result<tonic::Response<Self::GetDigestsStream>, tonic::Status>;
         /// Where each source stands.
         async fn get_status(
             &self,
@@ -913,6 +931,52 @@ pub mod local_indexer_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = DumpSvc(inner);
+                        let codec = crate::codec::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvasir.v1.LocalIndexer/GetDigests" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetDigestsSvc<T: LocalIndexer>(pub Arc<T>);
+                    impl<
+                        T: LocalIndexer,
+                    > tonic::server::ServerStreamingService<crate::pb::GetDigestsRequest>
+                    for GetDigestsSvc<T> {
+                        type Response = crate::pb::GetDigestsResponse;
+                        type ResponseStream = T::GetDigestsStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::pb::GetDigestsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as LocalIndexer>::get_digests(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetDigestsSvc(inner);
                         let codec = crate::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -23,6 +23,16 @@ pub struct Sample {
     pub value: f64,
 }
 
+/// The sum of the samples of a metric whose labels contain a text.
+///
+/// # Errors
+/// As [`fetch`].
+pub async fn sum(address: SocketAddr, name: &str, labels: &str) -> Result<f64> {
+    let samples = fetch(address).await?.into_iter();
+    let found = samples.filter(|at| at.name.ends_with(name) && at.labels.contains(labels));
+    Ok(found.map(|sample| sample.value).sum())
+}
+
 /// Reads and parses `/metrics`.
 ///
 /// # Errors

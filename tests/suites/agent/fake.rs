@@ -2,7 +2,7 @@
 
 use futures::stream::BoxStream;
 use futures::{StreamExt, future, stream};
-use kvasir_proto::convert::{Hello, Publication};
+use kvasir_proto::convert::{Heartbeat, Hello, Publication};
 use kvasir_proto::pb;
 use kvasir_proto::pb::event_ingest_server::{EventIngest, EventIngestServer};
 use kvasir_proto::pb::publish_events_response::Message;
@@ -112,7 +112,7 @@ impl Index {
             Ok(request) => Publication::try_from(request).expect("a valid message"),
             Err(status) => return Some(Err(status)),
         };
-        if let Publication::Heartbeat { head_sequence } = publication {
+        if let Publication::Heartbeat(Heartbeat { head_sequence, .. }) = publication {
             self.notes().heartbeats.push(head_sequence);
             self.beats.send_modify(|beats| *beats += 1);
             return None;
@@ -131,7 +131,7 @@ impl Index {
                 let sequence = batch.sequence;
                 Message::Ack(pb::PublishAck { sequence, ..Default::default() })
             }
-            Publication::Heartbeat { .. } => return Err(Status::internal("is not answered")),
+            Publication::Heartbeat(_) => return Err(Status::internal("is not answered")),
         };
         Ok(pb::PublishEventsResponse { message: Some(message) })
     }
@@ -148,7 +148,17 @@ impl EventIngest for Index {
         request: Request<Streaming<pb::PublishEventsRequest>>,
     ) -> Result<Response<Self::PublishEventsStream>, Status> {
         let index = self.clone();
+        let mut others = 0;
         let answers = request.into_inner().enumerate().map(move |(at, request)| {
+            // Heartbeats come when they like.
+            let is_heartbeat = matches!(
+                &request,
+                Ok(pb::PublishEventsRequest {
+                    message: Some(pb::publish_events_request::Message::Heartbeat(_))
+                })
+            );
+            let at = at - others;
+            others += usize::from(is_heartbeat);
             if let Ok(pb::PublishEventsRequest { message: Some(message) }) = &request
                 && let pb::publish_events_request::Message::Batch(batch) = message
             {

@@ -45,6 +45,7 @@ pub fn config(indexers: Vec<String>) -> AgentConfig {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     AgentConfig {
         source,
+        journal_dir: None,
         sources: SourcesConfig::default(),
         indexers,
         broker: None,

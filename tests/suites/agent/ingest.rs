@@ -130,7 +130,7 @@ async fn batches_are_taken_in_order_and_once() {
         text,
         "events[0].stored.token_ids_le has 4 tokens, must be 8, as the number of names says"
     );
-    let heartbeat = pb::PublishHeartbeat { head_sequence: Some(9) };
+    let heartbeat = pb::PublishHeartbeat { head_sequence: Some(9), ..Default::default() };
     client.send(Request::Heartbeat(heartbeat)).await;
     assert!(!client.acked(batch(5, 5)).await);
     let report = agent.hub().reports().remove(0);

@@ -67,7 +67,7 @@ async fn numbers(client: &mut Client, range: RangeInclusive<u64>) -> (Vec<u64>, 
 }
 
 fn dump_query(chunk_records: usize) -> LocalDumpQuery {
-    LocalDumpQuery { source: source(), incarnation: Some(LIFE), chunk_records }
+    LocalDumpQuery { source: source(), incarnation: Some(LIFE), chunk_records, buckets: None }
 }
 
 /// A whole dump of the device tier of rank 0, with its end.

@@ -1,9 +1,12 @@
 //! The agent: what an engine says goes through its journal to every index, whatever happens to
 //! connections and indexes; and what an index missed it can ask for.
 
+mod audit;
 mod crash;
+mod disk;
 mod engine;
 mod fake;
+mod fleet;
 mod harness;
 mod ingest;
 mod loads;
@@ -12,5 +15,6 @@ mod metrics;
 mod process;
 mod relay;
 mod stop;
+mod tamper;
 mod uplinks;
 mod zmq;

@@ -1,11 +1,11 @@
 //! The agent as a process: an engine's publisher in, an index told, whatever is killed.
 
-use crate::harness::{MODEL, PATIENCE, WORKER, indexed, url};
+use crate::harness::{MODEL, PATIENCE, WORKER, url};
 use crate::relay::{engine, load};
 use anyhow::{Context, Result};
 use kvasir_tests::client::{self, Indexer};
 use kvasir_tests::engine::MockEngine;
-use kvasir_tests::server::Server;
+use kvasir_tests::server::{Addresses, Server};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use std::net::SocketAddr;
@@ -18,9 +18,20 @@ const SEED: u64 = 11;
 const LOOK: Duration = Duration::from_millis(20);
 
 async fn agent(engine: &MockEngine, index: SocketAddr) -> Result<Server> {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    agent_at(Addresses { grpc: any, http: any }, engine, index, &[]).await
+}
+
+/// An agent beside an engine, with further flags.
+pub async fn agent_at(
+    addresses: Addresses,
+    engine: &MockEngine,
+    index: SocketAddr,
+    flags: &[&str],
+) -> Result<Server> {
     let source = format!("endpoint={},replay={}", engine.endpoint(), engine.replay_endpoint());
     let (block_size, indexers) = (crate::engine::BLOCK_SIZE.to_string(), url(index));
-    Server::agent(&[
+    let few = [
         "--worker-id",
         WORKER,
         "--model",
@@ -41,12 +52,12 @@ async fn agent(engine: &MockEngine, index: SocketAddr) -> Result<Server> {
         "6s",
         "--heartbeat-interval",
         "500ms",
-    ])
-    .await
+    ];
+    Server::agent_at(addresses, &[&few, flags].concat()).await
 }
 
 /// Waits until the index holds what the engine does.
-async fn equal(server: &Server, engine: &MockEngine) -> Result<()> {
+pub async fn equal(server: &Server, engine: &MockEngine) -> Result<()> {
     let truth = engine.truth().await?;
     assert!(truth.copies.len() > 100, "{} blocks", truth.copies.len());
     let same = async {
@@ -54,7 +65,9 @@ async fn equal(server: &Server, engine: &MockEngine) -> Result<()> {
         loop {
             let known = client::find_worker(&mut index, MODEL, WORKER).await?;
             let has_content = known.is_some_and(|worker| !worker.ranks.is_empty());
-            if has_content && indexed(server).await == truth.copies {
+            // A dump is cut off where the worker is cleared meanwhile.
+            let held = client::dump_device_copies(&mut index, MODEL, WORKER).await;
+            if has_content && held.is_ok_and(|held| held == truth.copies) {
                 return Ok(());
             }
             sleep(LOOK).await;

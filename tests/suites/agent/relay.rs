@@ -4,6 +4,7 @@ use crate::engine::prompt_tokens;
 use crate::harness::{self, LIFE, MODEL, PATIENCE, WORKER, config, delivered, indexed, start, url};
 use kvasir_engine::decode::EngineKind;
 use kvasir_proto::hash::{Namespace, local_hashes, tokens_le};
+use kvasir_proto::pb;
 use kvasir_proto::types::{BlockName, CopyMode, Incarnation, SourceState, Tier};
 use kvasir_tests::client::{self, Chain};
 use kvasir_tests::engine::{EngineConfig, EngineError, MockEngine, Prompt, Truth};
@@ -134,6 +135,30 @@ async fn whatever_is_killed_the_index_holds_what_the_engine_holds() {
         engine.stop().await;
         server.stop().await;
     }
+}
+
+/// What the agent knows of its engine, the index says of the worker.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_trusts_an_agent_as_far_as_it_trusts_its_engine() {
+    const SEED: u64 = 4;
+    println!("seed {SEED}");
+    let mut random = ChaCha8Rng::seed_from_u64(SEED);
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let (engine, server) = (engine().await, harness::server(any, any).await);
+    let agent = start(relaying(&engine, &server, LIFE)).await;
+    load(&engine, &mut random, REQUESTS).await;
+    settled(&agent, &engine).await;
+    let mut index = client::connect(server.addresses.grpc).await.expect("a server that listens");
+    let exact = pb::WorkerState::Exact as i32;
+    let worker = (MODEL, WORKER);
+    let is_exact = |source: &pb::SourceInfo| source.state == exact;
+    let waited = client::wait_for_sources(&mut index, worker, "exact", PATIENCE, is_exact).await;
+    waited.expect("its engine is there");
+    engine.stop().await;
+    let is_not = |source: &pb::SourceInfo| source.state != exact && source.connected;
+    let waited = client::wait_for_sources(&mut index, worker, "doubted", PATIENCE, is_not).await;
+    waited.expect("its engine is away, itself it is not");
+    assert!(agent.stop(PATIENCE).await);
 }
 
 /// Ranks of one engine, each with a publisher of its own: all that they hold is one worker's.

@@ -3,6 +3,8 @@
 use crate::engine::Engine;
 use crate::fake::{Index, Script};
 use crate::harness::{PATIENCE, config, publish, start, url};
+use kvasir_proto::types::CopyMode;
+use kvbm_agent::hub::{BATCH_BLOCKS_MAX, BATCH_INTERVAL_MAX, BatchingConfig, HubConfig};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -19,6 +21,28 @@ async fn what_was_published_is_delivered_before_the_end() {
     assert!(agent.stop(PATIENCE).await);
     let all: Vec<u64> = (0..=last).collect();
     assert_eq!(index.notes().applied, all);
+}
+
+#[tokio::test]
+async fn what_waits_is_said_and_delivered_before_the_end() {
+    let mut tasks = JoinSet::new();
+    let (index, address) = Index::start(Script::default(), &mut tasks).await;
+    let batching = BatchingConfig { interval: BATCH_INTERVAL_MAX, blocks_max: BATCH_BLOCKS_MAX };
+    let mut config = config(vec![url(address)]);
+    config.sources.hub = HubConfig { batching, ..HubConfig::DEFAULT };
+    let agent = start(config).await;
+    for mut uplink in agent.watch_uplinks() {
+        uplink.wait_for(|uplink| uplink.connected).await.expect("the agent is there");
+    }
+    let inlet = agent.hub().open("engine", CopyMode::Counted).expect("a source");
+    let mut engine = Engine::new(1);
+    for _ in 0..3 {
+        inlet.take(0, engine.batch()).expect("taken");
+    }
+    assert!(agent.hub().waiting_blocks() > 0);
+    assert_eq!(agent.status().head, None, "what waits has no number");
+    assert!(agent.stop(PATIENCE).await);
+    assert_eq!(index.notes().applied, [0]);
 }
 
 #[tokio::test]

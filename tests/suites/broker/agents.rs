@@ -123,6 +123,7 @@ pub fn config(broker: &Broker, delivery: Delivery) -> AgentConfig {
     let (url, registration) = (broker.server.url(), registration());
     AgentConfig {
         source,
+        journal_dir: None,
         sources: SourcesConfig::default(),
         indexers: Vec::new(),
         broker: Some(BrokerConfig { url, delivery, registration, deregister: false }),
@@ -185,6 +186,6 @@ pub fn read(payload: bytes::Bytes) -> BrokerMessage {
 pub fn batch(message: &BrokerMessage) -> &pb::PublishBatch {
     match &message.said {
         Said::Batch(batch) => batch,
-        Said::Heartbeat { .. } | Said::Goodbye => panic!("no batch: {message:?}"),
+        Said::Heartbeat(_) | Said::Goodbye => panic!("no batch: {message:?}"),
     }
 }

@@ -112,7 +112,8 @@ fn events(incarnation: Incarnation, from: u64, to: u64) -> pb::GetEventsRequest 
 }
 
 fn dump(chunk_records: usize) -> pb::LocalDumpRequest {
-    LocalDumpQuery { source: source(), incarnation: Some(LIFE), chunk_records }.into()
+    LocalDumpQuery { source: source(), incarnation: Some(LIFE), chunk_records, buckets: None }
+        .into()
 }
 
 /// Names with their copies in device memory.

@@ -10,6 +10,7 @@ use kvasir_proto::types::WorkerMetrics;
 use kvbm_agent::agent::{Agent, AgentConfig};
 use kvbm_agent::broker::Delivery;
 use std::time::Duration;
+use tokio::time::timeout;
 
 /// So seldom that none comes by itself.
 const SELDOM: Duration = Duration::from_secs(3_600);
@@ -76,7 +77,10 @@ async fn with_every_heartbeat_all_ranks_are_said_again() {
         count[load.rank as usize] += 1;
         oldest = oldest.max(load.age);
     }
-    assert!(agent.broker().expect("a broker").published_loads >= 10);
+    // What is heard is counted a moment later.
+    let mut broker = agent.watch_broker().expect("a broker");
+    let counted = broker.wait_for(|status| status.published_loads >= 10);
+    timeout(PATIENCE, counted).await.expect("in time").expect("it runs");
     assert!(agent.stop(PATIENCE).await);
 }
 

@@ -4,7 +4,7 @@ use crate::agents::{Broker, SOURCE, registration};
 use crate::engine::Engine;
 use async_nats::{Client, Subscriber};
 use kvasir_proto::broker::{LocalCall, events_subject, heartbeats_subject, local_subject};
-use kvasir_proto::convert::{BrokerMessage, Registration, Said, publish_batch};
+use kvasir_proto::convert::{BrokerMessage, Heartbeat, Registration, Said, publish_batch};
 use kvasir_proto::pb;
 use kvasir_proto::types::{CopyMode, Incarnation, KvEvent, WorkerId};
 use prost::Message as _;
@@ -46,7 +46,7 @@ impl Scripted {
     }
 
     pub async fn heartbeat(&self, life: Incarnation, head_sequence: Option<u64>) {
-        self.say(life, Said::Heartbeat { head_sequence }).await;
+        self.say(life, Said::Heartbeat(Heartbeat::at(head_sequence))).await;
         self.client.flush().await.expect("the broker has it");
     }
 
@@ -54,7 +54,7 @@ impl Scripted {
         let address = self.registration.address();
         let subject = match &said {
             Said::Batch(batch) => events_subject(&address, batch.dp_rank),
-            Said::Heartbeat { .. } | Said::Goodbye => heartbeats_subject(&address),
+            Said::Heartbeat(_) | Said::Goodbye => heartbeats_subject(&address),
         };
         let (registration, source) = (self.registration.clone(), SOURCE.to_owned());
         let message = BrokerMessage { registration, source, incarnation, first_sequence: 0, said };

@@ -102,6 +102,7 @@ impl Fleet {
                 first_sequence: 0,
                 journal: JournalConfig { copy_mode: relay.copy_mode, ..JournalConfig::DEFAULT },
             },
+            journal_dir: None,
             sources: SourcesConfig { relays: vec![relay], ..SourcesConfig::default() },
             indexers: vec![format!("http://{}", self.server.addresses.grpc)],
             broker: None,

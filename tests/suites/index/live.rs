@@ -18,15 +18,19 @@ use std::collections::BTreeMap;
 pub struct Live {
     index: Index,
     scratch: Scratch,
+    /// Whether of every second source digests are kept, which take more than all the rest.
+    keeps_digests: bool,
+    added: u64,
 }
 
 impl Live {
     pub fn new(script: ScriptLimits) -> Self {
-        Self::with(limits(script))
+        Self { keeps_digests: true, ..Self::with(limits(script)) }
     }
 
     pub fn with(limits: Limits) -> Self {
-        Self { index: Index::new(limits), scratch: Scratch::default() }
+        let (index, scratch) = (Index::new(limits), Scratch::default());
+        Self { index, scratch, keeps_digests: false, added: 0 }
     }
 
     pub const fn index(&mut self) -> &mut Index {
@@ -102,7 +106,12 @@ impl Subject for Live {
 
     fn add_source(&mut self, spec: &SourceSpec) -> Result<SourceId, String> {
         let SourceSpec { worker, name, rank, copy_mode } = spec;
-        self.index.add_source(worker, name, *rank, *copy_mode).map_err(text)
+        let added = self.index.add_source(worker, name, *rank, *copy_mode).map_err(text)?;
+        self.added += 1;
+        if self.keeps_digests && self.added.is_multiple_of(2) {
+            self.index.keep_digests(added).map_err(text)?;
+        }
+        Ok(added)
     }
 
     fn remove_source(&mut self, source: SourceId) -> Result<(), String> {

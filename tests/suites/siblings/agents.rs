@@ -44,6 +44,7 @@ async fn agent(indexers: Vec<String>) -> Result<Agent> {
         indexers,
         broker: None,
         zmq: None,
+        journal_dir: None,
         sources: SourcesConfig::default(),
         loads: LoadConfig::DEFAULT,
         registration: None,

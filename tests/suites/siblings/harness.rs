@@ -48,11 +48,8 @@ pub async fn ready(server: &Server) -> Result<()> {
     }
 }
 
-/// The sum of the samples of a metric whose labels contain a text.
 pub async fn metric(server: &Server, name: &str, labels: &str) -> Result<f64> {
-    let samples = metrics::fetch(server.addresses.http).await?.into_iter();
-    let found = samples.filter(|at| at.name.ends_with(name) && at.labels.contains(labels));
-    Ok(found.map(|sample| sample.value).sum())
+    metrics::sum(server.addresses.http, name, labels).await
 }
 
 /// An engine whose replay buffer reaches back a little only.

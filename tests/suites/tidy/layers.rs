@@ -55,12 +55,13 @@ const EDGES: &[(&str, &[Edges])] = &[
         "kvbm-agent/src",
         &[
             ("journal", &[]),
-            ("feed", &["journal"]),
+            ("disk", &["journal"]),
+            ("feed", &["journal", "disk"]),
             ("consolidate", &[]),
-            ("hub", &["consolidate", "journal", "feed"]),
-            ("relay", &["hub"]),
+            ("hub", &["consolidate", "journal", "disk", "feed"]),
+            ("relay", &["disk", "hub"]),
             ("publisher", &["hub"]),
-            ("ingest", &["hub"]),
+            ("ingest", &["disk", "hub"]),
             ("load", &[]),
             ("pause", &[]),
             ("uplink", &["journal", "feed", "pause"]),
@@ -70,8 +71,8 @@ const EDGES: &[(&str, &[Edges])] = &[
             (
                 "agent",
                 &[
-                    "journal", "feed", "hub", "load", "relay", "ingest", "uplink", "service",
-                    "broker", "zmq",
+                    "journal", "disk", "feed", "hub", "load", "relay", "ingest", "uplink",
+                    "service", "broker", "zmq",
                 ],
             ),
             (
@@ -81,7 +82,18 @@ const EDGES: &[(&str, &[Edges])] = &[
                     "service", "zmq",
                 ],
             ),
-            ("app", &["agent", "broker", "config", "hub", "load", "uplink"]),
+            ("app", &["agent", "broker", "config", "disk", "hub", "load", "uplink"]),
+        ],
+    ),
+    (
+        "kvbm-agent/clients/c/src",
+        &[
+            ("types", &[]),
+            ("fault", &["types"]),
+            ("publisher", &["fault"]),
+            ("handles", &["fault", "publisher"]),
+            ("read", &["fault", "types"]),
+            ("abi", &["fault", "handles", "publisher", "read", "types"]),
         ],
     ),
     (
@@ -91,11 +103,12 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("code", &[]),
             ("types", &["limits"]),
             ("hash", &["types"]),
+            ("digest", &["types"]),
             ("shard", &["types", "hash"]),
             ("codec", &["limits"]),
             ("find_codec", &["codec", "convert"]),
             ("broker", &["convert", "hash", "limits", "types"]),
-            ("convert", &["types", "hash", "shard", "limits", "code", "pb"]),
+            ("convert", &["types", "hash", "digest", "shard", "limits", "code", "pb"]),
         ],
     ),
 ];

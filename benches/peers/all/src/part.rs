@@ -26,6 +26,8 @@ pub(crate) enum Name {
     Service,
     /// `FindMatches` beside a bare echo.
     Load,
+    /// An agent between an engine and an index.
+    Agent,
     /// Micro-benches as ratios.
     Ratios,
     /// Locks around the index.
@@ -35,7 +37,7 @@ pub(crate) enum Name {
 /// What all parts need to know.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    /// Folder of the product's release builds: indexer-server, load, ratios.
+    /// Folder of the product's release builds: indexer-server, kvbm-agent, load, agent, ratios.
     pub(crate) product: PathBuf,
     /// Folder of the peers' release builds: peers-index, peers-service.
     pub(crate) peers: PathBuf,
@@ -60,8 +62,8 @@ struct Planned {
 }
 
 impl Name {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Index, Self::Service, Self::Load, Self::Ratios, Self::Locks];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Index, Self::Service, Self::Load, Self::Agent, Self::Ratios, Self::Locks];
 
     /// As on the command line.
     pub(crate) fn text(self) -> String {
@@ -80,6 +82,9 @@ impl Name {
             Self::Index => vec![peers("peers-index")],
             Self::Service => vec![peers("peers-service"), product("indexer-server")],
             Self::Load => vec![product("load"), product("indexer-server")],
+            Self::Agent => {
+                vec![product("agent"), product("kvbm-agent"), product("indexer-server")]
+            }
             Self::Ratios => vec![product("ratios")],
             Self::Locks => vec![settings.locks.clone().context("--locks is not given")?],
         };
@@ -100,7 +105,8 @@ impl Name {
         match self {
             Self::Index => index_jobs(settings),
             Self::Service => service_jobs(settings),
-            Self::Load => Ok(load_jobs(settings)),
+            Self::Load => Ok(own_jobs(settings, "load", (190.0, 60.0))),
+            Self::Agent => Ok(own_jobs(settings, "agent", (100.0, 20.0))),
             Self::Ratios => {
                 let program = settings.product.join("ratios");
                 Ok(vec![job("ratios".to_owned(), program, vec!["--json".to_owned()], 10.0)])
@@ -129,7 +135,7 @@ impl Name {
                 return printed(&settings.peers.join("peers-index"), arguments);
             }
             Self::Service => settings.peers.join("peers-service"),
-            Self::Load => settings.product.join("load"),
+            Self::Load | Self::Agent => settings.product.join(self.text()),
             Self::Ratios | Self::Locks => return whole(self, &Raw::read_all(folder)?),
         };
         printed(&program, arguments)
@@ -182,10 +188,12 @@ fn service_jobs(settings: &Settings) -> Result<Vec<Job>> {
     Ok(jobs)
 }
 
-fn load_jobs(settings: &Settings) -> Vec<Job> {
+/// A job for each trial of a program that measures all of its part at once: it takes so many seconds, or
+/// quickly so many.
+fn own_jobs(settings: &Settings, name: &str, (secs, quick_secs): (f64, f64)) -> Vec<Job> {
     let of_trial = |trial: usize| {
-        let out = settings.scratch.join("load.jsonl");
-        let report = settings.scratch.join("load.md");
+        let out = settings.scratch.join(format!("{name}.jsonl"));
+        let report = settings.scratch.join(format!("{name}.md"));
         let flags = [
             ("--trials", "1".to_owned()),
             ("--first-trial", trial.to_string()),
@@ -194,9 +202,9 @@ fn load_jobs(settings: &Settings) -> Vec<Job> {
         ];
         let flags = flags.map(|(flag, value)| [flag.to_owned(), value]).into_iter().flatten();
         let quick = settings.quick.then(|| "--quick".to_owned());
-        let secs = if settings.quick { 60.0 } else { 190.0 };
-        let program = settings.product.join("load");
-        let job = job(format!("load.{trial}"), program, flags.chain(quick).collect(), secs);
+        let secs = if settings.quick { quick_secs } else { secs };
+        let (program, name) = (settings.product.join(name), format!("{name}.{trial}"));
+        let job = job(name, program, flags.chain(quick).collect(), secs);
         Job { out: Some(out), ..job }
     };
     (1..=settings.trials).map(of_trial).collect()

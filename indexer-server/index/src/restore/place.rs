@@ -110,7 +110,7 @@ impl RankChange<'_> {
         {
             for tier in tiers {
                 self.trie.hold(last + 1 - len, len, self.holder.index, tier);
-                self.add_keys(source, u64::from(len));
+                self.gain_run(source, tier, last + 1 - len, len);
             }
             return (len, last);
         }
@@ -182,7 +182,7 @@ impl RankChange<'_> {
         let slot = self.restore_hole(at, StoredBlock { name: own, local });
         self.spell_out(slot);
         for copies in &record.copies {
-            self.add_keys(copies.source, 1);
+            self.gain(copies.source, copies.tier, (name, record.local));
         }
         self.holder.records.insert(name, Record { slot: Some(slot), ..record });
         self.holder.slot_names.get_or_default(slot).push(name);
@@ -206,7 +206,7 @@ impl RankChange<'_> {
             return false;
         }
         for copies in &record.copies {
-            self.add_keys(copies.source, 1);
+            self.gain(copies.source, copies.tier, (name, record.local));
         }
         let parent = record.parent;
         self.holder.records.insert(name, Record { slot: None, ..record });

@@ -1,6 +1,10 @@
 //! The task of one source that pushes: `kvasir-engine`'s recovery decides, this carries out.
 
+mod audit;
+mod repair;
 mod steps;
+
+pub(super) use audit::Audit;
 
 use super::{
     Ingest, IngestError,
@@ -11,7 +15,7 @@ use super::{
 use kvasir_engine::recover::{Ask, HeldShare, Input, Item, Numbered, OutcomeCounts, Recovery};
 use kvasir_index::SourceStatus;
 use kvasir_proto::{
-    convert::{EventsPart, Hello, LocalDumpPart, PublishedBatch},
+    convert::{EventsPart, Heartbeat, Hello, LocalDumpPart, PublishedBatch},
     types::{BlockCounts, CopyMode, DpRank, HeldBlock, Incarnation, KvEvent, SourceState},
 };
 use std::{collections::VecDeque, future::pending, mem, sync::Arc, time::Duration};
@@ -31,6 +35,18 @@ impl Item for Held {
         let operations = self.0.events.iter().map(KvEvent::operations).sum::<usize>();
         size_of::<PublishedBatch>() + operations * size_of::<HeldBlock>() / 2
     }
+}
+
+/// What a source says of itself, where it speaks for an engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stated {
+    state: SourceState,
+    /// When the newest of what the engine said was last known to be in the stream; none for at once.
+    verified_at: Option<Duration>,
+}
+
+impl Stated {
+    pub(super) const EXACT: Self = Self { state: SourceState::Exact, verified_at: None };
 }
 
 /// A part of a dump: names of one rank.
@@ -63,6 +79,10 @@ pub(super) struct Follower {
     pub(super) is_torn: bool,
     /// Whether the dump that has just ended lacks blocks.
     pub(super) dump_is_incomplete: bool,
+    /// Whether the index holds what the source says that it does.
+    pub(super) audit: Audit,
+    /// As the last heartbeat of its stream said.
+    pub(super) stated: Stated,
     /// Lives that are over.
     pub(super) past: Arc<[Incarnation]>,
     /// As the index was told last.
@@ -75,6 +95,7 @@ pub(super) struct Follower {
 enum Event {
     Command(Command),
     Part(Result<Part, AskError>),
+    Audited(Result<Part, AskError>),
     Tick,
 }
 
@@ -101,11 +122,13 @@ impl Follower {
                     None => break,
                 },
                 part = next_part(&mut self.round) => Event::Part(part),
+                part = self.audit.next_part() => Event::Audited(part),
                 () = sleep(wait) => Event::Tick,
             };
             done = match event {
                 Event::Command(command) => self.take(command).await,
                 Event::Part(part) => self.take_part(part).await,
+                Event::Audited(part) => self.take_audited(part).await,
                 Event::Tick => self.input(Input::Tick).await,
             };
         }
@@ -121,6 +144,9 @@ impl Follower {
     }
 
     async fn take(&mut self, command: Command) -> Result<(), IngestError> {
+        if !matches!(command, Command::Batch { .. } | Command::Heartbeat { .. }) {
+            self.end_audit("abandoned").await?;
+        }
         match command {
             Command::Open { hello, in_order, reply } => {
                 let opened = self.open(&hello, in_order).await;
@@ -133,11 +159,7 @@ impl Follower {
                 let waiting = reply.map(|reply| Waiting { sequence, reply });
                 self.take_batch(stream, batch, waiting).await
             }
-            Command::Heartbeat { stream, head } => {
-                let Some(incarnation) = self.life_of(stream) else { return Ok(()) };
-                self.worker.heard(self.ingest.origin);
-                self.input(Input::Announced { incarnation, head }).await
-            }
+            Command::Heartbeat { stream, heartbeat } => self.beat(stream, heartbeat).await,
             Command::Behind { stream } if stream == self.stream => self.input(Input::Behind).await,
             Command::CaughtUp { stream } if stream == self.stream => {
                 self.input(Input::CaughtUp).await
@@ -170,6 +192,20 @@ impl Follower {
         }
     }
 
+    async fn beat(&mut self, stream: u64, heartbeat: Heartbeat) -> Result<(), IngestError> {
+        let Some(incarnation) = self.life_of(stream) else { return Ok(()) };
+        self.worker.heard(self.ingest.origin);
+        let Heartbeat { head_sequence: head, digest, state, verified_age } = heartbeat;
+        let verified_at = self.ingest.origin.elapsed().saturating_sub(verified_age);
+        let verified_at = Some(verified_at).filter(|_| verified_age > Duration::ZERO);
+        self.stated = Stated { state, verified_at };
+        // What it names may be held back: it is not missing.
+        let known = head.filter(|_| !self.audit.holds());
+        self.input(Input::Announced { incarnation, head: known }).await?;
+        self.audit.announce(head, digest);
+        self.audit().await
+    }
+
     /// The life of a stream, if it is the one that is open.
     fn life_of(&self, stream: u64) -> Option<Incarnation> {
         self.stream_life.filter(|_| stream == self.stream)
@@ -193,6 +229,9 @@ impl Follower {
             self.input(Input::Disconnected).await?;
         }
         self.copy_mode = hello.copy_mode;
+        if !is_present {
+            self.stated = Stated::EXACT;
+        }
         self.fence.cancel();
         self.fence = CancellationToken::new();
         self.stream += 1;
@@ -206,6 +245,20 @@ impl Follower {
     }
 
     async fn take_batch(
+        &mut self,
+        stream: u64,
+        batch: PublishedBatch,
+        waiting: Option<Waiting>,
+    ) -> Result<(), IngestError> {
+        if self.audit.holds() {
+            self.audit.hold(stream, batch, waiting);
+        } else {
+            self.follow(stream, batch, waiting).await?;
+        }
+        self.audit().await
+    }
+
+    async fn follow(
         &mut self,
         stream: u64,
         batch: PublishedBatch,
@@ -255,6 +308,7 @@ impl Follower {
             Ok(Part::Events(EventsPart::TooOld { .. } | EventsPart::Ahead { .. })) => {
                 (Input::RangeGone { round }, Some("gone"))
             }
+            Ok(Part::Digests(_)) => return Ok(()),
             Ok(
                 Part::Events(EventsPart::WrongIncarnation { present })
                 | Part::Dump(LocalDumpPart::WrongIncarnation { present }),
@@ -315,6 +369,9 @@ impl Follower {
         }
         tracing::warn!(%error, source = self.name, worker = %self.worker.address(), "refused");
         self.round = None;
+        for held in self.audit.give_up() {
+            self.waiting.extend(held.waiting);
+        }
         self.count();
         self.drop_source().await?;
         for waiting in mem::take(&mut self.waiting) {

@@ -112,7 +112,7 @@ impl Follower {
         Ok(writer.change(source.shard(), move |index| index.lacks_blocks(id)).await?)
     }
 
-    async fn set_names(
+    pub(super) async fn set_names(
         &mut self,
         rank: DpRank,
         records: Vec<HeldBlock>,
@@ -163,13 +163,18 @@ impl Follower {
     }
 
     /// The source in the index; what it says first brings it in, for only then a rank is known.
-    async fn source(&mut self, rank: DpRank) -> Result<IndexedSource, IngestError> {
+    pub(super) async fn source(&mut self, rank: DpRank) -> Result<IndexedSource, IngestError> {
         if let Some(source) = self.shared.source() {
             return Ok(source);
         }
         let (worker, named) = (&self.worker, (self.name.as_str(), self.copy_mode));
         let writer = &self.ingest.writer;
         let added = writer.add_source(&worker.partition, worker.id(), named, rank).await??;
+        if self.audit.is_wanted {
+            // While it holds nothing it need not be read for that.
+            let id = added.id();
+            writer.change(added.shard(), move |index| index.keep_digests(id)).await??;
+        }
         self.shared.set_source(Some(added.clone()));
         self.shown = SourceStatus::default();
         self.show().await?;
@@ -188,12 +193,12 @@ impl Follower {
     fn status(&self) -> SourceStatus {
         let status = self.recovery.status();
         SourceStatus {
-            state: status.state,
+            state: status.state.max(self.stated.state),
             applied: status.applied.filter(|_| !self.is_torn),
             last_live: status.head,
             buffered_batches: status.buffered_batches as u64,
             connected: status.connected,
-            verified_at: status.verified_at,
+            verified_at: status.verified_at.map(|at| at.min(self.stated.verified_at.unwrap_or(at))),
             past: Arc::clone(&self.past),
         }
     }

@@ -1,8 +1,9 @@
 //! Keys: numbers in big-endian order, so that what belongs together lies together.
 
-use super::reader::{Bounds, FormatError, Reader};
+use super::reader::{FormatError, Reader};
 use kvasir_index::Slot;
 use kvasir_proto::types::{BlockName, DpRank};
+use kvasir_store::Bounds;
 
 // First byte of a key: what it leads to.
 const MANIFEST: u8 = 0;

@@ -22,7 +22,6 @@ pub(super) use keys::{
     import_key, manifest_key, position_key, registration_key, registration_of, worker_bounds,
     worker_key, worker_of, workers_bounds, write_bounds, write_key, write_of,
 };
-pub(super) use reader::Bounds;
 pub(super) use records::{ManifestRecord, PositionRecord, WorkerHead, WorkerRecord};
 
 pub use reader::FormatError;

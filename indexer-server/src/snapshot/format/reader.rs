@@ -1,6 +1,3 @@
-/// First key of a range, and the first key behind it.
-pub(in crate::snapshot) type Bounds = (Vec<u8>, Vec<u8>);
-
 /// Why a key, a value or an image is not one of this format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {

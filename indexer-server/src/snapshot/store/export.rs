@@ -1,10 +1,11 @@
 //! All that is stored, as bytes: for another store, elsewhere.
 
-use super::{SnapshotStore, folder, frames::Frames, options, position, read_directory};
+use super::{SnapshotStore, folder, frames::Frames, position, read_directory};
 use crate::snapshot::{
     EXPORT_CHUNK_BYTES_MAX, StoreError, StreamPosition,
     format::{KeyKind, export_bounds, generation_of},
 };
+use kvasir_store::options;
 use rocksdb::{DB, checkpoint::Checkpoint};
 use std::{
     collections::BTreeMap,

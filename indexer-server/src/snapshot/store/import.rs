@@ -4,7 +4,7 @@ use super::{
     SnapshotStore,
     directory::{Directory, Entry},
     frames::FrameReader,
-    marks, options,
+    marks,
     write::Group,
 };
 use crate::snapshot::{
@@ -15,6 +15,7 @@ use crate::snapshot::{
         workers_bounds,
     },
 };
+use kvasir_store::options;
 use rocksdb::{DB, WriteBatch, WriteOptions};
 use std::{
     collections::{BTreeMap, BTreeSet},

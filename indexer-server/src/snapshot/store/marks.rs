@@ -2,11 +2,11 @@
 //! manifest that ends too early: then later writes, from the log, are read on top of tables that
 //! lack earlier ones, which is a state that never was. The gap in the marks shows it.
 
-use super::options;
 use crate::snapshot::{
     StoreError,
     format::{write_bounds, write_key, write_of},
 };
+use kvasir_store::options;
 use rocksdb::{DB, WriteBatch, WriteOptions};
 use std::{fs, path::Path};
 

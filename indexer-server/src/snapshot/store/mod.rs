@@ -11,7 +11,6 @@ mod folder;
 mod frames;
 mod import;
 mod marks;
-mod options;
 mod position;
 mod read;
 mod write;
@@ -30,6 +29,7 @@ use super::{
 };
 use directory::{Directory, Entry};
 use kvasir_proto::{convert::WorkerAddress, shard::ShardPlace};
+use kvasir_store::options;
 use prost::Message;
 use rocksdb::{DB, IteratorMode, Options, WriteBatch, statistics::Ticker};
 use std::{

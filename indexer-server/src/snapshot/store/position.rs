@@ -1,10 +1,11 @@
 //! How far the broker's stream is in the store.
 
-use super::{Change, SnapshotStore, options, write::Group};
+use super::{Change, SnapshotStore, write::Group};
 use crate::snapshot::{
     StoreError, StreamPosition,
     format::{PositionRecord, position_key},
 };
+use kvasir_store::options;
 use prost::Message;
 use rocksdb::DB;
 use std::path::Path;

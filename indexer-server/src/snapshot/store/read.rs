@@ -1,6 +1,6 @@
 //! Workers out of the database.
 
-use super::{SnapshotStore, options};
+use super::SnapshotStore;
 use crate::snapshot::{
     PIECE_BLOCKS_MAX, StoreError, StoredWorker,
     format::{
@@ -10,6 +10,7 @@ use crate::snapshot::{
 };
 use kvasir_index::RankImage;
 use kvasir_proto::convert::WorkerAddress;
+use kvasir_store::options;
 use rocksdb::DBRawIterator;
 use std::{
     fmt,

@@ -1,17 +1,17 @@
 //! Images and removals into the database.
 
-use super::{SnapshotStore, directory::Entry, marks, options};
+use super::{SnapshotStore, directory::Entry, marks};
 use crate::snapshot::{
     StoreError,
     config::GROUP_BYTES,
     format::{
-        Bounds, Content, ContentKey, FormatError, WorkerHead, WorkerRecord, WorkerState,
-        contents_bounds, encode_hole, encode_name, encode_page, generation_bounds,
-        registration_key, worker_key,
+        Content, ContentKey, FormatError, WorkerHead, WorkerRecord, WorkerState, contents_bounds,
+        encode_hole, encode_name, encode_page, generation_bounds, registration_key, worker_key,
     },
 };
 use kvasir_index::{RankImage, WorkerImage};
 use kvasir_proto::convert::WorkerAddress;
+use kvasir_store::{Bounds, options};
 use prost::Message;
 use rocksdb::{WriteBatch, WriteOptions};
 use std::{collections::BTreeMap, mem};

@@ -1,4 +1,4 @@
-"""A real indexer-server for the tests, started and killed by them."""
+"""A real indexer-server and a real kvbm-agent for the tests, started and killed by them."""
 
 import os
 import pathlib
@@ -16,10 +16,11 @@ import pytest
 # Servers are started while connections are open; gRPC's hooks for forks would get in their way.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
-from kvasir import Indexer, KvEventPublisher
+from kvasir import Indexer, KvasirError, KvEventPublisher
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[4]
-BINARY_VARIABLE = "KVASIR_INDEXER_SERVER"
+SERVER_VARIABLE = "KVASIR_INDEXER_SERVER"
+AGENT_VARIABLE = "KVASIR_KVBM_AGENT"
 START_SECONDS = 30.0
 WAIT_SECONDS = 30.0
 _LISTENING = re.compile(r"grpc=(127\.0\.0\.1:\d+)")
@@ -41,20 +42,21 @@ def wait_until(what: str, ask: Callable[[], Answer], is_there: Callable[[Answer]
 
 
 class Server:
-    """An indexer-server as a child process, on a port that stays its own over restarts."""
+    """A server or an agent as a child process, on a port that stays its own over restarts."""
 
-    def __init__(self) -> None:
-        binary = os.environ.get(BINARY_VARIABLE)
+    def __init__(self, *flags: str, variable: str = SERVER_VARIABLE) -> None:
+        binary = os.environ.get(variable)
         if not binary:
-            raise RuntimeError(f"set {BINARY_VARIABLE} to the path of the indexer-server")
+            raise RuntimeError(f"set {variable} to the path of the binary")
         self._binary = binary
+        self._flags = flags
         self.target = "127.0.0.1:0"
         self._process: Optional[subprocess.Popen[str]] = None
         self.start()
 
     def start(self) -> None:
         command = [self._binary, "--listen", self.target, "--http-listen", "127.0.0.1:0"]
-        command += ["--log-format", "text", "--log-filter", "info"]
+        command += ["--log-format", "text", "--log-filter", "info", *self._flags]
         lines: Queue[Optional[str]] = Queue()
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -109,6 +111,26 @@ def server() -> Iterator[Server]:
     running.kill()
 
 
+Agents = Callable[..., Server]
+
+
+@pytest.fixture
+def agents(server: Server) -> Iterator[Agents]:
+    """Starts agents that feed the server, each beside one worker of model "model"."""
+    started: list[Server] = []
+
+    def start(worker_id: str = "worker-0", *flags: str) -> Server:
+        identity = ["--worker-id", worker_id, "--model", "model", "--block-size", "4"]
+        indexers = ["--indexers", f"http://{server.target}"]
+        agent = Server(*identity, *indexers, *flags, variable=AGENT_VARIABLE)
+        started.append(agent)
+        return agent
+
+    yield start
+    for agent in started:
+        agent.kill()
+
+
 @pytest.fixture
 def indexer(server: Server) -> Iterator[Indexer]:
     with Indexer(server.target) as asking:
@@ -120,14 +142,17 @@ Publishers = Callable[..., KvEventPublisher]
 
 @pytest.fixture
 def publishers(server: Server) -> Iterator[Publishers]:
-    """Makes publishers of the server's, and shuts them down."""
+    """Makes publishers, the server's if they are given no target, and shuts them down."""
     made: list[KvEventPublisher] = []
 
     def make(
-        worker_id: str = "worker-0", block_size: int = 4, **options: object
+        worker_id: str = "worker-0",
+        block_size: int = 4,
+        target: Optional[str] = None,
+        **options: object,
     ) -> KvEventPublisher:
         publisher = KvEventPublisher(
-            server.target,
+            server.target if target is None else target,
             worker_id,
             "model",
             block_size,
@@ -138,4 +163,8 @@ def publishers(server: Server) -> Iterator[Publishers]:
 
     yield make
     for publisher in made:
-        publisher.shutdown(1.0, remove_worker=True)
+        try:
+            publisher.shutdown(1.0)
+        except KvasirError:
+            # What could not be delivered is not what these tests are about.
+            continue

@@ -42,18 +42,26 @@ class RpcError(KvasirError):
 class RefusedError(RpcError):
     """The server refuses what was asked, and will again: the request has to change."""
 
+    def again(self) -> "RefusedError":
+        """The same, new: an error that is raised again grows tracebacks."""
+        return RefusedError(self.code, self.details)
+
 
 class NotFoundError(RpcError):
     """The server does not know that model, tenant or worker."""
 
 
-class WrongShardError(RpcError):
-    """The worker belongs to another shard of the index."""
+class WrongShardError(RefusedError):
+    """The worker belongs to another shard of the index: publish to a server of that."""
 
     def __init__(self, code: grpc.StatusCode, details: str, owner_shard: str) -> None:
         super().__init__(code, details)
         self.owner_shard = owner_shard
         """Number of the shard that has it."""
+
+    def again(self) -> "WrongShardError":
+        """The same, new."""
+        return WrongShardError(self.code, self.details, self.owner_shard)
 
 
 class UnavailableError(RpcError):

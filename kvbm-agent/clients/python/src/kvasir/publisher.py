@@ -100,7 +100,8 @@ class KvEventPublisher:
 
     An event of too many waiting ones waits for room; then `QueueFullError` says that it was not
     taken. None is dropped in silence. Where the index refuses for good, for a block size that
-    is not the model's say, every call raises its `RefusedError`.
+    is not the model's say, every call raises its `RefusedError`; where the worker is another
+    shard's, `WrongShardError`, which is one.
 
     Token ids are hashed here and never sent.
     """
@@ -350,8 +351,7 @@ class KvEventPublisher:
 
     def _check_failed(self) -> None:
         if isinstance(self._error, RefusedError) and self._state is PublisherState.FAILED:
-            # A new one for each caller: errors grow tracebacks.
-            raise RefusedError(self._error.code, self._error.details)
+            raise self._error.again()
 
     def _wait(self, is_there: Callable[[], bool], timeout: float) -> None:
         deadline = time.monotonic() + read_seconds("timeout", timeout)

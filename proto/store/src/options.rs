@@ -1,4 +1,6 @@
-use crate::snapshot::format::Bounds;
+//! Options of databases and of what is done with them.
+
+use crate::Bounds;
 use rocksdb::{
     BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, LogLevel, Options, ReadOptions,
     WriteOptions, statistics::StatsLevel,
@@ -24,8 +26,9 @@ const MANIFEST_STEP_BYTES: usize = 64 << 10;
 const SYNC_STEP_BYTES: u64 = 1 << 20;
 const READ_AHEAD_BYTES: usize = 1 << 20;
 
-/// Options of the database. Hashes do not compress, so nothing is compressed.
-pub(super) fn database() -> Options {
+/// Options of a database. Hashes do not compress, so nothing is compressed.
+#[must_use]
+pub fn database() -> Options {
     let mut options = Options::default();
     options.create_if_missing(true);
     options.set_compression_type(DBCompressionType::None);
@@ -63,14 +66,16 @@ fn tables() -> BlockBasedOptions {
 }
 
 /// A write that is on disk when it returns, and with it all before it.
-pub(super) fn synced() -> WriteOptions {
+#[must_use]
+pub fn synced() -> WriteOptions {
     let mut options = WriteOptions::default();
     options.set_sync(true);
     options
 }
 
 /// One sweep over a range.
-pub(super) fn sweep((first, behind): Bounds) -> ReadOptions {
+#[must_use]
+pub fn sweep((first, behind): Bounds) -> ReadOptions {
     let mut options = ReadOptions::default();
     options.set_iterate_range(first..behind);
     options.fill_cache(false);

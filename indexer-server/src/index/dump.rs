@@ -1,8 +1,18 @@
-use super::QueryError;
-use crate::index::{Partition, Shard, Writer};
+use super::{Partition, Shard, Writer, WriterGone};
 use kvasir_index::{DumpRecord, DumpScan, DumpSourceEnd, DumpTail, Index, IndexError};
 use kvasir_proto::convert::DumpQuery;
 use std::{mem, sync::Arc};
+
+/// Why a dump is over before its end.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DumpError {
+    /// The index refuses it, or a change cut it off.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    /// The server is stopping.
+    #[error(transparent)]
+    Stopping(#[from] WriterGone),
+}
 
 /// A dump under way, in chunks of bounded size: but for a bit a block and the parked names, memory
 /// does not grow with the worker. Drive it with [`next`](Self::next) to its end, or give it up with
@@ -61,7 +71,7 @@ impl Dump {
         partition: &Partition,
         writer: Writer,
         query: &DumpQuery,
-    ) -> Result<Self, QueryError> {
+    ) -> Result<Self, DumpError> {
         let shard = Arc::clone(partition.shard_of(&query.worker));
         let (worker, rank) = (query.worker.clone(), query.rank);
         let begin = move |index: &mut Index| index.begin_dump(&worker, rank);
@@ -74,7 +84,7 @@ impl Dump {
     ///
     /// # Errors
     /// If a concurrent change cut the dump off, or the server is stopping; then it is over.
-    pub async fn next(&mut self) -> Result<Option<DumpPart>, QueryError> {
+    pub async fn next(&mut self) -> Result<Option<DumpPart>, DumpError> {
         if let Stage::Scanning(scan) = &mut self.stage {
             let mut records = Vec::with_capacity(self.chunk_records);
             if let Err(error) = read_chunk(&self.shard, scan, self.chunk_records, &mut records) {
@@ -96,7 +106,7 @@ impl Dump {
         Ok(Some(DumpPart::Ends(ends)))
     }
 
-    async fn finish(&mut self) -> Result<(), QueryError> {
+    async fn finish(&mut self) -> Result<(), DumpError> {
         let Stage::Scanning(scan) = mem::replace(&mut self.stage, Stage::Done) else {
             return Ok(());
         };
@@ -107,7 +117,7 @@ impl Dump {
         Ok(())
     }
 
-    async fn give_up(&mut self) -> Result<(), QueryError> {
+    async fn give_up(&mut self) -> Result<(), DumpError> {
         let Stage::Scanning(scan) = mem::replace(&mut self.stage, Stage::Done) else {
             return Ok(());
         };

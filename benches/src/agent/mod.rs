@@ -1,0 +1,163 @@
+//! The agent, end to end: frames of an engine's publisher in, gRPC out. Blocks per second of its processor time,
+//! the latency it adds, the memory it takes; and beside them what the machine takes for parts of it.
+
+mod cores;
+mod index;
+mod latency;
+mod measures;
+mod report;
+mod stream;
+mod way;
+
+use anyhow::Result;
+use bench_figures::Raw;
+use clap::{Parser, Subcommand};
+use cores::Cores;
+use report::Record;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::runtime;
+use way::To;
+
+/// Feeds a real kvbm-agent from an engine's publisher, in vLLM's frames, and takes what it sends to an index.
+///
+/// Needs `kvbm-agent` and `indexer-server` in the same folder: build with
+/// `cargo build --release --workspace --bins`.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "agent")]
+pub struct Args {
+    /// What to do; without it, measure.
+    #[command(subcommand)]
+    pub role: Option<Role>,
+    /// Rounds of everything; the report has medians.
+    #[arg(long, default_value_t = 5)]
+    pub trials: usize,
+    /// Number of the first round.
+    #[arg(long, default_value_t = 0)]
+    pub first_trial: usize,
+    /// Milliseconds of each measurement.
+    #[arg(long, default_value_t = 4_000)]
+    pub measure_ms: u64,
+    /// Fewer blocks and shorter measurements, once: to see that it works.
+    #[arg(long)]
+    pub quick: bool,
+    /// Parts to run, of throughput, latency, memory and limits; all by default.
+    #[arg(long, value_delimiter = ',')]
+    pub parts: Vec<String>,
+    /// Stored events of 16 blocks in each batch, one throughput case each.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 32])]
+    pub batch_events: Vec<u64>,
+    /// Blocks that the engine holds, for throughput and latency.
+    #[arg(long, default_value_t = 1_000_000)]
+    pub held: u64,
+    /// Blocks stored and removed a second, for latency.
+    #[arg(long, default_value_t = 100_000)]
+    pub rate: u64,
+    /// Blocks that are held when memory is looked at, one case each.
+    #[arg(long, value_delimiter = ',', default_values_t = [1_000_000, 4_000_000])]
+    pub memory_held: Vec<u64>,
+    /// Let the agent run on all processors; else it has one for itself, where there are two.
+    #[arg(long)]
+    pub no_pin: bool,
+    /// Where the raw measurements go, a line of JSON each.
+    #[arg(long, default_value = "agent.jsonl")]
+    pub out: PathBuf,
+    /// Where the report goes, in Markdown; it is printed as well.
+    #[arg(long, default_value = "agent.md")]
+    pub report: PathBuf,
+    /// End with failure if a bar is missed.
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// What else there is to do.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Role {
+    /// Makes of raw files what goes into the report of all benches, and prints it as a line of JSON.
+    Report {
+        /// Their folder.
+        folder: PathBuf,
+    },
+}
+
+impl Args {
+    fn has_part(&self, part: &str) -> bool {
+        self.parts.is_empty() || self.parts.iter().any(|wanted| wanted == part)
+    }
+
+    /// Smaller, if it is only to be seen that it works.
+    fn small(self) -> Self {
+        if !self.quick {
+            return self;
+        }
+        let memory_held = vec![200_000];
+        Self { trials: 1, measure_ms: 500, held: 50_000, memory_held, ..self }
+    }
+}
+
+/// Does what is asked for; true if all bars are met, or it was no measurement.
+///
+/// # Errors
+/// If a process cannot be started or ends, or something is lost on the way.
+pub fn run(args: Args) -> Result<bool> {
+    if let Some(Role::Report { folder }) = &args.role {
+        return report(folder).map(|()| true);
+    }
+    let (args, cores) = (args.clone().small(), Cores::split(!args.no_pin)?);
+    cores.enter_others()?;
+    // Its threads are started from here, and run where this one may.
+    let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(measure(&args, &cores))
+}
+
+fn report(folder: &Path) -> Result<()> {
+    let (records, incidents) = Raw::lines(&Raw::read_all(folder)?)?;
+    println!("{}", serde_json::to_string(&report::part(&records, incidents))?);
+    Ok(())
+}
+
+async fn measure(args: &Args, cores: &Cores) -> Result<bool> {
+    println!("{}", cores.text());
+    let mut out = BufWriter::new(File::create(&args.out)?);
+    let mut records = Vec::new();
+    let mut keep = |record: Record, trial| {
+        let record = Record { trial, ..record };
+        println!("{record}");
+        serde_json::to_writer(&mut out, &record)?;
+        out.write_all(b"\n")?;
+        out.flush()?;
+        records.push(record);
+        anyhow::Ok(())
+    };
+    let length = Duration::from_millis(args.measure_ms);
+    for trial in (args.first_trial..).take(args.trials) {
+        if args.has_part("throughput") {
+            for &events in &args.batch_events {
+                for to in [To::Bare, To::Server] {
+                    let case = (to, events, args.held);
+                    keep(measures::throughput(case, length, cores).await?, trial)?;
+                }
+            }
+        }
+        if args.has_part("latency") {
+            let case = (args.rate as f64, 1, args.held);
+            keep(latency::latency(case, length, cores).await?, trial)?;
+        }
+        if args.has_part("memory") {
+            for &held in &args.memory_held {
+                keep(measures::memory(held, cores).await?, trial)?;
+            }
+        }
+        if args.has_part("limits") {
+            for &events in &args.batch_events {
+                keep(measures::limits(events, args.held), trial)?;
+            }
+        }
+    }
+    let (text, met) = report::text(&records);
+    std::fs::write(&args.report, &text)?;
+    println!("\n{text}");
+    Ok(met)
+}

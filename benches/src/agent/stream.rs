@@ -1,0 +1,172 @@
+//! What the engine says: vLLM's frames, made of numbers.
+
+use super::super::load::mixed;
+use kvasir_tests::engine::wire::{BatchStyle, EngineEvent, HashForm, WireForm};
+
+/// Tokens of a block.
+pub const BLOCK_SIZE: usize = 16;
+/// Blocks of a stored event.
+pub const EVENT_BLOCKS: u64 = 16;
+/// Blocks of a prompt: the first has no parent.
+const CHAIN_BLOCKS: u64 = 512;
+const TOKEN_IDS: u64 = 128_000;
+
+/// Names are multiples of an odd number, which can be undone.
+const NAMING: u64 = 0x9e37_79b9_7f4a_7c15;
+const UNNAMING: u64 = inverse(NAMING);
+
+/// What an odd number times this is 1, modulo 2^64: each step doubles the bits that are right.
+const fn inverse(odd: u64) -> u64 {
+    let mut inverse = odd;
+    let mut bits = 3;
+    while bits < u64::BITS {
+        inverse = inverse.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(inverse)));
+        bits *= 2;
+    }
+    inverse
+}
+
+const fn name(block: u64) -> u64 {
+    (block + 1).wrapping_mul(NAMING)
+}
+
+/// Number of the block that has a name: they are stored in this order.
+#[must_use]
+pub const fn block(name: u64) -> u64 {
+    name.wrapping_mul(UNNAMING).wrapping_sub(1)
+}
+
+/// Batches of an engine that stores prompt after prompt. Once it holds as many blocks as it may, each new one takes the
+/// place of an old one: those of the oldest prompt, last first, an event each, as vLLM evicts.
+#[derive(Debug)]
+pub struct Stream {
+    style: BatchStyle,
+    batch_events: u64,
+    held_max: u64,
+    stored: u64,
+    removed: u64,
+}
+
+/// One batch.
+#[derive(Debug)]
+pub struct Said {
+    /// Its bytes.
+    pub payload: Vec<u8>,
+    /// Blocks stored and removed by it.
+    pub operations: u64,
+}
+
+impl Stream {
+    /// An engine with room for so many blocks, which says so many stored events at once.
+    #[must_use]
+    pub const fn new(batch_events: u64, held_max: u64) -> Self {
+        let style = BatchStyle {
+            form: WireForm::Map,
+            hashes: HashForm::Integer,
+            block_size: BLOCK_SIZE,
+            sliding_window: None,
+            dp_rank: 0,
+        };
+        Self { style, batch_events, held_max, stored: 0, removed: 0 }
+    }
+
+    /// Blocks held.
+    #[must_use]
+    pub const fn held(&self) -> u64 {
+        self.stored - self.removed
+    }
+
+    /// From now on it has room for so many.
+    pub const fn set_held_max(&mut self, held_max: u64) {
+        self.held_max = held_max;
+    }
+
+    /// The batch that the block of this number is stored by.
+    #[must_use]
+    pub const fn batch_of(&self, block: u64) -> u64 {
+        block / (EVENT_BLOCKS * self.batch_events)
+    }
+
+    /// The next batch.
+    pub fn next_batch(&mut self) -> Said {
+        let mut events = Vec::new();
+        let mut operations = 0;
+        for _ in 0..self.batch_events {
+            while self.held() + EVENT_BLOCKS > self.held_max && self.held() > 0 {
+                let (chain, at) = (self.removed / CHAIN_BLOCKS, self.removed % CHAIN_BLOCKS);
+                let name = name(chain * CHAIN_BLOCKS + CHAIN_BLOCKS - 1 - at);
+                events.push(EngineEvent::Removed { group: 0, name });
+                self.removed += 1;
+                operations += 1;
+            }
+            events.push(self.next_stored());
+            operations += EVENT_BLOCKS;
+        }
+        Said { payload: self.style.encode(1.0, &events), operations }
+    }
+
+    fn next_stored(&mut self) -> EngineEvent {
+        let first = self.stored;
+        let parent = (!first.is_multiple_of(CHAIN_BLOCKS)).then(|| name(first - 1));
+        self.stored += EVENT_BLOCKS;
+        let tokens = first * BLOCK_SIZE as u64..self.stored * BLOCK_SIZE as u64;
+        EngineEvent::Stored {
+            group: 0,
+            names: (first..self.stored).map(name).collect(),
+            parent,
+            tokens: tokens.map(|token| (mixed(token) % TOKEN_IDS) as u32).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kvasir_engine::decode::EngineKind;
+    use kvasir_engine::decode::decode;
+    use kvasir_engine::normalise::{Normaliser, NormaliserConfig};
+    use kvasir_proto::types::KvEvent;
+    use std::collections::{BTreeSet, HashMap};
+
+    #[test]
+    fn the_number_of_a_block_is_known_from_its_name() {
+        for number in [0, 1, 511, 1 << 40] {
+            assert_eq!(block(name(number)), number);
+        }
+    }
+
+    #[test]
+    fn as_many_are_held_as_it_says() {
+        let mut stream = Stream::new(2, 1_040);
+        let mut normaliser = Normaliser::new(NormaliserConfig {
+            engine: EngineKind::Vllm,
+            block_size: BLOCK_SIZE as u32,
+            default_rank: 0,
+            lora_names: HashMap::new(),
+        });
+        let mut held = BTreeSet::new();
+        for number in 0..200 {
+            let said = stream.next_batch();
+            let batch = decode(&said.payload, EngineKind::Vllm).expect("a good frame");
+            let events = normaliser.normalise(batch).events;
+            let operations: usize = events.iter().map(KvEvent::operations).sum();
+            assert_eq!(operations as u64, said.operations);
+            for event in events {
+                match event {
+                    KvEvent::Stored { parent, blocks, .. } => {
+                        assert!(parent.is_none_or(|parent| held.contains(&parent.0)));
+                        held.extend(blocks.iter().map(|block| block.name.0));
+                        let last = blocks.last().expect("blocks");
+                        assert_eq!(stream.batch_of(block(last.name.0)), number);
+                    }
+                    KvEvent::Removed { names, .. } => {
+                        names.iter().for_each(|name| assert!(held.remove(&name.0)));
+                    }
+                    KvEvent::StoredNames { .. } | KvEvent::Cleared => panic!("{event:?}"),
+                }
+            }
+            assert_eq!(held.len() as u64, stream.held());
+        }
+        assert_eq!(held.len(), 1_040);
+    }
+}

@@ -1,0 +1,250 @@
+//! The whole way: an engine's publisher, a real agent as a process of its own, and an index.
+
+use super::cores::Cores;
+use super::index::Index;
+use super::stream::Stream;
+use crate::load::child::cpu_time;
+use anyhow::{Context, Result, ensure};
+use kvasir_proto::pb;
+use kvasir_tests::client::{self, Indexer};
+use kvasir_tests::demo::metrics;
+use kvasir_tests::engine::WireForm;
+use kvasir_tests::engine::publisher::{Endpoints, Publisher, PublisherConfig};
+use kvasir_tests::server::Server;
+use std::fs;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+/// Blocks that the engine says before they have come through: enough that the agent never waits, and fewer than
+/// can be replayed, should its connection be lost on a busy machine.
+const AHEAD_OPERATIONS: u64 = 1 << 14;
+/// How often is looked whether they have.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// Batches are this far apart until the first has come through: before, the agent may not have subscribed.
+const FIRST_EVERY: Duration = Duration::from_millis(20);
+/// Batches that can be replayed.
+const REPLAYED_BATCHES: usize = 2_048;
+/// Longest wait for what is on its way.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Name of the model and the worker.
+const NAME: &str = "bench";
+
+/// What the agent feeds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum To {
+    /// The least that an index can be, in our own process.
+    Bare,
+    /// The real indexer-server.
+    Server,
+}
+
+/// Everything between an engine and an index.
+pub struct Way {
+    /// What the engine says.
+    pub stream: Stream,
+    /// Its socket.
+    pub engine: Publisher,
+    agent: Server,
+    _server: Option<Server>,
+    /// Blocks stored and removed that the engine has said, and that have come through.
+    said: u64,
+    arrived: Arc<AtomicU64>,
+    _tasks: JoinSet<()>,
+}
+
+/// What the agent's process has cost so far.
+#[derive(Debug, Clone, Copy)]
+pub struct Mark {
+    at: Instant,
+    cpu: Duration,
+    arrived: u64,
+}
+
+/// What it has cost between two marks.
+#[derive(Debug, Clone, Copy)]
+pub struct Cost {
+    /// Blocks stored and removed.
+    pub operations: f64,
+    /// Processor time of the agent, in seconds.
+    pub cpu_seconds: f64,
+    /// In seconds.
+    pub wall_seconds: f64,
+}
+
+impl Way {
+    /// Starts it, and waits until the first batches have come through.
+    ///
+    /// # Errors
+    /// If a process does not start, or nothing comes through.
+    pub async fn start(to: To, index: Index, stream: Stream, cores: &Cores) -> Result<Self> {
+        let config = PublisherConfig {
+            topic: String::new(),
+            buffer_batches: REPLAYED_BATCHES,
+            form: WireForm::Map,
+        };
+        let engine = Publisher::bind(config, &Endpoints::any()).await?;
+        let mut tasks = JoinSet::new();
+        let (address, server) = match to {
+            To::Bare => (index.start(&mut tasks).await?, None),
+            To::Server => {
+                let server = Server::start_anywhere().await?;
+                (server.addresses.grpc, Some(server))
+            }
+        };
+        let arrived = Arc::clone(index.operations());
+        if server.is_some() {
+            let (indexer, arrived) = (client::connect(address).await?, Arc::clone(&arrived));
+            tasks.spawn(look(indexer, arrived));
+        }
+        let agent = start_agent(&engine, address, cores).await?;
+        let mut way =
+            Self { stream, engine, agent, _server: server, said: 0, arrived, _tasks: tasks };
+        let begin = Instant::now();
+        while way.arrived() == 0 {
+            ensure!(begin.elapsed() < PATIENCE, "nothing comes through the agent");
+            way.say().await?;
+            sleep(FIRST_EVERY).await;
+        }
+        way.settle().await?;
+        Ok(way)
+    }
+
+    fn arrived(&self) -> u64 {
+        self.arrived.load(Ordering::Acquire)
+    }
+
+    /// The engine says its next batch.
+    ///
+    /// # Errors
+    /// If its socket fails.
+    pub async fn say(&mut self) -> Result<()> {
+        let said = self.stream.next_batch();
+        self.said += said.operations;
+        self.engine.publish(said.payload).await.context("publish a batch")
+    }
+
+    /// The engine says as much as goes through, while `go_on`.
+    ///
+    /// # Errors
+    /// If its socket fails, or nothing goes through any more.
+    pub async fn say_while(&mut self, mut go_on: impl FnMut(&Stream) -> bool) -> Result<()> {
+        while go_on(&self.stream) {
+            self.say().await?;
+            let (begin, before) = (Instant::now(), self.arrived());
+            while self.said - self.arrived() > AHEAD_OPERATIONS {
+                let stuck = begin.elapsed() > PATIENCE && self.arrived() == before;
+                ensure!(!stuck, "nothing comes through the agent any more");
+                sleep(LOOK_EVERY).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until all has come through that was said, each block once.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub async fn settle(&self) -> Result<()> {
+        let begin = Instant::now();
+        while self.arrived() < self.said {
+            ensure!(begin.elapsed() < PATIENCE, "{} of {} came", self.arrived(), self.said);
+            sleep(LOOK_EVERY).await;
+        }
+        ensure!(self.arrived() == self.said, "{} of {} came", self.arrived(), self.said);
+        Ok(())
+    }
+
+    /// What the agent has cost so far.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub fn mark(&self) -> Result<Mark> {
+        let cpu = cpu_time(self.process_id()?)?;
+        Ok(Mark { at: Instant::now(), cpu, arrived: self.arrived() })
+    }
+
+    fn process_id(&self) -> Result<u32> {
+        self.agent.process_id().context("the agent has ended")
+    }
+
+    /// Resident memory of the agent, in bytes.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub fn resident_bytes(&self) -> Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process_id()?))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kibibytes = line.and_then(|line| line.split_whitespace().next());
+        Ok(kibibytes.context("VmRSS")?.parse::<u64>()? << 10)
+    }
+
+    /// One of the agent's own figures.
+    ///
+    /// # Errors
+    /// If it has none of that name.
+    pub async fn metric(&self, name: &str) -> Result<f64> {
+        let samples = metrics::fetch(self.agent.addresses.http).await?;
+        let at = samples.iter().find(|at| at.name.ends_with(name));
+        Ok(at.with_context(|| format!("no metric {name}"))?.value)
+    }
+
+    /// Ends its processes.
+    ///
+    /// # Errors
+    /// If the agent has lost something on the way.
+    pub async fn stop(mut self) -> Result<()> {
+        let losses = self.metric("source_losses_total").await?;
+        ensure!(losses == 0.0, "the agent lost events {losses} times");
+        self.agent.kill().await;
+        Ok(())
+    }
+}
+
+impl Mark {
+    /// What was spent since `before`.
+    #[must_use]
+    pub fn since(self, before: Self) -> Cost {
+        Cost {
+            operations: (self.arrived - before.arrived) as f64,
+            cpu_seconds: (self.cpu - before.cpu).as_secs_f64(),
+            wall_seconds: (self.at - before.at).as_secs_f64(),
+        }
+    }
+}
+
+async fn start_agent(engine: &Publisher, index: SocketAddr, cores: &Cores) -> Result<Server> {
+    let at = engine.endpoints();
+    let source = format!("endpoint={},replay={}", at.live, at.replay);
+    let (index, block_size) = (format!("http://{index}"), super::stream::BLOCK_SIZE.to_string());
+    let flags = [
+        ["--worker-id", NAME],
+        ["--model", NAME],
+        ["--block-size", &block_size],
+        ["--engine", "vllm"],
+        ["--source", &source],
+        ["--indexers", &index],
+    ];
+    let flags: Vec<&str> = flags.into_iter().flatten().collect();
+    // What is started from here inherits where it may run.
+    cores.enter_agents()?;
+    let agent = Server::agent(&flags).await;
+    cores.enter_others()?;
+    agent
+}
+
+/// Asks a server again and again how much it has applied.
+async fn look(mut indexer: Indexer, arrived: Arc<AtomicU64>) {
+    loop {
+        let stats = indexer.get_stats(pb::GetStatsRequest::default()).await;
+        // Whoever waits for what does not come says so.
+        let Ok(stats) = stats else { return };
+        let counters = stats.into_inner().counters;
+        let applied = counters.iter().filter(|at| at.unit == "block" && at.outcome == "applied");
+        arrived.store(applied.map(|at| at.count).sum(), Ordering::Release);
+        sleep(LOOK_EVERY).await;
+    }
+}

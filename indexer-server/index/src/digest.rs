@@ -1,0 +1,231 @@
+//! Digests of what a source holds, kept up while it changes where that is wanted: whoever feeds the source
+//! has its own, and so finds out whether the index holds what it was told, and where not.
+
+use crate::error::IndexError;
+use crate::index::{Index, RankChange};
+use crate::registry::SourceId;
+use crate::slots::Slot;
+use kvasir_proto::digest::{RankDigest, block_digest};
+use kvasir_proto::types::{BlockName, DpRank, LocalHash, StoredBlock, Tier};
+
+impl Index {
+    /// Keeps digests of all that a source holds from now on: 32 KiB for each tier of a rank that holds
+    /// anything. False if it holds something already, of which none are kept: read it, and
+    /// [set](Self::set_digests) them.
+    ///
+    /// # Errors
+    /// If the source is not known.
+    pub fn keep_digests(&mut self, source: SourceId) -> Result<bool, IndexError> {
+        let keys = self.source(source)?.keys;
+        if self.has_digests(source) {
+            return Ok(true);
+        }
+        Ok(keys == 0 && self.begin_digests(source, &[]))
+    }
+
+    /// Keeps digests from now on, of a source that holds what these are of. False if it holds another
+    /// number of blocks: read it again.
+    ///
+    /// # Errors
+    /// If the source is not known.
+    pub fn set_digests(
+        &mut self,
+        source: SourceId,
+        ranks: &[(DpRank, RankDigest)],
+    ) -> Result<bool, IndexError> {
+        let tiers = ranks.iter().flat_map(|(_, digest)| digest.tiers());
+        let blocks: u64 = tiers.map(|(_, digest)| digest.blocks()).sum();
+        Ok(self.source(source)?.keys == blocks && self.begin_digests(source, ranks))
+    }
+
+    /// Keeps none any more.
+    pub fn forget_digests(&mut self, source: SourceId) {
+        let Some(at) = self.sources.get(&source) else {
+            return;
+        };
+        for (_, holder) in at.ranks.clone() {
+            if let Some(Some(at)) = self.holders.get_mut(holder as usize) {
+                at.digests.retain(|(id, _)| *id != source);
+            }
+            self.recount(holder);
+        }
+    }
+
+    /// Digest of all that a source holds; none where none is kept, or it lacks blocks that it stored.
+    #[must_use]
+    pub fn digest(&self, source: SourceId) -> Option<u64> {
+        let known = self.source(source).ok()?;
+        let total =
+            |sum: u64, (rank, digest): (DpRank, &RankDigest)| sum.wrapping_add(digest.total(rank));
+        let is_whole = self.has_digests(source) && !known.is_incomplete();
+        is_whole.then(|| self.digests_of(source).fold(0, total))
+    }
+
+    /// The digests of a source's ranks, as they are kept.
+    #[must_use]
+    pub fn digests(&self, source: SourceId) -> Vec<(DpRank, RankDigest)> {
+        self.digests_of(source).map(|(rank, digest)| (rank, digest.clone())).collect()
+    }
+
+    /// Whether other sources speak of a rank of which this one does.
+    #[must_use]
+    pub fn shares_ranks(&self, source: SourceId) -> bool {
+        let Ok(known) = self.source(source) else {
+            return false;
+        };
+        let worker = self.workers.get(&known.worker);
+        let others = worker.into_iter().flat_map(|worker| &worker.sources);
+        let others = others.filter(|id| **id != source).filter_map(|id| self.sources.get(id));
+        let is_ours = |rank: &DpRank| known.ranks.iter().any(|(ours, _)| ours == rank);
+        others.flat_map(|other| &other.ranks).any(|(rank, _)| is_ours(rank))
+    }
+
+    /// Whether digests of a source are kept: then at each of its ranks.
+    pub(crate) fn has_digests(&self, source: SourceId) -> bool {
+        self.digests_of(source).next().is_some()
+    }
+
+    fn digests_of(&self, source: SourceId) -> impl Iterator<Item = (DpRank, &RankDigest)> {
+        let ranks = self.source(source).map(|known| known.ranks.clone()).unwrap_or_default();
+        ranks.into_iter().filter_map(move |(rank, holder)| {
+            let kept = &self.holder_at(holder)?.digests;
+            kept.iter().find(|(id, _)| *id == source).map(|(_, digest)| (rank, digest))
+        })
+    }
+
+    fn begin_digests(&mut self, source: SourceId, ranks: &[(DpRank, RankDigest)]) -> bool {
+        self.forget_digests(source);
+        let Some(at) = self.sources.get(&source) else {
+            return false;
+        };
+        let is_fed = |rank: &DpRank| at.ranks.iter().any(|(fed, _)| fed == rank);
+        if !ranks.iter().all(|(rank, digest)| is_fed(rank) || digest.is_empty()) {
+            return false;
+        }
+        for (rank, holder) in at.ranks.clone() {
+            let given = ranks.iter().find(|(of, _)| *of == rank);
+            let digest = given.map(|(_, digest)| digest.clone()).unwrap_or_default();
+            if let Some(Some(at)) = self.holders.get_mut(holder as usize) {
+                at.digests.push((source, digest));
+            }
+            self.recount(holder);
+        }
+        true
+    }
+}
+
+impl RankChange<'_> {
+    /// A source holds a name in a tier in which it did not.
+    pub(crate) fn gain(&mut self, source: SourceId, tier: Tier, block: Content) {
+        self.add_keys(source, 1);
+        if let Some(kept) = self.kept_digest(source) {
+            kept.add(tier, block_digest(block.0, block.1));
+        }
+    }
+
+    /// A source no longer holds a name in a tier.
+    pub(crate) fn lose(&mut self, source: SourceId, tier: Tier, block: Content) {
+        self.drop_keys(source, 1);
+        if let Some(kept) = self.kept_digest(source) {
+            kept.take(tier, block_digest(block.0, block.1));
+        }
+    }
+
+    /// A source holds the names of consecutive slots in a tier in which it did not.
+    pub(crate) fn gain_run(&mut self, source: SourceId, tier: Tier, first: Slot, len: u32) {
+        self.add_keys(source, u64::from(len));
+        self.each_digest(source, first, len, |kept, digest| kept.add(tier, digest));
+    }
+
+    /// A source no longer holds the names of consecutive slots in a tier.
+    pub(crate) fn lose_run(&mut self, source: SourceId, tier: Tier, first: Slot, len: u32) {
+        self.drop_keys(source, u64::from(len));
+        self.each_digest(source, first, len, |kept, digest| kept.take(tier, digest));
+    }
+
+    /// It has become known what a held name stands for.
+    pub(crate) fn relabel(&mut self, block: StoredBlock, before: Option<LocalHash>) {
+        let StoredBlock { name, local } = block;
+        if self.holder.digests.is_empty() || before == Some(local) {
+            return;
+        }
+        let copies = self.holder.records.get(name).map(|record| record.copies.clone());
+        for copies in copies.unwrap_or_default() {
+            if let Some(kept) = self.kept_digest(copies.source) {
+                kept.take(copies.tier, block_digest(name, before));
+                kept.add(copies.tier, block_digest(name, Some(local)));
+            }
+        }
+    }
+
+    fn kept_digest(&mut self, source: SourceId) -> Option<&mut RankDigest> {
+        let kept = self.holder.digests.iter_mut().find(|(id, _)| *id == source);
+        kept.map(|(_, digest)| digest)
+    }
+
+    fn each_digest(
+        &mut self,
+        source: SourceId,
+        first: Slot,
+        len: u32,
+        change: impl Fn(&mut RankDigest, u64),
+    ) {
+        let kept = self.holder.digests.iter_mut().find(|(id, _)| *id == source);
+        let Some((_, kept)) = kept else {
+            return;
+        };
+        let slots = &self.trie.slots;
+        for (name, local) in slots.names(first, len).iter().zip(slots.locals(first, len)) {
+            change(kept, block_digest(BlockName(*name), Some(LocalHash(*local))));
+        }
+    }
+}
+
+/// A name and what it stands for, where that is known.
+pub(crate) type Content = (BlockName, Option<LocalHash>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::Limits;
+    use kvasir_proto::types::{CopyMode, KvEvent, WorkerId};
+
+    fn stored(index: &mut Index, source: SourceId, rank: DpRank, name: u64) {
+        let blocks = vec![StoredBlock { name: BlockName(name), local: LocalHash(name) }];
+        let event = KvEvent::Stored { parent: None, tier: Tier::Device, blocks };
+        index.apply(source, rank, &event).expect("a known source");
+    }
+
+    #[test]
+    fn digests_are_kept_from_the_beginning_or_once_all_is_read() {
+        let mut index = Index::new(Limits::default());
+        let worker = WorkerId::new("w").expect("a name");
+        let source = index.add_source(&worker, "a", 0, CopyMode::Set).expect("a source");
+        assert_eq!((index.digest(source), index.keep_digests(source)), (None, Ok(true)));
+        assert_eq!(index.digest(source), Some(0));
+        stored(&mut index, source, 0, 1);
+        stored(&mut index, source, 3, 2);
+        let kept = index.digests(source);
+        let totals = kept.iter().map(|(rank, digest)| digest.total(*rank));
+        assert_eq!(index.digest(source), Some(totals.fold(0, u64::wrapping_add)));
+        index.forget_digests(source);
+        assert_eq!((index.digest(source), index.keep_digests(source)), (None, Ok(false)));
+        assert_eq!(index.set_digests(source, &kept[..1]), Ok(false), "it holds more");
+        assert_eq!(index.set_digests(source, &kept), Ok(true));
+        assert_eq!(index.digests(source), kept);
+        index.validate().expect("sound");
+    }
+
+    #[test]
+    fn sources_share_a_rank_or_not() {
+        let mut index = Index::new(Limits::default());
+        let (one, other) =
+            (WorkerId::new("w").expect("a name"), WorkerId::new("v").expect("a name"));
+        let a = index.add_source(&one, "a", 0, CopyMode::Set).expect("a source");
+        let b = index.add_source(&one, "b", 1, CopyMode::Set).expect("a source");
+        let c = index.add_source(&other, "c", 0, CopyMode::Set).expect("a source");
+        assert!(![a, b, c].into_iter().any(|source| index.shares_ranks(source)));
+        stored(&mut index, b, 0, 1);
+        assert_eq!([a, b, c].map(|source| index.shares_ranks(source)), [true, true, false]);
+    }
+}

@@ -1,0 +1,292 @@
+//! The audit: whether the index holds of a source what its agent does, and if not, repair of just what differs.
+//!
+//! Both keep [digests](kvasir_proto::digest). Heartbeats say what the agent's is after its newest batch; once the
+//! index has applied just that one, it compares. If they differ, it asks for the digests of all buckets, and then
+//! for the blocks of those that differ. Each answer says up to which batch it reaches, and is looked
+//! at when the index has applied just that one: meanwhile later batches are held back, so that both
+//! speak of one moment. Whatever comes between (a gap, a new life, another stream, a slow answer)
+//! ends the audit; the next heartbeat begins another.
+
+use super::Follower;
+use crate::ingest::IngestError;
+use crate::ingest::local::{AskError, Part, Parts, Question};
+use crate::ingest::publisher::Waiting;
+use futures::StreamExt;
+use kvasir_proto::{
+    convert::{DigestsPart, LocalDumpPart, PublishedBatch, RankBuckets},
+    digest::{RankDigest, block_digest, digest_bucket},
+    limits::WORKER_RANKS_MAX,
+    types::{BlockName, DpRank, HeldBlock, KvEvent, SourceState, Tier},
+};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    future::pending,
+    mem,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::time::{Instant, timeout_at};
+
+/// Longest time for one answer: batches wait meanwhile.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Most buckets that are repaired; where more differ, a dump brings everything.
+pub(super) const BUCKETS_MAX: usize = 512;
+/// Most blocks that these have.
+const BLOCKS_MAX: usize = 1 << 20;
+/// Batches that are held back at most,
+const HELD_BATCHES_MAX: usize = 16_384;
+/// and block operations in them.
+const HELD_OPERATIONS_MAX: usize = 1 << 20;
+
+/// What is known of a source's agreement with its agent.
+#[derive(Default)]
+pub(in crate::ingest) struct Audit {
+    /// Whether heartbeats bring digests at all.
+    pub(super) is_wanted: bool,
+    /// The newest batch that a heartbeat named, and the agent's digest after it, until compared.
+    announced: Option<(Option<u64>, u64)>,
+    stage: Stage,
+    /// Batches that wait until it is over.
+    held: VecDeque<HeldBack>,
+    held_operations: usize,
+}
+
+#[derive(Default)]
+enum Stage {
+    /// As far as is known, they agree.
+    #[default]
+    Idle,
+    /// An answer is on its way.
+    Asking { parts: Parts<Part>, until: Instant, answer: Answer },
+    /// An answer is there, which says what was held after this batch.
+    Answered { watermark: Option<u64>, answer: Answer },
+    /// It is being looked at.
+    Looking,
+}
+
+/// What the agent holds, as far as it has said.
+pub(super) enum Answer {
+    Digests(BTreeMap<DpRank, RankDigest>),
+    Blocks { buckets: RankBuckets, blocks: Blocks },
+}
+
+/// Blocks by rank and name.
+pub(super) type Blocks = BTreeMap<(DpRank, BlockName), HeldBlock>;
+
+/// A batch that waits.
+pub(super) struct HeldBack {
+    stream: u64,
+    batch: PublishedBatch,
+    pub(super) waiting: Option<Waiting>,
+}
+
+/// What an audit is to do next.
+enum Due {
+    /// Wait.
+    Nothing,
+    /// Compare with this digest.
+    Compare(u64),
+    /// Apply a batch that was held back.
+    Follow(HeldBack),
+    /// Look at the answer: the index is where it was given.
+    Look(Answer),
+    /// Give it up.
+    Abandon,
+}
+
+impl Audit {
+    /// Whether batches are to be held back.
+    pub(super) const fn holds(&self) -> bool {
+        !matches!(self.stage, Stage::Idle)
+    }
+
+    pub(super) fn hold(&mut self, stream: u64, batch: PublishedBatch, waiting: Option<Waiting>) {
+        self.held_operations += operations(&batch);
+        self.held.push_back(HeldBack { stream, batch, waiting });
+    }
+
+    fn release(&mut self) -> Option<HeldBack> {
+        let held = self.held.pop_front()?;
+        self.held_operations -= operations(&held.batch);
+        Some(held)
+    }
+
+    /// Takes note of what a heartbeat says.
+    pub(super) const fn announce(&mut self, head: Option<u64>, digest: Option<u64>) {
+        if let Some(digest) = digest {
+            self.announced = Some((head, digest));
+            self.is_wanted = true;
+        }
+    }
+
+    /// Forgets everything; returns what was held back.
+    pub(super) fn give_up(&mut self) -> VecDeque<HeldBack> {
+        mem::take(self).held
+    }
+
+    /// The next part of the answer on its way; waits for ever if there is none.
+    pub(super) async fn next_part(&mut self) -> Result<Part, AskError> {
+        let Stage::Asking { parts, until, .. } = &mut self.stage else { return pending().await };
+        let late = |_late| AskError::Refused(format!("no answer within {ANSWER_TIMEOUT:?}"));
+        timeout_at(*until, parts.next()).await.map_err(late)?.unwrap_or(Err(AskError::Cut))
+    }
+
+    /// What is to be done, where the index has applied the batches up to `applied`.
+    fn due(&mut self, applied: Option<u64>, is_auditable: bool) -> Due {
+        match &self.stage {
+            Stage::Idle => {
+                let Some((head, digest)) = self.announced else { return Due::Nothing };
+                if head > applied || !is_auditable {
+                    // It is on its way here.
+                    return Due::Nothing;
+                }
+                self.announced = None;
+                // Of what was before, nobody knows the digest any more.
+                if head == applied { Due::Compare(digest) } else { Due::Nothing }
+            }
+            _ if !is_auditable || self.is_full() => Due::Abandon,
+            Stage::Answered { watermark, .. } if *watermark > applied => {
+                self.release().map_or(Due::Nothing, Due::Follow)
+            }
+            Stage::Answered { watermark, .. } if *watermark < applied => Due::Abandon,
+            Stage::Answered { .. } => match mem::replace(&mut self.stage, Stage::Looking) {
+                Stage::Answered { answer, .. } => Due::Look(answer),
+                Stage::Idle | Stage::Asking { .. } | Stage::Looking => Due::Nothing,
+            },
+            Stage::Asking { .. } | Stage::Looking => Due::Nothing,
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.held.len() >= HELD_BATCHES_MAX || self.held_operations >= HELD_OPERATIONS_MAX
+    }
+}
+
+fn operations(batch: &PublishedBatch) -> usize {
+    batch.events.iter().map(KvEvent::operations).sum()
+}
+
+impl Answer {
+    /// Takes a part; false if it is none of this answer.
+    fn take(&mut self, part: Part) -> bool {
+        match (self, part) {
+            (Self::Digests(ranks), Part::Digests(DigestsPart::Tier { rank, tier, digest })) => {
+                ranks.entry(rank).or_default().set(tier, digest);
+                ranks.len() <= WORKER_RANKS_MAX
+            }
+            (
+                Self::Blocks { buckets, blocks },
+                Part::Dump(LocalDumpPart::Chunk { rank, records }),
+            ) => {
+                for record in records {
+                    put(blocks, buckets, rank, record);
+                }
+                blocks.len() <= BLOCKS_MAX
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Takes the state of a name: later ones replace earlier ones.
+pub(super) fn put(blocks: &mut Blocks, buckets: &RankBuckets, rank: DpRank, block: HeldBlock) {
+    let bucket = digest_bucket(block_digest(block.name, block.local));
+    let wanted = buckets.get(&rank).is_some_and(|wanted| wanted.binary_search(&bucket).is_ok());
+    if wanted && block.copies != [0; Tier::COUNT] {
+        blocks.insert((rank, block.name), block);
+    } else {
+        blocks.remove(&(rank, block.name));
+    }
+}
+
+// === when ===
+
+impl Follower {
+    /// Goes on with the audit as far as can be.
+    pub(super) async fn audit(&mut self) -> Result<(), IngestError> {
+        loop {
+            let applied = self.recovery.status().applied.map(|cursor| cursor.sequence);
+            match self.audit.due(applied, self.is_auditable()) {
+                Due::Nothing => return Ok(()),
+                Due::Compare(digest) => self.compare(digest).await?,
+                Due::Follow(next) => self.follow(next.stream, next.batch, next.waiting).await?,
+                Due::Look(Answer::Digests(theirs)) => self.look_at_digests(&theirs).await?,
+                Due::Look(Answer::Blocks { buckets, blocks }) => {
+                    self.repair(&buckets, blocks).await?;
+                }
+                Due::Abandon => return self.end_audit("abandoned").await,
+            }
+        }
+    }
+
+    /// Whether the index has all that the source said, and whoever knows more can be asked.
+    fn is_auditable(&self) -> bool {
+        self.asked.is_some()
+            && self.stream_life.is_some()
+            && self.round.is_none()
+            && !self.is_torn
+            && self.recovery.status().state == SourceState::Exact
+    }
+
+    pub(super) async fn take_audited(
+        &mut self,
+        part: Result<Part, AskError>,
+    ) -> Result<(), IngestError> {
+        self.worker.heard(self.ingest.origin);
+        let Stage::Asking { parts, until, mut answer } = mem::take(&mut self.audit.stage) else {
+            return Ok(());
+        };
+        let watermark = match part {
+            Ok(Part::Digests(DigestsPart::End { watermark })) => watermark,
+            Ok(Part::Dump(LocalDumpPart::End(end))) if !end.incomplete => end.watermark,
+            Ok(part) => {
+                let goes_on = answer.take(part);
+                self.audit.stage = Stage::Asking { parts, until, answer };
+                return if goes_on { Ok(()) } else { self.end_audit("abandoned").await };
+            }
+            Err(error) => {
+                tracing::info!(%error, source = self.name, "the audit breaks off");
+                self.audit.stage = Stage::Asking { parts, until, answer };
+                return self.end_audit("abandoned").await;
+            }
+        };
+        // Its permit is free for what is asked next.
+        drop(parts);
+        self.audit.stage = Stage::Answered { watermark, answer };
+        self.audit().await
+    }
+
+    /// Ends the audit, if one is under way, and takes what was held back for it.
+    pub(super) async fn end_audit(&mut self, outcome: &'static str) -> Result<(), IngestError> {
+        if !self.audit.holds() {
+            return Ok(());
+        }
+        self.ingest.metrics.count_audit(outcome);
+        self.audit.stage = Stage::Idle;
+        while let Some(next) = self.audit.release() {
+            self.follow(next.stream, next.batch, next.waiting).await?;
+        }
+        Ok(())
+    }
+
+    /// Asks the agent; later batches are held back from now on.
+    pub(super) async fn ask_audit(
+        &mut self,
+        question: Question,
+        answer: Answer,
+    ) -> Result<(), IngestError> {
+        let asked = self.asked.as_ref().zip(self.stream_life);
+        // Whoever waits for a dump needs the permits more.
+        let permit = Arc::clone(&self.permits).try_acquire_owned();
+        let (Some((asked, life)), Ok(permit)) = (asked, permit) else {
+            return self.end_audit("abandoned").await;
+        };
+        let (parts, until) = (asked.ask((life, question), permit), Instant::now() + ANSWER_TIMEOUT);
+        self.audit.stage = Stage::Asking { parts, until, answer };
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "audit_test.rs"]
+mod tests;

@@ -1,0 +1,231 @@
+//! What an audit compares, and what it puts right.
+
+use super::Follower;
+use super::audit::{Answer, BUCKETS_MAX, Blocks, put};
+use crate::index::{Dump, DumpError, DumpPart, IndexedSource};
+use crate::ingest::{IngestError, local::Question};
+use kvasir_engine::recover::Input;
+use kvasir_index::{DumpRecord, Index};
+use kvasir_proto::convert::{DumpQuery, RankBuckets};
+use kvasir_proto::digest::{RankDigest, block_digest};
+use kvasir_proto::limits::DUMP_CHUNK_RECORDS_DEFAULT;
+use kvasir_proto::types::{BlockName, CopyMode, DpRank, HeldBlock, Tier};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tokio::task::yield_now;
+
+/// How the index compares.
+enum Compared {
+    Same,
+    Differs,
+    /// Blocks are not held for a limit, or other sources speak of the same ranks.
+    Unaudited,
+    /// It keeps no digests of what it holds yet.
+    Unread,
+}
+
+impl Follower {
+    /// Compares all that is held with the agent's digest of it.
+    pub(super) async fn compare(&mut self, digest: u64) -> Result<(), IngestError> {
+        let mut compared = self.compare_once(digest).await?;
+        if matches!(compared, Compared::Unread) && self.read_digests().await? {
+            compared = self.compare_once(digest).await?;
+        }
+        match compared {
+            Compared::Same => self.ingest.metrics.count_audit("same"),
+            Compared::Unaudited | Compared::Unread => {}
+            Compared::Differs => {
+                tracing::warn!(
+                    source = self.name,
+                    worker = %self.worker.address(),
+                    "the index does not hold what the agent does: what differs is repaired"
+                );
+                self.ingest.metrics.count_audit("differs");
+                self.ask_audit(Question::Digests, Answer::Digests(BTreeMap::new())).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn compare_once(&mut self, digest: u64) -> Result<Compared, IngestError> {
+        let Some(source) = self.shared.source() else {
+            return Ok(if digest == 0 { Compared::Same } else { Compared::Differs });
+        };
+        let id = source.id();
+        let compare = move |index: &mut Index| {
+            // Of what several sources say of one name, only the last word is kept.
+            if index.lacks_blocks(id) || index.shares_ranks(id) {
+                return Compared::Unaudited;
+            }
+            match (index.keep_digests(id), index.digest(id)) {
+                (Ok(true), Some(ours)) if ours == digest => Compared::Same,
+                (Ok(true), Some(_)) => Compared::Differs,
+                _ => Compared::Unread,
+            }
+        };
+        Ok(self.ingest.writer.change(source.shard(), compare).await?)
+    }
+
+    pub(super) async fn look_at_digests(
+        &mut self,
+        theirs: &BTreeMap<DpRank, RankDigest>,
+    ) -> Result<(), IngestError> {
+        let ours = match self.shared.source() {
+            Some(source) => {
+                let id = source.id();
+                let digests = move |index: &mut Index| index.digests(id);
+                self.ingest.writer.change(source.shard(), digests).await?
+            }
+            None => Vec::new(),
+        };
+        let ours: BTreeMap<_, _> = ours.into_iter().collect();
+        let ranks: BTreeSet<_> = ours.keys().chain(theirs.keys()).copied().collect();
+        let nothing = RankDigest::default();
+        let differing = ranks.into_iter().map(|rank| {
+            let (ours, theirs) = (ours.get(&rank), theirs.get(&rank));
+            (rank, ours.unwrap_or(&nothing).differing(theirs.unwrap_or(&nothing)))
+        });
+        let buckets: RankBuckets = differing.filter(|(_, buckets)| !buckets.is_empty()).collect();
+        let count: usize = buckets.values().map(Vec::len).sum();
+        if count == 0 {
+            // No bucket differs, but their sum: that is not of the blocks.
+            self.forget_digests().await?;
+            return self.end_audit("abandoned").await;
+        }
+        if count > BUCKETS_MAX {
+            tracing::warn!(source = self.name, buckets = count, "too much differs: all is dumped");
+            self.forget_digests().await?;
+            self.end_audit("dumped").await?;
+            return self.input(Input::Lacking).await;
+        }
+        let question = Question::Dump { buckets: Some(buckets.clone()) };
+        self.ask_audit(question, Answer::Blocks { buckets, blocks: Blocks::new() }).await
+    }
+
+    /// The digests are not of what the index holds: they are read again.
+    async fn forget_digests(&mut self) -> Result<(), IngestError> {
+        let Some(source) = self.shared.source() else { return Ok(()) };
+        let id = source.id();
+        let forget = move |index: &mut Index| index.forget_digests(id);
+        Ok(self.ingest.writer.change(source.shard(), forget).await?)
+    }
+
+    /// Makes the index hold in these buckets what the agent does.
+    pub(super) async fn repair(
+        &mut self,
+        buckets: &RankBuckets,
+        theirs: Blocks,
+    ) -> Result<(), IngestError> {
+        let rank = theirs.keys().next().map_or(0, |(rank, _)| *rank);
+        let source = self.source(rank).await?;
+        let Some(ours) = self.read_blocks(&source, buckets).await? else {
+            return self.end_audit("abandoned").await;
+        };
+        let gone = ours.iter().filter(|(key, _)| !theirs.contains_key(key)).map(|(key, block)| {
+            (key.0, HeldBlock { copies: [0; Tier::COUNT], parent: None, local: None, ..*block })
+        });
+        let set_mode = self.copy_mode == CopyMode::Set;
+        let is_same = |key: &(DpRank, BlockName), block: &HeldBlock| {
+            let copies = |copies: [u32; Tier::COUNT]| {
+                copies.map(|copies| if set_mode { copies.min(1) } else { copies })
+            };
+            ours.get(key).is_some_and(|at| {
+                (at.local, at.parent) == (block.local, block.parent)
+                    && copies(at.copies) == copies(block.copies)
+            })
+        };
+        let changed = theirs.iter().filter(|(key, block)| !is_same(key, block));
+        let mut changes: BTreeMap<DpRank, Vec<HeldBlock>> = BTreeMap::new();
+        for (rank, block) in gone.chain(changed.map(|(key, block)| (key.0, *block))) {
+            changes.entry(rank).or_default().push(block);
+        }
+        let count: usize = changes.values().map(Vec::len).sum();
+        for (rank, blocks) in changes {
+            self.set_names(rank, blocks).await?;
+        }
+        tracing::warn!(
+            source = self.name,
+            worker = %self.worker.address(),
+            buckets = buckets.values().map(Vec::len).sum::<usize>(),
+            blocks = count,
+            "the index is repaired"
+        );
+        if count == 0 {
+            // Not the blocks differ.
+            self.forget_digests().await?;
+        }
+        self.ingest.metrics.repaired_blocks.inc_by(count as u64);
+        self.end_audit("repaired").await
+    }
+}
+
+// === what the index holds ===
+
+impl Follower {
+    /// Has digests kept of what the index holds already; false if that has to be tried again.
+    async fn read_digests(&mut self) -> Result<bool, IngestError> {
+        let Some(source) = self.shared.source() else { return Ok(false) };
+        let mut ranks: BTreeMap<DpRank, RankDigest> = BTreeMap::new();
+        let read = |record: DumpRecord| {
+            let digest = block_digest(record.name, record.local);
+            let held = Tier::ALL.into_iter().zip(record.copies).filter(|(_, copies)| *copies > 0);
+            held.for_each(|(tier, _)| ranks.entry(record.rank).or_default().add(tier, digest));
+        };
+        if !self.read(&source, read).await? {
+            return Ok(false);
+        }
+        let (id, ranks) = (source.id(), ranks.into_iter().collect::<Vec<_>>());
+        let set = move |index: &mut Index| index.set_digests(id, &ranks).unwrap_or(false);
+        Ok(self.ingest.writer.change(source.shard(), set).await?)
+    }
+
+    /// What the index holds in some buckets; none if that has to be tried again.
+    async fn read_blocks(
+        &mut self,
+        source: &IndexedSource,
+        buckets: &RankBuckets,
+    ) -> Result<Option<Blocks>, IngestError> {
+        let mut blocks = Blocks::new();
+        let read = |record: DumpRecord| {
+            let DumpRecord { rank, name, parent, local, copies, .. } = record;
+            put(&mut blocks, buckets, rank, HeldBlock { name, parent, local, copies });
+        };
+        Ok(self.read(source, read).await?.then_some(blocks))
+    }
+
+    /// Reads all that the index holds of a source, of which nothing changes meanwhile but by other sources of
+    /// its worker; false if it cannot now.
+    async fn read(
+        &mut self,
+        source: &IndexedSource,
+        mut read: impl FnMut(DumpRecord),
+    ) -> Result<bool, IngestError> {
+        let registration = &self.worker.registration;
+        let query = DumpQuery {
+            partition: registration.partition.clone(),
+            worker: registration.worker.clone(),
+            rank: None,
+            chunk_records: DUMP_CHUNK_RECORDS_DEFAULT,
+        };
+        // It takes as long as a dump.
+        let Ok(_permit) = Arc::clone(&self.permits).try_acquire_owned() else { return Ok(false) };
+        let writer = self.ingest.writer.clone();
+        let read_all = async {
+            let mut dump = Dump::begin(&self.worker.partition, writer, &query).await?;
+            while let Some(part) = dump.next().await? {
+                let DumpPart::Records(records) = part else { continue };
+                records.into_iter().filter(|at| at.source == source.id()).for_each(&mut read);
+                yield_now().await;
+            }
+            Ok(())
+        };
+        match read_all.await {
+            Ok(()) => Ok(true),
+            Err(DumpError::Stopping(error)) => Err(error.into()),
+            Err(DumpError::Index(error)) => {
+                tracing::info!(%error, source = self.name, "the audit cannot read the index");
+                Ok(false)
+            }
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! The functions. These comments are the header's.
+
+use crate::fault::{self, Fault};
+use crate::publisher::{Config, Publisher as Open, Standing};
+use crate::types::{
+    Code, KVASIR_COPY_MODE_COUNTED, KVASIR_COPY_MODE_SET, Publisher, PublisherOptions,
+    PublisherStatus, Stored,
+};
+use crate::{handles, read};
+use kvasir_proto::types::CopyMode;
+use std::ffi::c_char;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Runs the body of a call. Nothing that goes wrong in it gets past here but as a code.
+fn guarded(body: impl FnOnce() -> Result<(), Fault>) -> Code {
+    // What a panic may have left half-done is behind locks of its own, or goes with the publisher.
+    let outcome = catch_unwind(AssertUnwindSafe(body));
+    let panicked = |_panic| Err(Fault::Internal("a fault of the library: see stderr".to_owned()));
+    match outcome.unwrap_or_else(panicked) {
+        Ok(()) => Code::KVASIR_OK,
+        Err(fault) => {
+            fault::remember(&fault);
+            fault.code()
+        }
+    }
+}
+
+/// The publisher of a handle, which is never followed.
+fn opened(publisher: *mut Publisher) -> Result<Arc<Open>, Fault> {
+    handles::get(publisher.addr())
+}
+
+fn milliseconds(count: u32) -> Duration {
+    Duration::from_millis(count.into())
+}
+
+/// Opens a publisher and starts its thread, which connects, and connects again whenever that is needed. The other
+/// side need not be there yet.
+///
+/// Nothing of options is used after the call. On KVASIR_OK, *publisher is the new publisher: give it to
+/// kvasir_publisher_free in the end. It does not outlive a fork: open publishers in the child.
+///
+/// KVASIR_INVALID_ARGUMENT, KVASIR_FULL (1,024 publishers are open), KVASIR_INTERNAL (no thread).
+///
+/// # Safety
+/// options leads to a structure whose texts end with a 0 byte; publisher to a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvasir_publisher_open(
+    options: *const PublisherOptions,
+    publisher: *mut *mut Publisher,
+) -> Code {
+    guarded(|| {
+        // SAFETY: as the caller says.
+        let options = unsafe { read::structure(options, "options") }?;
+        read::check_out(publisher, "publisher")?;
+        // SAFETY: as the caller says, of the texts that the options lead to.
+        let config = unsafe { config(options) }?;
+        let handle = handles::insert(Open::open(&config)?)?;
+        // SAFETY: as the caller says.
+        unsafe { read::write(publisher, ptr::without_provenance_mut(handle)) };
+        Ok(())
+    })
+}
+
+/// # Safety
+/// The texts end with a 0 byte and stay for `'a`.
+unsafe fn config(options: &PublisherOptions) -> Result<Config<'_>, Fault> {
+    // SAFETY: all of it as the caller says.
+    let (endpoint, worker_id, model, tenant, source) = unsafe {
+        (
+            read::name(options.endpoint, "endpoint")?,
+            read::name(options.worker_id, "worker_id")?,
+            read::name(options.model, "model")?,
+            read::optional_name(options.tenant, "tenant")?,
+            read::optional_name(options.source, "source")?,
+        )
+    };
+    let copy_mode = match options.copy_mode {
+        KVASIR_COPY_MODE_SET => CopyMode::Set,
+        KVASIR_COPY_MODE_COUNTED => CopyMode::Counted,
+        other => {
+            let problem = format!("is {other}, must be a KVASIR_COPY_MODE, 0 or 1");
+            return Err(Fault::argument("copy_mode", problem));
+        }
+    };
+    Ok(Config {
+        endpoint,
+        worker_id,
+        model,
+        tenant: tenant.unwrap_or_default(),
+        source,
+        block_size: options.block_size,
+        rank: options.dp_rank,
+        copy_mode,
+        lease_ms: options.lease_ms,
+        held_blocks_max: options.held_blocks_max,
+        journal_bytes_max: options.journal_bytes_max,
+    })
+}
+
+/// Blocks are held now. Never waits for the other side; threads may share a publisher.
+///
+/// Nothing that stored leads to is used after the call: tokens are hashed before it returns. Unless
+/// event_id is NULL, *event_id is the event's number among all of this publisher: from 0, one more each
+/// time.
+///
+/// KVASIR_INVALID_ARGUMENT, KVASIR_FULL (the event was not taken), KVASIR_SHUT_DOWN, KVASIR_BAD_HANDLE.
+///
+/// # Safety
+/// stored leads to a structure whose pointers are NULL, or lead to what it says; event_id is NULL, or
+/// leads to a place for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvasir_publish_stored(
+    publisher: *mut Publisher,
+    stored: *const Stored,
+    event_id: *mut u64,
+) -> Code {
+    guarded(|| {
+        let publisher = opened(publisher)?;
+        // SAFETY: as the caller says.
+        let stored = unsafe { read::structure(stored, "stored") }?;
+        // SAFETY: as the caller says.
+        let blocks = unsafe { read::StoredBlocks::read(stored, publisher.block_size()) }?;
+        let id = publisher.stored(&blocks.new_blocks())?;
+        // SAFETY: as the caller says.
+        unsafe { read::write(event_id, id) };
+        Ok(())
+    })
+}
+
+/// Blocks are no longer held in a tier (a KVASIR_TIER): names_count of them, 1 to 65,536. Otherwise as
+/// kvasir_publish_stored, but that there is always room.
+///
+/// # Safety
+/// names leads to names_count numbers; event_id is NULL, or leads to a place for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvasir_publish_removed(
+    publisher: *mut Publisher,
+    names: *const u64,
+    names_count: usize,
+    tier: u32,
+    event_id: *mut u64,
+) -> Code {
+    guarded(|| {
+        let publisher = opened(publisher)?;
+        // SAFETY: as the caller says.
+        let names = unsafe { read::names(names, names_count) }?;
+        let id = publisher.removed(&names, read::tier(tier)?)?;
+        // SAFETY: as the caller says.
+        unsafe { read::write(event_id, id) };
+        Ok(())
+    })
+}
+
+/// The rank holds nothing any more, in any tier. Otherwise as kvasir_publish_removed.
+///
+/// # Safety
+/// event_id is NULL, or leads to a place for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvasir_publish_all_cleared(
+    publisher: *mut Publisher,
+    event_id: *mut u64,
+) -> Code {
+    guarded(|| {
+        let id = opened(publisher)?.all_cleared()?;
+        // SAFETY: as the caller says.
+        unsafe { read::write(event_id, id) };
+        Ok(())
+    })
+}
+
+/// Waits until the other side has accepted the publisher, for timeout_ms milliseconds at most. To publish,
+/// nobody needs to wait.
+///
+/// KVASIR_TIMEOUT, KVASIR_REFUSED, KVASIR_SHUT_DOWN, KVASIR_BAD_HANDLE.
+#[unsafe(no_mangle)]
+pub extern "C" fn kvasir_publisher_wait_connected(
+    publisher: *mut Publisher,
+    timeout_ms: u32,
+) -> Code {
+    guarded(|| opened(publisher)?.wait_connected(milliseconds(timeout_ms)))
+}
+
+/// Waits until the other side has everything that was published before, for timeout_ms milliseconds at
+/// most. An agent that has it has it in its journal; an index has it in its index.
+///
+/// KVASIR_TIMEOUT, KVASIR_REFUSED, KVASIR_SHUT_DOWN (and not all was delivered), KVASIR_BAD_HANDLE.
+#[unsafe(no_mangle)]
+pub extern "C" fn kvasir_publisher_flush(publisher: *mut Publisher, timeout_ms: u32) -> Code {
+    guarded(|| opened(publisher)?.flush(milliseconds(timeout_ms)))
+}
+
+/// The engine ends: its cache is gone, which the other side is told, with all that was published before,
+/// within timeout_ms milliseconds. Afterwards nothing is taken any more; again, it does nothing.
+/// The publisher is not freed by it.
+///
+/// KVASIR_TIMEOUT and KVASIR_REFUSED (it is shut down, and the other side was not told all: it drops the
+/// source's blocks once it has not been heard of for some time), KVASIR_BAD_HANDLE.
+#[unsafe(no_mangle)]
+pub extern "C" fn kvasir_publisher_shutdown(publisher: *mut Publisher, timeout_ms: u32) -> Code {
+    guarded(|| opened(publisher)?.shut_down(milliseconds(timeout_ms)))
+}
+
+/// How the publisher stands, also after it was shut down.
+///
+/// KVASIR_INVALID_ARGUMENT, KVASIR_BAD_HANDLE.
+///
+/// # Safety
+/// status leads to a structure of which struct_size is set.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvasir_publisher_get_status(
+    publisher: *mut Publisher,
+    status: *mut PublisherStatus,
+) -> Code {
+    guarded(|| {
+        let standing = opened(publisher)?.standing();
+        // SAFETY: as the caller says.
+        unsafe { read::write_structure(status, "status", || told(&standing)) }
+    })
+}
+
+fn told(standing: &Standing) -> PublisherStatus {
+    let uplink = &standing.uplink;
+    let mut status = PublisherStatus {
+        struct_size: size_of::<PublisherStatus>(),
+        head: standing.head,
+        acknowledged: standing.acknowledged,
+        dropped_events: standing.dropped_events,
+        rejected_blocks: uplink.rejected_blocks,
+        held_blocks: standing.held_blocks,
+        streams: uplink.streams,
+        retold: uplink.retold,
+        connected: uplink.connected,
+        refused: uplink.refused,
+        error: [0; 256],
+    };
+    let text = uplink.error.as_deref().unwrap_or_default();
+    // The last byte stays 0.
+    let end = text.floor_char_boundary(status.error.len() - 1);
+    for (to, from) in status.error.iter_mut().zip(text.bytes().take(end)) {
+        *to = c_char::from_ne_bytes([from]);
+    }
+    status
+}
+
+/// Frees a publisher, whose handle is no publisher's from then on. Calls of other threads that are under way
+/// come to their ends first. Without kvasir_publisher_shutdown before, what was not delivered yet is not, and the other
+/// side believes what it was told, until the source has not been heard of for some time.
+///
+/// Waits for the publisher's thread, about a second at most. NULL is fine.
+///
+/// KVASIR_BAD_HANDLE.
+#[unsafe(no_mangle)]
+pub extern "C" fn kvasir_publisher_free(publisher: *mut Publisher) -> Code {
+    guarded(|| {
+        if publisher.is_null() {
+            return Ok(());
+        }
+        handles::remove(publisher.addr()).map(drop)
+    })
+}
+
+/// The text of the last call on this thread that did not return KVASIR_OK; "" before the first. It is the
+/// library's, UTF-8, ends with a 0 byte, and is there until the next such call on this thread, or its end.
+#[unsafe(no_mangle)]
+pub extern "C" fn kvasir_last_error() -> *const c_char {
+    fault::last()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CStr;
+
+    #[test]
+    fn a_panic_is_a_code() {
+        let code = guarded(|| panic!("out of bounds"));
+        assert_eq!(code, Code::KVASIR_INTERNAL);
+        // SAFETY: the text is this thread's, and no call comes in between.
+        let text = unsafe { CStr::from_ptr(kvasir_last_error()) };
+        assert_eq!(text, c"a fault of the library: see stderr");
+    }
+}

@@ -1,0 +1,39 @@
+use crate::fault::Fault;
+use crate::publisher::Publisher;
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Most publishers at a time: each has a thread.
+const PUBLISHERS_MAX: usize = 1_024;
+
+static OPEN: RwLock<Open> = RwLock::new(Open { last: 0, publishers: BTreeMap::new() });
+
+struct Open {
+    /// The last handle that was given; none is given twice.
+    last: usize,
+    publishers: BTreeMap<usize, Arc<Publisher>>,
+}
+
+/// Gives a publisher a handle, which is not 0.
+pub(crate) fn insert(publisher: Publisher) -> Result<usize, Fault> {
+    let mut open = OPEN.write();
+    let (count, limit) = (open.publishers.len(), PUBLISHERS_MAX);
+    if count >= limit {
+        return Err(Fault::Full { count, what: "publishers are open", limit, fix: "free some" });
+    }
+    open.last += 1;
+    let handle = open.last;
+    open.publishers.insert(handle, Arc::new(publisher));
+    Ok(handle)
+}
+
+/// The publisher of a handle.
+pub(crate) fn get(handle: usize) -> Result<Arc<Publisher>, Fault> {
+    OPEN.read().publishers.get(&handle).cloned().ok_or(Fault::Handle)
+}
+
+/// Takes a handle back. Calls that are under way keep the publisher to their ends.
+pub(crate) fn remove(handle: usize) -> Result<Arc<Publisher>, Fault> {
+    OPEN.write().publishers.remove(&handle).ok_or(Fault::Handle)
+}

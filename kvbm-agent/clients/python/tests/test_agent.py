@@ -1,0 +1,209 @@
+"""Publishers against a real agent, which feeds a real index."""
+
+import itertools
+
+import pytest
+from conftest import WAIT_SECONDS, Agents, Publishers, Server, wait_until
+from test_publisher import NAMES, TOKENS, find, held
+
+from kvasir import (
+    Indexer,
+    PublisherState,
+    RefusedError,
+    Tier,
+    WorkerState,
+    WrongShardError,
+    local_hashes,
+)
+
+Scores = dict[tuple[str, int], int]
+
+
+def scores(indexer: Indexer, tokens: list[int]) -> Scores:
+    """Blocks that match, by worker and rank; nothing while the index knows nothing of the model."""
+    if indexer.list_workers(model="model") == []:
+        return {}
+    matches = find(indexer, tokens).matches
+    return {(match.worker_id, match.dp_rank): match.matched_blocks for match in matches}
+
+
+def wait_for_scores(indexer: Indexer, tokens: list[int], wanted: Scores) -> None:
+    wait_until("scores", lambda: scores(indexer, tokens), lambda found: found == wanted)
+
+
+def wait_for_names(indexer: Indexer, names: set[int]) -> None:
+    def known() -> set[int]:
+        if not any(worker.sources for worker in indexer.list_workers(model="model")):
+            return set()
+        return set(held(indexer))
+
+    wait_until("names", known, lambda found: found == names)
+
+
+def test_ranks_and_workers_beside_their_agents(
+    server: Server, indexer: Indexer, agents: Agents, publishers: Publishers
+) -> None:
+    first, second = agents("worker-0"), agents("worker-1")
+    ranks = [publishers(target=first.target, register=False, dp_rank=rank) for rank in (0, 1)]
+    other = publishers("worker-1", target=second.target, register=False)
+    direct = publishers("worker-2", target=server.target)
+    ranks[0].publish_stored(TOKENS, NAMES)
+    ranks[1].publish_stored(TOKENS[:8], NAMES[:2])
+    other.publish_stored(None, NAMES[:3], local_hashes=local_hashes(TOKENS[:12], 4))
+    direct.publish_stored(TOKENS[:4], NAMES[:1])
+    for publisher in (*ranks, other, direct):
+        publisher.flush(WAIT_SECONDS)
+    wanted = {("worker-0", 0): 4, ("worker-0", 1): 2, ("worker-1", 0): 3, ("worker-2", 0): 1}
+    wait_for_scores(indexer, TOKENS, wanted)
+    # The index hears one stream of each agent, whoever publishes to it.
+    sources = {worker.worker_id: len(worker.sources) for worker in indexer.list_workers()}
+    assert sources == {"worker-0": 1, "worker-1": 1, "worker-2": 1}
+    states = {match.state for match in find(indexer, TOKENS).matches}
+    assert states == {WorkerState.EXACT}
+
+    ranks[0].publish_stored(None, NAMES[3:], tier=Tier.HOST)
+    ranks[0].publish_removed(NAMES[3:])
+    ranks[1].publish_all_cleared()
+    other.publish_removed(NAMES[2:3])
+    for publisher in (*ranks, other):
+        publisher.flush(WAIT_SECONDS)
+    wait_for_scores(indexer, TOKENS, {("worker-0", 0): 4, ("worker-1", 0): 2, ("worker-2", 0): 1})
+    [match] = find(indexer, TOKENS, worker_ids=["worker-0"]).matches
+    assert (match.blocks_by_tier.device, match.blocks_by_tier.host) == (3, 1)
+    # Whoever publishes to an agent does not remove its worker.
+    other.shutdown()
+    assert "worker-1" in {worker.worker_id for worker in indexer.list_workers()}
+
+
+def test_several_sources_of_one_rank_are_joined(
+    indexer: Indexer, agents: Agents, publishers: Publishers
+) -> None:
+    agent = agents("worker-0", "--consolidate")
+    engine = publishers(target=agent.target, register=False, source="engine")
+    manager = publishers(target=agent.target, register=False, source="manager")
+    engine.publish_stored(TOKENS, NAMES)
+    # The manager has names of its own for the same content.
+    manager.publish_stored(TOKENS[:12], [21, 22, 23])
+    for publisher in (engine, manager):
+        publisher.flush(WAIT_SECONDS)
+    wait_for_scores(indexer, TOKENS, {("worker-0", 0): 4})
+    engine.publish_all_cleared()
+    engine.flush(WAIT_SECONDS)
+    wait_for_scores(indexer, TOKENS, {("worker-0", 0): 3})
+    manager.publish_removed([22, 23])
+    manager.flush(WAIT_SECONDS)
+    wait_for_scores(indexer, TOKENS, {("worker-0", 0): 1})
+
+
+@pytest.mark.parametrize("kept_events", [16_384, 8])
+def test_a_killed_agent_is_told_again(
+    indexer: Indexer, agents: Agents, publishers: Publishers, kept_events: int
+) -> None:
+    agent = agents()
+    publisher = publishers(
+        target=agent.target,
+        register=False,
+        queued_events=8,
+        kept_events=kept_events,
+        queue_timeout=WAIT_SECONDS,
+    )
+    names: set[int] = set()
+    counter = itertools.count(1)
+
+    def publish(count: int) -> None:
+        for name in itertools.islice(counter, count):
+            publisher.publish_stored([name] * 4, [name])
+            names.add(name)
+        gone = min(names)
+        publisher.publish_removed([gone])
+        names.remove(gone)
+
+    publish(40)
+    publisher.flush(WAIT_SECONDS)
+    wait_for_names(indexer, names)
+    for _ in range(2):
+        agent.kill()
+        # The engine goes on meanwhile.
+        publish(5)
+        agent.start()
+        publisher.flush(WAIT_SECONDS)
+        wait_for_names(indexer, names)
+    status = publisher.status()
+    assert (status.state, status.held_blocks) == (PublisherState.CONNECTED, len(names))
+    assert status.streams >= 3
+    # Few are kept: all that is held is told anew, else all events are sent again.
+    assert (status.images > 0) == (kept_events == 8)
+
+
+def test_a_killed_index_has_it_of_the_agent(
+    server: Server, indexer: Indexer, agents: Agents, publishers: Publishers
+) -> None:
+    publisher = publishers(target=agents().target, register=False)
+    publisher.publish_stored(TOKENS, NAMES)
+    publisher.flush(WAIT_SECONDS)
+    wait_for_scores(indexer, TOKENS, {("worker-0", 0): 4})
+    server.kill()
+    publisher.publish_removed(NAMES[3:])
+    publisher.flush(WAIT_SECONDS)
+    server.start()
+    wait_for_scores(indexer, TOKENS, {("worker-0", 0): 3})
+    assert publisher.status().streams == 1
+
+
+def test_an_agent_refuses_what_it_is_not_for(agents: Agents, publishers: Publishers) -> None:
+    agent = agents()
+    wrong = publishers(block_size=8, target=agent.target, register=False)
+    with pytest.raises(RefusedError, match=r"block_size is 8.*is 4"):
+        wrong.wait_connected(WAIT_SECONDS)
+    with pytest.raises(RefusedError, match=r"block_size is 8.*is 4"):
+        wrong.publish_removed(NAMES)
+    assert wrong.status().state is PublisherState.FAILED
+    registering = publishers(target=agent.target)
+    with pytest.raises(RefusedError, match="register=False"):
+        registering.wait_connected(WAIT_SECONDS)
+
+    # What a rank's owner has not said is not taken, and counted.
+    owner = publishers(target=agent.target, register=False)
+    owner.publish_stored(TOKENS, NAMES)
+    owner.flush(WAIT_SECONDS)
+    other = publishers(target=agent.target, register=False, source="other")
+    other.publish_stored(TOKENS, NAMES)
+    other.flush(WAIT_SECONDS)
+    assert (owner.status().rejected_blocks, other.status().rejected_blocks) == (0, 4)
+
+
+@pytest.mark.parametrize("register", [True, False])
+def test_a_wrong_shard_is_not_tried_again(publishers: Publishers, register: bool) -> None:
+    shards = [Server("--shard", f"{number}/2") for number in (0, 1)]
+    try:
+        worker_id, owner = misplaced(shards[0])
+        publisher = publishers(worker_id, target=shards[0].target, register=register)
+        for call in (
+            lambda: publisher.wait_connected(WAIT_SECONDS),
+            publisher.publish_all_cleared,
+            lambda: publisher.flush(WAIT_SECONDS),
+        ):
+            with pytest.raises(WrongShardError) as error:
+                call()
+            assert error.value.owner_shard == owner == "1"
+        assert publisher.status().state is PublisherState.FAILED
+        # It goes where it was sent.
+        there = publishers(worker_id, target=shards[int(owner)].target)
+        there.publish_stored(TOKENS, NAMES)
+        there.flush(WAIT_SECONDS)
+        with Indexer(shards[1].target) as indexer:
+            assert find(indexer, TOKENS).matches[0].worker_id == worker_id
+    finally:
+        for shard in shards:
+            shard.kill()
+
+
+def misplaced(shard: Server) -> tuple[str, str]:
+    """A worker that a shard does not take, and the number of the shard that does."""
+    with Indexer(shard.target) as indexer:
+        for number in range(64):
+            try:
+                indexer.register_worker("model", f"worker-{number}", 4)
+            except WrongShardError as error:
+                return f"worker-{number}", error.owner_shard
+    raise AssertionError("the shard takes every worker")

@@ -1,0 +1,38 @@
+use super::Verdict;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use std::sync::Arc;
+
+/// What a journal on disk has done and cost; shared by clones.
+#[derive(Debug, Clone)]
+pub struct DiskFigures {
+    /// How long writes ahead of the stream took, in seconds.
+    pub write_seconds: Histogram,
+}
+
+impl DiskFigures {
+    pub(super) fn new() -> Self {
+        // 4 µs to 4 s.
+        Self { write_seconds: Histogram::new(exponential_buckets(4e-6, 4.0, 11)) }
+    }
+}
+
+/// How it stands with a journal on disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskStatus {
+    /// Why nothing is written any more, so that the next start begins a new life; none while all is well.
+    pub error: Option<Arc<str>>,
+    /// Whether the life that was on disk went on.
+    pub verdict: Verdict,
+    /// Bytes of keys and values written: batches and sources.
+    pub written_bytes: u64,
+    /// Bytes of batches that are in no image.
+    pub log_bytes: u64,
+    /// Images completed.
+    pub images: u64,
+    /// Bytes of the image that counts.
+    pub image_bytes: u64,
+    /// Names that were held when the agent came back.
+    pub restored_blocks: u64,
+    /// Batches that were read then.
+    pub restored_batches: u64,
+}

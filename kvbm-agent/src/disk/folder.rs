@@ -1,0 +1,73 @@
+//! The folder as files. `db` is the database; `counts` is there as long as what it has may be gone on from: the one
+//! thing that can be undone on a disk that is full.
+
+use super::DiskError;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+const DATABASE: &str = "db";
+const MARK: &str = "counts";
+const IMAGE: &str = "image.sst";
+
+/// Where the database is.
+pub(super) fn database(folder: &Path) -> PathBuf {
+    folder.join(DATABASE)
+}
+
+/// Where an image is written.
+pub(super) fn image(folder: &Path) -> PathBuf {
+    folder.join(IMAGE)
+}
+
+/// Makes the folder. Whether there is anything in it already.
+///
+/// # Errors
+/// If it cannot be made, or has files and no journal.
+pub(super) fn prepare(folder: &Path) -> Result<bool, DiskError> {
+    let failed = |error: io::Error| DiskError::of_io(folder, &error);
+    fs::create_dir_all(folder).map_err(failed)?;
+    let mut is_used = false;
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        is_used |= name == DATABASE;
+        if name != DATABASE && name != MARK && name != IMAGE {
+            let reason = format!("{} is there", name.display());
+            return Err(DiskError::Foreign { folder: folder.to_owned(), reason });
+        }
+    }
+    Ok(is_used)
+}
+
+pub(super) fn is_marked(folder: &Path) -> bool {
+    folder.join(MARK).exists()
+}
+
+/// From now on the database counts.
+pub(super) fn mark(folder: &Path) -> Result<(), DiskError> {
+    fs::write(folder.join(MARK), []).map_err(|error| DiskError::of_io(folder, &error))
+}
+
+/// From now on it does not.
+pub(super) fn unmark(folder: &Path) -> Result<(), DiskError> {
+    remove(fs::remove_file(folder.join(MARK)), folder)
+}
+
+/// Removes what is left of an image that was not completed.
+pub(super) fn remove_image(folder: &Path) -> Result<(), DiskError> {
+    remove(fs::remove_file(image(folder)), folder)
+}
+
+/// Removes the database, which nobody has open.
+pub(super) fn remove_database(folder: &Path) -> Result<(), DiskError> {
+    remove(fs::remove_dir_all(database(folder)), folder)
+}
+
+fn remove(outcome: io::Result<()>, folder: &Path) -> Result<(), DiskError> {
+    match outcome {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(DiskError::of_io(folder, &error))
+        }
+        Err(_) | Ok(()) => Ok(()),
+    }
+}

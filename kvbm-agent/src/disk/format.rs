@@ -1,0 +1,122 @@
+//! Keys, and what is written when: pure.
+
+use super::records::{ImageRecord, KeptSource, LifeRecord, ManifestRecord, SourceRecord};
+use crate::journal::Batch;
+use kvasir_proto::convert::{LocalDumpPart, publish_batch};
+use kvasir_proto::pb;
+use kvasir_proto::types::{DpRank, HeldBlock, Incarnation};
+use kvasir_store::Bounds;
+use prost::Message;
+
+pub(super) const MANIFEST: &[u8] = b"m";
+pub(super) const LIFE: &[u8] = b"l";
+pub(super) const IMAGE: &[u8] = b"i";
+const BATCH: u8 = b'b';
+const CHUNK: u8 = b'c';
+const SOURCE: u8 = b's';
+
+/// Where changes are gathered that become one atomic write.
+pub(super) trait Target {
+    /// Sets a value.
+    fn put(&mut self, key: &[u8], value: &[u8]);
+    /// Removes a value.
+    fn remove(&mut self, key: &[u8]);
+    /// Removes all values of a range.
+    fn remove_range(&mut self, bounds: Bounds);
+}
+
+pub(super) fn batch_key(sequence: u64) -> [u8; 9] {
+    let mut key = [BATCH; 9];
+    let (_, number) = key.split_at_mut(1);
+    number.copy_from_slice(&sequence.to_be_bytes());
+    key
+}
+
+/// Keys of the batches from `first` on, before `behind`; to the last without.
+pub(super) fn batch_bounds(first: u64, behind: Option<u64>) -> Bounds {
+    let end = behind.map_or_else(|| vec![BATCH + 1], |behind| batch_key(behind).to_vec());
+    (batch_key(first).to_vec(), end)
+}
+
+pub(super) fn chunk_key(generation: u32, number: u32) -> [u8; 9] {
+    let mut key = [CHUNK; 9];
+    let (_, numbers) = key.split_at_mut(1);
+    let both = u64::from(generation) << 32 | u64::from(number);
+    numbers.copy_from_slice(&both.to_be_bytes());
+    key
+}
+
+/// Keys of one image.
+pub(super) fn image_bounds(generation: u32) -> Bounds {
+    let behind = match generation.checked_add(1) {
+        Some(next) => chunk_key(next, 0).to_vec(),
+        None => vec![CHUNK + 1],
+    };
+    (chunk_key(generation, 0).to_vec(), behind)
+}
+
+pub(super) fn source_key(name: &str) -> Vec<u8> {
+    [&[SOURCE], name.as_bytes()].concat()
+}
+
+pub(super) fn source_bounds() -> Bounds {
+    (vec![SOURCE], vec![SOURCE + 1])
+}
+
+pub(super) fn source_name(key: &[u8]) -> Option<String> {
+    let (_, name) = key.split_first()?;
+    String::from_utf8(name.to_vec()).ok()
+}
+
+/// Writes whose folder it is.
+pub(super) fn put_manifest(manifest: &ManifestRecord, target: &mut impl Target) {
+    target.put(MANIFEST, &manifest.encode_to_vec());
+}
+
+/// A life begins: nothing of the one before is left.
+pub(super) fn begin_life(incarnation: Incarnation, first: u64, target: &mut impl Target) {
+    target.remove_range(batch_bounds(0, None));
+    target.remove_range((vec![CHUNK], vec![CHUNK + 1]));
+    target.remove_range(source_bounds());
+    target.remove(IMAGE);
+    target.put(LIFE, &LifeRecord::new(incarnation, first).encode_to_vec());
+}
+
+/// A batch; `scratch` is kept for its memory. Returns the bytes of its value.
+pub(super) fn put_batch(batch: &Batch, scratch: &mut Vec<u8>, target: &mut impl Target) -> usize {
+    scratch.clear();
+    let message = publish_batch(batch.sequence(), batch.rank(), batch.events());
+    // A vector has room for anything.
+    let _room = message.encode(scratch);
+    target.put(&batch_key(batch.sequence()), scratch);
+    scratch.len()
+}
+
+/// Where a source stands.
+pub(super) fn put_source(source: &KeptSource, scratch: &mut Vec<u8>, target: &mut impl Target) {
+    scratch.clear();
+    let _room = SourceRecord::from(source).encode(scratch);
+    target.put(&source_key(&source.name), scratch);
+}
+
+/// A part of an image.
+pub(super) fn chunk_value(rank: DpRank, records: Vec<HeldBlock>) -> Vec<u8> {
+    pb::LocalDumpResponse::from(LocalDumpPart::Chunk { rank, records }).encode_to_vec()
+}
+
+/// An image is complete, and its parts are there: it counts from now on, in place of the one before. Batches
+/// before `keep_from` are not needed any more.
+pub(super) fn put_image(
+    image: ImageRecord,
+    before: Option<u32>,
+    keep_from: u64,
+    target: &mut impl Target,
+) {
+    target.put(IMAGE, &image.encode_to_vec());
+    if let Some(before) = before {
+        target.remove_range(image_bounds(before));
+    }
+    if keep_from > 0 {
+        target.remove_range(batch_bounds(0, Some(keep_from)));
+    }
+}

@@ -1,0 +1,166 @@
+//! An image on its way: a table of its own, which the database takes over once it is complete. So it fills no
+//! memory, and holds up no write.
+
+use super::config::CHUNK_RECORDS;
+use super::format::{Target, chunk_key, chunk_value, image_bounds, put_image};
+use super::records::ImageRecord;
+use super::store::database_options;
+use super::{Disk, DiskError, folder};
+use crate::journal::DumpCut;
+use kvasir_proto::types::{DpRank, HeldBlock};
+use rocksdb::{IngestExternalFileOptions, Options, SstFileWriter, WriteBatch};
+use std::{fmt, mem};
+
+/// What an image is written with.
+pub struct ImageOptions(Options);
+
+impl ImageOptions {
+    /// Those of the database.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(database_options())
+    }
+}
+
+impl Default for ImageOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for ImageOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ImageOptions").finish_non_exhaustive()
+    }
+}
+
+/// An image on its way. Dropped before it is [complete](CompleteImage), it never counts.
+pub struct ImageWriter<'a> {
+    disk: &'a Disk,
+    table: SstFileWriter<'a>,
+    rank: DpRank,
+    /// At most a chunk and what is added at once.
+    records: Vec<HeldBlock>,
+    image: ImageRecord,
+    /// Bytes of batches that were in no image when it began.
+    log_bytes: u64,
+}
+
+/// All parts of an image are in the database. It does not count yet.
+#[derive(Debug)]
+pub struct CompleteImage {
+    image: ImageRecord,
+    /// Bytes of batches that are in it, at least.
+    log_bytes: u64,
+}
+
+impl fmt::Debug for ImageWriter<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ImageWriter").field("image", &self.image).finish_non_exhaustive()
+    }
+}
+
+impl<'a> ImageWriter<'a> {
+    /// Begins an image.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn begin(disk: &'a Disk, options: &'a ImageOptions) -> Result<Self, DiskError> {
+        folder::remove_image(&disk.folder)?;
+        let (before, log_bytes) = disk.with_state(|state| {
+            (state.image.map(|image| image.generation), state.status.log_bytes)
+        });
+        let generation = before.map_or(0, |before| before.wrapping_add(1));
+        // What is left of one that was not completed.
+        let mut changes = WriteBatch::default();
+        Target::remove_range(&mut changes, image_bounds(generation));
+        disk.database.write(changes).map_err(|error| disk.failed(&error))?;
+        let table = SstFileWriter::create(&options.0);
+        table.open(folder::image(&disk.folder)).map_err(|error| disk.failed(&error))?;
+        let image = ImageRecord { generation, ..ImageRecord::default() };
+        Ok(Self { disk, table, rank: 0, records: Vec::new(), image, log_bytes })
+    }
+
+    /// Adds records; of a name, the last counts.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn add(&mut self, rank: DpRank, records: Vec<HeldBlock>) -> Result<(), DiskError> {
+        if rank != self.rank {
+            self.flush(1)?;
+            self.rank = rank;
+        }
+        self.records.extend(records);
+        self.flush(CHUNK_RECORDS)
+    }
+
+    /// Writes chunks as long as there are at least so many records.
+    fn flush(&mut self, records_min: usize) -> Result<(), DiskError> {
+        while self.records.len() >= records_min {
+            let rest = self.records.split_off(CHUNK_RECORDS.min(self.records.len()));
+            let value = chunk_value(self.rank, mem::replace(&mut self.records, rest));
+            let key = chunk_key(self.image.generation, self.image.chunks);
+            self.table.put(key, &value).map_err(|error| self.disk.failed(&error))?;
+            self.image.chunks = self.image.chunks.saturating_add(1);
+            self.image.bytes += value.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Adds what a dump ends with, and puts all into the database.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn complete(mut self, cut: DumpCut) -> Result<CompleteImage, DiskError> {
+        for (rank, records) in cut.records {
+            self.add(rank, records)?;
+        }
+        self.flush(1)?;
+        (self.image.watermark, self.image.incomplete) = (cut.watermark, cut.incomplete);
+        if self.image.chunks > 0 {
+            self.table.finish().map_err(|error| self.disk.failed(&error))?;
+            let mut options = IngestExternalFileOptions::default();
+            options.set_move_files(true);
+            let files = vec![folder::image(&self.disk.folder)];
+            let taken = self.disk.database.ingest_external_file_opts(&options, files);
+            taken.map_err(|error| self.disk.failed(&error))?;
+        }
+        folder::remove_image(&self.disk.folder)?;
+        Ok(CompleteImage { image: self.image, log_bytes: self.log_bytes })
+    }
+}
+
+impl Disk {
+    /// Has an image count from now on. Batches before `keep_from`, and those before the image that nobody may ask
+    /// for, go. Call it under the journal's lock, and only for the life that was dumped.
+    pub fn count(&self, complete: &CompleteImage, keep_from: u64) {
+        if self.is_given_up() {
+            return;
+        }
+        let image = complete.image;
+        let after = image.watermark.map_or(0, |watermark| watermark.saturating_add(1));
+        let mut changes = WriteBatch::default();
+        let counted = self.with_state(|state| {
+            let before = state.image.map(|image| image.generation);
+            put_image(image, before, keep_from.min(after), &mut changes);
+            self.database.write(changes)?;
+            state.image = Some(image);
+            state.status.images += 1;
+            state.status.image_bytes = image.bytes;
+            state.status.log_bytes = state.status.log_bytes.saturating_sub(complete.log_bytes);
+            Ok(())
+        });
+        if let Err(error) = counted {
+            self.give_up(&self.failed(&error).to_string());
+        }
+    }
+
+    /// No image can be made: batches would be kept for ever.
+    pub fn image_failed(&self, error: &DiskError) {
+        self.give_up(&error.to_string());
+    }
+
+    fn failed(&self, error: &rocksdb::Error) -> DiskError {
+        DiskError::of_rocksdb(&self.folder, error)
+    }
+}

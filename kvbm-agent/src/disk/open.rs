@@ -1,0 +1,108 @@
+use super::format::{begin_life, put_manifest};
+use super::records::{KeptSource, ManifestRecord};
+use super::restore::{Found, FoundLife, read};
+use super::store::{Disk, Read, connect};
+use super::verdict::NewLife;
+use super::{DiskConfig, DiskError, folder};
+use crate::journal::{Journal, JournalConfig};
+use kvasir_proto::types::Incarnation;
+use rocksdb::{DB, WriteBatch};
+use std::path::Path;
+
+/// A journal on disk that was opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// It takes what follows.
+    pub disk: Disk,
+    /// What was there, or why it does not count.
+    pub restored: Result<Restored, NewLife>,
+}
+
+/// A life that may go on.
+#[derive(Debug)]
+pub struct Restored {
+    /// What was said and is held.
+    pub journal: Journal,
+    /// Where its sources stood.
+    pub sources: Vec<KeptSource>,
+}
+
+/// Opens a folder, and reads what is there. Blocks for as long as that takes. What does not count is removed, and
+/// `fresh` begins.
+///
+/// # Errors
+/// If the folder cannot be used: see [`DiskError::is_misconfigured`] for what to do then.
+pub fn open(
+    config: &DiskConfig,
+    journal: JournalConfig,
+    fresh: (Incarnation, u64),
+) -> Result<Opened, DiskError> {
+    let is_used = folder::prepare(&config.folder)?;
+    // The first image comes when half of what memory keeps was written.
+    let log_bytes_min = journal.bytes_max as u64 / 2;
+    let why = match (is_used, look(config, journal)) {
+        (false, _) => NewLife::First,
+        (true, Ok(Ok((database, found)))) => {
+            let read = Read {
+                image: found.image,
+                log_bytes: found.log_bytes,
+                batches: found.batches,
+                blocks: found.journal.status().held_blocks as u64,
+            };
+            let disk = Disk::new(config.folder.clone(), database, read, log_bytes_min);
+            let restored = Restored { journal: found.journal, sources: found.sources };
+            return Ok(Opened { disk, restored: Ok(restored) });
+        }
+        (true, Ok(Err(why))) => why,
+        (true, Err(DiskError::Damaged { reason, .. })) => NewLife::Damaged(reason),
+        (true, Err(error)) => return Err(error),
+    };
+    let database = begin(config, journal, fresh)?;
+    let disk = Disk::new(config.folder.clone(), database, Read::default(), log_bytes_min);
+    Ok(Opened { disk, restored: Err(why) })
+}
+
+/// Reads what is there, or why it does not count.
+fn look(
+    config: &DiskConfig,
+    journal: JournalConfig,
+) -> Result<Result<(DB, Box<FoundLife>), NewLife>, DiskError> {
+    let folder = &config.folder;
+    if !folder::database(folder).join("CURRENT").exists() {
+        return Ok(Err(NewLife::Damaged("there is no database".to_owned())));
+    }
+    // Whoever has it open is found out before anything is decided.
+    let database = connect(folder)?;
+    let found = read(&database, config, journal);
+    match found.map_err(|error| DiskError::of_rocksdb(folder, &error))? {
+        Found::OtherWorker(found) => Err(DiskError::OtherWorker {
+            folder: folder.clone(),
+            found,
+            asked: config.address.clone(),
+        }),
+        Found::Nothing => Ok(Err(NewLife::Unmarked)),
+        Found::Unusable(why) => Ok(Err(why)),
+        Found::Life(_) if !folder::is_marked(folder) => Ok(Err(NewLife::Unmarked)),
+        Found::Life(found) => Ok(Ok((database, found))),
+    }
+}
+
+/// Begins a database, in place of what is there.
+fn begin(
+    config: &DiskConfig,
+    journal: JournalConfig,
+    (incarnation, first): (Incarnation, u64),
+) -> Result<DB, DiskError> {
+    let folder: &Path = &config.folder;
+    folder::unmark(folder)?;
+    folder::remove_database(folder)?;
+    folder::remove_image(folder)?;
+    let database = connect(folder)?;
+    let mut changes = WriteBatch::default();
+    let manifest = ManifestRecord::new(&config.address, config.block_size, journal.copy_mode);
+    put_manifest(&manifest, &mut changes);
+    begin_life(incarnation, first, &mut changes);
+    database.write(changes).map_err(|error| DiskError::of_rocksdb(folder, &error))?;
+    folder::mark(folder)?;
+    Ok(database)
+}

@@ -1,0 +1,200 @@
+//! What is small: Protobuf, so that fields can be added; what older agents must not skip is a new
+//! [`FORMAT_VERSION`].
+
+use kvasir_proto::convert::WorkerAddress;
+use kvasir_proto::limits::SOURCE_PAST_LIVES_MAX;
+use kvasir_proto::types::{
+    CopyMode, Cursor, DpRank, Fingerprint, Incarnation, PartitionKey, WorkerId,
+};
+use prost::Message;
+
+/// Version of all that is written.
+pub(super) const FORMAT_VERSION: u32 = 1;
+
+/// Whose journal it is. The first field never changes its meaning.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct ManifestRecord {
+    #[prost(uint32, tag = "1")]
+    pub(super) format_version: u32,
+    #[prost(string, tag = "2")]
+    pub(super) model: String,
+    #[prost(string, tag = "3")]
+    pub(super) tenant: String,
+    #[prost(string, tag = "4")]
+    pub(super) worker_id: String,
+    #[prost(uint32, tag = "5")]
+    pub(super) block_size: u32,
+    #[prost(bool, tag = "6")]
+    pub(super) is_counted: bool,
+}
+
+impl ManifestRecord {
+    pub(super) fn new(address: &WorkerAddress, block_size: u32, copy_mode: CopyMode) -> Self {
+        Self {
+            format_version: FORMAT_VERSION,
+            model: address.partition.model().to_owned(),
+            tenant: address.partition.tenant().to_owned(),
+            worker_id: address.worker.as_str().to_owned(),
+            block_size,
+            is_counted: copy_mode == CopyMode::Counted,
+        }
+    }
+
+    /// None if it names none that may be.
+    pub(super) fn address(&self) -> Option<WorkerAddress> {
+        let partition = PartitionKey::new(&self.model, &self.tenant).ok()?;
+        Some(WorkerAddress { partition, worker: WorkerId::new(&self.worker_id).ok()? })
+    }
+}
+
+/// The life.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct LifeRecord {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) incarnation: Vec<u8>,
+    /// Number of its first batch.
+    #[prost(uint64, tag = "2")]
+    pub(super) first: u64,
+}
+
+/// The image that counts.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(super) struct ImageRecord {
+    #[prost(uint32, tag = "1")]
+    pub(super) generation: u32,
+    /// The last batch that it contains; none before the first.
+    #[prost(uint64, optional, tag = "2")]
+    pub(super) watermark: Option<u64>,
+    #[prost(uint32, tag = "3")]
+    pub(super) chunks: u32,
+    #[prost(bool, tag = "4")]
+    pub(super) incomplete: bool,
+    /// Bytes of its values.
+    #[prost(uint64, tag = "5")]
+    pub(super) bytes: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct SourceRecord {
+    /// 0: a relay, 1: a publisher on the agent's port.
+    #[prost(uint32, tag = "1")]
+    kind: u32,
+    /// 0: set, 1: counted.
+    #[prost(uint32, tag = "2")]
+    copy_mode: u32,
+    #[prost(bytes = "vec", tag = "3")]
+    incarnation: Vec<u8>,
+    #[prost(uint64, tag = "4")]
+    sequence: u64,
+    #[prost(fixed64, optional, tag = "5")]
+    ts_bits: Option<u64>,
+    #[prost(fixed64, optional, tag = "6")]
+    payload_hash: Option<u64>,
+    #[prost(bool, tag = "7")]
+    has_lost: bool,
+    #[prost(bytes = "vec", repeated, tag = "8")]
+    past: Vec<Vec<u8>>,
+    #[prost(uint32, repeated, tag = "9")]
+    ranks: Vec<u32>,
+    #[prost(bool, tag = "10")]
+    lacks_blocks: bool,
+}
+
+/// What a source is, and so how it tells whether its engine lived on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SourceKind {
+    /// An engine's own publisher: its replay has the cursor's batch, or not.
+    Relay,
+    /// A publisher on the agent's port: it states its life.
+    Ingest,
+}
+
+/// A source, as it stands after the last batch of it that was taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptSource {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub kind: SourceKind,
+    /// How its second announcements are read.
+    pub copy_mode: CopyMode,
+    /// Its last batch that was taken.
+    pub cursor: Cursor,
+    /// Whether events of this life were lost for good.
+    pub has_lost: bool,
+    /// Whether blocks of it were not taken.
+    pub lacks_blocks: bool,
+    /// Lives that were over, the latest last, at most [`SOURCE_PAST_LIVES_MAX`].
+    pub past: Vec<Incarnation>,
+    /// Ranks that it may hold something at.
+    pub ranks: Vec<DpRank>,
+}
+
+fn bytes(life: Incarnation) -> Vec<u8> {
+    life.0.to_le_bytes().to_vec()
+}
+
+pub(super) fn read_incarnation(bytes: &[u8]) -> Option<Incarnation> {
+    Some(Incarnation(u128::from_le_bytes(bytes.try_into().ok()?)))
+}
+
+impl LifeRecord {
+    pub(super) fn new(incarnation: Incarnation, first: u64) -> Self {
+        Self { incarnation: bytes(incarnation), first }
+    }
+}
+
+impl From<&KeptSource> for SourceRecord {
+    fn from(source: &KeptSource) -> Self {
+        let Cursor { incarnation, sequence, fingerprint } = source.cursor;
+        Self {
+            kind: match source.kind {
+                SourceKind::Relay => 0,
+                SourceKind::Ingest => 1,
+            },
+            copy_mode: u32::from(source.copy_mode == CopyMode::Counted),
+            incarnation: bytes(incarnation),
+            sequence,
+            ts_bits: fingerprint.map(|at| at.ts_bits),
+            payload_hash: fingerprint.map(|at| at.payload_hash),
+            has_lost: source.has_lost,
+            lacks_blocks: source.lacks_blocks,
+            past: source.past.iter().copied().map(bytes).collect(),
+            ranks: source.ranks.clone(),
+        }
+    }
+}
+
+impl SourceRecord {
+    /// None if it is none that this agent writes.
+    pub(super) fn source(self, name: String) -> Option<KeptSource> {
+        let fingerprint = match (self.ts_bits, self.payload_hash) {
+            (Some(ts_bits), Some(payload_hash)) => Some(Fingerprint { ts_bits, payload_hash }),
+            (None, None) => None,
+            (Some(_), None) | (None, Some(_)) => return None,
+        };
+        let past: Option<Vec<_>> = self.past.iter().map(|life| read_incarnation(life)).collect();
+        Some(KeptSource {
+            name,
+            kind: match self.kind {
+                0 => SourceKind::Relay,
+                1 => SourceKind::Ingest,
+                _ => return None,
+            },
+            copy_mode: match self.copy_mode {
+                0 => CopyMode::Set,
+                1 => CopyMode::Counted,
+                _ => return None,
+            },
+            cursor: Cursor {
+                incarnation: read_incarnation(&self.incarnation)?,
+                sequence: self.sequence,
+                fingerprint,
+            },
+            has_lost: self.has_lost,
+            lacks_blocks: self.lacks_blocks,
+            past: past.filter(|lives| lives.len() <= SOURCE_PAST_LIVES_MAX)?,
+            ranks: self.ranks,
+        })
+    }
+}

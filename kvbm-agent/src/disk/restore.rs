@@ -1,0 +1,193 @@
+//! How what was written is read back: pure.
+
+use super::DiskConfig;
+use super::format::{
+    IMAGE, LIFE, MANIFEST, batch_bounds, image_bounds, source_bounds, source_name,
+};
+use super::records::{
+    FORMAT_VERSION, ImageRecord, KeptSource, LifeRecord, ManifestRecord, SourceRecord,
+    read_incarnation,
+};
+use super::verdict::NewLife;
+use crate::journal::{Batch, Journal, JournalConfig, KeptLife};
+use kvasir_proto::convert::{LocalDumpPart, PublishedBatch, WorkerAddress};
+use kvasir_proto::pb;
+use kvasir_proto::types::CopyMode;
+use kvasir_store::Bounds;
+use prost::Message;
+
+/// Takes a key and its value, or says what is wrong with them.
+pub(super) type Show<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), NewLife> + 'a;
+
+/// Where values are read.
+pub(super) trait Origin {
+    /// Why it cannot be.
+    type Error;
+    /// One value.
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Self::Error>;
+    /// Shows all values of a range in order, until one is refused.
+    fn each(&self, bounds: Bounds, show: &mut Show<'_>)
+    -> Result<Result<(), NewLife>, Self::Error>;
+}
+
+/// What was found.
+pub(super) enum Found {
+    /// Nothing at all.
+    Nothing,
+    /// Another worker's journal.
+    OtherWorker(WorkerAddress),
+    /// Something that cannot be gone on from.
+    Unusable(NewLife),
+    /// A life.
+    Life(Box<FoundLife>),
+}
+
+/// A life that may go on.
+pub(super) struct FoundLife {
+    pub(super) journal: Journal,
+    pub(super) sources: Vec<KeptSource>,
+    /// The image that counts; none before the first.
+    pub(super) image: Option<ImageRecord>,
+    /// Batches read, and those that are in no image.
+    pub(super) batches: u64,
+    /// Bytes of the values of the batches that are in no image.
+    pub(super) log_bytes: u64,
+}
+
+fn damaged(what: &str) -> NewLife {
+    NewLife::Damaged(what.to_owned())
+}
+
+/// Reads a journal.
+pub(super) fn read<O: Origin>(
+    origin: &O,
+    disk: &DiskConfig,
+    config: JournalConfig,
+) -> Result<Found, O::Error> {
+    let Some(manifest) = origin.get(MANIFEST)? else { return Ok(Found::Nothing) };
+    if let Err(found) = check_manifest(&manifest, disk, config.copy_mode) {
+        return Ok(found);
+    }
+    let (life, image) = (origin.get(LIFE)?, origin.get(IMAGE)?);
+    let (life, image) = match read_heads(life.as_deref(), image.as_deref()) {
+        Ok(heads) => heads,
+        Err(reason) => return Ok(Found::Unusable(reason)),
+    };
+    let journal = Journal::kept(life, config);
+    let mut found = FoundLife { journal, sources: Vec::new(), image, batches: 0, log_bytes: 0 };
+    match found.fill(origin, disk.block_size)? {
+        Ok(()) => Ok(Found::Life(Box::new(found))),
+        Err(reason) => Ok(Found::Unusable(reason)),
+    }
+}
+
+fn check_manifest(value: &[u8], disk: &DiskConfig, copy_mode: CopyMode) -> Result<(), Found> {
+    let unreadable = |_error| Found::Unusable(damaged("the manifest"));
+    let manifest = ManifestRecord::decode(value).map_err(unreadable)?;
+    if manifest.format_version != FORMAT_VERSION {
+        return Err(Found::Unusable(NewLife::Version(manifest.format_version)));
+    }
+    let Some(address) = manifest.address() else {
+        return Err(Found::Unusable(damaged("the worker's name")));
+    };
+    if address != disk.address {
+        return Err(Found::OtherWorker(address));
+    }
+    if manifest.block_size != disk.block_size {
+        return Err(Found::Unusable(NewLife::BlockSize(manifest.block_size)));
+    }
+    if manifest.is_counted != (copy_mode == CopyMode::Counted) {
+        return Err(Found::Unusable(NewLife::CopyMode));
+    }
+    Ok(())
+}
+
+fn read_heads(
+    life: Option<&[u8]>,
+    image: Option<&[u8]>,
+) -> Result<(KeptLife, Option<ImageRecord>), NewLife> {
+    let life = life.ok_or_else(|| damaged("there is no life"))?;
+    let life = LifeRecord::decode(life).map_err(|_error| damaged("the life"))?;
+    let incarnation = read_incarnation(&life.incarnation);
+    let incarnation = incarnation.ok_or_else(|| damaged("the incarnation"))?;
+    let image = image.map(ImageRecord::decode).transpose();
+    let image = image.map_err(|_error| damaged("the image's record"))?;
+    let watermark = image.and_then(|image| image.watermark);
+    Ok((KeptLife { incarnation, first: life.first, watermark }, image))
+}
+
+impl FoundLife {
+    fn fill<O: Origin>(
+        &mut self,
+        origin: &O,
+        block_size: u32,
+    ) -> Result<Result<(), NewLife>, O::Error> {
+        if let Err(reason) = self.read_image(origin)? {
+            return Ok(Err(reason));
+        }
+        if let Err(reason) = self.read_batches(origin, block_size)? {
+            return Ok(Err(reason));
+        }
+        origin.each(source_bounds(), &mut |key, value| {
+            let name = source_name(key).ok_or_else(|| damaged("a source's name"))?;
+            let record = SourceRecord::decode(value).map_err(|_error| damaged("a source"))?;
+            let source = record.source(name).ok_or_else(|| damaged("a source"))?;
+            self.sources.push(source);
+            Ok(())
+        })
+    }
+
+    fn read_image<O: Origin>(&mut self, origin: &O) -> Result<Result<(), NewLife>, O::Error> {
+        let Some(image) = self.image else { return Ok(Ok(())) };
+        let (mut chunks, mut bytes) = (0, 0);
+        let journal = &mut self.journal;
+        let read = origin.each(image_bounds(image.generation), &mut |_key, value| {
+            chunks += 1;
+            bytes += value.len() as u64;
+            let unreadable = || damaged("a part of the image");
+            let part = pb::LocalDumpResponse::decode(value).map_err(|_error| unreadable())?;
+            match LocalDumpPart::try_from(part) {
+                Ok(LocalDumpPart::Chunk { rank, records }) => {
+                    records.iter().for_each(|held| journal.bring_back(rank, held));
+                    Ok(())
+                }
+                Ok(LocalDumpPart::End(_) | LocalDumpPart::WrongIncarnation { .. }) | Err(_) => {
+                    Err(unreadable())
+                }
+            }
+        })?;
+        if read.is_ok() && (chunks, bytes) != (image.chunks, image.bytes) {
+            return Ok(Err(damaged("parts of the image are missing")));
+        }
+        if image.incomplete {
+            self.journal.mark_incomplete();
+        }
+        Ok(read)
+    }
+
+    fn read_batches<O: Origin>(
+        &mut self,
+        origin: &O,
+        block_size: u32,
+    ) -> Result<Result<(), NewLife>, O::Error> {
+        let watermark = self.image.and_then(|image| image.watermark);
+        let read = origin.each(batch_bounds(0, None), &mut |_key, value| {
+            let unreadable = || damaged("a batch");
+            let batch = pb::PublishBatch::decode(value).map_err(|_error| unreadable())?;
+            let batch = PublishedBatch::read(batch, block_size).map_err(|_error| unreadable())?;
+            let (sequence, events) = (batch.sequence, batch.events.into_boxed_slice());
+            self.batches += 1;
+            if watermark.is_none_or(|watermark| sequence > watermark) {
+                self.log_bytes += value.len() as u64;
+            }
+            let batch = Batch::new(sequence, batch.rank, events);
+            self.journal
+                .replay(batch)
+                .map_err(|missing| NewLife::Damaged(format!("batch {missing} is missing")))
+        })?;
+        if read.is_ok() && self.journal.head() < watermark {
+            return Ok(Err(damaged("the newest batches are missing")));
+        }
+        Ok(read)
+    }
+}

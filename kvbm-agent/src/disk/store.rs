@@ -1,0 +1,273 @@
+//! The shell: RocksDB.
+
+use super::config::{BATCH_BYTES, LOG_BYTES_MAX};
+use super::figures::{DiskFigures, DiskStatus};
+use super::format::{self, Target, put_batch, put_source, source_key};
+use super::records::{ImageRecord, KeptSource};
+use super::restore::{Origin, Show};
+use super::verdict::{NewLife, Verdict};
+use super::{DiskError, folder};
+use crate::journal::Batch;
+use kvasir_proto::types::Incarnation;
+use kvasir_store::{Bounds, options};
+use parking_lot::Mutex;
+use rocksdb::{DB, DBRecoveryMode, Options, WriteBatch};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// What becomes of a source's place on disk.
+#[derive(Debug, Clone, Copy)]
+pub enum SourceChange<'a> {
+    /// It stays as it is.
+    None,
+    /// It stands here now.
+    Put(&'a KeptSource),
+    /// Of its name nothing is known any more.
+    Forget(&'a str),
+}
+
+/// A journal on disk, open. What is written is in order as long as callers hold the journal's lock.
+pub struct Disk {
+    pub(super) folder: PathBuf,
+    pub(super) database: DB,
+    /// Nothing is written any more.
+    given_up: AtomicBool,
+    /// It counts though it is given up: that could not be prevented.
+    is_stale: AtomicBool,
+    state: Mutex<State>,
+    figures: DiskFigures,
+    /// Bytes of batches after which the first image is made.
+    log_bytes_min: u64,
+    image_is_due: Notify,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    /// Kept for its memory.
+    scratch: Vec<u8>,
+    /// The image that counts.
+    pub(super) image: Option<ImageRecord>,
+    pub(super) status: DiskStatus,
+}
+
+/// What was read when it was opened.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Read {
+    pub(super) image: Option<ImageRecord>,
+    pub(super) log_bytes: u64,
+    pub(super) batches: u64,
+    pub(super) blocks: u64,
+}
+
+impl Target for WriteBatch {
+    fn put(&mut self, key: &[u8], value: &[u8]) {
+        Self::put(self, key, value);
+    }
+
+    fn remove(&mut self, key: &[u8]) {
+        self.delete(key);
+    }
+
+    fn remove_range(&mut self, (first, behind): Bounds) {
+        self.delete_range(first, behind);
+    }
+}
+
+impl Origin for DB {
+    type Error = rocksdb::Error;
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, rocksdb::Error> {
+        Self::get(self, key)
+    }
+
+    fn each(
+        &self,
+        bounds: Bounds,
+        show: &mut Show<'_>,
+    ) -> Result<Result<(), NewLife>, rocksdb::Error> {
+        let mut values = self.raw_iterator_opt(options::sweep(bounds));
+        values.seek_to_first();
+        while let Some((key, value)) = values.item() {
+            if let Err(reason) = show(key, value) {
+                return Ok(Err(reason));
+            }
+            values.next();
+        }
+        values.status().map(Ok)
+    }
+}
+
+/// Options of the database.
+pub(super) fn database_options() -> Options {
+    let mut options = options::database();
+    // What is older than what was said must not be gone on from, and the end of a log does not tell a write that was cut off
+    // from damage.
+    options.set_wal_recovery_mode(DBRecoveryMode::AbsoluteConsistency);
+    options
+}
+
+/// Opens a database.
+pub(super) fn connect(folder: &Path) -> Result<DB, DiskError> {
+    let database = DB::open(&database_options(), folder::database(folder));
+    database.map_err(|error| DiskError::of_rocksdb(folder, &error))
+}
+
+impl Disk {
+    pub(super) fn new(folder: PathBuf, database: DB, read: Read, log_bytes_min: u64) -> Self {
+        let status = DiskStatus {
+            error: None,
+            verdict: Verdict::Pending,
+            written_bytes: 0,
+            log_bytes: read.log_bytes,
+            images: 0,
+            image_bytes: read.image.map_or(0, |image| image.bytes),
+            restored_blocks: read.blocks,
+            restored_batches: read.batches,
+        };
+        Self {
+            folder,
+            database,
+            given_up: AtomicBool::new(false),
+            is_stale: AtomicBool::new(false),
+            state: Mutex::new(State { scratch: Vec::new(), image: read.image, status }),
+            figures: DiskFigures::new(),
+            log_bytes_min,
+            image_is_due: Notify::new(),
+        }
+    }
+
+    /// How it stands.
+    #[must_use]
+    pub fn status(&self) -> DiskStatus {
+        self.state.lock().status.clone()
+    }
+
+    /// What it costs.
+    #[must_use]
+    pub const fn figures(&self) -> &DiskFigures {
+        &self.figures
+    }
+
+    /// Whether nothing is written any more.
+    #[must_use]
+    pub fn is_given_up(&self) -> bool {
+        self.given_up.load(Ordering::Acquire)
+    }
+
+    /// Writes what a source has said, and where it stands then: handed to the system when this returns, or the folder
+    /// does not count any more.
+    pub fn write(&self, batches: &[Arc<Batch>], source: SourceChange<'_>) {
+        if self.is_given_up() || (batches.is_empty() && matches!(source, SourceChange::None)) {
+            return;
+        }
+        let began = Instant::now();
+        let mut changes = WriteBatch::default();
+        let mut state = self.state.lock();
+        let mut bytes = 0;
+        for batch in batches {
+            let value = put_batch(batch, &mut state.scratch, &mut changes);
+            bytes += value as u64 + BATCH_BYTES;
+        }
+        match source {
+            SourceChange::None => {}
+            SourceChange::Put(source) => put_source(source, &mut state.scratch, &mut changes),
+            SourceChange::Forget(name) => changes.delete(source_key(name)),
+        }
+        let size = changes.size_in_bytes() as u64;
+        if let Err(error) = self.database.write(changes) {
+            drop(state);
+            self.give_up(&DiskError::of_rocksdb(&self.folder, &error).to_string());
+            return;
+        }
+        state.status.written_bytes += size;
+        state.status.log_bytes += bytes;
+        let log_bytes = state.status.log_bytes;
+        // Twice as much is written as batches need, at most.
+        if log_bytes >= self.log_bytes_min.max(state.status.image_bytes) {
+            self.image_is_due.notify_one();
+        }
+        drop(state);
+        self.figures.write_seconds.observe(began.elapsed().as_secs_f64());
+        if log_bytes > LOG_BYTES_MAX {
+            self.give_up("no image could be completed for too long");
+        }
+    }
+
+    /// A life begins: nothing is left of the one before.
+    pub fn begin_life(&self, incarnation: Incarnation, first: u64) {
+        if self.is_given_up() {
+            return;
+        }
+        let mut changes = WriteBatch::default();
+        format::begin_life(incarnation, first, &mut changes);
+        let mut state = self.state.lock();
+        if let Err(error) = self.database.write(changes) {
+            drop(state);
+            self.give_up(&DiskError::of_rocksdb(&self.folder, &error).to_string());
+            return;
+        }
+        state.image = None;
+        (state.status.log_bytes, state.status.image_bytes) = (0, 0);
+    }
+
+    /// Whether the life that was on disk goes on is known.
+    pub fn decide(&self, verdict: Verdict) {
+        match &verdict {
+            Verdict::Pending => {}
+            Verdict::Kept => tracing::info!("the engine lived on: so does the agent's incarnation"),
+            Verdict::NewLife(NewLife::First) => tracing::info!("the journal on disk begins"),
+            Verdict::NewLife(why) => tracing::warn!(%why, "a new incarnation begins"),
+        }
+        self.state.lock().status.verdict = verdict;
+    }
+
+    /// Writes nothing any more, and has the next start begin a new life: what is on disk is older than what was said.
+    pub(super) fn give_up(&self, error: &str) {
+        if self.given_up.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        match folder::unmark(&self.folder) {
+            Ok(()) => tracing::error!(
+                error,
+                "the journal is not written to disk any more: the next start begins a new incarnation"
+            ),
+            Err(unmarked) => {
+                self.is_stale.store(true, Ordering::Release);
+                tracing::error!(
+                    error, %unmarked,
+                    "the journal is not written to disk any more, and a new incarnation begins: what is on disk is \
+                     older than what was said; remove the folder"
+                );
+            }
+        }
+        self.state.lock().status.error = Some(error.into());
+    }
+
+    /// Whether the next start will find a life that went on without the disk. Asked once, it says so once: then that life
+    /// must be over.
+    pub(crate) fn takes_back_its_life(&self) -> bool {
+        self.is_stale.swap(false, Ordering::AcqRel)
+    }
+
+    /// Waits until an image is to be made.
+    pub async fn image_is_due(&self) {
+        self.image_is_due.notified().await;
+    }
+
+    pub(super) fn with_state<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
+        look(&mut self.state.lock())
+    }
+}
+
+impl fmt::Debug for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Disk")
+            .field("folder", &self.folder)
+            .field("status", &self.status())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,80 @@
+use super::{Feed, FeedDump, FeedError};
+use crate::disk::{DiskError, ImageOptions, ImageWriter};
+use crate::journal::DumpStep;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::select;
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+/// Records read under one hold of the journal's lock.
+const STEP_RECORDS: usize = 256;
+/// Pause after an image that broke off, because too much changed meanwhile.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// Why there is no image.
+#[derive(Debug, thiserror::Error)]
+enum ImageError {
+    #[error(transparent)]
+    Feed(#[from] FeedError),
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    #[error("the agent is stopping")]
+    Stopping,
+}
+
+/// Makes an image of what is held whenever one is due, until `stop` is cancelled. Nothing is held up by it.
+pub async fn keep_image(feed: Arc<Feed>, stop: CancellationToken) {
+    let Some(disk) = feed.disk() else { return };
+    loop {
+        select! {
+            () = stop.cancelled() => return,
+            () = disk.image_is_due() => {}
+        }
+        while let Err(error) = make_image(&feed, &stop).await {
+            match error {
+                ImageError::Stopping => return,
+                ImageError::Disk(error) => return disk.image_failed(&error),
+                ImageError::Feed(error) => tracing::debug!(%error, "no image of the journal yet"),
+            }
+            select! {
+                () = stop.cancelled() => return,
+                () = sleep(RETRY_PAUSE) => {}
+            }
+        }
+    }
+}
+
+async fn make_image(feed: &Arc<Feed>, stop: &CancellationToken) -> Result<(), ImageError> {
+    let dump = FeedDump::begin(feed, None).await?;
+    let (feed, stop) = (Arc::clone(feed), stop.clone());
+    let made = spawn_blocking(move || write_image(&feed, dump, &stop)).await;
+    // A panic of ours is in the log; the next image begins anew.
+    made.unwrap_or(Err(ImageError::Stopping))
+}
+
+/// Writes what a dump reads, a step at a time.
+fn write_image(feed: &Feed, dump: FeedDump, stop: &CancellationToken) -> Result<(), ImageError> {
+    let Some(disk) = feed.disk() else { return Ok(()) };
+    let options = ImageOptions::new();
+    let mut writer = ImageWriter::begin(disk, &options)?;
+    let cut = loop {
+        if stop.is_cancelled() || disk.is_given_up() {
+            return Err(ImageError::Stopping);
+        }
+        match dump.step(STEP_RECORDS)? {
+            DumpStep::Records { rank, records } => writer.add(rank, records)?,
+            DumpStep::Cut(cut) => break cut,
+        }
+    };
+    drop(dump);
+    let life = cut.incarnation;
+    let complete = writer.complete(cut)?;
+    feed.with_journal(|journal| {
+        if journal.incarnation() == life {
+            disk.count(&complete, journal.oldest().unwrap_or(0));
+        }
+    });
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! What is kept on disk of a source, and whether its engine lived on: pure.
+
+use crate::disk::{KeptSource, SourceChange, SourceKind};
+use kvasir_proto::limits::SOURCE_PAST_LIVES_MAX;
+use kvasir_proto::types::{CopyMode, Cursor, DpRank, Incarnation, KvEvent, SourceState};
+
+/// One source's part of what is kept.
+#[derive(Debug)]
+pub(super) struct Kept {
+    name: String,
+    kind: SourceKind,
+    copy_mode: CopyMode,
+    /// Where it stands; none before its first batch.
+    at: Option<KeptSource>,
+    /// Lives that are over, the latest last.
+    past: Vec<Incarnation>,
+    /// Another process has brought it here, and its engine was not heard yet.
+    is_pending: bool,
+}
+
+impl Kept {
+    pub(super) fn new(name: &str, kind: SourceKind, copy_mode: CopyMode) -> Self {
+        let name = name.to_owned();
+        Self { name, kind, copy_mode, at: None, past: Vec::new(), is_pending: false }
+    }
+
+    /// A source that was kept.
+    pub(super) fn of(source: KeptSource) -> Self {
+        let KeptSource { name, kind, copy_mode, past, .. } = source.clone();
+        Self { name, kind, copy_mode, at: Some(source), past, is_pending: true }
+    }
+
+    /// Where it stood, if its engine was not heard yet.
+    pub(super) fn pending(&self) -> Option<&KeptSource> {
+        self.at.as_ref().filter(|_| self.is_pending)
+    }
+
+    /// Its engine was heard. Returns whether that is news.
+    pub(super) const fn heard(&mut self) -> bool {
+        std::mem::replace(&mut self.is_pending, false)
+    }
+
+    /// A batch is taken.
+    pub(super) fn take(&mut self, rank: DpRank, events: &[KvEvent], cursor: Cursor) {
+        let (name, copy_mode) = (&self.name, self.copy_mode);
+        let at = self.at.get_or_insert_with(|| KeptSource {
+            name: name.clone(),
+            kind: self.kind,
+            copy_mode,
+            cursor,
+            has_lost: false,
+            lacks_blocks: false,
+            past: self.past.clone(),
+            ranks: Vec::new(),
+        });
+        at.cursor = cursor;
+        if !at.ranks.contains(&rank) {
+            at.ranks.push(rank);
+        }
+        if events.contains(&KvEvent::Cleared) {
+            (at.has_lost, at.lacks_blocks) = (false, false);
+        }
+    }
+
+    /// Its life is over.
+    pub(super) fn end(&mut self) {
+        let Some(at) = self.at.take() else { return };
+        let life = at.cursor.incarnation;
+        self.past.retain(|past| *past != life);
+        if self.past.len() >= SOURCE_PAST_LIVES_MAX {
+            self.past.remove(0);
+        }
+        self.past.push(life);
+    }
+
+    /// Events of its life were lost for good.
+    pub(super) const fn lose(&mut self) {
+        if let Some(at) = &mut self.at {
+            at.has_lost = true;
+        }
+    }
+
+    /// Blocks of it were not taken.
+    pub(super) const fn lack(&mut self) {
+        if let Some(at) = &mut self.at {
+            at.lacks_blocks = true;
+        }
+    }
+
+    pub(super) const fn set_copy_mode(&mut self, copy_mode: CopyMode) {
+        self.copy_mode = copy_mode;
+    }
+
+    /// What it says of itself, with what the process before has lost.
+    pub(super) fn state(&self, state: SourceState) -> SourceState {
+        let Some(at) = self.at.as_ref().filter(|_| state != SourceState::Cold) else {
+            return state;
+        };
+        let lost = if at.has_lost { SourceState::Degraded } else { SourceState::Exact };
+        let lacks = if at.lacks_blocks { SourceState::Partial } else { SourceState::Exact };
+        state.max(lost).max(lacks)
+    }
+
+    /// What is to be written.
+    pub(super) fn change(&self) -> SourceChange<'_> {
+        self.at.as_ref().map_or(SourceChange::Forget(&self.name), SourceChange::Put)
+    }
+}

@@ -1,0 +1,208 @@
+//! Which life goes on, as sources are heard or not.
+
+use super::*;
+use crate::disk::{DiskConfig, KeptSource, NewLife, SourceKind, Verdict, open};
+use crate::feed::{Feed, SourceConfig};
+use crate::journal::JournalConfig;
+use kvasir_proto::convert::WorkerAddress;
+use kvasir_proto::types::{
+    BlockName, CopyMode, Cursor, DpRank, Incarnation, KvEvent, LocalHash, PartitionKey,
+    SourceState, StoredBlock, Tier, WorkerId,
+};
+use std::path::Path;
+use std::sync::Arc;
+
+const LIFE: Incarnation = Incarnation(1);
+const FRESH: Incarnation = Incarnation(2);
+const ENGINE: Incarnation = Incarnation(77);
+
+/// An agent's start.
+fn start(folder: &Path, life: Incarnation) -> (Arc<Hub>, Vec<KeptSource>) {
+    let partition = PartitionKey::new("m", "").expect("a name");
+    let address = WorkerAddress { partition, worker: WorkerId::new("w").expect("a name") };
+    let disk = DiskConfig { folder: folder.to_owned(), address: address.clone(), block_size: 4 };
+    let journal = JournalConfig { copy_mode: CopyMode::Set, ..JournalConfig::DEFAULT };
+    let opened = open(&disk, journal, (life, 0)).expect("a folder of its own");
+    let source = SourceConfig {
+        address,
+        name: "agent".to_owned(),
+        block_size: 4,
+        incarnation: life,
+        first_sequence: 0,
+        journal,
+    };
+    let (feed, kept) = Feed::open(source, Some(opened)).expect("a valid source");
+    let config = HubConfig { sources_max: 3, ..HubConfig::DEFAULT };
+    let hub = Hub::resume(Arc::new(feed), config, kept.clone()).expect("a valid hub");
+    (Arc::new(hub), kept)
+}
+
+fn open_source(hub: &Arc<Hub>, name: &str) -> Inlet {
+    hub.open_kept(name, CopyMode::Set, SourceKind::Ingest).expect("a place")
+}
+
+fn cursor(sequence: u64) -> Cursor {
+    Cursor { incarnation: ENGINE, sequence, fingerprint: None }
+}
+
+fn stored(name: u64) -> Vec<KvEvent> {
+    let blocks = vec![StoredBlock { name: BlockName(name), local: LocalHash(name) }];
+    vec![KvEvent::Stored { parent: None, tier: Tier::Device, blocks }]
+}
+
+/// What an agent leaves behind: each of these sources holds one block at a rank of its own.
+fn left(folder: &Path, names: &[&str]) {
+    let (hub, _) = start(folder, LIFE);
+    hub.begin();
+    for (rank, name) in (0..).zip(names) {
+        let inlet = open_source(&hub, name);
+        inlet.take_at(rank, stored(u64::from(rank)), cursor(5)).expect("taken");
+    }
+}
+
+fn verdict(hub: &Hub) -> Verdict {
+    hub.feed().disk().expect("it is on disk").status().verdict
+}
+
+fn here(hub: &Hub) -> (Incarnation, usize, bool) {
+    let status = hub.feed().status();
+    (status.incarnation, status.held_blocks, hub.feed().is_settled())
+}
+
+fn cleared(hub: &Hub, after: u64) -> Vec<DpRank> {
+    let range = hub.feed().range(LIFE, after..=u64::MAX, usize::MAX).expect("the life goes on");
+    let batches = range.batches.iter();
+    batches.filter(|batch| batch.events() == [KvEvent::Cleared]).map(|batch| batch.rank()).collect()
+}
+
+#[test]
+fn an_engine_that_is_heard_keeps_the_life() {
+    let folder = tempfile::tempdir().expect("a folder");
+    left(folder.path(), &["a"]);
+    let by_state = |inlet: &Inlet| {
+        let state = SourceState::CatchingUp;
+        inlet.show(SourceStatus { state, connected: true, ..SourceStatus::COLD });
+        assert!(inlet.pending().is_some(), "that says nothing yet");
+        let state = SourceState::Exact;
+        inlet.show(SourceStatus { state, connected: true, ..SourceStatus::COLD });
+    };
+    let by_batch = |inlet: &Inlet| {
+        inlet.take_at(0, stored(9), cursor(6)).expect("taken");
+    };
+    for (hear, held, stands) in
+        [(&by_state as &dyn Fn(&Inlet), 1, 5), (&by_batch as &dyn Fn(&Inlet), 2, 6)]
+    {
+        let (hub, kept) = start(folder.path(), FRESH);
+        assert_eq!(kept[0].cursor, cursor(5));
+        let inlet = open_source(&hub, "a");
+        hub.begin();
+        assert_eq!(here(&hub), (LIFE, 1, false));
+        assert_eq!(inlet.pending(), Some(kept[0].clone()));
+        hear(&inlet);
+        assert_eq!((here(&hub), verdict(&hub)), ((LIFE, held, true), Verdict::Kept));
+        assert_eq!(inlet.pending(), None);
+        drop((inlet, hub));
+        assert_eq!(start(folder.path(), FRESH).1[0].cursor, cursor(stands));
+    }
+}
+
+#[test]
+fn an_engine_that_is_another_ends_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    left(folder.path(), &["a"]);
+    let (hub, _) = start(folder.path(), FRESH);
+    let inlet = open_source(&hub, "a");
+    hub.begin();
+    inlet.clear();
+    assert_eq!((here(&hub), verdict(&hub)), ((FRESH, 0, true), Verdict::NewLife(NewLife::Engine)));
+    inlet.take_at(0, stored(1), cursor(0)).expect("taken");
+    assert_eq!(hub.feed().status().head, Some(0), "its numbers begin again");
+    drop((inlet, hub));
+    // The disk has the new life, of which nothing proves that it is over.
+    let (hub, kept) = start(folder.path(), Incarnation(3));
+    assert_eq!((here(&hub), kept.len()), ((FRESH, 1, false), 1));
+    // It cannot prove it either.
+    let inlet = open_source(&hub, "a");
+    hub.begin();
+    inlet.lose();
+    assert_eq!(here(&hub), (Incarnation(3), 0, true));
+}
+
+#[test]
+fn where_others_hold_blocks_its_ranks_are_cleared() {
+    let folder = tempfile::tempdir().expect("a folder");
+    left(folder.path(), &["a", "b", "c"]);
+    let (hub, _) = start(folder.path(), FRESH);
+    // The third is not there any more.
+    let (a, b) = (open_source(&hub, "a"), open_source(&hub, "b"));
+    hub.begin();
+    assert_eq!((here(&hub), cleared(&hub, 3)), ((LIFE, 2, false), vec![2]));
+    a.close();
+    assert_eq!((here(&hub), verdict(&hub)), ((LIFE, 1, true), Verdict::Kept));
+    assert_eq!(cleared(&hub, 3), [2, 0]);
+    b.clear();
+    assert_eq!((here(&hub), cleared(&hub, 3)), ((LIFE, 0, true), vec![2, 0, 1]));
+    drop((a, b, hub));
+    assert_eq!(start(folder.path(), FRESH).1, [], "nobody is waited for");
+}
+
+#[test]
+fn what_nobody_can_prove_is_over() {
+    for direct in [false, true] {
+        let folder = tempfile::tempdir().expect("a folder");
+        if direct {
+            // As an engine that embeds the agent does.
+            let (hub, _) = start(folder.path(), LIFE);
+            hub.begin();
+            let inlet = hub.open("engine", CopyMode::Set).expect("a place");
+            inlet.take(0, stored(1)).expect("taken");
+        } else {
+            left(folder.path(), &["a"]);
+        }
+        let (hub, _) = start(folder.path(), FRESH);
+        hub.begin();
+        assert_eq!(here(&hub), (FRESH, 0, true));
+        assert_eq!(verdict(&hub), Verdict::NewLife(NewLife::NoSource));
+    }
+}
+
+#[test]
+fn another_kind_or_copy_mode_does_not_go_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    left(folder.path(), &["a"]);
+    let (hub, _) = start(folder.path(), FRESH);
+    let relay = hub.open_kept("a", CopyMode::Set, SourceKind::Relay).expect("a place");
+    hub.begin();
+    assert_eq!((relay.pending(), here(&hub)), (None, (FRESH, 0, true)));
+}
+
+#[test]
+fn what_was_lost_before_is_not_forgotten() {
+    let folder = tempfile::tempdir().expect("a folder");
+    left(folder.path(), &["a"]);
+    let (hub, _) = start(folder.path(), FRESH);
+    let inlet = open_source(&hub, "a");
+    hub.begin();
+    inlet.take_at(0, stored(1), cursor(6)).expect("taken");
+    inlet.lose();
+    drop((inlet, hub));
+    let (hub, kept) = start(folder.path(), FRESH);
+    assert!(kept[0].has_lost);
+    let inlet = open_source(&hub, "a");
+    hub.begin();
+    let exact = SourceStatus { state: SourceState::Exact, connected: true, ..SourceStatus::COLD };
+    inlet.show(exact);
+    assert_eq!(hub.reports()[0].status.state, SourceState::Degraded);
+    inlet.take_at(0, vec![KvEvent::Cleared], cursor(7)).expect("taken");
+    inlet.show(exact);
+    assert_eq!(hub.reports()[0].status.state, SourceState::Exact);
+}
+
+#[test]
+fn several_sources_of_a_rank_are_not_kept() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (hub, _) = start(folder.path(), LIFE);
+    let config = HubConfig { sources_max: 2, consolidate: true, ..HubConfig::DEFAULT };
+    let refused = Hub::new(Arc::clone(hub.feed()), config).map(drop);
+    assert_eq!(refused, Err(HubError::DiskOfMany));
+}

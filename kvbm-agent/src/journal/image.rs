@@ -1,0 +1,64 @@
+//! All that is held, as events: for a peer that knows nothing of it.
+
+use kvasir_proto::limits::BATCH_EVENTS_MAX;
+use kvasir_proto::types::{BlockName, HeldBlock, KvEvent, LocalHash, StoredBlock, Tier};
+use std::mem;
+
+/// Copies of a block in one tier that are said. Of further ones nothing is: who hears it credits less.
+const COPIES_SAID_MAX: u32 = 255;
+
+/// Events that store all of `records`, no more than an event takes blocks, in lists that a batch takes.
+pub(super) fn image(records: Vec<HeldBlock>) -> Vec<Vec<KvEvent>> {
+    let mut image = Image { run: Vec::new(), events: Vec::new(), done: Vec::new() };
+    for record in records {
+        if !image.continues(&record) {
+            image.end_run();
+        }
+        image.run.push(record);
+    }
+    image.end_run();
+    image.done.push(image.events);
+    image.done
+}
+
+struct Image {
+    /// Records that one event can tell of: a chain, or names of which no tokens are known.
+    run: Vec<HeldBlock>,
+    events: Vec<KvEvent>,
+    done: Vec<Vec<KvEvent>>,
+}
+
+impl Image {
+    fn continues(&self, next: &HeldBlock) -> bool {
+        self.run.last().is_none_or(|last| {
+            let is_chain = next.parent == Some(last.name) && next.local.is_some();
+            let is_list = next.local.is_none();
+            let is_alike =
+                last.copies == next.copies && last.local.is_some() == next.local.is_some();
+            is_alike && (is_chain || is_list)
+        })
+    }
+
+    fn end_run(&mut self) {
+        let run = mem::take(&mut self.run);
+        let Some(first) = run.first() else { return };
+        for (tier, copies) in Tier::ALL.into_iter().zip(first.copies) {
+            for _ in 0..copies.min(COPIES_SAID_MAX) {
+                if self.events.len() >= BATCH_EVENTS_MAX {
+                    self.done.push(mem::take(&mut self.events));
+                }
+                self.events.push(stored(first.parent, tier, &run));
+            }
+        }
+    }
+}
+
+fn stored(parent: Option<BlockName>, tier: Tier, run: &[HeldBlock]) -> KvEvent {
+    let block =
+        |at: &HeldBlock| at.local.map(|local: LocalHash| StoredBlock { name: at.name, local });
+    let blocks: Option<Vec<StoredBlock>> = run.iter().map(block).collect();
+    match blocks {
+        Some(blocks) => KvEvent::Stored { parent, tier, blocks },
+        None => KvEvent::StoredNames { tier, names: run.iter().map(|at| at.name).collect() },
+    }
+}

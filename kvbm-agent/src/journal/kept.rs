@@ -1,0 +1,74 @@
+//! A journal that goes on where another process left it.
+
+use super::{Batch, Journal, JournalConfig};
+use kvasir_proto::types::{DpRank, HeldBlock, Incarnation};
+use std::sync::Arc;
+
+/// What was kept of a life besides records and batches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeptLife {
+    /// The life.
+    pub incarnation: Incarnation,
+    /// Number of its first batch.
+    pub first: u64,
+    /// The last batch that the records contain; none before the first.
+    pub watermark: Option<u64>,
+}
+
+impl Journal {
+    /// The journal of a life that may go on. Bring back all records that were held at its watermark, then replay
+    /// the batches that were kept, in order, from any one up to that behind the watermark on.
+    #[must_use]
+    pub fn kept(life: KeptLife, config: JournalConfig) -> Self {
+        let KeptLife { incarnation, first, watermark } = life;
+        let mut journal = Self::new(incarnation, first, config);
+        if let Some(watermark) = watermark {
+            journal.next = watermark.checked_add(1);
+            journal.own_first = watermark.saturating_add(1);
+        }
+        journal
+    }
+
+    /// Sets what is held under a name; later records of a name replace earlier ones.
+    pub fn bring_back(&mut self, rank: DpRank, held: &HeldBlock) {
+        self.inventory.bring_back(rank, held);
+    }
+
+    /// Says that blocks were not taken which are held.
+    pub fn mark_incomplete(&mut self) {
+        self.inventory.mark_incomplete();
+    }
+
+    /// Takes a batch that was said.
+    ///
+    /// # Errors
+    /// The number of the batch that is wanted, if it is another.
+    pub fn replay(&mut self, batch: Batch) -> Result<(), u64> {
+        let sequence = batch.sequence();
+        let is_new = self.next.is_some_and(|next| sequence >= next);
+        let wanted = match self.ring.head() {
+            Some(head) => head.saturating_add(1),
+            // Any that is in the records.
+            None if is_new => self.next.unwrap_or(u64::MAX),
+            None => sequence,
+        };
+        if sequence != wanted {
+            return Err(wanted);
+        }
+        if is_new {
+            for event in batch.events() {
+                self.inventory.apply(batch.rank(), event);
+            }
+            self.next = sequence.checked_add(1);
+            self.own_first = sequence.saturating_add(1);
+        }
+        self.ring.push(Arc::new(batch));
+        Ok(())
+    }
+
+    /// Ranks that hold something.
+    #[must_use]
+    pub fn ranks(&self) -> Vec<DpRank> {
+        self.inventory.ranks()
+    }
+}

@@ -1,0 +1,31 @@
+use super::local::{Outlet, Sent, failed};
+use crate::feed::Feed;
+use crate::journal::{DigestError, RankDigests};
+use kvasir_proto::code::ErrorCode;
+use kvasir_proto::convert::{DigestsPart, DigestsQuery};
+use kvasir_proto::pb;
+use std::sync::Arc;
+
+/// Sends the digests of a source, then up to which batch they reach.
+pub(super) async fn send_digests(
+    feed: &Arc<Feed>,
+    query: DigestsQuery,
+    outlet: &Outlet<pb::GetDigestsResponse>,
+) -> Sent {
+    let RankDigests { watermark, ranks } = match feed.digests(query.incarnation) {
+        Ok(digests) => digests,
+        Err(DigestError::WrongIncarnation { present }) => {
+            return outlet.send(Ok(DigestsPart::WrongIncarnation { present }.into())).await;
+        }
+        Err(error @ DigestError::Incomplete) => {
+            return outlet.send(Err(failed(ErrorCode::FailedPrecondition, error))).await;
+        }
+    };
+    for (rank, digests) in ranks {
+        for (tier, digest) in digests.tiers() {
+            let digest = digest.clone();
+            outlet.send(Ok(DigestsPart::Tier { rank, tier, digest }.into())).await?;
+        }
+    }
+    outlet.send(Ok(DigestsPart::End { watermark }.into())).await
+}

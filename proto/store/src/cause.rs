@@ -1,0 +1,95 @@
+use std::io;
+
+/// Why a disk, or what is on it, cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// No space is left, or a quota is used up.
+    Full,
+    /// The process may not read or write there.
+    Denied,
+    /// Another process uses it.
+    Locked,
+    /// What is there is damaged.
+    Damaged,
+    /// Something else is there.
+    Foreign,
+    /// The disk fails.
+    Failing,
+}
+
+impl Cause {
+    /// Of a call of the file system.
+    #[must_use]
+    pub fn of_io(error: &io::Error) -> Self {
+        let is_one_of = |kinds: &[io::ErrorKind]| kinds.contains(&error.kind());
+        if is_one_of(&[
+            io::ErrorKind::StorageFull,
+            io::ErrorKind::QuotaExceeded,
+            io::ErrorKind::FileTooLarge,
+        ]) {
+            Self::Full
+        } else if is_one_of(&[io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem]) {
+            Self::Denied
+        } else if is_one_of(&[io::ErrorKind::NotADirectory, io::ErrorKind::AlreadyExists]) {
+            Self::Foreign
+        } else {
+            Self::Failing
+        }
+    }
+
+    /// Of a call of RocksDB, which tells the causes of I/O errors apart by their text only.
+    #[must_use]
+    pub fn of_rocksdb(error: &rocksdb::Error) -> Self {
+        Self::of_text(&error.kind(), error.as_ref())
+    }
+
+    fn of_text(kind: &rocksdb::ErrorKind, text: &str) -> Self {
+        const FULL: [&str; 3] =
+            ["No space left on device", "Disk quota exceeded", "File too large"];
+        const DENIED: [&str; 3] =
+            ["Permission denied", "Read-only file system", "Operation not permitted"];
+        const LOCKED: [&str; 2] = ["lock file", "lock hold by current process"];
+        let has = |texts: &[&str]| texts.iter().any(|at| text.contains(at));
+        if has(&FULL) {
+            Self::Full
+        } else if has(&DENIED) {
+            Self::Denied
+        } else if has(&LOCKED) {
+            Self::Locked
+        } else if *kind == rocksdb::ErrorKind::Corruption || text.contains("No such file") {
+            // A file that is missing is damage too: RocksDB knows what it has written.
+            Self::Damaged
+        } else if *kind == rocksdb::ErrorKind::InvalidArgument {
+            Self::Foreign
+        } else {
+            Self::Failing
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rocksdb::ErrorKind;
+
+    #[test]
+    fn texts_of_rocksdb_tell_the_causes() {
+        let check = |kind, text: &str, expected: Cause| {
+            assert_eq!(Cause::of_text(&kind, text), expected, "{text}");
+        };
+        let io = || ErrorKind::IOError;
+        check(io(), "IO error: No space left on device: While appending to file: x", Cause::Full);
+        check(io(), "IO error: While appending to file: /d/db/7.log: File too large", Cause::Full);
+        check(io(), "IO error: While open a file: /d/db/LOCK: Permission denied", Cause::Denied);
+        check(
+            io(),
+            "IO error: While lock file: /d/db/LOCK: Resource temporarily unavailable",
+            Cause::Locked,
+        );
+        check(io(), "IO error: lock hold by current process, acquire time 1", Cause::Locked);
+        check(io(), "IO error: No such file or directory: While open: /d/db/9.sst", Cause::Damaged);
+        check(io(), "IO error: While pread: Input/output error", Cause::Failing);
+        check(ErrorKind::Corruption, "Corruption: block checksum mismatch", Cause::Damaged);
+        check(ErrorKind::InvalidArgument, "Invalid argument: other comparator", Cause::Foreign);
+    }
+}
