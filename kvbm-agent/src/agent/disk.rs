@@ -1,8 +1,18 @@
 use super::AgentError;
-use crate::disk::{DiskConfig, KeptSource, open};
+use crate::disk::{DiskConfig, DiskError, KeptSource, Opened, leave, open};
 use crate::feed::{Feed, SourceConfig};
 use std::path::PathBuf;
 use tokio::task::spawn_blocking;
+
+/// Goes on in memory where the disk fails, once it is certain that the next start does not go on behind that.
+fn without(config: &DiskConfig, error: DiskError) -> Result<Option<Opened>, DiskError> {
+    if error.is_misconfigured() {
+        return Err(error);
+    }
+    leave(config)?;
+    tracing::error!(%error, "the journal is not kept on disk");
+    Ok(None)
+}
 
 /// The agent's stream, with what was kept of its sources: in memory, and in a folder if there is to be one. A disk
 /// that fails costs the folder; a folder that is not this agent's, the start.
@@ -15,14 +25,55 @@ pub(super) async fn open_feed(
     let config = DiskConfig { folder, address, block_size };
     let (journal, fresh) = (source.journal, (source.incarnation, source.first_sequence));
     // A panic is in the log.
-    let opened = spawn_blocking(move || open(&config, journal, fresh)).await;
-    let opened = match opened.map_err(|_panic| AgentError::DiskPanic)? {
-        Ok(opened) => Some(opened),
-        Err(error) if error.is_misconfigured() => return Err(error.into()),
-        Err(error) => {
-            tracing::error!(%error, "the journal is not kept on disk");
-            None
-        }
-    };
+    let opened = spawn_blocking(move || {
+        open(&config, journal, fresh).map(Some).or_else(|error| without(&config, error))
+    });
+    let opened = opened.await.map_err(|_panic| AgentError::DiskPanic)??;
     Ok(Feed::open(source, opened)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::NewLife;
+    use crate::journal::JournalConfig;
+    use kvasir_proto::convert::WorkerAddress;
+    use kvasir_proto::types::{Incarnation, PartitionKey, WorkerId};
+    use std::fs;
+
+    /// A life goes on in memory: what is on disk is older from then on.
+    #[tokio::test]
+    async fn a_start_without_its_disk_ends_what_is_on_it() {
+        let partition = PartitionKey::new("m", "").expect("a name");
+        let address = WorkerAddress { partition, worker: WorkerId::new("w").expect("a name") };
+        let source = |life| SourceConfig {
+            address: address.clone(),
+            name: "agent".to_owned(),
+            block_size: 4,
+            incarnation: Incarnation(life),
+            first_sequence: 0,
+            journal: JournalConfig::DEFAULT,
+        };
+        let folder = tempfile::tempdir().expect("a folder");
+        let start = async |life| open_feed(source(life), Some(folder.path().to_owned())).await;
+        let (feed, _) = start(1).await.expect("a folder of its own");
+        assert!(feed.disk().is_some());
+        drop(feed);
+        // Nothing can be opened behind this.
+        let files = fs::read_dir(folder.path().join("db")).expect("a database");
+        let mut files = files.map(|file| file.expect("a file").path());
+        let is_manifest = |file: &PathBuf| file.to_string_lossy().contains("MANIFEST");
+        let manifest = files.find(is_manifest).expect("its manifest");
+        let aside = folder.path().join("db/aside");
+        fs::rename(&manifest, &aside).expect("it is there");
+        fs::create_dir(&manifest).expect("room");
+        let (feed, _) = start(2).await.expect("without the disk");
+        assert!(feed.disk().is_none(), "in memory only");
+        drop(feed);
+        fs::remove_dir(&manifest).expect("it is there");
+        fs::rename(&aside, &manifest).expect("it is there");
+        let config = DiskConfig { folder: folder.path().to_owned(), address, block_size: 4 };
+        let opened = open(&config, JournalConfig::DEFAULT, (Incarnation(3), 0)).expect("it works");
+        assert!(matches!(opened.restored, Err(NewLife::Unmarked)), "{:?}", opened.restored);
+    }
 }

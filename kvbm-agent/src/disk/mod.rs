@@ -27,7 +27,7 @@ pub use config::{DiskConfig, LOG_BYTES_MAX};
 pub use error::DiskError;
 pub use figures::{DiskFigures, DiskStatus};
 pub use image::{CompleteImage, ImageOptions, ImageWriter};
-pub use open::{Opened, Restored, open};
+pub use open::{Opened, Restored, leave, open};
 pub use records::{KeptSource, SourceKind};
 pub use store::{Disk, SourceChange};
 pub use verdict::{NewLife, Verdict};

@@ -62,6 +62,14 @@ pub fn open(
     Ok(Opened { disk, restored: Err(why) })
 }
 
+/// Has the next start begin a new life: this one goes on without the folder.
+///
+/// # Errors
+/// If that cannot be: then the folder would count, and what is there is older than what will have been said.
+pub fn leave(config: &DiskConfig) -> Result<(), DiskError> {
+    folder::unmark(&config.folder)
+}
+
 /// Reads what is there, or why it does not count.
 fn look(
     config: &DiskConfig,

@@ -206,3 +206,25 @@ fn a_folder_that_was_given_up_begins_a_new_life() {
     fs::remove_file(folder::database(folder.path()).join("CURRENT")).expect("it is there");
     assert!(why(folder.path()).contains("there is no database"));
 }
+
+/// What is on disk counts still, though more is said than it has: so that life is over, and what is held is said anew.
+#[test]
+fn a_folder_that_cannot_be_given_up_ends_the_life() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (feed, _) = feed(folder.path(), LIFE);
+    say(&feed, 0);
+    let held = feed.status().held_blocks;
+    // No file, so it cannot be removed as one.
+    let mark = folder.path().join("counts");
+    fs::remove_file(&mark).expect("it is there");
+    fs::create_dir(&mark).expect("room");
+    feed.disk().expect("it is on disk").give_up("the disk is gone");
+    assert_eq!(feed.status().incarnation, LIFE);
+    say(&feed, 1);
+    let status = feed.status();
+    assert_ne!(status.incarnation, LIFE);
+    assert!(status.held_blocks >= held && status.first > 0, "{status:?}");
+    let after = status.incarnation;
+    say(&feed, 2);
+    assert_eq!(feed.status().incarnation, after, "once");
+}

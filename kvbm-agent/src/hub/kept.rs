@@ -57,7 +57,8 @@ impl Kept {
         if !at.ranks.contains(&rank) {
             at.ranks.push(rank);
         }
-        if events.contains(&KvEvent::Cleared) {
+        // A clear is of one rank: what others may lack is not known.
+        if events.contains(&KvEvent::Cleared) && at.ranks == [rank] {
             (at.has_lost, at.lacks_blocks) = (false, false);
         }
     }

@@ -46,6 +46,10 @@ pub use ring::BatchRange;
 pub use store::{Journal, JournalStatus, RankDigests};
 
 #[cfg(test)]
+mod bounds_test;
+#[cfg(test)]
 mod journal_test;
+#[cfg(test)]
+mod model_test;
 #[cfg(test)]
 mod split_test;

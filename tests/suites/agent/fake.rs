@@ -39,6 +39,8 @@ pub struct Notes {
     pub applied: Vec<u64>,
     /// Numbers that heartbeats named.
     pub heartbeats: Vec<Option<u64>>,
+    /// Streams whose first batch came before any heartbeat.
+    pub silent_streams: usize,
 }
 
 /// The index.
@@ -148,7 +150,7 @@ impl EventIngest for Index {
         request: Request<Streaming<pb::PublishEventsRequest>>,
     ) -> Result<Response<Self::PublishEventsStream>, Status> {
         let index = self.clone();
-        let mut others = 0;
+        let (mut others, mut batches) = (0, 0);
         let answers = request.into_inner().enumerate().map(move |(at, request)| {
             // Heartbeats come when they like.
             let is_heartbeat = matches!(
@@ -163,6 +165,8 @@ impl EventIngest for Index {
                 && let pb::publish_events_request::Message::Batch(batch) = message
             {
                 index.note(batch, at);
+                index.notes().silent_streams += usize::from(batches == 0 && others == 0);
+                batches += 1;
             }
             index.clone().answer(request, at)
         });

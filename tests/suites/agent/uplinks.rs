@@ -52,6 +52,7 @@ async fn a_stream_that_breaks_off_is_gone_on_with() {
     let all: Vec<u64> = (0..=last).collect();
     assert_eq!(index.notes().applied, all);
     assert_eq!(index.notes().hellos.len(), 6, "seven batches a stream");
+    assert_eq!(index.notes().silent_streams, 0, "what is to be thought of the source comes first");
     assert_eq!(agent.uplinks()[0].streams, 6);
 }
 

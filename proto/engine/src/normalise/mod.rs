@@ -21,6 +21,8 @@ mod drops;
 mod keys;
 mod namespace;
 #[cfg(test)]
+mod namespace_test;
+#[cfg(test)]
 mod normalise_test;
 mod place;
 mod unchained;

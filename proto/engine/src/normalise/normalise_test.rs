@@ -1,32 +1,30 @@
 use super::*;
 use crate::decode::{ExtraKey, Fault, PerBlock};
-use kvasir_proto::hash::{MultimodalSpan, Namespace, local_hashes, multimodal_hash};
+use kvasir_proto::hash::{Namespace, local_hashes};
 use kvasir_proto::types::LocalHash;
-use proptest::collection::vec;
-use proptest::prelude::*;
 
-const BLOCK_SIZE: u32 = 2;
+pub(super) const BLOCK_SIZE: u32 = 2;
 
-fn config(engine: EngineKind) -> NormaliserConfig {
+pub(super) fn config(engine: EngineKind) -> NormaliserConfig {
     let lora_names = HashMap::from([(7, "seven".to_owned())]);
     NormaliserConfig { engine, block_size: BLOCK_SIZE, default_rank: 0, lora_names }
 }
 
-fn vllm() -> Normaliser {
+pub(super) fn vllm() -> Normaliser {
     Normaliser::new(config(EngineKind::Vllm))
 }
 
-fn ids_le(ids: impl IntoIterator<Item = u32>) -> Vec<u8> {
+pub(super) fn ids_le(ids: impl IntoIterator<Item = u32>) -> Vec<u8> {
     ids.into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
 /// Two tokens per block, each of them its name.
-fn tokens_of(names: &[u64]) -> Vec<u8> {
+pub(super) fn tokens_of(names: &[u64]) -> Vec<u8> {
     ids_le(names.iter().flat_map(|name| [u32::try_from(*name).expect("small"); 2]))
 }
 
 /// Blocks of these names.
-fn stored<'a>(parent: Option<u64>, names: &[u64]) -> RawStored<'a> {
+pub(super) fn stored<'a>(parent: Option<u64>, names: &[u64]) -> RawStored<'a> {
     RawStored {
         names: names.iter().copied().map(BlockName).collect(),
         parent: parent.map(BlockName),
@@ -43,20 +41,20 @@ fn stored<'a>(parent: Option<u64>, names: &[u64]) -> RawStored<'a> {
     }
 }
 
-fn removed(names: &[u64]) -> RawRemoved<'static> {
+pub(super) fn removed(names: &[u64]) -> RawRemoved<'static> {
     let names = names.iter().copied().map(BlockName).collect();
     RawRemoved { names, place: Place::default() }
 }
 
 /// One list of keys per block.
 #[expect(clippy::unnecessary_wraps, reason = "as the field it is for")]
-fn per_block<'a>(blocks: &[&[ExtraKey<'a>]]) -> Option<PerBlock<'a>> {
+pub(super) fn per_block<'a>(blocks: &[&[ExtraKey<'a>]]) -> Option<PerBlock<'a>> {
     let keys =
         blocks.iter().zip(0..).flat_map(|(keys, block)| keys.iter().map(move |k| (block, *k)));
     Some(PerBlock { blocks: blocks.len(), keys: keys.collect() })
 }
 
-fn normalise_of_rank(
+pub(super) fn normalise_of_rank(
     normaliser: &mut Normaliser,
     rank: Option<u32>,
     event: RawEvent<'_>,
@@ -64,15 +62,15 @@ fn normalise_of_rank(
     normaliser.normalise(Batch { ts_bits: 0, rank, events: vec![event] })
 }
 
-fn store(normaliser: &mut Normaliser, event: RawStored<'_>) -> Normalised {
+pub(super) fn store(normaliser: &mut Normaliser, event: RawStored<'_>) -> Normalised {
     normalise_of_rank(normaliser, None, RawEvent::Stored(Box::new(event)))
 }
 
-fn remove(normaliser: &mut Normaliser, event: RawRemoved<'_>) -> Normalised {
+pub(super) fn remove(normaliser: &mut Normaliser, event: RawRemoved<'_>) -> Normalised {
     normalise_of_rank(normaliser, None, RawEvent::Removed(event))
 }
 
-fn locals(out: &Normalised) -> Vec<LocalHash> {
+pub(super) fn locals(out: &Normalised) -> Vec<LocalHash> {
     match out.events.as_slice() {
         [KvEvent::Stored { blocks, .. }] => blocks.iter().map(|block| block.local).collect(),
         other => panic!("{other:?} is not one stored event"),
@@ -80,15 +78,23 @@ fn locals(out: &Normalised) -> Vec<LocalHash> {
 }
 
 /// Local hashes that a query of this namespace carries for the blocks of [`stored`].
-fn queried(names: &[u64], lora_name: &str, cache_salt: &str) -> Vec<LocalHash> {
+pub(super) fn queried(names: &[u64], lora_name: &str, cache_salt: &str) -> Vec<LocalHash> {
     let seed = Namespace { lora_name, cache_salt }.seed();
     let mut out = Vec::new();
     local_hashes(&tokens_of(names), 2, seed, &[], &mut out);
     out
 }
 
-fn reasons(out: &Normalised) -> Vec<(DropReason, u64)> {
+pub(super) fn reasons(out: &Normalised) -> Vec<(DropReason, u64)> {
     out.drops.iter().collect()
+}
+/// A normaliser that has seen blocks 1, 2, 3 with salt "s", stated on block 1.
+pub(super) fn salted() -> Normaliser {
+    let mut normaliser = vllm();
+    let extra_keys = per_block(&[&[ExtraKey::Text("s")], &[], &[]]);
+    let out = store(&mut normaliser, RawStored { extra_keys, ..stored(None, &[1, 2, 3]) });
+    assert_eq!(locals(&out), queried(&[1, 2, 3], "", "s"));
+    normaliser
 }
 
 #[test]
@@ -254,206 +260,6 @@ fn events_without_names_leave_nothing() {
 }
 
 #[test]
-fn adapters_are_named_or_match_nothing() {
-    let check = |lora_name, lora_id, expected: Option<&str>| {
-        let out = store(&mut vllm(), RawStored { lora_name, lora_id, ..stored(None, &[1, 2]) });
-        match expected {
-            Some(name) => assert_eq!(locals(&out), queried(&[1, 2], name, "")),
-            None => assert_eq!(out.unmatchable_blocks, 2),
-        }
-    };
-    check(Some("a"), None, Some("a"));
-    check(Some("a"), Some(7), Some("a"));
-    check(None, Some(7), Some("seven"));
-    check(Some(""), Some(7), Some("seven"));
-    check(Some(""), None, Some(""));
-    check(None, Some(8), None);
-    check(None, Some(0), None);
-}
-
-#[test]
-fn unnamed_adapters_never_match_even_salted() {
-    for cache_salt in [None, Some("s")] {
-        let event = RawStored { lora_id: Some(8), cache_salt, ..stored(None, &[1]) };
-        let out = store(&mut vllm(), event);
-        assert_eq!(out.unmatchable_blocks, 1);
-        assert_ne!(locals(&out), queried(&[1], "", ""));
-        assert_ne!(locals(&out), queried(&[1], "", "s"));
-    }
-}
-
-#[test]
-fn untagged_keys_are_told_apart() {
-    use ExtraKey::{Item, ItemHash, Number, Text, Unknown};
-    /// Salt found in the first block, or not understood.
-    type Expected = Option<&'static str>;
-    let check = |adapter: Option<&'static str>, first: &[ExtraKey<'static>], expected: Expected| {
-        let lora_id = adapter.map(|_| 3);
-        let extra_keys = per_block(&[first, &[]]);
-        let event = RawStored { lora_name: adapter, lora_id, extra_keys, ..stored(None, &[1, 2]) };
-        let out = store(&mut vllm(), event);
-        match expected {
-            Some(salt) => {
-                assert_eq!(
-                    locals(&out),
-                    queried(&[1, 2], adapter.unwrap_or(""), salt),
-                    "{first:?}"
-                );
-            }
-            None => assert_eq!(out.unmatchable_blocks, 2, "{first:?}"),
-        }
-    };
-    check(None, &[], Some(""));
-    check(None, &[Text("s")], Some("s"));
-    check(Some("a"), &[Text("a")], Some(""));
-    check(Some("a"), &[Text("s")], Some("s"));
-    check(Some("a"), &[Text("a"), Text("s")], Some("s"));
-    check(Some("a"), &[Text("s"), Text("a")], Some("s"));
-    check(Some("a"), &[Number(3), Text("s")], Some("s"));
-    // A salt that equals the adapter's name is a salt still.
-    check(Some("a"), &[Text("a"), Text("a")], Some("a"));
-    check(None, &[Text("s"), Text("t")], None);
-    check(None, &[Text("s"), Text("s")], None);
-    check(None, &[Text("")], None);
-    check(None, &[Number(3)], None);
-    check(Some("a"), &[Number(4)], None);
-    check(None, &[Unknown], None);
-    check(None, &[Text("s"), Unknown], None);
-    // Pairs are no salt; what they are is another test.
-    let extra_keys = per_block(&[&[Item("i"), Text("s"), ItemHash(1)], &[]]);
-    let out = store(&mut vllm(), RawStored { extra_keys, ..stored(None, &[1, 2]) });
-    assert_eq!(out.unmatchable_blocks, 0);
-    assert_eq!(locals(&out)[1..], queried(&[1, 2], "", "s")[1..]);
-}
-
-#[test]
-fn a_string_after_the_first_block_is_not_understood() {
-    let unknown = |event| {
-        let out = store(&mut vllm(), event);
-        assert_eq!(out.unmatchable_blocks, 1);
-        assert_ne!(locals(&out).last(), queried(&[1, 2], "", "").last());
-    };
-    let extra_keys = per_block(&[&[], &[ExtraKey::Text("s")]]);
-    unknown(RawStored { extra_keys, ..stored(None, &[1, 2]) });
-    let extra_keys = per_block(&[&[ExtraKey::Text("s")]]);
-    unknown(RawStored { extra_keys, ..stored(Some(1), &[2]) });
-}
-
-#[test]
-fn keys_that_do_not_align_are_not_understood() {
-    for blocks in [1, 3] {
-        let keys = vec![(0, ExtraKey::Text("s"))];
-        let event =
-            RawStored { extra_keys: Some(PerBlock { blocks, keys }), ..stored(None, &[1, 2]) };
-        assert_eq!(store(&mut vllm(), event).unmatchable_blocks, 2, "{blocks}");
-    }
-    let extra_keys = Some(PerBlock { blocks: 3, keys: vec![] });
-    let out = store(&mut vllm(), RawStored { extra_keys, ..stored(None, &[1, 2]) });
-    assert_eq!(locals(&out), queried(&[1, 2], "", ""));
-}
-
-#[test]
-fn explicit_keys_come_first() {
-    use ExtraKey::{Item, ItemHash, Text};
-    let cache_salt = Some("s");
-    let check = |keys: &[ExtraKey<'static>], understood: bool| {
-        let extra_keys = per_block(&[keys]);
-        let out = store(&mut vllm(), RawStored { cache_salt, extra_keys, ..stored(None, &[1]) });
-        assert_eq!(out.unmatchable_blocks == 0, understood, "{keys:?}");
-        assert_eq!(locals(&out) == queried(&[1], "", "s"), understood, "{keys:?}");
-    };
-    check(&[], true);
-    check(&[Text("s")], true);
-    check(&[Text("t")], false);
-    check(&[Text("s"), Text("t")], false);
-
-    let stated = |multimodal, extra_keys| {
-        locals(&store(&mut vllm(), RawStored { multimodal, extra_keys, ..stored(None, &[1]) }))
-    };
-    let once = stated(per_block(&[&[ItemHash(multimodal_hash("i"))]]), None);
-    assert_eq!(once, stated(None, per_block(&[&[Item("i")]])));
-    assert_eq!(once, stated(per_block(&[&[Item("i")]]), per_block(&[&[Item("i")]])));
-    assert_eq!(once, stated(per_block(&[&[]]), per_block(&[&[Item("i")]])));
-    assert_ne!(once, queried(&[1], "", ""));
-    let out = store(
-        &mut vllm(),
-        RawStored { multimodal: per_block(&[&[ExtraKey::Unknown]]), ..stored(None, &[1]) },
-    );
-    assert_eq!(out.unmatchable_blocks, 1);
-}
-
-#[test]
-fn multimodal_blocks_hash_as_queries_do() {
-    let spans = ["zebra", "ape"].map(multimodal_hash).into_iter();
-    let spans: Vec<_> = spans.map(|hash| MultimodalSpan { hash, start: 2, end: 4 }).collect();
-    let mut expected = Vec::new();
-    let seed = Namespace::default().seed();
-    local_hashes(&tokens_of(&[1, 2, 3]), 2, seed, &spans, &mut expected);
-    for items in [["zebra", "ape"], ["ape", "zebra"]] {
-        let items = items.map(ExtraKey::Item);
-        let extra_keys = per_block(&[&[], &items, &[]]);
-        let out = store(&mut vllm(), RawStored { extra_keys, ..stored(None, &[1, 2, 3]) });
-        assert_eq!(locals(&out), expected);
-    }
-}
-
-/// A normaliser that has seen blocks 1, 2, 3 with salt "s", stated on block 1.
-fn salted() -> Normaliser {
-    let mut normaliser = vllm();
-    let extra_keys = per_block(&[&[ExtraKey::Text("s")], &[], &[]]);
-    let out = store(&mut normaliser, RawStored { extra_keys, ..stored(None, &[1, 2, 3]) });
-    assert_eq!(locals(&out), queried(&[1, 2, 3], "", "s"));
-    normaliser
-}
-
-#[test]
-fn salts_are_inherited_from_parent_to_child() {
-    let mut normaliser = salted();
-    assert_eq!(locals(&store(&mut normaliser, stored(Some(3), &[4]))), queried(&[4], "", "s"));
-    assert_eq!(locals(&store(&mut normaliser, stored(Some(4), &[5]))), queried(&[5], "", "s"));
-    assert_eq!(locals(&store(&mut normaliser, stored(Some(2), &[6]))), queried(&[6], "", "s"));
-    // Others are left alone.
-    assert_eq!(locals(&store(&mut normaliser, stored(None, &[8]))), queried(&[8], "", ""));
-    assert_eq!(locals(&store(&mut normaliser, stored(Some(8), &[9]))), queried(&[9], "", ""));
-}
-
-#[test]
-fn salted_names_stay_salted_when_announced_again_without_a_salt() {
-    let mut normaliser = salted();
-    let place = Place { medium: Some("CPU"), ..Place::default() };
-    let out = store(&mut normaliser, RawStored { place, ..stored(None, &[1, 2]) });
-    assert_eq!(locals(&out), queried(&[1, 2], "", "s"));
-    let out = store(&mut normaliser, RawStored { place, ..stored(None, &[3]) });
-    assert_eq!(locals(&out), queried(&[3], "", "s"));
-}
-
-#[test]
-fn another_adapter_does_not_share_a_salted_name() {
-    let mut normaliser = salted();
-    let event = RawStored { lora_name: Some("a"), ..stored(Some(3), &[4]) };
-    let out = store(&mut normaliser, event);
-    assert_eq!(out.unmatchable_blocks, 1);
-    for salt in ["", "s"] {
-        assert_ne!(locals(&out), queried(&[4], "a", salt));
-    }
-}
-
-#[test]
-fn what_is_not_understood_is_inherited() {
-    let mut normaliser = vllm();
-    let extra_keys = per_block(&[&[ExtraKey::Unknown]]);
-    let out = store(&mut normaliser, RawStored { extra_keys, ..stored(None, &[1]) });
-    assert_eq!(out.unmatchable_blocks, 1);
-    let out = store(&mut normaliser, stored(Some(1), &[2]));
-    assert_eq!(out.unmatchable_blocks, 1);
-    assert_ne!(locals(&out), queried(&[2], "", ""));
-    // Also within an event, rather than the parent's salt.
-    let extra_keys = per_block(&[&[ExtraKey::Unknown], &[]]);
-    let event = RawStored { extra_keys, ..stored(Some(3), &[4, 5]) };
-    assert_eq!(store(&mut salted(), event).unmatchable_blocks, 2);
-}
-
-#[test]
 fn names_are_forgotten_with_their_last_tier() {
     let host = Place { medium: Some("CPU"), ..Place::default() };
     let mut normaliser = salted();
@@ -571,54 +377,4 @@ fn one_chained_block_decides() {
     assert_eq!(normaliser.naming, Naming::Unknown);
     store(&mut normaliser, stored(None, &[1]));
     assert_eq!(normaliser.naming, Naming::Chained);
-}
-
-/// (prompt, first block, blocks, whether keys are sent)
-type Announcement = (u64, u64, u64, bool);
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..Default::default() })]
-
-    /// Prompts of which the even ones are salted are announced in any order, as vLLM does: the
-    /// salt with the first block only, or with nothing at all. Whatever is remembered, no salted
-    /// block has the hash of an unsalted one, and no unsalted one that of a salted one.
-    #[test]
-    fn a_salted_block_never_answers_an_unsalted_query(
-        announcements in vec((0..4_u64, 0..6_u64, 1..5_u64, any::<bool>()), 1..20),
-        limit in prop_oneof![Just(0_usize), Just(3), Just(1_000)],
-    ) {
-        let mut normaliser = Normaliser::with_salted_names(config(EngineKind::Vllm), limit);
-        let mut announced = [0_u64; 4];
-        for (prompt, start, length, keyed) in announcements as Vec<Announcement> {
-            let held = &mut announced[usize::try_from(prompt).expect("small")];
-            // Only after a parent that was announced; the first time with all keys.
-            let start = start.min(*held);
-            let salt = ["salt 0", "", "salt 2", ""][usize::try_from(prompt).expect("small")];
-            let names: Vec<u64> = (start..start + length).map(|block| 100 * prompt + block).collect();
-            let parent = start.checked_sub(1).map(|block| 100 * prompt + block);
-            let mut event = stored(parent, &names);
-            let first = [ExtraKey::Text(salt)];
-            let states_salt = start == 0 && !salt.is_empty();
-            // A name that was not remembered may be announced without its salt: only a limit
-            // that is never reached covers that.
-            if states_salt && (keyed || *held == 0 || limit < 1_000) {
-                let mut blocks: Vec<&[ExtraKey<'_>]> = vec![&[]; names.len()];
-                blocks[0] = &first;
-                event.extra_keys = per_block(&blocks);
-            }
-            *held = (*held).max(start + length);
-            let out = store(&mut normaliser, event);
-            let [KvEvent::Stored { blocks, .. }] = out.events.as_slice() else { panic!("{out:?}") };
-            let unsalted = queried(&names, "", "");
-            let right = queried(&names, "", salt);
-            for ((block, right), unsalted) in blocks.iter().zip(right).zip(unsalted) {
-                if salt.is_empty() {
-                    prop_assert!(block.local == right || limit < 1_000 && start > 0);
-                } else {
-                    prop_assert_ne!(block.local, unsalted);
-                    prop_assert!(block.local == right || limit < 1_000);
-                }
-            }
-        }
-    }
 }
