@@ -1,5 +1,5 @@
 use super::publisher::Answer;
-use super::service::{Requests, Said, Source, malformed};
+use super::service::{Requests, Said, Source, malformed, refused};
 use kvasir_proto::convert::{self, Publication, PublishedBatch};
 use kvasir_proto::pb::publish_events_response::Message;
 use kvasir_proto::pb::{self, RefusalReason};
@@ -75,6 +75,9 @@ impl OpenStream<'_> {
                     refusal(sequence, RefusalReason::Gap, expected, text)
                 }
                 Answer::Fenced => return ControlFlow::Break(Ok(Some(fenced(sequence)))),
+                Answer::Later(error) => {
+                    return ControlFlow::Break(Err(refused(error.code(), &error)));
+                }
             },
             Err(error) => {
                 let expected = self.source.lock().expected();
