@@ -25,7 +25,7 @@ pub(super) fn ingest() -> Ingest {
         worker_timeout: Duration::from_secs(1),
         probe_interval: Duration::from_secs(1),
         replay_concurrency: 1,
-        dump_concurrency: 1,
+        dump_concurrency: 2,
         shard: None,
     };
     let metrics = IngestMetrics::register(&mut registry, metrics);
