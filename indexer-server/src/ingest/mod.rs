@@ -13,6 +13,8 @@ mod placement;
 mod publisher;
 mod registry;
 mod resume;
+#[cfg(test)]
+mod testing;
 mod worker;
 
 pub use config::IngestConfig;
@@ -24,3 +26,4 @@ pub use ownership::ShardConfig;
 pub use publisher::{Accepted, BatchAnswer, PendingAnswer, Refusal, Session};
 pub use registry::{Ingest, Registered};
 pub use resume::Expected;
+pub use worker::Speaking;

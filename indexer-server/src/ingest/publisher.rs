@@ -5,7 +5,7 @@ use super::{
     follower::{Audit, Chunk, Follower, Held, Stated},
     link::loss_policy,
     local::Asked,
-    worker::{Publishers, Worker},
+    worker::{Publishers, Speaking, Worker},
 };
 use crate::index::{IndexedSource, ResumedSource};
 use kvasir_engine::recover::{
@@ -430,6 +430,12 @@ impl Session {
     #[must_use]
     pub const fn fenced(&self) -> &CancellationToken {
         &self.fence
+    }
+
+    /// Says that its agent is at the other end of a connection: nobody else takes the worker's place meanwhile.
+    #[must_use]
+    pub fn speaks(&self) -> Speaking {
+        Speaking::of(&self.worker)
     }
 
     /// Tokens per block.

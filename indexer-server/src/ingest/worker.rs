@@ -8,7 +8,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -32,6 +32,8 @@ pub(super) struct Worker {
     heard_at_ms: AtomicU64,
     /// Whether it replaced one of its name.
     replaces: AtomicBool,
+    /// Streams of its own that are open.
+    streams: AtomicUsize,
     /// Set once what a checkpoint has of it is back: nothing feeds it before.
     pub(super) restored: SetOnce<()>,
 }
@@ -66,6 +68,7 @@ impl Worker {
             publishers: Mutex::default(),
             heard_at_ms: AtomicU64::new(0),
             replaces: AtomicBool::new(false),
+            streams: AtomicUsize::new(0),
             restored: SetOnce::new(),
         }
     }
@@ -90,6 +93,11 @@ impl Worker {
     /// Whether it has done so.
     pub(super) fn is_replacement(&self) -> bool {
         self.replaces.load(Ordering::Acquire)
+    }
+
+    /// Whether its agent is at the other end of a stream.
+    pub(super) fn speaks(&self) -> bool {
+        self.streams.load(Ordering::Acquire) > 0
     }
 
     pub(super) const fn id(&self) -> &WorkerId {
@@ -141,6 +149,23 @@ impl Worker {
                 tracing::error!(%error, worker = %self.id(), "the task of an endpoint failed");
             }
         }
+    }
+}
+
+/// A stream of a worker is open, until dropped.
+#[derive(Debug)]
+pub struct Speaking(Arc<Worker>);
+
+impl Speaking {
+    pub(super) fn of(worker: &Arc<Worker>) -> Self {
+        worker.streams.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(worker))
+    }
+}
+
+impl Drop for Speaking {
+    fn drop(&mut self) {
+        self.0.streams.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -99,7 +99,7 @@ pub(super) fn put_source(source: &KeptSource, scratch: &mut Vec<u8>, target: &mu
     target.put(&source_key(&source.name), scratch);
 }
 
-/// A part of an image.
+/// A part of an image; without records it says that blocks of the rank were not taken.
 pub(super) fn chunk_value(rank: DpRank, records: Vec<HeldBlock>) -> Vec<u8> {
     pb::LocalDumpResponse::from(LocalDumpPart::Chunk { rank, records }).encode_to_vec()
 }

@@ -98,12 +98,18 @@ impl<'a> ImageWriter<'a> {
     fn flush(&mut self, records_min: usize) -> Result<(), DiskError> {
         while self.records.len() >= records_min {
             let rest = self.records.split_off(CHUNK_RECORDS.min(self.records.len()));
-            let value = chunk_value(self.rank, mem::replace(&mut self.records, rest));
-            let key = chunk_key(self.image.generation, self.image.chunks);
-            self.table.put(key, &value).map_err(|error| self.disk.failed(&error))?;
-            self.image.chunks = self.image.chunks.saturating_add(1);
-            self.image.bytes += value.len() as u64;
+            let records = mem::replace(&mut self.records, rest);
+            self.put_chunk(self.rank, records)?;
         }
+        Ok(())
+    }
+
+    fn put_chunk(&mut self, rank: DpRank, records: Vec<HeldBlock>) -> Result<(), DiskError> {
+        let value = chunk_value(rank, records);
+        let key = chunk_key(self.image.generation, self.image.chunks);
+        self.table.put(key, &value).map_err(|error| self.disk.failed(&error))?;
+        self.image.chunks = self.image.chunks.saturating_add(1);
+        self.image.bytes += value.len() as u64;
         Ok(())
     }
 
@@ -116,7 +122,10 @@ impl<'a> ImageWriter<'a> {
             self.add(rank, records)?;
         }
         self.flush(1)?;
-        (self.image.watermark, self.image.incomplete) = (cut.watermark, cut.incomplete);
+        for rank in cut.incomplete {
+            self.put_chunk(rank, Vec::new())?;
+        }
+        self.image.watermark = cut.watermark;
         if self.image.chunks > 0 {
             self.table.finish().map_err(|error| self.disk.failed(&error))?;
             let mut options = IngestExternalFileOptions::default();

@@ -9,7 +9,7 @@ use kvasir_proto::types::{
 use prost::Message;
 
 /// Version of all that is written.
-pub(super) const FORMAT_VERSION: u32 = 1;
+pub(super) const FORMAT_VERSION: u32 = 2;
 
 /// Whose journal it is. The first field never changes its meaning.
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -67,8 +67,6 @@ pub(super) struct ImageRecord {
     pub(super) watermark: Option<u64>,
     #[prost(uint32, tag = "3")]
     pub(super) chunks: u32,
-    #[prost(bool, tag = "4")]
-    pub(super) incomplete: bool,
     /// Bytes of its values.
     #[prost(uint64, tag = "5")]
     pub(super) bytes: u64,

@@ -148,6 +148,9 @@ impl FoundLife {
             let part = pb::LocalDumpResponse::decode(value).map_err(|_error| unreadable())?;
             match LocalDumpPart::try_from(part) {
                 Ok(LocalDumpPart::Chunk { rank, records }) => {
+                    if records.is_empty() {
+                        journal.mark_incomplete(rank);
+                    }
                     records.iter().for_each(|held| journal.bring_back(rank, held));
                     Ok(())
                 }
@@ -158,9 +161,6 @@ impl FoundLife {
         })?;
         if read.is_ok() && (chunks, bytes) != (image.chunks, image.bytes) {
             return Ok(Err(damaged("parts of the image are missing")));
-        }
-        if image.incomplete {
-            self.journal.mark_incomplete();
         }
         Ok(read)
     }

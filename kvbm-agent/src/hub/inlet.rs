@@ -262,6 +262,15 @@ impl Inlet {
         self.hub.sources.lock().pending(self.key)
     }
 
+    /// Whether the source may speak of a rank now. What it says of one that is kept for another would not be taken,
+    /// and is to be said once that one is heard, or gone.
+    ///
+    /// # Errors
+    /// If the rank is kept for a source that may go on.
+    pub fn check_turn(&self, rank: DpRank) -> Result<(), HubError> {
+        self.hub.sources.lock().check_turn(self.key, rank)
+    }
+
     /// Takes what happened at one rank, in order; in the journal when it returns.
     ///
     /// # Errors

@@ -258,7 +258,21 @@ impl Sources {
         let other = self.open.get(owner).filter(|other| {
             *owner != number && self.consolidator.is_none() && other.ranks.contains_key(&rank)
         });
-        other.map_or(Ok(()), |other| Err(HubError::RankTaken { rank, owner: other.name.clone() }))
+        let Some(other) = other else { return Ok(()) };
+        let owner = other.name.clone();
+        Err(if other.is_pending() {
+            HubError::RankKept { rank, owner }
+        } else {
+            HubError::RankTaken { rank, owner }
+        })
+    }
+
+    /// Whether a source may speak of a rank now, or later.
+    pub(super) fn check_turn(&self, key: Key, rank: DpRank) -> Result<(), HubError> {
+        match self.check_rank(key.number, rank) {
+            Err(error @ HubError::RankKept { .. }) => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// A source's engine was heard, and lives on. Whether that decides that the agent's life does.

@@ -28,6 +28,8 @@ pub enum StreamRefusal {
     TooManySources,
     /// A source that is no publisher has its name.
     NameTaken,
+    /// It speaks of a rank that is kept for a source which may go on.
+    RankKept,
     /// What it says cannot be read, or does not come.
     Malformed,
     /// A fault of the agent's.
@@ -36,7 +38,7 @@ pub enum StreamRefusal {
 
 impl StreamRefusal {
     /// Each of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::OtherWorker,
         Self::BlockSize,
         Self::CopyMode,
@@ -44,6 +46,7 @@ impl StreamRefusal {
         Self::TooManyStreams,
         Self::TooManySources,
         Self::NameTaken,
+        Self::RankKept,
         Self::Malformed,
         Self::Failed,
     ];
@@ -59,6 +62,7 @@ impl StreamRefusal {
             Self::TooManyStreams => "too_many_streams",
             Self::TooManySources => "too_many_sources",
             Self::NameTaken => "name_taken",
+            Self::RankKept => "rank_kept",
             Self::Malformed => "malformed",
             Self::Failed => "failed",
         }

@@ -1,6 +1,6 @@
 use super::publisher::Answer;
 use super::refusals::Who;
-use super::service::{Requests, Said, Source, malformed};
+use super::service::{Requests, Said, Source, malformed, refused};
 use super::{Refusals, StreamRefusal};
 use kvasir_proto::convert::{self, Publication, PublishedBatch};
 use kvasir_proto::pb::publish_events_response::Message;
@@ -83,6 +83,10 @@ impl OpenStream<'_> {
                     refusal(sequence, RefusalReason::Gap, expected, text)
                 }
                 Answer::Fenced => return ControlFlow::Break(Ok(Some(fenced(sequence)))),
+                Answer::Later(error) => {
+                    self.refusals.stream(StreamRefusal::RankKept, self.who, &error);
+                    return ControlFlow::Break(Err(refused(error.code(), &error)));
+                }
             },
             Err(error) => {
                 self.refusals.batch(sequence, self.who, &error);

@@ -232,9 +232,9 @@ impl Keeper {
         Uplink::open_as(endpoint, hello).await
     }
 
-    /// The worker goes with its agent.
+    /// The worker goes with its agent; not one that is another agent's.
     async fn leave(&self) {
-        if !self.config.deregister {
+        if !self.config.deregister || self.status.borrow().refused {
             return;
         }
         let endpoint = &self.config.endpoint;

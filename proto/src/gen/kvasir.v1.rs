@@ -939,8 +939,9 @@ pub struct RegisterWorkerRequest {
     #[prost(string, optional, tag = "13")]
     pub hash_scheme: ::core::option::Option<::prost::alloc::string::String>,
     /// Takes the place of a registration of the same worker that differs, with all that is known of it, instead
-    /// of being refused with ALREADY_EXISTS. Not where an engine's sockets feed that one, nor where it has
-    /// itself taken another's place and is still heard: then two speak for one worker.
+    /// of being refused with FAILED_PRECONDITION. Not where an engine's sockets feed that one, nor as long as a
+    /// stream of it is open, or it has itself taken another's place and is still heard: then two speak for one
+    /// worker.
     #[prost(bool, tag = "14")]
     pub replace: bool,
 }

@@ -12,6 +12,7 @@ mod ingest;
 mod loads;
 mod local;
 mod metrics;
+mod place;
 mod process;
 mod relay;
 mod stop;

@@ -1,6 +1,8 @@
 //! The task of one source that pushes: `kvasir-engine`'s recovery decides, this carries out.
 
 mod audit;
+#[cfg(test)]
+mod audited_test;
 mod repair;
 mod steps;
 
