@@ -183,6 +183,12 @@ impl Server {
         drop(self.child.kill().await);
     }
 
+    /// The last lines that it wrote.
+    #[must_use]
+    pub fn said(&self) -> String {
+        last_lines(&self.output)
+    }
+
     /// Sends the server a signal.
     ///
     /// # Errors

@@ -71,9 +71,12 @@ impl Publisher {
         }
         let mut pauses = Pauses::new();
         loop {
-            let before = self.progress();
+            let (before, connections) = (self.progress(), self.connections());
             let Err(error) = self.connection().await else { return };
-            self.note(&error);
+            if self.connections() != connections {
+                pauses.was_there();
+            }
+            self.note(&error, pauses.admit_line());
             if self.progress() != before {
                 pauses.reset();
             }
@@ -89,9 +92,18 @@ impl Publisher {
         (status.incarnation, status.published)
     }
 
-    fn note(&self, error: &BrokerError) {
+    /// Connections made since start.
+    fn connections(&self) -> u64 {
+        self.status.borrow().connections
+    }
+
+    /// Notes why there is no connection, and logs it if that is to be; then so many times were left out.
+    fn note(&self, error: &BrokerError, line: Option<u64>) {
         let text: Arc<str> = error.to_string().into();
-        tracing::warn!(source = self.feed.name(), error = &*text, "nothing is published");
+        if let Some(num_suppressed) = line {
+            let (source, error) = (self.feed.name(), &*text);
+            tracing::warn!(source, error, num_suppressed, "nothing is published");
+        }
         self.status.send_modify(|status| {
             (status.connected, status.error) = (false, Some(text));
         });

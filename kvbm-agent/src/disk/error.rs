@@ -43,6 +43,14 @@ pub enum DiskError {
         /// What failed.
         reason: String,
     },
+    /// There is no place for a folder.
+    #[error("{}: cannot be made: choose a folder on a local disk ({reason})", folder.display())]
+    NoPlace {
+        /// The folder.
+        folder: PathBuf,
+        /// What failed.
+        reason: String,
+    },
     /// No space is left, or a quota is used up.
     #[error("{}: the disk is full: make room and start the agent again ({reason})", folder.display())]
     Full {
@@ -80,6 +88,7 @@ impl DiskError {
                 | Self::OtherWorker { .. }
                 | Self::Foreign { .. }
                 | Self::Permission { .. }
+                | Self::NoPlace { .. }
         )
     }
 

@@ -96,6 +96,12 @@ impl Hub {
         }
     }
 
+    /// Names of the sources that go on where they were kept, if their engines prove that they lived on.
+    #[must_use]
+    pub fn pending(&self) -> Vec<String> {
+        self.sources.lock().all_pending()
+    }
+
     /// Opens a source. Of its life only its name is left once it is closed.
     ///
     /// # Errors

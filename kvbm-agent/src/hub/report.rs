@@ -76,7 +76,7 @@ pub struct SourceReport {
     pub name: String,
     /// How its second announcements are read.
     pub copy_mode: CopyMode,
-    /// How far it can be trusted.
+    /// How far it can be trusted; partial at best where blocks of it were not taken.
     pub status: SourceStatus,
     /// What became of what it said.
     pub counts: SourceCounts,

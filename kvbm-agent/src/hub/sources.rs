@@ -56,6 +56,12 @@ impl Source {
     fn lacks_blocks(&self) -> bool {
         self.counts.not_taken() > self.not_taken_before
     }
+
+    /// How far it can be trusted: as it says itself, and no further than what was taken of it.
+    fn state(&self) -> SourceState {
+        let said = self.status.borrow().state;
+        if self.lacks_blocks() { said.max(SourceState::Partial) } else { said }
+    }
 }
 
 /// What is to be said of ranks, in order.
@@ -306,6 +312,12 @@ impl Sources {
         }
     }
 
+    /// Names of sources that go on if their engines prove that they lived on.
+    pub(super) fn all_pending(&self) -> Vec<String> {
+        let pending = self.open.values().filter(|source| source.is_pending());
+        pending.map(|source| source.name.clone()).collect()
+    }
+
     /// What is wrong with a source of which blocks were not taken since it was cleared last, if that can be said; none
     /// if all were.
     pub(super) fn lacking(&self, key: Key, block_size: u32) -> Option<String> {
@@ -375,11 +387,9 @@ impl Sources {
     pub(super) fn standing(&self) -> Standing {
         let mut standing = Standing::OWN;
         for source in self.open.values() {
-            let lacks =
-                if source.lacks_blocks() { SourceState::Partial } else { SourceState::Exact };
-            let status = *source.status.borrow();
-            standing.state = standing.state.max(status.state).max(lacks);
-            let times = [standing.verified_at, status.verified_at].into_iter().flatten();
+            standing.state = standing.state.max(source.state());
+            let verified_at = source.status.borrow().verified_at;
+            let times = [standing.verified_at, verified_at].into_iter().flatten();
             standing.verified_at = times.min();
         }
         standing
@@ -394,7 +404,7 @@ impl Sources {
         let reports = self.open.values().map(|source| SourceReport {
             name: source.name.clone(),
             copy_mode: source.copy_mode,
-            status: *source.status.borrow(),
+            status: SourceStatus { state: source.state(), ..*source.status.borrow() },
             counts: source.counts.clone(),
             complaint: complaint(&source.counts, block_size),
         });

@@ -1,3 +1,4 @@
+use super::StreamRefusal;
 use crate::hub::HubError;
 use kvasir_proto::code::ErrorCode;
 use kvasir_proto::convert::WorkerAddress;
@@ -50,6 +51,21 @@ impl IngestError {
             Self::PastIncarnation(_) => ErrorCode::Unavailable,
             Self::TooManyStreams { .. } => ErrorCode::ResourceExhausted,
             Self::Hub(error) => error.code(),
+        }
+    }
+
+    /// What it is counted as.
+    #[must_use]
+    pub const fn refusal(&self) -> StreamRefusal {
+        match self {
+            Self::OtherWorker { .. } => StreamRefusal::OtherWorker,
+            Self::BlockSize { .. } => StreamRefusal::BlockSize,
+            Self::CopyMode(_) | Self::Hub(HubError::CopyMode { .. }) => StreamRefusal::CopyMode,
+            Self::PastIncarnation(_) => StreamRefusal::PastIncarnation,
+            Self::TooManyStreams { .. } => StreamRefusal::TooManyStreams,
+            Self::Hub(HubError::TooManySources { .. }) => StreamRefusal::TooManySources,
+            Self::Hub(HubError::NameTaken(_)) => StreamRefusal::NameTaken,
+            Self::Hub(_) => StreamRefusal::Failed,
         }
     }
 }

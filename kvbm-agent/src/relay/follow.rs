@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tokio::{join, select};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 /// Commands between an engine's link and the hub.
 const COMMANDS_MAX: usize = 64;
@@ -59,6 +60,9 @@ impl Relay {
             let (commands, queue) = mpsc::channel(COMMANDS_MAX);
             let (config, common) = (self.config.clone(), common.clone());
             let link = link::run(config, self.resume.take(), commands, common, cancel.clone());
+            // Its lines say whose they are. Of the highest level, so that any filter lets it through with them.
+            let span = tracing::error_span!("engine", source = self.sink.inlet.name());
+            let link = link.instrument(span);
             let work = async { join!(link, self.sink.forward(queue)).1 };
             if AssertUnwindSafe(work).catch_unwind().await.is_ok() {
                 return;

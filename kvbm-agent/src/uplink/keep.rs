@@ -99,12 +99,15 @@ pub async fn keep_up(
     }
     let mut pauses = Pauses::new();
     loop {
-        let before = keeper.progress();
+        let (before, streams) = (keeper.progress(), keeper.streams());
         match keeper.stream().await {
             Ok(End::Stopped) => return keeper.leave().await,
             Ok(End::NewLife) => pauses.reset(),
             Err(error) => {
-                keeper.note(&error);
+                if keeper.streams() != streams {
+                    pauses.was_there();
+                }
+                keeper.note(&error, pauses.admit_line());
                 if keeper.progress() != before {
                     pauses.reset();
                 }
@@ -149,10 +152,19 @@ impl Keeper {
         (status.incarnation, status.acknowledged)
     }
 
-    fn note(&self, error: &UplinkError) {
+    /// Streams opened since start.
+    fn streams(&self) -> u64 {
+        self.status.borrow().streams
+    }
+
+    /// Notes why there is no stream, and logs it if that is to be; then so many times were left out.
+    fn note(&self, error: &UplinkError, line: Option<u64>) {
         let text: Arc<str> = error.to_string().into();
-        let endpoint = &self.config.endpoint;
-        tracing::warn!(source = self.feed.name(), endpoint, error = &*text, "the uplink is down");
+        if let Some(num_suppressed) = line {
+            let (source, endpoint) = (self.feed.name(), &self.config.endpoint);
+            let error = &*text;
+            tracing::warn!(source, endpoint, error, num_suppressed, "the uplink is down");
+        }
         self.status.send_modify(|status| {
             (status.connected, status.error) = (false, Some(text));
             status.refused = error.is_refusal();

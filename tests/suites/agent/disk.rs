@@ -43,7 +43,7 @@ async fn agent(
 }
 
 /// A value of a process' `/metrics`: of its name, and with a part of its labels.
-async fn value(server: &Server, name: &str, label: &str) -> Result<f64> {
+pub async fn value(server: &Server, name: &str, label: &str) -> Result<f64> {
     let samples = metrics::fetch(server.addresses.http).await?;
     let found = samples.iter().find(|at| at.name == name && at.labels.contains(label));
     Ok(found.with_context(|| format!("{name} {label} is not shown"))?.value)

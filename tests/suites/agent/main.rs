@@ -17,5 +17,6 @@ mod process;
 mod relay;
 mod stop;
 mod tamper;
+mod told;
 mod uplinks;
 mod zmq;

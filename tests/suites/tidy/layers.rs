@@ -29,6 +29,7 @@ const EDGES: &[(&str, &[Edges])] = &[
     (
         "proto/process/src",
         &[
+            ("causes", &[]),
             ("text", &[]),
             ("telemetry", &[]),
             ("net", &[]),
@@ -36,7 +37,7 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("hurry", &[]),
             ("tasks", &[]),
             ("config", &["telemetry"]),
-            ("entry", &["telemetry"]),
+            ("entry", &["causes", "telemetry"]),
         ],
     ),
     (
@@ -48,7 +49,8 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("order", &[]),
             ("sequence", &["order"]),
             ("recover", &["order"]),
-            ("link", &["zmtp", "decode", "normalise", "sequence"]),
+            ("throttle", &[]),
+            ("link", &["zmtp", "decode", "normalise", "sequence", "throttle"]),
         ],
     ),
     (
@@ -82,7 +84,13 @@ const EDGES: &[(&str, &[Edges])] = &[
                     "service", "zmq",
                 ],
             ),
-            ("app", &["agent", "broker", "config", "disk", "hub", "load", "uplink"]),
+            (
+                "app",
+                &[
+                    "agent", "broker", "config", "disk", "hub", "ingest", "journal", "load",
+                    "uplink",
+                ],
+            ),
         ],
     ),
     (
