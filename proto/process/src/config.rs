@@ -129,7 +129,6 @@ fn command<O: Options>() -> Command {
     let print = |name: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue);
     let command = Command::new(O::PROGRAM)
         .version(VERSION)
-        .about(O::ABOUT)
         .after_help(format!(
             "Every option may be given as a flag, as a variable of the environment or in the file; the \
              first of these that says something holds.\n\nExample:\n  {} {}",
@@ -140,7 +139,9 @@ fn command<O: Options>() -> Command {
         .arg(print(PRINT_CONFIG).help("Print the effective configuration as TOML and exit, also where it lacks something"))
         .arg(print(PRINT_TABLE).help("Print the table of all options and exit").hide(true));
     let defaults = toml::Table::try_from(O::DEFAULTS).unwrap_or_default();
-    O::augment_args(command).mut_args(|option| {
+    // What the options' own type says of itself is for its readers.
+    let command = O::augment_args(command).about(O::ABOUT).long_about(None);
+    command.mut_args(|option| {
         let default = option.get_long().and_then(|name| default_of(&defaults, name));
         let default = default.filter(|default| !default.is_empty());
         let (Some(default), Some(help)) = (default, option.get_help()) else { return option };
