@@ -32,7 +32,7 @@ pub(super) async fn open_feed(
     Ok(Feed::open(source, opened)?)
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "disk"))]
 mod tests {
     use super::*;
     use crate::disk::NewLife;
