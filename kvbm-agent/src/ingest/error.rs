@@ -7,7 +7,7 @@ use kvasir_proto::convert::WorkerAddress;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IngestError {
     /// The agent is another worker's.
-    #[error("worker {asked} is not served here, {served} is")]
+    #[error("worker {asked} is not served here, {served} is: give its worker_id, model and tenant")]
     OtherWorker {
         /// As asked for.
         asked: WorkerAddress,
@@ -46,8 +46,10 @@ impl IngestError {
     #[must_use]
     pub const fn code(&self) -> ErrorCode {
         match self {
-            Self::OtherWorker { .. } => ErrorCode::NotFound,
-            Self::BlockSize { .. } | Self::CopyMode(_) => ErrorCode::FailedPrecondition,
+            // At an index such a worker may be registered yet; an agent never is another's.
+            Self::OtherWorker { .. } | Self::BlockSize { .. } | Self::CopyMode(_) => {
+                ErrorCode::FailedPrecondition
+            }
             Self::PastIncarnation(_) => ErrorCode::Unavailable,
             Self::TooManyStreams { .. } => ErrorCode::ResourceExhausted,
             Self::Hub(error) => error.code(),

@@ -166,7 +166,7 @@ async fn who_does_not_belong_here_is_told_why() {
     let size = pb::PublishHello { block_size: 16, ..hello() };
     let counted = pb::PublishHello { copy_mode: pb::CopyMode::Counted.into(), ..hello() };
     for (hello, code, part) in [
-        (other, Code::NotFound, "worker m//x is not served here, m//w is"),
+        (other, Code::FailedPrecondition, "worker m//x is not served here, m//w is: give its"),
         (size, Code::FailedPrecondition, "block_size is 16, that of"),
         (counted, Code::FailedPrecondition, "the agent is configured for Set"),
         (pb::PublishHello::default(), Code::InvalidArgument, "hello.source is required"),

@@ -21,33 +21,32 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::time::timeout;
-use tokio_stream::wrappers::UnboundedReceiverStream;
+use tokio_stream::wrappers::ReceiverStream;
 
 const LIFE: Incarnation = Incarnation(1);
 /// Nothing here takes nearly as long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// More than any answer here has.
+const PARTS_MAX: usize = WORKER_RANKS_MAX + 2;
 /// Longer than what was announced may be on its way before it is asked for.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// What an agent is asked, and where it answers.
 enum Call {
     Events,
-    Dump(Option<RankBuckets>, mpsc::UnboundedSender<LocalDumpPart>),
-    Digests(mpsc::UnboundedSender<DigestsPart>),
+    Dump(Option<RankBuckets>, mpsc::Sender<LocalDumpPart>),
+    Digests(mpsc::Sender<DigestsPart>),
 }
 
 #[derive(Debug)]
-struct Agent(mpsc::UnboundedSender<Call>);
+struct Agent(mpsc::Sender<Call>);
 
 impl Agent {
-    fn call<P: Send + 'static>(
-        &self,
-        call: impl FnOnce(mpsc::UnboundedSender<P>) -> Call,
-    ) -> Parts<P> {
-        let (answers, parts) = mpsc::unbounded_channel();
-        self.0.send(call(answers)).expect("the test goes on");
-        UnboundedReceiverStream::new(parts).map(Ok).boxed()
+    fn call<P: Send + 'static>(&self, call: impl FnOnce(mpsc::Sender<P>) -> Call) -> Parts<P> {
+        let (answers, parts) = mpsc::channel(PARTS_MAX);
+        self.0.try_send(call(answers)).expect("the test goes on");
+        ReceiverStream::new(parts).map(Ok).boxed()
     }
 }
 
@@ -70,7 +69,7 @@ struct Scene {
     ingest: Arc<Ingest>,
     registration: Registration,
     session: Session,
-    calls: mpsc::UnboundedReceiver<Call>,
+    calls: mpsc::Receiver<Call>,
 }
 
 fn stored(sequence: u64, names: &[u64]) -> PublishedBatch {
@@ -92,7 +91,7 @@ fn digests(names: &[u64]) -> RankDigest {
 
 impl Scene {
     async fn new() -> Self {
-        let (told, calls) = mpsc::unbounded_channel();
+        let (told, calls) = mpsc::channel(PARTS_MAX);
         let ingest = Arc::new(ingest().asking(Arc::new(Agent(told))));
         let registration: Registration = pb::RegisterWorkerRequest {
             worker_id: "w".to_owned(),
@@ -134,14 +133,14 @@ impl Scene {
         call.expect("the index is there")
     }
 
-    async fn digests_asked(&mut self) -> mpsc::UnboundedSender<DigestsPart> {
+    async fn digests_asked(&mut self) -> mpsc::Sender<DigestsPart> {
         match self.asked().await {
             Call::Digests(answers) => answers,
             Call::Events | Call::Dump(..) => panic!("of digests nothing is known"),
         }
     }
 
-    async fn dump_asked(&mut self) -> (RankBuckets, mpsc::UnboundedSender<LocalDumpPart>) {
+    async fn dump_asked(&mut self) -> (RankBuckets, mpsc::Sender<LocalDumpPart>) {
         match self.asked().await {
             Call::Dump(Some(buckets), answers) => (buckets, answers),
             Call::Events | Call::Digests(_) | Call::Dump(None, _) => panic!("some buckets differ"),
@@ -170,15 +169,15 @@ impl Scene {
     }
 }
 
-fn send_digests(answers: &mpsc::UnboundedSender<DigestsPart>, names: &[u64], watermark: u64) {
+fn send_digests(answers: &mpsc::Sender<DigestsPart>, names: &[u64], watermark: u64) {
     for (tier, digest) in digests(names).tiers() {
         let part = DigestsPart::Tier { rank: 0, tier, digest: digest.clone() };
-        answers.send(part).expect("it is waited for");
+        answers.try_send(part).expect("it is waited for");
     }
-    answers.send(DigestsPart::End { watermark: Some(watermark) }).expect("it is waited for");
+    answers.try_send(DigestsPart::End { watermark: Some(watermark) }).expect("it is waited for");
 }
 
-fn send_blocks(answers: &mpsc::UnboundedSender<LocalDumpPart>, names: &[u64], watermark: u64) {
+fn send_blocks(answers: &mpsc::Sender<LocalDumpPart>, names: &[u64], watermark: u64) {
     let held = |name: &u64| HeldBlock {
         name: BlockName(*name),
         parent: None,
@@ -188,14 +187,14 @@ fn send_blocks(answers: &mpsc::UnboundedSender<LocalDumpPart>, names: &[u64], wa
     let records: Vec<_> = names.iter().map(held).collect();
     let count = records.len() as u64;
     let chunk = LocalDumpPart::Chunk { rank: 0, records };
-    answers.send(chunk).expect("it is waited for");
+    answers.try_send(chunk).expect("it is waited for");
     let end = LocalDumpEnd {
         incarnation: LIFE,
         watermark: Some(watermark),
         records: count,
         incomplete: false,
     };
-    answers.send(LocalDumpPart::End(end)).expect("it is waited for");
+    answers.try_send(LocalDumpPart::End(end)).expect("it is waited for");
 }
 
 /// A batch that is held back for an audit is not missing, whatever heartbeats say of it.
@@ -235,9 +234,9 @@ async fn an_answer_of_too_many_ranks_is_not_read_on() {
     for rank in (0..).take(WORKER_RANKS_MAX + 1) {
         let part = DigestsPart::Tier { rank, tier, digest: digest.clone() };
         // It may be closed before the last.
-        drop(answers.send(part));
+        drop(answers.try_send(part));
     }
-    drop(answers.send(DigestsPart::End { watermark: Some(0) }));
+    drop(answers.try_send(DigestsPart::End { watermark: Some(0) }));
     held_back.wait().await.expect("it goes on without");
     assert_eq!((scene.audits("abandoned").await, scene.audits("dumped").await), (1, 0));
     scene.end().await;

@@ -10,8 +10,9 @@ pub(super) use audit::Audit;
 
 use super::{
     Ingest, IngestError,
+    answer::{BatchAnswer, Refusal, Waiting},
     local::{AskError, Asked, Part, Round},
-    publisher::{BatchAnswer, Command, Opened, Refusal, Shared, Waiting},
+    publisher::{Command, Opened, Shared},
     worker::Worker,
 };
 use kvasir_engine::recover::{Ask, HeldShare, Input, Item, Numbered, OutcomeCounts, Recovery};

@@ -5,8 +5,8 @@ use crate::{
     index::IndexedSource,
     ingest::{
         IngestError,
+        answer::{BatchAnswer, Refusal},
         local::Round,
-        publisher::{BatchAnswer, Refusal},
     },
 };
 use kvasir_engine::{normalise::Drops, recover::Step};

@@ -1,6 +1,7 @@
 //! Keys, and what is written when: pure.
 
-use super::records::{ImageRecord, KeptSource, LifeRecord, ManifestRecord, SourceRecord};
+use super::records::{ImageRecord, LifeRecord, ManifestRecord, SourceRecord};
+use crate::disk::KeptSource;
 use crate::journal::Batch;
 use kvasir_proto::convert::{LocalDumpPart, publish_batch};
 use kvasir_proto::pb;

@@ -1,14 +1,12 @@
 //! How what was written is read back: pure.
 
-use super::DiskConfig;
 use super::format::{
     IMAGE, LIFE, MANIFEST, batch_bounds, image_bounds, source_bounds, source_name,
 };
 use super::records::{
-    FORMAT_VERSION, ImageRecord, KeptSource, LifeRecord, ManifestRecord, SourceRecord,
-    read_incarnation,
+    FORMAT_VERSION, ImageRecord, LifeRecord, ManifestRecord, SourceRecord, read_incarnation,
 };
-use super::verdict::NewLife;
+use crate::disk::{DiskConfig, KeptSource, NewLife};
 use crate::journal::{Batch, Journal, JournalConfig, KeptLife};
 use kvasir_proto::convert::{LocalDumpPart, PublishedBatch, WorkerAddress};
 use kvasir_proto::pb;

@@ -1,7 +1,7 @@
 //! The folder as files. `db` is the database; `counts` is there as long as what it has may be gone on from: the one
 //! thing that can be undone on a disk that is full.
 
-use super::DiskError;
+use crate::disk::DiskError;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,13 +1,12 @@
 //! What is written and read back, over a map in place of RocksDB.
 
-use super::DiskConfig;
 use super::format::{
     Target, batch_key, begin_life, chunk_key, chunk_value, put_batch, put_image, put_manifest,
     put_source,
 };
-use super::records::{ImageRecord, KeptSource, ManifestRecord, SourceKind};
+use super::records::{ImageRecord, ManifestRecord};
 use super::restore::{Found, FoundLife, Origin, Show, read};
-use super::verdict::NewLife;
+use crate::disk::{DiskConfig, KeptSource, NewLife, SourceKind};
 use crate::journal::{DumpStep, Journal, JournalConfig};
 use kvasir_proto::convert::WorkerAddress;
 use kvasir_proto::types::{
