@@ -119,7 +119,7 @@ async fn publishers_that_are_refused_are_told_of_and_counted() -> Result<()> {
         assert_eq!(status.code(), tonic::Code::FailedPrecondition, "{status}");
     }
     let other = pb::PublishHello { model: "x".to_owned(), ..hello(BLOCK_SIZE) };
-    assert_eq!(refusal(&agent, other).await?.code(), tonic::Code::NotFound);
+    assert_eq!(refusal(&agent, other).await?.code(), tonic::Code::FailedPrecondition);
     let told = ["a publisher is refused", "reason=\"block_size\"", "source=\"engine\""];
     line(&agent, &[&told[..], &["block_size is 999, that of worker"]].concat()).await?;
     line(&agent, &["a publisher is refused", "reason=\"other_worker\"", "worker x//w"]).await?;
