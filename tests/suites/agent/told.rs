@@ -143,7 +143,8 @@ async fn an_agent_that_waits_for_a_proof_says_so() -> Result<()> {
     let publisher = start(config(vec![url(killed.addresses.grpc)])).await;
     let last = publish(&publisher, &mut Engine::new(1), 50);
     delivered(&publisher, last).await;
-    assert_eq!(value(&killed, "kvasir_agent_uplink_lag_batches", "").await?, 50.0);
+    let lag = value(&killed, "kvasir_agent_uplink_lag_batches", "").await?;
+    ensure!(lag >= 50.0, "{lag} batches that no index has");
     killed.kill().await;
     drop(publisher);
 
