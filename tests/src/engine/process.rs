@@ -154,12 +154,14 @@ impl EngineProcess {
         }
     }
 
-    /// Waits until it has answered so many more prompts.
-    pub async fn answered(&self, prompts: u64) {
-        let due = self.progress.borrow().answered + prompts;
+    /// Waits until it has answered so many more prompts than now, when this is called.
+    pub fn answered(&self, prompts: u64) -> impl Future<Output = ()> + use<> {
         let mut progress = self.progress.subscribe();
-        // Its sender is ours.
-        let _answered = progress.wait_for(|now| now.answered >= due).await;
+        let due = progress.borrow().answered + prompts;
+        async move {
+            // Its sender outlives whoever waits, or there is nothing to wait for.
+            let _answered = progress.wait_for(|now| now.answered >= due).await;
+        }
     }
 
     /// Ends it at once, whatever it is doing (SIGKILL), and starts it again at the same endpoints: it holds nothing, has

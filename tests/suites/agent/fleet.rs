@@ -191,10 +191,14 @@ async fn load_all(engines: &[Arc<EngineProcess>], random: &mut ChaCha8Rng) -> Re
     Ok(())
 }
 
-/// Kills an engine in one of its next requests.
-async fn kill_engine(engine: &EngineProcess, random: &mut ChaCha8Rng) -> Result<()> {
-    engine.answered(random.random_range(1..REQUESTS)).await;
-    sleep(random.random_range(Duration::ZERO..REQUEST_TIME)).await;
+/// Kills an engine within the request after those that are waited for.
+async fn kill_engine(
+    engine: &EngineProcess,
+    answered: impl Future<Output = ()>,
+    pause: Duration,
+) -> Result<()> {
+    answered.await;
+    sleep(pause).await;
     engine.kill().await
 }
 
@@ -222,7 +226,10 @@ async fn survive(transport: Transport) -> Result<()> {
         fleet.equal(&format!("round {round}, agent {number} killed")).await?;
 
         let engine = engines.get(number).context("an engine")?;
-        try_join!(load_all(&engines, &mut during), kill_engine(engine, &mut random))?;
+        // Counted from before the load, of which requests may be answered before the other is looked at.
+        let answered = engine.answered(random.random_range(1..REQUESTS));
+        let pause = random.random_range(Duration::ZERO..REQUEST_TIME);
+        try_join!(load_all(&engines, &mut during), kill_engine(engine, answered, pause))?;
         load_all(&engines, &mut random).await?;
         fleet.equal(&format!("round {round}, engine {number} killed")).await?;
 
