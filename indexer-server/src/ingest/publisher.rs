@@ -368,10 +368,13 @@ impl Session {
         &self.fence
     }
 
-    /// Says that its agent is at the other end of a connection: nobody else takes the worker's place meanwhile.
+    /// Says that whoever said `hello` is at the other end of a connection: nobody else takes the worker's place meanwhile,
+    /// if that is the worker's agent.
     #[must_use]
-    pub fn speaks(&self) -> Speaking {
-        Speaking::of(&self.worker)
+    pub fn speaks(&self, hello: &Hello) -> Option<Speaking> {
+        let agent = hello.local_indexer.as_ref();
+        let is_agent = agent.is_some() && agent == self.worker.registration.local_indexer.as_ref();
+        is_agent.then(|| Speaking::of(&self.worker))
     }
 
     /// Tokens per block.

@@ -179,10 +179,14 @@ mod tests {
             copy_mode: CopyMode::Set,
             first_sequence: None,
             head_sequence: None,
+            local_indexer: None,
         };
         let Accepted { session, .. } = ingest.open(&hello, false).await.expect("a stream");
         let another = said(16, "http://b:1");
-        let speaking = session.speaks();
+        assert!(session.speaks(&hello).is_none(), "a publisher of the worker's, and not its agent");
+        let of_agent = Hello { local_indexer: Some("http://a:1".to_owned()), ..hello };
+        let speaking = session.speaks(&of_agent);
+        assert!(speaking.is_some());
         let refused = ingest.introduce(&another, false).await.expect_err("it speaks");
         let text = "another agent speaks for worker m//w, with local_indexer_endpoint http://a:1, not \
                     http://b:1: give each its own worker_id, or stop the other";
@@ -190,6 +194,12 @@ mod tests {
         ingest.introduce(&registration, false).await.expect("it is the one");
         drop(speaking);
         ingest.introduce(&another, false).await.expect("it takes the place");
+        session.close().await;
+        // Once more within its lease, as when a pod moves twice.
+        let of_other = Hello { local_indexer: Some("http://b:1".to_owned()), ..of_agent };
+        let Accepted { session, .. } = ingest.open(&of_other, false).await.expect("a stream");
+        drop(session.speaks(&of_other).expect("it is the agent"));
+        ingest.introduce(&said(16, "http://c:1"), false).await.expect("it takes the place");
         session.close().await;
         ingest.stop().await;
     }

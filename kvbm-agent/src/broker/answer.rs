@@ -61,8 +61,7 @@ impl Answerer {
         };
         let mut questions = self.subscribe(&connection).await?;
         self.status.send_modify(|status| status.answering = true);
-        pauses.was_there();
-        pauses.reset();
+        pauses.was_of_use();
         let mut answers = JoinSet::new();
         loop {
             select! {

@@ -44,8 +44,7 @@ impl LoadPublisher {
                 ended = self.connection() => ended,
             };
             if self.published() != before {
-                pauses.was_there();
-                pauses.reset();
+                pauses.was_of_use();
             }
             if let Some(num_suppressed) = pauses.admit_line() {
                 tracing::warn!(%error, num_suppressed, "no loads are published");

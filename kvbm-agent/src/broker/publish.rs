@@ -71,15 +71,12 @@ impl Publisher {
         }
         let mut pauses = Pauses::new();
         loop {
-            let (before, connections) = (self.progress(), self.connections());
+            let before = self.progress();
             let Err(error) = self.connection().await else { return };
-            if self.connections() != connections {
-                pauses.was_there();
+            if self.progress() != before {
+                pauses.was_of_use();
             }
             self.note(&error, pauses.admit_line());
-            if self.progress() != before {
-                pauses.reset();
-            }
             if !pauses.wait(&self.stop).await {
                 return;
             }
@@ -90,11 +87,6 @@ impl Publisher {
     fn progress(&self) -> (Incarnation, Option<u64>) {
         let status = self.status.borrow();
         (status.incarnation, status.published)
-    }
-
-    /// Connections made since start.
-    fn connections(&self) -> u64 {
-        self.status.borrow().connections
     }
 
     /// Notes why there is no connection, and logs it if that is to be; then so many times were left out.

@@ -243,13 +243,16 @@ fn check_indexers(indexers: &[String]) -> Result<(), ConfigError> {
         let why = format!("{} are too many, the limit is {INDEXERS_MAX}", indexers.len());
         return Err(ConfigError::invalid("indexers", why));
     }
-    match indexers.iter().find(|url| !is_http_address(url)) {
-        Some(url) => {
-            let why = format!("{url:?} must be http://host:port, such as http://10.0.0.2:50051");
-            Err(ConfigError::invalid("indexers", why))
-        }
-        None => Ok(()),
+    if let Some(url) = indexers.iter().find(|url| !is_http_address(url)) {
+        let why = format!("{url:?} must be http://host:port, such as http://10.0.0.2:50051");
+        return Err(ConfigError::invalid("indexers", why));
     }
+    let mut seen = BTreeSet::new();
+    if let Some(twice) = indexers.iter().find(|url| !seen.insert(url.trim_end_matches('/'))) {
+        let why = format!("{twice:?} is given twice: it would hear everything twice");
+        return Err(ConfigError::invalid("indexers", why));
+    }
+    Ok(())
 }
 
 fn sources(settings: &Settings, copy_mode: CopyMode) -> Result<SourcesConfig, ConfigError> {

@@ -164,7 +164,7 @@ impl config::Options for Options {
          blocks it stores and evicts, keeps a journal of that, and tells one or more indexes, which ask it for what they \
          missed";
     const EXAMPLE: &'static str = "--worker-id vllm-0 --model MODEL --block-size 16 --engine vllm \\\n    \
-         --source endpoint=tcp://127.0.0.1:5557,replay=tcp://127.0.0.1:5558 --indexers http://127.0.0.1:50051";
+         --source endpoint=tcp://127.0.0.1:5557,replay=tcp://127.0.0.1:5558 \\\n    --indexers http://127.0.0.1:50051";
     const CONFIG_VARIABLE: &'static str = "KVASIR_AGENT_CONFIG";
     const DEFAULTS: Settings = Settings::DEFAULTS;
     const TABLES: &'static [&'static str] = &["source"];

@@ -335,6 +335,7 @@ impl Feed {
             copy_mode,
             first_sequence: Some(first),
             head_sequence: head,
+            local_indexer: None,
         }
     }
 

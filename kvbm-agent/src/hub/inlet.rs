@@ -369,6 +369,15 @@ impl Inlet {
         }
     }
 
+    /// Counts operations that were refused with an error.
+    pub fn count_refused(&self, operations: u64, error: &HubError) {
+        let is_others = matches!(error, HubError::RankTaken { .. } | HubError::RankKept { .. });
+        self.count(|counts| {
+            let count = if is_others { &mut counts.misplaced } else { &mut counts.refused };
+            *count += operations;
+        });
+    }
+
     /// Shows how far the source can be trusted.
     pub fn show(&self, status: SourceStatus) {
         let mut sources = self.hub.sources.lock();

@@ -295,6 +295,10 @@ impl Sources {
             }
         }
         let said = self.clear(key)?;
+        if was_pending {
+            // They were kept for a life that is over.
+            self.source(key)?.ranks.clear();
+        }
         if !was_pending || mem::replace(&mut self.is_settled, true) {
             return Ok(Gone { said, verdict: None });
         }

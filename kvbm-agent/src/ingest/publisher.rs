@@ -239,7 +239,7 @@ impl Publisher {
             Ok(taken) => taken.refused,
             Err(error) => {
                 tracing::debug!(%error, source = self.inlet.name(), "a batch is not taken");
-                self.inlet.count(|counts| counts.refused += operations);
+                self.inlet.count_refused(operations, &error);
                 operations
             }
         };

@@ -34,13 +34,9 @@ impl Pauses {
         self.log.admit(Instant::now())
     }
 
-    /// The peer was there: that it is away is news.
-    pub(crate) const fn was_there(&mut self) {
+    /// The peer was of use: that it is away is news, and the next pause is short again.
+    pub(crate) fn was_of_use(&mut self) {
         self.log.reset();
-    }
-
-    /// The peer was of use: the next pause is short again.
-    pub(crate) fn reset(&mut self) {
         self.backoff.reset();
     }
 

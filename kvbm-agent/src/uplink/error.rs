@@ -94,6 +94,14 @@ impl UplinkError {
     }
 }
 
+impl UplinkError {
+    /// Whether another stream took the source over, or the worker was removed.
+    #[must_use]
+    pub fn is_fenced(&self) -> bool {
+        matches!(self, Self::Refused { reason: RefusalReason::Fenced, .. })
+    }
+}
+
 impl From<PublishRefusal> for UplinkError {
     fn from(refusal: PublishRefusal) -> Self {
         Self::Refused {

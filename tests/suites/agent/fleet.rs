@@ -12,7 +12,7 @@ use kvasir_tests::place::free_port;
 use kvasir_tests::server::{Addresses, Server};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -148,7 +148,7 @@ impl Fleet {
     async fn equal(&self, what: &str) -> Result<()> {
         let mut client = client::connect(self.index.addresses.grpc).await?;
         for member in &self.members {
-            let truth: BTreeSet<u64> = member.engine.truth().await?.copies.into_keys().collect();
+            let truth = member.engine.truth().await?.copies;
             assert!(truth.len() > 50, "{} blocks", truth.len());
             let same = async {
                 while held(&mut client, &member.worker).await != truth {
@@ -203,9 +203,8 @@ async fn kill_engine(
 }
 
 /// What the index holds of a worker; nothing where it cannot say.
-async fn held(client: &mut Indexer, worker: &str) -> BTreeSet<u64> {
-    let held = client::dump_device_copies(client, MODEL, worker).await;
-    held.map(|held| held.into_keys().collect()).unwrap_or_default()
+async fn held(client: &mut Indexer, worker: &str) -> BTreeMap<u64, u32> {
+    client::dump_device_copies(client, MODEL, worker).await.unwrap_or_default()
 }
 
 /// Each of them in turn, twice, under load.

@@ -4,6 +4,7 @@ use crate::engine::{BLOCK_SIZE, Engine};
 use crate::harness::{
     LIFE, MODEL, PATIENCE, WORKER, address, config, delivered, indexed, publish, start, url,
 };
+use crate::relay::{engine, load, relay};
 use kvasir_proto::convert::Registration;
 use kvasir_proto::pb;
 use kvasir_proto::types::{BlockName, CopyMode, KvEvent, LocalHash, StoredBlock, Tier};
@@ -13,7 +14,10 @@ use kvbm_agent::agent::{Agent, AgentConfig};
 use kvbm_agent::disk::{NewLife, Verdict};
 use kvbm_agent::feed::new_life;
 use kvbm_agent::ingest::IngestConfig;
+use kvbm_agent::relay::RelayConfig;
 use kvbm_agent::uplink::{SourceIdentity, Uplink, UplinkError, UplinkStatus};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -94,8 +98,14 @@ async fn stream(agent: &Agent, source: &str) -> Result<Uplink, UplinkError> {
 }
 
 /// An agent whose journal is in `folder`, on a port that is known.
-async fn kept(index: &Server, folder: &Path, listen: SocketAddr, patience: Duration) -> Agent {
+async fn kept(
+    index: &Server,
+    folder: &Path,
+    listen: SocketAddr,
+    (patience, relays): (Duration, Vec<RelayConfig>),
+) -> Agent {
     let mut config = registering(index);
+    config.sources.relays = relays;
     (config.journal_dir, config.listen) = (Some(folder.to_owned()), Some(listen));
     config.source.incarnation = new_life();
     config.sources.hub.sources_max = 2;
@@ -105,16 +115,21 @@ async fn kept(index: &Server, folder: &Path, listen: SocketAddr, patience: Durat
 }
 
 /// One that was told a block by `engine`, and has come back; nobody knows yet whether the engine lived on.
-async fn back(index: &Server, folder: &Path, patience: Duration) -> Agent {
+async fn back(
+    index: &Server,
+    folder: &Path,
+    patience: Duration,
+    relays: Vec<RelayConfig>,
+) -> Agent {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let before = kept(index, folder, any, patience).await;
+    let before = kept(index, folder, any, (patience, Vec::new())).await;
     let listen = before.local_address().expect("a port");
     let mut engine = stream(&before, "engine").await.expect("a place");
     engine.publish(0, &stored(1)).await.expect("it is taken");
     delivered(&before, 0).await;
     drop(engine);
     assert!(before.stop(PATIENCE).await);
-    let agent = kept(index, folder, listen, patience).await;
+    let agent = kept(index, folder, listen, (patience, relays)).await;
     assert_eq!(verdict(&agent), Verdict::Pending);
     agent
 }
@@ -128,7 +143,7 @@ fn verdict(agent: &Agent) -> Verdict {
 #[tokio::test]
 async fn an_agent_that_waits_too_long_for_its_engine_loses_its_worker_and_nothing_else() {
     let (mut index, folder) = (Server::start_anywhere().await.expect("a server"), folder());
-    let agent = back(&index, folder.path(), PATIENCE).await;
+    let agent = back(&index, folder.path(), PATIENCE, Vec::new()).await;
     let life = agent.status().incarnation;
     let mut client = client::connect(index.addresses.grpc).await.expect("it listens");
     let gone = async {
@@ -153,7 +168,7 @@ async fn an_agent_that_waits_too_long_for_its_engine_loses_its_worker_and_nothin
 #[tokio::test]
 async fn a_rank_that_is_kept_for_another_is_waited_for() {
     let (mut index, folder) = (Server::start_anywhere().await.expect("a server"), folder());
-    let agent = back(&index, folder.path(), LEASE).await;
+    let agent = back(&index, folder.path(), LEASE, Vec::new()).await;
     let mut refusals = Vec::new();
     let told = async {
         loop {
@@ -174,6 +189,31 @@ async fn a_rank_that_is_kept_for_another_is_waited_for() {
     let held: Vec<u64> = indexed(&index).await.into_keys().collect();
     assert_eq!(held, [7]);
     assert!(agent.stop(PATIENCE).await);
+    index.stop().await;
+}
+
+/// The same of an engine that is relayed: what it says meanwhile is not lost.
+#[tokio::test]
+async fn a_relay_waits_for_a_rank_that_is_kept() {
+    let (mut index, folder) = (Server::start_anywhere().await.expect("a server"), folder());
+    let engine = engine().await;
+    let relay = RelayConfig { copy_mode: CopyMode::Set, ..relay(&engine) };
+    let agent = back(&index, folder.path(), LEASE, vec![relay]).await;
+    load(&engine, &mut ChaCha8Rng::seed_from_u64(1), 20).await;
+    assert_eq!(verdict(&agent), Verdict::Pending);
+    let held = engine.truth().await.expect("it is there").copies;
+    let same = async {
+        while !indexed(&index).await.keys().eq(held.keys()) {
+            sleep(LOOK).await;
+        }
+    };
+    uplink(&agent, |uplink| uplink.connected).await;
+    timeout(PATIENCE, same).await.expect("the index holds what the engine does");
+    for report in agent.hub().reports() {
+        assert_eq!((report.counts.not_taken(), report.counts.losses), (0, 0), "{report:?}");
+    }
+    assert!(agent.stop(PATIENCE).await);
+    engine.stop().await;
     index.stop().await;
 }
 

@@ -41,7 +41,7 @@ async fn engine_of(dp_rank: u32) -> MockEngine {
     MockEngine::start(config).await.expect("an engine")
 }
 
-fn relay(engine: &MockEngine) -> RelayConfig {
+pub fn relay(engine: &MockEngine) -> RelayConfig {
     RelayConfig {
         replay: Some(engine.replay_endpoint().to_owned()),
         // A lost last batch shows soon.

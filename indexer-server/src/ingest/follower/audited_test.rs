@@ -111,6 +111,7 @@ impl Scene {
             copy_mode: CopyMode::Set,
             first_sequence: Some(0),
             head_sequence: None,
+            local_indexer: None,
         };
         let Accepted { session, .. } = ingest.open(&hello, false).await.expect("a stream");
         Self { ingest, registration, session, calls }
