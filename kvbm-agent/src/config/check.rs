@@ -248,7 +248,7 @@ fn check_indexers(indexers: &[String]) -> Result<(), ConfigError> {
         return Err(ConfigError::invalid("indexers", why));
     }
     let mut seen = BTreeSet::new();
-    if let Some(twice) = indexers.iter().find(|url| !seen.insert(url.trim_end_matches('/'))) {
+    if let Some(twice) = indexers.iter().find(|url| !seen.insert(*url)) {
         let why = format!("{twice:?} is given twice: it would hear everything twice");
         return Err(ConfigError::invalid("indexers", why));
     }

@@ -109,8 +109,8 @@ fn a_source_that_cannot_be_is_named_once() {
             "source endpoint: \"a:1\" must start with tcp://, for example tcp://10.0.0.7:5557",
         ),
         (
-            "--indexers=http://a:1,http://b:1,http://a:1/",
-            "indexers: \"http://a:1/\" is given twice: it would hear everything twice",
+            "--indexers=http://a:1,http://b:1,http://a:1",
+            "indexers: \"http://a:1\" is given twice: it would hear everything twice",
         ),
         (
             "--source=endpoint=tcp://a:1,replay=tcp://*:2",

@@ -202,12 +202,17 @@ async fn a_relay_waits_for_a_rank_that_is_kept() {
     load(&engine, &mut ChaCha8Rng::seed_from_u64(1), 20).await;
     assert_eq!(verdict(&agent), Verdict::Pending);
     let held = engine.truth().await.expect("it is there").copies;
+    uplink(&agent, |uplink| uplink.connected).await;
+    let mut client = client::connect(index.addresses.grpc).await.expect("it listens");
     let same = async {
-        while !indexed(&index).await.keys().eq(held.keys()) {
+        // There is nothing to dump before the first batch.
+        while !client::dump_device_copies(&mut client, MODEL, WORKER)
+            .await
+            .is_ok_and(|indexed| indexed.keys().eq(held.keys()))
+        {
             sleep(LOOK).await;
         }
     };
-    uplink(&agent, |uplink| uplink.connected).await;
     timeout(PATIENCE, same).await.expect("the index holds what the engine does");
     for report in agent.hub().reports() {
         assert_eq!((report.counts.not_taken(), report.counts.losses), (0, 0), "{report:?}");
