@@ -170,6 +170,13 @@ impl RankDigest {
         }
         (0..).zip(differs).filter_map(|(bucket, differs)| differs.then_some(bucket)).collect()
     }
+
+    /// Tiers that differ, nearest first.
+    #[must_use]
+    pub fn differing_tiers(&self, other: &Self) -> Vec<Tier> {
+        let tiers = Tier::ALL.into_iter().zip(self.tiers.iter().zip(&other.tiers));
+        tiers.filter_map(|(tier, (ours, theirs))| (ours != theirs).then_some(tier)).collect()
+    }
 }
 
 #[cfg(test)]
@@ -210,6 +217,7 @@ mod tests {
         let mut expected = [digest(77, Some(77)), digest(5, None)].map(digest_bucket).to_vec();
         expected.sort_unstable();
         assert_eq!(ours.differing(&theirs), expected);
+        assert_eq!(ours.differing_tiers(&theirs), [Tier::Device, Tier::Disk]);
         theirs.take(Tier::Disk, digest(5, None));
         theirs.take(Tier::Device, digest(77, Some(77)));
         assert_eq!(ours, theirs);

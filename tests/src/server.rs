@@ -183,6 +183,12 @@ impl Server {
         drop(self.child.kill().await);
     }
 
+    /// The last lines that it wrote.
+    #[must_use]
+    pub fn said(&self) -> String {
+        last_lines(&self.output)
+    }
+
     /// Sends the server a signal.
     ///
     /// # Errors
@@ -216,7 +222,8 @@ pub fn agent_binary() -> Result<PathBuf> {
     binary_of(AGENT)
 }
 
-fn binary_of(name: &str) -> Result<PathBuf> {
+/// A binary of the workspace.
+pub(crate) fn binary_of(name: &str) -> Result<PathBuf> {
     let own = std::env::current_exe().context("find our own binary")?;
     // Test programs lie one folder deeper than binaries.
     let folder = own.ancestors().skip(1).find(|folder| !folder.ends_with("deps"));

@@ -233,6 +233,9 @@ async fn an_uplink_says_why_it_cannot_go_on() {
     for endpoint in ["http://[", "http://127.0.0.1:1"] {
         let error = Uplink::open(endpoint, source("", 1)).await.expect_err("nobody is there");
         assert!(matches!(error, UplinkError::Endpoint(_)), "{error:?}");
+        let text = error.to_string();
+        assert!(text.starts_with("cannot be reached: "), "{text}");
+        assert!(!text.contains("transport error"), "{text} is no cause");
     }
 
     // Events that break the contract are refused, and the stream goes on with the same number.

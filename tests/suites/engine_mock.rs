@@ -4,7 +4,8 @@
 //! what the engine holds.
 
 use bytes::Bytes;
-use kvasir_tests::engine::{EngineConfig, HashForm, MockEngine, Prompt, WireForm};
+use kvasir_tests::engine::process::serve;
+use kvasir_tests::engine::{EngineConfig, EngineProcess, HashForm, MockEngine, Prompt, WireForm};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use zeromq::{DealerSocket, Socket, SocketRecv, SocketSend, SubSocket, ZmqMessage};
@@ -52,9 +53,9 @@ fn parse_reply(message: &ZmqMessage, frames: usize) -> Option<Batch> {
     Some((sequence, payload))
 }
 
-async fn replay(engine: &MockEngine, start: u64, frames: usize) -> Vec<Batch> {
+async fn replay(endpoint: &str, start: u64, frames: usize) -> Vec<Batch> {
     let mut dealer = DealerSocket::new();
-    patiently("replay socket", dealer.connect(engine.replay_endpoint())).await.unwrap();
+    patiently("replay socket", dealer.connect(endpoint)).await.unwrap();
     let request: Vec<Bytes> = vec![Bytes::new(), start.to_be_bytes().to_vec().into()];
     dealer.send(ZmqMessage::try_from(request).unwrap()).await.unwrap();
     let mut batches = Vec::new();
@@ -157,7 +158,7 @@ async fn check_stream(config: EngineConfig, frames: usize) {
     let engine = MockEngine::start(config.clone()).await.unwrap();
     work(&engine).await;
     let truth = engine.truth().await.unwrap();
-    let batches = replay(&engine, 0, frames).await;
+    let batches = replay(engine.replay_endpoint(), 0, frames).await;
     assert_eq!(batches.first().map(|batch| batch.0), Some(0), "{config:?}");
     assert_eq!(batches.last().map(|batch| batch.0), truth.last_sequence, "{config:?}");
     assert_eq!(count(&batches), truth.copies, "{config:?}");
@@ -193,7 +194,7 @@ async fn a_dropped_batch_is_a_gap_that_a_replay_fills() {
     }
     let missing = |sequence: u64| !live.iter().any(|batch| batch.0 == sequence);
     assert!(missing(before + 1) && missing(before + 2) && !missing(before + 3));
-    let replayed = replay(&engine, before + 1, 4).await;
+    let replayed = replay(engine.replay_endpoint(), before + 1, 4).await;
     assert_eq!(replayed.len(), 3);
     assert_eq!(replayed.last(), live.last(), "a replay repeats the payload");
     engine.stop().await;
@@ -206,9 +207,9 @@ async fn a_replay_begins_at_the_oldest_batch_that_is_kept() {
         engine.run(prompt(start, 8, 1)).await.unwrap();
     }
     let sequences = |batches: Vec<Batch>| batches.into_iter().map(|batch| batch.0).collect();
-    let kept: Vec<u64> = sequences(replay(&engine, 0, 4).await);
+    let kept: Vec<u64> = sequences(replay(engine.replay_endpoint(), 0, 4).await);
     assert_eq!(kept, [3, 4]);
-    let beyond: Vec<u64> = sequences(replay(&engine, 5, 4).await);
+    let beyond: Vec<u64> = sequences(replay(engine.replay_endpoint(), 5, 4).await);
     assert!(beyond.is_empty());
     engine.stop().await;
 }
@@ -220,7 +221,7 @@ async fn a_reset_clears_everything() {
     assert!(engine.reset().await.unwrap());
     let truth = engine.truth().await.unwrap();
     assert!(truth.copies.is_empty());
-    assert!(count(&replay(&engine, 0, 4).await).is_empty());
+    assert!(count(&replay(engine.replay_endpoint(), 0, 4).await).is_empty());
     engine.stop().await;
 }
 
@@ -229,12 +230,12 @@ async fn a_restart_is_a_new_life_on_the_same_ports() {
     let engine = MockEngine::start(config()).await.unwrap();
     let (mut subscriber, _) = subscribe(&engine).await;
     work(&engine).await;
-    let before = replay(&engine, 0, 4).await;
+    let before = replay(engine.replay_endpoint(), 0, 4).await;
     engine.restart().await.unwrap();
     let truth = engine.truth().await.unwrap();
     assert_eq!((truth.copies.len(), truth.last_sequence), (0, None));
     work(&engine).await;
-    let after = replay(&engine, 0, 4).await;
+    let after = replay(engine.replay_endpoint(), 0, 4).await;
     assert_eq!(after[0].0, 0);
     assert_ne!(after[0].1, before[0].1, "no two lives publish equal batches");
     assert_eq!(count(&after), engine.truth().await.unwrap().copies);
@@ -256,6 +257,45 @@ async fn a_restart_is_a_new_life_on_the_same_ports() {
     })
     .await;
     engine.stop().await;
+}
+
+#[tokio::test]
+async fn a_killed_process_is_a_new_life_on_the_same_ports() {
+    let engine = EngineProcess::start(config()).await.unwrap();
+    let mut first_batches = Vec::new();
+    for life in 0..3 {
+        let done = engine.run(prompt(0, 40, 10)).await.unwrap().expect("nobody kills it");
+        assert_eq!((done.prompt_tokens, done.hit_tokens), (40, 0), "life {life}");
+        let said = replay(engine.replay_endpoint(), 0, 4).await;
+        let truth = engine.truth().await.unwrap();
+        assert_eq!(
+            (count(&said), said.last().map(|last| last.0)),
+            (truth.copies, truth.last_sequence)
+        );
+        assert_eq!(said[0].0, 0);
+        first_batches.push(said[0].1.clone());
+        // As a rule under a prompt, of which nothing is left.
+        let (asked, killed) = tokio::join!(engine.run(prompt(500, 200, 50)), engine.kill());
+        killed.unwrap();
+        asked.expect("an answer, or none");
+        let truth = engine.truth().await.unwrap();
+        assert_eq!((truth.copies.len(), truth.last_sequence), (0, None));
+    }
+    first_batches.dedup();
+    assert_eq!(first_batches.len(), 3, "no two lives publish equal batches");
+    let refused = engine.run(prompt(0, 1_000, 1)).await.unwrap_err().to_string();
+    assert_eq!(refused, "the engine has ended");
+    engine.kill().await.expect_err("it ended by itself");
+}
+
+/// Where its input ends, so does it.
+#[test]
+fn a_process_without_requests_ends() {
+    let mut said = Vec::new();
+    serve(&b""[..], &mut said).unwrap();
+    assert!(said.is_empty());
+    let refused = serve(&b"\"Truth\"\n"[..], &mut said).unwrap_err();
+    assert_eq!(refused.to_string(), "no engine was started");
 }
 
 #[tokio::test]

@@ -52,9 +52,8 @@ pub async fn throughput(
     way.settle().await?;
     let churned = way.mark()?;
     way.stop().await?;
-    let index = if to == To::Bare { "bare" } else { "server" };
-    let case = format!("{index}, {batch_events} events a batch");
-    let record = Record::new("throughput", case);
+    let case = format!("{}, {batch_events} events a batch", to.name());
+    let record = Record::new(if to == To::BareFromDisk { "disk" } else { "throughput" }, case);
     let record = rates(record, "stored", filled.since(before));
     Ok(rates(record, "replaced", churned.since(filled)))
 }

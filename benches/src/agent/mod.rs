@@ -43,7 +43,7 @@ pub struct Args {
     /// Fewer blocks and shorter measurements, once: to see that it works.
     #[arg(long)]
     pub quick: bool,
-    /// Parts to run, of throughput, latency, memory and limits; all by default.
+    /// Parts to run, of throughput, disk, latency, memory and limits; all by default.
     #[arg(long, value_delimiter = ',')]
     pub parts: Vec<String>,
     /// Stored events of 16 blocks in each batch, one throughput case each.
@@ -139,6 +139,12 @@ async fn measure(args: &Args, cores: &Cores) -> Result<bool> {
                     let case = (to, events, args.held);
                     keep(measures::throughput(case, length, cores).await?, trial)?;
                 }
+            }
+        }
+        if args.has_part("disk") {
+            for &events in &args.batch_events {
+                let case = (To::BareFromDisk, events, args.held);
+                keep(measures::throughput(case, length, cores).await?, trial)?;
             }
         }
         if args.has_part("latency") {

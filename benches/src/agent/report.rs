@@ -16,7 +16,7 @@ const BYTES_PER_BLOCK_MAX: f64 = 64.0;
 /// One trial of one case.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Record {
-    /// throughput, latency, memory or limits.
+    /// throughput, disk, latency, memory or limits.
     pub part: String,
     /// What was measured.
     pub case: String,
@@ -120,11 +120,12 @@ pub fn part(records: &[Record], incidents: Vec<Incident>) -> Part {
         agent's processor time, all its threads together. A latency begins when its batch was due; what is added is, batch by \
         batch, the time after a subscriber in the same run had it from the engine itself. Limits are measured in the bench's own \
         process: reading a frame includes its hashes.";
-    let sections = ["throughput", "latency", "memory", "limits"].into_iter().filter_map(|part| {
-        let table = table(records, part);
-        let (title, note) = (part.to_owned(), String::new());
-        (!table.is_empty()).then_some(Section { title, note, table })
-    });
+    let sections =
+        ["throughput", "disk", "latency", "memory", "limits"].into_iter().filter_map(|part| {
+            let table = table(records, part);
+            let (title, note) = (part.to_owned(), String::new());
+            (!table.is_empty()).then_some(Section { title, note, table })
+        });
     Part {
         title: "The agent between an engine and an index".to_owned(),
         notes: vec![METHOD.to_owned()],

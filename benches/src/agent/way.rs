@@ -16,6 +16,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -30,6 +31,14 @@ const FIRST_EVERY: Duration = Duration::from_millis(20);
 const REPLAYED_BATCHES: usize = 2_048;
 /// Longest wait for what is on its way.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Figures of the agent that tell where something was lost.
+const LOSS_METRICS: [&str; 5] = [
+    "source_losses_total",
+    "source_batches_total",
+    "source_lag_batches",
+    "uplink_lag_batches",
+    "uplink_skipped_batches_total",
+];
 /// Name of the model and the worker.
 const NAME: &str = "bench";
 
@@ -38,8 +47,22 @@ const NAME: &str = "bench";
 pub enum To {
     /// The least that an index can be, in our own process.
     Bare,
+    /// The same, with the agent's journal on disk too.
+    BareFromDisk,
     /// The real indexer-server.
     Server,
+}
+
+impl To {
+    /// What it is called.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bare => "bare",
+            Self::BareFromDisk => "bare, journal on disk",
+            Self::Server => "server",
+        }
+    }
 }
 
 /// Everything between an engine and an index.
@@ -50,6 +73,7 @@ pub struct Way {
     pub engine: Publisher,
     agent: Server,
     _server: Option<Server>,
+    _folder: Option<TempDir>,
     /// Blocks stored and removed that the engine has said, and that have come through.
     said: u64,
     arrived: Arc<AtomicU64>,
@@ -89,7 +113,7 @@ impl Way {
         let engine = Publisher::bind(config, &Endpoints::any()).await?;
         let mut tasks = JoinSet::new();
         let (address, server) = match to {
-            To::Bare => (index.start(&mut tasks).await?, None),
+            To::Bare | To::BareFromDisk => (index.start(&mut tasks).await?, None),
             To::Server => {
                 let server = Server::start_anywhere().await?;
                 (server.addresses.grpc, Some(server))
@@ -100,9 +124,18 @@ impl Way {
             let (indexer, arrived) = (client::connect(address).await?, Arc::clone(&arrived));
             tasks.spawn(look(indexer, arrived));
         }
-        let agent = start_agent(&engine, address, cores).await?;
-        let mut way =
-            Self { stream, engine, agent, _server: server, said: 0, arrived, _tasks: tasks };
+        let folder = (to == To::BareFromDisk).then(tempfile::tempdir).transpose()?;
+        let agent = start_agent(&engine, address, folder.as_ref(), cores).await?;
+        let mut way = Self {
+            stream,
+            engine,
+            agent,
+            _server: server,
+            _folder: folder,
+            said: 0,
+            arrived,
+            _tasks: tasks,
+        };
         let begin = Instant::now();
         while way.arrived() == 0 {
             ensure!(begin.elapsed() < PATIENCE, "nothing comes through the agent");
@@ -150,12 +183,22 @@ impl Way {
     /// If it does not.
     pub async fn settle(&self) -> Result<()> {
         let begin = Instant::now();
-        while self.arrived() < self.said {
-            ensure!(begin.elapsed() < PATIENCE, "{} of {} came", self.arrived(), self.said);
+        while self.arrived() < self.said && begin.elapsed() < PATIENCE {
             sleep(LOOK_EVERY).await;
         }
-        ensure!(self.arrived() == self.said, "{} of {} came", self.arrived(), self.said);
+        let (arrived, said) = (self.arrived(), self.said);
+        ensure!(arrived == said, "{arrived} of {said} came; {}", self.account().await?);
         Ok(())
+    }
+
+    /// What the agent says of what was lost, and where.
+    async fn account(&self) -> Result<String> {
+        let mut account = "the agent:".to_owned();
+        for name in LOSS_METRICS {
+            account += &format!(" {name} {},", self.metric(name).await?);
+        }
+        let last = self.engine.last_sequence();
+        Ok(format!("{account} the engine's last batch {last:?}"))
     }
 
     /// What the agent has cost so far.
@@ -216,7 +259,12 @@ impl Mark {
     }
 }
 
-async fn start_agent(engine: &Publisher, index: SocketAddr, cores: &Cores) -> Result<Server> {
+async fn start_agent(
+    engine: &Publisher,
+    index: SocketAddr,
+    folder: Option<&TempDir>,
+    cores: &Cores,
+) -> Result<Server> {
     let at = engine.endpoints();
     let source = format!("endpoint={},replay={}", at.live, at.replay);
     let (index, block_size) = (format!("http://{index}"), super::stream::BLOCK_SIZE.to_string());
@@ -228,7 +276,10 @@ async fn start_agent(engine: &Publisher, index: SocketAddr, cores: &Cores) -> Re
         ["--source", &source],
         ["--indexers", &index],
     ];
-    let flags: Vec<&str> = flags.into_iter().flatten().collect();
+    let mut flags: Vec<&str> = flags.into_iter().flatten().collect();
+    if let Some(folder) = folder {
+        flags.extend(["--journal-dir", folder.path().to_str().context("a folder with a name")?]);
+    }
     // What is started from here inherits where it may run.
     cores.enter_agents()?;
     let agent = Server::agent(&flags).await;

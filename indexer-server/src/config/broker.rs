@@ -24,8 +24,8 @@ pub(super) fn broker(settings: &Settings) -> Result<Option<BrokerConfig>, Config
         });
     };
     if !["nats://", "tls://"].iter().any(|scheme| url.starts_with(scheme)) {
-        let why =
-            format!("{url:?} must start with nats:// or tls://, for example nats://127.0.0.1:4222");
+        // It may have a password in it.
+        let why = "must start with nats:// or tls://, for example nats://127.0.0.1:4222";
         return Err(ConfigError::invalid("nats-url", why));
     }
     let ByteCount(bytes_max) = settings.nats_stream_bytes;

@@ -71,6 +71,16 @@ fn what_is_printed_can_be_read_again() {
 }
 
 #[test]
+fn help_has_an_example_and_the_defaults() {
+    let help = printed(run(&["--help"]));
+    let (_, example) = help.split_once("Example:\n  indexer-server ").expect("an example");
+    let arguments: Vec<_> = example.split_whitespace().collect();
+    let Ok(Action::Run(config)) = run(&arguments) else { panic!("{arguments:?} are refused") };
+    assert_eq!(config.workers.len(), 1);
+    assert!(help.contains("Address of the gRPC port [default: 127.0.0.1:50051]"), "{help}");
+}
+
+#[test]
 fn bytes_may_be_written_with_a_unit_or_plainly() {
     let limit = |action: Result<Action<Config>, ConfigError>| match action {
         Ok(Action::Run(config)) => config.index.bytes_max,

@@ -53,6 +53,7 @@ async fn serve(
     };
     let hello = hello.map_err(|_late| Status::deadline_exceeded("hello is missing"))??;
     let Accepted { session, applied } = parts.ingest.open(&hello, false).await.map_err(status)?;
+    let _speaking = session.speaks(&hello);
     let accepted = pb::PublishAccepted { applied: applied.map(convert::cursor) };
     let stream = OpenStream { parts, session: &session, answers };
     let last = match stream.answer(Message::Accepted(accepted)).await {

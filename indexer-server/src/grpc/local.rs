@@ -2,6 +2,7 @@
 
 use crate::ingest::{AskError, LocalIndexers, Parts};
 use futures::{StreamExt, TryFutureExt, TryStreamExt};
+use kvasir_process::causes::causes;
 use kvasir_proto::{
     convert::{DigestsPart, DigestsQuery, EventsPart, EventsQuery, LocalDumpPart, LocalDumpQuery},
     limits::GRPC_MESSAGE_BYTES_MAX,
@@ -56,7 +57,7 @@ impl LocalIndexers for LocalClients {
 }
 
 async fn connect(url: String) -> Result<LocalIndexerClient<Channel>, AskError> {
-    let unreachable = |error: tonic::transport::Error| AskError::Refused(chain(&error));
+    let unreachable = |error: tonic::transport::Error| AskError::Refused(causes(&error));
     let endpoint = Endpoint::from_shared(url).map_err(unreachable)?;
     let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true);
     let channel = endpoint.connect().await.map_err(unreachable)?;
@@ -66,15 +67,4 @@ async fn connect(url: String) -> Result<LocalIndexerClient<Channel>, AskError> {
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn refused(status: Status) -> AskError {
     AskError::Refused(format!("{} ({:?})", status.message(), status.code()))
-}
-
-/// An error with all its causes.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(at) = cause {
-        text = format!("{text}: {at}");
-        cause = at.source();
-    }
-    text
 }

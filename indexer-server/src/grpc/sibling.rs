@@ -1,8 +1,8 @@
 //! Asking siblings over gRPC, each over one connection.
 
-use super::local::chain;
 use crate::siblings::{CopyError, DumpParts, Sibling};
 use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt, future::BoxFuture};
+use kvasir_process::causes::causes;
 use kvasir_proto::{
     convert::{DumpQuery, ListedWorker, WorkerDumpPart},
     limits::GRPC_MESSAGE_BYTES_MAX,
@@ -81,7 +81,7 @@ fn refused(status: Status) -> CopyError {
     } else if code == Code::Aborted {
         CopyError::CutOff(status.message().to_owned())
     } else if [Code::Unavailable, Code::Unknown, Code::Cancelled].contains(&code) {
-        CopyError::Unreachable(chain(&status))
+        CopyError::Unreachable(causes(&status))
     } else {
         CopyError::Refused(format!("{} ({code:?})", status.message()))
     }

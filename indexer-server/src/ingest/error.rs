@@ -38,6 +38,21 @@ pub enum IngestError {
         /// As asked for.
         asked: String,
     },
+    /// Another agent speaks for the worker.
+    #[error(
+        "another agent speaks for worker {address}, with {field} {present}, not {asked}: give each its own \
+         worker_id, or stop the other"
+    )]
+    Disputed {
+        /// The worker.
+        address: WorkerAddress,
+        /// First field in which their registrations differ.
+        field: &'static str,
+        /// The other's.
+        present: String,
+        /// As asked for.
+        asked: String,
+    },
     /// The source's first stream said otherwise, and its life goes on.
     #[error("copy_mode of source {source_name:?} cannot change within one incarnation")]
     CopyMode {
@@ -97,9 +112,10 @@ impl IngestError {
     pub const fn code(&self) -> ErrorCode {
         match self {
             Self::UnknownWorker { .. } => ErrorCode::NotFound,
-            Self::WrongShard(_) | Self::Conflict { .. } | Self::CopyMode { .. } => {
-                ErrorCode::FailedPrecondition
-            }
+            Self::WrongShard(_)
+            | Self::Conflict { .. }
+            | Self::Disputed { .. }
+            | Self::CopyMode { .. } => ErrorCode::FailedPrecondition,
             Self::Partition(error) => error.code(),
             Self::Endpoint { .. } | Self::TooManyBlocks(_) => ErrorCode::InvalidArgument,
             Self::TooManyWorkers => ErrorCode::ResourceExhausted,

@@ -2,6 +2,7 @@
 //! `PublishEvents` stream, and what routers say they have placed. Decoding, normalising and sequencing are `kvasir-engine`'s; here are
 //! adapters that turn what it says into changes of the index.
 
+mod answer;
 mod config;
 mod error;
 mod follower;
@@ -13,14 +14,18 @@ mod placement;
 mod publisher;
 mod registry;
 mod resume;
+#[cfg(test)]
+mod testing;
 mod worker;
 
+pub use answer::{BatchAnswer, PendingAnswer, Refusal};
 pub use config::IngestConfig;
 pub use error::IngestError;
 pub use link::{Sockets, check_endpoints};
 pub use local::{AskError, LocalIndexers, Parts};
 pub use metrics::{AskLabels, BatchLabels, Count, GapLabels, IngestMetrics, RefusalLabels};
 pub use ownership::ShardConfig;
-pub use publisher::{Accepted, BatchAnswer, PendingAnswer, Refusal, Session};
+pub use publisher::{Accepted, Session};
 pub use registry::{Ingest, Registered};
 pub use resume::Expected;
+pub use worker::Speaking;

@@ -2,10 +2,11 @@
 
 use super::{
     Ingest, IngestError,
+    answer::{PendingAnswer, Reply},
     follower::{Audit, Chunk, Follower, Held, Stated},
     link::loss_policy,
     local::Asked,
-    worker::{Publishers, Worker},
+    worker::{Publishers, Speaking, Worker},
 };
 use crate::index::{IndexedSource, ResumedSource};
 use kvasir_engine::recover::{
@@ -15,7 +16,7 @@ use kvasir_index::{IndexError, SourceStatus};
 use kvasir_proto::{
     convert::{Heartbeat, Hello, LocalSource, PublishedBatch},
     limits::WORKER_SOURCES_MAX,
-    types::{BlockCounts, CopyMode, Cursor, SourceState},
+    types::{CopyMode, Cursor, SourceState},
 };
 use std::{
     collections::VecDeque,
@@ -26,10 +27,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
 };
-use tokio::sync::{
-    mpsc,
-    oneshot::{self, error::TryRecvError},
-};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 /// Commands between streams and the task of their source; a batch is up to one message.
@@ -118,74 +116,12 @@ pub(super) enum Command {
     },
 }
 
-type Reply = oneshot::Sender<Result<BatchAnswer, IngestError>>;
-
 /// A stream that the task has accepted.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) stream: u64,
     pub(super) fence: CancellationToken,
     pub(super) applied: Option<Cursor>,
-}
-
-/// A batch that is not answered yet.
-#[derive(Debug)]
-pub(super) struct Waiting {
-    pub(super) sequence: u64,
-    pub(super) reply: Reply,
-}
-
-impl Waiting {
-    pub(super) fn answer(self, answer: Result<BatchAnswer, IngestError>) {
-        // Fails if the stream is gone.
-        let _gone = self.reply.send(answer);
-    }
-}
-
-/// Why a batch was refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
-    /// Another stream took over, or the worker was removed.
-    Fenced,
-    /// Batches before this one are missing.
-    Gap {
-        /// The one wanted.
-        expected: u64,
-    },
-}
-
-/// What became of a batch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum BatchAnswer {
-    /// It is in the index.
-    Acked {
-        /// It was there before, or came another way.
-        duplicate: bool,
-        /// What became of its operations.
-        counts: BlockCounts,
-    },
-    /// It is not.
-    Refused(Refusal),
-}
-
-/// The answer to a batch, when it is there.
-#[derive(Debug)]
-pub struct PendingAnswer(oneshot::Receiver<Result<BatchAnswer, IngestError>>);
-
-impl PendingAnswer {
-    /// Waits for it: until the batch is in the index, or refused. Cancel-safe.
-    ///
-    /// # Errors
-    /// If the index refuses the source, or the server is stopping.
-    pub async fn wait(&mut self) -> Result<BatchAnswer, IngestError> {
-        // Without an answer the stream is over.
-        (&mut self.0).await.unwrap_or(Ok(BatchAnswer::Refused(Refusal::Fenced)))
-    }
-
-    /// Whether it is there, or none will come. Takes it.
-    pub fn is_there(&mut self) -> bool {
-        !matches!(self.0.try_recv(), Err(TryRecvError::Empty))
-    }
 }
 
 /// One open stream of a publisher. Close it when the stream ends.
@@ -430,6 +366,15 @@ impl Session {
     #[must_use]
     pub const fn fenced(&self) -> &CancellationToken {
         &self.fence
+    }
+
+    /// Says that whoever said `hello` is at the other end of a connection: nobody else takes the worker's place meanwhile,
+    /// if that is the worker's agent.
+    #[must_use]
+    pub fn speaks(&self, hello: &Hello) -> Option<Speaking> {
+        let agent = hello.local_indexer.as_ref();
+        let is_agent = agent.is_some() && agent == self.worker.registration.local_indexer.as_ref();
+        is_agent.then(|| Speaking::of(&self.worker))
     }
 
     /// Tokens per block.

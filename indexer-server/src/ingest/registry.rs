@@ -148,8 +148,8 @@ impl Ingest {
 
     /// Makes sure that a worker that speaks for itself is registered as it says. One that is registered
     /// otherwise is replaced, with all that is known of it. Not if an engine's sockets feed it; nor, unless a
-    /// log brings what was said in its order (`in_order`), if it has itself replaced another and is still
-    /// heard: then two speak for one worker.
+    /// log brings what was said in its order (`in_order`), as long as a stream of its agent is open, or, where it never had
+    /// one, it has itself replaced another and is still heard: then two speak for one worker.
     ///
     /// # Errors
     /// As [`register`](Self::register) and [`remove`](Self::remove).
@@ -166,9 +166,10 @@ impl Ingest {
             present.heard(self.origin);
             return Ok(Registered::Present);
         };
-        let is_disputed =
-            !in_order && present.is_replacement() && !present.lease_is_over(self.origin);
-        if !present.registration.endpoints.is_empty() || is_disputed {
+        if !in_order && present.has_agent() && !present.lease_is_over(self.origin) {
+            return Err(IngestError::Disputed { address, field, present: before, asked: now });
+        }
+        if !present.registration.endpoints.is_empty() {
             return Err(IngestError::Conflict { address, field, present: before, asked: now });
         }
         let size = registration.block_size;

@@ -84,39 +84,17 @@ impl Ingest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        index::{
-            IndexConfig, IndexMetrics, Origin, Partitions, Speculation, SpeculationConfig,
-            SpeculationMetrics, start_writers,
-        },
-        ingest::{IngestConfig, IngestMetrics},
+    use crate::ingest::{Accepted, testing};
+    use kvasir_proto::{
+        convert::Hello,
+        pb,
+        types::{CopyMode, Incarnation},
     };
-    use kvasir_proto::{convert::LossPolicy, pb};
-    use prometheus_client::registry::Registry;
-    use std::{num::NonZeroUsize, time::Duration};
+    use std::time::Duration;
     use tokio::time::sleep;
 
     fn ingest() -> Arc<Ingest> {
-        let config = IndexConfig { shards: NonZeroUsize::MIN, bytes_max: None };
-        let partitions = Arc::new(Partitions::new(config, kvasir_index::Limits::default()));
-        let mut registry = Registry::default();
-        let metrics = IndexMetrics::register(&mut registry, Arc::clone(&partitions));
-        let (writer, _threads) = start_writers(&partitions, &metrics).expect("a thread");
-        let placed = SpeculationMetrics::register(&mut registry, Arc::clone(&partitions));
-        let few = SpeculationConfig { blocks_max: 1, blocks_kept: 1 };
-        let speculation = Speculation::new(Arc::clone(&partitions), few, placed);
-        let config = IngestConfig {
-            loss_policy: LossPolicy::Keep,
-            degraded_ttl: Duration::from_secs(1),
-            worker_timeout: Duration::from_secs(1),
-            probe_interval: Duration::from_secs(1),
-            replay_concurrency: 1,
-            dump_concurrency: 1,
-            shard: None,
-        };
-        let metrics = IngestMetrics::register(&mut registry, metrics);
-        let speculation = Arc::new(speculation);
-        Arc::new(Ingest::new(config, partitions, writer, speculation, Origin::now(), metrics))
+        Arc::new(testing::ingest())
     }
 
     fn registration(worker: &str) -> Registration {
@@ -176,7 +154,7 @@ mod tests {
         for _ in 0..5 {
             sleep(Duration::from_secs(40)).await;
             let refused = ingest.introduce(&another, false).await.expect_err("two speak for one");
-            assert!(matches!(refused, IngestError::Conflict { .. }), "{refused}");
+            assert!(matches!(refused, IngestError::Disputed { .. }), "{refused}");
             ingest.introduce(&said(16, "http://b:1"), false).await.expect("it is there");
         }
         sleep(Duration::from_secs(60)).await;
@@ -184,6 +162,45 @@ mod tests {
         // A log tells who came after whom.
         ingest.introduce(&said(16, "http://d:1"), true).await.expect("it came later");
         assert_eq!(agents(&ingest), [at("http://d:1")]);
+        ingest.stop().await;
+    }
+
+    /// Whatever its lease: who is at the other end of a stream is there.
+    #[tokio::test]
+    async fn who_speaks_keeps_its_place() {
+        let ingest = ingest();
+        let registration = said(16, "http://a:1");
+        ingest.introduce(&registration, false).await.expect("a worker");
+        let hello = Hello {
+            address: registration.address(),
+            source: "s".to_owned(),
+            block_size: 16,
+            incarnation: Incarnation(1),
+            copy_mode: CopyMode::Set,
+            first_sequence: None,
+            head_sequence: None,
+            local_indexer: None,
+        };
+        let Accepted { session, .. } = ingest.open(&hello, false).await.expect("a stream");
+        let another = said(16, "http://b:1");
+        assert!(session.speaks(&hello).is_none(), "a publisher of the worker's, and not its agent");
+        let of_agent = Hello { local_indexer: Some("http://a:1".to_owned()), ..hello };
+        let speaking = session.speaks(&of_agent);
+        assert!(speaking.is_some());
+        let refused = ingest.introduce(&another, false).await.expect_err("it speaks");
+        let text = "another agent speaks for worker m//w, with local_indexer_endpoint http://a:1, not \
+                    http://b:1: give each its own worker_id, or stop the other";
+        assert_eq!(refused.to_string(), text);
+        ingest.introduce(&registration, false).await.expect("it is the one");
+        drop(speaking);
+        ingest.introduce(&another, false).await.expect("it takes the place");
+        session.close().await;
+        // Once more within its lease, as when a pod moves twice.
+        let of_other = Hello { local_indexer: Some("http://b:1".to_owned()), ..of_agent };
+        let Accepted { session, .. } = ingest.open(&of_other, false).await.expect("a stream");
+        drop(session.speaks(&of_other).expect("it is the agent"));
+        ingest.introduce(&said(16, "http://c:1"), false).await.expect("it takes the place");
+        session.close().await;
         ingest.stop().await;
     }
 

@@ -8,7 +8,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -32,6 +32,10 @@ pub(super) struct Worker {
     heard_at_ms: AtomicU64,
     /// Whether it replaced one of its name.
     replaces: AtomicBool,
+    /// Streams of its agent that are open,
+    streams: AtomicUsize,
+    /// and whether there ever was one.
+    has_spoken: AtomicBool,
     /// Set once what a checkpoint has of it is back: nothing feeds it before.
     pub(super) restored: SetOnce<()>,
 }
@@ -66,6 +70,8 @@ impl Worker {
             publishers: Mutex::default(),
             heard_at_ms: AtomicU64::new(0),
             replaces: AtomicBool::new(false),
+            streams: AtomicUsize::new(0),
+            has_spoken: AtomicBool::new(false),
             restored: SetOnce::new(),
         }
     }
@@ -87,9 +93,12 @@ impl Worker {
         self.replaces.store(true, Ordering::Release);
     }
 
-    /// Whether it has done so.
-    pub(super) fn is_replacement(&self) -> bool {
-        self.replaces.load(Ordering::Acquire)
+    /// Whether its agent is there: at the other end of a stream; where it never had one, by the rule for those that are heard
+    /// over a broker, that who has replaced another is.
+    pub(super) fn has_agent(&self) -> bool {
+        let has_spoken = self.has_spoken.load(Ordering::Acquire);
+        let is_replacement = self.replaces.load(Ordering::Acquire);
+        self.streams.load(Ordering::Acquire) > 0 || (is_replacement && !has_spoken)
     }
 
     pub(super) const fn id(&self) -> &WorkerId {
@@ -141,6 +150,24 @@ impl Worker {
                 tracing::error!(%error, worker = %self.id(), "the task of an endpoint failed");
             }
         }
+    }
+}
+
+/// A stream of a worker's agent is open, until dropped.
+#[derive(Debug)]
+pub struct Speaking(Arc<Worker>);
+
+impl Speaking {
+    pub(super) fn of(worker: &Arc<Worker>) -> Self {
+        worker.streams.fetch_add(1, Ordering::AcqRel);
+        worker.has_spoken.store(true, Ordering::Release);
+        Self(Arc::clone(worker))
+    }
+}
+
+impl Drop for Speaking {
+    fn drop(&mut self) {
+        self.0.streams.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -33,6 +33,7 @@ pub(super) async fn open_feed(
 }
 
 #[cfg(test)]
+#[cfg(feature = "disk")]
 mod tests {
     use super::*;
     use crate::disk::NewLife;

@@ -14,7 +14,7 @@ use crate::broker::{BrokerConfig, BrokerStatus};
 use crate::disk::{Disk, DiskError, DiskStatus};
 use crate::feed::{Feed, SourceConfig, keep_image};
 use crate::hub::{Hub, HubError};
-use crate::ingest::EventIngestService;
+use crate::ingest::{EventIngestService, Refusals};
 use crate::journal::{AppendError, JournalStatus};
 use crate::load::scrape::ScrapeStatus;
 use crate::load::{LoadConfig, LoadError, WorkerMetricsPublisher};
@@ -91,13 +91,13 @@ pub enum AgentError {
     #[error("journal-dir: reading it failed: remove it, or start without")]
     DiskPanic,
     /// What feeds it does not go together.
-    #[error("sources: {0}")]
+    #[error(transparent)]
     Hub(#[from] HubError),
     /// An engine cannot be relayed.
-    #[error("relays: {0}")]
+    #[error(transparent)]
     Relay(#[from] RelayError),
     /// How busy it is cannot be told so.
-    #[error("loads: {0}")]
+    #[error(transparent)]
     Loads(#[from] LoadError),
     /// Nobody could publish.
     #[error("EventIngest needs an address to listen on")]
@@ -114,10 +114,10 @@ pub enum AgentError {
     #[error("broker: {0}")]
     Broker(#[source] ConvertError),
     /// It cannot be published as an engine would.
-    #[error("zmq: {0}")]
+    #[error(transparent)]
     Zmq(#[from] ZmqConfigError),
     /// The port cannot be had.
-    #[error("listen on {address}: {error}")]
+    #[error("listen: cannot listen on {address}: {error}; choose another address with --listen")]
     Listen {
         /// The address.
         address: SocketAddr,
@@ -133,6 +133,7 @@ pub struct Agent {
     hub: Arc<Hub>,
     metrics: WorkerMetricsPublisher,
     scraped: Option<watch::Receiver<ScrapeStatus>>,
+    refusals: Option<Arc<Refusals>>,
     local: Option<SocketAddr>,
     uplinks: Vec<watch::Receiver<UplinkStatus>>,
     broker: Option<watch::Receiver<BrokerStatus>>,
@@ -207,6 +208,7 @@ impl Agent {
             hub: sources.hub,
             metrics: WorkerMetricsPublisher::new(loads.board),
             scraped: loads.scraped,
+            refusals: sources.refusals,
             local,
             uplinks,
             broker,
@@ -252,6 +254,12 @@ impl Agent {
     #[must_use]
     pub fn watch_scraped(&self) -> Option<watch::Receiver<ScrapeStatus>> {
         self.scraped.clone()
+    }
+
+    /// What publishers were refused on its port; none where nobody may publish.
+    #[must_use]
+    pub const fn refusals(&self) -> Option<&Arc<Refusals>> {
+        self.refusals.as_ref()
     }
 
     /// Where `LocalIndexer` is served.

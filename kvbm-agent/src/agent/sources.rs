@@ -2,10 +2,11 @@ use super::AgentError;
 use crate::disk::KeptSource;
 use crate::feed::Feed;
 use crate::hub::{Hub, HubConfig};
-use crate::ingest::{EventIngestService, IngestConfig};
+use crate::ingest::{EventIngestService, IngestConfig, Refusals};
 use crate::relay::{Relay, RelayConfig, common};
 use kvasir_process::tasks::Tasks;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// What feeds an agent, besides who embeds it.
@@ -23,6 +24,7 @@ pub struct SourcesConfig {
 pub(super) struct Sources {
     pub(super) hub: Arc<Hub>,
     pub(super) ingest: Option<Arc<EventIngestService>>,
+    pub(super) refusals: Option<Arc<Refusals>>,
 }
 
 /// Opens the sources of an agent, and starts its relays.
@@ -33,12 +35,19 @@ pub(super) fn start(
     stop: &CancellationToken,
 ) -> Result<Sources, AgentError> {
     let hub = Arc::new(Hub::resume(Arc::clone(feed), config.hub, kept)?);
+    let patience = patience(&config);
     let relays = config.relays.into_iter().map(|relay| Relay::open(&hub, relay));
     let relays = relays.collect::<Result<Vec<_>, _>>()?;
     let ingest = config
         .ingest
         .map(|config| Arc::new(EventIngestService::new(Arc::clone(&hub), config, stop.clone())));
     hub.begin();
+    if !feed.is_settled() {
+        tracing::info!(
+            sources = ?hub.pending(), at_most = ?patience,
+            "nothing is said before one of these has shown whether its engine lived on"
+        );
+    }
     if !config.hub.batching.is_off() {
         let (hub, stop) = (Arc::clone(&hub), stop.clone());
         tasks.spawn("batching", async move { hub.keep(stop).await });
@@ -50,5 +59,12 @@ pub(super) fn start(
     if let Some(service) = ingest.clone() {
         tasks.spawn("EventIngest", async move { service.keep().await });
     }
-    Ok(Sources { hub, ingest })
+    let refusals = ingest.as_ref().map(|ingest| Arc::clone(ingest.refusals()));
+    Ok(Sources { hub, ingest, refusals })
+}
+
+/// How long a source that was kept is waited for: then it has not lived on.
+fn patience(config: &SourcesConfig) -> Duration {
+    let relays = config.relays.iter().map(|relay| relay.worker_timeout);
+    relays.chain(config.ingest.map(|ingest| ingest.source_timeout)).max().unwrap_or_default()
 }

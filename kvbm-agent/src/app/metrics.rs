@@ -1,9 +1,10 @@
-use crate::agent::Agent;
-use crate::broker::BrokerStatus;
+use super::view::View;
 use crate::disk::{DiskStatus, Verdict};
-use crate::hub::{Hub, SourceReport};
+use crate::hub::SourceReport;
+use crate::ingest::{Refusals, StreamRefusal};
+use crate::journal::JournalStatus;
 use crate::load::scrape::ScrapeStatus;
-use crate::uplink::UplinkStatus;
+use kvasir_proto::types::{Incarnation, SourceState};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -11,40 +12,23 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use std::fmt;
 use std::sync::Arc;
-use tokio::sync::watch;
 
-/// What `/metrics` shows of an agent, read when it is asked for.
+/// What `/metrics` shows of an agent.
 #[derive(Debug)]
-pub(super) struct AgentMetrics {
-    hub: Arc<Hub>,
-    indexers: Vec<(String, watch::Receiver<UplinkStatus>)>,
-    broker: Option<watch::Receiver<BrokerStatus>>,
-    scraped: Option<watch::Receiver<ScrapeStatus>>,
-    /// Whether the journal is to be on disk.
-    keeps: bool,
-}
+pub(super) struct AgentMetrics(pub(super) Arc<View>);
 
 /// A value with its labels.
 type Row = (Vec<(&'static str, String)>, u64);
 
-impl AgentMetrics {
-    /// Of an agent that feeds these indexers.
-    pub(super) fn of(agent: &Agent, indexers: Vec<String>, keeps: bool) -> Self {
-        let indexers = indexers.into_iter().zip(agent.watch_uplinks()).collect();
-        let (broker, scraped) = (agent.watch_broker(), agent.watch_scraped());
-        Self { hub: Arc::clone(agent.hub()), indexers, broker, scraped, keeps }
-    }
-}
-
 impl Collector for AgentMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let to = &mut encoder;
-        let journal = self.hub.feed().status();
+        let journal = self.0.hub.feed().status();
         let alone = |value: usize| vec![(Vec::new(), value as u64)];
         gauge(to, "journal_batches", "Batches kept for indexes", alone(journal.batches))?;
         gauge(to, "journal_memory_bytes", "Memory that they take", alone(journal.batch_bytes))?;
         let help = "Blocks that wait to be said with what comes after them";
-        gauge(to, "waiting_blocks", help, alone(self.hub.waiting_blocks()))?;
+        gauge(to, "waiting_blocks", help, alone(self.0.hub.waiting_blocks()))?;
         gauge(to, "held_blocks", "Names held, over all ranks", alone(journal.held_blocks))?;
         gauge(
             to,
@@ -53,13 +37,41 @@ impl Collector for AgentMetrics {
             alone(journal.inventory_bytes),
         )?;
 
-        let reports = self.hub.reports();
+        self.encode_sources(to)?;
+        self.encode_refusals(to)?;
+        if let Some(scraped) = &self.0.scraped {
+            let ScrapeStatus { scrapes, failures, .. } = *scraped.borrow();
+            let help = "Looks at the engine's metrics, by whether they gave something";
+            let outcome = |word: &str, count| (vec![("outcome", word.to_owned())], count);
+            counter(
+                to,
+                "scrapes",
+                help,
+                vec![outcome("read", scrapes), outcome("failed", failures)],
+            )?;
+        }
+        self.encode_disk(to)?;
+        self.encode_ways(to)
+    }
+}
+
+impl AgentMetrics {
+    fn encode_sources(&self, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let reports = self.0.hub.reports();
         let each = |value: fn(&SourceReport) -> u64| {
             let rows = reports.iter().map(|at| (vec![("source", at.name.clone())], value(at)));
             rows.collect::<Vec<Row>>()
         };
         let connected = each(|at| u64::from(at.status.connected));
         gauge(to, "source_connected", "Whether a source is there", connected)?;
+        let states = reports.iter().flat_map(|at| {
+            let labels = |state: SourceState| {
+                vec![("source", at.name.clone()), ("state", state.to_string())]
+            };
+            SourceState::ALL.map(|state| (labels(state), u64::from(state == at.status.state)))
+        });
+        let help = "How far a source can be trusted: 1 for the state that it is in";
+        gauge(to, "source_state", help, states.collect())?;
         let lag = each(|at| at.status.lag_batches());
         gauge(to, "source_lag_batches", "Batches of a source that are not taken yet", lag)?;
         counter(to, "source_batches", "Batches taken", each(|at| at.counts.batches))?;
@@ -81,30 +93,26 @@ impl Collector for AgentMetrics {
             })
         });
         let help = "Block operations of a source that are not for the index";
-        counter(to, "source_dropped_operations", help, drops.collect())?;
-        if let Some(scraped) = &self.scraped {
-            let ScrapeStatus { scrapes, failures, .. } = *scraped.borrow();
-            let help = "Looks at the engine's metrics, by whether they gave something";
-            let outcome = |word: &str, count| (vec![("outcome", word.to_owned())], count);
-            counter(
-                to,
-                "scrapes",
-                help,
-                vec![outcome("read", scrapes), outcome("failed", failures)],
-            )?;
-        }
-        self.encode_disk(to)?;
-        self.encode_ways(to)
+        counter(to, "source_dropped_operations", help, drops.collect())
     }
-}
 
-impl AgentMetrics {
+    /// What publishers were refused, where any may publish.
+    fn encode_refusals(&self, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let Some(refusals): Option<&Refusals> = self.0.refusals.as_deref() else { return Ok(()) };
+        let streams = StreamRefusal::ALL
+            .map(|why| (vec![("reason", why.as_str().to_owned())], refusals.streams(why)));
+        let help = "Streams of publishers that were refused, by reason";
+        counter(to, "refused_streams", help, streams.to_vec())?;
+        let help = "Batches of publishers that could not be read";
+        counter(to, "refused_batches", help, vec![(Vec::new(), refusals.batches())])
+    }
+
     fn encode_disk(&self, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        if !self.keeps {
+        if !self.0.keeps {
             return Ok(());
         }
         let alone = |value: u64| vec![(Vec::new(), value)];
-        let disk = self.hub.feed().disk();
+        let disk = self.0.hub.feed().disk();
         let status = disk.map(|disk| disk.status());
         let is_kept = status.as_ref().is_some_and(|status| status.error.is_none());
         let help =
@@ -130,20 +138,29 @@ impl AgentMetrics {
     }
 
     fn encode_ways(&self, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let head = self.hub.feed().status().head;
-        let lag = |there: Option<u64>| {
-            let past = |number: Option<u64>| number.map_or(0, |number| number.saturating_add(1));
-            past(head).saturating_sub(past(there))
-        };
+        let feed = self.0.hub.feed();
+        // Before it is known which life goes on nothing is said, and nothing lacks.
+        let journal = feed.is_settled().then(|| feed.status());
+        let lag = |life, there| journal.as_ref().map_or(0, |at| lag_batches(at, life, there));
         // What is told of each way: whether it is up, what it lacks, what it skipped.
         let mut ways: Vec<(String, bool, u64, u64)> = Vec::new();
-        for (indexer, status) in &self.indexers {
+        for (indexer, status) in &self.0.indexers {
             let at = status.borrow();
-            ways.push((indexer.clone(), at.connected, lag(at.acknowledged), at.skipped_batches));
+            ways.push((
+                indexer.clone(),
+                at.connected,
+                lag(at.incarnation, at.acknowledged),
+                at.skipped_batches,
+            ));
         }
-        if let Some(broker) = &self.broker {
+        if let Some(broker) = &self.0.broker {
             let at = broker.borrow();
-            ways.push(("nats".to_owned(), at.connected, lag(at.published), at.skipped_batches));
+            ways.push((
+                "nats".to_owned(),
+                at.connected,
+                lag(at.incarnation, at.published),
+                at.skipped_batches,
+            ));
         }
         let each = |value: fn(&(String, bool, u64, u64)) -> u64| {
             let rows = ways.iter().map(|way| (vec![("to", way.0.clone())], value(way)));
@@ -155,6 +172,14 @@ impl AgentMetrics {
         let help = "Batches that the journal had lost before they could be sent: dumps bring them";
         counter(to, "uplink_skipped_batches", help, each(|way| way.3))
     }
+}
+
+/// Batches of the present life that are not known to be there, where batch `there` of life `of` is the last that is.
+/// As long as nothing is known, those that this process has said.
+fn lag_batches(journal: &JournalStatus, of: Incarnation, there: Option<u64>) -> u64 {
+    let past = |number: u64| number.saturating_add(1);
+    let has = there.filter(|_| of == journal.incarnation).map_or(journal.own_first, past);
+    journal.head.map_or(0, |head| past(head).saturating_sub(has))
 }
 
 fn gauge(
@@ -187,4 +212,25 @@ fn family<M: EncodeMetric>(
         metric(value).encode(family.encode_family(&labels)?)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::{Journal, JournalConfig};
+
+    #[test]
+    fn what_lacks_is_counted_within_the_life() {
+        let life = Incarnation(7);
+        let mut journal = Journal::new(life, 1_000, JournalConfig::DEFAULT);
+        assert_eq!(lag_batches(&journal.status(), life, None), 0, "nothing was said");
+        for _ in 0..10 {
+            journal.append(0, Vec::new()).expect("a batch");
+        }
+        let lag = |of, there| lag_batches(&journal.status(), of, there);
+        assert_eq!(lag(life, None), 10, "not its number");
+        assert_eq!(lag(life, Some(1_003)), 6);
+        assert_eq!(lag(life, Some(1_009)), 0);
+        assert_eq!(lag(Incarnation(6), Some(1_009)), 10, "of another life");
+    }
 }

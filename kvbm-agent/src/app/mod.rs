@@ -1,6 +1,7 @@
 //! The process: the agent and its side port, run and stopped in order.
 
 mod metrics;
+mod view;
 
 use crate::agent::{Agent, AgentError};
 use crate::config::Config;
@@ -12,11 +13,13 @@ use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::select;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use view::View;
 
 /// Longest time that clients of the side port get at the end.
 const HTTP_TIMEOUT: Duration = Duration::from_secs(1);
@@ -55,12 +58,17 @@ pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(),
     let failed = |error| RunError::Http { address, error };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let http_address = listener.local_addr().map_err(failed)?;
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
     let indexers = config.agent.indexers.clone();
     let keeps = config.agent.journal_dir.is_some();
     let agent = Agent::start(config.agent).await?;
     let mut registry = new_registry();
-    registry.register_collector(Box::new(AgentMetrics::of(&agent, indexers, keeps)));
-    let (readiness, stop_http) = (Readiness::default(), CancellationToken::new());
+    let view = Arc::new(View::of(&agent, indexers, keeps));
+    registry.register_collector(Box::new(AgentMetrics(Arc::clone(&view))));
+    let readiness = Readiness::with_complaints(move || view.complaints());
+    let stop_http = CancellationToken::new();
     let mut tasks = Tasks::default();
     let serving =
         http::serve(listener, Metrics::new(registry), readiness.clone(), stop_http.clone());

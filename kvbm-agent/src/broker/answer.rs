@@ -35,7 +35,9 @@ pub async fn answer_questions(
         let ended = answerer.connection(&url, &mut pauses).await;
         answerer.status.send_modify(|status| status.answering = false);
         let Err(error) = ended else { return };
-        tracing::warn!(%error, "no questions are heard");
+        if let Some(num_suppressed) = pauses.admit_line() {
+            tracing::warn!(%error, num_suppressed, "no questions are heard");
+        }
         if !pauses.wait(&stop).await {
             return;
         }
@@ -59,7 +61,7 @@ impl Answerer {
         };
         let mut questions = self.subscribe(&connection).await?;
         self.status.send_modify(|status| status.answering = true);
-        pauses.reset();
+        pauses.was_of_use();
         let mut answers = JoinSet::new();
         loop {
             select! {

@@ -1,6 +1,8 @@
+use async_nats::ServerAddr;
 use kvasir_proto::broker::Delivery;
 use kvasir_proto::convert::Registration;
 use kvasir_proto::types::Incarnation;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +19,19 @@ pub struct BrokerConfig {
     pub registration: Registration,
     /// Whether it says goodbye once it is told to stop, so that the worker is removed.
     pub deregister: bool,
+}
+
+/// The servers that the URL of a configuration names.
+///
+/// # Errors
+/// If one of them is none; the text names no password.
+pub fn read_servers(url: &str) -> Result<Vec<ServerAddr>, String> {
+    let servers = url.split(',').map(|server| {
+        let server = ServerAddr::from_str(server).map_err(|error| error.to_string())?;
+        if server.host().is_empty() { Err("there is no host".to_owned()) } else { Ok(server) }
+    });
+    let servers: Result<_, _> = servers.collect();
+    servers.map_err(|error| format!("{error}: write nats://host:port, several with commas between"))
 }
 
 /// How far a broker has come.

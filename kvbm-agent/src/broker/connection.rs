@@ -1,12 +1,13 @@
 use super::config::{
     COMMANDS_QUEUED_MAX, CONNECT_TIMEOUT, MESSAGES_QUEUED_MAX, PING_INTERVAL, REQUEST_TIMEOUT,
+    read_servers,
 };
 use super::error::BrokerError;
 use async_nats::client::RequestErrorKind;
 use async_nats::{Auth, AuthError, Client, ConnectOptions, Event, ServerAddr};
 use bytes::Bytes;
+use kvasir_process::causes::causes;
 use kvasir_proto::limits::BROKER_MESSAGE_BYTES_MAX;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::select;
@@ -22,12 +23,11 @@ pub(super) struct Connection {
 impl Connection {
     /// Makes a connection to one of the servers of a URL.
     pub(super) async fn open(url: &str) -> Result<Self, BrokerError> {
-        let servers: Result<Vec<_>, _> = url.split(',').map(ServerAddr::from_str).collect();
-        let servers = servers.map_err(|error| BrokerError::Connect(error.to_string()))?;
+        let servers = read_servers(url).map_err(BrokerError::Connect)?;
         let closed = CancellationToken::new();
         let made = Arc::new(AtomicBool::new(false));
         let connected = options(&servers, &closed, &made).connect(servers).await;
-        let client = connected.map_err(|error| BrokerError::Connect(error.to_string()))?;
+        let client = connected.map_err(|error| BrokerError::Connect(causes(&error)))?;
         made.store(true, Ordering::Release);
         let taken = client.max_payload();
         if taken < BROKER_MESSAGE_BYTES_MAX {

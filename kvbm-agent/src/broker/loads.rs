@@ -43,9 +43,11 @@ impl LoadPublisher {
                 () = stop.cancelled() => return,
                 ended = self.connection() => ended,
             };
-            tracing::warn!(%error, "no loads are published");
             if self.published() != before {
-                pauses.reset();
+                pauses.was_of_use();
+            }
+            if let Some(num_suppressed) = pauses.admit_line() {
+                tracing::warn!(%error, num_suppressed, "no loads are published");
             }
             if !pauses.wait(&stop).await {
                 return;

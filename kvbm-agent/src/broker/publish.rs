@@ -73,10 +73,10 @@ impl Publisher {
         loop {
             let before = self.progress();
             let Err(error) = self.connection().await else { return };
-            self.note(&error);
             if self.progress() != before {
-                pauses.reset();
+                pauses.was_of_use();
             }
+            self.note(&error, pauses.admit_line());
             if !pauses.wait(&self.stop).await {
                 return;
             }
@@ -89,9 +89,13 @@ impl Publisher {
         (status.incarnation, status.published)
     }
 
-    fn note(&self, error: &BrokerError) {
+    /// Notes why there is no connection, and logs it if that is to be; then so many times were left out.
+    fn note(&self, error: &BrokerError, line: Option<u64>) {
         let text: Arc<str> = error.to_string().into();
-        tracing::warn!(source = self.feed.name(), error = &*text, "nothing is published");
+        if let Some(num_suppressed) = line {
+            let (source, error) = (self.feed.name(), &*text);
+            tracing::warn!(source, error, num_suppressed, "nothing is published");
+        }
         self.status.send_modify(|status| {
             (status.connected, status.error) = (false, Some(text));
         });

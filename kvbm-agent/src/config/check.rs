@@ -1,13 +1,13 @@
 use super::{Settings, SourceSpec};
 use crate::agent::{AgentConfig, INDEXERS_MAX, SourcesConfig};
-use crate::broker::BrokerConfig;
+use crate::broker::{BrokerConfig, read_servers};
 use crate::feed::{SourceConfig, new_life};
 use crate::hub::{BATCH_BLOCKS_MAX, BATCH_INTERVAL_MAX, BatchingConfig, HubConfig};
 use crate::ingest::IngestConfig;
 use crate::journal::JournalConfig;
 use crate::load::scrape::{ScrapeConfig, ScrapedEngine};
-use crate::load::{LoadConfig, Totals};
-use crate::relay::RelayConfig;
+use crate::load::{LoadConfig, LoadError, Totals};
+use crate::relay::{RelayConfig, RelayError};
 use crate::service::ServiceConfig;
 use crate::zmq::{TOPIC_BYTES_MAX, ZmqConfig};
 use kvasir_engine::decode::EngineKind;
@@ -16,11 +16,14 @@ use kvasir_process::http::HttpConfig;
 use kvasir_process::telemetry::LogConfig;
 use kvasir_process::text::{ByteCount, Span};
 use kvasir_proto::convert::{
-    Engine, LOCAL_INDEXER_BY_BROKER, Registration, WorkerProfile, is_http_address,
+    ConvertError, Engine, LOCAL_INDEXER_BY_BROKER, Registration, WorkerProfile, is_http_address,
 };
+use kvasir_proto::limits::{BATCH_WIRE_BYTES_MAX, LEASE_MS_MAX, LEASE_MS_MIN};
 use kvasir_proto::pb;
 use kvasir_proto::types::CopyMode;
+use std::collections::BTreeSet;
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -38,6 +41,8 @@ pub struct Config {
     pub agent: AgentConfig,
     /// Longest time that stopping takes.
     pub drain_timeout: Duration,
+    /// What can hardly be meant, for the log.
+    pub warnings: Vec<String>,
 }
 
 impl Config {
@@ -61,7 +66,7 @@ impl Config {
             local_indexer: Some(LOCAL_INDEXER_BY_BROKER.to_owned()),
             ..registration.clone()
         };
-        let broker = settings.nats_url.clone().map(|url| BrokerConfig {
+        let broker = nats_url(settings)?.map(|url| BrokerConfig {
             url,
             delivery: settings.nats_delivery,
             registration: by_broker(),
@@ -97,6 +102,7 @@ impl Config {
             http: HttpConfig { listen: settings.http_listen },
             agent,
             drain_timeout: positive("drain-timeout", settings.drain_timeout)?,
+            warnings: out_of_reach(settings).into_iter().collect(),
         })
     }
 }
@@ -142,20 +148,19 @@ fn registration(settings: &Settings) -> Result<Registration, ConfigError> {
         labels,
         ..Default::default()
     };
-    let refused = |error: kvasir_proto::convert::ConvertError| {
-        // The fields of the contract are named as the options are, but for the dash.
-        let text = error.to_string();
-        let (field, problem) = text.split_once(' ').unwrap_or((&text, "is refused"));
-        ConfigError::invalid(field.replace('_', "-"), problem.to_owned())
+    let refused = |ConvertError { field, problem }| {
+        // The fields of the contract are named as the options are, but for their group and the dash.
+        let field = field.trim_start_matches("profile.").replace("labels", "label");
+        let field = field.replace("local_indexer_endpoint", "advertise").replace('_', "-");
+        ConfigError::invalid(field, problem.to_string())
     };
-    let lease = positive("lease", settings.lease)?;
     let request = pb::RegisterWorkerRequest {
         worker_id: settings.worker_id.clone().ok_or_else(required("worker-id"))?,
         model: settings.model.clone().ok_or_else(required("model"))?,
         tenant: settings.tenant.clone().into_owned(),
         block_size: settings.block_size.ok_or_else(required("block-size"))?,
         engine: settings.engine.message().into(),
-        lease_ms: u32::try_from(lease.as_millis()).unwrap_or(u32::MAX),
+        lease_ms: lease_ms(settings)?,
         local_indexer_endpoint: advertised(settings)?.unwrap_or_default(),
         profile: Some(profile),
         ..Default::default()
@@ -165,6 +170,56 @@ fn registration(settings: &Settings) -> Result<Registration, ConfigError> {
         WorkerProfile { role: settings.role.unwrap_or_default(), ..registration.profile.clone() };
     let copy_mode = if settings.consolidate { CopyMode::Set } else { registration.copy_mode };
     Ok(Registration { profile, copy_mode, ..registration })
+}
+
+fn lease_ms(settings: &Settings) -> Result<u32, ConfigError> {
+    let millis = u32::try_from(settings.lease.0.as_millis()).ok();
+    millis.filter(|millis| (LEASE_MS_MIN..=LEASE_MS_MAX).contains(millis)).ok_or_else(|| {
+        let span = |millis: u32| Span(Duration::from_millis(millis.into()));
+        let (min, max) = (span(LEASE_MS_MIN), span(LEASE_MS_MAX));
+        ConfigError::invalid("lease", format!("is {}, must be {min} to {max}", settings.lease))
+    })
+}
+
+/// The NATS server, if there is one.
+fn nats_url(settings: &Settings) -> Result<Option<String>, ConfigError> {
+    let Some(url) = &settings.nats_url else {
+        let delivery = settings.nats_delivery;
+        if delivery != Settings::DEFAULTS.nats_delivery {
+            let why =
+                format!("is {delivery}, and no server is named: add nats-url, or leave it out");
+            return Err(ConfigError::invalid("nats-delivery", why));
+        }
+        return Ok(None);
+    };
+    read_servers(url).map_err(|error| ConfigError::invalid("nats-url", error))?;
+    Ok(Some(url.clone()))
+}
+
+/// The index that cannot ask the agent for what it missed, if there is one: it is on another machine, and the agent
+/// is to be reached on its own.
+fn out_of_reach(settings: &Settings) -> Option<String> {
+    let is_here = match &settings.advertise {
+        Some(url) => is_loopback(url),
+        None => settings.listen.ip().is_loopback(),
+    };
+    let index = settings.indexers.iter().find(|url| is_here && !is_loopback(url))?;
+    let (field, at) = match &settings.advertise {
+        Some(url) => ("advertise", url.clone()),
+        None => ("listen", settings.listen.to_string()),
+    };
+    Some(format!(
+        "{field}: {at} is reached from this machine only, and {index} asks there for what it missed: listen on an \
+         address that it reaches, and name that with advertise where it differs"
+    ))
+}
+
+/// Whether an `http://host:port` is of this machine.
+fn is_loopback(url: &str) -> bool {
+    let address = url.strip_prefix("http://").and_then(|address| address.rsplit_once(':'));
+    let host = address.map_or("", |(host, _port)| host);
+    let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
 }
 
 fn advertised(settings: &Settings) -> Result<Option<String>, ConfigError> {
@@ -188,18 +243,26 @@ fn check_indexers(indexers: &[String]) -> Result<(), ConfigError> {
         let why = format!("{} are too many, the limit is {INDEXERS_MAX}", indexers.len());
         return Err(ConfigError::invalid("indexers", why));
     }
-    match indexers.iter().find(|url| !is_http_address(url)) {
-        Some(url) => {
-            let why = format!("{url:?} must be http://host:port, such as http://10.0.0.2:50051");
-            Err(ConfigError::invalid("indexers", why))
-        }
-        None => Ok(()),
+    if let Some(url) = indexers.iter().find(|url| !is_http_address(url)) {
+        let why = format!("{url:?} must be http://host:port, such as http://10.0.0.2:50051");
+        return Err(ConfigError::invalid("indexers", why));
     }
+    let mut seen = BTreeSet::new();
+    if let Some(twice) = indexers.iter().find(|url| !seen.insert(*url)) {
+        let why = format!("{twice:?} is given twice: it would hear everything twice");
+        return Err(ConfigError::invalid("indexers", why));
+    }
+    Ok(())
 }
 
 fn sources(settings: &Settings, copy_mode: CopyMode) -> Result<SourcesConfig, ConfigError> {
     let relays = settings.source.iter().map(|spec| relay(settings, spec));
     let relays = relays.collect::<Result<Vec<_>, _>>()?;
+    let mut seen = BTreeSet::new();
+    if let Some(twice) = relays.iter().find(|relay| !seen.insert(&relay.endpoint)) {
+        let why = format!("{:?} is given twice: each engine is one source", twice.endpoint);
+        return Err(ConfigError::invalid("source endpoint", why));
+    }
     if relays.len() > settings.sources_max.into() {
         let why = format!("{} is less than the {} of source", settings.sources_max, relays.len());
         return Err(ConfigError::invalid("sources-max", why));
@@ -221,6 +284,10 @@ fn batching(settings: &Settings) -> Result<BatchingConfig, ConfigError> {
         let why = format!("is {given}, the limit is {limit}");
         return Err(ConfigError::invalid("batch-interval", why));
     }
+    if !interval.is_zero() && settings.journal_dir.is_some() {
+        let why = "does not go with journal-dir: what waits is not on disk; leave one of them out";
+        return Err(ConfigError::invalid("batch-interval", why));
+    }
     let blocks_max = settings.batch_blocks;
     if !(1..=BATCH_BLOCKS_MAX).contains(&blocks_max) {
         let why = format!("is {blocks_max}, must be 1 to {BATCH_BLOCKS_MAX}");
@@ -236,14 +303,21 @@ fn relay(settings: &Settings, spec: &SourceSpec) -> Result<RelayConfig, ConfigEr
         Engine::Trtllm => EngineKind::Trtllm,
         Engine::Custom => EngineKind::Custom,
     };
-    Ok(RelayConfig {
+    let relay = RelayConfig {
         bind: spec.bind,
         replay: spec.replay.clone(),
         topic: spec.topic.clone(),
         rank: spec.dp_rank,
         worker_timeout: positive("worker-timeout", settings.worker_timeout)?,
         ..RelayConfig::new(engine, &spec.endpoint)
-    })
+    };
+    match relay.check() {
+        Err(RelayError::Endpoint { field, error }) => {
+            Err(ConfigError::invalid(format!("source {field}"), error.to_string()))
+        }
+        Err(error @ RelayError::Hub(_)) => Err(ConfigError::invalid("source", error.to_string())),
+        Ok(()) => Ok(relay),
+    }
 }
 
 /// Where the journal is kept.
@@ -258,10 +332,15 @@ fn journal_dir(settings: &Settings) -> Result<Option<PathBuf>, ConfigError> {
 
 fn journal(settings: &Settings, copy_mode: CopyMode) -> Result<JournalConfig, ConfigError> {
     let ByteCount(bytes_max) = settings.journal_bytes;
+    if bytes_max < BATCH_WIRE_BYTES_MAX {
+        let (given, min) = (settings.journal_bytes, ByteCount(BATCH_WIRE_BYTES_MAX));
+        let why = format!("is {given}, must be {min} or more: one batch may take that");
+        return Err(ConfigError::invalid("journal-bytes", why));
+    }
     Ok(JournalConfig {
         copy_mode,
         batches_max: at_least_one("journal-batches", settings.journal_batches)?,
-        bytes_max: at_least_one("journal-bytes", bytes_max)?,
+        bytes_max,
         held_blocks_max: at_least_one("held-blocks-max", settings.held_blocks_max)?,
     })
 }
@@ -283,8 +362,16 @@ fn loads(settings: &Settings) -> Result<LoadConfig, ConfigError> {
         let time = positive("metrics-interval", settings.metrics_interval)?;
         let (interval, timeout) = (time, time);
         let scrape = ScrapeConfig { interval, timeout, ..ScrapeConfig::new(url, engine) };
-        scrape.check().map_err(|error| refused(&error))?;
-        Ok(scrape)
+        match scrape.check() {
+            Ok(()) => Ok(scrape),
+            Err(LoadError::TooShort { min, .. }) => {
+                let (given, min) = (settings.metrics_interval, Span(min));
+                let why = format!("is {given}, must be {min} or more");
+                Err(ConfigError::invalid("metrics-interval", why))
+            }
+            Err(LoadError::Url(error)) => Err(refused(&error)),
+            Err(error @ LoadError::Convert(_)) => Err(refused(&error)),
+        }
     };
     let scrape = settings.metrics_url.as_ref().map(scrape).transpose()?;
     Ok(LoadConfig { scrape, totals, ..LoadConfig::DEFAULT })

@@ -160,8 +160,11 @@ pub struct Options {
 impl config::Options for Options {
     type Settings = Settings;
     const PROGRAM: &'static str = "kvbm-agent";
-    const ABOUT: &'static str = "Runs beside one engine: takes in what it stores and evicts, keeps a journal, and \
-         tells indexes";
+    const ABOUT: &'static str = "Agent of Kvasir, the KV-cache index: runs beside one inference engine, takes in which KV \
+         blocks it stores and evicts, keeps a journal of that, and tells one or more indexes, which ask it for what they \
+         missed";
+    const EXAMPLE: &'static str = "--worker-id vllm-0 --model MODEL --block-size 16 --engine vllm \\\n    \
+         --source endpoint=tcp://127.0.0.1:5557,replay=tcp://127.0.0.1:5558 \\\n    --indexers http://127.0.0.1:50051";
     const CONFIG_VARIABLE: &'static str = "KVASIR_AGENT_CONFIG";
     const DEFAULTS: Settings = Settings::DEFAULTS;
     const TABLES: &'static [&'static str] = &["source"];

@@ -60,7 +60,9 @@ fn what_is_missing_or_wrong_is_named() {
             "advertise: is required where listen is every address: indexes ask there for what they missed",
         ),
         ("--label=zone", "label: \"zone\" is no key=value"),
-        ("--lease=10ms", "lease-ms: is 10, must be 1000 to 3600000"),
+        ("--label=zone=a,zone=b", "label[1].key: repeats zone: each may be given once"),
+        ("--lease=10ms", "lease: is 10ms, must be 1s to 3600s"),
+        ("--lease=0s", "lease: is 0s, must be 1s to 3600s"),
         (
             "--lease=6s",
             "heartbeat-interval: 5s is more than a third of the lease, 6s: the worker would come and go",
@@ -81,9 +83,62 @@ fn what_is_missing_or_wrong_is_named() {
         ("--batch-blocks=0", "batch-blocks: is 0, must be 1 to 65536"),
         ("--batch-blocks=65537", "batch-blocks: is 65537, must be 1 to 65536"),
         ("--journal-batches=0", "journal-batches: must be at least 1"),
+        (
+            "--journal-bytes=64KiB",
+            "journal-bytes: is 64KiB, must be 512KiB or more: one batch may take that",
+        ),
+        (
+            "--nats-delivery=jetstream",
+            "nats-delivery: is jetstream, and no server is named: add nats-url, or leave it out",
+        ),
+        (
+            "--nats-url=http://a:4222",
+            "nats-url: invalid scheme for NATS server URL: http: write nats://host:port, several with commas between",
+        ),
         ("--http-listen=127.0.0.1:50052", "http-listen: must differ from listen"),
     ] {
         assert_eq!(refusal(&[argument]), expected, "{argument}");
+    }
+}
+
+#[test]
+fn a_source_that_cannot_be_is_named_once() {
+    for (argument, expected) in [
+        (
+            "--source=endpoint=a:1",
+            "source endpoint: \"a:1\" must start with tcp://, for example tcp://10.0.0.7:5557",
+        ),
+        (
+            "--indexers=http://a:1,http://b:1,http://a:1",
+            "indexers: \"http://a:1\" is given twice: it would hear everything twice",
+        ),
+        (
+            "--source=endpoint=tcp://a:1,replay=tcp://*:2",
+            "source replay: cannot connect to tcp://*:2: name the publisher's host and port, or listen instead",
+        ),
+        (
+            "--source=endpoint=tcp://a:1;endpoint=tcp://a:1,dp-rank=1",
+            "source endpoint: \"tcp://a:1\" is given twice: each engine is one source",
+        ),
+    ] {
+        assert_eq!(refusal(&[argument]), expected, "{argument}");
+    }
+}
+
+#[test]
+fn an_index_on_another_machine_must_reach_the_agent() {
+    assert_eq!(config(&[]).warnings, [""; 0]);
+    let far = "--indexers=http://127.0.0.1:1,http://index:2";
+    let [warning] = &config(&[far]).warnings[..] else { panic!("no warning") };
+    let expected =
+        "listen: 127.0.0.1:50052 is reached from this machine only, and http://index:2 asks there";
+    assert!(warning.starts_with(expected), "{warning}");
+    let [warning] = &config(&[far, "--advertise=http://[::1]:3"]).warnings[..] else {
+        panic!("no warning")
+    };
+    assert!(warning.starts_with("advertise: http://[::1]:3 is reached from this"), "{warning}");
+    for enough in ["--advertise=http://10.0.0.7:3", "--listen=10.0.0.7:3"] {
+        assert_eq!(config(&[far, enough]).warnings, [""; 0], "{enough}");
     }
 }
 
@@ -94,6 +149,8 @@ fn a_journal_on_disk_is_of_sources_that_stand_alone() {
     assert_eq!(config.agent.journal_dir.as_deref(), Some("/j".as_ref()));
     let refused = refusal(&["--consolidate", "--journal-dir=/j"]);
     assert!(refused.starts_with("journal-dir: does not go with consolidate: "), "{refused}");
+    let refused = refusal(&["--batch-interval=1s", "--journal-dir=/j"]);
+    assert!(refused.starts_with("batch-interval: does not go with journal-dir: "), "{refused}");
 }
 
 #[test]
@@ -118,15 +175,49 @@ fn the_engines_metrics_are_read_if_that_is_asked_for() {
     assert_eq!(config(&["--engine=vllm"]).agent.loads.scrape, None);
     let url = "--metrics-url=http://127.0.0.1:8000";
     for (arguments, expected) in [
-        (
-            ["--metrics-url=x", "--metrics-interval=1s"],
-            "metrics-url: scrape.url \"x\" must be http://",
-        ),
+        (["--metrics-url=x", "--metrics-interval=1s"], "metrics-url: \"x\" must be http://"),
+        ([url, "--metrics-interval=1ms"], "metrics-interval: is 1ms, must be 10ms or more"),
         ([url, "--metrics-interval=0s"], "metrics-interval: must be longer than 0"),
     ] {
         let refused = refusal(&[&["--engine=vllm"][..], &arguments].concat());
         assert!(refused.starts_with(expected), "{refused}");
     }
+}
+
+#[test]
+fn what_is_printed_may_lack_something() {
+    let printed = match run(&["--print-config"]) {
+        Ok(Action::Print(printed)) => printed,
+        other => panic!("{other:?}"),
+    };
+    let (first, rest) = printed.split_once('\n').expect("lines");
+    assert_eq!(
+        first,
+        "# It would be refused: worker-id: is required: nothing is assumed of the engine"
+    );
+    assert!(rest.starts_with("tenant = \"\"\n"), "{rest}");
+}
+
+#[test]
+fn help_says_what_it_is_and_how_to_begin() {
+    let Ok(Action::Print(help)) = run(&["--help"]) else { panic!("no help") };
+    assert!(help.starts_with("Agent of Kvasir, the KV-cache index: "), "{help}");
+    let (_, example) = help.split_once("Example:\n  kvbm-agent ").expect("an example");
+    let arguments: Vec<_> = example.split_whitespace().filter(|word| *word != "\\").collect();
+    let Ok(Action::Run(config)) = run(&arguments) else { panic!("{arguments:?} are refused") };
+    assert_eq!((config.agent.sources.relays.len(), config.warnings.len()), (1, 0));
+    for (option, default) in [
+        ("--engine <ENGINE>", "custom"),
+        ("--lease <TIME>", "60s"),
+        ("--deregister [<BOOL>]", "true"),
+        ("--journal-bytes <BYTES>", "96MiB"),
+        ("--sources-max <COUNT>", "8"),
+    ] {
+        let (_, rest) = help.split_once(option).expect(option);
+        let (told, _) = rest.split_once("\n      --").expect("another option");
+        assert!(told.contains(&format!("[default: {default}]")), "{option}: {told}");
+    }
+    assert!(!help.contains("[default: ]"), "{help}");
 }
 
 #[test]

@@ -1,11 +1,15 @@
 use kvasir_proto::convert::WorkerAddress;
-use kvasir_store::Cause;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Why a folder cannot be used: the agent was started wrongly, or its disk fails.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DiskError {
+    /// There is no such journal in this build.
+    #[error("{}: this build keeps no journal on disk: build kvbm-agent with its feature `disk`", folder.display())]
+    Absent {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// Another process uses it.
     #[error(
         "{}: another process has it open: each agent needs a folder of its own ({reason})",
@@ -38,6 +42,14 @@ pub enum DiskError {
     /// The process may not read or write there.
     #[error("{}: not permitted: let the agent's user write there ({reason})", folder.display())]
     Permission {
+        /// The folder.
+        folder: PathBuf,
+        /// What failed.
+        reason: String,
+    },
+    /// There is no place for a folder.
+    #[error("{}: cannot be made: choose a folder on a local disk ({reason})", folder.display())]
+    NoPlace {
         /// The folder.
         folder: PathBuf,
         /// What failed.
@@ -76,30 +88,12 @@ impl DiskError {
     pub const fn is_misconfigured(&self) -> bool {
         matches!(
             self,
-            Self::Locked { .. }
+            Self::Absent { .. }
+                | Self::Locked { .. }
                 | Self::OtherWorker { .. }
                 | Self::Foreign { .. }
                 | Self::Permission { .. }
+                | Self::NoPlace { .. }
         )
-    }
-
-    pub(super) fn of_io(folder: &Path, error: &io::Error) -> Self {
-        Self::of_cause(Cause::of_io(error), folder, error.to_string())
-    }
-
-    pub(super) fn of_rocksdb(folder: &Path, error: &rocksdb::Error) -> Self {
-        Self::of_cause(Cause::of_rocksdb(error), folder, error.as_ref().to_owned())
-    }
-
-    fn of_cause(cause: Cause, folder: &Path, reason: String) -> Self {
-        let folder = folder.to_owned();
-        match cause {
-            Cause::Full => Self::Full { folder, reason },
-            Cause::Denied => Self::Permission { folder, reason },
-            Cause::Locked => Self::Locked { folder, reason },
-            Cause::Damaged => Self::Damaged { folder, reason },
-            Cause::Foreign => Self::Foreign { folder, reason },
-            Cause::Failing => Self::Failing { folder, reason },
-        }
     }
 }

@@ -1,5 +1,5 @@
 use super::Verdict;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::histogram::Histogram;
 use std::sync::Arc;
 
 /// What a journal on disk has done and cost; shared by clones.
@@ -7,13 +7,6 @@ use std::sync::Arc;
 pub struct DiskFigures {
     /// How long writes ahead of the stream took, in seconds.
     pub write_seconds: Histogram,
-}
-
-impl DiskFigures {
-    pub(super) fn new() -> Self {
-        // 4 µs to 4 s.
-        Self { write_seconds: Histogram::new(exponential_buckets(4e-6, 4.0, 11)) }
-    }
 }
 
 /// How it stands with a journal on disk.

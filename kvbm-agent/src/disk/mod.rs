@@ -5,34 +5,24 @@
 //!   crashes takes the engine with it, which is found out.
 //! - **An image** of all that is held, made from a dump in the background, bounds what is kept: batches before it
 //!   go, but for those that indexes may ask for. The image before stays until the new one is complete.
-//! - **It counts as long as its mark is there** (`folder`): the first write that fails removes it, and the next start
+//! - **It counts as long as its mark is there**: the first write that fails removes it, and the next start
 //!   begins a new life. So does whatever cannot be read. Another worker's folder, or one that is in use, is refused.
 //!
-//! What is written and how it is read back are functions over `Target` and
-//! `Origin`, tested without RocksDB; `store` is the shell.
+//! In a build without the feature `disk` there is none of it: `absent` stands for `store`, and nothing links RocksDB.
 
 mod config;
 mod error;
 mod figures;
-mod folder;
-mod format;
-mod image;
-mod open;
-mod records;
-mod restore;
+mod kept;
+mod opened;
+#[cfg_attr(not(feature = "disk"), path = "absent.rs")]
 mod store;
 mod verdict;
 
-pub use config::{DiskConfig, LOG_BYTES_MAX};
+pub use config::DiskConfig;
 pub use error::DiskError;
 pub use figures::{DiskFigures, DiskStatus};
-pub use image::{CompleteImage, ImageOptions, ImageWriter};
-pub use open::{Opened, Restored, leave, open};
-pub use records::{KeptSource, SourceKind};
-pub use store::{Disk, SourceChange};
+pub use kept::{KeptSource, SourceChange, SourceKind};
+pub use opened::{Opened, Restored};
+pub use store::{CompleteImage, Disk, leave, open};
 pub use verdict::{NewLife, Verdict};
-
-#[cfg(test)]
-mod restore_test;
-#[cfg(test)]
-mod store_test;

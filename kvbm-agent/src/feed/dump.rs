@@ -1,22 +1,15 @@
-use super::source::DUMPS_WAITING_MAX;
+use super::turns::Turn;
 use super::{Feed, FeedError};
-use crate::journal::{DumpError, DumpId, DumpStep};
+use crate::journal::{DumpId, DumpStep};
 use kvasir_proto::types::Incarnation;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::timeout;
-
-/// Longest wait for one's turn.
-const TURN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A dump under way; given up when dropped.
 #[derive(Debug)]
 pub struct FeedDump {
     feed: Arc<Feed>,
     id: DumpId,
-    _turn: OwnedSemaphorePermit,
-    _place: OwnedSemaphorePermit,
+    _turn: Turn,
 }
 
 impl FeedDump {
@@ -28,14 +21,9 @@ impl FeedDump {
         feed: &Arc<Feed>,
         incarnation: Option<Incarnation>,
     ) -> Result<Self, FeedError> {
-        let place = Arc::clone(&feed.dump_places).try_acquire_owned();
-        let place = place.map_err(|_full| FeedError::TooManyWait { limit: DUMPS_WAITING_MAX })?;
-        let turn = timeout(TURN_TIMEOUT, Arc::clone(&feed.dump_turn).acquire_owned()).await;
-        let turn = turn.map_err(|_late| FeedError::WaitedTooLong(TURN_TIMEOUT))?;
-        // Nobody closes it.
-        let turn = turn.map_err(|_closed| DumpError::Busy)?;
+        let turn = feed.dump_turns.wait().await?;
         let id = feed.with_journal(|journal| journal.begin_dump(incarnation))?;
-        Ok(Self { feed: Arc::clone(feed), id, _turn: turn, _place: place })
+        Ok(Self { feed: Arc::clone(feed), id, _turn: turn })
     }
 
     /// Reads on, holding the journal's lock for up to `records_max` records; the last step cuts.

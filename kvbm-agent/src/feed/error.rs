@@ -2,17 +2,17 @@ use crate::journal::DumpError;
 use kvasir_proto::code::ErrorCode;
 use std::time::Duration;
 
-/// Why a dump did not come about.
+/// Why a dump, or digests, did not come about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FeedError {
     /// Too many wait for their turn.
-    #[error("{limit} dumps of this source wait already: ask later")]
+    #[error("{limit} others wait for the same already: ask later")]
     TooManyWait {
         /// The most that may.
         limit: usize,
     },
-    /// The dumps before took too long.
-    #[error("another dump of this source took longer than {0:?}: ask later")]
+    /// Those before took too long.
+    #[error("those who asked before took longer than {0:?}: ask later")]
     WaitedTooLong(Duration),
     /// The journal's answer.
     #[error(transparent)]

@@ -1,6 +1,5 @@
 use super::{Feed, FeedDump, FeedError};
-use crate::disk::{DiskError, ImageOptions, ImageWriter};
-use crate::journal::DumpStep;
+use crate::disk::DiskError;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::select;
@@ -57,24 +56,12 @@ async fn make_image(feed: &Arc<Feed>, stop: &CancellationToken) -> Result<(), Im
 /// Writes what a dump reads, a step at a time.
 fn write_image(feed: &Feed, dump: FeedDump, stop: &CancellationToken) -> Result<(), ImageError> {
     let Some(disk) = feed.disk() else { return Ok(()) };
-    let options = ImageOptions::new();
-    let mut writer = ImageWriter::begin(disk, &options)?;
-    let cut = loop {
+    let complete = disk.write_image(move || {
         if stop.is_cancelled() || disk.is_given_up() {
             return Err(ImageError::Stopping);
         }
-        match dump.step(STEP_RECORDS)? {
-            DumpStep::Records { rank, records } => writer.add(rank, records)?,
-            DumpStep::Cut(cut) => break cut,
-        }
-    };
-    drop(dump);
-    let life = cut.incarnation;
-    let complete = writer.complete(cut)?;
-    feed.with_journal(|journal| {
-        if journal.incarnation() == life {
-            disk.count(&complete, journal.oldest().unwrap_or(0));
-        }
-    });
+        Ok(dump.step(STEP_RECORDS)?)
+    })?;
+    feed.with_journal(|journal| disk.count(&complete, journal));
     Ok(())
 }

@@ -5,6 +5,7 @@ mod dump;
 mod error;
 mod image;
 mod source;
+mod turns;
 
 pub use dump::FeedDump;
 pub use error::FeedError;

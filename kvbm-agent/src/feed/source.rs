@@ -1,3 +1,4 @@
+use super::turns::Turns;
 use crate::disk::{Disk, KeptSource, NewLife, Opened, Restored, SourceChange, Verdict};
 use crate::journal::{
     AppendError, BatchRange, DigestError, Journal, JournalConfig, JournalStatus, RangeError,
@@ -13,11 +14,8 @@ use std::mem;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
-
-/// Dumps of one source that may wait for the one under way.
-pub(super) const DUMPS_WAITING_MAX: usize = 8;
 
 /// Who a source is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,10 +82,9 @@ pub struct Feed {
     settled: watch::Sender<bool>,
     news: watch::Sender<News>,
     standing: Mutex<Standing>,
-    /// One dump at a time,
-    pub(super) dump_turn: Arc<Semaphore>,
-    /// and so many in all, those that wait included.
-    pub(super) dump_places: Arc<Semaphore>,
+    pub(super) dump_turns: Turns,
+    /// Of those that copy [digests](Self::digests).
+    pub(crate) digest_turns: Turns,
 }
 
 impl Feed {
@@ -131,8 +128,8 @@ impl Feed {
             settled: watch::Sender::new(sources.is_none()),
             news: watch::Sender::new(News { incarnation, head, state: Standing::OWN.state }),
             standing: Mutex::new(Standing::OWN),
-            dump_turn: Arc::new(Semaphore::new(1)),
-            dump_places: Arc::new(Semaphore::new(1 + DUMPS_WAITING_MAX)),
+            dump_turns: Turns::new(),
+            digest_turns: Turns::new(),
         };
         // What no index would accept is found out here.
         Hello::try_from(pb::PublishHello::from(feed.hello()))?;
@@ -338,6 +335,7 @@ impl Feed {
             copy_mode,
             first_sequence: Some(first),
             head_sequence: head,
+            local_indexer: None,
         }
     }
 

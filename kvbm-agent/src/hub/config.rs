@@ -91,6 +91,14 @@ pub enum HubError {
         /// Who has spoken of it.
         owner: String,
     },
+    /// The rank is one that is kept for a source whose engine may have lived on.
+    #[error("rank {rank} is kept for source {owner:?}, which may go on: try again later")]
+    RankKept {
+        /// The rank.
+        rank: DpRank,
+        /// Whom it is kept for.
+        owner: String,
+    },
     /// A further rank.
     #[error("rank {rank} is one more than the {limit} that a worker may have")]
     TooManyRanks {
@@ -120,7 +128,7 @@ impl HubError {
             | Self::NameTaken(_)
             | Self::RankTaken { .. } => ErrorCode::FailedPrecondition,
             Self::TooManySources { .. } | Self::TooManyRanks { .. } => ErrorCode::ResourceExhausted,
-            Self::Closed => ErrorCode::Unavailable,
+            Self::RankKept { .. } | Self::Closed => ErrorCode::Unavailable,
         }
     }
 }

@@ -96,6 +96,12 @@ impl Hub {
         }
     }
 
+    /// Names of the sources that go on where they were kept, if their engines prove that they lived on.
+    #[must_use]
+    pub fn pending(&self) -> Vec<String> {
+        self.sources.lock().all_pending()
+    }
+
     /// Opens a source. Of its life only its name is left once it is closed.
     ///
     /// # Errors
@@ -256,6 +262,15 @@ impl Inlet {
         self.hub.sources.lock().pending(self.key)
     }
 
+    /// Whether the source may speak of a rank now. What it says of one that is kept for another would not be taken,
+    /// and is to be said once that one is heard, or gone.
+    ///
+    /// # Errors
+    /// If the rank is kept for a source that may go on.
+    pub fn check_turn(&self, rank: DpRank) -> Result<(), HubError> {
+        self.hub.sources.lock().check_turn(self.key, rank)
+    }
+
     /// Takes what happened at one rank, in order; in the journal when it returns.
     ///
     /// # Errors
@@ -352,6 +367,15 @@ impl Inlet {
                 self.hub.write(sources.change(self.key));
             }
         }
+    }
+
+    /// Counts operations that were refused with an error.
+    pub fn count_refused(&self, operations: u64, error: &HubError) {
+        let is_others = matches!(error, HubError::RankTaken { .. } | HubError::RankKept { .. });
+        self.count(|counts| {
+            let count = if is_others { &mut counts.misplaced } else { &mut counts.refused };
+            *count += operations;
+        });
     }
 
     /// Shows how far the source can be trusted.

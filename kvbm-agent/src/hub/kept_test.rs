@@ -146,6 +146,28 @@ fn where_others_hold_blocks_its_ranks_are_cleared() {
     assert_eq!(start(folder.path(), FRESH).1, [], "nobody is waited for");
 }
 
+/// What a source held is its own as long as it may go on, and not longer.
+#[test]
+fn a_rank_is_kept_until_it_is_known_who_goes_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    left(folder.path(), &["a"]);
+    let (hub, _) = start(folder.path(), FRESH);
+    let (a, b) = (open_source(&hub, "a"), open_source(&hub, "b"));
+    hub.begin();
+    let kept = HubError::RankKept { rank: 0, owner: "a".to_owned() };
+    assert_eq!(b.check_turn(0), Err(kept.clone()));
+    assert_eq!(b.take_at(0, stored(7), cursor(0)).map(drop), Err(kept));
+    assert_eq!(b.check_turn(1), Ok(()));
+    // It is back in another life, and speaks of another rank.
+    a.clear();
+    a.take_at(1, stored(8), cursor(0)).expect("taken");
+    assert_eq!(b.check_turn(0), Ok(()));
+    b.take_at(0, stored(7), cursor(0)).expect("taken");
+    assert_eq!(here(&hub), (FRESH, 2, true));
+    let taken = HubError::RankTaken { rank: 1, owner: "a".to_owned() };
+    assert_eq!(b.take_at(1, stored(7), cursor(1)).map(drop), Err(taken));
+}
+
 #[test]
 fn what_nobody_can_prove_is_over() {
     for direct in [false, true] {

@@ -26,6 +26,7 @@ pub use waiting::{BATCH_BLOCKS_MAX, BATCH_INTERVAL_MAX, BatchingConfig};
 #[cfg(test)]
 mod hub_test;
 #[cfg(test)]
+#[cfg(feature = "disk")]
 mod kept_test;
 #[cfg(test)]
 mod waiting_test;

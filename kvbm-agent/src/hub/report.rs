@@ -12,6 +12,8 @@ pub struct SourceCounts {
     pub operations: u64,
     /// Of these, blocks that were not taken, for there was no room.
     pub refused: u64,
+    /// Block operations that were not taken, for they are of a rank that another source speaks of.
+    pub misplaced: u64,
     /// Block operations that never were for the index, by reason.
     pub drops: Drops,
     /// Lives that have said something.
@@ -25,7 +27,8 @@ impl SourceCounts {
     #[must_use]
     pub fn not_taken(&self) -> u64 {
         let rejected = self.drops.iter().filter(|(reason, _)| reason.kind() == DropKind::Rejected);
-        rejected.fold(self.refused, |sum, (_, operations)| sum.saturating_add(operations))
+        let own = self.refused.saturating_add(self.misplaced);
+        rejected.fold(own, |sum, (_, operations)| sum.saturating_add(operations))
     }
 }
 
@@ -76,7 +79,7 @@ pub struct SourceReport {
     pub name: String,
     /// How its second announcements are read.
     pub copy_mode: CopyMode,
-    /// How far it can be trusted.
+    /// How far it can be trusted; partial at best where blocks of it were not taken.
     pub status: SourceStatus,
     /// What became of what it said.
     pub counts: SourceCounts,
@@ -100,6 +103,13 @@ pub(super) fn complaint(counts: &SourceCounts, block_size: u32) -> Option<String
     let unreadable = drops.count(DropReason::Unreadable) + drops.count(DropReason::TokenCount);
     if unreadable > 0 {
         return Some(format!("{unreadable} block operations of the engine cannot be read"));
+    }
+    if counts.misplaced > 0 {
+        let blocks = counts.misplaced;
+        return Some(format!(
+            "{blocks} block operations are of ranks that another source speaks of: give each its ranks, or consolidate \
+             them"
+        ));
     }
     (counts.refused > 0).then(|| {
         format!("{} blocks were not taken: raise the limits of held names", counts.refused)

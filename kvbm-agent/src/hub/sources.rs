@@ -56,6 +56,12 @@ impl Source {
     fn lacks_blocks(&self) -> bool {
         self.counts.not_taken() > self.not_taken_before
     }
+
+    /// How far it can be trusted: as it says itself, and no further than what was taken of it.
+    fn state(&self) -> SourceState {
+        let said = self.status.borrow().state;
+        if self.lacks_blocks() { said.max(SourceState::Partial) } else { said }
+    }
 }
 
 /// What is to be said of ranks, in order.
@@ -252,7 +258,21 @@ impl Sources {
         let other = self.open.get(owner).filter(|other| {
             *owner != number && self.consolidator.is_none() && other.ranks.contains_key(&rank)
         });
-        other.map_or(Ok(()), |other| Err(HubError::RankTaken { rank, owner: other.name.clone() }))
+        let Some(other) = other else { return Ok(()) };
+        let owner = other.name.clone();
+        Err(if other.is_pending() {
+            HubError::RankKept { rank, owner }
+        } else {
+            HubError::RankTaken { rank, owner }
+        })
+    }
+
+    /// Whether a source may speak of a rank now, or later.
+    pub(super) fn check_turn(&self, key: Key, rank: DpRank) -> Result<(), HubError> {
+        match self.check_rank(key.number, rank) {
+            Err(error @ HubError::RankKept { .. }) => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// A source's engine was heard, and lives on. Whether that decides that the agent's life does.
@@ -275,6 +295,10 @@ impl Sources {
             }
         }
         let said = self.clear(key)?;
+        if was_pending {
+            // They were kept for a life that is over.
+            self.source(key)?.ranks.clear();
+        }
         if !was_pending || mem::replace(&mut self.is_settled, true) {
             return Ok(Gone { said, verdict: None });
         }
@@ -290,6 +314,12 @@ impl Sources {
         if let Some(kept) = source.and_then(|source| source.kept.as_mut()) {
             kept.lack();
         }
+    }
+
+    /// Names of sources that go on if their engines prove that they lived on.
+    pub(super) fn all_pending(&self) -> Vec<String> {
+        let pending = self.open.values().filter(|source| source.is_pending());
+        pending.map(|source| source.name.clone()).collect()
     }
 
     /// What is wrong with a source of which blocks were not taken since it was cleared last, if that can be said; none
@@ -361,11 +391,9 @@ impl Sources {
     pub(super) fn standing(&self) -> Standing {
         let mut standing = Standing::OWN;
         for source in self.open.values() {
-            let lacks =
-                if source.lacks_blocks() { SourceState::Partial } else { SourceState::Exact };
-            let status = *source.status.borrow();
-            standing.state = standing.state.max(status.state).max(lacks);
-            let times = [standing.verified_at, status.verified_at].into_iter().flatten();
+            standing.state = standing.state.max(source.state());
+            let verified_at = source.status.borrow().verified_at;
+            let times = [standing.verified_at, verified_at].into_iter().flatten();
             standing.verified_at = times.min();
         }
         standing
@@ -380,7 +408,7 @@ impl Sources {
         let reports = self.open.values().map(|source| SourceReport {
             name: source.name.clone(),
             copy_mode: source.copy_mode,
-            status: *source.status.borrow(),
+            status: SourceStatus { state: source.state(), ..*source.status.borrow() },
             counts: source.counts.clone(),
             complaint: complaint(&source.counts, block_size),
         });

@@ -1,3 +1,4 @@
+use super::StreamRefusal;
 use crate::hub::HubError;
 use kvasir_proto::code::ErrorCode;
 use kvasir_proto::convert::WorkerAddress;
@@ -6,7 +7,7 @@ use kvasir_proto::convert::WorkerAddress;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IngestError {
     /// The agent is another worker's.
-    #[error("worker {asked} is not served here, {served} is")]
+    #[error("worker {asked} is not served here, {served} is: give its worker_id, model and tenant")]
     OtherWorker {
         /// As asked for.
         asked: WorkerAddress,
@@ -45,11 +46,28 @@ impl IngestError {
     #[must_use]
     pub const fn code(&self) -> ErrorCode {
         match self {
-            Self::OtherWorker { .. } => ErrorCode::NotFound,
-            Self::BlockSize { .. } | Self::CopyMode(_) => ErrorCode::FailedPrecondition,
+            // At an index such a worker may be registered yet; an agent never is another's.
+            Self::OtherWorker { .. } | Self::BlockSize { .. } | Self::CopyMode(_) => {
+                ErrorCode::FailedPrecondition
+            }
             Self::PastIncarnation(_) => ErrorCode::Unavailable,
             Self::TooManyStreams { .. } => ErrorCode::ResourceExhausted,
             Self::Hub(error) => error.code(),
+        }
+    }
+
+    /// What it is counted as.
+    #[must_use]
+    pub const fn refusal(&self) -> StreamRefusal {
+        match self {
+            Self::OtherWorker { .. } => StreamRefusal::OtherWorker,
+            Self::BlockSize { .. } => StreamRefusal::BlockSize,
+            Self::CopyMode(_) | Self::Hub(HubError::CopyMode { .. }) => StreamRefusal::CopyMode,
+            Self::PastIncarnation(_) => StreamRefusal::PastIncarnation,
+            Self::TooManyStreams { .. } => StreamRefusal::TooManyStreams,
+            Self::Hub(HubError::TooManySources { .. }) => StreamRefusal::TooManySources,
+            Self::Hub(HubError::NameTaken(_)) => StreamRefusal::NameTaken,
+            Self::Hub(_) => StreamRefusal::Failed,
         }
     }
 }

@@ -7,9 +7,11 @@
 mod config;
 mod error;
 mod publisher;
+mod refusals;
 mod service;
 mod stream;
 
 pub use config::IngestConfig;
 pub use error::IngestError;
+pub use refusals::{Refusals, StreamRefusal};
 pub use service::EventIngestService;

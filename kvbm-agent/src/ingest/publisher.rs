@@ -1,6 +1,6 @@
 use super::{IngestConfig, IngestError};
 use crate::disk::{KeptSource, SourceKind};
-use crate::hub::{Hub, Inlet, SourceStatus};
+use crate::hub::{Hub, HubError, Inlet, SourceStatus};
 use kvasir_engine::recover::{
     Input, Item, LossPolicy, Numbered, Recourse, Recovery, RecoveryConfig, Resume, Step,
 };
@@ -48,9 +48,17 @@ pub(super) struct Opened {
 
 /// What became of a batch.
 pub(super) enum Answer {
-    Acked { duplicate: bool, operations: u64, refused: u64 },
-    Gap { expected: u64 },
+    Acked {
+        duplicate: bool,
+        operations: u64,
+        refused: u64,
+    },
+    Gap {
+        expected: u64,
+    },
     Fenced,
+    /// It cannot be taken yet.
+    Later(HubError),
 }
 
 impl Publisher {
@@ -130,6 +138,9 @@ impl Publisher {
     pub(super) fn take(&mut self, stream: u64, batch: PublishedBatch) -> Answer {
         let Some(incarnation) = self.life_of(stream) else { return Answer::Fenced };
         let sequence = batch.sequence;
+        if let Err(error) = self.inlet.check_turn(batch.rank) {
+            return Answer::Later(error);
+        }
         let batch = Numbered { sequence, item: Held(batch) };
         let answer = self.input(Input::Live { incarnation, batch });
         answer.unwrap_or_else(|| {
@@ -228,7 +239,7 @@ impl Publisher {
             Ok(taken) => taken.refused,
             Err(error) => {
                 tracing::debug!(%error, source = self.inlet.name(), "a batch is not taken");
-                self.inlet.count(|counts| counts.refused += operations);
+                self.inlet.count_refused(operations, &error);
                 operations
             }
         };

@@ -1,7 +1,8 @@
 use super::config::{ANSWERS_QUEUED_MAX, EXPIRY_INTERVAL, HELLO_TIMEOUT};
 use super::publisher::{Opened, Publisher};
+use super::refusals::Who;
 use super::stream::{End, OpenStream};
-use super::{IngestConfig, IngestError};
+use super::{IngestConfig, IngestError, Refusals, StreamRefusal};
 use crate::disk::SourceKind;
 use crate::hub::Hub;
 use kvasir_proto::code::ErrorCode;
@@ -11,6 +12,7 @@ use kvasir_proto::pb::event_ingest_server::EventIngest;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::select;
 use tokio::sync::{Semaphore, mpsc};
@@ -34,6 +36,7 @@ struct Shared {
     config: IngestConfig,
     /// By name; as many as the hub has places for.
     publishers: Mutex<BTreeMap<String, Source>>,
+    refusals: Arc<Refusals>,
 }
 
 /// A source that publishes here.
@@ -55,13 +58,19 @@ impl EventIngestService {
     #[must_use]
     pub fn new(hub: Arc<Hub>, config: IngestConfig, stop: CancellationToken) -> Self {
         let publishers = Mutex::new(kept(&hub, &config));
-        let shared = Shared { hub, config, publishers };
+        let shared = Shared { hub, config, publishers, refusals: Arc::default() };
         Self {
             shared: Arc::new(shared),
             streams: Arc::new(Semaphore::new(config.streams_max)),
             tasks: TaskTracker::new(),
             stop,
         }
+    }
+
+    /// What publishers were refused here.
+    #[must_use]
+    pub fn refusals(&self) -> &Arc<Refusals> {
+        &self.shared.refusals
     }
 
     /// Lets go of sources that had no stream for too long, until the service is stopped and all its streams
@@ -128,15 +137,27 @@ impl Shared {
     /// Serves a stream to its end.
     async fn serve(
         &self,
+        peer: Option<SocketAddr>,
         mut requests: Requests,
         answers: &mpsc::Sender<Result<Said, Status>>,
     ) -> End {
-        let hello = match timeout(HELLO_TIMEOUT, read_hello(&mut requests)).await {
-            Ok(hello) => hello.map_err(Box::new)?,
-            Err(_late) => return Err(Box::new(Status::deadline_exceeded("hello is missing"))),
+        let hello = match timeout(HELLO_TIMEOUT, requests.message()).await {
+            Ok(first) => read_hello(first.map_err(Box::new)?),
+            Err(_late) => Err(Status::deadline_exceeded("hello is missing")),
         };
-        let (source, opened) = self.open(&hello).map_err(|error| refused(error.code(), &error))?;
+        let hello = hello.map_err(|status| {
+            let who = Who { source: "", peer };
+            self.refusals.stream(StreamRefusal::Malformed, who, &status.message());
+            Box::new(status)
+        })?;
+        let who = Who { source: &hello.source, peer };
+        let (source, opened) = self.open(&hello).map_err(|error| {
+            self.refusals.stream(error.refusal(), who, &error);
+            refused(error.code(), &error)
+        })?;
         let stream = OpenStream {
+            who,
+            refusals: &self.refusals,
             number: opened.stream,
             fence: opened.fence,
             block_size: hello.block_size,
@@ -159,8 +180,8 @@ pub(super) fn malformed(error: &ConvertError) -> Box<Status> {
     refused(error.code(), error)
 }
 
-async fn read_hello(requests: &mut Requests) -> Result<Hello, Status> {
-    let Some(request) = requests.message().await? else {
+fn read_hello(first: Option<pb::PublishEventsRequest>) -> Result<Hello, Status> {
+    let Some(request) = first else {
         return Err(Status::invalid_argument("hello is required: send it first"));
     };
     match Publication::try_from(request).map_err(|error| *malformed(&error))? {
@@ -180,8 +201,10 @@ impl EventIngest for EventIngestService {
         &self,
         request: Request<Requests>,
     ) -> Result<Response<Self::PublishEventsStream>, Status> {
+        let peer = request.remote_addr();
         let permit = Arc::clone(&self.streams).try_acquire_owned().map_err(|_full| {
             let error = IngestError::TooManyStreams { limit: self.shared.config.streams_max };
+            self.shared.refusals.stream(error.refusal(), Who { source: "", peer }, &error);
             *refused(error.code(), &error)
         })?;
         let (answers, stream) = mpsc::channel(ANSWERS_QUEUED_MAX);
@@ -191,7 +214,7 @@ impl EventIngest for EventIngestService {
             let _permit = permit;
             let end = select! {
                 () = stop.cancelled() => Err(Box::new(Status::unavailable("the agent is stopping"))),
-                end = shared.serve(requests, &answers) => end,
+                end = shared.serve(peer, requests, &answers) => end,
             };
             let last = match end {
                 Ok(None) => return,

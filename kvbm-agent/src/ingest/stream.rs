@@ -1,5 +1,7 @@
 use super::publisher::Answer;
-use super::service::{Requests, Said, Source, malformed};
+use super::refusals::Who;
+use super::service::{Requests, Said, Source, malformed, refused};
+use super::{Refusals, StreamRefusal};
 use kvasir_proto::convert::{self, Publication, PublishedBatch};
 use kvasir_proto::pb::publish_events_response::Message;
 use kvasir_proto::pb::{self, RefusalReason};
@@ -20,6 +22,8 @@ type Flow = ControlFlow<End>;
 
 /// A stream whose hello was accepted.
 pub(super) struct OpenStream<'a> {
+    pub(super) who: Who<'a>,
+    pub(super) refusals: &'a Refusals,
     pub(super) number: u64,
     /// Cancelled once another stream takes over.
     pub(super) fence: CancellationToken,
@@ -59,9 +63,13 @@ impl OpenStream<'_> {
             }
             Ok(Publication::Hello(_)) => {
                 let error = "hello must not be set twice: open a new stream";
+                self.refusals.stream(StreamRefusal::Malformed, self.who, &error);
                 return ControlFlow::Break(Err(Box::new(Status::invalid_argument(error))));
             }
-            Err(error) => return ControlFlow::Break(Err(malformed(&error))),
+            Err(error) => {
+                self.refusals.stream(StreamRefusal::Malformed, self.who, &error);
+                return ControlFlow::Break(Err(malformed(&error)));
+            }
         };
         let sequence = batch.sequence;
         let message = match PublishedBatch::read(batch, self.block_size) {
@@ -75,8 +83,13 @@ impl OpenStream<'_> {
                     refusal(sequence, RefusalReason::Gap, expected, text)
                 }
                 Answer::Fenced => return ControlFlow::Break(Ok(Some(fenced(sequence)))),
+                Answer::Later(error) => {
+                    self.refusals.stream(StreamRefusal::RankKept, self.who, &error);
+                    return ControlFlow::Break(Err(refused(error.code(), &error)));
+                }
             },
             Err(error) => {
+                self.refusals.batch(sequence, self.who, &error);
                 let expected = self.source.lock().expected();
                 refusal(sequence, RefusalReason::Invalid, expected, error.to_string())
             }

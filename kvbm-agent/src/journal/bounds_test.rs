@@ -103,7 +103,7 @@ fn the_last_number_ends_a_life_and_a_new_one_begins_empty() {
 fn an_empty_dump_is_no_failed_dump() {
     let mut journal = journal(CopyMode::Set);
     let (model, cut) = dump(&mut journal, 10);
-    assert_eq!((model.held.len(), cut.watermark, cut.incomplete), (0, None, false));
+    assert_eq!((model.held.len(), cut.watermark, cut.incomplete), (0, None, vec![]));
     journal.append(0, vec![stored(None, 0..3)]).expect("a batch");
     journal.append(0, vec![removed(0..3)]).expect("a batch");
     let (model, cut) = dump(&mut journal, 10);
@@ -226,7 +226,7 @@ fn names_beyond_the_limit_are_missing_and_it_is_said() {
     assert!(!journal.status().incomplete);
     journal.append(1, vec![stored(None, 0..3)]).expect("a batch");
     let (model, cut) = dump(&mut journal, 10);
-    assert_eq!((model.held.len(), cut.incomplete), (10, true));
+    assert_eq!((model.held.len(), cut.incomplete), (10, vec![1]));
     assert_eq!((journal.digest(), journal.digests(LIFE)), (None, Err(DigestError::Incomplete)));
     let other = Err(DigestError::WrongIncarnation { present: LIFE });
     assert_eq!(journal.digests(OTHER), other);
@@ -235,7 +235,7 @@ fn names_beyond_the_limit_are_missing_and_it_is_said() {
     assert!(journal.status().incomplete);
     journal.append(1, vec![KvEvent::Cleared, stored(None, 0..3)]).expect("a batch");
     let (model, cut) = dump(&mut journal, 10);
-    assert_eq!((model.held.len(), cut.incomplete), (3, false));
+    assert_eq!((model.held.len(), cut.incomplete), (3, vec![]));
 }
 
 /// 8,192 prompt tokens in each of 20 steps a second, in blocks of 16, each of which evicts another; an

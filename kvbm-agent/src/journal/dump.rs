@@ -38,8 +38,8 @@ pub struct DumpCut {
     pub incarnation: Incarnation,
     /// The last batch that the records contain; none before the first.
     pub watermark: Option<u64>,
-    /// Whether blocks that were announced are missing, for the limit on held names.
-    pub incomplete: bool,
+    /// Ranks of which blocks that were announced are missing, for the limit on held names.
+    pub incomplete: Vec<DpRank>,
 }
 
 /// What a dump under way has to remember.

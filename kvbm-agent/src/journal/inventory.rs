@@ -96,9 +96,14 @@ impl Inventory {
         self.held_blocks
     }
 
-    /// Whether blocks were not taken that a rank may hold.
+    /// Ranks that may hold blocks which were not taken.
+    pub(super) fn incomplete(&self) -> impl Iterator<Item = DpRank> {
+        let incomplete = self.ranks.iter().filter(|(_, rank)| rank.incomplete);
+        incomplete.map(|(number, _)| *number)
+    }
+
     pub(super) fn is_incomplete(&self) -> bool {
-        self.ranks.values().any(|rank| rank.incomplete)
+        self.incomplete().next().is_some()
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -202,9 +207,19 @@ impl Inventory {
         }
     }
 
-    /// Blocks were not taken that ranks may hold.
-    pub(super) fn mark_incomplete(&mut self) {
-        self.ranks.values_mut().for_each(|rank| rank.incomplete = true);
+    /// Blocks were not taken that a rank may hold; perhaps it has no others.
+    pub(super) fn mark_incomplete(&mut self, number: DpRank) {
+        self.rank(number).incomplete = true;
+    }
+
+    fn rank(&mut self, number: DpRank) -> &mut Rank {
+        self.ranks.entry(number).or_insert_with(|| Rank {
+            names: Names::new(),
+            position: 0,
+            dirty: FxHashSet::default(),
+            incomplete: false,
+            digest: RankDigest::default(),
+        })
     }
 
     fn read_ahead(&self, number: DpRank, names: impl Iterator<Item = BlockName>) {
@@ -248,14 +263,9 @@ impl Inventory {
     }
 
     fn store_new(&mut self, number: DpRank, name: BlockName, place: Place) {
-        let rank = self.ranks.entry(number).or_insert_with(|| Rank {
-            names: Names::new(),
-            position: 0,
-            dirty: FxHashSet::default(),
-            incomplete: false,
-            digest: RankDigest::default(),
-        });
-        if self.held_blocks >= self.held_blocks_max {
+        let is_full = self.held_blocks >= self.held_blocks_max;
+        let rank = self.rank(number);
+        if is_full {
             rank.incomplete = true;
             return;
         }

@@ -34,9 +34,9 @@ impl Journal {
         self.inventory.bring_back(rank, held);
     }
 
-    /// Says that blocks were not taken which are held.
-    pub fn mark_incomplete(&mut self) {
-        self.inventory.mark_incomplete();
+    /// Says that blocks were not taken which a rank may hold.
+    pub fn mark_incomplete(&mut self, rank: DpRank) {
+        self.inventory.mark_incomplete(rank);
     }
 
     /// Takes a batch that was said.

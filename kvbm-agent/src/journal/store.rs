@@ -214,7 +214,7 @@ impl Journal {
             records: self.inventory.cut_dump(),
             incarnation: self.incarnation,
             watermark: self.ring.head(),
-            incomplete: self.inventory.is_incomplete(),
+            incomplete: self.inventory.incomplete().collect(),
         }))
     }
 

@@ -71,12 +71,26 @@ impl RelayConfig {
         }
     }
 
-    /// The link that this asks for.
-    pub(super) fn link(self, block_size: u32) -> Result<LinkConfig, RelayError> {
+    /// Checks its sockets.
+    ///
+    /// # Errors
+    /// If one of them cannot be used.
+    pub fn check(&self) -> Result<(), RelayError> {
+        self.sockets().map(drop)
+    }
+
+    /// The PUB socket, and the replay socket if there is one.
+    fn sockets(&self) -> Result<(Attach, Option<Endpoint>), RelayError> {
         let attach = Attach::parse(&self.endpoint, self.bind);
         let attach = attach.map_err(|error| RelayError::Endpoint { field: "endpoint", error })?;
         let replay = self.replay.as_deref().map(Endpoint::parse_dialable).transpose();
         let replay = replay.map_err(|error| RelayError::Endpoint { field: "replay", error })?;
+        Ok((attach, replay))
+    }
+
+    /// The link that this asks for.
+    pub(super) fn link(self, block_size: u32) -> Result<LinkConfig, RelayError> {
+        let (attach, replay) = self.sockets()?;
         let mut hasher = DefaultHasher::new();
         self.endpoint.hash(&mut hasher);
         Ok(LinkConfig {
@@ -106,9 +120,9 @@ impl RelayConfig {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RelayError {
     /// A socket cannot be used.
-    #[error("{field}: {error}")]
+    #[error("source {field}: {error}")]
     Endpoint {
-        /// Which.
+        /// Which, by its key in the option `--source`.
         field: &'static str,
         /// Why.
         error: EndpointError,

@@ -14,9 +14,12 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tokio::{join, select};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 /// Commands between an engine's link and the hub.
 const COMMANDS_MAX: usize = 64;
+/// How often is looked whether a rank that is kept for another source is free.
+const TURN_LOOK: Duration = Duration::from_millis(50);
 /// Pause after a fault of our own in a link, before it begins afresh.
 const FAULT_PAUSE: Duration = Duration::from_secs(5);
 
@@ -59,7 +62,10 @@ impl Relay {
             let (commands, queue) = mpsc::channel(COMMANDS_MAX);
             let (config, common) = (self.config.clone(), common.clone());
             let link = link::run(config, self.resume.take(), commands, common, cancel.clone());
-            let work = async { join!(link, self.sink.forward(queue)).1 };
+            // Its lines say whose they are. Of the highest level, so that any filter lets it through with them.
+            let span = tracing::error_span!("engine", source = self.sink.inlet.name());
+            let link = link.instrument(span);
+            let work = async { join!(link, self.sink.forward(queue, &cancel)).1 };
             if AssertUnwindSafe(work).catch_unwind().await.is_ok() {
                 return;
             }
@@ -77,9 +83,26 @@ impl Relay {
 
 impl Sink {
     /// Hands on commands until the link ends, those that it left behind included.
-    async fn forward(&mut self, mut commands: mpsc::Receiver<SourceCommand>) {
+    async fn forward(
+        &mut self,
+        mut commands: mpsc::Receiver<SourceCommand>,
+        cancel: &CancellationToken,
+    ) {
         while let Some(command) = commands.recv().await {
+            if let SourceCommand::Apply { rank, .. } = &command {
+                self.wait_for_turn(*rank, cancel).await;
+            }
             self.take(command);
+        }
+    }
+
+    /// Waits as long as a rank is kept for another source: the engine's own buffer has what comes meanwhile.
+    async fn wait_for_turn(&self, rank: DpRank, cancel: &CancellationToken) {
+        while self.inlet.check_turn(rank).is_err() {
+            select! {
+                () = cancel.cancelled() => return,
+                () = sleep(TURN_LOOK) => {}
+            }
         }
     }
 
@@ -118,11 +141,9 @@ impl Sink {
         self.inlet.count(|counts| {
             counts.lives += u64::from(begins);
             counts.drops.merge(drops);
-            if taken.is_err() {
-                counts.refused += operations as u64;
-            }
         });
         if let Err(error) = taken {
+            self.inlet.count_refused(operations as u64, &error);
             tracing::debug!(%error, source = self.inlet.name(), rank, "a batch is not taken");
         }
     }

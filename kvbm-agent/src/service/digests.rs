@@ -12,6 +12,11 @@ pub(super) async fn send_digests(
     query: DigestsQuery,
     outlet: &Outlet<pb::GetDigestsResponse>,
 ) -> Sent {
+    // As long as one has its copies, nobody else makes others.
+    let _turn = match feed.digest_turns.wait().await {
+        Ok(turn) => turn,
+        Err(error) => return outlet.send(Err(failed(error.code(), error))).await,
+    };
     let RankDigests { watermark, ranks } = match feed.digests(query.incarnation) {
         Ok(digests) => digests,
         Err(DigestError::WrongIncarnation { present }) => {

@@ -112,7 +112,7 @@ impl Chunks<'_> {
             incarnation: cut.incarnation,
             watermark: cut.watermark,
             records: self.sent,
-            incomplete: cut.incomplete,
+            incomplete: !cut.incomplete.is_empty(),
         };
         self.outlet.send(Ok(LocalDumpPart::End(end).into())).await
     }

@@ -58,10 +58,11 @@ pub async fn serve(
     {
         reporter.set_service_status(service, ServingStatus::Serving).await;
     }
-    let reflection = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .build_v1()?;
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
     let service = LocalIndexerServer::from_arc(Arc::clone(&local))
         .max_decoding_message_size(REQUEST_BYTES_MAX)
         .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX);
@@ -81,7 +82,8 @@ pub async fn serve(
         .add_service(watched)
         .add_optional_service(ingest)
         .add_service(health.max_decoding_message_size(REQUEST_BYTES_MAX))
-        .add_service(reflection.max_decoding_message_size(REQUEST_BYTES_MAX))
+        .add_service(reflection().build_v1()?.max_decoding_message_size(REQUEST_BYTES_MAX))
+        .add_service(reflection().build_v1alpha()?.max_decoding_message_size(REQUEST_BYTES_MAX))
         .serve_with_incoming_shutdown(incoming(listener), local.stop().cancelled())
         .await?;
     local.ended().await;

@@ -1,16 +1,18 @@
+use kvasir_process::causes::causes;
 use kvasir_proto::pb::{PublishRefusal, RefusalReason};
+use std::error::Error;
 use std::time::Duration;
-use tonic::Code;
+use tonic::{Code, Status};
 
 /// Why a batch is not in the index.
 #[derive(Debug, thiserror::Error)]
 pub enum UplinkError {
     /// The indexer cannot be reached, or refused the stream.
-    #[error("{} ({:?})", .0.message(), .0.code())]
-    Status(#[source] Box<tonic::Status>),
-    /// The endpoint cannot be used.
-    #[error("endpoint cannot be used: {0}")]
-    Endpoint(#[source] tonic::transport::Error),
+    #[error("{} ({:?})", said(.0), .0.code())]
+    Status(Box<Status>),
+    /// Nobody can be reached at the endpoint.
+    #[error("cannot be reached: {}", why(.0))]
+    Endpoint(tonic::transport::Error),
     /// The worker cannot be registered there.
     #[error("workers are not registered there: an agent registers its worker by itself")]
     NoRegistry,
@@ -55,6 +57,17 @@ pub enum UplinkError {
     Malformed(&'static str),
 }
 
+/// What a status says, and what caused it: all that the peer, or the connection to it, has to tell.
+fn said(status: &Status) -> String {
+    let cause = status.source().map(causes).filter(|cause| !status.message().contains(cause));
+    cause.map_or_else(|| status.message().to_owned(), |it| format!("{}: {it}", status.message()))
+}
+
+/// The causes of an error of the transport, which says nothing else itself.
+fn why(error: &tonic::transport::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), causes)
+}
+
 impl UplinkError {
     /// Whether the peer says the same again until it, or the source, is configured otherwise.
     #[must_use]
@@ -78,6 +91,14 @@ impl UplinkError {
             | Self::Silent(_)
             | Self::Malformed(_) => false,
         }
+    }
+}
+
+impl UplinkError {
+    /// Whether another stream took the source over, or the worker was removed.
+    #[must_use]
+    pub fn is_fenced(&self) -> bool {
+        matches!(self, Self::Refused { reason: RefusalReason::Fenced, .. })
     }
 }
 

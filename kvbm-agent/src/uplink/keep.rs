@@ -8,6 +8,7 @@ use kvasir_proto::convert::{Hello, Registration};
 use kvasir_proto::types::{Incarnation, SourceState};
 use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::select;
 use tokio::sync::watch;
@@ -92,7 +93,7 @@ pub async fn keep_up(
     status: watch::Sender<UplinkStatus>,
     stop: CancellationToken,
 ) {
-    let keeper = Keeper { feed, config, status, stop };
+    let keeper = Keeper { feed, config, status, stop, has_place: AtomicBool::new(false) };
     select! {
         () = keeper.stop.cancelled() => return keeper.leave().await,
         () = keeper.feed.until_settled() => {}
@@ -102,12 +103,12 @@ pub async fn keep_up(
         let before = keeper.progress();
         match keeper.stream().await {
             Ok(End::Stopped) => return keeper.leave().await,
-            Ok(End::NewLife) => pauses.reset(),
+            Ok(End::NewLife) => pauses.was_of_use(),
             Err(error) => {
-                keeper.note(&error);
                 if keeper.progress() != before {
-                    pauses.reset();
+                    pauses.was_of_use();
                 }
+                keeper.note(&error, pauses.admit_line());
                 if !pauses.wait(&keeper.stop).await {
                     return keeper.leave().await;
                 }
@@ -127,6 +128,9 @@ struct Keeper {
     config: UplinkConfig,
     status: watch::Sender<UplinkStatus>,
     stop: CancellationToken,
+    /// The worker is this agent's, as far as is known: a stream was accepted, and since then nobody was heard to have
+    /// taken its place.
+    has_place: AtomicBool,
 }
 
 /// One stream of one life.
@@ -149,14 +153,21 @@ impl Keeper {
         (status.incarnation, status.acknowledged)
     }
 
-    fn note(&self, error: &UplinkError) {
+    /// Notes why there is no stream, and logs it if that is to be; then so many times were left out.
+    fn note(&self, error: &UplinkError, line: Option<u64>) {
         let text: Arc<str> = error.to_string().into();
-        let endpoint = &self.config.endpoint;
-        tracing::warn!(source = self.feed.name(), endpoint, error = &*text, "the uplink is down");
+        if let Some(num_suppressed) = line {
+            let (source, endpoint) = (self.feed.name(), &self.config.endpoint);
+            let error = &*text;
+            tracing::warn!(source, endpoint, error, num_suppressed, "the uplink is down");
+        }
         self.status.send_modify(|status| {
             (status.connected, status.error) = (false, Some(text));
             status.refused = error.is_refusal();
         });
+        if error.is_refusal() || error.is_fenced() {
+            self.has_place.store(false, Ordering::Release);
+        }
     }
 
     /// Opens a stream and uses it to its end.
@@ -210,19 +221,20 @@ impl Keeper {
     }
 
     /// Opens a stream of a worker that is registered.
-    async fn open(&self, hello: Hello) -> Result<Uplink, UplinkError> {
+    async fn open(&self, mut hello: Hello) -> Result<Uplink, UplinkError> {
         let endpoint = &self.config.endpoint;
         if let Some(registration) = &self.config.registration {
             let copy_mode = hello.copy_mode;
             let registration = Registration { copy_mode, ..registration.clone() };
             register(endpoint, &registration).await?;
+            hello.local_indexer = registration.local_indexer;
         }
         Uplink::open_as(endpoint, hello).await
     }
 
-    /// The worker goes with its agent.
+    /// The worker goes with its agent; not one that is another agent's.
     async fn leave(&self) {
-        if !self.config.deregister {
+        if !self.config.deregister || !self.has_place.load(Ordering::Acquire) {
             return;
         }
         let endpoint = &self.config.endpoint;
@@ -243,6 +255,7 @@ impl Keeper {
             (status.incarnation, status.acknowledged) = (life, applied);
             status.streams += 1;
         });
+        self.has_place.store(true, Ordering::Release);
     }
 
     /// Says how the source stands, if that is due and there is room; else it stays due.

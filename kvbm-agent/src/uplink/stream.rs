@@ -54,6 +54,7 @@ impl From<SourceIdentity> for Hello {
             copy_mode: CopyMode::Set,
             first_sequence: None,
             head_sequence: None,
+            local_indexer: None,
         }
     }
 }

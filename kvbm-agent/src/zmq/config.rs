@@ -51,7 +51,7 @@ impl Default for ZmqConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum ZmqConfigError {
     /// The topic is too long.
-    #[error("topic has {bytes} bytes, the limit is {limit}")]
+    #[error("zmq-topic: has {bytes} bytes, the limit is {limit}")]
     Topic {
         /// Its length.
         bytes: usize,
@@ -59,9 +59,9 @@ pub enum ZmqConfigError {
         limit: usize,
     },
     /// A port cannot be had.
-    #[error("{field}: {address}: {error}")]
+    #[error("{field}: cannot listen on {address}: {error}; choose another address with --{field}")]
     Bind {
-        /// Which socket.
+        /// Which socket, by its option.
         field: &'static str,
         /// Where it should be.
         address: SocketAddr,

@@ -48,8 +48,8 @@ impl ZmqSockets {
         }
         let (mut live, mut replay) = (PubSocket::new(), RouterSocket::new());
         let endpoints = ZmqEndpoints {
-            live: listen(&mut live, "listen", config.listen).await?,
-            replay: listen(&mut replay, "replay", config.replay).await?,
+            live: listen(&mut live, "zmq-listen", config.listen).await?,
+            replay: listen(&mut replay, "zmq-replay-listen", config.replay).await?,
         };
         Ok(Self { live, replay, topic: config.topic.into(), endpoints })
     }

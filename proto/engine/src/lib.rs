@@ -14,6 +14,8 @@
 //!
 //! Sources that state their incarnation, such as agents, come over other transports and in the
 //! index's words already. [`recover`] is to them what [`sequence`] is to bare engines.
+//!
+//! [`throttle`] keeps what any of them says from filling the log.
 
 pub mod zmtp;
 
@@ -28,3 +30,5 @@ pub mod sequence;
 pub mod recover;
 
 pub mod link;
+
+pub mod throttle;

@@ -19,6 +19,8 @@ pub trait Options: Args + DeserializeOwned {
     const PROGRAM: &'static str;
     /// What it is for.
     const ABOUT: &'static str;
+    /// A command line that does something useful, without the program's name.
+    const EXAMPLE: &'static str;
     /// The variable of the environment that names the file.
     const CONFIG_VARIABLE: &'static str;
     /// What holds where nothing is configured. The only place that says so.
@@ -104,14 +106,17 @@ pub fn read<O: Options, C>(
         settings = file.over(settings);
     }
     let settings = O::from_arg_matches(&given)?.over(settings);
-    let config = check(&settings)?;
+    let checked = check(&settings);
     if given.get_flag(PRINT_CONFIG) {
-        let text = toml::to_string(&settings);
-        return text
-            .map(Action::Print)
-            .map_err(|error| ConfigError::invalid(PRINT_CONFIG, error.to_string()));
+        let text = toml::to_string(&settings)
+            .map_err(|error| ConfigError::invalid(PRINT_CONFIG, error.to_string()))?;
+        return Ok(Action::Print(match checked {
+            Ok(_) => text,
+            // What is there is printed whatever it lacks, so that it can be begun with.
+            Err(error) => format!("# It would be refused: {error}\n{text}"),
+        }));
     }
-    Ok(Action::Run(Box::new(config)))
+    Ok(Action::Run(Box::new(checked?)))
 }
 
 fn command<O: Options>() -> Command {
@@ -124,15 +129,31 @@ fn command<O: Options>() -> Command {
     let print = |name: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue);
     let command = Command::new(O::PROGRAM)
         .version(VERSION)
-        .about(O::ABOUT)
-        .after_help(
+        .after_help(format!(
             "Every option may be given as a flag, as a variable of the environment or in the file; the \
-             first of these that says something holds.",
-        )
+             first of these that says something holds.\n\nExample:\n  {} {}",
+            O::PROGRAM,
+            O::EXAMPLE
+        ))
         .arg(config)
-        .arg(print(PRINT_CONFIG).help("Print the effective configuration as TOML and exit"))
+        .arg(print(PRINT_CONFIG).help("Print the effective configuration as TOML and exit, also where it lacks something"))
         .arg(print(PRINT_TABLE).help("Print the table of all options and exit").hide(true));
-    O::augment_args(command)
+    let defaults = toml::Table::try_from(O::DEFAULTS).unwrap_or_default();
+    // What the options' own type says of itself is for its readers.
+    let command = O::augment_args(command).about(O::ABOUT).long_about(None);
+    command.mut_args(|option| {
+        let default = option.get_long().and_then(|name| default_of(&defaults, name));
+        let default = default.filter(|default| !default.is_empty());
+        let (Some(default), Some(help)) = (default, option.get_help()) else { return option };
+        let help = format!("{help} [default: {default}]");
+        option.help(help)
+    })
+}
+
+/// What holds for an option where nothing is configured; none if that is nothing.
+fn default_of(defaults: &toml::Table, name: &str) -> Option<String> {
+    let default = defaults.get(name)?;
+    Some(default.as_str().map_or_else(|| default.to_string(), str::to_owned))
 }
 
 /// Help and version are no errors.
@@ -157,10 +178,7 @@ pub fn options_table<O: Options>() -> String {
     for option in command.get_arguments() {
         let name = option.get_long().unwrap_or_default();
         let variable = option.get_env().map(|name| name.to_string_lossy()).unwrap_or_default();
-        let default = defaults.get(name).map(|value| match value.as_str() {
-            Some(text) => format!("`{text}`"),
-            None => format!("`{value}`"),
-        });
+        let default = default_of(&defaults, name).map(|default| format!("`{default}`"));
         let default = default.unwrap_or_default();
         let meaning = option.get_help().map(ToString::to_string).unwrap_or_default();
         let is_table = O::TABLES.contains(&name);

@@ -1,5 +1,6 @@
 //! From `main` to the runtime and to the exit code.
 
+use crate::causes::causes;
 use crate::telemetry::{LogConfig, LoggingError, start_logging};
 use std::{
     io::{self, Write},
@@ -40,7 +41,7 @@ where
     runtime.shutdown_timeout(RUNTIME_TIMEOUT);
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(name, &format!("{error:#}")),
+        Err(error) => fail(name, &causes(error.as_ref())),
     }
 }
 

@@ -1,5 +1,6 @@
 //! What every process of Kvasir is made of. Knows nothing of what they do.
 //!
+//! - [`causes`]: an error with all that caused it, in one line.
 //! - [`text`]: values of options, as people write them.
 //! - [`config`]: flags, environment and file.
 //! - [`telemetry`]: logs, spans, metrics registry, readiness.
@@ -8,6 +9,8 @@
 //! - [`hurry`]: answers in parts, for as long as they make progress.
 //! - [`tasks`]: tasks by name, each joined.
 //! - [`entry`]: from `main` to the runtime and to the exit code.
+
+pub mod causes;
 
 pub mod text;
 

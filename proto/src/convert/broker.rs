@@ -55,6 +55,8 @@ impl BrokerMessage {
             copy_mode: self.registration.copy_mode,
             first_sequence: Some(self.first_sequence),
             head_sequence,
+            // There is no stream of its own that could end.
+            local_indexer: None,
         }
     }
 }

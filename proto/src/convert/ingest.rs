@@ -35,6 +35,8 @@ pub struct Hello {
     pub first_sequence: Option<u64>,
     /// Number of the newest one, where the publisher says.
     pub head_sequence: Option<u64>,
+    /// Where its agent can be asked, if it speaks for the worker.
+    pub local_indexer: Option<String>,
 }
 
 /// One checked message of a publisher.
@@ -145,6 +147,7 @@ impl TryFrom<pb::PublishHello> for Hello {
             copy_mode: copy_mode.unwrap_or(CopyMode::Set),
             first_sequence: hello.first_sequence,
             head_sequence: hello.head_sequence,
+            local_indexer: Some(hello.local_indexer_endpoint).filter(|url| !url.is_empty()),
         })
     }
 }
@@ -161,6 +164,7 @@ impl From<Hello> for pb::PublishHello {
             copy_mode: copy_mode(hello.copy_mode).into(),
             first_sequence: hello.first_sequence,
             head_sequence: hello.head_sequence,
+            local_indexer_endpoint: hello.local_indexer.unwrap_or_default(),
         }
     }
 }

@@ -939,8 +939,9 @@ pub struct RegisterWorkerRequest {
     #[prost(string, optional, tag = "13")]
     pub hash_scheme: ::core::option::Option<::prost::alloc::string::String>,
     /// Takes the place of a registration of the same worker that differs, with all that is known of it, instead
-    /// of being refused with ALREADY_EXISTS. Not where an engine's sockets feed that one, nor where it has
-    /// itself taken another's place and is still heard: then two speak for one worker.
+    /// of being refused with FAILED_PRECONDITION. Not where an engine's sockets feed that one, nor as long as a
+    /// stream of its agent is open (PublishHello.local_indexer_endpoint), or, where it never had one, it has itself taken
+    /// another's place and is still heard: then two speak for one worker.
     #[prost(bool, tag = "14")]
     pub replace: bool,
 }
@@ -1744,6 +1745,11 @@ pub struct PublishHello {
     /// source is catching up.
     #[prost(uint64, optional, tag = "9")]
     pub head_sequence: ::core::option::Option<u64>,
+    /// Where the source's agent can be asked, as it is in the worker's registration: then it speaks for the worker,
+    /// and nobody who is registered otherwise takes the worker's place as long as this stream is open. Default "": it
+    /// does not.
+    #[prost(string, tag = "10")]
+    pub local_indexer_endpoint: ::prost::alloc::string::String,
 }
 impl ::prost::Name for PublishHello {
     const NAME: &'static str = "PublishHello";

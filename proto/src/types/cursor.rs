@@ -63,6 +63,12 @@ pub enum SourceState {
     Cold,
 }
 
+impl SourceState {
+    /// Each of them, best first.
+    pub const ALL: [Self; 6] =
+        [Self::Exact, Self::CatchingUp, Self::Gap, Self::Partial, Self::Degraded, Self::Cold];
+}
+
 impl fmt::Display for SourceState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -3,6 +3,7 @@
 use super::publisher::{Endpoints, Publisher, PublisherConfig};
 use super::scheduler::{Completion, MAIN_GROUP, Prompt, Scheduler, SchedulerConfig, TooLarge};
 use super::wire::{BatchStyle, EngineEvent, HashForm, WireForm};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
@@ -19,7 +20,7 @@ const TIME_LIFE_SECS: f64 = 1_000_000.0;
 const TIME_STEP_SECS: f64 = 0.01;
 
 /// What an engine is like.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineConfig {
     /// Tokens per block.
     pub block_size: usize,
@@ -39,6 +40,8 @@ pub struct EngineConfig {
     pub buffer_batches: usize,
     /// Data-parallel rank that batches state.
     pub dp_rank: u32,
+    /// Lives of this engine that are over: it decides the timestamps.
+    pub past_lives: u32,
 }
 
 impl Default for EngineConfig {
@@ -53,6 +56,7 @@ impl Default for EngineConfig {
             topic: String::new(),
             buffer_batches: 10_000,
             dp_rank: 0,
+            past_lives: 0,
         }
     }
 }
@@ -72,7 +76,7 @@ pub enum EngineError {
 }
 
 /// What an engine really holds in its main group, and how far it has published.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Truth {
     /// Names with their number of physical copies.
     pub copies: BTreeMap<u64, u32>,
@@ -106,7 +110,18 @@ impl MockEngine {
     /// # Errors
     /// If a socket cannot be bound.
     pub async fn start(config: EngineConfig) -> Result<Self, EngineError> {
-        let engine = Actor::start(config).await?;
+        Self::start_at(config, &Endpoints::any()).await
+    }
+
+    /// Starts an engine that listens there.
+    ///
+    /// # Errors
+    /// If a socket cannot be bound.
+    pub async fn start_at(
+        config: EngineConfig,
+        endpoints: &Endpoints,
+    ) -> Result<Self, EngineError> {
+        let engine = Actor::start(config, endpoints).await?;
         let endpoints = engine.publisher.endpoints().clone();
         let (commands, received) = mpsc::channel(COMMANDS_MAX);
         let mut tasks = JoinSet::new();
@@ -188,21 +203,21 @@ struct Actor {
     replies: HashMap<u64, Reply<Result<Completion, TooLarge>>>,
     next_request: u64,
     time: f64,
-    lives: u32,
+    past_lives: u32,
 }
 
 // === impl Actor ===
 
 impl Actor {
-    async fn start(config: EngineConfig) -> Result<Self, ZmqError> {
-        let publisher = Publisher::bind(publisher_config(&config), &Endpoints::any()).await?;
+    async fn start(config: EngineConfig, endpoints: &Endpoints) -> Result<Self, ZmqError> {
+        let publisher = Publisher::bind(publisher_config(&config), endpoints).await?;
         Ok(Self {
             scheduler: scheduler(&config),
             publisher,
             replies: HashMap::new(),
             next_request: 0,
-            time: TIME_START_SECS,
-            lives: 1,
+            time: life_start(config.past_lives),
+            past_lives: config.past_lives,
             config,
         })
     }
@@ -296,11 +311,15 @@ impl Actor {
         self.scheduler = scheduler(&self.config);
         // Whoever waits for a lost request learns that the engine is gone.
         self.replies.clear();
-        // No two lives publish equal batches: timestamps are far apart.
-        self.time = TIME_START_SECS + f64::from(self.lives) * TIME_LIFE_SECS;
-        self.lives += 1;
+        self.past_lives += 1;
+        self.time = life_start(self.past_lives);
         self.publisher.restart().await
     }
+}
+
+/// No two lives publish equal batches: timestamps are far apart.
+fn life_start(past_lives: u32) -> f64 {
+    TIME_START_SECS + f64::from(past_lives) * TIME_LIFE_SECS
 }
 
 fn scheduler(config: &EngineConfig) -> Scheduler {

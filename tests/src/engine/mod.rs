@@ -6,7 +6,8 @@
 //! - [`wire`]: events and batches in vLLM's `MessagePack` forms (pure);
 //! - [`direct`]: events as an agent takes them (pure);
 //! - [`publisher`]: the PUB socket and the replay ROUTER socket;
-//! - [`mock`]: the running engine, one task around the parts above.
+//! - [`mock`]: the running engine, one task around the parts above;
+//! - [`process`]: the same as a process, which can be killed.
 //!
 //! What it shares with vLLM's block manager: second physical copies (a prompt that is cached whole
 //! computes its last block again; two requests may compute the same block side by side), one store
@@ -19,10 +20,12 @@
 pub mod direct;
 pub mod mock;
 pub mod pool;
+pub mod process;
 pub mod publisher;
 pub mod scheduler;
 pub mod wire;
 
 pub use mock::{EngineConfig, EngineError, MockEngine, Truth};
+pub use process::EngineProcess;
 pub use scheduler::{Completion, Prompt};
 pub use wire::{HashForm, WireForm};

@@ -6,6 +6,7 @@
 use super::wire::WireForm;
 use bytes::Bytes;
 use futures::future::{Either, select};
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,7 +34,7 @@ pub struct PublisherConfig {
 }
 
 /// Where a publisher listens.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoints {
     /// PUB socket, `tcp://host:port`.
     pub live: String,

@@ -8,6 +8,7 @@
 
 use super::pool::{BlockId, BlockPool, CacheKey};
 use super::wire::EngineEvent;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -24,7 +25,7 @@ pub const MAIN_GROUP: u8 = 0;
 pub const WINDOW_GROUP: u8 = 1;
 
 /// One request: what is asked, and what the model will answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prompt {
     /// Tokens of the prompt, at least one.
     pub tokens: Vec<u32>,
@@ -33,7 +34,7 @@ pub struct Prompt {
 }
 
 /// What became of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Completion {
     /// Tokens of its prompt.
     pub prompt_tokens: u64,

@@ -3,6 +3,7 @@
 use rmp::encode::{
     write_array_len, write_bin, write_f64, write_map_len, write_nil, write_str, write_uint,
 };
+use serde::{Deserialize, Serialize};
 
 /// What happened to the blocks of one group.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +31,7 @@ pub enum EngineEvent {
 }
 
 /// How events are laid out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum WireForm {
     /// As vLLM 0.33: maps with a `type` key; replies to a replay have four frames.
     #[default]
@@ -40,7 +41,7 @@ pub enum WireForm {
 }
 
 /// How names are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum HashForm {
     /// As unsigned integers, vLLM's default.
     #[default]

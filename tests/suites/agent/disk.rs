@@ -43,7 +43,7 @@ async fn agent(
 }
 
 /// A value of a process' `/metrics`: of its name, and with a part of its labels.
-async fn value(server: &Server, name: &str, label: &str) -> Result<f64> {
+pub async fn value(server: &Server, name: &str, label: &str) -> Result<f64> {
     let samples = metrics::fetch(server.addresses.http).await?;
     let found = samples.iter().find(|at| at.name == name && at.labels.contains(label));
     Ok(found.with_context(|| format!("{name} {label} is not shown"))?.value)
@@ -124,8 +124,13 @@ async fn an_agent_that_is_killed_goes_on_where_its_engine_lived_on() -> Result<(
             assert!(restored > 100.0, "{restored} blocks");
         }
         assert_eq!(dumped(&index).await?.to_bits(), before.to_bits(), "nothing is fetched again");
-        let image = value(&killed, "kvasir_agent_disk_image_bytes", "").await?;
-        assert!(image > 0.0, "an image counts");
+        let image_counts = async {
+            while value(&killed, "kvasir_agent_disk_image_bytes", "").await? == 0.0 {
+                sleep(LOOK).await;
+            }
+            anyhow::Ok(())
+        };
+        timeout(PATIENCE, image_counts).await.context("no image counts")??;
         killed.stop().await;
         engine.stop().await;
         index.stop().await;

@@ -2,26 +2,29 @@
 //! engines hold.
 
 use crate::harness::{MODEL, PATIENCE, url};
-use crate::relay::{engine, load};
+use crate::relay::{engine_config, prompt};
 use anyhow::{Context, Result, ensure};
 use kvasir_tests::client::{self, Indexer};
 use kvasir_tests::demo::metrics;
-use kvasir_tests::engine::MockEngine;
+use kvasir_tests::engine::EngineProcess;
 use kvasir_tests::nats::NatsServer;
+use kvasir_tests::place::free_port;
 use kvasir_tests::server::{Addresses, Server};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::collections::BTreeSet;
-use std::net::{SocketAddr, TcpListener};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
-use tokio::join;
 use tokio::time::{sleep, timeout};
+use tokio::try_join;
 
 const ENGINES: usize = 3;
 /// Requests of each engine before, during and after a kill.
 const REQUESTS: u64 = 15;
+/// An engine is killed within so much of a request.
+const REQUEST_TIME: Duration = Duration::from_millis(3);
 /// How often the index is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -37,7 +40,7 @@ enum Transport {
 /// One worker.
 struct Member {
     worker: String,
-    engine: Arc<MockEngine>,
+    engine: Arc<EngineProcess>,
     agent: Server,
     flags: Vec<String>,
 }
@@ -59,9 +62,9 @@ fn anywhere() -> Addresses {
     Addresses { grpc: any(), http: any() }
 }
 
-/// A port that nobody has now.
+/// Where a process listens that comes back.
 fn free() -> Result<SocketAddr> {
-    Ok(TcpListener::bind(any())?.local_addr()?)
+    Ok(SocketAddr::from(([127, 0, 0, 1], free_port()?)))
 }
 
 fn owned(flags: &[&str]) -> Vec<String> {
@@ -101,7 +104,8 @@ impl Fleet {
         let index = Server::start_with(any(), any(), &borrowed(&index_flags)).await?;
         let mut members = Vec::new();
         for (number, (live, replay)) in played.into_iter().enumerate() {
-            let (worker, engine) = (format!("w-{number}"), Arc::new(engine().await));
+            let worker = format!("w-{number}");
+            let engine = Arc::new(EngineProcess::start(engine_config()).await?);
             let source =
                 format!("endpoint={},replay={}", engine.endpoint(), engine.replay_endpoint());
             let block_size = crate::engine::BLOCK_SIZE.to_string();
@@ -136,7 +140,7 @@ impl Fleet {
         Ok(Self { transport, index, index_flags, broker, members, _folder: folder })
     }
 
-    fn engines(&self) -> Vec<Arc<MockEngine>> {
+    fn engines(&self) -> Vec<Arc<EngineProcess>> {
         self.members.iter().map(|member| Arc::clone(&member.engine)).collect()
     }
 
@@ -144,7 +148,7 @@ impl Fleet {
     async fn equal(&self, what: &str) -> Result<()> {
         let mut client = client::connect(self.index.addresses.grpc).await?;
         for member in &self.members {
-            let truth: BTreeSet<u64> = member.engine.truth().await?.copies.into_keys().collect();
+            let truth = member.engine.truth().await?.copies;
             assert!(truth.len() > 50, "{} blocks", truth.len());
             let same = async {
                 while held(&mut client, &member.worker).await != truth {
@@ -177,17 +181,30 @@ impl Fleet {
     }
 }
 
-/// Has all engines answer prompts.
-async fn load_all(engines: &[Arc<MockEngine>], random: &mut ChaCha8Rng) {
+/// Has all engines answer prompts; those under which an engine is killed have no answer.
+async fn load_all(engines: &[Arc<EngineProcess>], random: &mut ChaCha8Rng) -> Result<()> {
     for engine in engines {
-        load(engine, random, REQUESTS).await;
+        for _ in 0..REQUESTS {
+            engine.run(prompt(random)).await?;
+        }
     }
+    Ok(())
+}
+
+/// Kills an engine within the request after those that are waited for.
+async fn kill_engine(
+    engine: &EngineProcess,
+    answered: impl Future<Output = ()>,
+    pause: Duration,
+) -> Result<()> {
+    answered.await;
+    sleep(pause).await;
+    engine.kill().await
 }
 
 /// What the index holds of a worker; nothing where it cannot say.
-async fn held(client: &mut Indexer, worker: &str) -> BTreeSet<u64> {
-    let held = client::dump_device_copies(client, MODEL, worker).await;
-    held.map(|held| held.into_keys().collect()).unwrap_or_default()
+async fn held(client: &mut Indexer, worker: &str) -> BTreeMap<u64, u32> {
+    client::dump_device_copies(client, MODEL, worker).await.unwrap_or_default()
 }
 
 /// Each of them in turn, twice, under load.
@@ -197,40 +214,35 @@ async fn survive(transport: Transport) -> Result<()> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut fleet = Fleet::start(transport).await?;
     let engines = fleet.engines();
-    load_all(&engines, &mut random).await;
+    load_all(&engines, &mut random).await?;
     fleet.equal("at first").await?;
     for round in 0..2 {
         let number = random.random_range(0..ENGINES);
         let mut during = ChaCha8Rng::from_rng(&mut random);
 
-        let (_, killed) = join!(load_all(&engines, &mut during), fleet.kill_agent(number));
-        killed?;
-        load_all(&engines, &mut random).await;
+        try_join!(load_all(&engines, &mut during), fleet.kill_agent(number))?;
+        load_all(&engines, &mut random).await?;
         fleet.equal(&format!("round {round}, agent {number} killed")).await?;
 
         let engine = engines.get(number).context("an engine")?;
-        let (_, restarted) = join!(load_all(&engines, &mut during), engine.restart());
-        restarted?;
-        load_all(&engines, &mut random).await;
-        fleet.equal(&format!("round {round}, engine {number} restarted")).await?;
+        // Counted from before the load, of which requests may be answered before the other is looked at.
+        let answered = engine.answered(random.random_range(1..REQUESTS));
+        let pause = random.random_range(Duration::ZERO..REQUEST_TIME);
+        try_join!(load_all(&engines, &mut during), kill_engine(engine, answered, pause))?;
+        load_all(&engines, &mut random).await?;
+        fleet.equal(&format!("round {round}, engine {number} killed")).await?;
 
-        let (_, killed) = join!(load_all(&engines, &mut during), fleet.kill_index());
-        killed?;
-        load_all(&engines, &mut random).await;
+        try_join!(load_all(&engines, &mut during), fleet.kill_index())?;
+        load_all(&engines, &mut random).await?;
         fleet.equal(&format!("round {round}, index killed")).await?;
 
         if let Some(broker) = &mut fleet.broker {
             broker.kill().await;
-            load_all(&engines, &mut during).await;
-            let (_, restarted) = join!(load_all(&engines, &mut during), broker.restart());
-            restarted?;
-            load_all(&engines, &mut random).await;
+            load_all(&engines, &mut during).await?;
+            try_join!(load_all(&engines, &mut during), broker.restart())?;
+            load_all(&engines, &mut random).await?;
             fleet.equal(&format!("round {round}, broker killed")).await?;
         }
-    }
-    drop(fleet);
-    for engine in engines.into_iter().filter_map(Arc::into_inner) {
-        engine.stop().await;
     }
     Ok(())
 }

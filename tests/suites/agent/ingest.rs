@@ -12,7 +12,7 @@ use kvasir_proto::pb::publish_events_request::Message as Request;
 use kvasir_proto::pb::publish_events_response::Message as Answer;
 use kvasir_proto::types::{CopyMode, Incarnation};
 use kvbm_agent::agent::{Agent, AgentError};
-use kvbm_agent::ingest::IngestConfig;
+use kvbm_agent::ingest::{IngestConfig, StreamRefusal};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -152,6 +152,9 @@ async fn batches_are_taken_in_order_and_once() {
     assert!(!third.acked(batch(70, 7)).await);
     let (code, text) = refusal(&agent, hello()).await;
     assert_eq!(code, Code::Unavailable, "{text}");
+    let refusals = agent.refusals().expect("who may publish");
+    let counted = refusals.streams(StreamRefusal::PastIncarnation);
+    assert_eq!((counted, refusals.batches()), (1, 1));
     assert_eq!((agent.status().held_blocks, agent.status().incarnation), (1, LIFE));
     assert!(agent.stop(PATIENCE).await);
 }
@@ -163,7 +166,7 @@ async fn who_does_not_belong_here_is_told_why() {
     let size = pb::PublishHello { block_size: 16, ..hello() };
     let counted = pb::PublishHello { copy_mode: pb::CopyMode::Counted.into(), ..hello() };
     for (hello, code, part) in [
-        (other, Code::NotFound, "worker m//x is not served here, m//w is"),
+        (other, Code::FailedPrecondition, "worker m//x is not served here, m//w is: give its"),
         (size, Code::FailedPrecondition, "block_size is 16, that of"),
         (counted, Code::FailedPrecondition, "the agent is configured for Set"),
         (pb::PublishHello::default(), Code::InvalidArgument, "hello.source is required"),
@@ -172,11 +175,21 @@ async fn who_does_not_belong_here_is_told_why() {
         assert_eq!(refused, code, "{text}");
         assert!(text.contains(part), "{text}");
     }
+    let counted = |agent: &Agent, why| agent.refusals().expect("who may publish").streams(why);
+    for why in [
+        StreamRefusal::OtherWorker,
+        StreamRefusal::BlockSize,
+        StreamRefusal::CopyMode,
+        StreamRefusal::Malformed,
+    ] {
+        assert_eq!(counted(&agent, why), 1, "{why:?}");
+    }
     let mut client = Client::open(&agent, hello()).await.expect("accepted");
     let second = pb::PublishHello { source: "second".to_owned(), ..hello() };
     let (code, text) = refusal(&agent, second).await;
     assert_eq!(code, Code::ResourceExhausted);
     assert_eq!(text, "the agent is configured for 1 sources, source \"second\" is one more");
+    assert_eq!(counted(&agent, StreamRefusal::TooManySources), 1);
     assert!(!client.acked(batch(0, 1)).await);
     assert!(agent.stop(PATIENCE).await);
 
@@ -187,6 +200,7 @@ async fn who_does_not_belong_here_is_told_why() {
         (code, &*text),
         (Code::ResourceExhausted, "1 streams are open already: try again later")
     );
+    assert_eq!(counted(&one, StreamRefusal::TooManyStreams), 1);
     assert!(one.stop(PATIENCE).await);
 
     let mut portless = config(vec![]);

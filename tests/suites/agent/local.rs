@@ -18,6 +18,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
+use tonic_reflection::pb::{v1, v1alpha};
 
 type Client = LocalIndexerClient<Channel>;
 /// Names with their copies in device memory.
@@ -353,4 +354,28 @@ async fn streams_and_waiting_dumps_are_bounded() {
         }
     };
     timeout(PATIENCE, again).await.expect("room for another");
+}
+
+/// Tools that ask by hand speak one of them, older ones the second only.
+#[tokio::test]
+async fn both_versions_of_reflection_tell_what_is_served() {
+    let agent = start(config(vec![])).await;
+    let address = url(agent.local_address().expect("it serves"));
+    let channel = Endpoint::from_shared(address).expect("a URL").connect_lazy();
+    let symbol = "kvasir.v1.WorkerLoads.WatchLoads";
+    let ask = v1::server_reflection_request::MessageRequest::FileContainingSymbol(symbol.into());
+    let ask = v1::ServerReflectionRequest { host: String::new(), message_request: Some(ask) };
+    let mut client = v1::server_reflection_client::ServerReflectionClient::new(channel.clone());
+    let answers = client.server_reflection_info(tokio_stream::once(ask)).await;
+    let answer = answers.expect("a stream").into_inner().message().await.expect("an answer");
+    assert!(format!("{answer:?}").contains("FileDescriptorResponse"), "{answer:?}");
+
+    let ask =
+        v1alpha::server_reflection_request::MessageRequest::FileContainingSymbol(symbol.into());
+    let ask = v1alpha::ServerReflectionRequest { host: String::new(), message_request: Some(ask) };
+    let mut client = v1alpha::server_reflection_client::ServerReflectionClient::new(channel);
+    let answers = client.server_reflection_info(tokio_stream::once(ask)).await;
+    let answer = answers.expect("a stream").into_inner().message().await.expect("an answer");
+    assert!(format!("{answer:?}").contains("FileDescriptorResponse"), "{answer:?}");
+    assert!(agent.stop(PATIENCE).await);
 }

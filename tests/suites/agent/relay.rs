@@ -27,21 +27,21 @@ const ROUNDS: u32 = 8;
 /// Requests before, during and after a fault.
 const REQUESTS: u64 = 20;
 
+/// An engine of these tests.
+pub fn engine_config() -> EngineConfig {
+    EngineConfig { block_size: BLOCK_SIZE, capacity_blocks: 400, ..EngineConfig::default() }
+}
+
 pub async fn engine() -> MockEngine {
     engine_of(0).await
 }
 
 async fn engine_of(dp_rank: u32) -> MockEngine {
-    let config = EngineConfig {
-        block_size: BLOCK_SIZE,
-        capacity_blocks: 400,
-        dp_rank,
-        ..EngineConfig::default()
-    };
+    let config = EngineConfig { dp_rank, ..engine_config() };
     MockEngine::start(config).await.expect("an engine")
 }
 
-fn relay(engine: &MockEngine) -> RelayConfig {
+pub fn relay(engine: &MockEngine) -> RelayConfig {
     RelayConfig {
         replay: Some(engine.replay_endpoint().to_owned()),
         // A lost last batch shows soon.
@@ -57,14 +57,19 @@ fn relaying(engine: &MockEngine, server: &Server, life: Incarnation) -> AgentCon
     config
 }
 
-/// Has the engine answer prompts, of which many begin alike; a restart ends those under way.
+/// A prompt of which many begin alike.
+pub fn prompt(random: &mut ChaCha8Rng) -> Prompt {
+    let first = random.random::<u32>();
+    let tokens = prompt_tokens(random.random_range(0..12)).into_iter();
+    let tokens = tokens.chain((0..random.random_range(1..40)).map(|at| first.wrapping_add(at)));
+    let answer = (0..20).map(|at| first.wrapping_add(1 << 20 | at)).collect();
+    Prompt { tokens: tokens.collect(), answer }
+}
+
+/// Has the engine answer prompts; a restart ends those under way.
 pub async fn load(engine: &MockEngine, random: &mut ChaCha8Rng, requests: u64) {
     for _ in 0..requests {
-        let first = random.random::<u32>();
-        let tokens = prompt_tokens(random.random_range(0..12)).into_iter();
-        let tokens = tokens.chain((0..random.random_range(1..40)).map(|at| first.wrapping_add(at)));
-        let answer = (0..20).map(|at| first.wrapping_add(1 << 20 | at)).collect();
-        match engine.run(Prompt { tokens: tokens.collect(), answer }).await {
+        match engine.run(prompt(random)).await {
             Ok(_) | Err(EngineError::Gone) => {}
             Err(error) => panic!("{error}"),
         }

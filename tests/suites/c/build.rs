@@ -52,7 +52,7 @@ pub fn compile(compiler: &str, standard: &str, source: &Path, linked: Linked) ->
             command.arg(format!("-Wl,-rpath,{}", libraries.display()));
         }
         Linked::Statically => {
-            // RocksDB is in it, which is C++.
+            // Built with the whole workspace, it has the agent's disk in it, which is C++.
             command.arg(libraries.join("libkvasir.a")).arg("-lstdc++");
         }
     }

@@ -111,17 +111,17 @@ static void number(kvasir_code code, const uint64_t *id) {
 }
 
 int main(void) {
-    char line[512], word[32], url[128], source[64];
+    char line[512], word[32], url[128], worker[64], source[64];
     uint64_t first, count, id = 0;
     while (fgets(line, sizeof line, stdin) != NULL) {
         unsigned milliseconds, block_size, rank, lease;
         size_t held, bytes;
-        if (sscanf(line, "open %127s %63s %u %u %u %zu %zu", url, source, &block_size, &rank, &lease,
-                   &held, &bytes) == 7) {
+        if (sscanf(line, "open %127s %63s %63s %u %u %u %zu %zu", url, worker, source, &block_size,
+                   &rank, &lease, &held, &bytes) == 8) {
             kvasir_publisher_options options = {
                 .struct_size = sizeof options,
                 .endpoint = url,
-                .worker_id = "worker-0",
+                .worker_id = worker,
                 .model = "model",
                 .source = source,
                 .block_size = block_size,

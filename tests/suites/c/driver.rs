@@ -35,6 +35,7 @@ fn program() -> &'static Program {
 #[derive(Debug, Clone)]
 pub struct Options {
     pub endpoint: String,
+    pub worker: &'static str,
     pub source: &'static str,
     pub block_size: u32,
     pub rank: u32,
@@ -47,6 +48,7 @@ impl Options {
     pub fn new(endpoint: String) -> Self {
         Self {
             endpoint,
+            worker: "worker-0",
             source: "engine",
             block_size: 4,
             rank: 0,
@@ -74,10 +76,10 @@ impl Driver {
         let input = process.stdin.take().expect("a pipe");
         let output = BufReader::new(process.stdout.take().expect("a pipe")).lines();
         let mut driver = Self { _process: process, input, output };
-        let Options { endpoint, source, block_size, rank, lease_ms, .. } = options;
+        let Options { endpoint, worker, source, block_size, rank, lease_ms, .. } = options;
         let (held, bytes) = (options.held_blocks_max, options.journal_bytes_max);
-        let line =
-            format!("open {endpoint} {source} {block_size} {rank} {lease_ms} {held} {bytes}");
+        let who = format!("{endpoint} {worker} {source}");
+        let line = format!("open {who} {block_size} {rank} {lease_ms} {held} {bytes}");
         driver.done(&line).await;
         driver
     }

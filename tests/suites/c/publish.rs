@@ -154,6 +154,13 @@ async fn what_is_refused_says_why() {
     assert_eq!(code, REFUSED, "{text}");
     assert!(text.contains("an agent registers its worker by itself"), "{text}");
 
+    let stranger = Options { worker: "worker-1", ..Options::new(endpoint()) };
+    let mut stranger = Driver::open(stranger).await;
+    let (code, text) = stranger.ask(&format!("connect {PATIENCE_MS}")).await;
+    assert_eq!(code, REFUSED, "{text}");
+    let expected = "worker model//worker-1 is not served here, model//worker-0 is: give its";
+    assert!(text.contains(expected), "{text}");
+
     // A rank that is another source's already.
     let mut owner = Driver::open(Options::new(endpoint())).await;
     owner.done("store 1 2").await;

@@ -301,7 +301,7 @@ impl Agent {
             }
             Ok(DumpStep::Cut(cut)) => {
                 (serving.ended, serving.dump) = (true, None);
-                assert!(!cut.incomplete, "within all limits");
+                assert!(cut.incomplete.is_empty(), "within all limits");
                 parts.extend(cut.records.into_iter().map(Part::Chunk));
                 parts.push_back(Part::DumpEnd(cut.incarnation, cut.watermark));
             }

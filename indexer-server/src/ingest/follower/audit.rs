@@ -9,8 +9,8 @@
 
 use super::Follower;
 use crate::ingest::IngestError;
+use crate::ingest::answer::Waiting;
 use crate::ingest::local::{AskError, Part, Parts, Question};
-use crate::ingest::publisher::Waiting;
 use futures::StreamExt;
 use kvasir_proto::{
     convert::{DigestsPart, LocalDumpPart, PublishedBatch, RankBuckets},

@@ -1,6 +1,8 @@
 //! The task of one source that pushes: `kvasir-engine`'s recovery decides, this carries out.
 
 mod audit;
+#[cfg(test)]
+mod audited_test;
 mod repair;
 mod steps;
 
@@ -8,8 +10,9 @@ pub(super) use audit::Audit;
 
 use super::{
     Ingest, IngestError,
+    answer::{BatchAnswer, Refusal, Waiting},
     local::{AskError, Asked, Part, Round},
-    publisher::{BatchAnswer, Command, Opened, Refusal, Shared, Waiting},
+    publisher::{Command, Opened, Shared},
     worker::Worker,
 };
 use kvasir_engine::recover::{Ask, HeldShare, Input, Item, Numbered, OutcomeCounts, Recovery};
@@ -132,6 +135,9 @@ impl Follower {
                 Event::Tick => self.input(Input::Tick).await,
             };
         }
+        if self.stream_life.is_some() {
+            self.say_closed();
+        }
         self.fence.cancel();
     }
 
@@ -150,6 +156,7 @@ impl Follower {
         match command {
             Command::Open { hello, in_order, reply } => {
                 let opened = self.open(&hello, in_order).await;
+                self.say_opened(&hello, &opened);
                 let broken = opened.as_ref().err().filter(|error| !error.is_of_hello()).cloned();
                 let _gone = reply.send(opened);
                 broken.map_or(Ok(()), Err)
@@ -187,9 +194,29 @@ impl Follower {
                 }
                 self.stream_life = None;
                 self.waiting.clear();
+                self.say_closed();
                 self.input(Input::Disconnected).await
             }
         }
+    }
+
+    /// Publishers try again and again where they are refused, and say so themselves.
+    fn say_opened(&self, hello: &Hello, opened: &Result<Opened, IngestError>) {
+        let (source, worker, incarnation) = (&self.name, self.worker.address(), hello.incarnation);
+        match opened {
+            Ok(opened) => {
+                let applied = opened.applied.map(|cursor| cursor.sequence);
+                let head = hello.head_sequence;
+                tracing::info!(source, %worker, %incarnation, applied, head, "stream open");
+            }
+            Err(error) => tracing::debug!(source, %worker, %incarnation, %error, "stream refused"),
+        }
+    }
+
+    fn say_closed(&self) {
+        let applied = self.recovery.status().applied.map(|cursor| cursor.sequence);
+        let worker = self.worker.address();
+        tracing::info!(source = self.name, %worker, applied, "stream closed");
     }
 
     async fn beat(&mut self, stream: u64, heartbeat: Heartbeat) -> Result<(), IngestError> {

@@ -14,6 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::task::yield_now;
 
+/// Ranks that a log line names.
+const PLACES_LOGGED_MAX: usize = 8;
+
 /// How the index compares.
 enum Compared {
     Same,
@@ -80,26 +83,51 @@ impl Follower {
         };
         let ours: BTreeMap<_, _> = ours.into_iter().collect();
         let ranks: BTreeSet<_> = ours.keys().chain(theirs.keys()).copied().collect();
-        let nothing = RankDigest::default();
-        let differing = ranks.into_iter().map(|rank| {
+        let (nothing, mut buckets, mut places) =
+            (RankDigest::default(), RankBuckets::new(), Vec::new());
+        for rank in ranks {
             let (ours, theirs) = (ours.get(&rank), theirs.get(&rank));
-            (rank, ours.unwrap_or(&nothing).differing(theirs.unwrap_or(&nothing)))
-        });
-        let buckets: RankBuckets = differing.filter(|(_, buckets)| !buckets.is_empty()).collect();
+            let (ours, theirs) = (ours.unwrap_or(&nothing), theirs.unwrap_or(&nothing));
+            let differing = ours.differing(theirs);
+            if !differing.is_empty() {
+                buckets.insert(rank, differing);
+                places.push((rank, ours.differing_tiers(theirs)));
+            }
+        }
         let count: usize = buckets.values().map(Vec::len).sum();
+        self.say_places(count, places);
         if count == 0 {
             // No bucket differs, but their sum: that is not of the blocks.
             self.forget_digests().await?;
             return self.end_audit("abandoned").await;
         }
         if count > BUCKETS_MAX {
-            tracing::warn!(source = self.name, buckets = count, "too much differs: all is dumped");
+            tracing::warn!(
+                source = self.name,
+                worker = %self.worker.address(),
+                buckets = count,
+                "too much differs: all is dumped"
+            );
             self.forget_digests().await?;
             self.end_audit("dumped").await?;
             return self.input(Input::Lacking).await;
         }
         let question = Question::Dump { buckets: Some(buckets.clone()) };
         self.ask_audit(question, Answer::Blocks { buckets, blocks: Blocks::new() }).await
+    }
+
+    /// Says where the index differs: the first ranks of those that do, with their tiers.
+    fn say_places(&self, buckets: usize, mut places: Vec<(DpRank, Vec<Tier>)>) {
+        let ranks = places.len();
+        places.truncate(PLACES_LOGGED_MAX);
+        tracing::warn!(
+            source = self.name,
+            worker = %self.worker.address(),
+            buckets,
+            ranks,
+            ?places,
+            "the index differs there, by rank and tier"
+        );
     }
 
     /// The digests are not of what the index holds: they are read again.

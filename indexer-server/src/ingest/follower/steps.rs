@@ -5,8 +5,8 @@ use crate::{
     index::IndexedSource,
     ingest::{
         IngestError,
+        answer::{BatchAnswer, Refusal},
         local::Round,
-        publisher::{BatchAnswer, Refusal},
     },
 };
 use kvasir_engine::{normalise::Drops, recover::Step};
@@ -35,18 +35,29 @@ impl Follower {
             }
             Step::NewLife { incarnation } => {
                 self.past = self.recovery.past().collect();
-                tracing::info!(%incarnation, source = self.name, "new life of the source");
+                let worker = self.worker.address();
+                tracing::info!(%incarnation, source = self.name, %worker, "new life of the source");
                 self.drop_source().await?;
             }
             Step::Expired => {
                 self.past = self.recovery.past().collect();
-                tracing::info!(source = self.name, "publisher expired");
+                let worker = self.worker.address();
+                tracing::info!(source = self.name, %worker, "publisher expired");
                 self.drop_source().await?;
                 self.shared.set_idle(true);
             }
             Step::BeginDump => self.begin_dump().await?,
             Step::Chunk { chunk: (rank, records) } => self.set_names(rank, records).await?,
-            Step::FinishDump { .. } => self.finish_dump().await?,
+            Step::FinishDump { cursor } => {
+                tracing::info!(
+                    source = self.name,
+                    worker = %self.worker.address(),
+                    through = cursor.map(|cursor| cursor.sequence),
+                    incomplete = self.dump_is_incomplete,
+                    "dumped"
+                );
+                self.finish_dump().await?;
+            }
             Step::MarkSuspect | Step::ClearLost | Step::DropSuspects => {
                 self.change_lost(&step).await?;
             }
@@ -90,6 +101,8 @@ impl Follower {
 
     async fn begin_dump(&mut self) -> Result<(), IngestError> {
         self.is_torn = true;
+        let worker = self.worker.address();
+        tracing::info!(source = self.name, %worker, "a dump of all that the agent holds begins");
         let Some(source) = self.shared.source() else { return Ok(()) };
         // What was refused or shed before is known to be there only once all of it was taken.
         let lacks = self.index_lacks(&source).await?;

@@ -1,5 +1,6 @@
 """Publishers against a real agent, which feeds a real index."""
 
+import dataclasses
 import itertools
 
 import pytest
@@ -8,9 +9,15 @@ from test_publisher import NAMES, TOKENS, find, held
 
 from kvasir import (
     Indexer,
+    InvalidArgumentError,
+    NotFoundError,
     PublisherState,
     RefusedError,
     Tier,
+    UnavailableError,
+    UnconfirmedError,
+    WorkerLoad,
+    WorkerLoads,
     WorkerState,
     WrongShardError,
     local_hashes,
@@ -70,9 +77,76 @@ def test_ranks_and_workers_beside_their_agents(
     wait_for_scores(indexer, TOKENS, {("worker-0", 0): 4, ("worker-1", 0): 2, ("worker-2", 0): 1})
     [match] = find(indexer, TOKENS, worker_ids=["worker-0"]).matches
     assert (match.blocks_by_tier.device, match.blocks_by_tier.host) == (3, 1)
-    # Whoever publishes to an agent does not remove its worker.
-    other.shutdown()
-    assert "worker-1" in {worker.worker_id for worker in indexer.list_workers()}
+
+
+def test_the_end_of_an_engine_clears_its_rank(
+    indexer: Indexer, agents: Agents, publishers: Publishers
+) -> None:
+    agent = agents()
+    ranks = [publishers(target=agent.target, register=False, dp_rank=rank) for rank in range(3)]
+    for publisher in ranks:
+        publisher.publish_stored(TOKENS, NAMES)
+        publisher.flush(WAIT_SECONDS)
+    wait_for_scores(indexer, TOKENS, {("worker-0", rank): 4 for rank in range(3)})
+    with ranks[0] as ending:
+        # It waits behind nothing: what was not sent yet is cleared with the rest.
+        ending.publish_stored(TOKENS, [21, 22, 23, 24])
+    assert ending.status().state is PublisherState.CLOSED
+    wait_for_scores(indexer, TOKENS, {("worker-0", 1): 4, ("worker-0", 2): 4})
+    # One that lives on is as it was; whoever publishes to an agent does not remove its worker.
+    ranks[1].shutdown(WAIT_SECONDS, clear=False)
+    ranks[2].shutdown(WAIT_SECONDS)
+    wait_for_scores(indexer, TOKENS, {("worker-0", 1): 4})
+    assert [worker.worker_id for worker in indexer.list_workers()] == ["worker-0"]
+    # What cannot be confirmed is said.
+    lost = publishers(target=agent.target, register=False, dp_rank=3)
+    lost.publish_stored(TOKENS, NAMES)
+    lost.flush(WAIT_SECONDS)
+    agent.kill()
+    with pytest.raises(UnconfirmedError, match="1 events wait"):
+        lost.shutdown(0.5)
+
+
+def test_how_busy_a_worker_is(agents: Agents) -> None:
+    agent = agents()
+    with WorkerLoads(agent.target, "worker-0", "model") as loads:
+        first = WorkerLoad(num_requests_waiting=3, gpu_cache_usage_perc=0.5)
+        loads.report(first)
+        loads.report(WorkerLoad(dp_rank=1, kv_active_blocks=7, kv_total_blocks=10))
+        answers = loads.watch(min_interval_ms=10)
+        known = next(answers)
+        assert [(load.dp_rank, load.num_requests_waiting) for load in known] == [(0, 3), (1, None)]
+        assert known[0] == dataclasses.replace(first, age_ms=known[0].age_ms)
+        assert (known[1].kv_active_blocks, known[1].kv_total_blocks) == (7, 10)
+        # In place of what was said before, all of it.
+        loads.report(WorkerLoad(num_requests_waiting=0))
+        changed = next(
+            load for answer in answers for load in answer if load.num_requests_waiting == 0
+        )
+        assert (changed.dp_rank, changed.gpu_cache_usage_perc) == (0, None)
+        with pytest.raises(RefusedError, match="kv_active_blocks"):
+            loads.report(WorkerLoad(kv_active_blocks=11, kv_total_blocks=10))
+        for load, field in [
+            (WorkerLoad(dp_rank=1_024), "dp_rank"),
+            (WorkerLoad(num_requests_waiting=-1), "num_requests_waiting"),
+            (WorkerLoad(gpu_cache_usage_perc=float("nan")), "gpu_cache_usage_perc"),
+        ]:
+            with pytest.raises(InvalidArgumentError) as error:
+                loads.report(load)
+            assert error.value.field == field
+        with pytest.raises(InvalidArgumentError, match="min_interval_ms"):
+            loads.watch(min_interval_ms=1)
+        agent.kill()
+        with pytest.raises(UnavailableError):
+            list(answers)
+
+
+def test_another_workers_loads_are_not_here(agents: Agents) -> None:
+    with WorkerLoads(agents().target, "worker-1", "model") as other:
+        with pytest.raises(NotFoundError, match="model//worker-0 is"):
+            other.report(WorkerLoad(num_requests_waiting=1))
+        with pytest.raises(NotFoundError, match="model//worker-0 is"):
+            next(other.watch())
 
 
 def test_several_sources_of_one_rank_are_joined(
@@ -161,6 +235,10 @@ def test_an_agent_refuses_what_it_is_not_for(agents: Agents, publishers: Publish
     registering = publishers(target=agent.target)
     with pytest.raises(RefusedError, match="register=False"):
         registering.wait_connected(WAIT_SECONDS)
+
+    stranger = publishers("worker-1", target=agent.target, register=False)
+    with pytest.raises(RefusedError, match=r"model//worker-1 is not served here, model//worker-0"):
+        stranger.wait_connected(WAIT_SECONDS)
 
     # What a rank's owner has not said is not taken, and counted.
     owner = publishers(target=agent.target, register=False)

@@ -91,7 +91,7 @@ def index() -> Iterator[Answering]:
     made = Answering()
     yield made
     for publisher in made.publishers:
-        publisher.shutdown(1.0, remove_worker=True)
+        publisher.shutdown(1.0)
     made.server.stop(None).wait()
 
 

@@ -1,5 +1,6 @@
 """What two places must agree on."""
 
+import dataclasses
 import importlib.util
 import pathlib
 import re
@@ -7,8 +8,8 @@ from importlib.machinery import SourceFileLoader
 
 from conftest import REPOSITORY
 
-from kvasir import Engine, Tier, WorkerState, _gen, _rpc, limits
-from kvasir._gen import indexer_pb2, ingest_pb2, types_pb2
+from kvasir import Engine, Tier, WorkerLoad, WorkerState, _gen, _rpc, limits
+from kvasir._gen import indexer_pb2, ingest_pb2, loads_pb2, types_pb2
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 
@@ -40,6 +41,8 @@ def test_limits_are_those_of_the_index() -> None:
         "EVENT_BLOCKS_MAX",
         "LEASE_MS_MIN",
         "LEASE_MS_MAX",
+        "LOADS_INTERVAL_MS_MIN",
+        "LOADS_INTERVAL_MS_MAX",
         "GRPC_MESSAGE_BYTES_MAX",
     ]:
         value, _, shift = found[name].replace("_", "").partition("<<")
@@ -75,3 +78,9 @@ def test_calls_are_those_of_the_contract() -> None:
         assert method.output_type.name == f"{name}Response"
     publish = ingest_pb2.DESCRIPTOR.services_by_name["EventIngest"]
     assert f"/{publish.full_name}/{publish.methods[0].name}" == _rpc.PUBLISH_EVENTS
+    loads = loads_pb2.DESCRIPTOR.services_by_name["WorkerLoads"]
+    assert f"/{loads.full_name}/" == _rpc.WORKER_LOADS
+    assert {method.name for method in loads.methods} == {"ReportLoad", "WatchLoads"}
+    said = {field.name for field in loads_pb2.WorkerLoad.DESCRIPTOR.fields}
+    known = {field.name for field in dataclasses.fields(WorkerLoad)}
+    assert said == known | {"model", "tenant", "worker_id"}

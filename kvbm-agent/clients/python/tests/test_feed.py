@@ -177,3 +177,15 @@ def test_a_flush_waits_for_all_of_an_image() -> None:
         feed.confirm(kept, 0)
     assert feed.is_confirmed(1)
     assert feed.confirmed == 5
+
+
+def test_a_flush_waits_for_an_image_of_nothing() -> None:
+    feed = Feed(0, Inventory(10), 5, 5)
+    feed.append(cleared_event())
+    feed.begin_life()
+    # An index that knows the life before holds what that left there.
+    assert not feed.is_confirmed(0)
+    kept = feed.after(feed.first_sequence)
+    assert kept is not None
+    feed.confirm(kept, 0)
+    assert feed.is_confirmed(0)

@@ -390,11 +390,24 @@ def test_the_end_of_a_publisher(server: Server, indexer: Indexer, publishers: Pu
         publisher.publish_all_cleared()
     publisher.shutdown()
 
-    # Somebody else registers the worker and removes it: then all events are sent first.
+    # Somebody else registers the worker and removes it: then its rank is cleared.
     indexer.register_worker("model", "other", 4)
     with publishers(worker_id="other", register=False) as publisher:
         publisher.publish_stored(TOKENS, NAMES)
-    assert find(indexer, TOKENS).matches[0].worker_id == "other"
+        publisher.flush(WAIT_SECONDS)
+        assert find(indexer, TOKENS).matches[0].worker_id == "other"
+    assert [worker.worker_id for worker in indexer.list_workers()] == ["other"]
+    assert find(indexer, TOKENS).matches == ()
+    # Unless the engine lives on: all is sent, and stays.
+    living = publishers(worker_id="other", register=False)
+    living.publish_stored(TOKENS, NAMES)
+    living.shutdown(WAIT_SECONDS, clear=False)
+    assert find(indexer, TOKENS).best_overlap_blocks == 4
+    # Of a worker that the index does not know it holds nothing.
+    unknown = publishers(worker_id="unknown", register=False)
+    unknown.publish_stored(TOKENS, NAMES)
+    unknown.shutdown(WAIT_SECONDS)
+    assert isinstance(unknown.status().error, NotFoundError)
 
     # What cannot be sent is said.
     lost = publishers(worker_id="other", register=False)
@@ -411,7 +424,7 @@ def test_an_index_that_is_silent_does_not_hold_up_the_end() -> None:
         target = f"127.0.0.1:{silent.getsockname()[1]}"
         publisher = KvEventPublisher(target, "worker", "model", 4, register=False)
         publisher.publish_stored(TOKENS, NAMES)
-        with pytest.raises(UnconfirmedError):
+        with pytest.raises(UnconfirmedError, match="2 events wait"):
             publisher.shutdown(0.5)
         assert publisher.status().state is PublisherState.CLOSED
 
@@ -432,5 +445,5 @@ def test_a_worker_that_is_not_heard_of_goes(indexer: Indexer, publishers: Publis
     wait_until("heartbeats", heartbeats, lambda count: count >= 8)
     assert publisher.status().streams == 1
     assert find(indexer, TOKENS).best_overlap_blocks == 4
-    publisher.shutdown(remove_worker=False)
+    publisher.shutdown(clear=False)
     wait_until("the worker is gone", indexer.list_workers, lambda workers: workers == [])

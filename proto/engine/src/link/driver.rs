@@ -4,12 +4,12 @@ use super::{
     frames::{self, Payload},
     replay::{Asked, Replay, ReplayError, ReplayEvent},
     reports::{Reports, Sums},
-    throttle::Throttle,
 };
 use crate::{
     decode::{DecodeError, decode},
     normalise::{Normalised, Normaliser},
     sequence::{HeldBytes, HeldShare, Input, Resume, Sequencer, SequencerConfig, Step},
+    throttle::Throttle,
     zmtp::{LinkError, Message, SubEvent, SubSocket},
 };
 use kvasir_proto::types::{Cursor, KvEvent};
@@ -25,6 +25,8 @@ use tokio_util::sync::CancellationToken;
 const STEPS_PER_TURN: usize = 32;
 /// Live messages taken from what was read before anything else is looked at.
 const AT_HAND_MAX: usize = 32;
+/// Time between two log lines of one kind.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Follows one source until `cancel` is cancelled or the receiver of `commands` is dropped.
 ///
@@ -83,11 +85,20 @@ struct Driver {
     log: Logs,
 }
 
-#[derive(Default)]
 struct Logs {
     link: Throttle,
     replay: Throttle,
     content: Throttle,
+}
+
+impl Logs {
+    const fn new() -> Self {
+        Self {
+            link: Throttle::every(LOG_INTERVAL),
+            replay: Throttle::every(LOG_INTERVAL),
+            content: Throttle::every(LOG_INTERVAL),
+        }
+    }
 }
 
 impl Driver {
@@ -114,7 +125,7 @@ impl Driver {
             outbox_bytes: 0,
             sums: Sums::default(),
             reports: Reports::default(),
-            log: Logs::default(),
+            log: Logs::new(),
             config,
         }
     }
@@ -225,7 +236,7 @@ impl Driver {
             Err(error) => {
                 // If it was a batch, its number is missing from the stream.
                 self.sums.undecodable += 1;
-                if let Some(num_suppressed) = self.log.content.admit() {
+                if let Some(num_suppressed) = self.log.content.admit(Instant::now()) {
                     tracing::warn!(%error, num_suppressed, "malformed message");
                 }
             }
@@ -344,19 +355,19 @@ impl Driver {
     }
 
     fn log_disconnected(&mut self, error: &LinkError) {
-        if let Some(num_suppressed) = self.log.link.admit() {
+        if let Some(num_suppressed) = self.log.link.admit(Instant::now()) {
             tracing::warn!(%error, num_suppressed, "publisher is not connected");
         }
     }
 
     fn log_replay_failed(&mut self, error: &ReplayError) {
-        if let Some(num_suppressed) = self.log.replay.admit() {
+        if let Some(num_suppressed) = self.log.replay.admit(Instant::now()) {
             tracing::warn!(%error, num_suppressed, "replay broke off");
         }
     }
 
     fn log_undecodable(&mut self, cursor: Cursor, error: &DecodeError) {
-        if let Some(num_suppressed) = self.log.content.admit() {
+        if let Some(num_suppressed) = self.log.content.admit(Instant::now()) {
             let sequence = cursor.sequence;
             tracing::warn!(sequence, %error, num_suppressed, "batch cannot be read");
         }

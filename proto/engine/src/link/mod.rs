@@ -19,7 +19,6 @@ mod driver;
 mod frames;
 mod replay;
 mod reports;
-mod throttle;
 
 #[cfg(test)]
 mod frames_test;

@@ -32,19 +32,19 @@ pub enum Attach {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum EndpointError {
     /// Another transport, or none.
-    #[error("endpoint {text:?} must start with tcp://, for example tcp://10.0.0.7:5557")]
+    #[error("{text:?} must start with tcp://, for example tcp://10.0.0.7:5557")]
     Scheme {
         /// What was given.
         text: String,
     },
     /// No port, or none between 0 and 65535.
-    #[error("endpoint {text:?} needs a port from 0 to 65535, for example tcp://10.0.0.7:5557")]
+    #[error("{text:?} needs a port from 0 to 65535, for example tcp://10.0.0.7:5557")]
     Port {
         /// What was given.
         text: String,
     },
     /// No host, or an IPv6 address without brackets.
-    #[error("endpoint {text:?} needs a host name or address; write IPv6 as tcp://[::1]:5557")]
+    #[error("{text:?} needs a host name or address; write IPv6 as tcp://[::1]:5557")]
     Host {
         /// What was given.
         text: String,

@@ -107,9 +107,13 @@ async fn show_metrics(State(shown): State<Shown>) -> Response {
 
 async fn show_readiness(State(readiness): State<Readiness>) -> Response {
     let reasons = readiness.reasons();
-    if reasons.is_empty() {
-        return "ready\n".into_response();
+    let (status, mut text) = if reasons.is_empty() {
+        (StatusCode::OK, "ready\n".to_owned())
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", reasons.join("; ")))
+    };
+    for complaint in readiness.complaints() {
+        text.push_str(&format!("not well: {complaint}\n"));
     }
-    let text = format!("not ready: {}\n", reasons.join("; "));
-    (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+    (status, text).into_response()
 }

@@ -1,12 +1,17 @@
 use std::{
     collections::BTreeMap,
+    fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Whether the process is ready: while nobody holds a [`NotReady`].
-#[derive(Debug, Clone, Default)]
+/// Tells what is not well, a line each.
+type Complaints = dyn Fn() -> Vec<String> + Send + Sync;
+
+/// Whether the process is ready: while nobody holds a [`NotReady`]. What else is not well is told beside.
+#[derive(Clone, Default)]
 pub struct Readiness {
     holders: Arc<Mutex<Holders>>,
+    complaints: Option<Arc<Complaints>>,
 }
 
 /// Why each holder holds, in the order in which they came.
@@ -25,6 +30,12 @@ pub struct NotReady {
 }
 
 impl Readiness {
+    /// One that tells, when asked, what is not well and keeps nobody from being ready.
+    #[must_use]
+    pub fn with_complaints(complaints: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Self {
+        Self { complaints: Some(Arc::new(complaints)), ..Self::default() }
+    }
+
     fn holders(&self) -> MutexGuard<'_, Holders> {
         self.holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -43,6 +54,18 @@ impl Readiness {
     #[must_use]
     pub fn reasons(&self) -> Vec<String> {
         self.holders().reasons.values().cloned().collect()
+    }
+
+    /// What is not well, ready or not.
+    #[must_use]
+    pub fn complaints(&self) -> Vec<String> {
+        self.complaints.as_ref().map_or_else(Vec::new, |complaints| complaints())
+    }
+}
+
+impl fmt::Debug for Readiness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Readiness").field("holders", &self.holders).finish_non_exhaustive()
     }
 }
 

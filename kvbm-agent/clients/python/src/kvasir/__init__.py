@@ -2,6 +2,7 @@
 
 - `KvEventPublisher`: for an engine that tells the index, or an agent beside it, what it holds
 - `Indexer`: who holds how much of a prompt
+- `WorkerLoads`: how busy a worker is, as its agent knows it or is told
 - `kvasir.zmq_publisher.ZmqKvEventPublisher`: events in vLLM's wire format; needs
   `kvasir-client[zmq]`
 """
@@ -21,6 +22,7 @@ from kvasir.errors import (
 )
 from kvasir.hashing import local_hashes, sequence_hashes
 from kvasir.indexer import Indexer
+from kvasir.loads import WorkerLoads
 from kvasir.publisher import KvEventPublisher, PublisherState, PublisherStatus
 from kvasir.types import (
     BlocksByTier,
@@ -39,6 +41,7 @@ from kvasir.types import (
     Stats,
     Tier,
     WorkerInfo,
+    WorkerLoad,
     WorkerMatch,
     WorkerState,
 )
@@ -74,6 +77,8 @@ __all__ = [
     "UnavailableError",
     "UnconfirmedError",
     "WorkerInfo",
+    "WorkerLoad",
+    "WorkerLoads",
     "WorkerMatch",
     "WorkerState",
     "WrongShardError",

@@ -45,6 +45,13 @@ def read_seconds(field: str, value: float) -> float:
     return float(value)
 
 
+def read_part(field: str, value: float) -> float:
+    """A part of something."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise InvalidArgumentError(field, f"is {value!r}: give a number from 0 to 1")
+    return float(value)
+
+
 def read_tier(field: str, value: Tier) -> Tier:
     """A tier."""
     if not isinstance(value, Tier):

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Callable, Optional
 
 from kvasir._gen import ingest_pb2 as pb
-from kvasir._inventory import Inventory
+from kvasir._inventory import Inventory, cleared_event
 from kvasir.limits import KEPT_BYTES_MAX, QUEUED_BYTES_MAX
 
 _INCARNATION_BYTES = 16
@@ -128,6 +128,9 @@ class Feed:
         self.images += 1
         for event in self.inventory.image():
             self.append(event)
+        if self.head is None:
+            # That nothing is held is confirmed as any image is.
+            self.append(cleared_event())
         self._image_end = self.next_sequence - 1
 
     def after(self, position: int) -> Optional[Kept]:

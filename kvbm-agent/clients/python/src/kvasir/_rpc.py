@@ -7,12 +7,12 @@ import grpc
 from google.protobuf.message import Message
 
 from kvasir._check import read_name
-from kvasir._gen import indexer_pb2 as indexer
 from kvasir._gen import ingest_pb2 as ingest
 from kvasir.errors import InvalidArgumentError, from_grpc
 from kvasir.limits import GRPC_MESSAGE_BYTES_MAX
 
 INDEXER = "/kvasir.v1.Indexer/"
+WORKER_LOADS = "/kvasir.v1.WorkerLoads/"
 PUBLISH_EVENTS = "/kvasir.v1.EventIngest/PublishEvents"
 
 _CHANNEL_OPTIONS = [
@@ -50,14 +50,14 @@ def open_channel(target: str, credentials: Optional[grpc.ChannelCredentials]) ->
 
 def call(
     channel: grpc.Channel,
-    method: str,
+    path: str,
     request: Message,
     answer: type[Answer],
     timeout: float,
 ) -> Answer:
-    """Asks `Indexer` something that has one answer. Raises an `RpcError` of this package."""
+    """Asks something that has one answer. Raises an `RpcError` of this package."""
     ask: Callable[..., Any] = channel.unary_unary(
-        INDEXER + method,
+        path,
         request_serializer=type(request).SerializeToString,
         response_deserializer=answer.FromString,
     )
@@ -67,14 +67,18 @@ def call(
         raise from_grpc(error) from error
 
 
-def dump(
-    channel: grpc.Channel, request: indexer.DumpWorkerRequest, timeout: float
-) -> Iterator[indexer.DumpWorkerResponse]:
-    """Asks `Indexer` for a dump."""
+def stream(
+    channel: grpc.Channel,
+    path: str,
+    request: Message,
+    answer: type[Answer],
+    timeout: Optional[float],
+) -> Iterator[Answer]:
+    """Asks something that has many answers; the call ends with the iterator. Raises as `call`."""
     ask: Callable[..., Any] = channel.unary_stream(
-        INDEXER + "DumpWorker",
-        request_serializer=indexer.DumpWorkerRequest.SerializeToString,
-        response_deserializer=indexer.DumpWorkerResponse.FromString,
+        path,
+        request_serializer=type(request).SerializeToString,
+        response_deserializer=answer.FromString,
     )
     answers = ask(request, timeout=timeout)
     try:

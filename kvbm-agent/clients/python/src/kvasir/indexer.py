@@ -149,7 +149,8 @@ class Indexer:
         if dp_rank is not None:
             request.dp_rank = read_int("dp_rank", dp_rank, 0, (1 << 32) - 1)
         limit = DUMP_TIMEOUT_DEFAULT if timeout is None else read_seconds("timeout", timeout)
-        return _read.dump(_rpc.dump(self._channel, request, limit))
+        path, answer = _rpc.INDEXER + "DumpWorker", pb.DumpWorkerResponse
+        return _read.dump(_rpc.stream(self._channel, path, request, answer, limit))
 
     def list_workers(
         self,
@@ -220,7 +221,7 @@ class Indexer:
         timeout: Optional[float],
     ) -> _rpc.Answer:
         limit = self._timeout if timeout is None else read_seconds("timeout", timeout)
-        return _rpc.call(self._channel, method, request, answer, limit)
+        return _rpc.call(self._channel, _rpc.INDEXER + method, request, answer, limit)
 
 
 def registration(

@@ -18,6 +18,12 @@ LEASE_MS_MIN = 1_000
 LEASE_MS_MAX = 3_600_000
 """Longest lease of a worker."""
 
+LOADS_INTERVAL_MS_MIN = 10
+"""Shortest time between two answers of how busy a worker is."""
+
+LOADS_INTERVAL_MS_MAX = 60_000
+"""Longest time between two answers."""
+
 GRPC_MESSAGE_BYTES_MAX = 8 << 20
 """Largest message in either direction."""
 

@@ -130,7 +130,8 @@ class KvEventPublisher:
         - `worker_id`, `model`, `tenant`, `block_size`: the worker and the index's partition
         - `dp_rank`: the rank that holds the blocks; an engine with several has a publisher for each
         - `source`: name of this publisher, unique within the worker; by default named by the rank
-        - `register`: register the worker, and remove it at shutdown; with False somebody else does
+        - `register`: register the worker, and remove it at shutdown; with False somebody else does,
+          as an agent, and shutdown clears the rank
         - `lease_ms`: registered so; the index removes the worker when it is not heard for so long
         - `queued_events`: events that may wait for the index
         - `queue_timeout`: seconds that one more waits for room, 0 for none
@@ -272,8 +273,9 @@ class KvEventPublisher:
         self._wait(lambda: self._state is PublisherState.CONNECTED, timeout)
 
     def flush(self, timeout: float) -> None:
-        """Waits until the index has all events that were published before.
+        """Waits until the index, or the agent, has all events that were published before.
 
+        An agent passes them on by itself, at once if it is not told to batch (`--batch-interval`).
         Raises `RefusedError` if the index refuses, or `UnconfirmedError` after `timeout` seconds.
         """
         with self._changed:
@@ -296,24 +298,40 @@ class KvEventPublisher:
                 error=self._error,
             )
 
-    def shutdown(self, timeout: float = 10.0, *, remove_worker: Optional[bool] = None) -> None:
-        """Ends the publisher; again does nothing.
+    def shutdown(self, timeout: float = 10.0, *, clear: bool = True) -> None:
+        """Ends the publisher with its engine, whose cache is gone; again does nothing.
 
-        With `remove_worker`, the default where the publisher registered it, the engine's cache is
-        gone: the index removes the worker, at the latest when its lease is over. Without, all
-        events are sent first, and `UnconfirmedError` says if that was not possible within
-        `timeout` seconds; a refusal raises `RefusedError`.
+        Where the publisher registered the worker, the index removes it, at the latest when its
+        lease is over. Where somebody else did, an agent say, the rank is cleared: after all events
+        that wait, and waited for. `UnconfirmedError` says if that was not possible within `timeout`
+        seconds; a refusal raises `RefusedError`.
+
+        With `clear=False` the engine lives on, for another publisher to speak of: all events are
+        sent, and what is held stays. A worker that is not heard of goes with its lease, a source of
+        an agent after `--worker-timeout`.
         """
         limit = read_seconds("timeout", timeout)
         deadline = time.monotonic() + limit
-        removes = self._register if remove_worker is None else remove_worker
+        removes = clear and self._register
         with self._changed:
             if self._closing:
                 return
             self._closing = True
+            feed = self._feed
+            if clear and not removes and len(feed.inventory) > 0:
+                feed.inventory.clear()
+                feed.append(cleared_event())
+                self._changed.notify_all()
+            last = feed.next_sequence - 1
+
+        def is_done() -> bool:
+            # An index that does not know the worker holds nothing of it.
+            is_unknown = clear and isinstance(self._error, NotFoundError)
+            return is_unknown or feed.is_confirmed(last)
+
         try:
             if not removes:
-                self.flush(limit)
+                self._wait(is_done, limit)
         finally:
             self._end(deadline)
         if removes and self._is_registered:
@@ -395,7 +413,8 @@ class KvEventPublisher:
         channel = _rpc.open_channel(self._target, self._credentials)
         try:
             answer = indexer_pb2.RemoveWorkerResponse
-            _rpc.call(channel, "RemoveWorker", request, answer, min(timeout, _CALL_TIMEOUT))
+            path = _rpc.INDEXER + "RemoveWorker"
+            _rpc.call(channel, path, request, answer, min(timeout, _CALL_TIMEOUT))
         except NotFoundError:
             _log.debug("worker %s was not registered", asked.worker_id)
         except RpcError as error:
@@ -460,9 +479,9 @@ class KvEventPublisher:
             channel.close()
 
     def _register_worker(self, channel: grpc.Channel) -> None:
-        answer = indexer_pb2.RegisterWorkerResponse
+        answer, path = indexer_pb2.RegisterWorkerResponse, _rpc.INDEXER + "RegisterWorker"
         try:
-            _rpc.call(channel, "RegisterWorker", self._registration, answer, _CALL_TIMEOUT)
+            _rpc.call(channel, path, self._registration, answer, _CALL_TIMEOUT)
         except RefusedError as error:
             if error.code is grpc.StatusCode.UNIMPLEMENTED:
                 details = "target does not register workers: give register=False"

@@ -248,3 +248,24 @@ class Stats:
     index_bytes: int
     index_bytes_max: Optional[int]
     """Most bytes of the index; none if there is no limit."""
+
+
+@dataclass(frozen=True)
+class WorkerLoad:
+    """How busy one rank of a worker is. What is not known is None, which is not 0."""
+
+    dp_rank: int = 0
+    num_requests_waiting: Optional[int] = None
+    gpu_cache_usage_perc: Optional[float] = None
+    """Part of the device's blocks that running requests use, 0 to 1."""
+    gpu_prefix_cache_hit_rate: Optional[float] = None
+    """Part of the tokens looked up in the device's prefix cache that were there, 0 to 1."""
+    request_active_slots: Optional[int] = None
+    """Requests that run."""
+    request_total_slots: Optional[int] = None
+    """Most that may."""
+    kv_active_blocks: Optional[int] = None
+    """Blocks of the device that running requests use."""
+    kv_total_blocks: Optional[int] = None
+    age_ms: int = 0
+    """How long ago this was so, when it was said."""

@@ -20,7 +20,7 @@ REFUSAL_REASON_GAP: RefusalReason
 REFUSAL_REASON_INVALID: RefusalReason
 
 class PublishHello(_message.Message):
-    __slots__ = ("model", "tenant", "worker_id", "source", "block_size", "incarnation", "copy_mode", "first_sequence", "head_sequence")
+    __slots__ = ("model", "tenant", "worker_id", "source", "block_size", "incarnation", "copy_mode", "first_sequence", "head_sequence", "local_indexer_endpoint")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -30,6 +30,7 @@ class PublishHello(_message.Message):
     COPY_MODE_FIELD_NUMBER: _ClassVar[int]
     FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     HEAD_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_INDEXER_ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     model: str
     tenant: str
     worker_id: str
@@ -39,7 +40,8 @@ class PublishHello(_message.Message):
     copy_mode: _types_pb2.CopyMode
     first_sequence: int
     head_sequence: int
-    def __init__(self, model: _Optional[str] = ..., tenant: _Optional[str] = ..., worker_id: _Optional[str] = ..., source: _Optional[str] = ..., block_size: _Optional[int] = ..., incarnation: _Optional[bytes] = ..., copy_mode: _Optional[_Union[_types_pb2.CopyMode, str]] = ..., first_sequence: _Optional[int] = ..., head_sequence: _Optional[int] = ...) -> None: ...
+    local_indexer_endpoint: str
+    def __init__(self, model: _Optional[str] = ..., tenant: _Optional[str] = ..., worker_id: _Optional[str] = ..., source: _Optional[str] = ..., block_size: _Optional[int] = ..., incarnation: _Optional[bytes] = ..., copy_mode: _Optional[_Union[_types_pb2.CopyMode, str]] = ..., first_sequence: _Optional[int] = ..., head_sequence: _Optional[int] = ..., local_indexer_endpoint: _Optional[str] = ...) -> None: ...
 
 class BlocksStored(_message.Message):
     __slots__ = ("parent_name", "names", "local_hashes", "token_ids_le", "tier", "lora_name", "cache_salt")

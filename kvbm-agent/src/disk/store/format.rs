@@ -1,6 +1,7 @@
 //! Keys, and what is written when: pure.
 
-use super::records::{ImageRecord, KeptSource, LifeRecord, ManifestRecord, SourceRecord};
+use super::records::{ImageRecord, LifeRecord, ManifestRecord, SourceRecord};
+use crate::disk::KeptSource;
 use crate::journal::Batch;
 use kvasir_proto::convert::{LocalDumpPart, publish_batch};
 use kvasir_proto::pb;
@@ -99,7 +100,7 @@ pub(super) fn put_source(source: &KeptSource, scratch: &mut Vec<u8>, target: &mu
     target.put(&source_key(&source.name), scratch);
 }
 
-/// A part of an image.
+/// A part of an image; without records it says that blocks of the rank were not taken.
 pub(super) fn chunk_value(rank: DpRank, records: Vec<HeldBlock>) -> Vec<u8> {
     pb::LocalDumpResponse::from(LocalDumpPart::Chunk { rank, records }).encode_to_vec()
 }

@@ -1,8 +1,10 @@
 //! With RocksDB, in a folder.
 
 use super::folder;
-use super::records::{KeptSource, SourceKind};
-use super::{DiskConfig, DiskError, NewLife, Opened, SourceChange, Verdict, open};
+use super::open::open;
+use crate::disk::{
+    DiskConfig, DiskError, KeptSource, NewLife, Opened, SourceChange, SourceKind, Verdict,
+};
 use crate::feed::{Feed, SourceConfig, keep_image};
 use crate::journal::{DumpStep, JournalConfig};
 use kvasir_proto::convert::WorkerAddress;

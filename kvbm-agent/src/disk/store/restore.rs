@@ -1,14 +1,12 @@
 //! How what was written is read back: pure.
 
-use super::DiskConfig;
 use super::format::{
     IMAGE, LIFE, MANIFEST, batch_bounds, image_bounds, source_bounds, source_name,
 };
 use super::records::{
-    FORMAT_VERSION, ImageRecord, KeptSource, LifeRecord, ManifestRecord, SourceRecord,
-    read_incarnation,
+    FORMAT_VERSION, ImageRecord, LifeRecord, ManifestRecord, SourceRecord, read_incarnation,
 };
-use super::verdict::NewLife;
+use crate::disk::{DiskConfig, KeptSource, NewLife};
 use crate::journal::{Batch, Journal, JournalConfig, KeptLife};
 use kvasir_proto::convert::{LocalDumpPart, PublishedBatch, WorkerAddress};
 use kvasir_proto::pb;
@@ -148,6 +146,9 @@ impl FoundLife {
             let part = pb::LocalDumpResponse::decode(value).map_err(|_error| unreadable())?;
             match LocalDumpPart::try_from(part) {
                 Ok(LocalDumpPart::Chunk { rank, records }) => {
+                    if records.is_empty() {
+                        journal.mark_incomplete(rank);
+                    }
                     records.iter().for_each(|held| journal.bring_back(rank, held));
                     Ok(())
                 }
@@ -158,9 +159,6 @@ impl FoundLife {
         })?;
         if read.is_ok() && (chunks, bytes) != (image.chunks, image.bytes) {
             return Ok(Err(damaged("parts of the image are missing")));
-        }
-        if image.incomplete {
-            self.journal.mark_incomplete();
         }
         Ok(read)
     }

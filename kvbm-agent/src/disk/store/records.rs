@@ -1,15 +1,14 @@
 //! What is small: Protobuf, so that fields can be added; what older agents must not skip is a new
 //! [`FORMAT_VERSION`].
 
+use crate::disk::{KeptSource, SourceKind};
 use kvasir_proto::convert::WorkerAddress;
 use kvasir_proto::limits::SOURCE_PAST_LIVES_MAX;
-use kvasir_proto::types::{
-    CopyMode, Cursor, DpRank, Fingerprint, Incarnation, PartitionKey, WorkerId,
-};
+use kvasir_proto::types::{CopyMode, Cursor, Fingerprint, Incarnation, PartitionKey, WorkerId};
 use prost::Message;
 
 /// Version of all that is written.
-pub(super) const FORMAT_VERSION: u32 = 1;
+pub(super) const FORMAT_VERSION: u32 = 2;
 
 /// Whose journal it is. The first field never changes its meaning.
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -67,8 +66,6 @@ pub(super) struct ImageRecord {
     pub(super) watermark: Option<u64>,
     #[prost(uint32, tag = "3")]
     pub(super) chunks: u32,
-    #[prost(bool, tag = "4")]
-    pub(super) incomplete: bool,
     /// Bytes of its values.
     #[prost(uint64, tag = "5")]
     pub(super) bytes: u64,
@@ -98,36 +95,6 @@ pub(super) struct SourceRecord {
     ranks: Vec<u32>,
     #[prost(bool, tag = "10")]
     lacks_blocks: bool,
-}
-
-/// What a source is, and so how it tells whether its engine lived on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SourceKind {
-    /// An engine's own publisher: its replay has the cursor's batch, or not.
-    Relay,
-    /// A publisher on the agent's port: it states its life.
-    Ingest,
-}
-
-/// A source, as it stands after the last batch of it that was taken.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeptSource {
-    /// Its name.
-    pub name: String,
-    /// What it is.
-    pub kind: SourceKind,
-    /// How its second announcements are read.
-    pub copy_mode: CopyMode,
-    /// Its last batch that was taken.
-    pub cursor: Cursor,
-    /// Whether events of this life were lost for good.
-    pub has_lost: bool,
-    /// Whether blocks of it were not taken.
-    pub lacks_blocks: bool,
-    /// Lives that were over, the latest last, at most [`SOURCE_PAST_LIVES_MAX`].
-    pub past: Vec<Incarnation>,
-    /// Ranks that it may hold something at.
-    pub ranks: Vec<DpRank>,
 }
 
 fn bytes(life: Incarnation) -> Vec<u8> {

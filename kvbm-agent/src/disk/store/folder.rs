@@ -1,7 +1,7 @@
 //! The folder as files. `db` is the database; `counts` is there as long as what it has may be gone on from: the one
 //! thing that can be undone on a disk that is full.
 
-use super::DiskError;
+use crate::disk::DiskError;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,13 @@ pub(super) fn image(folder: &Path) -> PathBuf {
 /// If it cannot be made, or has files and no journal.
 pub(super) fn prepare(folder: &Path) -> Result<bool, DiskError> {
     let failed = |error: io::Error| DiskError::of_io(folder, &error);
-    fs::create_dir_all(folder).map_err(failed)?;
+    fs::create_dir_all(folder).map_err(|error| {
+        // Folders above it are made too: where that is not possible no folder can be, as in /proc.
+        if error.kind() == io::ErrorKind::NotFound {
+            return DiskError::NoPlace { folder: folder.to_owned(), reason: error.to_string() };
+        }
+        failed(error)
+    })?;
     let mut is_used = false;
     for entry in fs::read_dir(folder).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name();
@@ -69,5 +75,20 @@ fn remove(outcome: io::Result<()>, folder: &Path) -> Result<(), DiskError> {
             Err(DiskError::of_io(folder, &error))
         }
         Err(_) | Ok(()) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_without_folders_is_a_wrong_start() {
+        let folder = Path::new("/proc/no-such-place");
+        let error = prepare(folder).expect_err("refused");
+        assert!(matches!(error, DiskError::NoPlace { .. }), "{error:?}");
+        assert!(error.is_misconfigured());
+        let text = "/proc/no-such-place: cannot be made: choose a folder on a local disk (";
+        assert!(error.to_string().starts_with(text), "{error}");
     }
 }

@@ -1,41 +1,21 @@
 //! An image on its way: a table of its own, which the database takes over once it is complete. So it fills no
 //! memory, and holds up no write.
 
-use super::config::CHUNK_RECORDS;
+use super::database::{Disk, database_options};
+use super::folder;
 use super::format::{Target, chunk_key, chunk_value, image_bounds, put_image};
 use super::records::ImageRecord;
-use super::store::database_options;
-use super::{Disk, DiskError, folder};
-use crate::journal::DumpCut;
-use kvasir_proto::types::{DpRank, HeldBlock};
+use crate::disk::DiskError;
+use crate::journal::{DumpCut, DumpStep, Journal};
+use kvasir_proto::types::{DpRank, HeldBlock, Incarnation};
 use rocksdb::{IngestExternalFileOptions, Options, SstFileWriter, WriteBatch};
-use std::{fmt, mem};
+use std::mem;
 
-/// What an image is written with.
-pub struct ImageOptions(Options);
-
-impl ImageOptions {
-    /// Those of the database.
-    #[must_use]
-    pub fn new() -> Self {
-        Self(database_options())
-    }
-}
-
-impl Default for ImageOptions {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl fmt::Debug for ImageOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ImageOptions").finish_non_exhaustive()
-    }
-}
+/// Records in one value of an image.
+const CHUNK_RECORDS: usize = 1_024;
 
 /// An image on its way. Dropped before it is [complete](CompleteImage), it never counts.
-pub struct ImageWriter<'a> {
+struct ImageWriter<'a> {
     disk: &'a Disk,
     table: SstFileWriter<'a>,
     rank: DpRank,
@@ -49,23 +29,14 @@ pub struct ImageWriter<'a> {
 /// All parts of an image are in the database. It does not count yet.
 #[derive(Debug)]
 pub struct CompleteImage {
+    incarnation: Incarnation,
     image: ImageRecord,
     /// Bytes of batches that are in it, at least.
     log_bytes: u64,
 }
 
-impl fmt::Debug for ImageWriter<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ImageWriter").field("image", &self.image).finish_non_exhaustive()
-    }
-}
-
 impl<'a> ImageWriter<'a> {
-    /// Begins an image.
-    ///
-    /// # Errors
-    /// If the disk fails.
-    pub fn begin(disk: &'a Disk, options: &'a ImageOptions) -> Result<Self, DiskError> {
+    fn begin(disk: &'a Disk, options: &'a Options) -> Result<Self, DiskError> {
         folder::remove_image(&disk.folder)?;
         let (before, log_bytes) = disk.with_state(|state| {
             (state.image.map(|image| image.generation), state.status.log_bytes)
@@ -75,17 +46,14 @@ impl<'a> ImageWriter<'a> {
         let mut changes = WriteBatch::default();
         Target::remove_range(&mut changes, image_bounds(generation));
         disk.database.write(changes).map_err(|error| disk.failed(&error))?;
-        let table = SstFileWriter::create(&options.0);
+        let table = SstFileWriter::create(options);
         table.open(folder::image(&disk.folder)).map_err(|error| disk.failed(&error))?;
         let image = ImageRecord { generation, ..ImageRecord::default() };
         Ok(Self { disk, table, rank: 0, records: Vec::new(), image, log_bytes })
     }
 
     /// Adds records; of a name, the last counts.
-    ///
-    /// # Errors
-    /// If the disk fails.
-    pub fn add(&mut self, rank: DpRank, records: Vec<HeldBlock>) -> Result<(), DiskError> {
+    fn add(&mut self, rank: DpRank, records: Vec<HeldBlock>) -> Result<(), DiskError> {
         if rank != self.rank {
             self.flush(1)?;
             self.rank = rank;
@@ -98,25 +66,31 @@ impl<'a> ImageWriter<'a> {
     fn flush(&mut self, records_min: usize) -> Result<(), DiskError> {
         while self.records.len() >= records_min {
             let rest = self.records.split_off(CHUNK_RECORDS.min(self.records.len()));
-            let value = chunk_value(self.rank, mem::replace(&mut self.records, rest));
-            let key = chunk_key(self.image.generation, self.image.chunks);
-            self.table.put(key, &value).map_err(|error| self.disk.failed(&error))?;
-            self.image.chunks = self.image.chunks.saturating_add(1);
-            self.image.bytes += value.len() as u64;
+            let records = mem::replace(&mut self.records, rest);
+            self.put_chunk(self.rank, records)?;
         }
         Ok(())
     }
 
+    fn put_chunk(&mut self, rank: DpRank, records: Vec<HeldBlock>) -> Result<(), DiskError> {
+        let value = chunk_value(rank, records);
+        let key = chunk_key(self.image.generation, self.image.chunks);
+        self.table.put(key, &value).map_err(|error| self.disk.failed(&error))?;
+        self.image.chunks = self.image.chunks.saturating_add(1);
+        self.image.bytes += value.len() as u64;
+        Ok(())
+    }
+
     /// Adds what a dump ends with, and puts all into the database.
-    ///
-    /// # Errors
-    /// If the disk fails.
-    pub fn complete(mut self, cut: DumpCut) -> Result<CompleteImage, DiskError> {
+    fn complete(mut self, cut: DumpCut) -> Result<CompleteImage, DiskError> {
         for (rank, records) in cut.records {
             self.add(rank, records)?;
         }
         self.flush(1)?;
-        (self.image.watermark, self.image.incomplete) = (cut.watermark, cut.incomplete);
+        for rank in cut.incomplete {
+            self.put_chunk(rank, Vec::new())?;
+        }
+        self.image.watermark = cut.watermark;
         if self.image.chunks > 0 {
             self.table.finish().map_err(|error| self.disk.failed(&error))?;
             let mut options = IngestExternalFileOptions::default();
@@ -126,17 +100,41 @@ impl<'a> ImageWriter<'a> {
             taken.map_err(|error| self.disk.failed(&error))?;
         }
         folder::remove_image(&self.disk.folder)?;
-        Ok(CompleteImage { image: self.image, log_bytes: self.log_bytes })
+        let (image, log_bytes) = (self.image, self.log_bytes);
+        Ok(CompleteImage { incarnation: cut.incarnation, image, log_bytes })
     }
 }
 
 impl Disk {
-    /// Has an image count from now on. Batches before `keep_from`, and those before the image that nobody may ask
-    /// for, go. Call it under the journal's lock, and only for the life that was dumped.
-    pub fn count(&self, complete: &CompleteImage, keep_from: u64) {
-        if self.is_given_up() {
+    /// Writes an image of what a dump reads, a step at a time. It does not count yet.
+    ///
+    /// # Errors
+    /// If the disk fails, or a step.
+    pub fn write_image<E: From<DiskError>>(
+        &self,
+        mut step: impl FnMut() -> Result<DumpStep, E>,
+    ) -> Result<CompleteImage, E> {
+        let options = database_options();
+        let mut writer = ImageWriter::begin(self, &options)?;
+        loop {
+            match step()? {
+                DumpStep::Records { rank, records } => writer.add(rank, records)?,
+                DumpStep::Cut(cut) => {
+                    // The next dump may begin.
+                    drop(step);
+                    return Ok(writer.complete(cut)?);
+                }
+            }
+        }
+    }
+
+    /// Has an image count from now on, if its life is still lived. Batches before it go, but for those that memory has
+    /// for indexes.
+    pub fn count(&self, complete: &CompleteImage, journal: &Journal) {
+        if self.is_given_up() || journal.incarnation() != complete.incarnation {
             return;
         }
+        let keep_from = journal.oldest().unwrap_or(0);
         let image = complete.image;
         let after = image.watermark.map_or(0, |watermark| watermark.saturating_add(1));
         let mut changes = WriteBatch::default();

@@ -1,31 +1,13 @@
+use super::database::{Disk, Read, connect};
+use super::folder;
 use super::format::{begin_life, put_manifest};
-use super::records::{KeptSource, ManifestRecord};
+use super::records::ManifestRecord;
 use super::restore::{Found, FoundLife, read};
-use super::store::{Disk, Read, connect};
-use super::verdict::NewLife;
-use super::{DiskConfig, DiskError, folder};
-use crate::journal::{Journal, JournalConfig};
+use crate::disk::{DiskConfig, DiskError, NewLife, Opened, Restored};
+use crate::journal::JournalConfig;
 use kvasir_proto::types::Incarnation;
 use rocksdb::{DB, WriteBatch};
 use std::path::Path;
-
-/// A journal on disk that was opened.
-#[derive(Debug)]
-pub struct Opened {
-    /// It takes what follows.
-    pub disk: Disk,
-    /// What was there, or why it does not count.
-    pub restored: Result<Restored, NewLife>,
-}
-
-/// A life that may go on.
-#[derive(Debug)]
-pub struct Restored {
-    /// What was said and is held.
-    pub journal: Journal,
-    /// Where its sources stood.
-    pub sources: Vec<KeptSource>,
-}
 
 /// Opens a folder, and reads what is there. Blocks for as long as that takes. What does not count is removed, and
 /// `fresh` begins.

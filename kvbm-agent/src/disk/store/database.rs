@@ -1,16 +1,15 @@
 //! The shell: RocksDB.
 
-use super::config::{BATCH_BYTES, LOG_BYTES_MAX};
-use super::figures::{DiskFigures, DiskStatus};
+use super::folder;
 use super::format::{self, Target, put_batch, put_source, source_key};
-use super::records::{ImageRecord, KeptSource};
+use super::records::ImageRecord;
 use super::restore::{Origin, Show};
-use super::verdict::{NewLife, Verdict};
-use super::{DiskError, folder};
+use crate::disk::{DiskError, DiskFigures, DiskStatus, NewLife, SourceChange, Verdict};
 use crate::journal::Batch;
 use kvasir_proto::types::Incarnation;
 use kvasir_store::{Bounds, options};
 use parking_lot::Mutex;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use rocksdb::{DB, DBRecoveryMode, Options, WriteBatch};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -19,16 +18,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// What becomes of a source's place on disk.
-#[derive(Debug, Clone, Copy)]
-pub enum SourceChange<'a> {
-    /// It stays as it is.
-    None,
-    /// It stands here now.
-    Put(&'a KeptSource),
-    /// Of its name nothing is known any more.
-    Forget(&'a str),
-}
+/// Most bytes of batches that are kept because no image could be made since: then the disk is given up.
+const LOG_BYTES_MAX: u64 = 4 << 30;
+/// What a batch costs besides its value.
+const BATCH_BYTES: u64 = 64;
 
 /// A journal on disk, open. What is written is in order as long as callers hold the journal's lock.
 pub struct Disk {
@@ -134,7 +127,10 @@ impl Disk {
             given_up: AtomicBool::new(false),
             is_stale: AtomicBool::new(false),
             state: Mutex::new(State { scratch: Vec::new(), image: read.image, status }),
-            figures: DiskFigures::new(),
+            // 4 µs to 4 s.
+            figures: DiskFigures {
+                write_seconds: Histogram::new(exponential_buckets(4e-6, 4.0, 11)),
+            },
             log_bytes_min,
             image_is_due: Notify::new(),
         }

@@ -1,13 +1,12 @@
 //! What is written and read back, over a map in place of RocksDB.
 
-use super::DiskConfig;
 use super::format::{
     Target, batch_key, begin_life, chunk_key, chunk_value, put_batch, put_image, put_manifest,
     put_source,
 };
-use super::records::{ImageRecord, KeptSource, ManifestRecord, SourceKind};
+use super::records::{ImageRecord, ManifestRecord};
 use super::restore::{Found, FoundLife, Origin, Show, read};
-use super::verdict::NewLife;
+use crate::disk::{DiskConfig, KeptSource, NewLife, SourceKind};
 use crate::journal::{DumpStep, Journal, JournalConfig};
 use kvasir_proto::convert::WorkerAddress;
 use kvasir_proto::types::{
@@ -63,7 +62,8 @@ fn disk() -> DiskConfig {
 }
 
 fn config(copy_mode: CopyMode) -> JournalConfig {
-    JournalConfig { copy_mode, batches_max: 6, ..JournalConfig::DEFAULT }
+    // Of 36 names that there may be.
+    JournalConfig { copy_mode, batches_max: 6, held_blocks_max: 16, ..JournalConfig::DEFAULT }
 }
 
 /// A journal and what is on disk of it.
@@ -94,7 +94,10 @@ impl Written {
     fn image(&mut self) -> ImageRecord {
         let generation = self.image.map_or(0, |image| image.generation + 1);
         let mut image = ImageRecord { generation, ..ImageRecord::default() };
-        let mut put = |rank, records: Vec<HeldBlock>| {
+        let mut put = |rank, records: Vec<HeldBlock>, is_incomplete: bool| {
+            if records.is_empty() != is_incomplete {
+                return;
+            }
             let value = chunk_value(rank, records);
             image.bytes += value.len() as u64;
             self.map.put(&chunk_key(generation, image.chunks), &value);
@@ -103,12 +106,13 @@ impl Written {
         let dump = self.journal.begin_dump(None).expect("no other");
         let cut = loop {
             match self.journal.step_dump(dump, 2).expect("nothing is cut off") {
-                DumpStep::Records { rank, records } => put(rank, records),
+                DumpStep::Records { rank, records } => put(rank, records, false),
                 DumpStep::Cut(cut) => break cut,
             }
         };
-        cut.records.into_iter().for_each(|(rank, records)| put(rank, records));
-        ImageRecord { watermark: cut.watermark, incomplete: cut.incomplete, ..image }
+        cut.records.into_iter().for_each(|(rank, records)| put(rank, records, false));
+        cut.incomplete.into_iter().for_each(|rank| put(rank, Vec::new(), true));
+        ImageRecord { watermark: cut.watermark, ..image }
     }
 
     fn count(&mut self, image: ImageRecord) {
@@ -140,7 +144,10 @@ impl Written {
     }
 }
 
-fn contents(journal: &mut Journal) -> BTreeMap<(DpRank, u64), HeldBlock> {
+/// What is held, and of which ranks that is not all.
+type Contents = (BTreeMap<(DpRank, u64), HeldBlock>, Vec<DpRank>);
+
+fn contents(journal: &mut Journal) -> Contents {
     let dump = journal.begin_dump(None).expect("no other");
     let mut all = BTreeMap::new();
     loop {
@@ -150,7 +157,7 @@ fn contents(journal: &mut Journal) -> BTreeMap<(DpRank, u64), HeldBlock> {
             }
             DumpStep::Cut(cut) => {
                 assert!(cut.records.is_empty());
-                return all;
+                return (all, cut.incomplete);
             }
         }
     }
@@ -174,6 +181,22 @@ fn event() -> impl Strategy<Value = KvEvent> {
             _ => KvEvent::Cleared,
         }
     })
+}
+
+/// Also of a rank that has no others.
+#[test]
+fn ranks_of_which_blocks_are_missing_come_back_so() {
+    let mut written = Written::new(CopyMode::Set);
+    for (rank, names) in [(0, 0..16), (1, 20..21), (2, 30..31)] {
+        let blocks = names.map(block).collect();
+        written.say(rank, vec![KvEvent::Stored { parent: None, tier: Tier::Device, blocks }]);
+    }
+    let image = written.image();
+    written.count(image);
+    for (rank, missing) in [(0, vec![1, 2]), (1, vec![2]), (2, vec![])] {
+        written.say(rank, vec![KvEvent::Cleared]);
+        assert_eq!(contents(&mut written.life().journal).1, missing);
+    }
 }
 
 proptest! {
@@ -271,8 +294,8 @@ fn what_was_written_otherwise_is_not_gone_on_from() {
     assert_eq!(found, disk().address);
     let manifest = ManifestRecord::new(&disk().address, 4, CopyMode::Set);
     let mut newer = said();
-    put_manifest(&ManifestRecord { format_version: 2, ..manifest }, &mut newer.map);
-    assert_eq!(newer.damage(), "format 2 is on disk, another version's");
+    put_manifest(&ManifestRecord { format_version: 3, ..manifest }, &mut newer.map);
+    assert_eq!(newer.damage(), "format 3 is on disk, another version's");
 }
 
 #[test]

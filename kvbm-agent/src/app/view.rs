@@ -1,0 +1,123 @@
+use crate::agent::Agent;
+use crate::broker::BrokerStatus;
+use crate::hub::{Hub, SourceReport};
+use crate::ingest::Refusals;
+use crate::load::scrape::ScrapeStatus;
+use crate::uplink::UplinkStatus;
+use kvasir_proto::types::SourceState;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// Where whoever runs an agent is shown what it does, read when that is asked for.
+#[derive(Debug)]
+pub(super) struct View {
+    pub(super) hub: Arc<Hub>,
+    pub(super) indexers: Vec<(String, watch::Receiver<UplinkStatus>)>,
+    pub(super) broker: Option<watch::Receiver<BrokerStatus>>,
+    pub(super) scraped: Option<watch::Receiver<ScrapeStatus>>,
+    pub(super) refusals: Option<Arc<Refusals>>,
+    /// Whether the journal is to be on disk.
+    pub(super) keeps: bool,
+}
+
+impl View {
+    /// Of an agent that feeds these indexers.
+    pub(super) fn of(agent: &Agent, indexers: Vec<String>, keeps: bool) -> Self {
+        Self {
+            hub: Arc::clone(agent.hub()),
+            indexers: indexers.into_iter().zip(agent.watch_uplinks()).collect(),
+            broker: agent.watch_broker(),
+            scraped: agent.watch_scraped(),
+            refusals: agent.refusals().map(Arc::clone),
+            keeps,
+        }
+    }
+
+    /// What is not well, a line each. None of it keeps the agent from taking what engines say.
+    pub(super) fn complaints(&self) -> Vec<String> {
+        let mut said = Vec::new();
+        for (indexer, status) in &self.indexers {
+            let status = status.borrow();
+            said.extend(of_way(indexer, status.connected, status.error.as_deref()));
+        }
+        if let Some(status) = &self.broker {
+            let status = status.borrow();
+            said.extend(of_way("nats", status.connected, status.error.as_deref()));
+        }
+        said.extend(self.hub.reports().iter().filter_map(of_source));
+        if self.keeps {
+            let status = self.hub.feed().disk().map(|disk| disk.status());
+            match status.map(|status| status.error) {
+                None => said.push("journal-dir: not used, as the log says".to_owned()),
+                Some(error) => said.extend(error.map(|error| format!("journal-dir: {error}"))),
+            }
+        }
+        let error = self.scraped.as_ref().and_then(|status| status.borrow().error.clone());
+        said.extend(error.map(|error| format!("metrics-url: {error}")));
+        said
+    }
+}
+
+/// What is not well with a way to indexes.
+fn of_way(to: &str, is_up: bool, error: Option<&str>) -> Option<String> {
+    match (is_up, error) {
+        (_, Some(error)) => Some(format!("uplink {to}: {error}")),
+        (false, None) => Some(format!("uplink {to}: not open yet")),
+        (true, None) => None,
+    }
+}
+
+/// What is not well with a source.
+fn of_source(report: &SourceReport) -> Option<String> {
+    let SourceReport { name, status, complaint, .. } = report;
+    if status.state == SourceState::Exact && status.connected {
+        return None;
+    }
+    let mut said = format!("source {name}: {}", status.state);
+    if !status.connected {
+        said.push_str(", not connected");
+    }
+    if let Some(complaint) = complaint {
+        said = format!("{said}, {complaint}");
+    }
+    Some(said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hub::{SourceCounts, SourceStatus};
+    use kvasir_proto::types::CopyMode;
+
+    #[test]
+    fn what_is_well_is_not_complained_of() {
+        assert_eq!(of_way("http://i:1", true, None), None);
+        let not_yet = of_way("http://i:1", false, None);
+        assert_eq!(not_yet.as_deref(), Some("uplink http://i:1: not open yet"));
+        let down = of_way("nats", false, Some("no connection"));
+        assert_eq!(down.as_deref(), Some("uplink nats: no connection"));
+    }
+
+    #[test]
+    fn sources_are_complained_of_by_name() {
+        let report = |connected, state, complaint: Option<&str>| SourceReport {
+            name: "tcp://e:1".to_owned(),
+            copy_mode: CopyMode::Set,
+            status: SourceStatus { state, connected, ..SourceStatus::COLD },
+            counts: SourceCounts::default(),
+            complaint: complaint.map(str::to_owned),
+        };
+        let check = |report: &SourceReport, expected: Option<&str>| {
+            assert_eq!(of_source(report).as_deref(), expected);
+        };
+        check(&report(true, SourceState::Exact, Some("of a life before")), None);
+        check(
+            &report(false, SourceState::Cold, None),
+            Some("source tcp://e:1: cold, not connected"),
+        );
+        check(
+            &report(true, SourceState::Partial, Some("9 blocks were not taken")),
+            Some("source tcp://e:1: partial, 9 blocks were not taken"),
+        );
+    }
+}

@@ -1,0 +1,93 @@
+//! In place of `store` in a build without the feature `disk`: there is no journal on disk, and nothing of RocksDB.
+
+use super::{DiskConfig, DiskError, DiskFigures, DiskStatus, Opened, SourceChange, Verdict};
+use crate::journal::{Batch, DumpStep, Journal, JournalConfig};
+use kvasir_proto::types::Incarnation;
+use std::future::Pending;
+use std::sync::Arc;
+
+/// A journal on disk: there is none.
+#[derive(Debug)]
+pub enum Disk {}
+
+/// An image of it: there is none.
+#[derive(Debug)]
+pub enum CompleteImage {}
+
+/// Refuses.
+///
+/// # Errors
+/// Always: [`DiskError::Absent`].
+pub fn open(
+    config: &DiskConfig,
+    _journal: JournalConfig,
+    _fresh: (Incarnation, u64),
+) -> Result<Opened, DiskError> {
+    Err(absent(config))
+}
+
+/// Refuses.
+///
+/// # Errors
+/// Always: [`DiskError::Absent`].
+pub fn leave(config: &DiskConfig) -> Result<(), DiskError> {
+    Err(absent(config))
+}
+
+fn absent(config: &DiskConfig) -> DiskError {
+    DiskError::Absent { folder: config.folder.clone() }
+}
+
+/// As where there is one; never called.
+#[expect(missing_docs, clippy::missing_errors_doc, reason = "`store` says what they do")]
+impl Disk {
+    #[must_use]
+    pub fn status(&self) -> DiskStatus {
+        match *self {}
+    }
+
+    #[must_use]
+    pub const fn figures(&self) -> &DiskFigures {
+        match *self {}
+    }
+
+    #[must_use]
+    pub fn is_given_up(&self) -> bool {
+        match *self {}
+    }
+
+    pub fn write(&self, _batches: &[Arc<Batch>], _source: SourceChange<'_>) {
+        match *self {}
+    }
+
+    pub fn begin_life(&self, _incarnation: Incarnation, _first: u64) {
+        match *self {}
+    }
+
+    pub fn decide(&self, _verdict: Verdict) {
+        match *self {}
+    }
+
+    pub(crate) fn takes_back_its_life(&self) -> bool {
+        match *self {}
+    }
+
+    pub fn image_is_due(&self) -> Pending<()> {
+        match *self {}
+    }
+
+    pub fn write_image<E: From<DiskError>>(
+        &self,
+        _step: impl FnMut() -> Result<DumpStep, E>,
+    ) -> Result<CompleteImage, E> {
+        match *self {}
+    }
+
+    pub fn count(&self, _complete: &CompleteImage, _journal: &Journal) {
+        match *self {}
+    }
+
+    pub fn image_failed(&self, _error: &DiskError) {
+        match *self {}
+    }
+}

@@ -1,0 +1,43 @@
+use kvasir_proto::types::{CopyMode, Cursor, DpRank, Incarnation};
+
+/// What a source is, and so how it tells whether its engine lived on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SourceKind {
+    /// An engine's own publisher: its replay has the cursor's batch, or not.
+    Relay,
+    /// A publisher on the agent's port: it states its life.
+    Ingest,
+}
+
+/// A source, as it stands after the last batch of it that was taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptSource {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub kind: SourceKind,
+    /// How its second announcements are read.
+    pub copy_mode: CopyMode,
+    /// Its last batch that was taken.
+    pub cursor: Cursor,
+    /// Whether events of this life were lost for good.
+    pub has_lost: bool,
+    /// Whether blocks of it were not taken.
+    pub lacks_blocks: bool,
+    /// Lives that were over, the latest last, at most
+    /// [`SOURCE_PAST_LIVES_MAX`](kvasir_proto::limits::SOURCE_PAST_LIVES_MAX).
+    pub past: Vec<Incarnation>,
+    /// Ranks that it may hold something at.
+    pub ranks: Vec<DpRank>,
+}
+
+/// What becomes of a source's place on disk.
+#[derive(Debug, Clone, Copy)]
+pub enum SourceChange<'a> {
+    /// It stays as it is.
+    None,
+    /// It stands here now.
+    Put(&'a KeptSource),
+    /// Of its name nothing is known any more.
+    Forget(&'a str),
+}

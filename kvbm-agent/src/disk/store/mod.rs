@@ -1,0 +1,20 @@
+//! With RocksDB. What is written and how it is read back are functions over `Target` and `Origin`, tested without it;
+//! `database` is the shell.
+
+mod cause;
+mod database;
+mod folder;
+mod format;
+mod image;
+mod open;
+mod records;
+mod restore;
+
+pub use database::Disk;
+pub use image::CompleteImage;
+pub use open::{leave, open};
+
+#[cfg(test)]
+mod restore_test;
+#[cfg(test)]
+mod store_test;
