@@ -51,8 +51,9 @@ async fn what_is_not_acknowledged_in_time_is_published_again_under_its_id() {
     publish(&agent, &mut engine, 100);
     let down = status(&agent, |status| !status.connected).await;
     let error = down.error.expect("an error");
-    // Which one: a signal takes a moment.
-    assert!(error.contains(" is not acknowledged: timed out"), "{error}");
+    // Which one: a signal takes a moment; or the client finds out first that nobody is there.
+    let is_late = error.contains(" is not acknowledged: timed out");
+    assert!(is_late || &*error == "the connection is lost", "{error}");
     broker.server.signal(Signal::CONT).expect("it runs");
     let last = publish(&agent, &mut engine, 100);
     delivered(&agent, last).await;
