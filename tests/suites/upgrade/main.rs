@@ -1,0 +1,40 @@
+//! What older versions wrote to disk is read by this one, and survives being written again.
+//!
+//! `tests/data/upgrades` has a folder for each recorded version. `KVASIR_RECORD=NAME` records one more: run it
+//! on a checkout of the version that is to be recorded, before a change of what is on disk.
+
+mod checkpoint;
+mod folder;
+mod journal;
+
+use anyhow::Result;
+use std::env;
+
+/// Name of the version that is to be recorded first, if one is.
+fn recorded_now() -> Option<String> {
+    env::var("KVASIR_RECORD").ok()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn checkpoints_of_older_versions_are_read() -> Result<()> {
+    if let Some(version) = recorded_now() {
+        checkpoint::record(&folder::of(&version)).await?;
+    }
+    for version in folder::versions()? {
+        println!("{}", version.display());
+        checkpoint::check(&version).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn journals_of_older_versions_are_read() -> Result<()> {
+    if let Some(version) = recorded_now() {
+        journal::record(&folder::of(&version)).await?;
+    }
+    for version in folder::versions()? {
+        println!("{}", version.display());
+        journal::check(&version).await?;
+    }
+    Ok(())
+}
