@@ -165,7 +165,7 @@ fn registration(spec: &WorkerSpec) -> Result<Registration, Refused> {
         endpoints: endpoint.into_iter().collect(),
         copy_mode: copy_mode.unwrap_or(engine.default_copy_mode()),
         loss_policy: spec.loss_policy,
-        lora_names: lora_names(&spec.lora).map_err(refuse("lora"))?,
+        lora_names: lora_names(&spec.lora).map_err(|why| -> Refused { ("lora", Box::new(why)) })?,
         local_indexer: None,
         lease: None,
         profile: WorkerProfile::default(),
