@@ -132,9 +132,10 @@ pub struct Options {
     #[serde(with = "optional")]
     pub drain_timeout: Option<Span>,
     /// A worker to register at start: id=,model=,block-size= and, as needed, tenant=, engine=,
-    /// endpoint=, replay=, topic=, bind=, dp-rank=, copy-mode=, loss-policy=, with commas between
-    /// them. Repeat the flag (or put ; between workers) for more workers, or for more endpoints of
-    /// one; in the file, a `[[worker]]` table each
+    /// endpoint=, replay=, topic=, bind=, dp-rank=, copy-mode=, loss-policy=, lora.NUMBER= (the name of
+    /// a LoRA adapter that the engine announces by number), with commas between them. Repeat the flag
+    /// (or put ; between workers) for more workers, or for more endpoints of one; in the file, a
+    /// `[[worker]]` table each
     #[arg(long = "worker", env = "KVASIR_WORKER", value_name = "WORKER", value_delimiter = ';')]
     pub worker: Vec<WorkerSpec>,
 }

@@ -1,4 +1,5 @@
 use super::*;
+use std::collections::BTreeMap;
 use std::io::Write;
 
 fn run(arguments: &[&str]) -> Result<Action<Config>, ConfigError> {
@@ -61,7 +62,7 @@ fn what_is_printed_can_be_read_again() {
         "--loss-policy=clear",
         "--max-index-bytes=1536MiB",
         "--worker",
-        "id=w,model=m,block-size=16,engine=vllm,endpoint=tcp://a:1,replay=tcp://a:2,dp-rank=1,copy-mode=set",
+        "id=w,model=m,block-size=16,engine=vllm,endpoint=tcp://a:1,replay=tcp://a:2,dp-rank=1,copy-mode=set,lora.7=a,lora.12=b",
     ];
     let first = printed(run(&arguments));
     assert!(first.contains("loss-policy = \"clear\""), "{first}");
@@ -164,6 +165,24 @@ fn every_refusal_of_a_worker_names_the_key() {
         "worker[1] (v).block-size: 2 differs from the 1 of its partition",
     );
     check(&["id=w,model=m,block-size=1", "id=w,model=m,block-size=1"], "(w).endpoint");
+    check(&["id=w,model=m,block-size=1,lora=a"], "expected a map");
+    check(&["id=w,model=m,block-size=1,lora=a,lora.7=a"], "lora.7 is given twice");
+    check(&["id=w,model=m,block-size=1,lora.7=a,lora.7=b"], "lora.7 is given twice");
+    check(
+        &["id=w,model=m,block-size=1,lora.7=a,lora.07=b"],
+        "worker[0] (w).lora: 7 is given twice",
+    );
+    check(
+        &["id=w,model=m,block-size=1,lora.x=a"],
+        "(w).lora: \"x\" is no adapter's number: write lora.7",
+    );
+    check(
+        &["id=w,model=m,block-size=1,lora.7="],
+        "(w).lora: the name of 7 has 0 bytes, it must have 1",
+    );
+    let many: String = (0..=1_024).map(|id| format!(",lora.{id}=a")).collect();
+    let many = format!("id=w,model=m,block-size=1{many}");
+    check(&[&many], "(w).lora: 1025 names are too many, the limit is 1024");
     check(
         &[
             "id=w,model=m,block-size=1,endpoint=tcp://a:1",
@@ -180,6 +199,22 @@ fn specs_of_one_worker_are_put_together() {
     let Ok(Action::Run(config)) = run(&["--worker", specs]) else { panic!("refused") };
     let endpoints: Vec<_> = config.workers.iter().map(|worker| worker.endpoints.len()).collect();
     assert_eq!(endpoints, [2, 0]);
+}
+
+#[test]
+fn adapters_that_have_numbers_only_are_named() {
+    let names = |action: Result<Action<Config>, ConfigError>| match action {
+        Ok(Action::Run(config)) => config.workers[0].lora_names.clone(),
+        other => panic!("refused: {other:?}"),
+    };
+    let expected = BTreeMap::from([(7, "sql".to_owned()), (12, "chat".to_owned())]);
+    let flag = "id=w,model=m,block-size=1,lora.7=sql,lora.12=chat";
+    assert_eq!(names(run(&["--worker", flag])), expected);
+    let worker = "[[worker]]\nid = \"w\"\nmodel = \"m\"\nblock-size = 1\n";
+    let dotted = format!("{worker}lora.7 = \"sql\"\nlora.12 = \"chat\"\n");
+    assert_eq!(names(with_file(&dotted, &[])), expected);
+    let table = format!("{worker}[worker.lora]\n7 = \"sql\"\n12 = \"chat\"\n");
+    assert_eq!(names(with_file(&table, &[])), expected);
 }
 
 #[test]

@@ -3,7 +3,7 @@ use crate::ingest;
 use kvasir_process::text::{optional, read_table};
 use kvasir_proto::{
     convert::{EndpointSpec, Engine, LossPolicy, Registration, WorkerProfile},
-    limits::{BLOCK_SIZE_TOKENS_MAX, NAME_BYTES_MAX, WORKER_ENDPOINTS_MAX},
+    limits::{BLOCK_SIZE_TOKENS_MAX, NAME_BYTES_MAX, WORKER_ENDPOINTS_MAX, WORKER_LORA_NAMES_MAX},
     types::{CopyMode, DpRank, PartitionKey, WorkerId},
 };
 use serde::{Deserialize, Serialize};
@@ -46,6 +46,9 @@ pub struct WorkerSpec {
     /// keep or clear; default as the option `loss-policy` says.
     #[serde(default, with = "optional", skip_serializing_if = "Option::is_none")]
     pub loss_policy: Option<LossPolicy>,
+    /// Names of the LoRA adapters that the engine announces by number only, by that number.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub lora: BTreeMap<String, String>,
 }
 
 /// A copy mode by its name.
@@ -73,7 +76,7 @@ impl FromStr for WorkerSpec {
 
     /// Reads `key=value,key=value`; the keys are those of the file's `[[worker]]`.
     fn from_str(text: &str) -> Result<Self, String> {
-        read_table(text, &["block-size", "dp-rank"], &["bind"])
+        read_table(text, &["block-size", "dp-rank"], &["bind"], &["lora"])
     }
 }
 
@@ -162,9 +165,32 @@ fn registration(spec: &WorkerSpec) -> Result<Registration, Refused> {
         endpoints: endpoint.into_iter().collect(),
         copy_mode: copy_mode.unwrap_or(engine.default_copy_mode()),
         loss_policy: spec.loss_policy,
-        lora_names: BTreeMap::new(),
+        lora_names: lora_names(&spec.lora).map_err(|why| -> Refused { ("lora", Box::new(why)) })?,
         local_indexer: None,
         lease: None,
         profile: WorkerProfile::default(),
     })
+}
+
+fn lora_names(spec: &BTreeMap<String, String>) -> Result<BTreeMap<u64, String>, String> {
+    let (count, limit) = (spec.len(), WORKER_LORA_NAMES_MAX);
+    if count > limit {
+        return Err(format!("{count} names are too many, the limit is {limit}"));
+    }
+    let mut names = BTreeMap::new();
+    for (number, name) in spec {
+        let Ok(id) = number.parse::<u64>() else {
+            return Err(format!("{number:?} is no adapter's number: write lora.7=NAME"));
+        };
+        if !(1..=NAME_BYTES_MAX).contains(&name.len()) {
+            let bytes = name.len();
+            return Err(format!(
+                "the name of {id} has {bytes} bytes, it must have 1 to {NAME_BYTES_MAX}"
+            ));
+        }
+        if names.insert(id, name.clone()).is_some() {
+            return Err(format!("{id} is given twice"));
+        }
+    }
+    Ok(names)
 }

@@ -287,7 +287,7 @@ impl Sink {
                 }
                 Ok(())
             }
-            SourceCommand::Clear { .. } | SourceCommand::Expired => {
+            SourceCommand::Clear | SourceCommand::Expired => {
                 self.status.state = self.status.state.max(SourceState::CatchingUp);
                 self.status.applied = None;
                 self.status.last_live = None;

@@ -17,6 +17,7 @@ mod t15_recovery;
 mod t20_dump;
 mod t20_registry;
 mod t30_engine;
+mod t31_events;
 mod t40_limits;
 mod t50_life;
 mod t60_process;

@@ -1,6 +1,7 @@
 use super::AgentError;
 use crate::disk::{DiskConfig, DiskError, KeptSource, Opened, leave, open};
 use crate::feed::{Feed, SourceConfig};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tokio::task::spawn_blocking;
 
@@ -19,10 +20,11 @@ fn without(config: &DiskConfig, error: DiskError) -> Result<Option<Opened>, Disk
 pub(super) async fn open_feed(
     source: SourceConfig,
     folder: Option<PathBuf>,
+    lora_names: BTreeMap<u64, String>,
 ) -> Result<(Feed, Vec<KeptSource>), AgentError> {
     let Some(folder) = folder else { return Ok(Feed::open(source, None)?) };
     let (address, block_size) = (source.address.clone(), source.block_size);
-    let config = DiskConfig { folder, address, block_size };
+    let config = DiskConfig { folder, address, block_size, lora_names };
     let (journal, fresh) = (source.journal, (source.incarnation, source.first_sequence));
     // A panic is in the log.
     let opened = spawn_blocking(move || {
@@ -56,7 +58,9 @@ mod tests {
             journal: JournalConfig::DEFAULT,
         };
         let folder = tempfile::tempdir().expect("a folder");
-        let start = async |life| open_feed(source(life), Some(folder.path().to_owned())).await;
+        let start = async |life| {
+            open_feed(source(life), Some(folder.path().to_owned()), BTreeMap::new()).await
+        };
         let (feed, _) = start(1).await.expect("a folder of its own");
         assert!(feed.disk().is_some());
         drop(feed);
@@ -73,7 +77,8 @@ mod tests {
         drop(feed);
         fs::remove_dir(&manifest).expect("it is there");
         fs::rename(&aside, &manifest).expect("it is there");
-        let config = DiskConfig { folder: folder.path().to_owned(), address, block_size: 4 };
+        let folder = folder.path().to_owned();
+        let config = DiskConfig { folder, address, block_size: 4, lora_names: BTreeMap::new() };
         let opened = open(&config, JournalConfig::DEFAULT, (Incarnation(3), 0)).expect("it works");
         assert!(matches!(opened.restored, Err(NewLife::Unmarked)), "{:?}", opened.restored);
     }

@@ -154,7 +154,9 @@ impl Agent {
     /// If the source breaks the contract, too many indexers are given, or the port cannot be had.
     pub async fn start(config: AgentConfig) -> Result<Self, AgentError> {
         check(&config)?;
-        let (feed, kept) = disk::open_feed(config.source, config.journal_dir).await?;
+        let registration = config.registration.as_ref();
+        let lora_names = registration.map(|at| at.lora_names.clone()).unwrap_or_default();
+        let (feed, kept) = disk::open_feed(config.source, config.journal_dir, lora_names).await?;
         let feed = Arc::new(feed);
         let heartbeat_interval = config.heartbeat_interval.max(HEARTBEAT_INTERVAL_MIN);
         let (stop_uplinks, stop_service) = (CancellationToken::new(), CancellationToken::new());

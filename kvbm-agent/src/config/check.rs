@@ -82,7 +82,7 @@ impl Config {
                 journal: journal(settings, copy_mode)?,
             },
             journal_dir: journal_dir(settings)?,
-            sources: sources(settings, copy_mode)?,
+            sources: sources(settings, &registration)?,
             indexers: settings.indexers.clone(),
             broker,
             zmq,
@@ -151,7 +151,10 @@ fn registration(settings: &Settings) -> Result<Registration, ConfigError> {
     let refused = |ConvertError { field, problem }| {
         // The fields of the contract are named as the options are, but for their group and the dash.
         let field = field.trim_start_matches("profile.").replace("labels", "label");
-        let field = field.replace("local_indexer_endpoint", "advertise").replace('_', "-");
+        let field = field
+            .replace("lora_names", "lora")
+            .replace("local_indexer_endpoint", "advertise")
+            .replace('_', "-");
         ConfigError::invalid(field, problem.to_string())
     };
     let request = pb::RegisterWorkerRequest {
@@ -162,6 +165,7 @@ fn registration(settings: &Settings) -> Result<Registration, ConfigError> {
         engine: settings.engine.message().into(),
         lease_ms: lease_ms(settings)?,
         local_indexer_endpoint: advertised(settings)?.unwrap_or_default(),
+        lora_names: lora_names(&settings.lora)?,
         profile: Some(profile),
         ..Default::default()
     };
@@ -170,6 +174,18 @@ fn registration(settings: &Settings) -> Result<Registration, ConfigError> {
         WorkerProfile { role: settings.role.unwrap_or_default(), ..registration.profile.clone() };
     let copy_mode = if settings.consolidate { CopyMode::Set } else { registration.copy_mode };
     Ok(Registration { profile, copy_mode, ..registration })
+}
+
+fn lora_names(lora: &[String]) -> Result<Vec<pb::LoraName>, ConfigError> {
+    let read = |text: &String| {
+        let (id, name) = text.split_once('=')?;
+        Some(pb::LoraName { id: id.parse().ok()?, name: name.to_owned() })
+    };
+    let names = lora.iter().map(|text| {
+        let why = || ConfigError::invalid("lora", format!("{text:?} is no number=name"));
+        read(text).ok_or_else(why)
+    });
+    names.collect()
 }
 
 fn lease_ms(settings: &Settings) -> Result<u32, ConfigError> {
@@ -255,8 +271,8 @@ fn check_indexers(indexers: &[String]) -> Result<(), ConfigError> {
     Ok(())
 }
 
-fn sources(settings: &Settings, copy_mode: CopyMode) -> Result<SourcesConfig, ConfigError> {
-    let relays = settings.source.iter().map(|spec| relay(settings, spec));
+fn sources(settings: &Settings, registration: &Registration) -> Result<SourcesConfig, ConfigError> {
+    let relays = settings.source.iter().map(|spec| relay(settings, registration, spec));
     let relays = relays.collect::<Result<Vec<_>, _>>()?;
     let mut seen = BTreeSet::new();
     if let Some(twice) = relays.iter().find(|relay| !seen.insert(&relay.endpoint)) {
@@ -273,7 +289,7 @@ fn sources(settings: &Settings, copy_mode: CopyMode) -> Result<SourcesConfig, Co
         names_max: settings.held_blocks_max,
         batching: batching(settings)?,
     };
-    debug_assert!(!settings.consolidate || copy_mode == CopyMode::Set);
+    debug_assert!(!settings.consolidate || registration.copy_mode == CopyMode::Set);
     Ok(SourcesConfig { hub, relays, ingest: Some(IngestConfig::DEFAULT) })
 }
 
@@ -296,7 +312,11 @@ fn batching(settings: &Settings) -> Result<BatchingConfig, ConfigError> {
     Ok(BatchingConfig { interval, blocks_max })
 }
 
-fn relay(settings: &Settings, spec: &SourceSpec) -> Result<RelayConfig, ConfigError> {
+fn relay(
+    settings: &Settings,
+    registration: &Registration,
+    spec: &SourceSpec,
+) -> Result<RelayConfig, ConfigError> {
     let engine = match settings.engine {
         Engine::Vllm => EngineKind::Vllm,
         Engine::Sglang => EngineKind::Sglang,
@@ -308,6 +328,7 @@ fn relay(settings: &Settings, spec: &SourceSpec) -> Result<RelayConfig, ConfigEr
         replay: spec.replay.clone(),
         topic: spec.topic.clone(),
         rank: spec.dp_rank,
+        lora_names: registration.lora_names.clone().into_iter().collect(),
         worker_timeout: positive("worker-timeout", settings.worker_timeout)?,
         ..RelayConfig::new(engine, &spec.endpoint)
     };

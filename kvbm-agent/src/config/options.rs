@@ -53,6 +53,10 @@ pub struct Options {
     /// A label, key=value, told to routers; repeat the flag (or put , between) for more
     #[arg(long = "label", env = "KVASIR_AGENT_LABEL", value_name = "LABEL", value_delimiter = ',')]
     pub label: Vec<String>,
+    /// The name of a LoRA adapter that the engine announces by number only, number=name; repeat the flag (or
+    /// put , between) for more
+    #[arg(long = "lora", env = "KVASIR_AGENT_LORA", value_name = "LORA", value_delimiter = ',')]
+    pub lora: Vec<String>,
     /// An engine's publisher to relay: endpoint= and, as needed, replay=, topic=, bind=, dp-rank=, with
     /// commas between them. Repeat the flag (or put ; between) for more ranks or sources; in the file,
     /// a `[[source]]` table each

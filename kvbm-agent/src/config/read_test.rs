@@ -1,4 +1,5 @@
 use super::*;
+use crate::agent::AgentConfig;
 use crate::load::scrape::ScrapedEngine;
 
 const FEW: [&str; 4] =
@@ -35,6 +36,22 @@ fn a_few_options_are_enough() {
 }
 
 #[test]
+fn adapters_that_have_numbers_only_are_named() {
+    let Config { agent, .. } =
+        config(&["--lora=7=sql,12=chat", "--source=endpoint=tcp://a:1;endpoint=tcp://a:2"]);
+    let names = |agent: &AgentConfig| {
+        let registration = agent.registration.as_ref().expect("the agent registers the worker");
+        registration.lora_names.clone()
+    };
+    let expected = [(7, "sql".to_owned()), (12, "chat".to_owned())];
+    assert_eq!(names(&agent), expected.clone().into());
+    for relay in &agent.sources.relays {
+        assert_eq!(relay.lora_names, expected.clone().into());
+    }
+    assert_eq!(agent.sources.relays.len(), 2);
+}
+
+#[test]
 fn what_is_missing_or_wrong_is_named() {
     for (left_out, expected) in [
         (0, "worker-id: is required: nothing is assumed of the engine"),
@@ -61,6 +78,10 @@ fn what_is_missing_or_wrong_is_named() {
         ),
         ("--label=zone", "label: \"zone\" is no key=value"),
         ("--label=zone=a,zone=b", "label[1].key: repeats zone: each may be given once"),
+        ("--lora=sql", "lora: \"sql\" is no number=name"),
+        ("--lora=x=sql", "lora: \"x=sql\" is no number=name"),
+        ("--lora=7=", "lora[0].name: is required"),
+        ("--lora=7=a,7=b", "lora[1].id: repeats 7: each may be given once"),
         ("--lease=10ms", "lease: is 10ms, must be 1s to 3600s"),
         ("--lease=0s", "lease: is 0s, must be 1s to 3600s"),
         (
@@ -225,6 +246,7 @@ fn what_is_printed_can_be_read_again() {
     let arguments = [
         "--role=prefill",
         "--label=zone=a,rack=7",
+        "--lora=7=sql",
         "--total-kv-blocks=9",
         "--consolidate",
         "--zmq-listen=127.0.0.1:1",

@@ -39,6 +39,8 @@ pub struct Settings {
     pub max_num_batched_tokens: Option<u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub label: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lora: Vec<String>,
     pub sources_max: u8,
     pub consolidate: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -107,6 +109,7 @@ impl Settings {
         metrics_interval: Span::seconds(1),
         max_num_batched_tokens: None,
         label: Vec::new(),
+        lora: Vec::new(),
         sources_max: 8,
         consolidate: false,
         indexers: Vec::new(),
@@ -151,6 +154,7 @@ impl Settings {
             metrics_interval: options.metrics_interval.unwrap_or(self.metrics_interval),
             max_num_batched_tokens: options.max_num_batched_tokens.or(self.max_num_batched_tokens),
             label: list(self.label, options.label),
+            lora: list(self.lora, options.lora),
             sources_max: options.sources_max.unwrap_or(self.sources_max),
             consolidate: options.consolidate.unwrap_or(self.consolidate),
             indexers: list(self.indexers, options.indexers),

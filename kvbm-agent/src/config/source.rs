@@ -28,6 +28,6 @@ impl FromStr for SourceSpec {
 
     /// Reads `key=value,key=value`; the keys are those of the file's `[[source]]`.
     fn from_str(text: &str) -> Result<Self, String> {
-        read_table(text, &["dp-rank"], &["bind"])
+        read_table(text, &["dp-rank"], &["bind"], &[])
     }
 }

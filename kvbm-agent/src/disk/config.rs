@@ -1,4 +1,5 @@
 use kvasir_proto::convert::WorkerAddress;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Where a journal is kept, and whose it is.
@@ -10,4 +11,6 @@ pub struct DiskConfig {
     pub address: WorkerAddress,
     /// Tokens per block. What was written under another size does not count.
     pub block_size: u32,
+    /// Names of numbered LoRA adapters, by which blocks were hashed. What was written under others does not count.
+    pub lora_names: BTreeMap<u64, String>,
 }

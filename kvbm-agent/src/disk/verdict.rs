@@ -26,6 +26,8 @@ pub enum NewLife {
     BlockSize(u32),
     /// Copies were counted otherwise.
     CopyMode,
+    /// Numbered LoRA adapters had other names, by which blocks were hashed.
+    LoraNames,
     /// None of what fed the agent is configured any more, or can say whether it lived on.
     NoSource,
     /// The engine is another one, is gone, or cannot prove that it is the same.
@@ -45,13 +47,14 @@ impl Verdict {
             Self::NewLife(NewLife::Version(_)) => "version",
             Self::NewLife(NewLife::BlockSize(_)) => "block_size",
             Self::NewLife(NewLife::CopyMode) => "copy_mode",
+            Self::NewLife(NewLife::LoraNames) => "lora_names",
             Self::NewLife(NewLife::NoSource) => "no_source",
             Self::NewLife(NewLife::Engine) => "engine",
         }
     }
 
     /// All words of [`as_str`](Self::as_str).
-    pub const WORDS: [&str; 10] = [
+    pub const WORDS: [&str; 11] = [
         "pending",
         "kept",
         "first",
@@ -60,6 +63,7 @@ impl Verdict {
         "version",
         "block_size",
         "copy_mode",
+        "lora_names",
         "no_source",
         "engine",
     ];
@@ -74,6 +78,7 @@ impl fmt::Display for NewLife {
             Self::Version(found) => write!(f, "format {found} is on disk, another version's"),
             Self::BlockSize(found) => write!(f, "blocks of {found} tokens are on disk"),
             Self::CopyMode => f.write_str("copies are counted otherwise on disk"),
+            Self::LoraNames => f.write_str("LoRA adapters have other names on disk"),
             Self::NoSource => {
                 f.write_str("no source is configured any more that could say whether it lived on")
             }

@@ -9,6 +9,7 @@ use kvasir_proto::types::{
     BlockName, CopyMode, Cursor, DpRank, Incarnation, KvEvent, LocalHash, PartitionKey,
     SourceState, StoredBlock, Tier, WorkerId,
 };
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -20,7 +21,12 @@ const ENGINE: Incarnation = Incarnation(77);
 fn start(folder: &Path, life: Incarnation) -> (Arc<Hub>, Vec<KeptSource>) {
     let partition = PartitionKey::new("m", "").expect("a name");
     let address = WorkerAddress { partition, worker: WorkerId::new("w").expect("a name") };
-    let disk = DiskConfig { folder: folder.to_owned(), address: address.clone(), block_size: 4 };
+    let disk = DiskConfig {
+        folder: folder.to_owned(),
+        address: address.clone(),
+        block_size: 4,
+        lora_names: BTreeMap::new(),
+    };
     let journal = JournalConfig { copy_mode: CopyMode::Set, ..JournalConfig::DEFAULT };
     let opened = open(&disk, journal, (life, 0)).expect("a folder of its own");
     let source = SourceConfig {

@@ -111,7 +111,7 @@ impl Sink {
             SourceCommand::Apply { cursor, rank, events, drops, .. } => {
                 self.apply(cursor, (rank, events), &drops);
             }
-            SourceCommand::Clear { .. } | SourceCommand::Expired => {
+            SourceCommand::Clear | SourceCommand::Expired => {
                 self.fresh = true;
                 self.inlet.clear();
             }

@@ -142,7 +142,7 @@ where
 }
 
 /// Reads `key=value,key=value` as a table of the file would be: values are text, but for those of `numbers`
-/// and `flags`.
+/// and `flags`. As in the file, `name.key=value` is one entry of the table `name`, if that is one of `tables`.
 ///
 /// # Errors
 /// If it is none, or not such a table; the text names the key.
@@ -150,6 +150,7 @@ pub fn read_table<T: DeserializeOwned>(
     text: &str,
     numbers: &[&str],
     flags: &[&str],
+    tables: &[&str],
 ) -> Result<T, String> {
     let mut table = Table::new();
     for pair in text.split(',') {
@@ -163,8 +164,17 @@ pub fn read_table<T: DeserializeOwned>(
         } else {
             Value::String(value.to_owned())
         };
+        let twice = || format!("{key} is given twice");
+        let entry = key.split_once('.').filter(|(name, _)| tables.contains(name));
+        let (table, key) = match entry {
+            Some((name, entry)) => {
+                let nested = table.entry(name).or_insert_with(|| Value::Table(Table::new()));
+                (nested.as_table_mut().ok_or_else(twice)?, entry)
+            }
+            None => (&mut table, key),
+        };
         if table.insert(key.to_owned(), value).is_some() {
-            return Err(format!("{key} is given twice"));
+            return Err(twice());
         }
     }
     T::deserialize(Value::Table(table)).map_err(|error| error.message().to_owned())

@@ -874,7 +874,7 @@ impl ::prost::Name for EngineEndpoint {
 /// A LoRA adapter that an engine announces by number only.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LoraName {
-    /// The engine's number.
+    /// The engine's number. 0 is no adapter, unless it is named here.
     #[prost(uint64, tag = "1")]
     pub id: u64,
     /// Its name, 1 to 256 bytes.

@@ -99,6 +99,10 @@ impl Link {
     fn carry_out(&mut self, step: Step<Sent>, on: &mut On<'_>) {
         match step {
             Step::Apply { cursor, item } => self.apply(cursor, &item, on),
+            Step::Restarted => {
+                on.seen.add("a bare engine's restart is noticed");
+                self.begin_life(on);
+            }
             Step::NewLife { .. } => {
                 on.seen.add("a bare engine's new life is noticed");
                 self.begin_life(on);

@@ -144,6 +144,14 @@ def test_replays_have_the_form_of_vllms(publisher: ZmqKvEventPublisher, consumer
     assert first == [b"", *frames("kv-events", 0, 0.0, [event], 0)]
 
 
+def test_adapter_0_is_none(publisher: ZmqKvEventPublisher, consumer: Consumer) -> None:
+    publisher.publish_stored(TOKENS, NAMES, lora_id=0)
+    publisher.publish_stored(TOKENS, NAMES, lora_id=7)
+    replies = consumer.replay(0)[:-1]
+    stored = [msgspec.msgpack.decode(reply[-1])[1][0] for reply in replies]
+    assert [event["lora_id"] for event in stored] == [None, 7]
+
+
 def test_the_last_batches_are_kept(publisher: ZmqKvEventPublisher, consumer: Consumer) -> None:
     for name in range(25):
         assert publisher.publish_removed([name]) == name

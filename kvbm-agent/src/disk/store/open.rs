@@ -89,7 +89,7 @@ fn begin(
     folder::remove_image(folder)?;
     let database = connect(folder)?;
     let mut changes = WriteBatch::default();
-    let manifest = ManifestRecord::new(&config.address, config.block_size, journal.copy_mode);
+    let manifest = ManifestRecord::new(config, journal.copy_mode);
     put_manifest(&manifest, &mut changes);
     begin_life(incarnation, first, &mut changes);
     database.write(changes).map_err(|error| DiskError::of_rocksdb(folder, &error))?;

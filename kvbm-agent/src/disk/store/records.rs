@@ -1,11 +1,12 @@
 //! What is small: Protobuf, so that fields can be added; what older agents must not skip is a new
 //! [`FORMAT_VERSION`].
 
-use crate::disk::{KeptSource, SourceKind};
+use crate::disk::{DiskConfig, KeptSource, SourceKind};
 use kvasir_proto::convert::WorkerAddress;
 use kvasir_proto::limits::SOURCE_PAST_LIVES_MAX;
 use kvasir_proto::types::{CopyMode, Cursor, Fingerprint, Incarnation, PartitionKey, WorkerId};
 use prost::Message;
+use std::collections::BTreeMap;
 
 /// Version of all that is written.
 pub(super) const FORMAT_VERSION: u32 = 2;
@@ -25,17 +26,21 @@ pub(super) struct ManifestRecord {
     pub(super) block_size: u32,
     #[prost(bool, tag = "6")]
     pub(super) is_counted: bool,
+    /// Names of numbered LoRA adapters. Agents that know no such names skip it.
+    #[prost(btree_map = "uint64, string", tag = "7")]
+    pub(super) lora_names: BTreeMap<u64, String>,
 }
 
 impl ManifestRecord {
-    pub(super) fn new(address: &WorkerAddress, block_size: u32, copy_mode: CopyMode) -> Self {
+    pub(super) fn new(disk: &DiskConfig, copy_mode: CopyMode) -> Self {
         Self {
             format_version: FORMAT_VERSION,
-            model: address.partition.model().to_owned(),
-            tenant: address.partition.tenant().to_owned(),
-            worker_id: address.worker.as_str().to_owned(),
-            block_size,
+            model: disk.address.partition.model().to_owned(),
+            tenant: disk.address.partition.tenant().to_owned(),
+            worker_id: disk.address.worker.as_str().to_owned(),
+            block_size: disk.block_size,
             is_counted: copy_mode == CopyMode::Counted,
+            lora_names: disk.lora_names.clone(),
         }
     }
 

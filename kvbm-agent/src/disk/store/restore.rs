@@ -97,6 +97,9 @@ fn check_manifest(value: &[u8], disk: &DiskConfig, copy_mode: CopyMode) -> Resul
     if manifest.is_counted != (copy_mode == CopyMode::Counted) {
         return Err(Found::Unusable(NewLife::CopyMode));
     }
+    if manifest.lora_names != disk.lora_names {
+        return Err(Found::Unusable(NewLife::LoraNames));
+    }
     Ok(())
 }
 

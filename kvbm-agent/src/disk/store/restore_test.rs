@@ -58,7 +58,7 @@ impl Origin for Map {
 fn disk() -> DiskConfig {
     let partition = PartitionKey::new("m", "").expect("a name");
     let address = WorkerAddress { partition, worker: WorkerId::new("w").expect("a name") };
-    DiskConfig { folder: "unused".into(), address, block_size: 4 }
+    DiskConfig { folder: "unused".into(), address, block_size: 4, lora_names: BTreeMap::new() }
 }
 
 fn config(copy_mode: CopyMode) -> JournalConfig {
@@ -77,7 +77,7 @@ impl Written {
     fn new(copy_mode: CopyMode) -> Self {
         let mut map = Map::default();
         let disk = disk();
-        put_manifest(&ManifestRecord::new(&disk.address, disk.block_size, copy_mode), &mut map);
+        put_manifest(&ManifestRecord::new(&disk, copy_mode), &mut map);
         begin_life(LIFE, FIRST, &mut map);
         Self { journal: Journal::new(LIFE, FIRST, config(copy_mode)), map, image: None }
     }
@@ -288,11 +288,14 @@ fn what_was_written_otherwise_is_not_gone_on_from() {
     assert_eq!(why(read(&size, CopyMode::Set)), "blocks of 4 tokens are on disk");
     let counted = why(read(&disk(), CopyMode::Counted));
     assert_eq!(counted, "copies are counted otherwise on disk");
+    let lora_names = BTreeMap::from([(7, "sql".to_owned())]);
+    let named = why(read(&DiskConfig { lora_names, ..disk() }, CopyMode::Set));
+    assert_eq!(named, "LoRA adapters have other names on disk");
     let mut other = disk();
     other.address.worker = WorkerId::new("v").expect("a name");
     let Found::OtherWorker(found) = read(&other, CopyMode::Set) else { panic!("another's") };
     assert_eq!(found, disk().address);
-    let manifest = ManifestRecord::new(&disk().address, 4, CopyMode::Set);
+    let manifest = ManifestRecord::new(&disk(), CopyMode::Set);
     let mut newer = said();
     put_manifest(&ManifestRecord { format_version: 3, ..manifest }, &mut newer.map);
     assert_eq!(newer.damage(), "format 3 is on disk, another version's");

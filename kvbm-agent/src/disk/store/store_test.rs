@@ -12,6 +12,7 @@ use kvasir_proto::types::{
     BlockName, CopyMode, Cursor, Incarnation, KvEvent, LocalHash, PartitionKey, StoredBlock, Tier,
     WorkerId,
 };
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,7 +28,7 @@ fn journal() -> JournalConfig {
 fn disk(folder: &Path) -> DiskConfig {
     let partition = PartitionKey::new("m", "").expect("a name");
     let address = WorkerAddress { partition, worker: WorkerId::new("w").expect("a name") };
-    DiskConfig { folder: folder.to_owned(), address, block_size: 4 }
+    DiskConfig { folder: folder.to_owned(), address, block_size: 4, lora_names: BTreeMap::new() }
 }
 
 fn opened(folder: &Path, life: Incarnation) -> Opened {

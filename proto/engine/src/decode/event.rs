@@ -37,7 +37,7 @@ pub struct RawStored<'a> {
     pub num_block_tokens: Option<(u64, u64)>,
     /// Where the blocks lie.
     pub place: Place<'a>,
-    /// Number of the LoRA adapter.
+    /// Number of the LoRA adapter; 0 is none, as an engine says it.
     pub lora_id: Option<u64>,
     /// Name of the LoRA adapter.
     pub lora_name: Option<&'a str>,

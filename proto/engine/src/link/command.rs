@@ -1,5 +1,5 @@
 use crate::normalise::Drops;
-use kvasir_proto::types::{BatchOutcome, Cursor, DpRank, Incarnation, KvEvent, SourceState};
+use kvasir_proto::types::{BatchOutcome, Cursor, DpRank, KvEvent, SourceState};
 use tokio::time::Instant;
 
 /// What the index is to do for a source, in this order.
@@ -18,12 +18,9 @@ pub enum SourceCommand {
         /// Blocks in `events` that no query can match.
         unmatchable_blocks: u64,
     },
-    /// What follows belongs to this life: drop all that the source stored. May come twice for one
-    /// restart, when the final id is known only with the first batch.
-    Clear {
-        /// Id of the life.
-        incarnation: Incarnation,
-    },
+    /// What follows belongs to a new life: drop all that the source stored. May come twice for one
+    /// restart: when it is found out, and with the first batch of the new life.
+    Clear,
     /// Events were lost: what is held now is doubtful until it is announced again.
     MarkSuspect,
     /// Drop what is still doubtful.

@@ -274,10 +274,15 @@ impl Driver {
                 self.sums.replays_cancelled += u64::from(self.replay.take().is_some());
                 return Ok(());
             }
+            Step::Restarted => {
+                self.normaliser.reset();
+                tracing::debug!("the source restarted");
+                SourceCommand::Clear
+            }
             Step::NewLife { incarnation } => {
                 self.normaliser.reset();
                 tracing::info!(%incarnation, "new life of the source");
-                SourceCommand::Clear { incarnation }
+                SourceCommand::Clear
             }
             Step::Expired => {
                 self.normaliser.reset();
@@ -307,14 +312,14 @@ impl Driver {
                 return Ok(());
             }
         };
-        let Normalised { rank, events, drops, unreadable_events, unmatchable_blocks, .. } =
-            self.normaliser.normalise(batch);
-        if events.contains(&KvEvent::Cleared) {
+        let normalised = self.normaliser.normalise(batch);
+        if normalised.events.contains(&KvEvent::Cleared) {
             self.sequencer.content_cleared();
         }
-        if unreadable_events > 0 {
+        if normalised.is_lossy() {
             self.sequencer.content_lost();
         }
+        let Normalised { rank, events, drops, unmatchable_blocks, .. } = normalised;
         let command = SourceCommand::Apply { cursor, rank, events, drops, unmatchable_blocks };
         self.send(command, payload.bytes.len())
     }

@@ -67,6 +67,11 @@ drop_reasons! {
     OtherGroup = Ignored "other_group",
     /// A second group with full attention: the first one seen stands for the model.
     OtherMainGroup = Ignored "other_main_group",
+    /// The event states another kind than its group has shown before, so blocks of the main group may be missing.
+    GroupKind = Rejected "group_kind",
+    /// The event shows that blocks of a group were taken for the main group's before any event had said its
+    /// kind, and they are not: what the source holds can no longer be relied on.
+    PresumedGroup = Rejected "presumed_group",
     /// A single block shorter than the block size.
     PartialBlock = Ignored "partial_block",
     /// Tokens are sent as pairs (SGLang with EAGLE).

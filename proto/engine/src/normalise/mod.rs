@@ -5,7 +5,8 @@
 //! [`Drops`] with the reason. Rules, in the order in which they are asked of an event:
 //!
 //! 1. names that do not cover the prefix (SGLang before 0.5.6) are refused, of the whole source;
-//! 2. only the main group counts (`place.rs`: full attention; the first such group);
+//! 2. only the main group counts (`place.rs`: full attention; the first such group), and what
+//!    contradicts what a group has shown before is rejected;
 //! 3. only the worker's own memory counts: locality, then medium, which gives the tier;
 //! 4. no tokens, and no local hashes in their place: a tier more for names that are known
 //!    ([`KvEvent::StoredNames`]);
@@ -18,6 +19,8 @@
 //! no table is consulted.
 
 mod drops;
+#[cfg(test)]
+mod groups_test;
 mod keys;
 mod namespace;
 #[cfg(test)]
@@ -69,6 +72,15 @@ pub struct Normalised {
     /// Blocks in `events` that no query can match: their LoRA adapter has no name here, or
     /// something besides their tokens is not understood.
     pub unmatchable_blocks: u64,
+}
+
+impl Normalised {
+    /// Whether what the source holds can no longer be relied on: some of what it said is unknown, or was
+    /// taken for what it is not.
+    #[must_use]
+    pub fn is_lossy(&self) -> bool {
+        self.unreadable_events > 0 || self.drops.count(DropReason::PresumedGroup) > 0
+    }
 }
 
 /// Whether a source's names cover the prefix.
@@ -159,7 +171,8 @@ impl Normaliser {
 
     fn take_removed(&mut self, removed: RawRemoved<'_>, out: &mut Normalised) {
         let RawRemoved { names, place } = removed;
-        match self.tier(&place) {
+        let counts = self.check_naming().and_then(|()| self.groups.check_removed(place.group));
+        match counts.and_then(|()| own_tier(&place)) {
             Ok(_) if names.is_empty() => {}
             Ok(tier) => {
                 if !self.salted.is_idle() {
@@ -177,7 +190,9 @@ impl Normaliser {
         out: &mut Normalised,
     ) -> Result<KvEvent, DropReason> {
         self.learn_naming(&stored);
-        let tier = self.tier(&stored.place)?;
+        self.check_naming()?;
+        self.groups.check_stored(&stored.place)?;
+        let tier = own_tier(&stored.place)?;
         let RawTokens::Ids(ids_le) = &stored.tokens else {
             return Err(DropReason::EaglePairs);
         };
@@ -231,14 +246,11 @@ impl Normaliser {
         }
     }
 
-    /// The tier an event is about, if it is about blocks that count.
-    fn tier(&mut self, place: &Place<'_>) -> Result<Tier, DropReason> {
-        if self.naming == Naming::Unchained {
-            return Err(DropReason::UnchainedNames);
+    fn check_naming(&self) -> Result<(), DropReason> {
+        match self.naming {
+            Naming::Unchained => Err(DropReason::UnchainedNames),
+            Naming::Unknown | Naming::Chained => Ok(()),
         }
-        self.groups.check(place)?;
-        place::local(place.locality)?;
-        place::tier(place.medium)
     }
 
     /// Checks that an event's blocks are whole, of the right size, and as many as its names.
@@ -328,6 +340,12 @@ impl Normaliser {
         let known = self.salted.find(rank, name, adapter.namespace);
         known.or_else(|| self.salted.after(rank, parent?, adapter.namespace))
     }
+}
+
+/// The tier an event is about, if that is the worker's own memory.
+fn own_tier(place: &Place<'_>) -> Result<Tier, DropReason> {
+    place::local(place.locality)?;
+    place::tier(place.medium)
 }
 
 fn drop_operations(reason: DropReason, medium: Option<&str>, operations: usize, drops: &mut Drops) {

@@ -22,7 +22,21 @@ fn adapters_are_named_or_match_nothing() {
     check(Some(""), Some(7), Some("seven"));
     check(Some(""), None, Some(""));
     check(None, Some(8), None);
-    check(None, Some(0), None);
+}
+
+#[test]
+fn number_0_is_no_adapter_unless_it_has_a_name() {
+    let zero = || RawStored { lora_id: Some(0), ..stored(None, &[1, 2]) };
+    let out = store(&mut vllm(), zero());
+    assert_eq!((locals(&out), out.unmatchable_blocks), (queried(&[1, 2], "", ""), 0));
+    let salt = per_block(&[&[ExtraKey::Text("s")], &[]]);
+    let out = store(&mut vllm(), RawStored { extra_keys: salt, ..zero() });
+    assert_eq!(locals(&out), queried(&[1, 2], "", "s"));
+    let out = store(&mut vllm(), RawStored { lora_name: Some("a"), ..zero() });
+    assert_eq!(locals(&out), queried(&[1, 2], "a", ""));
+    let lora_names = HashMap::from([(0, "zero".to_owned())]);
+    let mut named = Normaliser::new(NormaliserConfig { lora_names, ..config(EngineKind::Vllm) });
+    assert_eq!(locals(&store(&mut named, zero())), queried(&[1, 2], "zero", ""));
 }
 
 #[test]

@@ -156,52 +156,6 @@ fn unknown_media_are_counted_by_value_up_to_a_limit() {
 }
 
 #[test]
-fn the_main_group_is_the_first_of_a_main_kind() {
-    use DropReason::{OtherGroup, OtherMainGroup};
-    type Step = (Option<u32>, Option<&'static str>, Option<DropReason>);
-    let check = |steps: &[Step]| {
-        let mut normaliser = vllm();
-        for (index, &(group, kind, expected)) in steps.iter().enumerate() {
-            let place = Place { group, kind, ..Place::default() };
-            let out = store(&mut normaliser, RawStored { place, ..stored(None, &[1]) });
-            assert_eq!(reasons(&out).first().map(|drop| drop.0), expected, "{steps:?} {index}");
-        }
-    };
-    // Nothing known: nil and 0 are the main group.
-    check(&[(None, None, None), (Some(0), None, None), (Some(1), None, Some(OtherGroup))]);
-    // A kind is learned for its group, removals of which do not say it.
-    check(&[
-        (Some(0), Some("sliding_window"), Some(OtherGroup)),
-        (Some(1), Some("full_attention"), None),
-        (Some(0), None, Some(OtherGroup)),
-        (Some(1), None, None),
-        (Some(2), None, Some(OtherGroup)),
-    ]);
-    // Of two main kinds the first counts.
-    check(&[
-        (Some(1), Some("MLA_attention"), None),
-        (Some(0), Some("sink_full_attention"), Some(OtherMainGroup)),
-        (Some(0), None, Some(OtherMainGroup)),
-        (Some(1), None, None),
-    ]);
-    // Group 0 is no longer presumed once another is known to be the main one.
-    check(&[(Some(3), Some("full_attention"), None), (Some(0), None, Some(OtherGroup))]);
-    for kind in ["mamba", "chunked_local_attention", "cross_attention", "unknown", ""] {
-        check(&[(Some(0), Some(kind), Some(OtherGroup)), (Some(0), None, Some(OtherGroup))]);
-    }
-}
-
-#[test]
-fn the_number_of_groups_learned_is_limited() {
-    let mut groups = Groups::default();
-    for group in 0..10_000 {
-        let place = Place { group: Some(group), kind: Some("mamba"), ..Place::default() };
-        assert_eq!(groups.check(&place), Err(DropReason::OtherGroup));
-    }
-    assert_eq!(groups.learned(), place::GROUPS_MAX);
-}
-
-#[test]
 fn blocks_are_whole_and_of_the_agreed_size() {
     let check = |event: RawStored<'_>, expected: DropReason| {
         let operations = u64::try_from(event.names.len()).expect("small");

@@ -3,9 +3,9 @@
 use super::DropReason;
 use crate::decode::Place;
 use kvasir_proto::types::Tier;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-/// Most groups whose kind is remembered; engines have one per sort of layer. Of further ones, an
+/// Most groups that are remembered as left out; engines have one per sort of layer. Of further ones, an
 /// event that does not say its kind counts as another group's, or as the main group's if 0.
 pub(super) const GROUPS_MAX: usize = 256;
 
@@ -45,38 +45,98 @@ pub(super) fn local(locality: Option<&str>) -> Result<(), DropReason> {
 
 /// What one source has told of its groups. The main group decides alone what a worker holds: the
 /// sliding-window and state-space groups of a hybrid model keep only what they need of a prefix.
+///
+/// Engines say the kind of a group with what they store, and not with what they remove. So whatever
+/// a group is said to be, one thing holds: **while blocks of a group may be held, its removals
+/// count.** What contradicts it is dropped as rejected, which makes the source partial, or has the
+/// source doubted ([`DropReason::PresumedGroup`]); it never turns a main group into another.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
-    /// Whether a group is of a main kind, by its number as sent.
-    kinds: HashMap<Option<u32>, bool>,
-    /// The first group of a main kind.
+    /// The first group of a main kind. An event without a group is one of group 0.
     main: Option<u32>,
+    /// Groups whose blocks are left out, by their number as sent, and why.
+    others: HashMap<Option<u32>, DropReason>,
+    /// Groups whose blocks were taken though they are not known to be the main one: group 0, or none at all.
+    presumed: HashSet<Option<u32>>,
 }
 
 impl Groups {
-    /// Groups whose kind is known.
+    /// Groups that are known to be left out.
     #[cfg(test)]
-    pub(super) fn learned(&self) -> usize {
-        self.kinds.len()
+    pub(super) fn left_out(&self) -> usize {
+        self.others.len()
     }
 
-    /// Learns from an event and refuses it unless it belongs to the main group.
-    pub(super) fn check(&mut self, place: &Place<'_>) -> Result<(), DropReason> {
-        let stated = place.kind.map(is_main_kind);
-        if let Some(main) = stated
-            && (self.kinds.len() < GROUPS_MAX || self.kinds.contains_key(&place.group))
-        {
-            self.kinds.insert(place.group, main);
+    /// Refuses a group whose blocks do not count, as far as is known by now. A removal is judged by
+    /// this alone, whatever kind it states.
+    pub(super) fn check_removed(&self, group: Option<u32>) -> Result<(), DropReason> {
+        if let Some(reason) = self.others.get(&group) {
+            return Err(*reason);
         }
         // An engine without groups numbers none.
-        let group = place.group.unwrap_or(0);
-        match stated.or_else(|| self.kinds.get(&place.group).copied()) {
-            Some(true) if *self.main.get_or_insert(group) == group => Ok(()),
-            Some(true) => Err(DropReason::OtherMainGroup),
-            Some(false) => Err(DropReason::OtherGroup),
-            None if place.group.is_none() || self.main.unwrap_or(0) == group => Ok(()),
-            None => Err(DropReason::OtherGroup),
+        match group {
+            Some(number) if number != self.main.unwrap_or(0) => Err(DropReason::OtherGroup),
+            Some(_) | None => Ok(()),
         }
+    }
+
+    /// Learns from a stored event and refuses it unless it belongs to the main group.
+    pub(super) fn check_stored(&mut self, place: &Place<'_>) -> Result<(), DropReason> {
+        let group = place.group;
+        let is_main = self.main == Some(group.unwrap_or(0));
+        let known = self.check_removed(group);
+        match (place.kind.map(is_main_kind), known) {
+            (None, Ok(())) => {
+                if !is_main {
+                    self.presumed.insert(group);
+                }
+                Ok(())
+            }
+            (Some(true), known) => self.check_main_kind(group, known),
+            (Some(false), Ok(())) if is_main => Err(DropReason::GroupKind),
+            (Some(false), Ok(())) if self.presumed.remove(&group) => {
+                self.leave_out(group, DropReason::OtherGroup);
+                Err(DropReason::PresumedGroup)
+            }
+            (Some(false), Ok(())) => Err(self.leave_out(group, DropReason::OtherGroup)),
+            (None | Some(false), Err(reason)) => Err(self.leave_out(group, reason)),
+        }
+    }
+
+    /// A stored event that states a main kind.
+    fn check_main_kind(
+        &mut self,
+        group: Option<u32>,
+        known: Result<(), DropReason>,
+    ) -> Result<(), DropReason> {
+        let number = group.unwrap_or(0);
+        let main = *self.main.get_or_insert(number);
+        if known.is_ok() {
+            if main != number {
+                self.presumed.insert(group);
+            }
+            return Ok(());
+        }
+        if main != number {
+            return Err(self.leave_out(group, DropReason::OtherMainGroup));
+        }
+        // So far its blocks were left out, if there were any.
+        let left_out = self.others.remove(&group).is_some() || self.others.len() >= GROUPS_MAX;
+        if number != 0 && self.presumed.remove(&Some(0)) {
+            Err(DropReason::PresumedGroup)
+        } else if left_out {
+            Err(DropReason::GroupKind)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Remembers that blocks of a group were left out.
+    fn leave_out(&mut self, group: Option<u32>, reason: DropReason) -> DropReason {
+        if self.others.len() < GROUPS_MAX {
+            self.others.entry(group).or_insert(reason);
+        }
+        reason
     }
 }
 

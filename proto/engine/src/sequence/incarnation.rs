@@ -12,8 +12,3 @@ pub(super) fn of_first_batch(sequence: u64, fingerprint: Fingerprint) -> Incarna
     tail.copy_from_slice(&fingerprint.payload_hash.to_le_bytes());
     Incarnation(xxh3_128(&bytes))
 }
-
-/// Provisional id of the life after `old`, of which no batch was seen yet.
-pub(super) fn after(old: Incarnation) -> Incarnation {
-    Incarnation(xxh3_128(&old.0.to_le_bytes()))
-}

@@ -1,6 +1,5 @@
 use super::{
     config::REPLAY_REPLIES_MAX,
-    incarnation,
     life::Position,
     replays::Round,
     sequencer::{Connection, Sequencer},
@@ -53,7 +52,7 @@ impl<I: Item> Sequencer<I> {
             return;
         }
         if self.shows_restart(&received) {
-            self.end_life(incarnation::of_first_batch(sequence, fingerprint));
+            self.end_life();
             self.connection = Connection::Up { live_seen: true };
         }
         self.last_live = Some(Position { sequence, fingerprint: Some(fingerprint) });
@@ -98,13 +97,15 @@ impl<I: Item> Sequencer<I> {
                 round.proved = true;
                 self.life = self.life.accepted();
             } else if cursor.sequence == sequence {
-                self.end_life(incarnation::of_first_batch(sequence, fingerprint));
+                self.end_life();
             }
             return;
         }
-        // A hole behind an earlier reply of the round may come from a full send queue: ask again.
-        // One before the first reply is a batch that is no longer kept.
-        let hole = before.is_some_and(|before| sequence > before.saturating_add(1));
+        // A batch that was published and does not come may have been dropped by a full send queue: ask again.
+        // That of the cursor is one; of a life of which nothing was applied yet, what is missing before the
+        // first reply is no longer kept.
+        let skipped = before.is_some_and(|before| sequence > before.saturating_add(1));
+        let hole = skipped || (!round.proved && self.life.position().is_some());
         if hole && !last_attempt {
             self.counts.duplicate += 1;
             self.break_off(number);
@@ -133,16 +134,15 @@ impl<I: Item> Sequencer<I> {
     pub(super) fn on_replay_end(&mut self, number: u64) {
         let Some(round) = self.replays.finish(number) else { return };
         let nothing_kept = round.cursor.is_some_and(|cursor| round.last < Some(cursor));
-        match self.life.incarnation() {
-            Some(incarnation) if nothing_kept && self.life.is_doubtful() => {
-                // The newest batch is older than the cursor.
-                self.replays.outlived(&self.config);
-                self.end_life(incarnation::after(incarnation));
-            }
-            // On a connection that has proved its life this says only that nothing is kept.
-            Some(_) if nothing_kept => self.attempt_again(&round),
-            _ if self.buffer.len() > 0 => self.attempt_again(&round),
-            _ => self.complete(&round),
+        if nothing_kept && self.life.is_doubtful() {
+            // The newest batch is older than the cursor.
+            self.replays.outlived(&self.config);
+            self.end_life();
+        } else if nothing_kept || self.buffer.len() > 0 {
+            // On a connection that has proved its life the former says only that nothing is kept.
+            self.attempt_again(&round);
+        } else {
+            self.complete(&round);
         }
     }
 

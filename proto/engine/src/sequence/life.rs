@@ -17,7 +17,7 @@ impl Position {
 /// The life of the source and how far it was applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Life {
-    /// Nothing of it was applied. The id is there if the life before it was seen to end.
+    /// Nothing of it was applied. The id is there once its first batch is at hand.
     Fresh(Option<Incarnation>),
     /// The cursor is from a checkpoint or an earlier connection: the engine may have restarted.
     Doubtful(Incarnation, Position),

@@ -57,6 +57,8 @@ struct Round {
     number: u64,
     from: u64,
     served: Option<VecDeque<Token>>,
+    /// Whether the first batch asked for is known to have been published.
+    from_cursor: bool,
     /// Whether a reply has arrived.
     begun: bool,
 }
@@ -232,11 +234,11 @@ impl World {
         }
     }
 
-    /// The publisher's send queue is full: the next reply never arrives. The queue of a new
-    /// connection is empty, so by right this is not the first one.
+    /// The publisher's send queue is full: the next reply never arrives. That of the first reply can be
+    /// recovered from only where it is known that there should be one.
     pub(super) fn drop_reply(&mut self, even_the_first: bool) -> bool {
-        let begun = self.round.as_ref().is_some_and(|round| round.begun);
-        let replies = self.serve().filter(|_| even_the_first || begun);
+        let known = self.round.as_ref().is_some_and(|round| round.begun || round.from_cursor);
+        let replies = self.serve().filter(|_| even_the_first || known);
         replies.is_some_and(|replies| replies.pop_front().is_some())
     }
 
@@ -281,7 +283,13 @@ impl World {
     fn execute(&mut self, step: &Step<Token>) {
         let index = &mut self.index;
         match *step {
+            Step::Restarted => {
+                index.held.clear();
+                index.last = None;
+                index.incarnation = None;
+            }
             Step::NewLife { incarnation } => {
+                assert_eq!(index.incarnation, None, "a life is named once");
                 index.held.clear();
                 index.last = None;
                 index.incarnation = Some(incarnation);
@@ -317,7 +325,9 @@ impl World {
             Step::StartReplay { round, from } => {
                 assert!(self.replay && self.round.is_none(), "one round at a time");
                 self.rounds += 1;
-                self.round = Some(Round { number: round, from, served: None, begun: false });
+                let from_cursor = self.sequencer.status().applied.is_some();
+                let (served, begun) = (None, false);
+                self.round = Some(Round { number: round, from, served, from_cursor, begun });
             }
             Step::CancelReplay { round } => {
                 // Already gone if it was the end of the round that led to this.

@@ -333,7 +333,7 @@ impl<I: Item> Sequencer<I> {
         self.damage = Some(Damage { drop_suspects_at });
     }
 
-    /// Says that a life begins, unless that is known.
+    /// Says that a life begins, once.
     fn name_life(&mut self, incarnation: Incarnation) -> Incarnation {
         if self.life.incarnation() != Some(incarnation) {
             self.steps.push_back(Step::NewLife { incarnation });
@@ -341,16 +341,15 @@ impl<I: Item> Sequencer<I> {
         incarnation
     }
 
-    /// The engine restarted: nothing of its earlier life counts. `incarnation` names the new one
-    /// until its first batch is at hand.
-    pub(super) fn end_life(&mut self, incarnation: Incarnation) {
+    /// The engine restarted: nothing of its earlier life counts. The new one is named by its first batch.
+    pub(super) fn end_life(&mut self) {
         if let Some(round) = self.replays.abandon() {
             self.replays.outlived(&self.config);
             self.steps.push_back(Step::CancelReplay { round: round.number });
         }
         self.counts.stale += self.buffer.clear();
-        self.steps.push_back(Step::NewLife { incarnation });
-        self.life = Life::Fresh(Some(incarnation));
+        self.steps.push_back(Step::Restarted);
+        self.life = Life::Fresh(None);
         self.next = 0;
         self.given_up_below = 0;
         self.last_live = None;

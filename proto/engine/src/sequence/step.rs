@@ -55,7 +55,10 @@ pub enum Input<I> {
 /// What to do, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step<I> {
-    /// What follows belongs to this life: drop all that the source stored.
+    /// The engine restarted, and nothing of its new life is at hand yet: drop all that the source stored.
+    Restarted,
+    /// What follows belongs to this life: drop all that the source stored. Once for each life, before its
+    /// first batch or loss.
     NewLife {
         /// Id of the life.
         incarnation: Incarnation,

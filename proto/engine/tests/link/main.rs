@@ -88,7 +88,7 @@ impl Received {
                     }
                 }
             }
-            SourceCommand::Clear { .. } => {
+            SourceCommand::Clear => {
                 self.clears += 1;
                 self.held.clear();
             }

@@ -177,8 +177,8 @@ class ZmqKvEventPublisher:
 
         `token_ids` are those of whole blocks, as many as `block_hashes`; empty for blocks that are
         known and now lie in one more tier. `parent_hash` names the block before the first, none at
-        the start of a prompt. `num_block_tokens`, if given, is checked. `extra_keys` are vLLM's:
-        what else decides the content of each block.
+        the start of a prompt. `num_block_tokens`, if given, is checked. `lora_id` 0 is no adapter.
+        `extra_keys` are vLLM's: what else decides the content of each block.
 
         Raises `InvalidArgumentError` or `ClosedError`.
         """
@@ -202,7 +202,7 @@ class ZmqKvEventPublisher:
             parent_block_hash=parent,
             token_ids=tokens,
             block_size=size,
-            lora_id=lora_id,
+            lora_id=lora_id or None,
             medium=_MEDIA[read_tier("tier", tier)],
             lora_name=lora_name,
             extra_keys=extra_keys,

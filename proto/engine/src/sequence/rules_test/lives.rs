@@ -14,12 +14,12 @@ fn a_number_that_goes_back_is_a_restart() {
         ("live a0", "new-life a0 | exact"),
         ("live a1", "a1 | exact"),
         ("end", "| exact"),
-        ("live b0", "new-life b0 ask 0 | exact"),
+        ("live b0", "restarted new-life b0 ask 0 | exact"),
         ("reply b0", "| exact"),
         ("end", "| exact"),
         ("live b1", "b1 | exact"),
         // Twice, and this time the first batches are missed.
-        ("live c1", "new-life ask 0 | catching_up"),
+        ("live c1", "restarted ask 0 | catching_up"),
         ("reply c0", "new-life c0 c1 | exact"),
     ]);
     assert_eq!(sums, counts(6, 1, 0, 0));
@@ -31,7 +31,7 @@ fn the_same_number_with_another_content_is_a_restart() {
     let sums = check(&[
         ("connect", "ask 0 | catching_up"),
         ("live a2", "| catching_up"),
-        ("live b2", "cancel new-life | catching_up"),
+        ("live b2", "cancel restarted | catching_up"),
     ]);
     assert_eq!(sums, counts(0, 0, 1, 0));
     // Of a batch that only replay has brought.
@@ -39,7 +39,7 @@ fn the_same_number_with_another_content_is_a_restart() {
         ("connect", "ask 0 | catching_up"),
         ("reply a0", "new-life a0 | catching_up"),
         ("reply a1", "a1 | catching_up"),
-        ("live b1", "cancel new-life | catching_up"),
+        ("live b1", "cancel restarted | catching_up"),
         ("wait", "ask 0 | catching_up"),
         ("reply b0", "new-life b0 b1 | exact"),
     ]);
@@ -63,7 +63,7 @@ fn a_restart_during_a_replay_drops_what_was_held_back() {
         ("live a5", "| catching_up"),
         ("live a6", "| catching_up"),
         ("reply a0", "new-life a0 | catching_up"),
-        ("live b0", "cancel new-life b0 | exact"),
+        ("live b0", "cancel restarted new-life b0 | exact"),
         ("reply@1 a1", "| exact"),
         ("wait", "ask 0 | exact"),
         ("reply b0", "| exact"),
@@ -81,10 +81,10 @@ fn without_a_replay_socket_a_restart_that_is_seen_is_clean() {
             ("connect", "| cold"),
             ("live a0", "new-life a0 | exact"),
             ("live a2", "mark a2 | degraded"),
-            ("live b0", "new-life b0 | exact"),
-            ("live c0", "new-life c0 | exact"),
+            ("live b0", "restarted new-life b0 | exact"),
+            ("live c0", "restarted new-life c0 | exact"),
             ("live c1", "c1 | exact"),
-            ("live d1", "new-life mark d1 | degraded"),
+            ("live d1", "restarted new-life mark d1 | degraded"),
         ],
     );
 }
@@ -117,7 +117,7 @@ fn a_restart_while_disconnected_is_found_by_the_fingerprint() {
         ("disconnect", "cancel | catching_up"),
         ("connect", "ask 1 | catching_up"),
         ("live b2", "| catching_up"),
-        ("reply b1", "cancel new-life | catching_up"),
+        ("reply b1", "cancel restarted | catching_up"),
         ("wait", "ask 0 | catching_up"),
         ("reply b0", "new-life b0 | catching_up"),
         ("reply b1", "b1 | catching_up"),
@@ -137,7 +137,7 @@ fn a_restart_while_disconnected_is_found_by_its_newest_batch() {
         ("live a1", "a1 | exact"),
         ("disconnect", "cancel | catching_up"),
         ("connect", "ask 1 | catching_up"),
-        ("end", "new-life | catching_up"),
+        ("end", "restarted | catching_up"),
         ("wait", "ask 0 | catching_up"),
         // Nothing was announced in the new life.
         ("end", "| exact"),
@@ -147,17 +147,57 @@ fn a_restart_while_disconnected_is_found_by_its_newest_batch() {
 
 #[test]
 fn a_cursor_that_is_no_longer_kept_is_unproved_and_what_it_covers_doubtful() {
+    let config = SequencerConfig { replay_attempts_max: 2, ..config() };
     let script: &[(&str, &str)] = &[
         ("connect", "ask 4 | catching_up"),
         ("live a9", "| catching_up"),
+        ("reply a7", "cancel | catching_up"),
+        ("wait", "ask 4 | catching_up"),
         ("reply a7", "mark a7 | degraded"),
         ("reply a8", "a8 a9 | degraded"),
     ];
-    assert_eq!(check_resumed("a4", script), counts(3, 0, 0, 2));
-    let clear = SequencerConfig { loss_policy: LossPolicy::Clear, ..config() };
-    let script: &[(&str, &str)] =
-        &[("connect", "ask 4 | catching_up"), ("reply a5", "clear-lost a5 | degraded")];
-    assert_eq!(run(clear, Some(at("a4")), script), counts(1, 0, 0, 0));
+    assert_eq!(run(config, Some(at("a4")), script), counts(3, 1, 0, 2));
+    let clear = SequencerConfig { loss_policy: LossPolicy::Clear, ..config };
+    let script: &[(&str, &str)] = &[
+        ("connect", "ask 4 | catching_up"),
+        ("reply a5", "cancel | catching_up"),
+        ("wait", "ask 4 | catching_up"),
+        ("reply a5", "clear-lost a5 | degraded"),
+    ];
+    assert_eq!(run(clear, Some(at("a4")), script), counts(1, 1, 0, 0));
+}
+
+#[test]
+fn a_cursor_whose_batch_does_not_come_is_asked_for_again() {
+    // Of a gap.
+    let sums = check(&[
+        ("connect", "ask 0 | catching_up"),
+        ("live a0", "new-life a0 | exact"),
+        ("end", "| exact"),
+        ("live a2", "ask 0 | gap"),
+        ("reply a1", "cancel | gap"),
+        ("wait", "ask 0 | gap"),
+        ("reply a0", "| gap"),
+        ("reply a1", "a1 a2 | exact"),
+        ("end", "| exact"),
+        // Of a probe.
+        ("wait", "ask 2 | exact"),
+        ("reply a3", "cancel | exact"),
+        ("wait", "ask 2 | exact"),
+        ("reply a2", "| exact"),
+        ("reply a3", "a3 | exact"),
+    ]);
+    assert_eq!(sums, counts(4, 4, 0, 0));
+    // Of a checkpoint, and the engine has restarted.
+    check_resumed(
+        "a4",
+        &[
+            ("connect", "ask 4 | catching_up"),
+            ("reply b5", "cancel | catching_up"),
+            ("wait", "ask 4 | catching_up"),
+            ("reply b4", "cancel restarted | catching_up"),
+        ],
+    );
 }
 
 #[test]
@@ -180,14 +220,14 @@ fn a_restart_while_the_server_was_down_is_found() {
         "a4",
         &[
             ("connect", "ask 4 | catching_up"),
-            ("reply b4", "cancel new-life | catching_up"),
+            ("reply b4", "cancel restarted | catching_up"),
             ("wait", "ask 0 | catching_up"),
             ("reply b0", "new-life b0 | catching_up"),
         ],
     );
     check_resumed(
         "a4",
-        &[("connect", "ask 4 | catching_up"), ("live b0", "cancel new-life b0 | exact")],
+        &[("connect", "ask 4 | catching_up"), ("live b0", "cancel restarted new-life b0 | exact")],
     );
 }
 
@@ -201,7 +241,7 @@ fn without_a_replay_socket_a_reconnection_is_unproved() {
             ("live a5", "a5 | degraded"),
             ("disconnect", "| degraded"),
             ("connect", "mark | degraded"),
-            ("live b5", "new-life mark b5 | degraded"),
+            ("live b5", "restarted new-life mark b5 | degraded"),
             ("live b6*", "b6* | exact"),
         ],
     );
@@ -221,7 +261,7 @@ fn a_replay_socket_that_is_gone_leaves_a_restored_cursor_unproved() {
             ("fail", "mark a5 | degraded"),
             // The probe still finds a new life.
             ("wait", "ask 5 | degraded"),
-            ("reply b5", "cancel new-life | catching_up"),
+            ("reply b5", "cancel restarted | catching_up"),
         ],
     );
 }

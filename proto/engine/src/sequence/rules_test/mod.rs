@@ -65,6 +65,7 @@ impl Script {
         let mut said = Vec::new();
         while let Some(step) = self.sequencer.next_step() {
             said.push(match step {
+                Step::Restarted => "restarted".to_owned(),
                 Step::NewLife { .. } => "new-life".to_owned(),
                 Step::Apply { item: Batch(text), .. } => {
                     if text.ends_with('*') {

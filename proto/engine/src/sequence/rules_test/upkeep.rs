@@ -19,7 +19,7 @@ fn a_probe_finds_a_lost_last_batch() {
         ("reply a1", "a1 | exact"),
         ("end", "| exact"),
         ("wait", "ask 1 | exact"),
-        ("reply b1", "cancel new-life | catching_up"),
+        ("reply b1", "cancel restarted | catching_up"),
     ]);
 }
 

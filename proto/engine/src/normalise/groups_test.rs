@@ -1,0 +1,231 @@
+//! Which groups count, whatever engines say of them.
+
+use super::normalise_test::*;
+use super::*;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use std::collections::BTreeMap;
+
+#[test]
+fn the_main_group_is_the_first_of_a_main_kind() {
+    use DropReason::{OtherGroup, OtherMainGroup};
+    type Step = (Option<u32>, Option<&'static str>, Option<DropReason>);
+    let check = |steps: &[Step]| {
+        let mut normaliser = vllm();
+        for (index, &(group, kind, expected)) in steps.iter().enumerate() {
+            let place = Place { group, kind, ..Place::default() };
+            let out = store(&mut normaliser, RawStored { place, ..stored(None, &[1]) });
+            assert_eq!(reasons(&out).first().map(|drop| drop.0), expected, "{steps:?} {index}");
+        }
+    };
+    // Nothing known: nil and 0 are the main group.
+    check(&[(None, None, None), (Some(0), None, None), (Some(1), None, Some(OtherGroup))]);
+    // A kind is learned for its group, removals of which do not say it.
+    check(&[
+        (Some(0), Some("sliding_window"), Some(OtherGroup)),
+        (Some(1), Some("full_attention"), None),
+        (Some(0), None, Some(OtherGroup)),
+        (Some(1), None, None),
+        (Some(2), None, Some(OtherGroup)),
+    ]);
+    // Of two main kinds the first counts.
+    check(&[
+        (Some(1), Some("MLA_attention"), None),
+        (Some(0), Some("sink_full_attention"), Some(OtherMainGroup)),
+        (Some(0), None, Some(OtherMainGroup)),
+        (Some(1), None, None),
+    ]);
+    // Group 0 is no longer presumed once another is known to be the main one.
+    check(&[(Some(3), Some("full_attention"), None), (Some(0), None, Some(OtherGroup))]);
+    for kind in ["mamba", "chunked_local_attention", "cross_attention", "unknown", ""] {
+        check(&[(Some(0), Some(kind), Some(OtherGroup)), (Some(0), None, Some(OtherGroup))]);
+    }
+}
+
+#[test]
+fn the_number_of_groups_learned_is_limited() {
+    let mut groups = Groups::default();
+    for group in 0..10_000 {
+        let place = Place { group: Some(group), kind: Some("mamba"), ..Place::default() };
+        assert_eq!(groups.check_stored(&place), Err(DropReason::OtherGroup));
+    }
+    assert_eq!(groups.left_out(), place::GROUPS_MAX);
+}
+
+/// An event of block 1, the group and kind that it states, and the reason for which it is dropped.
+type Step = (Told, Option<u32>, Option<&'static str>, Option<DropReason>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Stored,
+    Removed,
+}
+
+fn tell(
+    normaliser: &mut Normaliser,
+    told: Told,
+    name: u64,
+    (group, kind): (Option<u32>, Option<&'static str>),
+) -> Normalised {
+    let place = Place { group, kind, ..Place::default() };
+    match told {
+        Told::Stored => store(normaliser, RawStored { place, ..stored(None, &[name]) }),
+        Told::Removed => remove(normaliser, RawRemoved { place, ..removed(&[name]) }),
+    }
+}
+
+#[test]
+fn a_contradiction_is_rejected_and_removals_go_on() {
+    use DropReason::{GroupKind, OtherGroup, OtherMainGroup, PresumedGroup};
+    use Told::{Removed, Stored};
+    const FULL: Option<&str> = Some("full_attention");
+    const OTHER: Option<&str> = Some("sliding_window");
+    const UNKNOWN: Option<&str> = Some("unknown");
+    let check = |steps: &[Step]| {
+        let mut normaliser = vllm();
+        for (index, &(told, group, kind, expected)) in steps.iter().enumerate() {
+            let out = tell(&mut normaliser, told, 1, (group, kind));
+            let reason = reasons(&out).first().map(|drop| drop.0);
+            assert_eq!(reason, expected, "{steps:?} {index}");
+            assert_eq!(out.is_lossy(), expected == Some(PresumedGroup), "{steps:?} {index}");
+        }
+    };
+    for kind in [OTHER, UNKNOWN] {
+        for group in [None, Some(0), Some(3)] {
+            // The main group stays that.
+            check(&[
+                (Stored, group, FULL, None),
+                (Stored, group, kind, Some(GroupKind)),
+                (Removed, group, None, None),
+                (Removed, group, kind, None),
+                (Stored, group, None, None),
+            ]);
+            // Another group may turn out to be the main one; what was left out of it is missing.
+            check(&[
+                (Stored, group, kind, Some(OtherGroup)),
+                (Removed, group, None, Some(OtherGroup)),
+                (Stored, group, FULL, Some(GroupKind)),
+                (Stored, group, FULL, None),
+                (Removed, group, None, None),
+            ]);
+        }
+        for group in [None, Some(0)] {
+            // What was taken for the main group's is not: all that is held is doubtful.
+            check(&[
+                (Stored, group, None, None),
+                (Removed, group, None, None),
+                (Stored, group, kind, Some(PresumedGroup)),
+                (Stored, group, kind, Some(OtherGroup)),
+                (Removed, group, None, Some(OtherGroup)),
+                (Stored, Some(1), FULL, None),
+            ]);
+        }
+    }
+    check(&[
+        (Stored, Some(0), None, None),
+        (Stored, Some(1), FULL, Some(PresumedGroup)),
+        (Stored, Some(1), FULL, None),
+        (Removed, Some(0), None, Some(OtherGroup)),
+        (Removed, Some(1), None, None),
+    ]);
+    // What was left out while its kind was not known is missing.
+    check(&[
+        (Stored, Some(1), None, Some(OtherGroup)),
+        (Stored, Some(1), FULL, Some(GroupKind)),
+        (Stored, Some(1), FULL, None),
+    ]);
+    // Of a second main group nothing was taken, so nothing can be missing.
+    check(&[
+        (Stored, Some(1), FULL, None),
+        (Stored, Some(0), FULL, Some(OtherMainGroup)),
+        (Stored, Some(0), OTHER, Some(OtherMainGroup)),
+        (Removed, Some(0), None, Some(OtherMainGroup)),
+        (Stored, Some(1), None, None),
+    ]);
+    // Events without a group are a connector's, which numbers none.
+    check(&[
+        (Stored, Some(1), FULL, None),
+        (Stored, None, FULL, None),
+        (Stored, None, OTHER, Some(PresumedGroup)),
+        (Removed, None, None, Some(OtherGroup)),
+    ]);
+}
+
+/// What an index with copy counts holds of what a normaliser lets through.
+#[derive(Debug, Default)]
+struct Index(BTreeMap<u64, u64>);
+
+impl Index {
+    fn apply(&mut self, out: &Normalised) {
+        for event in &out.events {
+            match event {
+                KvEvent::Stored { blocks, .. } => {
+                    blocks.iter().for_each(|block| *self.0.entry(block.name.0).or_default() += 1);
+                }
+                KvEvent::Removed { names, .. } => {
+                    for name in names {
+                        let copies = self.0.entry(name.0).or_default();
+                        *copies = copies.saturating_sub(1);
+                    }
+                }
+                KvEvent::Cleared => self.0.clear(),
+                KvEvent::StoredNames { .. } => panic!("all blocks have tokens"),
+            }
+        }
+        if out.is_lossy() {
+            // What is doubtful goes in the end.
+            self.0.clear();
+        }
+    }
+}
+
+type Event = (Told, u64, Option<u32>, Option<&'static str>);
+
+fn any_event() -> impl Strategy<Value = Event> {
+    let kinds = vec![
+        None,
+        None,
+        Some("full_attention"),
+        Some("mla_attention"),
+        Some("mamba"),
+        Some("unknown"),
+    ];
+    let told = prop_oneof![Just(Told::Stored), Just(Told::Removed)];
+    (told, 1_u64..4, select(vec![None, Some(0), Some(1), Some(2)]), select(kinds))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4_096))]
+
+    /// Whatever kinds an engine states: a block is held at most as often as in the groups that count, so it is
+    /// gone once it was removed from them. Nothing is missing unless something was rejected.
+    #[test]
+    fn no_block_outlives_its_removal(events in vec(any_event(), 1..60)) {
+        let mut normaliser = vllm();
+        let mut engine: BTreeMap<(u64, Option<u32>), u64> = BTreeMap::new();
+        let mut index = Index::default();
+        let mut rejected = false;
+        for (told, name, group, kind) in events {
+            let copies = engine.entry((name, group)).or_default();
+            match told {
+                Told::Stored => *copies += 1,
+                Told::Removed if *copies > 0 => *copies -= 1,
+                // Engines remove what they hold.
+                Told::Removed => continue,
+            }
+            let out = tell(&mut normaliser, told, name, (group, kind));
+            rejected |= out.drops.iter().any(|(reason, _)| reason.kind() == DropKind::Rejected);
+            index.apply(&out);
+            for name in 1..4 {
+                let held = index.0.get(&name).copied().unwrap_or(0);
+                let of_name = engine.iter().filter(|((of, _), _)| *of == name);
+                let counting =
+                    of_name.filter(|((_, group), _)| normaliser.groups.check_removed(*group).is_ok());
+                let copies: u64 = counting.map(|(_, copies)| copies).sum();
+                prop_assert!(held <= copies, "{held} copies of {name} are held, there are {copies}");
+                prop_assert!(rejected || held == copies, "{held} of {copies} copies of {name} are held");
+            }
+        }
+    }
+}
