@@ -67,12 +67,16 @@ impl IndexerClient {
         })
     }
 
-    /// Which worker holds how much of `prompt`.
+    /// Which worker holds how much of `prompt`. One that is shorter than a block has an empty answer,
+    /// whatever overlap it asks for, and asks nobody.
     ///
     /// # Errors
     /// If the prompt is too long, or the server refuses, cannot be reached, or does not answer within
     /// the deadline.
     pub async fn find(&self, prompt: &Prompt<'_>) -> Result<Answer, ClientError> {
+        if prompt.is_short() {
+            return Ok(Answer::default());
+        }
         let request = prompt.request();
         check_length(&request.local_hashes)?;
         let answer = self.call(self.ask(request, || prompt.request())).await?;
@@ -102,10 +106,10 @@ impl IndexerClient {
         worker: &WorkerKey,
         ttl: Option<Duration>,
     ) -> Result<(), ClientError> {
-        let request = prompt.placement(worker, ttl);
-        if request.local_hashes.is_empty() {
+        if prompt.is_short() {
             return Ok(());
         }
+        let request = prompt.placement(worker, ttl);
         check_length(&request.local_hashes)?;
         self.place_hashed(request).await
     }

@@ -10,13 +10,7 @@ use std::time::Duration;
 ///
 /// Where a worker was answered twice, `best_overlap_blocks` is that of the workers that are listed.
 pub(crate) fn merge(parts: Vec<Answer>, top_k: u32) -> Answer {
-    let mut whole = Answer {
-        query_blocks: 0,
-        best_overlap_blocks: 0,
-        overlaps: Vec::new(),
-        missing_shards: Vec::new(),
-        restoring: Vec::new(),
-    };
+    let mut whole = Answer::default();
     for part in parts {
         whole.query_blocks = whole.query_blocks.max(part.query_blocks);
         whole.best_overlap_blocks = whole.best_overlap_blocks.max(part.best_overlap_blocks);

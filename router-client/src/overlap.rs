@@ -48,8 +48,8 @@ impl Overlap {
     }
 }
 
-/// Answer to one prompt.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Answer to one prompt. The default is that to a prompt without a whole block.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Answer {
     /// Whole blocks of the prompt.
     pub query_blocks: u32,

@@ -44,6 +44,12 @@ impl<'a> Prompt<'a> {
         }
     }
 
+    /// Whether it has no whole block: then no worker holds any of it, and nobody need be asked.
+    pub(crate) fn is_short(&self) -> bool {
+        // A block of no tokens is the server's to refuse.
+        self.tokens.len() < usize::try_from(self.block_size).unwrap_or(usize::MAX)
+    }
+
     /// Local hashes of its whole blocks.
     #[must_use]
     pub fn local_hashes(&self) -> Vec<LocalHash> {

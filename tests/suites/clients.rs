@@ -14,7 +14,9 @@ use kvasir_proto::types::{
 use kvasir_tests::client;
 use kvasir_tests::server::Server;
 use kvbm_agent::uplink::{Acknowledged, SourceIdentity, Uplink, UplinkError};
-use router_client::{ClientConfig, ClientError, IndexerClient, Prompt};
+use router_client::{
+    Answer, ClientConfig, ClientError, IndexerClient, Prompt, ShardedClient, ShardedConfig,
+};
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 use tokio::io::copy;
@@ -193,6 +195,31 @@ async fn a_placement_counts_until_events_confirm_more() {
     let endless = router.record_placement(&prompt, &three, Some(Duration::MAX)).await;
     assert_eq!(code(endless), Code::InvalidArgument);
     server.stop().await;
+}
+
+#[tokio::test]
+async fn a_prompt_shorter_than_a_block_has_an_empty_answer_and_asks_nobody() {
+    // Nobody listens there: whoever asks gets an error.
+    let nobody = "http://127.0.0.1:1";
+    let one = IndexerClient::connect(nobody, ClientConfig::default()).expect("a URL");
+    let sharded = ShardedClient::connect([[nobody]], &ShardedConfig::default()).expect("a URL");
+    let tokens = tokens(1);
+    for (count, minimum_overlap_blocks) in [(0, 1), (3, 1), (3, 0)] {
+        let short = Prompt::new(MODEL, BLOCK_SIZE, &tokens[..count]);
+        let short = Prompt { minimum_overlap_blocks, ..short };
+        for answer in [one.find(&short).await, sharded.find(&short).await] {
+            let answer = answer.expect("an answer without a question");
+            assert_eq!(answer, Answer::default());
+            assert_eq!((answer.query_blocks, answer.best()), (0, None));
+        }
+    }
+    // A whole block is asked about, and so is a block size that cannot be.
+    for block_size in [BLOCK_SIZE, 0] {
+        let asked = Prompt::new(MODEL, block_size, &tokens);
+        for answer in [one.find(&asked).await, sharded.find(&asked).await] {
+            answer.expect_err("nobody answers");
+        }
+    }
 }
 
 #[tokio::test]

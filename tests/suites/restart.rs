@@ -1,6 +1,9 @@
 //! What a server that keeps checkpoints knows after a restart, and says when it cannot keep them.
 
 use anyhow::{Context, Result, ensure};
+use indexer_server::index::RegisteredBy;
+use indexer_server::snapshot::{Change, SnapshotConfig, SnapshotStore, WorkerState};
+use kvasir_index::WorkerImage;
 use kvasir_proto::pb;
 use kvasir_proto::types::{
     BlockName, Incarnation, KvEvent, LocalHash, PartitionKey, StoredBlock, Tier, WorkerId,
@@ -9,14 +12,21 @@ use kvasir_tests::client::{self, Indexer};
 use kvasir_tests::demo::metrics;
 use kvasir_tests::server::Server;
 use kvbm_agent::uplink::{SourceIdentity, Uplink};
+use prost::Message;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 use tempfile::TempDir;
+use tokio::time::{sleep, timeout};
 use tonic::Code;
 
 const MODEL: &str = "m";
 const BLOCK_SIZE: u32 = 16;
 const BLOCKS: u64 = 200;
+/// Nothing in these tests takes nearly as long.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often a condition is looked at that nothing announces.
+const LOOK: Duration = Duration::from_millis(20);
 
 fn anywhere() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
@@ -154,6 +164,153 @@ async fn a_configured_worker_that_differs_begins_empty() -> Result<()> {
     let mut client = client::connect(server.addresses.grpc).await?;
     let known = client::find_worker(&mut client, MODEL, "w").await?.context("it is configured")?;
     ensure!(known.block_size == 32 && known.ranks.is_empty(), "{known:?}");
+    server.stop().await;
+    Ok(())
+}
+
+/// A server with these workers configured, with so many tokens a block each.
+async fn start_configured(folder: &Path, workers: &[(&str, u32)]) -> Result<(Server, Indexer)> {
+    let folder = folder.to_str().context("a path in UTF-8")?;
+    let spec =
+        |(id, size): &(&str, u32)| format!("--worker=id={id},model={MODEL},block-size={size}");
+    let specs: Vec<_> = workers.iter().map(spec).collect();
+    let mut flags = vec!["--checkpoint-dir", folder, "--checkpoint-interval", "86400s"];
+    flags.extend(specs.iter().map(String::as_str));
+    let server = Server::start_with(anywhere(), anywhere(), &flags).await?;
+    let client = client::connect(server.addresses.grpc).await?;
+    Ok((server, client))
+}
+
+/// Ids and block sizes of all workers.
+async fn workers(client: &mut Indexer) -> Result<Vec<(String, u32)>> {
+    let list = client.list_workers(pb::ListWorkersRequest::default()).await?.into_inner();
+    Ok(list.workers.into_iter().map(|at| (at.worker_id, at.block_size)).collect())
+}
+
+fn named(workers: &[(&str, u32)]) -> Vec<(String, u32)> {
+    workers.iter().map(|&(id, size)| (id.to_owned(), size)).collect()
+}
+
+/// Waits for a line of the server's log that has all of these.
+async fn logged(server: &Server, parts: &[&str]) -> Result<()> {
+    let has_all = |line: &str| parts.iter().all(|part| line.contains(part));
+    let found = async {
+        while !server.said().lines().any(has_all) {
+            sleep(LOOK).await;
+        }
+    };
+    let found = timeout(PATIENCE, found).await;
+    found.with_context(|| format!("no line with {parts:?}:\n{}", server.said()))
+}
+
+#[tokio::test]
+async fn workers_that_are_not_configured_any_more_go_and_registered_ones_stay() -> Result<()> {
+    let folder = TempDir::new()?;
+    let size = BLOCK_SIZE;
+    let configured = [("both", size), ("gone", size), ("kept", size)];
+    let (mut server, mut client) = start_configured(folder.path(), &configured).await?;
+    ensure!(register(&mut client, "registered").await?, "it is new");
+    checkpoint(&mut client).await?;
+    // Nothing of the worker changes but who wants it.
+    ensure!(!register(&mut client, "both").await?, "it is configured so");
+    server.kill().await;
+
+    let (mut server, mut client) = start_configured(folder.path(), &[("kept", size)]).await?;
+    let expected = named(&[("both", size), ("kept", size), ("registered", size)]);
+    ensure!(workers(&mut client).await? == expected, "{:?}", workers(&mut client).await?);
+    logged(&server, &["m//gone", "not configured any more"]).await?;
+    server.stop().await;
+    // Who was registered stays so, although it is configured now.
+    let both = [("registered", size)];
+    let (mut server, mut client) = start_configured(folder.path(), &both).await?;
+    let expected = named(&[("both", size), ("registered", size)]);
+    ensure!(workers(&mut client).await? == expected, "{:?}", workers(&mut client).await?);
+    server.stop().await;
+    let (mut server, mut client) = start_configured(folder.path(), &[]).await?;
+    ensure!(workers(&mut client).await? == expected, "{:?}", workers(&mut client).await?);
+    server.stop().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_configuration_that_contradicts_the_checkpoint_holds() -> Result<()> {
+    let folder = TempDir::new()?;
+    let before = [("v0", 32), ("v1", 32)];
+    let (mut server, mut client) = start_configured(folder.path(), &before).await?;
+    checkpoint(&mut client).await?;
+    server.kill().await;
+    let (mut server, mut client) = start_configured(folder.path(), &[("v0", 16)]).await?;
+    ensure!(workers(&mut client).await? == named(&[("v0", 16)]), "{:?}", server.said());
+    server.stop().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_configured_worker_that_contradicts_registered_ones_is_left_out() -> Result<()> {
+    let folder = TempDir::new()?;
+    let (mut server, mut client) = start(folder.path()).await?;
+    register(&mut client, "v1").await?;
+    server.kill().await;
+    let configured = [("v0", 2 * BLOCK_SIZE)];
+    let (mut server, mut client) = start_configured(folder.path(), &configured).await?;
+    ensure!(workers(&mut client).await? == named(&[("v1", BLOCK_SIZE)]), "{:?}", server.said());
+    let both =
+        ["ERROR", "m//v0", "block_size is 32", "have 16", "m//v1", "RemoveWorker", "--worker"];
+    logged(&server, &both).await?;
+    let (status, text) = metrics::get(server.addresses.http, "/readyz").await?;
+    ensure!(status == 200, "{text}");
+    let request = pb::RemoveWorkerRequest {
+        worker_id: "v1".to_owned(),
+        model: MODEL.to_owned(),
+        tenant: String::new(),
+    };
+    client.remove_worker(request).await?;
+    server.kill().await;
+    // As the log says.
+    let (mut server, mut client) = start_configured(folder.path(), &configured).await?;
+    ensure!(workers(&mut client).await? == named(&configured), "{:?}", server.said());
+    server.stop().await;
+    Ok(())
+}
+
+/// Puts a worker into a folder as an older server did, which did not say who wants it.
+fn store_of_old(folder: &Path, worker_id: &str) -> Result<()> {
+    let mut store = SnapshotStore::open(&SnapshotConfig::new(folder.to_owned()))?.store;
+    let registration = pb::RegisterWorkerRequest {
+        worker_id: worker_id.to_owned(),
+        model: MODEL.to_owned(),
+        block_size: BLOCK_SIZE,
+        ..Default::default()
+    };
+    let worker = WorkerId::new(worker_id)?;
+    let image = WorkerImage { worker, whole: true, sources: Vec::new(), ranks: Vec::new() };
+    let state = WorkerState {
+        partition: &PartitionKey::new(MODEL, "")?,
+        image: &image,
+        registration: &registration.encode_to_vec(),
+        registered_by: RegisteredBy::Unknown,
+        held_blocks: 0,
+    };
+    Ok(store.write(&[Change::Store(state)])?)
+}
+
+#[tokio::test]
+async fn workers_of_older_checkpoints_are_kept_and_named_until_somebody_wants_them() -> Result<()> {
+    let folder = TempDir::new()?;
+    for worker_id in ["configured", "nobodys", "wanted"] {
+        store_of_old(folder.path(), worker_id)?;
+    }
+    let configured = [("configured", BLOCK_SIZE)];
+    let (mut server, mut client) = start_configured(folder.path(), &configured).await?;
+    let all = [("configured", BLOCK_SIZE), ("nobodys", BLOCK_SIZE), ("wanted", BLOCK_SIZE)];
+    ensure!(workers(&mut client).await? == named(&all), "{:?}", server.said());
+    logged(&server, &["WARN", "m//nobodys, m//wanted", "RemoveWorker"]).await?;
+    register(&mut client, "wanted").await?;
+    server.stop().await;
+    // From now on it is known of two of them.
+    let (mut server, mut client) = start_configured(folder.path(), &[]).await?;
+    ensure!(workers(&mut client).await? == named(&all[1..]), "{:?}", server.said());
+    logged(&server, &["WARN", "workers=\"m//nobodys\"", "RemoveWorker"]).await?;
     server.stop().await;
     Ok(())
 }

@@ -1,7 +1,7 @@
 use super::{asking::Asking, kept::Kept, map::MapFollower, siblings::Siblings};
 use crate::{
     broker::{Broker, LocalByBroker, ShardMaps},
-    config::{Config, MapSource},
+    config::{Config, ConfigError, MapSource},
     grpc::{GrpcMetrics, Parts},
     index::{
         IndexMetrics, Origin, Partitions, Speculation, SpeculationMetrics, Writer, WriterThreads,
@@ -31,9 +31,9 @@ pub enum BuildError {
         /// Why.
         error: io::Error,
     },
-    /// The folder of the checkpoints cannot be used.
-    #[error("checkpoint-dir: {0}")]
-    Store(#[source] StoreError),
+    /// An option's value cannot be used, which shows only now.
+    #[error("{0}")]
+    Config(#[source] ConfigError),
     /// The address of the broker cannot be used.
     #[error("nats-url: {0}")]
     Broker(#[source] async_nats::ConnectError),
@@ -180,7 +180,8 @@ async fn keep(
 ) -> Result<Option<(Kept, Checkpoints)>, BuildError> {
     let Some(config) = &config.checkpoints else { return Ok(None) };
     let kept = Kept::open(config, written, ingest, registry, broker).await;
-    kept.map(Some).map_err(BuildError::Store)
+    let refused = |error: StoreError| ConfigError::invalid("checkpoint-dir", error.to_string());
+    kept.map(Some).map_err(|error| BuildError::Config(refused(error)))
 }
 
 fn follow_map(

@@ -1,14 +1,13 @@
 use crate::{
     broker::{Broker, Position, Snapshots},
-    index::{Partitions, Writer},
+    index::{Partitions, RegisteredBy, Writer},
     ingest::Ingest,
     snapshot::{
         CheckpointConfig, CheckpointMetrics, Checkpointer, Checkpoints, Keeper, Restorer, Roster,
-        SnapshotConfig, StoreError, StreamPosition,
+        SnapshotConfig, StoreError, StoredWorker, StreamPosition,
     },
 };
 use kvasir_process::telemetry::NotReady;
-use kvasir_proto::convert::WorkerAddress;
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -65,21 +64,22 @@ impl Kept {
         Ok((Self { keeper, restorer, checkpointer, snapshots, position, resets }, checkpoints))
     }
 
-    /// Workers on disk, with their registrations. If nothing is, what the broker's object store has is
-    /// brought there before; if all is to be forgotten, it is.
+    /// Workers on disk. If nothing is, what the broker's object store has is brought there before; if all
+    /// is to be forgotten, it is.
     ///
     /// # Errors
     /// If something is to be forgotten and is not.
     pub(super) async fn stored(
         &mut self,
         not_ready: &NotReady,
-    ) -> anyhow::Result<Vec<(WorkerAddress, Vec<u8>)>> {
+    ) -> anyhow::Result<Vec<StoredWorker>> {
+        let mut is_others = false;
         if let Some((snapshots, _)) = &self.snapshots {
             not_ready.say("waiting for the broker, for a snapshot of the index");
             if self.resets {
                 snapshots.reset().await.map_err(anyhow::Error::from_boxed)?;
             } else {
-                let _imported = snapshots.fetch().await;
+                is_others = snapshots.fetch().await.is_some();
             }
         }
         if let Some(position) = &self.position {
@@ -88,11 +88,15 @@ impl Kept {
                 Err(error) => tracing::error!(%error, "the stream is read from its beginning"),
             }
         }
-        let stored = self.restorer.registrations().await.unwrap_or_else(|error| {
+        let mut stored = self.restorer.workers().await.unwrap_or_else(|error| {
             tracing::error!(%error, "nothing is restored");
             Vec::new()
         });
-        self.checkpointer.knows(stored.iter().map(|(address, _)| address.clone()));
+        if is_others {
+            // What another replica is configured with says nothing about this one's configuration.
+            stored.iter_mut().for_each(|worker| worker.registered_by = RegisteredBy::Request);
+        }
+        self.checkpointer.knows(stored.iter().map(|worker| worker.address.clone()));
         Ok(stored)
     }
 }

@@ -1,5 +1,6 @@
 //! The map of shards, whenever it changes.
 
+use super::restore::named;
 use crate::{
     broker::ShardMaps,
     config::{ConfigError, parse_shard_map, read_shard_map},
@@ -98,29 +99,46 @@ async fn adopt(ingest: &Arc<Ingest>, workers: &[Registration], map: ShardMap) {
     for registration in workers {
         let bucket = bucket(&registration.worker);
         let comes = shard.map.accepts(place, bucket) && !before.accepts(place, bucket);
-        if comes && let Err(error) = ingest.register(registration.clone()).await {
+        if comes && let Err(error) = ingest.configure(registration.clone()).await {
             tracing::error!(worker = %registration.worker, %error, "worker is not registered");
         }
     }
 }
 
 /// Registers the workers that are configured; a common configuration of all shards may have those of
-/// others.
+/// others. One that contradicts what a checkpoint or siblings have brought is left out, and the log says what to
+/// do: the server starts whatever they say.
 ///
 /// # Errors
-/// The first worker that is refused, and why.
+/// The first worker that is refused otherwise, and why.
 pub(super) async fn register_configured(
     ingest: &Arc<Ingest>,
     workers: &[Registration],
 ) -> Result<(), (String, IngestError)> {
     for registration in workers {
-        match ingest.register(registration.clone()).await {
+        match ingest.configure(registration.clone()).await {
             Ok(_) => {}
             Err(IngestError::WrongShard(wrong)) => {
                 tracing::info!(worker = %wrong.worker, owner = wrong.owner, "left to its shard");
+            }
+            Err(error @ (IngestError::Partition(_) | IngestError::TooManyWorkers)) => {
+                leave_out(ingest, registration, &error);
             }
             Err(error) => return Err((registration.worker.to_string(), error)),
         }
     }
     Ok(())
+}
+
+/// Says why a configured worker is not registered. The configuration alone contradicts itself nowhere, or it
+/// would have been refused.
+fn leave_out(ingest: &Ingest, registration: &Registration, error: &IngestError) {
+    let there = ingest.registrations().into_iter();
+    let there = there.filter(|at| at.partition == registration.partition);
+    let there: Vec<_> = there.map(|at| at.address().to_string()).collect();
+    tracing::error!(
+        worker = %registration.address(), %error, others = named(&there),
+        "the configured worker is not registered: it contradicts the others, which a checkpoint or a sibling \
+         has brought back: remove these with RemoveWorker and start the server again, or change --worker"
+    );
 }

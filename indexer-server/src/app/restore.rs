@@ -2,10 +2,10 @@
 //! already.
 
 use crate::{
-    index::{Partition, ResumedSource},
-    ingest::{Expected, Ingest},
+    index::{Partition, RegisteredBy, ResumedSource},
+    ingest::{Expected, Ingest, Remembered},
     siblings::{Copier, CopyError, Fetched, Offer, Sibling},
-    snapshot::Restorer,
+    snapshot::{Restorer, StoredWorker},
 };
 use kvasir_process::telemetry::NotReady;
 use kvasir_proto::{
@@ -13,15 +13,23 @@ use kvasir_proto::{
     pb,
 };
 use prost::Message;
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 use tokio::{select, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-/// Workers that are to be brought into the index.
-pub(super) type Plan = Vec<Planned>;
+/// Workers named in one line of the log.
+const NAMED_MAX: usize = 16;
 
-/// One of them: it is registered, and not fed yet.
-pub(super) struct Planned {
+/// What is to be brought into the index.
+#[derive(Default)]
+pub(super) struct Plan {
+    workers: Vec<Planned>,
+    /// Workers of the checkpoint that are not configured any more: no sibling brings them back.
+    dropped: BTreeSet<WorkerAddress>,
+}
+
+/// One worker of it: it is registered, and not fed yet.
+struct Planned {
     worker: WorkerAddress,
     expected: Expected,
     origin: Origin,
@@ -51,39 +59,82 @@ struct Brought {
     blocks: u64,
 }
 
-/// Registers all workers of a checkpoint, without feeding them yet. A configured worker that differs
-/// from what the checkpoint says is left out, and begins afresh.
+/// Registers the workers of a checkpoint, without feeding them yet. Left out are a configured worker that
+/// differs from what the checkpoint says, which begins afresh, and those that were configured and are not
+/// any more.
 pub(super) async fn plan(
     ingest: &Ingest,
-    stored: Vec<(WorkerAddress, Vec<u8>)>,
+    stored: Vec<StoredWorker>,
     configured: &[Registration],
 ) -> Plan {
-    let mut plan = Plan::new();
-    for (worker, registration) in stored {
-        match read(&registration) {
-            Ok(registration) => {
-                plan.extend(expect(ingest, registration, Origin::Checkpoint, configured).await);
+    let mut plan = Plan::default();
+    let mut unknown = Vec::new();
+    for StoredWorker { address, registration, registered_by, sources, .. } in stored {
+        let registration = match read(&registration) {
+            Ok(registration) => registration,
+            Err(error) => {
+                tracing::warn!(worker = %address, error, "not restored");
+                continue;
             }
-            Err(error) => tracing::warn!(%worker, error, "not restored"),
-        }
+        };
+        let is_configured = configured.iter().any(|at| at.address() == address);
+        let registered_by = match (registered_by, is_configured) {
+            (RegisteredBy::Configuration, false) => {
+                tracing::info!(worker = %address, "removed: it is not configured any more");
+                plan.dropped.insert(address);
+                continue;
+            }
+            (RegisteredBy::Unknown, false) => {
+                unknown.push(address.to_string());
+                RegisteredBy::Unknown
+            }
+            (RegisteredBy::Unknown, true) => RegisteredBy::Configuration,
+            (by, _) => by,
+        };
+        let sources = sources.into_iter().map(|source| source.name.to_string()).collect();
+        let remembered = Remembered { registration, registered_by, sources };
+        plan.workers.extend(expect(ingest, remembered, Origin::Checkpoint, configured).await);
+    }
+    if !unknown.is_empty() {
+        tracing::warn!(
+            workers = named(&unknown),
+            "kept, for an older server wrote the checkpoint, which does not say whether they were configured or \
+             registered: remove those that are gone with RemoveWorker"
+        );
     }
     plan
 }
 
-/// Registers the workers of this shard that siblings have and this server does not, without feeding
-/// them yet. A configured worker that differs from what they say is left out, and begins afresh.
-pub(super) async fn plan_copies(
-    ingest: &Ingest,
-    offers: Vec<Offer>,
-    configured: &[Registration],
-) -> Plan {
-    let mut plan = Plan::new();
-    for Offer { registration, from } in offers {
-        if ingest.check_shard(&registration.worker).is_ok() {
-            plan.extend(expect(ingest, registration, Origin::Siblings(from), configured).await);
+/// The first of some names, and how many more there are.
+pub(super) fn named(names: &[String]) -> String {
+    let (first, more) = names.split_at(names.len().min(NAMED_MAX));
+    let first = first.join(", ");
+    if more.is_empty() { first } else { format!("{first} and {} more", more.len()) }
+}
+
+impl Plan {
+    /// Registers the workers of this shard that siblings have and this server does not, without feeding
+    /// them yet. A configured worker that differs from what they say is left out, and begins afresh; so are
+    /// those that were dropped for not being configured any more.
+    pub(super) async fn add_copies(
+        &mut self,
+        ingest: &Ingest,
+        offers: Vec<Offer>,
+        configured: &[Registration],
+    ) {
+        for Offer { registration, from } in offers {
+            let address = registration.address();
+            if self.dropped.contains(&address) || ingest.check_shard(&address.worker).is_err() {
+                continue;
+            }
+            let is_configured = configured.iter().any(|at| at.address() == address);
+            let registered_by =
+                if is_configured { RegisteredBy::Configuration } else { RegisteredBy::Request };
+            let remembered = Remembered { registration, registered_by, sources: Vec::new() };
+            let planned = expect(ingest, remembered, Origin::Siblings(from), configured).await;
+            self.workers.extend(planned);
         }
     }
-    plan
 }
 
 fn read(registration: &[u8]) -> Result<Registration, String> {
@@ -94,20 +145,21 @@ fn read(registration: &[u8]) -> Result<Registration, String> {
 
 async fn expect(
     ingest: &Ingest,
-    registration: Registration,
+    remembered: Remembered,
     origin: Origin,
     configured: &[Registration],
 ) -> Option<Planned> {
-    let worker = registration.address();
+    let worker = remembered.registration.address();
     let now = configured.iter().find(|at| at.address() == worker);
-    if let Some((field, before, now)) = now.and_then(|now| registration.difference(now)) {
+    let difference = now.and_then(|now| remembered.registration.difference(now));
+    if let Some((field, before, now)) = difference {
         tracing::warn!(
             %worker, field, before, configured = now,
             "begins empty: it is configured otherwise than it was"
         );
         return None;
     }
-    match ingest.expect(registration).await {
+    match ingest.expect(remembered).await {
         Ok(Some(expected)) => {
             Some(Planned { worker, expected, origin, is_configured: now.is_some() })
         }
@@ -129,9 +181,9 @@ pub(super) async fn run(
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let begin = Instant::now();
-    let total = plan.len();
+    let total = plan.workers.len();
     let mut brought = Brought::default();
-    for (done, planned) in plan.into_iter().enumerate() {
+    for (done, planned) in plan.workers.into_iter().enumerate() {
         if stop.is_cancelled() {
             return Ok(());
         }

@@ -124,12 +124,12 @@ impl App {
         }
         let not_ready = readiness.hold("restoring");
         let (mut kept, siblings) = (self.checkpoints, self.siblings);
-        let mut plan = Plan::new();
+        let mut plan = Plan::default();
         if let Some(kept) = &mut kept {
             let stored = kept.stored(&not_ready).await.map_err(RunError::Reset)?;
             plan = restore::plan(&ingest, stored, &workers).await;
         }
-        plan.extend(siblings.plan(&ingest, &workers, &not_ready).await);
+        siblings.add_to(&mut plan, &ingest, &workers, &not_ready).await;
         let restorer = kept.as_ref().map(|kept| kept.restorer.clone());
         let ways = Ways { restorer, copier: siblings.copier };
         let bringing = restore::run(plan, ways, Arc::clone(&ingest), not_ready, stop.clone());

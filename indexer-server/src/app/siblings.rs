@@ -1,7 +1,4 @@
-use super::{
-    BuildError,
-    restore::{self, Plan},
-};
+use super::{BuildError, restore::Plan};
 use crate::{
     grpc::SiblingClient,
     index::Writer,
@@ -42,17 +39,18 @@ impl Siblings {
     }
 
     /// Asks them which workers they have, and registers those that this server lacks.
-    pub(super) async fn plan(
+    pub(super) async fn add_to(
         &self,
+        plan: &mut Plan,
         ingest: &Ingest,
         configured: &[Registration],
         not_ready: &NotReady,
-    ) -> Plan {
+    ) {
         if self.clients.is_empty() {
-            return Plan::new();
+            return;
         }
         not_ready.say("asking siblings which workers they have");
         let offers = offers(&self.clients, &self.metrics).await;
-        restore::plan_copies(ingest, offers, configured).await
+        plan.add_copies(ingest, offers, configured).await;
     }
 }

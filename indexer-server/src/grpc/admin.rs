@@ -3,10 +3,12 @@ use crate::{
     index::{Partition, SPECULATIVE_OUTCOMES},
     query::{SourceView, describe},
 };
+use kvasir_index::SourceStatus;
 use kvasir_process::telemetry::VERSION;
 use kvasir_proto::{
     convert::{self, Registration},
     pb,
+    types::SourceState,
 };
 
 /// Answers `ListWorkers`.
@@ -26,6 +28,8 @@ fn shard(parts: &Parts) -> Option<pb::ShardInfo> {
 }
 
 fn worker(parts: &Parts, registration: &Registration) -> pb::WorkerInfo {
+    // Before the index is looked at: what is not awaited any more by then is there.
+    let awaited = parts.ingest.awaited_sources(&registration.address());
     let partition = parts.partitions.get(&registration.partition);
     let describe = |at: &Partition| describe(at, &registration.worker, parts.origin);
     let description = partition.as_deref().map(describe).unwrap_or_default();
@@ -35,7 +39,10 @@ fn worker(parts: &Parts, registration: &Registration) -> pb::WorkerInfo {
         parked_blocks: rank.parked_blocks,
         shed_blocks: rank.shed_blocks,
     });
-    let sources = description.sources.into_iter().map(|view| source(registration, view));
+    let is_there = |name: &String| description.sources.iter().any(|view| view.name == *name);
+    let awaited: Vec<_> = awaited.into_iter().filter(|name| !is_there(name)).collect();
+    let sources = description.sources.into_iter().chain(awaited.into_iter().map(on_its_way));
+    let sources = sources.map(|view| source(registration, view));
     pb::WorkerInfo {
         worker_id: registration.worker.as_str().to_owned(),
         model: registration.partition.model().to_owned(),
@@ -46,6 +53,12 @@ fn worker(parts: &Parts, registration: &Registration) -> pb::WorkerInfo {
         sources: sources.collect(),
         registration: Some(registration.into()),
     }
+}
+
+/// A source of a worker whose blocks are on their way to the index.
+fn on_its_way(name: String) -> SourceView {
+    let status = SourceStatus { state: SourceState::CatchingUp, ..SourceStatus::default() };
+    SourceView { name, status, verified_age: None }
 }
 
 fn source(registration: &Registration, view: SourceView) -> pb::SourceInfo {

@@ -25,7 +25,7 @@ use tower::{Layer, Service};
 const OURS: &str = "/kvasir.v1.";
 
 /// Calls that go on after their answer has begun.
-const STREAMS: [&str; 3] = [
+pub(super) const STREAMS: [&str; 3] = [
     "/kvasir.v1.Indexer/FindMatchesStream",
     "/kvasir.v1.Indexer/DumpWorker",
     "/kvasir.v1.EventIngest/PublishEvents",

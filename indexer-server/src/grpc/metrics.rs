@@ -1,3 +1,4 @@
+use super::too_long::TooLong;
 use prometheus_client::{
     metrics::{counter::Counter, gauge::Gauge},
     registry::Registry,
@@ -18,6 +19,8 @@ pub struct GrpcMetrics {
     pub(super) streams: Gauge,
     /// Streams refused, because there were too many.
     pub(super) streams_refused: Counter,
+    /// Calls that ended for a message that was too long.
+    pub(super) too_long: TooLong,
 }
 
 impl GrpcMetrics {
@@ -50,6 +53,11 @@ impl GrpcMetrics {
             "grpc_streams_refused",
             "Streams refused: the most were open",
             metrics.streams_refused.clone(),
+        );
+        registry.register(
+            "grpc_messages_too_long",
+            "Calls that ended because a message of the client was longer than 8 MiB, by call",
+            metrics.too_long.clone(),
         );
         metrics
     }

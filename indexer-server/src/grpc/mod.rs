@@ -14,6 +14,7 @@ mod outlet;
 mod server;
 mod sibling;
 mod status;
+mod too_long;
 
 pub use config::GrpcConfig;
 pub use local::LocalClients;

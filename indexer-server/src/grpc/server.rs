@@ -8,6 +8,7 @@ use super::{
     indexer::IndexerService,
     ingest::EventIngestService,
     limit::RequestLimit,
+    too_long::CountTooLong,
 };
 use crate::{
     index::{Origin, Partitions, Speculation, Writer},
@@ -101,6 +102,7 @@ pub async fn serve(
         server = server.trace_fn(request_span);
     }
     server
+        .layer(CountTooLong(metrics.too_long.clone()))
         .layer(RequestLimit::new(config.max_in_flight, STREAMS_MAX, metrics))
         .add_service(indexer)
         .add_service(ingest)

@@ -10,7 +10,7 @@ use kvasir_engine::{
     sequence::{self, Resume, SequencerConfig},
     zmtp::{Attach, Endpoint, EndpointError, Limits},
 };
-use kvasir_index::SourceStatus;
+use kvasir_index::{Index, SourceStatus};
 use kvasir_proto::{
     convert::{EndpointSpec, Engine, LossPolicy, Registration},
     types::{BatchOutcome, DpRank, KvEvent, SourceState},
@@ -153,6 +153,8 @@ struct Sink {
     unmatchable: Counter,
     /// As the index was told last.
     status: SourceStatus,
+    /// State and connection in the last line of the log, which are those of answers then.
+    logged: Option<(SourceState, bool)>,
     together: Option<Together>,
     block_size: u32,
     complained: bool,
@@ -184,6 +186,7 @@ impl Link {
             metrics: ingest.metrics.clone(),
             unmatchable: ingest.metrics.unmatchable_blocks.clone(),
             status: status.unwrap_or_default(),
+            logged: None,
             together: None,
             block_size: plan.config.normaliser.block_size,
             complained: false,
@@ -284,6 +287,9 @@ impl Sink {
                 if drops.iter().any(|(reason, _)| reason.kind() == DropKind::Rejected) {
                     self.hand_on().await?;
                     self.writer.mark_incomplete(&self.source).await?;
+                    if self.logged.is_none_or(|(state, _)| state < SourceState::Partial) {
+                        self.log_state().await?;
+                    }
                 }
                 Ok(())
             }
@@ -310,6 +316,10 @@ impl Sink {
                 self.metrics.count_replays(outcome, rounds);
                 Ok(())
             }
+            SourceCommand::Excess { excess, connections } => {
+                self.metrics.count_excess(excess, connections);
+                Ok(())
+            }
             SourceCommand::Status(status) => {
                 self.metrics.count_state(self.status.state, status.state);
                 self.status = SourceStatus {
@@ -321,9 +331,26 @@ impl Sink {
                     verified_at: status.verified_at.map(|at| self.origin.since(at)),
                     ..SourceStatus::default()
                 };
-                self.writer.set_status(source, self.status.clone()).await
+                self.writer.set_status(source, self.status.clone()).await?;
+                if self.logged != Some((self.status.state, self.status.connected)) {
+                    self.log_state().await?;
+                }
+                Ok(())
             }
         }
+    }
+
+    /// Logs the state that answers tell of the source, which may be worse than what the link knows of it:
+    /// blocks that are not taken are the index's to tell.
+    async fn log_state(&mut self) -> Result<(), WriterGone> {
+        let SourceStatus { state, connected, .. } = self.status;
+        let id = self.source.id();
+        let ask = move |index: &mut Index| index.status(id).map(|status| status.state);
+        let state = self.writer.change(self.source.shard(), ask).await?.unwrap_or(state);
+        if self.logged.replace((state, connected)) != Some((state, connected)) {
+            tracing::info!(%state, connected, "source state");
+        }
+        Ok(())
     }
 
     /// Says once that the engine's blocks are not of the size that the worker is registered with.

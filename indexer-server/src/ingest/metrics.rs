@@ -3,6 +3,7 @@ use kvasir_engine::{
     link::ReplayOutcome,
     normalise::{DropReason, Drops},
     recover::Ask,
+    zmtp::Excess,
 };
 use kvasir_proto::types::{BatchOutcome, SourceState};
 use prometheus_client::{
@@ -48,6 +49,14 @@ pub struct AuditLabels {
     pub outcome: &'static str,
 }
 
+/// Why a connection to an engine was closed.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ExcessLabels {
+    /// The limit that the engine went beyond: `frame_bytes`, `command_bytes`, `message_bytes`,
+    /// `message_frames` or `unread_bytes`.
+    pub reason: &'static str,
+}
+
 /// Why a publisher's batch was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct RefusalLabels {
@@ -85,6 +94,8 @@ pub struct IngestMetrics {
     pub gaps: Family<GapLabels, Counter>,
     /// Rounds of replay.
     pub replays: Family<ReplayLabels, Counter>,
+    /// Connections to engines that were closed because these went beyond a limit.
+    pub excesses: Family<ExcessLabels, Counter>,
     /// Batches of publishers that were refused; they will be sent again.
     pub refusals: Family<RefusalLabels, Counter>,
     /// Questions to workers' local indexers.
@@ -119,6 +130,7 @@ impl IngestMetrics {
             batches,
             gaps: Family::default(),
             replays: Family::default(),
+            excesses: Family::default(),
             refusals: Family::default(),
             asks: Family::default(),
             dump_records: Counter::default(),
@@ -142,6 +154,11 @@ impl IngestMetrics {
             "replays",
             "Rounds of replay asked of engines, periodic probes included, by outcome",
             metrics.replays.clone(),
+        );
+        registry.register(
+            "engine_connections_cut",
+            "Connections to engines that were closed because a frame or a message went beyond a limit, by limit",
+            metrics.excesses.clone(),
         );
         registry.register(
             "publish_refusals",
@@ -247,6 +264,12 @@ impl IngestMetrics {
             ReplayOutcome::Cancelled => "cancelled",
         };
         self.replays.get_or_create(&ReplayLabels { outcome }).inc_by(rounds);
+    }
+
+    /// Counts connections to engines that were closed for going beyond a limit.
+    pub(super) fn count_excess(&self, excess: Excess, connections: u64) {
+        let reason = excess.as_str();
+        self.excesses.get_or_create(&ExcessLabels { reason }).inc_by(connections);
     }
 
     /// Counts a question that is over.

@@ -23,9 +23,11 @@ pub use config::IngestConfig;
 pub use error::IngestError;
 pub use link::{Sockets, check_endpoints};
 pub use local::{AskError, LocalIndexers, Parts};
-pub use metrics::{AskLabels, BatchLabels, Count, GapLabels, IngestMetrics, RefusalLabels};
+pub use metrics::{
+    AskLabels, BatchLabels, Count, ExcessLabels, GapLabels, IngestMetrics, RefusalLabels,
+};
 pub use ownership::ShardConfig;
 pub use publisher::{Accepted, Session};
 pub use registry::{Ingest, Registered};
-pub use resume::Expected;
+pub use resume::{Expected, Remembered};
 pub use worker::Speaking;

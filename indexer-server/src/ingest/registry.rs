@@ -5,7 +5,7 @@ use super::{
     ownership::Ownership,
     worker::{Links, Worker},
 };
-use crate::index::{Origin, Partitions, ResumedSource, Speculation, Writer};
+use crate::index::{Origin, Partitions, RegisteredBy, ResumedSource, Speculation, Writer};
 use dashmap::DashMap;
 use kvasir_engine::link::Common;
 use kvasir_proto::{
@@ -133,7 +133,7 @@ impl Ingest {
         self.workers.contains_key(address)
     }
 
-    /// Adds a worker and attaches to its endpoints.
+    /// Adds a worker that somebody asks for, and attaches to its endpoints.
     ///
     /// # Errors
     /// If it belongs to another shard, is registered otherwise, contradicts its partition, names an
@@ -142,8 +142,27 @@ impl Ingest {
         self: &Arc<Self>,
         registration: Registration,
     ) -> Result<Registered, IngestError> {
+        self.add(registration, RegisteredBy::Request).await
+    }
+
+    /// The same for a worker of the configuration.
+    ///
+    /// # Errors
+    /// As [`register`](Self::register).
+    pub async fn configure(
+        self: &Arc<Self>,
+        registration: Registration,
+    ) -> Result<Registered, IngestError> {
+        self.add(registration, RegisteredBy::Configuration).await
+    }
+
+    async fn add(
+        self: &Arc<Self>,
+        registration: Registration,
+        by: RegisteredBy,
+    ) -> Result<Registered, IngestError> {
         let ingest = Arc::clone(self);
-        self.whole(async move { ingest.register_now(registration).await }).await
+        self.whole(async move { ingest.register_now(registration, by).await }).await
     }
 
     /// Makes sure that a worker that speaks for itself is registered as it says. One that is registered
@@ -164,6 +183,7 @@ impl Ingest {
         };
         let Some((field, before, now)) = present.registration.difference(registration) else {
             present.heard(self.origin);
+            present.wanted_by(RegisteredBy::Request);
             return Ok(Registered::Present);
         };
         if !in_order && present.has_agent() && !present.lease_is_over(self.origin) {
@@ -209,14 +229,18 @@ impl Ingest {
     async fn register_now(
         self: &Arc<Self>,
         registration: Registration,
+        by: RegisteredBy,
     ) -> Result<Registered, IngestError> {
         let _control = self.control.lock().await;
         let address = registration.address();
         if let Some(present) = self.workers.get(&address).map(|entry| Arc::clone(&entry)) {
             present.heard(self.origin);
-            return same_or_conflict(address, &present.registration, &registration);
+            let same = same_or_conflict(address, &present.registration, &registration)?;
+            present.wanted_by(by);
+            return Ok(same);
         }
-        let (worker, plans) = self.admit(registration)?;
+        let (worker, plans) = self.admit(registration, by)?;
+        let worker = Arc::new(worker);
         let mut links = worker.links.lock().await;
         let attached = self.attach(&worker, &mut links, plans, Vec::new()).await;
         drop(links);
@@ -236,7 +260,8 @@ impl Ingest {
     pub(super) fn admit(
         &self,
         registration: Registration,
-    ) -> Result<(Arc<Worker>, Vec<LinkPlan>), IngestError> {
+        by: RegisteredBy,
+    ) -> Result<(Worker, Vec<LinkPlan>), IngestError> {
         self.check_shard(&registration.worker)?;
         if self.workers.len() >= WORKERS_MAX {
             return Err(IngestError::TooManyWorkers);
@@ -245,7 +270,7 @@ impl Ingest {
         let partition =
             self.partitions.get_or_create(&registration.partition, registration.block_size)?;
         let cancel = self.cancel.child_token();
-        Ok((Arc::new(Worker::new(registration, partition, cancel)), plans))
+        Ok((Worker::new(registration, by, partition, cancel), plans))
     }
 
     /// Adds the sources of a worker's endpoints, those apart that a checkpoint brought back, then

@@ -2,8 +2,8 @@
 //! the index.
 
 use super::{Ingest, IngestError, link::LinkPlan, worker::Worker};
-use crate::index::{Partition, ResumedSource};
-use kvasir_proto::convert::Registration;
+use crate::index::{Partition, RegisteredBy, ResumedSource};
+use kvasir_proto::convert::{Registration, WorkerAddress};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -15,22 +15,35 @@ pub struct Expected {
     plans: Vec<LinkPlan>,
 }
 
+/// A worker as a checkpoint or a sibling knows it.
+#[derive(Debug, Clone)]
+pub struct Remembered {
+    /// How it was registered.
+    pub registration: Registration,
+    /// Who wants it to be.
+    pub registered_by: RegisteredBy,
+    /// Names of its sources, as far as they are known.
+    pub sources: Vec<String>,
+}
+
 impl Ingest {
     /// Registers a worker that is to be fed only once [`Ingest::resume`] says that its blocks are
     /// back. None if it is registered already.
     ///
     /// # Errors
     /// If it contradicts its partition, names an unusable endpoint, or a limit is reached.
-    pub async fn expect(
-        &self,
-        registration: Registration,
-    ) -> Result<Option<Expected>, IngestError> {
+    pub async fn expect(&self, remembered: Remembered) -> Result<Option<Expected>, IngestError> {
+        let Remembered { registration, registered_by, mut sources } = remembered;
         let _control = self.control.lock().await;
         let address = registration.address();
         if self.workers.contains_key(&address) {
             return Ok(None);
         }
-        let (worker, plans) = self.admit(registration)?;
+        let (worker, plans) = self.admit(registration, registered_by)?;
+        sources.extend(plans.iter().map(|plan| plan.name.clone()));
+        sources.sort_unstable();
+        sources.dedup();
+        let worker = Arc::new(worker.awaiting(sources));
         worker.heard(self.origin);
         worker.partition.restoring().begin(worker.id().clone());
         self.workers.insert(address, Arc::clone(&worker));
@@ -68,16 +81,23 @@ impl Ingest {
         Ok(())
     }
 
-    /// Registrations of the workers of which the index has all that a checkpoint knows, and of those
-    /// that are still expected.
+    /// Registrations of the workers of which the index has all that a checkpoint knows, with who wants
+    /// them, and of those that are still expected.
     #[must_use]
-    pub fn restored(&self) -> (Vec<Registration>, Vec<Registration>) {
+    pub fn restored(&self) -> (Vec<(Registration, RegisteredBy)>, Vec<Registration>) {
         let entries = self.workers.iter().map(|entry| Arc::clone(&entry));
         let (restored, expected): (Vec<_>, Vec<_>) = entries.partition(|worker| worker.is_open());
-        let registrations = |workers: Vec<Arc<Worker>>| {
-            workers.iter().map(|worker| worker.registration.clone()).collect()
-        };
-        (registrations(restored), registrations(expected))
+        let wanted = |at: &Arc<Worker>| (at.registration.clone(), at.registered_by());
+        let registration = |at: &Arc<Worker>| at.registration.clone();
+        (restored.iter().map(wanted).collect(), expected.iter().map(registration).collect())
+    }
+
+    /// Sources that a worker is known to have while its blocks are on their way, by name. They may not be
+    /// in the index yet; once all is back, the index knows, and there are none.
+    #[must_use]
+    pub fn awaited_sources(&self, address: &WorkerAddress) -> Vec<String> {
+        let worker = self.workers.get(address);
+        worker.map_or_else(Vec::new, |worker| worker.awaited_sources().to_vec())
     }
 }
 
@@ -112,7 +132,7 @@ mod tests {
         let ingest = ingest();
         let mut expected = Vec::new();
         for worker in ["a", "b"] {
-            let registered = ingest.expect(registration(worker)).await.expect("a valid worker");
+            let registered = ingest.expect(remembered(worker)).await.expect("a valid worker");
             expected.extend(registered);
         }
         let partition = Arc::clone(&expected[0].worker.partition);
@@ -125,6 +145,64 @@ mod tests {
         ingest.remove(registration("b").address()).await.expect("a known worker");
         assert_eq!(named(), Vec::<String>::new());
         ingest.stop().await;
+    }
+
+    fn remembered(worker: &str) -> Remembered {
+        let (registered_by, sources) = (RegisteredBy::Unknown, vec!["s".to_owned()]);
+        Remembered { registration: registration(worker), registered_by, sources }
+    }
+
+    #[tokio::test]
+    async fn sources_are_awaited_until_the_worker_is_back() {
+        let ingest = ingest();
+        let address = registration("w").address();
+        let request = pb::RegisterWorkerRequest {
+            endpoints: vec![pb::EngineEndpoint {
+                endpoint: "tcp://127.0.0.1:1".to_owned(),
+                ..Default::default()
+            }],
+            ..(&registration("w")).into()
+        };
+        let registration = request.try_into().expect("a valid registration");
+        let expected = ingest.expect(Remembered { registration, ..remembered("w") }).await;
+        let expected = expected.expect("a valid worker").expect("a new one");
+        assert_eq!(ingest.awaited_sources(&address), ["s", "tcp://127.0.0.1:1"]);
+        ingest.resume(expected, async |_, _| Vec::new()).await.expect("nothing refused");
+        assert_eq!(ingest.awaited_sources(&address), Vec::<String>::new());
+        ingest.stop().await;
+    }
+
+    #[tokio::test]
+    async fn what_somebody_has_asked_for_stays_so() {
+        let ingest = ingest();
+        let wanted = async |change: Change| {
+            let registration = registration("w");
+            match change {
+                Change::Configure => ingest.configure(registration).await,
+                Change::Register => ingest.register(registration).await,
+                Change::Introduce => ingest.introduce(&registration, false).await,
+            }
+            .expect("the same registration");
+            ingest.restored().0.pop().expect("a worker").1
+        };
+        let remembered = remembered("w");
+        let expected = ingest.expect(remembered.clone()).await.expect("a valid worker");
+        ingest.resume(expected.expect("new"), async |_, _| Vec::new()).await.expect("room");
+        assert_eq!(ingest.restored().0.pop().expect("a worker").1, RegisteredBy::Unknown);
+        for change in [Change::Register, Change::Introduce] {
+            assert_eq!(wanted(Change::Configure).await, RegisteredBy::Configuration);
+            assert_eq!(wanted(change).await, RegisteredBy::Request);
+            assert_eq!(wanted(Change::Configure).await, RegisteredBy::Request);
+            ingest.remove(remembered.registration.address()).await.expect("a known worker");
+        }
+        ingest.stop().await;
+    }
+
+    #[derive(Clone, Copy)]
+    enum Change {
+        Configure,
+        Register,
+        Introduce,
     }
 
     /// A worker of so many tokens a block whose agent is at `url`.

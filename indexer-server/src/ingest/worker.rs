@@ -1,5 +1,6 @@
 use super::{IngestError, publisher::Publisher};
-use crate::index::{IndexedSource, Origin, Partition};
+use crate::index::{IndexedSource, Origin, Partition, RegisteredBy};
+use crossbeam_utils::atomic::AtomicCell;
 use kvasir_proto::{
     convert::{Registration, WorkerAddress},
     types::WorkerId,
@@ -28,6 +29,9 @@ pub(super) struct Worker {
     pub(super) cancel: CancellationToken,
     pub(super) links: Mutex<Links>,
     pub(super) publishers: Mutex<Publishers>,
+    registered_by: AtomicCell<RegisteredBy>,
+    /// Sources that it is known to have while its blocks are on their way.
+    awaited_sources: Vec<String>,
     /// When it was heard of last, in milliseconds since the origin.
     heard_at_ms: AtomicU64,
     /// Whether it replaced one of its name.
@@ -59,6 +63,7 @@ pub(super) struct Publishers {
 impl Worker {
     pub(super) fn new(
         registration: Registration,
+        registered_by: RegisteredBy,
         partition: Arc<Partition>,
         cancel: CancellationToken,
     ) -> Self {
@@ -68,11 +73,41 @@ impl Worker {
             cancel,
             links: Mutex::default(),
             publishers: Mutex::default(),
+            registered_by: AtomicCell::new(registered_by),
+            awaited_sources: Vec::new(),
             heard_at_ms: AtomicU64::new(0),
             replaces: AtomicBool::new(false),
             streams: AtomicUsize::new(0),
             has_spoken: AtomicBool::new(false),
             restored: SetOnce::new(),
+        }
+    }
+
+    /// The same, whose blocks are on their way, and of which these sources are known.
+    pub(super) fn awaiting(self, sources: Vec<String>) -> Self {
+        Self { awaited_sources: sources, ..self }
+    }
+
+    /// Sources that it is known to have and that may not be in the index yet; none once it is open.
+    pub(super) fn awaited_sources(&self) -> &[String] {
+        if self.is_open() { &[] } else { &self.awaited_sources }
+    }
+
+    /// Who wants it to be registered.
+    pub(super) fn registered_by(&self) -> RegisteredBy {
+        self.registered_by.load()
+    }
+
+    /// It is wanted as it is already registered. What somebody has asked for is so for good.
+    pub(super) fn wanted_by(&self, by: RegisteredBy) {
+        match by {
+            RegisteredBy::Request => self.registered_by.store(by),
+            RegisteredBy::Configuration => {
+                // It fails for one that somebody has asked for, which stays so.
+                let unknown = RegisteredBy::Unknown;
+                let _before = self.registered_by.compare_exchange(unknown, by);
+            }
+            RegisteredBy::Unknown => {}
         }
     }
 

@@ -101,6 +101,16 @@ pub enum StoreError {
         /// What failed.
         reason: String,
     },
+    /// No database can be there.
+    #[error(
+        "{}: cannot be created or used: choose a folder on a local disk ({reason})", folder.display()
+    )]
+    Unusable {
+        /// The folder.
+        folder: PathBuf,
+        /// What failed.
+        reason: String,
+    },
     /// The disk fails.
     #[error("{}: {reason}", folder.display())]
     Disk {
@@ -147,7 +157,8 @@ impl StoreError {
             | Self::Version { .. }
             | Self::Shard { .. }
             | Self::Foreign { .. }
-            | Self::Permission { .. } => ErrorCode::FailedPrecondition,
+            | Self::Permission { .. }
+            | Self::Unusable { .. } => ErrorCode::FailedPrecondition,
             Self::Corrupt { .. }
             | Self::CorruptAgain { .. }
             | Self::Disk { .. }
@@ -155,8 +166,8 @@ impl StoreError {
         }
     }
 
-    /// Whether the process was started wrongly, so that it should not go on: everything else is an
-    /// accident, which costs the server its snapshots but not its index.
+    /// Whether the process was started wrongly, so that it should not go on: everything else, such as a
+    /// full disk or damage, is an accident, which costs the server its snapshots but not its index.
     #[must_use]
     pub const fn is_misconfigured(&self) -> bool {
         matches!(
@@ -166,6 +177,7 @@ impl StoreError {
                 | Self::Shard { .. }
                 | Self::Foreign { .. }
                 | Self::Permission { .. }
+                | Self::Unusable { .. }
         )
     }
 
@@ -194,6 +206,7 @@ impl StoreError {
             Cause::Damaged => Self::Corrupt { folder, reason },
             Cause::Foreign => Self::Foreign { folder, reason },
             Cause::Failing => Self::Disk { folder, reason },
+            Cause::Unusable => Self::Unusable { folder, reason },
         }
     }
 }

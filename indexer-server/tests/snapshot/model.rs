@@ -1,6 +1,9 @@
 //! What a store must hold, as plain maps; and workers whose n-th state everybody can compute.
 
-use indexer_server::snapshot::{Change, SnapshotConfig, SnapshotStore, StoreError, WorkerState};
+use indexer_server::{
+    index::RegisteredBy,
+    snapshot::{Change, SnapshotConfig, SnapshotStore, StoreError, WorkerState},
+};
 use kvasir_index::{
     HoleImage, NameImage, PAGE_SLOTS, PageImage, Position, RankImage, RunImage, SourceId,
     SourceImage, SourceStatus, WorkerImage,
@@ -128,6 +131,7 @@ impl Model {
         };
         assert_eq!(&restored.worker.address, address);
         assert_eq!(restored.worker.registration, REGISTRATION);
+        assert_eq!(restored.worker.registered_by, RegisteredBy::Configuration);
         let mut image = WorkerImage {
             worker: address.worker.clone(),
             whole: false,
@@ -154,6 +158,7 @@ pub(crate) fn state<'a>(
         partition: &address.partition,
         image,
         registration: REGISTRATION,
+        registered_by: RegisteredBy::Configuration,
         held_blocks: model.blocks(),
     })
 }

@@ -3,7 +3,9 @@
 
 use crate::model::address;
 use indexer_server::{
-    index::{IndexConfig, IndexMetrics, IndexedSource, Partitions, Writer, start_writers},
+    index::{
+        IndexConfig, IndexMetrics, IndexedSource, Partitions, RegisteredBy, Writer, start_writers,
+    },
     snapshot::{
         CheckpointMetrics, Checkpointer, Checkpoints, Keeper, Restorer, Roster, SnapshotConfig,
         StreamPosition,
@@ -80,7 +82,8 @@ impl Server {
             sources.push(source.expect("a writer").expect("room"));
         }
         let keeper = Keeper::open(SnapshotConfig::new(folder.to_owned())).await.expect("a store");
-        let present = (0..WORKERS).map(registration).collect();
+        let wanted = |worker| (registration(worker), RegisteredBy::Configuration);
+        let present = (0..WORKERS).map(wanted).collect();
         let roster = Arc::new(Mutex::new(Roster { present, expected: Vec::new() }));
         let (registered, answered) = (Arc::clone(&roster), Arc::new(AtomicU64::new(0)));
         let (checkpointer, checkpoints) = Checkpointer::new(
@@ -201,7 +204,7 @@ async fn while_a_worker_is_restored_the_position_stays() {
     assert_eq!(*server.on_disk.borrow_and_update(), Some(position(1)));
     let expect = |of: &Roster| {
         let mut roster = of.clone();
-        roster.expected.extend(roster.present.pop());
+        roster.expected.extend(roster.present.pop().map(|(registration, _)| registration));
         roster
     };
     let all = {

@@ -95,6 +95,7 @@ fn write(store: &mut SnapshotStore, workers: &[Worker]) {
                 partition: &at.partition,
                 image: &worker.image,
                 registration: REGISTRATION,
+                registered_by: RegisteredBy::Request,
                 held_blocks: u64::from(worker.held),
             })
         })

@@ -56,6 +56,25 @@ async fn answers_by_hashes_names_and_both_forms_of_tokens() {
 }
 
 #[tokio::test]
+async fn tokens_shorter_than_a_block_match_nothing() {
+    let (server, mut client) = Server::with_worker(&[]).await;
+    let mut publisher = server.publisher(hello("w", "s", 1)).await;
+    publisher.acked(1, vec![stored(None, &[1])]).await;
+    let short = pb::FindMatchesRequest {
+        model: "m".to_owned(),
+        token_ids: vec![1; BLOCK_SIZE as usize - 1],
+        ..Default::default()
+    };
+    let answer = client.find_matches(short.clone()).await.expect("a valid query").into_inner();
+    assert_eq!((answer.query_blocks, answer.best_overlap_blocks), (0, 0));
+    assert_eq!((scores(&answer), answer.block_size), (vec![], BLOCK_SIZE));
+    let all = pb::FindMatchesRequest { minimum_overlap_blocks: Some(0), ..short };
+    let answer = client.find_matches(all).await.expect("a valid query").into_inner();
+    assert_eq!(scores(&answer), [("w", 0, 0)]);
+    server.stop().await.expect("a clean stop");
+}
+
+#[tokio::test]
 async fn filters_order_and_the_best_overlap() {
     let (server, mut client) = Server::with_worker(&[]).await;
     client.register_worker(registration("v")).await.expect("a second worker");

@@ -7,8 +7,11 @@ use kvasir_proto::{
     limits::{GRPC_MESSAGE_BYTES_MAX, WORKER_SOURCES_MAX},
     pb::{self, indexer_client::IndexerClient, publish_events_request::Message},
 };
-use tokio::io::AsyncReadExt;
-use tokio::{net::TcpStream, sync::mpsc};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
+};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{
     Code, Request, Status,
@@ -26,6 +29,67 @@ async fn a_message_may_be_8_mib_and_no_more() {
     assert_eq!(status.expect_err("too many tokens").code(), Code::InvalidArgument);
     let status = client.find_matches(padded(GRPC_MESSAGE_BYTES_MAX)).await;
     assert_eq!(status.expect_err("too many bytes").code(), Code::OutOfRange);
+    server.stop().await.expect("a clean stop");
+}
+
+#[tokio::test]
+async fn calls_that_end_for_a_message_that_is_too_long_are_counted() {
+    let (server, mut client) = Server::with_worker(&[]).await;
+    let too_long = || pb::FindMatchesRequest {
+        token_ids_le: vec![0; GRPC_MESSAGE_BYTES_MAX].into(),
+        ..query(&[])
+    };
+    let refused = client.find_matches(too_long()).await.map(drop);
+    assert_eq!(refused.expect_err("too long").code(), Code::OutOfRange);
+    let refused = within(async {
+        let answers = client.find_matches_stream(stream::iter([query(&[1]), too_long()])).await?;
+        let mut answers = answers.into_inner();
+        while answers.message().await?.is_some() {}
+        Ok::<_, Status>(())
+    });
+    assert_eq!(refused.await.expect_err("too long").code(), Code::OutOfRange);
+    let mut publisher = Publisher::raw(server.channel().await).await;
+    publisher.send(Message::Hello(hello("w", &"s".repeat(GRPC_MESSAGE_BYTES_MAX), 1))).await;
+    assert_eq!(publisher.answer().await.expect_err("too long").code(), Code::OutOfRange);
+    // What is refused for other reasons is not.
+    client.find_matches(query(&[])).await.expect_err("nothing to look for");
+    let (_, metrics) = server.http("/metrics").await;
+    for call in ["FindMatches", "FindMatchesStream", "PublishEvents"] {
+        let line = format!("kvasir_grpc_messages_too_long_total{{call=\"{call}\"}} 1\n");
+        assert!(metrics.contains(&line), "no {line} in {metrics}");
+    }
+    server.stop().await.expect("a clean stop");
+}
+
+/// A publisher that says, to each who connects, that a frame of a TiB follows.
+async fn boast(listener: TcpListener) {
+    let mut said = [0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0x7f, 3, 1].to_vec();
+    said.extend(b"NULL");
+    said.resize(64, 0);
+    let ready = [&[5][..], b"READY", &[11], b"Socket-Type", &[0, 0, 0, 3], b"PUB"].concat();
+    said.extend([4, u8::try_from(ready.len()).expect("short")]);
+    said.extend(ready);
+    // A long frame, the last of its message.
+    said.push(2);
+    said.extend((1_u64 << 40).to_be_bytes());
+    loop {
+        let (mut stream, _) = listener.accept().await.expect("a connection");
+        stream.write_all(&said).await.expect("an open connection");
+        // Until the other side has had enough: then reading ends, one way or another.
+        let _end = stream.read_to_end(&mut Vec::new()).await;
+    }
+}
+
+#[tokio::test]
+async fn connections_to_engines_that_go_beyond_a_limit_are_counted() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let mut engine = tokio::task::JoinSet::new();
+    engine.spawn(boast(listener));
+    let worker = format!("--worker=id=w,model=m,block-size=4,endpoint=tcp://{address}");
+    let server = Server::start(&[&worker]).await;
+    let counted = "kvasir_engine_connections_cut_total{reason=\"frame_bytes\"} ";
+    within(async { while !server.http("/metrics").await.1.contains(counted) {} }).await;
     server.stop().await.expect("a clean stop");
 }
 

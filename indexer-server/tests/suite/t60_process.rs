@@ -1,5 +1,5 @@
 use crate::{
-    harness::{Publisher, hello, http_get, registration, scores, within},
+    harness::{BLOCK_SIZE, Publisher, hello, http_get, registration, scores, within},
     t30_engine::{send, source, vllm_batch},
 };
 use axum::{body::Bytes, http::Uri};
@@ -56,6 +56,68 @@ fn a_port_that_is_taken_exits_1_and_names_the_option() {
     assert!(stderr.contains("with --listen"), "{stderr}");
 }
 
+/// Exit code and log of a process that does not get as far as to serve.
+fn refused(flags: &[&str]) -> (Option<i32>, String) {
+    let mut command = binary();
+    command.args(["--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0"]).args(flags);
+    let mut child = Ended(command.stderr(Stdio::piped()).spawn().expect("a binary"));
+    let mut log = String::new();
+    for line in BufReader::new(child.0.stderr.take().expect("a pipe")).lines() {
+        let line = line.expect("UTF-8");
+        assert!(!line.contains("listening"), "{flags:?} are taken: {log}{line}");
+        log.extend([&*line, "\n"]);
+    }
+    (child.0.wait().expect("an end").code(), log)
+}
+
+#[test]
+fn a_folder_for_checkpoints_that_cannot_be_used_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
+    std::fs::write(path("file"), "no folder").expect("write it");
+    std::fs::create_dir(path("other")).expect("a folder");
+    std::fs::write(path("other/db"), "no database").expect("write it");
+    std::os::unix::fs::symlink(path("loop"), path("loop")).expect("a link");
+    let check = |folder: &str, cause: &str| {
+        let flag = format!("--checkpoint-dir={folder}");
+        let (code, log) = refused(&[&flag]);
+        assert_eq!(code, Some(64), "{log}");
+        for text in ["indexer-server: checkpoint-dir: ", folder, cause, "choose a folder"] {
+            assert!(log.contains(text), "no {text:?} in {log}");
+        }
+    };
+    check(&path("file"), "Not a directory");
+    check(&path("other"), "File exists");
+    check(&path("loop"), "symbolic links");
+    // Where nobody can make a folder, whatever rights one has.
+    check("/proc/no-such-place", "No such file");
+    let used = path("used");
+    let flag = format!("--checkpoint-dir={used}");
+    let process = start(&[&flag]);
+    let (code, log) = refused(&[&flag]);
+    assert_eq!(code, Some(64), "{log}");
+    assert!(log.contains("another process has it open"), "{log}");
+    assert_eq!(process.terminate().0, Some(0));
+}
+
+// As on a full disk: it is an accident, which costs checkpoints only.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_does_not_keep_it_from_serving_and_is_told_once_at_the_end() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let flag = format!("--checkpoint-dir={}", folder.path().display());
+    let process = start_on_a_full_disk(&[&flag, "--worker=id=w,model=m,block-size=4"]);
+    within(async {
+        while http_get(process.http, "/readyz").await.expect("a side port").0 != 200 {}
+    })
+    .await;
+    let (code, log) = process.terminate();
+    assert_eq!(code, Some(0), "{log:?}");
+    let stopping = log.iter().position(|line| line.contains("stopping")).expect("a line");
+    let failures = log[stopping..].iter().filter(|line| line.contains("the checkpoint failed"));
+    assert_eq!(failures.count(), 1, "{log:?}");
+    assert!(log.iter().any(|line| line.contains("the disk is full")), "{log:?}");
+}
+
 #[test]
 fn flags_win_over_the_environment_and_that_over_the_file() {
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
@@ -108,7 +170,18 @@ impl Process {
 }
 
 fn start(flags: &[&str]) -> Process {
-    let mut command = binary();
+    launch(binary(), flags)
+}
+
+/// A process that cannot write to any file, as on a disk that is full.
+fn start_on_a_full_disk(flags: &[&str]) -> Process {
+    let mut command = Command::new("sh");
+    command.env_clear().args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$0\" \"$@\""]);
+    command.arg(env!("CARGO_BIN_EXE_indexer-server"));
+    launch(command, flags)
+}
+
+fn launch(mut command: Command, flags: &[&str]) -> Process {
     command.args(["--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", "--log-format=json"]);
     command.args(flags);
     let mut child = Ended(command.stderr(Stdio::piped()).spawn().expect("a binary"));
@@ -301,7 +374,43 @@ async fn lines_about_an_engine_say_which() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn spans_are_exported_and_the_last_are_flushed_on_stop() {
+async fn the_state_that_is_logged_is_that_of_answers() {
+    let process = start(&["--log-filter=info"]);
+    let mut client =
+        within(IndexerClient::connect(process.url())).await.expect("a server that listens");
+    let mut engine = PubSocket::new();
+    let endpoint = engine.bind("tcp://127.0.0.1:0").await.expect("a free port").to_string();
+    let worker = pb::RegisterWorkerRequest {
+        block_size: 2 * BLOCK_SIZE,
+        engine: pb::Engine::Vllm.into(),
+        endpoints: vec![pb::EngineEndpoint { endpoint, ..Default::default() }],
+        ..registration("w")
+    };
+    client.register_worker(worker).await.expect("a first worker");
+    // Slow joiners miss messages, so the engine goes on until it was heard.
+    within(async {
+        for sequence in 0.. {
+            send(&mut engine, sequence, vllm_batch(77, &[1, 2, 3, 4])).await;
+            if source(&mut client).await.state() == pb::WorkerState::Partial {
+                break;
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    let (code, log) = process.terminate();
+    assert_eq!(code, Some(0), "{log:?}");
+    let state = |line: &String| -> Option<String> {
+        let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        let is_state = line["fields"]["message"] == "source state";
+        is_state.then(|| line["fields"]["state"].as_str().expect("a state").to_owned())
+    };
+    let states: Vec<_> = log.iter().filter_map(state).collect();
+    assert_eq!(states.last().map(String::as_str), Some("partial"), "{states:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn spans_are_exported_whatever_is_logged_and_the_last_are_flushed_on_stop() {
     let (exports, mut exported) = mpsc::channel(16);
     let sink = async move |uri: Uri, body: Bytes| {
         exports.send((uri.path().to_owned(), body)).await.expect("a test that listens");
@@ -314,7 +423,9 @@ async fn spans_are_exported_and_the_last_are_flushed_on_stop() {
     let incoming = TcpListenerStream::new(listener);
     server.spawn(Server::builder().add_routes(routes).serve_with_incoming(incoming));
 
-    let process = start(&[&url]);
+    // Of all lines, only the one that says where the server listens.
+    let process =
+        start(&[&url, "--log-filter=error,indexer_server=info,indexer_server::grpc=error"]);
     let mut client =
         within(IndexerClient::connect(process.url())).await.expect("a server that listens");
     let request = pb::FindMatchesRequest::default();

@@ -86,6 +86,9 @@ impl AgentMetrics {
         counter(to, "source_lives", "Lives that have said something", each(|at| at.counts.lives))?;
         let losses = each(|at| at.counts.losses);
         counter(to, "source_losses", "Times that events of a source were lost for good", losses)?;
+        let cut = each(|at| at.counts.connections_cut);
+        let help = "Connections to a source that were closed because it went beyond a limit of frames or messages";
+        counter(to, "source_connections_cut", help, cut)?;
         let drops = reports.iter().flat_map(|at| {
             let source = at.name.clone();
             at.counts.drops.iter().map(move |(reason, count)| {

@@ -388,6 +388,10 @@ impl Inlet {
         if let Ok(shown) = sources.status(self.key) {
             shown.send_if_modified(|before| {
                 let changed = *before != status;
+                let SourceStatus { state, connected, .. } = status;
+                if (before.state, before.connected) != (state, connected) {
+                    tracing::info!(source = self.name, %state, connected, "source state");
+                }
                 *before = status;
                 changed
             });

@@ -20,6 +20,8 @@ pub struct SourceCounts {
     pub lives: u64,
     /// Times that events were lost for good, and all that the source held was dropped.
     pub losses: u64,
+    /// Connections to it that were closed because it went beyond a limit of frames or messages.
+    pub connections_cut: u64,
 }
 
 impl SourceCounts {

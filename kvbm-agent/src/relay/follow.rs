@@ -124,6 +124,9 @@ impl Sink {
             // Nothing doubtful is kept.
             SourceCommand::DropSuspects => {}
             SourceCommand::Outcome { .. } | SourceCommand::Replays { .. } => {}
+            SourceCommand::Excess { connections, .. } => {
+                self.inlet.count(|counts| counts.connections_cut += connections);
+            }
             SourceCommand::Status(status) => self.inlet.show(SourceStatus {
                 state: status.state,
                 connected: status.connected,

@@ -1,6 +1,7 @@
 //! From `main` to the runtime and to the exit code.
 
 use crate::causes::causes;
+use crate::config::ConfigError;
 use crate::telemetry::{LogConfig, LoggingError, start_logging};
 use std::{
     io::{self, Write},
@@ -18,7 +19,8 @@ const EXIT_USAGE: u8 = 64;
 /// Longest wait for tasks that outlived their stop.
 const RUNTIME_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Runs `work` on a runtime of its own, with logging, as the process `name`.
+/// Runs `work` on a runtime of its own, with logging, as the process `name`. An error of it that a
+/// [`ConfigError`] caused ends the process as bad usage does.
 pub fn start<F>(name: &'static str, log: &LogConfig, work: impl FnOnce() -> F) -> ExitCode
 where
     F: Future<Output = anyhow::Result<()>>,
@@ -41,6 +43,9 @@ where
     runtime.shutdown_timeout(RUNTIME_TIMEOUT);
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.chain().any(|cause| cause.is::<ConfigError>()) => {
+            refuse(name, &causes(error.as_ref()))
+        }
         Err(error) => fail(name, &causes(error.as_ref())),
     }
 }
@@ -57,7 +62,7 @@ pub fn answer(text: &str) -> ExitCode {
     print(&mut io::stdout(), text, ExitCode::SUCCESS)
 }
 
-/// Refuses what the command line says.
+/// Refuses what the configuration says.
 pub fn refuse(name: &str, text: &str) -> ExitCode {
     complain(name, text, ExitCode::from(EXIT_USAGE))
 }

@@ -15,6 +15,8 @@ pub enum Cause {
     Foreign,
     /// The disk fails.
     Failing,
+    /// No database can be there: the folder cannot be created, or its file system lacks something.
+    Unusable,
 }
 
 impl Cause {
@@ -33,7 +35,7 @@ impl Cause {
         } else if is_one_of(&[io::ErrorKind::NotADirectory, io::ErrorKind::AlreadyExists]) {
             Self::Foreign
         } else {
-            Self::Failing
+            Self::of_rest(&error.to_string())
         }
     }
 
@@ -62,8 +64,15 @@ impl Cause {
         } else if *kind == rocksdb::ErrorKind::InvalidArgument {
             Self::Foreign
         } else {
-            Self::Failing
+            Self::of_rest(text)
         }
+    }
+
+    /// Of an error that is none of the others.
+    fn of_rest(text: &str) -> Self {
+        const FAILING: [&str; 3] =
+            ["Input/output error", "Stale file handle", "Too many open files"];
+        if FAILING.iter().any(|at| text.contains(at)) { Self::Failing } else { Self::Unusable }
     }
 }
 
@@ -89,7 +98,25 @@ mod tests {
         check(io(), "IO error: lock hold by current process, acquire time 1", Cause::Locked);
         check(io(), "IO error: No such file or directory: While open: /d/db/9.sst", Cause::Damaged);
         check(io(), "IO error: While pread: Input/output error", Cause::Failing);
+        check(io(), "IO error: While mmap: Operation not supported", Cause::Unusable);
         check(ErrorKind::Corruption, "Corruption: block checksum mismatch", Cause::Damaged);
         check(ErrorKind::InvalidArgument, "Invalid argument: other comparator", Cause::Foreign);
+    }
+
+    #[test]
+    fn codes_of_the_file_system_tell_the_causes() {
+        // As Linux numbers them.
+        for (code, expected) in [
+            (28, Cause::Full),
+            (30, Cause::Denied),
+            (20, Cause::Foreign),
+            (5, Cause::Failing),
+            (2, Cause::Unusable),
+            (36, Cause::Unusable),
+            (40, Cause::Unusable),
+        ] {
+            let error = io::Error::from_raw_os_error(code);
+            assert_eq!(Cause::of_io(&error), expected, "{error}");
+        }
     }
 }

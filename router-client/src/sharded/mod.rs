@@ -101,11 +101,15 @@ impl ShardedClient {
     }
 
     /// Which worker holds how much of `prompt`, over all shards. Shards of which no replica answers
-    /// in time are in [`Answer::missing_shards`].
+    /// in time are in [`Answer::missing_shards`]. A prompt that is shorter than a block has an empty
+    /// answer, whatever overlap it asks for, and asks nobody.
     ///
     /// # Errors
     /// If the prompt is too long, a server refuses it, or no shard answers at all.
     pub async fn find(&self, prompt: &Prompt<'_>) -> Result<Answer, ClientError> {
+        if prompt.is_short() {
+            return Ok(Answer::default());
+        }
         let inner = &*self.inner;
         let until = inner.clock.elapsed() + inner.deadline.mul_f64(SHARD_SHARE);
         let request = prompt.request();
@@ -131,13 +135,7 @@ impl ShardedClient {
             (true, Some(error), None) | (true, None, Some(error)) => Err(error),
             _ => {
                 let query_blocks = u32::try_from(request.local_hashes.len()).unwrap_or(u32::MAX);
-                parts.push(Answer {
-                    query_blocks,
-                    best_overlap_blocks: 0,
-                    overlaps: Vec::new(),
-                    missing_shards: missing,
-                    restoring: Vec::new(),
-                });
+                parts.push(Answer { query_blocks, missing_shards: missing, ..Answer::default() });
                 Ok(merge(parts, prompt.top_k))
             }
         }
@@ -155,10 +153,10 @@ impl ShardedClient {
         worker: &WorkerKey,
         ttl: Option<Duration>,
     ) -> Result<(), ClientError> {
-        let request = prompt.placement(worker, ttl);
-        if request.local_hashes.is_empty() {
+        if prompt.is_short() {
             return Ok(());
         }
+        let request = prompt.placement(worker, ttl);
         check_length(&request.local_hashes)?;
         let _turn = self.inner.turn().await?;
         let owner = lock(&self.inner.map).owner(bucket(&worker.worker));

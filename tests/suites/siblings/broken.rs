@@ -2,10 +2,11 @@
 
 use crate::gate::Gate;
 use crate::harness::{
-    BLOCK_SIZE, MODEL, PATIENCE, beside, degraded, engine, equal, is_exact, last, metric,
-    published, ready, serve,
+    BLOCK_SIZE, MODEL, PATIENCE, beside, degraded, engine, equal, last, metric, published, ready,
+    serve,
 };
 use anyhow::{Context, Result, ensure};
+use kvasir_proto::pb;
 use kvasir_tests::client;
 use kvasir_tests::demo::metrics;
 use kvasir_tests::engine::{EngineConfig, MockEngine};
@@ -42,7 +43,7 @@ async fn elder() -> Result<(Server, Arc<MockEngine>)> {
 /// Waits until the elder has all that was published: its buffer would not bring it back.
 async fn equal_enough(asked: &mut client::Indexer, engine: &MockEngine) -> Result<()> {
     let last = last(engine).await?;
-    let there = |source: &kvasir_proto::pb::SourceInfo| client::is_exact_at(source, last);
+    let there = |source: &pb::SourceInfo| client::is_exact_at(source, last);
     client::wait_for_sources(asked, (MODEL, "w"), "up to date", PATIENCE, there).await
 }
 
@@ -63,7 +64,8 @@ async fn a_sibling_that_is_killed_leaves_a_server_that_serves_and_heals() -> Res
     // It answers already, and claims nothing.
     let mut client = client::connect(younger.addresses.grpc).await?;
     let known = client::find_worker(&mut client, MODEL, "w").await?.context("it is known")?;
-    ensure!(!known.sources.iter().any(is_exact), "{known:?}");
+    let states: Vec<_> = known.sources.iter().map(pb::SourceInfo::state).collect();
+    ensure!(states == [pb::WorkerState::CatchingUp], "{known:?}");
     elder.kill().await;
     ready(&younger).await?;
     degraded(&mut client, "w", &engine).await?;
@@ -88,7 +90,7 @@ async fn a_copy_under_way_does_not_hold_up_stops_and_removals() -> Result<()> {
     let mut gate = Gate::before(elder.addresses.grpc, 16_384).await;
     let mut removed = held(&mut gate).await?;
     let mut client = client::connect(removed.addresses.grpc).await?;
-    let request = kvasir_proto::pb::RemoveWorkerRequest {
+    let request = pb::RemoveWorkerRequest {
         worker_id: "w".to_owned(),
         model: MODEL.to_owned(),
         ..Default::default()

@@ -37,7 +37,7 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("hurry", &[]),
             ("tasks", &[]),
             ("config", &["telemetry"]),
-            ("entry", &["causes", "telemetry"]),
+            ("entry", &["causes", "telemetry", "config"]),
         ],
     ),
     (

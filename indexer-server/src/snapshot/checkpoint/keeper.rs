@@ -12,11 +12,11 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Opens the store of a folder. A disk that fails does not keep the server from working without
-    /// it: every call tries again.
+    /// Opens the store of a folder. A disk that is full or fails does not keep the server from working
+    /// without it: every call tries again.
     ///
     /// # Errors
-    /// If the folder is not one that this process should use.
+    /// If the folder is not one that this process can or should use.
     pub async fn open(config: SnapshotConfig) -> Result<Self, StoreError> {
         let keeper = Self { config, store: Arc::default() };
         match keeper.call(|_store| ()).await {

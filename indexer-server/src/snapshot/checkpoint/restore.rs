@@ -3,7 +3,7 @@
 use super::Keeper;
 use crate::{
     index::{Partition, ResumedSource, ResumedWorker, Shard, Writer, WriterGone},
-    snapshot::{Restored, SnapshotStore, StoreError, StreamPosition},
+    snapshot::{Restored, SnapshotStore, StoreError, StoredWorker, StreamPosition},
 };
 use kvasir_index::{DamagedImage, IndexError, Restore, Saved};
 use kvasir_proto::{
@@ -49,17 +49,17 @@ impl Restorer {
         Self { keeper, writer }
     }
 
-    /// The workers on disk, with their registrations. One that cannot be read is left out.
+    /// The workers on disk, without what they hold. One that cannot be read is left out.
     ///
     /// # Errors
     /// If the store cannot be opened.
-    pub async fn registrations(&self) -> Result<Vec<(WorkerAddress, Vec<u8>)>, StoreError> {
+    pub async fn workers(&self) -> Result<Vec<StoredWorker>, StoreError> {
         let read = self.keeper.call(|store| {
             let addresses: Vec<_> = store.workers().cloned().collect();
             let mut list = Vec::with_capacity(addresses.len());
             for address in addresses {
                 match store.read(&address) {
-                    Ok(Some(stored)) => list.push((address, stored.worker.registration)),
+                    Ok(Some(stored)) => list.push(stored.worker),
                     Ok(None) => {}
                     Err(error) => tracing::error!(worker = %address, %error, "not restored"),
                 }

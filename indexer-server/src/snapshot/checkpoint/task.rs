@@ -2,7 +2,7 @@
 
 use super::{CheckpointError, CheckpointMetrics, Keeper, Positions, stream::Stream};
 use crate::{
-    index::{Partitions, Shard, Writer},
+    index::{Partitions, RegisteredBy, Shard, Writer},
     snapshot::{Change, StoreError, StreamPosition, Unwritten, WorkerState},
 };
 use kvasir_index::{CutReceipt, IndexError, WorkerImage};
@@ -44,8 +44,8 @@ pub struct CheckpointConfig {
 /// Registered workers.
 #[derive(Debug, Clone, Default)]
 pub struct Roster {
-    /// Those of which the index has all that is known.
-    pub present: Vec<Registration>,
+    /// Those of which the index has all that is known, and who wants them.
+    pub present: Vec<(Registration, RegisteredBy)>,
     /// Those that are still being restored: what is on disk of them stays.
     pub expected: Vec<Registration>,
 }
@@ -136,6 +136,7 @@ pub struct Checkpointer {
 struct Stored {
     /// How it is registered; none where another process wrote it.
     registration: Option<Vec<u8>>,
+    registered_by: RegisteredBy,
     /// Whether it holds anything or has a source.
     is_empty: bool,
 }
@@ -158,6 +159,7 @@ struct Batch {
 struct Kept {
     address: WorkerAddress,
     registration: Vec<u8>,
+    registered_by: RegisteredBy,
     held_blocks: u64,
     image: WorkerImage,
     /// None if nothing was taken from an index.
@@ -192,7 +194,8 @@ impl Checkpointer {
 
     /// These workers are in the store, written by another process.
     pub fn knows(&mut self, stored: impl IntoIterator<Item = WorkerAddress>) {
-        let by_others = || Stored { registration: None, is_empty: false };
+        let registered_by = RegisteredBy::Unknown;
+        let by_others = || Stored { registration: None, registered_by, is_empty: false };
         self.stored.extend(stored.into_iter().map(|address| (address, by_others())));
     }
 
@@ -220,11 +223,19 @@ impl Checkpointer {
         // The first tick is now, when there is nothing to write.
         ticks.tick().await;
         let mut asked = Vec::with_capacity(REQUESTS_MAX);
+        // Who could ask is gone before the last checkpoint.
+        let mut is_asked = true;
         loop {
             let stopping = select! {
                 () = stop.cancelled() => true,
                 _ = ticks.tick() => false,
-                _ = self.requests.recv_many(&mut asked, REQUESTS_MAX) => false,
+                count = self.requests.recv_many(&mut asked, REQUESTS_MAX), if is_asked => {
+                    is_asked = count > 0;
+                    if !is_asked {
+                        continue;
+                    }
+                    false
+                }
             };
             let compact = asked.iter().any(|request| request.compact);
             let compact = match (stopping, compact) {
@@ -281,12 +292,12 @@ impl Checkpointer {
         let mut report = Report::default();
         let mut batch = Batch::default();
         let known: BTreeSet<_> =
-            present.iter().chain(&expected).map(Registration::address).collect();
+            present.iter().map(|(at, _)| at).chain(&expected).map(Registration::address).collect();
         let gone = self.stored.keys().filter(|address| !known.contains(address));
         batch.gone.extend(gone.cloned());
-        let stale = self.stale(present.iter().map(Registration::address).collect()).await?;
-        for registration in &present {
-            self.add(registration, &stale, &mut batch).await?;
+        let stale = self.stale(present.iter().map(|(at, _)| at.address()).collect()).await?;
+        for (registration, registered_by) in &present {
+            self.add((registration, *registered_by), &stale, &mut batch).await?;
             if batch.blocks >= BATCH_BLOCKS_MAX || batch.images.len() >= BATCH_WORKERS_MAX {
                 self.write(mem::take(&mut batch), &mut report).await?;
             }
@@ -325,7 +336,7 @@ impl Checkpointer {
     /// Puts what changed of a worker to a batch.
     async fn add(
         &self,
-        registration: &Registration,
+        (registration, registered_by): (&Registration, RegisteredBy),
         stale: &BTreeSet<WorkerAddress>,
         batch: &mut Batch,
     ) -> Result<(), CheckpointError> {
@@ -334,6 +345,8 @@ impl Checkpointer {
         let stored = self.stored.get(&address);
         let is_same = stored.is_some_and(|at| at.registration.as_ref() == Some(&registration));
         let whole = !is_same || stale.contains(&address);
+        // Who wants it is in the record of each image.
+        let is_news = whole || stored.is_some_and(|at| at.registered_by != registered_by);
         let Some(partition) = self.partitions.get(&address.partition) else { return Ok(()) };
         let shard = partition.shard_of(&address.worker);
         let view = shard.read().worker(&address.worker).map(|worker| {
@@ -344,17 +357,18 @@ impl Checkpointer {
         let kept = |image, held_blocks, taken| Kept {
             address: address.clone(),
             registration: registration.clone(),
+            registered_by,
             held_blocks,
             image,
             taken,
         };
         let taken = match view {
-            Some((changed, _)) if !changed && !whole => return Ok(()),
+            Some((changed, _)) if !changed && !is_news => return Ok(()),
             Some((_, held)) => {
                 let taken = self.writer.cut(shard, address.worker.clone(), whole).await?;
                 taken.map(|(image, receipt)| kept(image, held, Some((Arc::clone(shard), receipt))))
             }
-            None if !whole && stored.is_some_and(|at| at.is_empty) => return Ok(()),
+            None if !is_news && stored.is_some_and(|at| at.is_empty) => return Ok(()),
             None => Err(IndexError::UnknownWorker { worker: address.worker.clone() }),
         };
         let kept = match taken {
@@ -388,9 +402,9 @@ impl Checkpointer {
         report.workers += images.len();
         report.blocks += blocks;
         gone.iter().for_each(|address| drop(self.stored.remove(address)));
-        for Kept { address, registration, image, .. } in images {
-            let is_empty = image.sources.is_empty();
-            self.stored.insert(address, Stored { registration: Some(registration), is_empty });
+        for Kept { address, registration, registered_by, image, .. } in images {
+            let (registration, is_empty) = (Some(registration), image.sources.is_empty());
+            self.stored.insert(address, Stored { registration, registered_by, is_empty });
         }
         Ok(())
     }
@@ -413,6 +427,7 @@ fn changes(batch: &Batch) -> Vec<Change<'_>> {
             partition: &kept.address.partition,
             image: &kept.image,
             registration: &kept.registration,
+            registered_by: kept.registered_by,
             held_blocks: kept.held_blocks,
         })
     });

@@ -3,6 +3,7 @@ use super::{
     WorkerRecord, WorkerState, contents_bounds, decode_hole, decode_name, decode_page, encode_hole,
     encode_name, encode_page, generation_bounds,
 };
+use crate::index::RegisteredBy;
 use kvasir_index::{
     HoleImage, NameImage, PAGE_SLOTS, PageImage, Position, RunImage, SourceId, SourceImage,
     SourceStatus, WorkerImage,
@@ -244,6 +245,7 @@ fn records_keep_sources_ranks_and_cursors() {
         partition: &partition,
         image: &image,
         registration: b"opaque",
+        registered_by: RegisteredBy::Request,
         held_blocks: 34,
     };
     let head = WorkerHead { generation: 5, images: 6, held_blocks: 34 };
@@ -253,7 +255,17 @@ fn records_keep_sources_ranks_and_cursors() {
     let worker = record.into_worker(b"opaque".to_vec()).expect("a worker");
     assert_eq!((worker.sources, worker.ranks), (image.sources.clone(), image.ranks.clone()));
     assert_eq!((worker.registration, worker.held_blocks), (b"opaque".to_vec(), 34));
+    assert_eq!(worker.registered_by, RegisteredBy::Request);
     assert_eq!(worker.address.to_string(), "m/t/w");
+
+    // What older servers wrote does not say who wants the worker, and what newer ones may write is unknown.
+    assert_eq!(bytes.split_last_chunk(), Some((&bytes[..bytes.len() - 2], &[0x48, 2])));
+    for says in [&[][..], &[0x48, 99]] {
+        let record = [&bytes[..bytes.len() - 2], says].concat();
+        let record = WorkerRecord::read(&record).expect("a record");
+        let worker = record.into_worker(Vec::new()).expect("a worker");
+        assert_eq!(worker.registered_by, RegisteredBy::Unknown);
+    }
 
     // Whatever is wrong is refused or read as something, never more.
     for seed in 0..SEEDS * 10 {

@@ -10,6 +10,7 @@ mod contents;
 mod keys;
 mod reader;
 mod records;
+mod registered_by;
 
 #[cfg(test)]
 mod format_test;

@@ -2,7 +2,8 @@
 //! Protobuf, so that fields can be added; one that older servers must not skip is a new
 //! [`FORMAT_VERSION`](super::FORMAT_VERSION).
 
-use super::reader::FormatError;
+use super::{reader::FormatError, registered_by::RegisteredByRecord};
+use crate::index::RegisteredBy;
 use kvasir_index::{RankImage, SourceId, SourceImage, SourceStatus, WorkerImage};
 use kvasir_proto::{
     convert::WorkerAddress,
@@ -25,6 +26,8 @@ pub struct WorkerState<'a> {
     /// How it is registered, for whoever restores it; opaque. Stored with whole images only: a
     /// registration does not change while the worker lives.
     pub registration: &'a [u8],
+    /// Who wants it to be registered.
+    pub registered_by: RegisteredBy,
     /// Blocks that it holds in all, over its ranks: for progress and figures only.
     pub held_blocks: u64,
 }
@@ -36,6 +39,8 @@ pub struct StoredWorker {
     pub address: WorkerAddress,
     /// How it was registered.
     pub registration: Vec<u8>,
+    /// Who wanted it to be.
+    pub registered_by: RegisteredBy,
     /// Its sources, with the cursors that its blocks are of. Of their status there is what means
     /// something to another process: state, cursor and highest sequence number.
     pub sources: Vec<SourceImage>,
@@ -106,6 +111,8 @@ pub(in crate::snapshot) struct WorkerRecord {
     sources: Vec<SourceRecord>,
     #[prost(message, repeated, tag = "8")]
     ranks: Vec<RankRecord>,
+    #[prost(enumeration = "RegisteredByRecord", tag = "9")]
+    registered_by: i32,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -353,6 +360,7 @@ impl WorkerRecord {
             held_blocks: head.held_blocks,
             sources: sources.collect(),
             ranks: ranks.collect(),
+            registered_by: RegisteredByRecord::from(state.registered_by).into(),
         }
     }
 
@@ -395,14 +403,15 @@ impl WorkerRecord {
         registration: Vec<u8>,
     ) -> Result<StoredWorker, FormatError> {
         let address = self.address()?;
-        let held_blocks = self.held_blocks;
+        // What a newer server means by another number is not known here: the worker stays.
+        let (registered_by, held_blocks) = (self.registered_by().into(), self.held_blocks);
         let ranks: Vec<_> = self.ranks.into_iter().map(RankRecord::into_rank).collect();
         if !ranks.is_sorted_by(|one, next| one.rank < next.rank) {
             return Err(FormatError::Range { what: WHAT, field: "ranks" });
         }
         let sources = self.sources.into_iter().map(SourceRecord::into_source);
         let sources = sources.collect::<Result<_, _>>()?;
-        Ok(StoredWorker { address, registration, sources, ranks, held_blocks })
+        Ok(StoredWorker { address, registration, registered_by, sources, ranks, held_blocks })
     }
 }
 

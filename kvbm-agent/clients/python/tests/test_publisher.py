@@ -23,6 +23,7 @@ from kvasir import (
     QueueFullError,
     RefusedError,
     Tier,
+    UnavailableError,
     UnconfirmedError,
     WorkerState,
     local_hashes,
@@ -159,6 +160,20 @@ def test_the_other_questions(indexer: Indexer, publishers: Publishers) -> None:
         find(indexer, TOKENS, worker_ids="worker-0")
     with pytest.raises(InvalidArgumentError, match="exactly one"):
         indexer.find_matches("model")
+
+
+def test_a_prompt_shorter_than_a_block_has_an_empty_answer() -> None:
+    # Nobody listens there: whoever asks gets an error.
+    with Indexer("127.0.0.1:1") as nobody:
+        for answer in (
+            nobody.find_matches("model", token_ids=TOKENS[:3], block_size=4),
+            nobody.find_matches("model", token_ids=[], block_size=4, minimum_overlap_blocks=0),
+            nobody.find_matches("model", local_hashes=local_hashes(TOKENS[:3], 4), block_size=4),
+        ):
+            assert (answer.query_blocks, answer.best_overlap_blocks) == (0, 0)
+            assert (answer.block_size, answer.matches) == (4, ())
+        with pytest.raises(UnavailableError):
+            nobody.find_matches("model", token_ids=TOKENS[:4], block_size=4)
 
 
 def test_a_wrong_block_size_is_refused(indexer: Indexer, publishers: Publishers) -> None:

@@ -21,6 +21,7 @@ impl DiskError {
             Cause::Damaged => Self::Damaged { folder, reason },
             Cause::Foreign => Self::Foreign { folder, reason },
             Cause::Failing => Self::Failing { folder, reason },
+            Cause::Unusable => Self::NoPlace { folder, reason },
         }
     }
 }

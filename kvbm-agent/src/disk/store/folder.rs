@@ -26,13 +26,7 @@ pub(super) fn image(folder: &Path) -> PathBuf {
 /// If it cannot be made, or has files and no journal.
 pub(super) fn prepare(folder: &Path) -> Result<bool, DiskError> {
     let failed = |error: io::Error| DiskError::of_io(folder, &error);
-    fs::create_dir_all(folder).map_err(|error| {
-        // Folders above it are made too: where that is not possible no folder can be, as in /proc.
-        if error.kind() == io::ErrorKind::NotFound {
-            return DiskError::NoPlace { folder: folder.to_owned(), reason: error.to_string() };
-        }
-        failed(error)
-    })?;
+    fs::create_dir_all(folder).map_err(failed)?;
     let mut is_used = false;
     for entry in fs::read_dir(folder).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name();

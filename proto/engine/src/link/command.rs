@@ -1,4 +1,4 @@
-use crate::normalise::Drops;
+use crate::{normalise::Drops, zmtp::Excess};
 use kvasir_proto::types::{BatchOutcome, Cursor, DpRank, KvEvent, SourceState};
 use tokio::time::Instant;
 
@@ -43,6 +43,13 @@ pub enum SourceCommand {
         outcome: ReplayOutcome,
         /// How many since the last such command.
         rounds: u64,
+    },
+    /// Connections that were closed because the engine went beyond a limit.
+    Excess {
+        /// The limit.
+        excess: Excess,
+        /// How many since the last such command.
+        connections: u64,
     },
     /// The source's status changed.
     Status(SourceStatus),

@@ -215,6 +215,7 @@ impl Driver {
         match event {
             Event::Live(SubEvent::Connected) => self.input(Input::Connected),
             Event::Live(SubEvent::Disconnected(error)) => {
+                self.sums.count_excess(error.excess());
                 self.log_disconnected(&error);
                 self.input(Input::Disconnected);
             }
@@ -253,6 +254,7 @@ impl Driver {
             }
             ReplayEvent::Failed(error) => {
                 self.sums.replays_failed += 1;
+                self.sums.count_excess(error.excess());
                 self.log_replay_failed(&error);
                 Input::ReplayFailed { round }
             }

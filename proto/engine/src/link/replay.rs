@@ -4,7 +4,7 @@ use super::{
 };
 use crate::{
     sequence::Received,
-    zmtp::{DealerSocket, Endpoint, Limits, LinkError},
+    zmtp::{DealerSocket, Endpoint, Excess, Limits, LinkError},
 };
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 use tokio::{
@@ -23,6 +23,16 @@ pub(super) enum ReplayError {
     Link(#[from] LinkError),
     #[error("malformed reply: {0}")]
     Malformed(#[from] Malformed),
+}
+
+impl ReplayError {
+    /// The limit that the engine went beyond, if that is why.
+    pub(super) const fn excess(&self) -> Option<Excess> {
+        match self {
+            Self::Link(error) => error.excess(),
+            Self::NoPermit | Self::Timeout { .. } | Self::Malformed(_) => None,
+        }
+    }
 }
 
 /// What a round of replay brings.

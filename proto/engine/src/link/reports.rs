@@ -2,7 +2,7 @@ use super::{
     command::{ReplayOutcome, SourceCommand, SourceStatus},
     config::STATUS_INTERVAL,
 };
-use crate::sequence::OutcomeCounts;
+use crate::{sequence::OutcomeCounts, zmtp::Excess};
 use kvasir_proto::types::BatchOutcome;
 use tokio::time::Instant;
 
@@ -15,6 +15,17 @@ pub(super) struct Sums {
     pub(super) replays_completed: u64,
     pub(super) replays_failed: u64,
     pub(super) replays_cancelled: u64,
+    /// Connections that were closed for going beyond a limit, in the order of [`Excess::ALL`].
+    pub(super) excesses: [u64; Excess::ALL.len()],
+}
+
+impl Sums {
+    /// Counts a connection that was closed, if that was for going beyond a limit.
+    pub(super) fn count_excess(&mut self, excess: Option<Excess>) {
+        for (at, sum) in Excess::ALL.into_iter().zip(&mut self.excesses) {
+            *sum += u64::from(excess == Some(at));
+        }
+    }
 }
 
 /// What the receiver was told last, and when it is told again.
@@ -50,9 +61,6 @@ impl Reports {
         if !changed || early {
             return None;
         }
-        if urgent {
-            tracing::info!(state = %status.state, connected = status.connected, "source state");
-        }
         let last = self.sums;
         let told = last.counts;
         let outcomes = [
@@ -68,8 +76,13 @@ impl Reports {
             (ReplayOutcome::Cancelled, sums.replays_cancelled - last.replays_cancelled),
         ];
         let replays = replays.into_iter().filter(|(_, rounds)| *rounds > 0);
+        let excesses = sums.excesses.iter().zip(&last.excesses).map(|(now, told)| now - told);
+        let excesses = Excess::ALL.into_iter().zip(excesses).filter(|(_, count)| *count > 0);
         let commands = outcomes
             .map(|(outcome, batches)| SourceCommand::Outcome { outcome, batches })
+            .chain(
+                excesses.map(|(excess, connections)| SourceCommand::Excess { excess, connections }),
+            )
             .chain(replays.map(|(outcome, rounds)| SourceCommand::Replays { outcome, rounds }))
             .chain([SourceCommand::Status(status)])
             .collect();

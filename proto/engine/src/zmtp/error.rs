@@ -140,6 +140,83 @@ pub enum ProtocolError {
     },
 }
 
+/// A limit that a peer went beyond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Excess {
+    /// Bytes of a frame.
+    FrameBytes,
+    /// Bytes of a command.
+    CommandBytes,
+    /// Bytes of a message, over its frames.
+    MessageBytes,
+    /// Frames of a message.
+    MessageFrames,
+    /// Bytes that wait for a peer that does not read.
+    UnreadBytes,
+}
+
+// === impl Excess ===
+
+impl Excess {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::FrameBytes,
+        Self::CommandBytes,
+        Self::MessageBytes,
+        Self::MessageFrames,
+        Self::UnreadBytes,
+    ];
+
+    /// Its name in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::FrameBytes => "frame_bytes",
+            Self::CommandBytes => "command_bytes",
+            Self::MessageBytes => "message_bytes",
+            Self::MessageFrames => "message_frames",
+            Self::UnreadBytes => "unread_bytes",
+        }
+    }
+}
+
+// === impl LinkError ===
+
+impl LinkError {
+    /// The limit that the peer went beyond, if that is why the connection ended.
+    #[must_use]
+    pub const fn excess(&self) -> Option<Excess> {
+        match self {
+            Self::Protocol(error) => error.excess(),
+            _ => None,
+        }
+    }
+}
+
+// === impl ProtocolError ===
+
+impl ProtocolError {
+    /// The limit that the peer went beyond, if that is what it did.
+    #[must_use]
+    pub const fn excess(&self) -> Option<Excess> {
+        Some(match self {
+            Self::FrameTooLong { .. } => Excess::FrameBytes,
+            Self::CommandTooLong { .. } => Excess::CommandBytes,
+            Self::MessageTooLong { .. } => Excess::MessageBytes,
+            Self::TooManyFrames { .. } => Excess::MessageFrames,
+            Self::NotReading { .. } => Excess::UnreadBytes,
+            Self::Signature
+            | Self::Version { .. }
+            | Self::Mechanism { .. }
+            | Self::NotReady
+            | Self::Malformed { .. }
+            | Self::SocketType { .. }
+            | Self::Refused { .. }
+            | Self::Flags { .. } => return None,
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -32,7 +32,7 @@ mod test_peer;
 pub use backoff::Backoff;
 pub use dealer::DealerSocket;
 pub use endpoint::{Attach, Endpoint, EndpointError};
-pub use error::{LinkError, ProtocolError};
+pub use error::{Excess, LinkError, ProtocolError};
 pub use limits::Limits;
 pub use session::{Role, Session, SessionEvent};
 pub use sub::{SubEvent, SubSocket};

@@ -67,6 +67,7 @@ struct Received {
     suspects_marked: usize,
     outcomes: BTreeMap<&'static str, u64>,
     replays: BTreeMap<&'static str, u64>,
+    excesses: BTreeMap<&'static str, u64>,
     status: Option<SourceStatus>,
 }
 
@@ -112,6 +113,9 @@ impl Received {
                     ReplayOutcome::Cancelled => "cancelled",
                 };
                 *self.replays.entry(name).or_default() += rounds;
+            }
+            SourceCommand::Excess { excess, connections } => {
+                *self.excesses.entry(excess.as_str()).or_default() += connections;
             }
             SourceCommand::Status(status) => self.status = Some(status),
         }
@@ -273,6 +277,33 @@ async fn a_restart_begins_a_new_life_wherever_it_stands() {
             receiver.until_subscribed(&mut publisher).await;
             receiver.until_exact(&mut publisher).await;
             assert_eq!(receiver.received.suspects_marked, 0);
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn connections_that_end_for_a_limit_are_counted() {
+    let limits = || Limits { backoff_min: Duration::from_millis(5), ..Limits::DEFAULTS };
+    for (zmtp, limit) in [
+        (Limits { message_frames_max: 2, ..limits() }, "message_frames"),
+        (Limits { frame_bytes_max: 8, ..limits() }, "frame_bytes"),
+        (Limits { message_bytes_max: 9, ..limits() }, "message_bytes"),
+    ] {
+        let mut publisher = Publisher::bind().await;
+        let live = LinkConfig { replay: None, zmtp: zmtp.clone(), ..config(&publisher) };
+        with_link(live, None, async |mut receiver| {
+            let cut = |received: &Received| received.excesses.contains_key(limit);
+            receiver.publish_until(&mut publisher, cut).await;
+            assert_eq!(receiver.received.excesses.len(), 1);
+        })
+        .await;
+        // Nothing is live any more, and what is asked for comes in such messages too.
+        let replayed = LinkConfig { zmtp, ..config(&publisher) };
+        with_link(replayed, None, async |mut receiver| {
+            let cut = |received: &Received, _: &Publisher| received.excesses.contains_key(limit);
+            receiver.until(&mut publisher, cut).await;
+            assert_eq!(receiver.received.applied, []);
         })
         .await;
     }

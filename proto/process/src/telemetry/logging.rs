@@ -9,7 +9,8 @@ use std::{
     time::Duration,
 };
 use tracing_subscriber::{
-    EnvFilter, Layer, layer::SubscriberExt, util::SubscriberInitExt, util::TryInitError,
+    EnvFilter, Layer, filter::LevelFilter, layer::SubscriberExt, util::SubscriberInitExt,
+    util::TryInitError,
 };
 
 /// How log lines are written to standard error.
@@ -47,7 +48,7 @@ impl FromStr for LogFormat {
 pub struct LogConfig {
     /// Form of the lines.
     pub format: LogFormat,
-    /// A level, or module=level pairs with commas between them.
+    /// Which lines are written: a level, or module=level pairs with commas between them.
     pub filter: String,
     /// Where spans are exported to (OTLP over gRPC), if anywhere.
     pub otlp_endpoint: Option<String>,
@@ -73,11 +74,15 @@ pub struct Logging {
     spans: Option<SdkTracerProvider>,
 }
 
+/// The finest spans and events that are exported, whatever lines are written. Finer ones come from the
+/// exporter's own connection too, which would then export itself.
+const EXPORT_LEVEL: LevelFilter = LevelFilter::INFO;
+
 /// Longest wait for the last spans to be exported.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Starts logging to standard error and, given an OTLP endpoint, the export of spans to it, as those of
-/// the process `name`.
+/// the process `name`. The filter decides about lines, not about spans.
 ///
 /// # Errors
 /// If the filter or the endpoint is malformed, or logging was started before.
@@ -91,10 +96,10 @@ pub fn start_logging(name: &'static str, config: &LogConfig) -> Result<Logging, 
         LogFormat::Json => lines.json().boxed(),
     };
     let spans = otlp_endpoint.as_deref().map(|at| span_exporter(name, at)).transpose()?;
-    let exported = spans
-        .as_ref()
-        .map(|provider| tracing_opentelemetry::layer().with_tracer(provider.tracer(name)));
-    tracing_subscriber::registry().with(filter).with(exported).with(lines).try_init()?;
+    let exported = spans.as_ref().map(|provider| {
+        tracing_opentelemetry::layer().with_tracer(provider.tracer(name)).with_filter(EXPORT_LEVEL)
+    });
+    tracing_subscriber::registry().with(exported).with(lines.with_filter(filter)).try_init()?;
     Ok(Logging { spans })
 }
 

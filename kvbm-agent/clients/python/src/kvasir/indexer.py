@@ -94,6 +94,9 @@ class Indexer:
         `cache_salt` and `multimodal` go with tokens only. A `block_size` that is not the model's is
         refused. `tiers` and `worker_ids` leave out others; `minimum_overlap_blocks` is 1 by
         default, and 0 lists every worker; `top_k` 0 is all.
+
+        A prompt that is shorter than a block has an empty answer, whatever overlap is asked for,
+        and the server is not asked.
         """
         given = [what is not None for what in (token_ids, local_hashes, sequence_hashes)]
         if sum(given) != 1:
@@ -124,6 +127,8 @@ class Indexer:
             request.hash_scheme = HASH_SCHEME
         if sequence_hashes is not None:
             request.sequence_hashes.extend(read_hash_list("sequence_hashes", sequence_hashes))
+        if not request.local_hashes and not request.sequence_hashes:
+            return _read.matches(pb.FindMatchesResponse(block_size=request.block_size))
         answer = self._call("FindMatches", request, pb.FindMatchesResponse, timeout)
         return _read.matches(answer)
 
