@@ -1,15 +1,15 @@
 //! A server under attack, with what must hold meanwhile.
 
 use anyhow::{Context, Result, ensure};
+use kvasir_proto::pb;
 use kvasir_proto::types::{
     BlockName, Incarnation, KvEvent, PartitionKey, StoredBlock, Tier, WorkerId,
 };
-use kvasir_proto::pb;
 use kvasir_tests::client;
 use kvasir_tests::demo::metrics;
 use kvasir_tests::server::Server;
 use kvbm_agent::uplink::{SourceIdentity, Uplink};
-use router_client::{ClientConfig, IndexerClient, Prompt};
+use router_client::{Calls, ClientConfig, IndexerClient, Prompt};
 use std::fs;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -41,8 +41,8 @@ const WORKER: &str = "w";
 const BLOCK_SIZE: u32 = 4;
 const BLOCKS: u32 = 64;
 
-/// A server that is attacked. Until [`Siege::end`] a healthy client asks it every 20 ms over a connection of its
-/// own, and `/livez` is read every 100 ms over a new connection each time.
+/// A server that is attacked. Until [`Siege::end`] a healthy client asks it every 20 ms, in a stream and by a single call in
+/// turn, each over a connection of its own; and `/livez` is read every 100 ms over a new connection each time.
 pub struct Siege {
     /// The server.
     pub server: Server,
@@ -63,9 +63,9 @@ impl Siege {
     /// The same for a server that runs already, such as one that was prepared for the attack.
     pub async fn around(server: Server) -> Result<Self> {
         let addresses = server.addresses;
-        let router = healthy_client(addresses.grpc).await?;
+        let routers = healthy_client(addresses.grpc).await?;
         let stop = CancellationToken::new();
-        let healthy = tokio::spawn(ask(router, stop.clone()));
+        let healthy = tokio::spawn(ask(routers, stop.clone()));
         let lives = tokio::spawn(read_livez(addresses.http, stop.clone()));
         let memory_before = memory(&server)?.now;
         Ok(Self { server, memory_before, stop, healthy, lives })
@@ -153,7 +153,7 @@ fn tokens() -> Vec<u32> {
 }
 
 /// A client of a server that holds all blocks of the client's prompt.
-async fn healthy_client(address: SocketAddr) -> Result<IndexerClient> {
+async fn healthy_client(address: SocketAddr) -> Result<[IndexerClient; 2]> {
     let mut indexer = client::connect(address).await?;
     let request = pb::RegisterWorkerRequest {
         worker_id: WORKER.to_owned(),
@@ -176,18 +176,24 @@ async fn healthy_client(address: SocketAddr) -> Result<IndexerClient> {
     let blocks = blocks.map(|(name, local)| StoredBlock { name: BlockName(name), local });
     let stored = KvEvent::Stored { parent: None, tier: Tier::Device, blocks: blocks.collect() };
     uplink.publish(0, &[stored]).await?;
-    let config = ClientConfig { deadline: ASK_TIMEOUT, ..ClientConfig::default() };
-    Ok(IndexerClient::connect(&url, config)?)
+    let client = |calls| {
+        let config = ClientConfig { deadline: ASK_TIMEOUT, calls, ..ClientConfig::default() };
+        IndexerClient::connect(&url, config)
+    };
+    Ok([client(Calls::Pipelined)?, client(Calls::Single)?])
 }
 
 /// Asks until it is told to stop; counts the answers.
-async fn ask(router: IndexerClient, stop: CancellationToken) -> Result<u64> {
+async fn ask(routers: [IndexerClient; 2], stop: CancellationToken) -> Result<u64> {
     let tokens = tokens();
     let prompt = Prompt::new(MODEL, BLOCK_SIZE, &tokens);
     let mut ticks = interval(ASK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut answers = 0;
-    while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+    for router in routers.iter().cycle() {
+        if stop.run_until_cancelled(ticks.tick()).await.is_none() {
+            break;
+        }
         let answer = router.find(&prompt).await.with_context(|| format!("answer {answers}"))?;
         let held = answer.best().map_or(0, |best| best.blocks);
         ensure!(held == BLOCKS, "answer {answers}: {held} of {BLOCKS} blocks");

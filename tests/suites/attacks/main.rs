@@ -3,3 +3,9 @@
 //! [`harness::Siege`] must hold.
 
 mod harness;
+mod peer;
+
+mod answers;
+mod publishers;
+mod requests;
+mod side;
