@@ -23,9 +23,6 @@ pub(super) const CONNECTION_CALLS_MAX: u32 = 128;
 pub(super) const STREAMS_MAX: usize = 1_024;
 /// Of these, so many are for `PublishEvents` only.
 pub(super) const PUBLISHER_STREAMS_RESERVED: usize = 256;
-/// Bytes that clients of one connection may send before they are read. The transport bounds with half of it what
-/// small frames cost that wait: 8 publishers may have 1,024 unread batches each, however small.
-pub(super) const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 /// Bytes of messages that have not arrived whole, over all connections.
 pub(super) const MESSAGE_BYTES_MAX: usize = 256 << 20;
 /// The same of one connection: 8 publishers may each be sending the largest message.

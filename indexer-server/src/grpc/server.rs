@@ -1,9 +1,9 @@
 use super::{
     GrpcConfig, GrpcMetrics,
     config::{
-        CONNECTION_CALLS_MAX, CONNECTION_MESSAGE_BYTES_MAX, CONNECTION_PART,
-        CONNECTION_WINDOW_BYTES, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, LARGE_ANSWER_BYTES_MAX,
-        PATIENCE, REQUEST_TIMEOUT, SIDE_MESSAGE_BYTES_MAX, SMALL_ANSWER_BYTES_MAX, STREAMS_MAX,
+        CONNECTION_CALLS_MAX, CONNECTION_MESSAGE_BYTES_MAX, CONNECTION_PART, KEEPALIVE_INTERVAL,
+        KEEPALIVE_TIMEOUT, LARGE_ANSWER_BYTES_MAX, PATIENCE, REQUEST_TIMEOUT,
+        SIDE_MESSAGE_BYTES_MAX, SMALL_ANSWER_BYTES_MAX, STREAMS_MAX,
     },
     find::FindService,
     indexer::IndexerService,
@@ -16,7 +16,9 @@ use crate::{
     query::{Finder, QueryMetrics},
     snapshot::Checkpoints,
 };
-use kvasir_process::net::{ConnectionLimits, LimitedListener, PeerLimits, incoming};
+use kvasir_process::net::{
+    CONNECTION_WINDOW_BYTES, ConnectionLimits, LimitedListener, PeerLimits, incoming,
+};
 use kvasir_proto::{
     limits::GRPC_MESSAGE_BYTES_MAX,
     pb::{

@@ -199,3 +199,7 @@ impl Drop for Piece {
         self.progress.take();
     }
 }
+
+#[cfg(test)]
+#[path = "answer_test.rs"]
+mod tests;

@@ -36,6 +36,10 @@ use tokio::{
 /// Pause after a failed accept, which is most often a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Bytes that the client of a gRPC connection may send before they are read. The transport allows half of it for what
+/// small frames cost that wait (256 bytes less their size, each): 8 publishers may have 1,024 unread batches each,
+/// however small.
+pub const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 /// How often connections are looked at for answers that are not taken.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 

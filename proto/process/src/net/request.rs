@@ -253,3 +253,7 @@ impl<B> fmt::Debug for RequestBody<B> {
         f.debug_struct("RequestBody").field("messages", &self.messages).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+#[path = "request_test.rs"]
+mod tests;
