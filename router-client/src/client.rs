@@ -151,10 +151,11 @@ impl IndexerClient {
         };
         if pipelined {
             match self.pipeline.find(request).await {
-                Err(status) if status.code() == Code::Unimplemented => {
+                Some(Err(status)) if status.code() == Code::Unimplemented => {
                     self.without_stream.store(true, Ordering::Relaxed);
                 }
-                answer => return answer,
+                Some(answer) => return answer,
+                None => {}
             }
             request = again();
         }

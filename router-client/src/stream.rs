@@ -58,7 +58,16 @@ struct State {
     /// Answers that came so far, to tell a stream that is slow from one that stalls.
     answered: u64,
     /// Why nobody can wait here any more.
-    ended: Option<Status>,
+    ended: Option<End>,
+}
+
+/// How a stream ended.
+#[derive(Debug, Clone)]
+enum End {
+    /// The server has ended it without an error.
+    Done,
+    /// It broke.
+    Broken(Status),
 }
 
 /// A place among those who wait; given up when dropped.
@@ -76,20 +85,24 @@ impl Pipeline {
         Self { stub, queued_max, stall, lanes: Mutex::default() }
     }
 
-    /// Asks, and waits for the answer. To be dropped when it has taken too long.
-    pub(crate) async fn find(&self, mut request: FindMatchesRequest) -> Answer {
+    /// Asks, and waits for the answer. To be dropped when it has taken too long. None if the server has ended the
+    /// stream without an error before it answered, as servers do when nothing is asked for some time.
+    pub(crate) async fn find(&self, mut request: FindMatchesRequest) -> Option<Answer> {
         let (answer, answered) = oneshot::channel();
-        let mut place = self.join(answer)?;
+        let mut place = match self.join(answer) {
+            Ok(place) => place?,
+            Err(status) => return Some(Err(status)),
+        };
         request.request_id = place.id;
         // Where the stream has ended, who waits is told why.
         let _ended = place.lane.questions.send(request).await;
         let answer = answered.await;
         place.done = true;
-        answer.unwrap_or_else(|_lost| Err(Status::unavailable("the stream broke off")))
+        answer.ok()
     }
 
-    /// A place in the current stream, or in a new one if that has ended.
-    fn join(&self, answer: oneshot::Sender<Answer>) -> Result<Place<'_>, Status> {
+    /// A place in the current stream, or in a new one if that has ended; none if it ends just now.
+    fn join(&self, answer: oneshot::Sender<Answer>) -> Result<Option<Place<'_>>, Status> {
         let mut lanes = lock(&self.lanes);
         lanes.last_id += 1;
         let id = lanes.last_id;
@@ -100,14 +113,16 @@ impl Pipeline {
         };
         drop(lanes);
         let mut state = lock(&lane.waiting.0);
-        if let Some(status) = &state.ended {
-            return Err(status.clone());
+        match &state.ended {
+            None => {}
+            Some(End::Done) => return Ok(None),
+            Some(End::Broken(status)) => return Err(status.clone()),
         }
         state.by_id.insert(id, answer);
         let answered_before = state.answered;
         drop(state);
         let asked = Instant::now();
-        Ok(Place { pipeline: self, lane, id, asked, answered_before, done: false })
+        Ok(Some(Place { pipeline: self, lane, id, asked, answered_before, done: false }))
     }
 
     /// Leaves a stream to those who wait there: further questions go to a new one.
@@ -163,11 +178,13 @@ impl Waiting {
         }
     }
 
-    fn end(&self, status: &Status) {
+    fn end(&self, end: End) {
         let mut state = lock(&self.0);
-        state.ended = Some(status.clone());
+        state.ended = Some(end.clone());
         let left = std::mem::take(&mut state.by_id);
         drop(state);
+        // Who is told nothing may ask again.
+        let End::Broken(status) = end else { return };
         let mut left: Vec<_> = left.into_iter().collect();
         left.sort_unstable_by_key(|(id, _)| *id);
         for (_, asked) in left {
@@ -182,20 +199,20 @@ async fn run(
     questions: mpsc::Receiver<FindMatchesRequest>,
     waiting: Arc<Waiting>,
 ) {
-    let status = match stub.find_matches_stream(ReceiverStream::new(questions)).await {
+    let end = match stub.find_matches_stream(ReceiverStream::new(questions)).await {
         Ok(answers) => read(answers.into_inner(), &waiting).await,
-        Err(status) => status,
+        Err(status) => End::Broken(status),
     };
-    waiting.end(&status);
+    waiting.end(end);
 }
 
 /// Hands out answers until there are no more; says why.
-async fn read(mut answers: Streaming<FindMatchesStreamResponse>, waiting: &Waiting) -> Status {
+async fn read(mut answers: Streaming<FindMatchesStreamResponse>, waiting: &Waiting) -> End {
     loop {
         let answer = match answers.message().await {
             Ok(Some(answer)) => answer,
-            Ok(None) => return Status::unavailable("the server ended the stream"),
-            Err(status) => return status,
+            Ok(None) => return End::Done,
+            Err(status) => return End::Broken(status),
         };
         let outcome = match answer.outcome {
             Some(Outcome::Matches(matches)) => Ok(matches),

@@ -36,6 +36,8 @@ enum First {
     Answers,
     /// Answers so many questions and then ends it with an error.
     Breaks(usize),
+    /// Answers so many questions and ends it without an error when the next one comes.
+    Ends(usize),
     /// Takes questions and never answers.
     Stalls,
     /// Knows no streams at all.
@@ -105,6 +107,11 @@ impl StreamingService<pb::FindMatchesRequest> for Fake {
             First::Breaks(count) => {
                 let end = stream::once(async { Err(Status::aborted("broken")) });
                 answers.take(count).chain(end).boxed()
+            }
+            First::Ends(count) => {
+                let counted = answers.enumerate();
+                let first = counted.take_while(move |(at, _)| std::future::ready(*at < count));
+                first.map(|(_, answer)| answer).boxed()
             }
             First::Stalls => {
                 // Questions are read, so that it is not the transport that stalls.
@@ -233,6 +240,19 @@ async fn those_who_wait_in_a_stream_that_breaks_are_told() {
     for outcome in outcomes {
         assert_eq!(code(outcome), Code::Aborted);
     }
+}
+
+#[tokio::test]
+async fn those_who_wait_in_a_stream_that_ends_without_an_error_are_answered() {
+    let mut tasks = JoinSet::new();
+    let (fake, address) = fake(First::Ends(3), &mut tasks).await;
+    let client = client_of(address, patient());
+    let answers = join_all((1..=20).map(|blocks| ask(&client, "m", blocks))).await;
+    for (blocks, answer) in (1..).zip(answers) {
+        assert_eq!(blocks_of(answer), blocks);
+    }
+    assert_eq!(blocks_of(ask(&client, "m", 21).await), 21);
+    assert!(fake.streams.load(Ordering::SeqCst) >= 2);
 }
 
 #[tokio::test]

@@ -99,7 +99,7 @@ impl Settings {
         reset_states: false,
         speculative_blocks_max: 1 << 20,
         speculative_keep_ratio: 0.8,
-        max_in_flight: 256,
+        max_in_flight: 1_024,
         max_connections: 1_024,
         siblings: Vec::new(),
         drain_timeout: Span::seconds(10),

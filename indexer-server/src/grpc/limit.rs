@@ -1,120 +1,117 @@
-//! Bounds on requests under way, from the first byte to the end of the answer: bodies that are
-//! being read count, since they are what takes memory.
+//! Bounds on calls, from the first byte of the request until the transport has sent the last of the answer.
 
-use super::GrpcMetrics;
+use super::{
+    GrpcMetrics,
+    config::{
+        BODY_TIMEOUT, LARGE_ANSWER_BYTES_MAX, MESSAGE_BYTES_MAX, MESSAGE_TIMEOUT,
+        PUBLISHER_STREAMS_RESERVED, QUERY_STREAM_IDLE, SMALL_ANSWER_BYTES_MAX, STREAMS_MAX,
+    },
+};
 use futures::{
     FutureExt, TryFutureExt,
     future::{BoxFuture, Either, Ready, ready},
 };
-use http_body::{Body as HttpBody, Frame, SizeHint};
-use prometheus_client::metrics::{counter::Counter, gauge::Gauge};
+use kvasir_process::net::{
+    AnswerBody, AnswerLimits, Limit, Pace, Peer, RequestBody, RequestLimits, Share,
+};
+use prometheus_client::metrics::counter::Counter;
 use std::{
-    pin::Pin,
     sync::Arc,
     task::{Context, Poll},
 };
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tonic::{
-    Status,
-    body::Body,
-    codegen::{Bytes, http},
-};
+use tonic::{Status, body::Body, codegen::http};
 use tower::{Layer, Service};
 
 /// What begins the path of every call of our services: the others, such as health, are not bounded.
 const OURS: &str = "/kvasir.v1.";
-
-/// Calls that go on after their answer has begun.
-pub(super) const STREAMS: [&str; 3] = [
-    "/kvasir.v1.Indexer/FindMatchesStream",
-    "/kvasir.v1.Indexer/DumpWorker",
-    "/kvasir.v1.EventIngest/PublishEvents",
-];
+/// Many requests, each with an answer.
+const QUERIES: &str = "/kvasir.v1.Indexer/FindMatchesStream";
+/// Many requests, for which some streams are reserved.
+const PUBLISHES: &str = "/kvasir.v1.EventIngest/PublishEvents";
+/// One request, many answers.
+const DUMPS: &str = "/kvasir.v1.Indexer/DumpWorker";
+/// Calls with more than one message in a direction.
+pub(super) const STREAMS: [&str; 3] = [QUERIES, PUBLISHES, DUMPS];
 
 #[derive(Clone)]
-pub(super) struct RequestLimit {
-    requests: Bound,
-    streams: Bound,
+pub(super) struct RequestLimit(Arc<Limits>);
+
+struct Limits {
+    calls: Limit,
+    streams: Limit,
+    /// Streams other than `PublishEvents`.
+    asking_streams: Limit,
+    message_bytes: Limit,
+    answers: AnswerLimits,
+    metrics: GrpcMetrics,
 }
+
+/// A call within its limits: it counts until this is dropped.
+type Admitted = (Share, Share, Option<Share>);
 
 impl RequestLimit {
-    pub(super) fn new(requests_max: usize, streams_max: usize, metrics: GrpcMetrics) -> Self {
-        let GrpcMetrics { in_flight, requests_refused, streams, streams_refused, .. } = metrics;
-        Self {
-            requests: Bound::new(
-                "requests are under way",
-                requests_max,
-                in_flight,
-                requests_refused,
-            ),
-            streams: Bound::new("streams are open", streams_max, streams, streams_refused),
+    pub(super) fn new(calls_max: usize, metrics: GrpcMetrics) -> Self {
+        let asking_max = STREAMS_MAX - PUBLISHER_STREAMS_RESERVED;
+        Self(Arc::new(Limits {
+            calls: Limit::new(calls_max, metrics.in_flight.clone()),
+            streams: Limit::new(STREAMS_MAX, metrics.streams.clone()),
+            asking_streams: Limit::new(asking_max, metrics.asking_streams.clone()),
+            message_bytes: Limit::new(MESSAGE_BYTES_MAX, metrics.message_bytes.clone()),
+            answers: AnswerLimits {
+                large: Limit::new(LARGE_ANSWER_BYTES_MAX, metrics.large_answer_bytes.clone()),
+                small: Limit::new(SMALL_ANSWER_BYTES_MAX, metrics.small_answer_bytes.clone()),
+                refused: metrics.limited.clone(),
+            },
+            metrics,
+        }))
+    }
+}
+
+impl Limits {
+    fn admit(&self, path: &str, peer: &Peer) -> Result<Admitted, Status> {
+        let metrics = &self.metrics;
+        if ![QUERIES, PUBLISHES, DUMPS].contains(&path) {
+            let take =
+                |limit, what, reason| self.take(limit, (what, reason), &metrics.requests_refused);
+            let all = take(&self.calls, "requests are under way", "calls")?;
+            let own = "requests of this connection are under way";
+            return Ok((all, take(&peer.calls, own, "calls_of_connection")?, None));
         }
-    }
-}
-
-/// Most calls of one kind at a time.
-#[derive(Clone)]
-struct Bound {
-    /// What there are too many of, in a refusal.
-    what: &'static str,
-    limit: usize,
-    permits: Arc<Semaphore>,
-    open: Gauge,
-    refused: Counter,
-}
-
-impl Bound {
-    fn new(what: &'static str, limit: usize, open: Gauge, refused: Counter) -> Self {
-        Self { what, limit, permits: Arc::new(Semaphore::new(limit)), open, refused }
-    }
-
-    fn admit(&self) -> Result<Admitted, Status> {
-        let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
-            self.refused.inc();
-            let Self { what, limit, .. } = self;
-            let refusal = format!("{limit} {what}, the limit: retry later");
-            return Err(Status::resource_exhausted(refusal));
+        let take = |limit, what, reason| self.take(limit, (what, reason), &metrics.streams_refused);
+        let all = take(&self.streams, "streams are open", "streams")?;
+        let asking = || {
+            let what = "streams other than PublishEvents are open";
+            take(&self.asking_streams, what, "asking_streams")
         };
-        self.open.inc();
-        Ok(Admitted { open: self.open.clone(), _permit: permit })
-    }
-}
-
-/// A call within its bound; it counts until it is dropped.
-struct Admitted {
-    open: Gauge,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl Drop for Admitted {
-    fn drop(&mut self) {
-        self.open.dec();
-    }
-}
-
-/// The answer of a stream, which counts until its end.
-struct StreamBody {
-    body: Body,
-    _admitted: Admitted,
-}
-
-impl HttpBody for StreamBody {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let asking = (path != PUBLISHES).then(asking).transpose()?;
+        let own = "streams of this connection are open";
+        Ok((all, take(&peer.streams, own, "streams_of_connection")?, asking))
     }
 
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+    /// Takes a share of a limit, or refuses: `what` there is too much of.
+    fn take(
+        &self,
+        limit: &Limit,
+        (what, reason): (&str, &'static str),
+        refused: &Counter,
+    ) -> Result<Share, Status> {
+        limit.take(1).ok_or_else(|| {
+            refused.inc();
+            self.metrics.limited.count(reason);
+            let max = limit.max();
+            Status::resource_exhausted(format!("{max} {what}, the limit: retry later"))
+        })
     }
 
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+    fn request(&self, path: &str) -> RequestLimits {
+        let message = MESSAGE_TIMEOUT;
+        let pace = match path {
+            QUERIES => Pace::Stream { message, idle: Some(QUERY_STREAM_IDLE) },
+            PUBLISHES => Pace::Stream { message, idle: None },
+            _ => Pace::Single(BODY_TIMEOUT),
+        };
+        let (message_bytes, unread) = (self.message_bytes.clone(), self.metrics.limited.clone());
+        RequestLimits { pace, message_bytes, unread }
     }
 }
 
@@ -122,21 +119,21 @@ impl<S> Layer<S> for RequestLimit {
     type Service = Limited<S>;
 
     fn layer(&self, inner: S) -> Limited<S> {
-        Limited { inner, limit: self.clone() }
+        Limited { inner, limits: Arc::clone(&self.0) }
     }
 }
 
 #[derive(Clone)]
 pub(super) struct Limited<S> {
     inner: S,
-    limit: RequestLimit,
+    limits: Arc<Limits>,
 }
 
 type Answer<E> = Result<http::Response<Body>, E>;
 
-impl<S, B> Service<http::Request<B>> for Limited<S>
+impl<S> Service<http::Request<Body>> for Limited<S>
 where
-    S: Service<http::Request<B>, Response = http::Response<Body>, Future: Send + 'static>,
+    S: Service<http::Request<Body>, Response = http::Response<Body>, Future: Send + 'static>,
 {
     type Response = http::Response<Body>;
     type Error = S::Error;
@@ -147,23 +144,23 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let path = request.uri().path();
-        if !path.starts_with(OURS) {
+        // Every connection of the port has a peer.
+        let peer = request.extensions().get::<Arc<Peer>>().map(Arc::clone);
+        let Some(peer) = peer.filter(|_| path.starts_with(OURS)) else {
             return Either::Right(Either::Left(self.inner.call(request)));
-        }
-        let streams = STREAMS.contains(&path);
-        let bound = if streams { &self.limit.streams } else { &self.limit.requests };
-        let admitted = match bound.admit() {
+        };
+        let admitted = match self.limits.admit(path, &peer) {
             Ok(admitted) => admitted,
             Err(refusal) => return Either::Right(Either::Right(ready(Ok(refusal.into_http())))),
         };
+        let limits = self.limits.request(path);
+        let own = Arc::clone(&peer);
+        let request = request.map(|body| Body::new(RequestBody::new(body, limits, own)));
+        let answers = self.limits.answers.clone();
+        let counted = |body| Body::new(AnswerBody::new(body, answers, peer, admitted));
         let response = self.inner.call(request);
-        Either::Left(if streams {
-            let counted = |body| Body::new(StreamBody { body, _admitted: admitted });
-            response.map_ok(|response| response.map(counted)).boxed()
-        } else {
-            response.inspect(move |_| drop(admitted)).boxed()
-        })
+        Either::Left(response.map_ok(|response| response.map(counted)).boxed())
     }
 }

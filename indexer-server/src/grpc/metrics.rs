@@ -1,4 +1,5 @@
 use super::too_long::TooLong;
+use kvasir_process::net::{ConnectionMetrics, Reasons};
 use prometheus_client::{
     metrics::{counter::Counter, gauge::Gauge},
     registry::Registry,
@@ -7,33 +8,38 @@ use prometheus_client::{
 /// Metrics of the gRPC port.
 #[derive(Debug, Clone, Default)]
 pub struct GrpcMetrics {
-    /// Connections that are open.
-    pub(super) connections: Gauge,
-    /// Connections closed at once, because there were too many.
-    pub(super) connections_refused: Counter,
+    /// Connections.
+    pub(super) connections: ConnectionMetrics,
     /// Requests with one answer that are under way.
     pub(super) in_flight: Gauge,
     /// Such requests refused, because there were too many.
     pub(super) requests_refused: Counter,
     /// Streams that are open.
     pub(super) streams: Gauge,
+    /// Those of them that are not `PublishEvents`.
+    pub(super) asking_streams: Gauge,
     /// Streams refused, because there were too many.
     pub(super) streams_refused: Counter,
     /// Calls that ended for a message that was too long.
     pub(super) too_long: TooLong,
+    /// Bytes of messages that have not arrived whole.
+    pub(super) message_bytes: Gauge,
+    /// Bytes of large parts of answers that clients have not taken.
+    pub(super) large_answer_bytes: Gauge,
+    /// The same of small parts.
+    pub(super) small_answer_bytes: Gauge,
+    /// Calls refused or ended by a limit.
+    pub(super) limited: Reasons,
 }
 
 impl GrpcMetrics {
     /// Registers the metrics.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        registry.register("grpc_connections", "Open gRPC connections", metrics.connections.clone());
-        registry.register(
-            "grpc_connections_refused",
-            "Connections closed at once: --max-connections were open",
-            metrics.connections_refused.clone(),
-        );
+        let connections = ConnectionMetrics::register(registry, "grpc");
+        let help = "Calls refused or ended by a limit, by the limit";
+        let limited = Reasons::register(registry, "grpc_limited", help);
+        let metrics = Self { connections, limited, ..Self::default() };
         registry.register(
             "grpc_requests_in_flight",
             "Requests with one answer under way",
@@ -41,13 +47,18 @@ impl GrpcMetrics {
         );
         registry.register(
             "grpc_requests_refused",
-            "Requests with one answer refused: --max-in-flight were under way",
+            "Requests with one answer refused: --max-in-flight were under way, or an eighth of it in one connection",
             metrics.requests_refused.clone(),
         );
         registry.register(
             "grpc_streams",
             "Open streams: FindMatchesStream, DumpWorker, PublishEvents",
             metrics.streams.clone(),
+        );
+        registry.register(
+            "grpc_asking_streams",
+            "Open streams other than PublishEvents",
+            metrics.asking_streams.clone(),
         );
         registry.register(
             "grpc_streams_refused",
@@ -59,6 +70,12 @@ impl GrpcMetrics {
             "Calls that ended because a message of the client was longer than 8 MiB, by call",
             metrics.too_long.clone(),
         );
+        let help = "Bytes of requests that have arrived in part";
+        registry.register("grpc_partial_message_bytes", help, metrics.message_bytes.clone());
+        let help = "Bytes of answers that clients have not taken, in parts beyond 64 KiB";
+        registry.register("grpc_large_answer_bytes", help, metrics.large_answer_bytes.clone());
+        let help = "Bytes of answers that clients have not taken, in parts of up to 64 KiB";
+        registry.register("grpc_small_answer_bytes", help, metrics.small_answer_bytes.clone());
         metrics
     }
 }

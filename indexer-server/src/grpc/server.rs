@@ -1,8 +1,9 @@
 use super::{
     GrpcConfig, GrpcMetrics,
     config::{
-        CONNECTION_STREAMS_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, PATIENCE, REQUEST_TIMEOUT,
-        SIDE_MESSAGE_BYTES_MAX, STREAMS_MAX,
+        CONNECTION_CALLS_MAX, CONNECTION_MESSAGE_BYTES_MAX, CONNECTION_PART, KEEPALIVE_INTERVAL,
+        KEEPALIVE_TIMEOUT, LARGE_ANSWER_BYTES_MAX, PATIENCE, REQUEST_TIMEOUT,
+        SIDE_MESSAGE_BYTES_MAX, SMALL_ANSWER_BYTES_MAX, STREAMS_MAX,
     },
     find::FindService,
     indexer::IndexerService,
@@ -16,7 +17,9 @@ use crate::{
     query::{Finder, QueryMetrics},
     snapshot::Checkpoints,
 };
-use kvasir_process::net::{LimitedListener, incoming};
+use kvasir_process::net::{
+    CONNECTION_WINDOW_BYTES, ConnectionLimits, LimitedListener, PeerLimits, incoming,
+};
 use kvasir_proto::{
     limits::GRPC_MESSAGE_BYTES_MAX,
     pb::{
@@ -75,8 +78,7 @@ pub async fn serve(
     parts: Parts,
     metrics: GrpcMetrics,
 ) -> Result<(), ServeError> {
-    let (open, refused) = (metrics.connections.clone(), metrics.connections_refused.clone());
-    let listener = LimitedListener::new(listener, config.max_connections, PATIENCE, open, refused);
+    let listener = LimitedListener::new(listener, limits(config), metrics.connections.clone());
     let (reporter, health) = tonic_health::server::health_reporter();
     set_health(&reporter, ServingStatus::Serving).await;
     let (tasks, stop) = (parts.tasks.clone(), parts.stop.clone());
@@ -94,7 +96,8 @@ pub async fn serve(
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let mut server = Server::builder()
-        .max_concurrent_streams(CONNECTION_STREAMS_MAX)
+        .max_concurrent_streams(CONNECTION_CALLS_MAX)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .timeout(REQUEST_TIMEOUT);
@@ -103,7 +106,7 @@ pub async fn serve(
     }
     server
         .layer(CountTooLong(metrics.too_long.clone()))
-        .layer(RequestLimit::new(config.max_in_flight, STREAMS_MAX, metrics))
+        .layer(RequestLimit::new(config.max_in_flight, metrics))
         .add_service(indexer)
         .add_service(ingest)
         .add_service(health.max_decoding_message_size(SIDE_MESSAGE_BYTES_MAX))
@@ -119,6 +122,21 @@ pub async fn serve(
     tasks.close();
     tasks.wait().await;
     Ok(())
+}
+
+fn limits(config: &GrpcConfig) -> ConnectionLimits {
+    let part = |all: usize| all.div_ceil(CONNECTION_PART);
+    ConnectionLimits {
+        connections: config.max_connections,
+        patience: PATIENCE,
+        peer: PeerLimits {
+            calls: part(config.max_in_flight),
+            streams: part(STREAMS_MAX),
+            message_bytes: CONNECTION_MESSAGE_BYTES_MAX,
+            large_answer_bytes: part(LARGE_ANSWER_BYTES_MAX),
+            small_answer_bytes: part(SMALL_ANSWER_BYTES_MAX),
+        },
+    }
 }
 
 async fn set_health(reporter: &HealthReporter, status: ServingStatus) {

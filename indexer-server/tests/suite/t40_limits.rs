@@ -140,7 +140,7 @@ async fn requests_beyond_the_limit_are_refused_even_while_bodies_are_on_their_wa
 async fn streams_beyond_the_limit_are_refused_until_others_end() {
     let (server, mut client) = Server::with_worker(&[]).await;
     let mut open = Vec::new();
-    for _ in 0..8 {
+    for _ in 0..6 {
         let mut client = server.indexer().await;
         for _ in 0..128 {
             let (requests, queue) = mpsc::channel(1);
@@ -148,7 +148,7 @@ async fn streams_beyond_the_limit_are_refused_until_others_end() {
             open.push((requests, begun.expect("a stream within the limit")));
         }
     }
-    let refusal = "1024 streams are open, the limit: retry later";
+    let refusal = "768 streams other than PublishEvents are open, the limit: retry later";
     let more = client.find_matches_stream(stream::empty()).await;
     assert_refused(more.map(drop), Code::ResourceExhausted, refusal);
     let dump = pb::DumpWorkerRequest {

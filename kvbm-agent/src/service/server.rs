@@ -6,6 +6,7 @@ use super::local::LocalIndexerService;
 use crate::feed::Feed;
 use crate::ingest::EventIngestService;
 use futures::{Stream, stream};
+use kvasir_process::net::CONNECTION_WINDOW_BYTES;
 use kvasir_proto::convert::WorkerAddress;
 use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
 use kvasir_proto::pb::FILE_DESCRIPTOR_SET;
@@ -76,6 +77,7 @@ pub async fn serve(
     });
     Server::builder()
         .max_concurrent_streams(CONNECTION_STREAMS_MAX)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .add_service(service)

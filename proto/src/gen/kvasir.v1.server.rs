@@ -25,7 +25,8 @@ pub mod indexer_server {
             request: tonic::Request<crate::pb::DumpWorkerRequest>,
         ) -> std::result::Result<tonic::Response<Self::DumpWorkerStream>, tonic::Status>;
         /// The same, pipelined: answers come in the order of the requests and repeat their request_id; a
-        /// refused request is answered with an error and does not end the stream.
+        /// refused request is answered with an error and does not end the stream. A stream in which nothing is asked for one
+        /// to two minutes is ended without an error: open another.
         async fn list_workers(
             &self,
             request: tonic::Request<crate::pb::ListWorkersRequest>,
@@ -534,7 +535,8 @@ pub mod event_ingest_server {
         /// One stream is one source. The first request must be a hello; then batches and heartbeats. Each
         /// batch is answered by an ack or a refusal, in order; at most 1,024 batches may wait for their
         /// answers. Where the worker's registration says who can be asked, a batch that comes before
-        /// its turn is not refused: its answer comes once what is missing was fetched.
+        /// its turn is not refused: its answer comes once what is missing was fetched. A connection carries 8 publishers with
+        /// 1,024 batches of any size each on their way: give further ones connections of their own.
         async fn publish_events(
             &self,
             request: tonic::Request<tonic::Streaming<crate::pb::PublishEventsRequest>>,

@@ -1,31 +1,32 @@
-//! The HTTP side port: `/metrics`, `/livez`, `/readyz`. Knows telemetry only, of what the server does nothing.
+//! The HTTP side port: `/metrics`, `/livez`, `/readyz`. Knows telemetry only, of what the server does nothing. It has a
+//! thread of its own, so that it answers however busy the server is.
+
+mod pages;
 
 use crate::{
-    net::{Connection, LimitedListener, Patience},
-    telemetry::{CONTENT_TYPE, Metrics, Readiness},
+    net::{Connection, ConnectionLimits, ConnectionMetrics, LimitedListener, Patience, PeerLimits},
+    telemetry::{Metrics, Readiness},
 };
-use axum::{
-    Router,
-    extract::State,
-    http::{StatusCode, header::CONTENT_TYPE as CONTENT_TYPE_HEADER},
-    response::{IntoResponse, Response},
-    routing::get,
-    serve::Listener,
-};
-use prometheus_client::{
-    encoding::text,
-    metrics::{counter::Counter, gauge::Gauge},
-    registry::Registry,
-};
-use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
-use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
+use hyper::{server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use pages::Pages;
+use prometheus_client::registry::Registry;
+use std::{convert::Infallible, io, net::SocketAddr, pin::pin, sync::Arc, thread, time::Duration};
+use tokio::{net::TcpListener, runtime::Builder, select, sync::oneshot};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// Most connections at a time.
-pub const CONNECTIONS_MAX: usize = 64;
-/// How long a connection may be silent: scrapers that keep theirs use it more often.
-const PATIENCE: Patience =
-    Patience { first_byte: Duration::from_secs(10), idle: Duration::from_secs(90) };
+pub const CONNECTIONS_MAX: usize = 256;
+/// Longest time until the head of a request is there, on a new connection or on one that is kept.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a connection may do nothing.
+const PATIENCE: Patience = Patience {
+    first_byte: HEAD_TIMEOUT,
+    idle: Duration::from_secs(90),
+    untaken: Duration::from_secs(10),
+};
+/// Threads that read metrics and readiness, which may have to wait for locks of the server.
+const READERS_MAX: usize = 2;
 
 /// The side port.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,83 +38,76 @@ pub struct HttpConfig {
 /// Serves the port until `stop` is cancelled and the requests under way are answered.
 ///
 /// # Errors
-/// If the socket fails.
+/// If the socket fails, or the thread cannot be had.
 pub async fn serve(
     listener: TcpListener,
     metrics: Metrics,
     readiness: Readiness,
     stop: CancellationToken,
 ) -> io::Result<()> {
-    let (open, refused) = (Gauge::default(), Counter::default());
-    let shown = Shown { server: metrics, port: Arc::new(register(&open, &refused)) };
-    let router = Router::new()
-        .route("/metrics", get(show_metrics).with_state(shown))
-        .route("/livez", get("ok\n"))
-        .route("/readyz", get(show_readiness).with_state(readiness));
-    let limited = LimitedListener::new(listener, CONNECTIONS_MAX, PATIENCE, open, refused);
-    axum::serve(limited, router).with_graceful_shutdown(stop.cancelled_owned()).await
+    let listener = listener.into_std()?;
+    let runtime =
+        Builder::new_current_thread().enable_all().max_blocking_threads(READERS_MAX).build()?;
+    let (ended_tx, ended) = oneshot::channel();
+    // Nobody joins the thread if this future is dropped: it ends then.
+    let abandoned = CancellationToken::new();
+    let _guard = abandoned.clone().drop_guard();
+    thread::Builder::new().name("http".to_owned()).spawn(move || {
+        let serving = async { listen(listener, metrics, readiness, stop).await };
+        let served = runtime.block_on(abandoned.run_until_cancelled(serving));
+        runtime.shutdown_background();
+        let _abandoned = ended_tx.send(served.unwrap_or(Ok(())));
+    })?;
+    ended
+        .await
+        .unwrap_or_else(|_lost| Err(io::Error::other("the thread of the side port panicked")))
 }
 
-impl Listener for LimitedListener {
-    type Io = Connection;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
-        Self::accept(self).await
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        Self::local_addr(self)
-    }
-}
-
-/// All that `/metrics` shows: the port counts its own connections.
-#[derive(Debug, Clone)]
-struct Shown {
-    server: Metrics,
-    port: Arc<Registry>,
-}
-
-fn register(open: &Gauge, refused: &Counter) -> Registry {
+async fn listen(
+    listener: std::net::TcpListener,
+    metrics: Metrics,
+    readiness: Readiness,
+    stop: CancellationToken,
+) -> io::Result<()> {
+    let listener = TcpListener::from_std(listener)?;
     let mut registry = Registry::with_prefix("kvasir");
-    registry.register("http_connections", "Open HTTP connections", open.clone());
-    registry.register(
-        "http_connections_refused",
-        "HTTP connections closed at once: the most were open",
-        refused.clone(),
-    );
-    registry
-}
-
-impl Shown {
-    /// The port's metrics, then the server's, which end the text.
-    fn encode(&self) -> Result<String, fmt::Error> {
-        let mut shown = String::new();
-        text::encode_registry(&mut shown, &self.port)?;
-        shown.push_str(&self.server.encode()?);
-        Ok(shown)
-    }
-}
-
-async fn show_metrics(State(shown): State<Shown>) -> Response {
-    match shown.encode() {
-        Ok(text) => ([(CONTENT_TYPE_HEADER, CONTENT_TYPE)], text).into_response(),
-        Err(error) => {
-            tracing::error!(%error, "the metrics cannot be written as text");
-            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+    let counted = ConnectionMetrics::register(&mut registry, "http");
+    let peer = PeerLimits::default();
+    let limits = ConnectionLimits { connections: CONNECTIONS_MAX, patience: PATIENCE, peer };
+    let mut listener = LimitedListener::new(listener, limits, counted);
+    let pages = Arc::new(Pages::new(registry, metrics, readiness));
+    let connections = TaskTracker::new();
+    loop {
+        select! {
+            () = stop.cancelled() => break,
+            (connection, _peer) = listener.accept() => {
+                connections.spawn(answer(connection, Arc::clone(&pages), stop.clone()));
+            }
         }
     }
+    drop(listener);
+    connections.close();
+    connections.wait().await;
+    Ok(())
 }
 
-async fn show_readiness(State(readiness): State<Readiness>) -> Response {
-    let reasons = readiness.reasons();
-    let (status, mut text) = if reasons.is_empty() {
-        (StatusCode::OK, "ready\n".to_owned())
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", reasons.join("; ")))
+/// Answers the requests of a connection, HTTP/1 only.
+async fn answer(connection: Connection, pages: Arc<Pages>, stop: CancellationToken) {
+    let service = service_fn(move |request| {
+        let pages = Arc::clone(&pages);
+        async move { Ok::<_, Infallible>(pages.answer(&request).await) }
+    });
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+    let mut serving = pin!(builder.serve_connection(TokioIo::new(connection), service));
+    let ended = select! {
+        ended = serving.as_mut() => ended,
+        () = stop.cancelled() => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
     };
-    for complaint in readiness.complaints() {
-        text.push_str(&format!("not well: {complaint}\n"));
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection of the side port failed");
     }
-    (status, text).into_response()
 }

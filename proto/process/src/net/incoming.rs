@@ -1,7 +1,7 @@
-use super::{Connection, LimitedListener};
+use super::{Connection, LimitedListener, Peer};
 use futures::{Stream, stream};
-use std::convert::Infallible;
-use tonic::transport::server::{Connected, TcpConnectInfo};
+use std::{convert::Infallible, sync::Arc};
+use tonic::transport::server::Connected;
 
 /// The connections of a port, as tonic wants them.
 pub fn incoming(listener: LimitedListener) -> impl Stream<Item = Result<Connection, Infallible>> {
@@ -12,9 +12,10 @@ pub fn incoming(listener: LimitedListener) -> impl Stream<Item = Result<Connecti
 }
 
 impl Connected for Connection {
-    type ConnectInfo = TcpConnectInfo;
+    /// Each request knows its client by it.
+    type ConnectInfo = Arc<Peer>;
 
-    fn connect_info(&self) -> TcpConnectInfo {
-        self.stream().connect_info()
+    fn connect_info(&self) -> Arc<Peer> {
+        Arc::clone(self.peer())
     }
 }

@@ -1,17 +1,29 @@
-//! Connections, counted and bounded: a port that never has more of them than it may, and none that
-//! says nothing for ever.
+//! Connections, counted and bounded: a port that never has more of them than it may, and none whose peer
+//! says or takes nothing for ever. And what comes and goes over the connections of a gRPC port: requests that
+//! arrive in time, answers that are taken, both within limits on what they hold meanwhile.
 
+mod answer;
 mod incoming;
+mod peer;
+mod request;
+mod share;
 
+pub use answer::{AnswerBody, AnswerLimits, PIECE_BYTES_MAX};
 pub use incoming::incoming;
+pub use peer::{Peer, PeerLimits};
+pub use request::{BYTES_PER_SECOND_MIN, Pace, RequestBody, RequestLimits};
+pub use share::{Limit, Reasons, Share};
 
-use prometheus_client::metrics::{counter::Counter, gauge::Gauge};
+use prometheus_client::{
+    metrics::{counter::Counter, gauge::Gauge},
+    registry::Registry,
+};
 use std::{
     io::{self, IoSlice},
     net::SocketAddr,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
     time::Duration,
 };
 use tokio::{
@@ -24,13 +36,67 @@ use tokio::{
 /// Pause after a failed accept, which is most often a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long a peer may say nothing before its connection is closed.
+/// Bytes that the client of a gRPC connection may send before they are read. The transport allows half of it for what
+/// small frames cost that wait (256 bytes less their size, each): 8 publishers may have 1,024 unread batches each,
+/// however small.
+pub const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
+/// How often connections are looked at for answers that are not taken.
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How long a peer may do nothing before its connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
     /// Until its first byte.
     pub first_byte: Duration,
     /// After a byte, until the next.
     pub idle: Duration,
+    /// While something waits to be taken: bytes by its socket, or a piece of an [`AnswerBody`].
+    pub untaken: Duration,
+}
+
+/// What one port's connections may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectionLimits {
+    /// Most connections at a time.
+    pub connections: usize,
+    /// How long each may do nothing.
+    pub patience: Patience,
+    /// Most that each may have.
+    pub peer: PeerLimits,
+}
+
+/// What counts the connections of a port.
+#[derive(Debug, Clone, Default)]
+pub struct ConnectionMetrics {
+    /// Those that are open.
+    pub open: Gauge,
+    /// Those that were closed at once: the most were open.
+    pub refused: Counter,
+    /// Those that were closed because their peer did nothing, by what it did not do.
+    pub cut_off: Reasons,
+}
+
+impl ConnectionMetrics {
+    /// Registers the metrics of a port, whose names begin with `port`.
+    #[must_use]
+    pub fn register(registry: &mut Registry, port: &str) -> Self {
+        let name = |rest| format!("{port}_connections{rest}");
+        let help = "Connections closed for their client did nothing: silent, or untaken while answers waited";
+        let cut_off = Reasons::register(registry, &name("_cut_off"), help);
+        let metrics = Self { cut_off, ..Self::default() };
+        registry.register(name(""), "Open connections", metrics.open.clone());
+        registry.register(
+            name("_refused"),
+            "Connections closed at once: the most were open",
+            metrics.refused.clone(),
+        );
+        metrics
+    }
+
+    fn cut_off(&self, why: &'static str) -> io::Error {
+        self.cut_off.count(why);
+        io::ErrorKind::TimedOut.into()
+    }
 }
 
 /// A listening socket with a limit on its connections.
@@ -38,33 +104,38 @@ pub struct Patience {
 pub struct LimitedListener {
     listener: TcpListener,
     permits: Arc<Semaphore>,
-    patience: Patience,
-    open: Gauge,
-    refused: Counter,
+    limits: ConnectionLimits,
+    metrics: ConnectionMetrics,
 }
 
 /// A connection; it counts until it is dropped.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
+    peer: Arc<Peer>,
+    patience: Patience,
     /// Elapses when the peer has said nothing for too long.
     silence: Pin<Box<Sleep>>,
-    idle: Duration,
-    open: Gauge,
+    /// Elapses when the answers are to be looked at.
+    look: Pin<Box<Sleep>>,
+    /// Elapses when the socket has taken no bytes for too long, while some wait.
+    stuck: Option<Pin<Box<Sleep>>>,
+    /// Whether bytes wait for the socket.
+    waits: bool,
+    metrics: ConnectionMetrics,
     _permit: OwnedSemaphorePermit,
 }
 
 impl LimitedListener {
-    /// Limits the connections of a socket; `open` and `refused` count them.
+    /// Limits the connections of a socket.
     #[must_use]
     pub fn new(
         listener: TcpListener,
-        limit: usize,
-        patience: Patience,
-        open: Gauge,
-        refused: Counter,
+        limits: ConnectionLimits,
+        metrics: ConnectionMetrics,
     ) -> Self {
-        Self { listener, permits: Arc::new(Semaphore::new(limit)), patience, open, refused }
+        let permits = Arc::new(Semaphore::new(limits.connections));
+        Self { listener, permits, limits, metrics }
     }
 
     /// Address of the socket.
@@ -87,7 +158,7 @@ impl LimitedListener {
                 }
             };
             let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
-                self.refused.inc();
+                self.metrics.refused.inc();
                 continue;
             };
             // Without it small answers wait for the acknowledgement of earlier ones. It fails on
@@ -95,10 +166,23 @@ impl LimitedListener {
             if stream.set_nodelay(true).is_err() {
                 continue;
             }
-            self.open.inc();
-            let Patience { first_byte, idle } = self.patience;
-            let (silence, open) = (Box::pin(sleep(first_byte)), self.open.clone());
-            return (Connection { stream, silence, idle, open, _permit: permit }, peer);
+            return (self.connection(stream, permit), peer);
+        }
+    }
+
+    fn connection(&self, stream: TcpStream, permit: OwnedSemaphorePermit) -> Connection {
+        let (patience, metrics) = (self.limits.patience, self.metrics.clone());
+        metrics.open.inc();
+        Connection {
+            stream,
+            peer: Arc::new(Peer::new(self.limits.peer)),
+            patience,
+            silence: Box::pin(sleep(patience.first_byte)),
+            look: Box::pin(sleep(LOOK_INTERVAL)),
+            stuck: None,
+            waits: false,
+            metrics,
+            _permit: permit,
         }
     }
 }
@@ -109,28 +193,69 @@ impl Connection {
     pub const fn stream(&self) -> &TcpStream {
         &self.stream
     }
+
+    /// The client.
+    #[must_use]
+    pub const fn peer(&self) -> &Arc<Peer> {
+        &self.peer
+    }
+
+    /// Ready once the peer has left an answer untaken for too long.
+    fn poll_untaken(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
+        while self.look.as_mut().poll(context).is_ready() {
+            if self.peer.stalls(self.patience.untaken) {
+                return Poll::Ready(self.metrics.cut_off("untaken"));
+            }
+            self.look.as_mut().reset(Instant::now() + LOOK_INTERVAL);
+        }
+        Poll::Pending
+    }
+
+    /// Passes on what the socket says of bytes for it, and fails if it takes none for too long.
+    fn written<T>(
+        &mut self,
+        written: Poll<io::Result<T>>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.waits = false;
+            return written;
+        }
+        let untaken = self.patience.untaken;
+        let stuck = self.stuck.get_or_insert_with(|| Box::pin(sleep(untaken)));
+        if !self.waits {
+            self.waits = true;
+            stuck.as_mut().reset(Instant::now() + untaken);
+        }
+        if stuck.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Err(self.metrics.cut_off("untaken")));
+        }
+        self.poll_untaken(context).map(Err)
+    }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.open.dec();
+        self.metrics.open.dec();
     }
 }
 
 impl AsyncRead for Connection {
-    /// Fails with `TimedOut` if the peer has said nothing for too long.
+    /// Fails with `TimedOut` if the peer has done nothing for too long.
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(context, buffer) {
-            let next = Instant::now() + self.idle;
+            let next = Instant::now() + self.patience.idle;
             self.silence.as_mut().reset(next);
             return Poll::Ready(read);
         }
-        ready!(self.silence.as_mut().poll(context));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+        if self.silence.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Err(self.metrics.cut_off("silent")));
+        }
+        self.poll_untaken(context).map(Err)
     }
 }
 
@@ -140,7 +265,8 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.written(written, context)
     }
 
     fn poll_write_vectored(
@@ -148,7 +274,8 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.written(written, context)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -1,5 +1,7 @@
-use super::{Connection, LimitedListener, Patience};
-use prometheus_client::metrics::{counter::Counter, gauge::Gauge};
+use super::{
+    Connection, ConnectionLimits, ConnectionMetrics, LimitedListener, Patience, PeerLimits,
+};
+use prometheus_client::metrics::gauge::Gauge;
 use std::{io::ErrorKind, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -15,13 +17,14 @@ async fn connect(
     idle: Duration,
 ) -> (Connection, TcpStream, LimitedListener, Gauge) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let (open, patience) = (Gauge::default(), Patience { first_byte, idle });
-    let mut listener =
-        LimitedListener::new(listener, 1, patience, open.clone(), Counter::default());
+    let metrics = ConnectionMetrics::default();
+    let patience = Patience { first_byte, idle, untaken: SHORT };
+    let limits = ConnectionLimits { connections: 1, patience, peer: PeerLimits::default() };
+    let mut listener = LimitedListener::new(listener, limits, metrics.clone());
     let address = listener.local_addr().expect("an address");
     let peer = TcpStream::connect(address).await.expect("a listener");
     let (connection, _) = listener.accept().await;
-    (connection, peer, listener, open)
+    (connection, peer, listener, metrics.open)
 }
 
 async fn read(connection: &mut Connection) -> Result<u8, ErrorKind> {
@@ -54,4 +57,11 @@ async fn what_was_said_in_time_is_read_however_late() {
     peer.write_all(b"x").await.expect("an open connection");
     connection.stream().readable().await.expect("an open connection");
     assert_eq!(read(&mut connection).await, Ok(b'x'));
+}
+
+#[tokio::test]
+async fn a_connection_whose_peer_takes_nothing_is_closed() {
+    let (mut connection, _peer, _listener, _open) = connect(LONG, LONG).await;
+    let written = connection.write_all(&vec![0; 64 << 20]).await;
+    assert_eq!(written.map_err(|error| error.kind()), Err(ErrorKind::TimedOut));
 }

@@ -1,0 +1,160 @@
+use crate::{
+    net::{Limit, Share},
+    telemetry::{CONTENT_TYPE, Metrics, Readiness},
+};
+use http_body_util::Full;
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::{Bytes, Incoming},
+    header::{CONTENT_TYPE as CONTENT_TYPE_HEADER, HeaderValue},
+};
+use prometheus_client::{encoding::text, metrics::gauge::Gauge, registry::Registry};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+use tokio::{sync::Mutex, task::spawn_blocking};
+
+/// Most texts of `/metrics` at a time. While clients have not taken so many, others get the last one again.
+const TEXTS_MAX: usize = 4;
+
+type Page = Response<Full<Bytes>>;
+
+/// What the side port shows.
+#[derive(Debug)]
+pub(super) struct Pages {
+    shown: Arc<Shown>,
+    readiness: Readiness,
+    texts: Limit,
+    /// Texts that were begun.
+    begun: AtomicU64,
+    /// Held while a text is written: one at a time.
+    last: Mutex<Last>,
+}
+
+/// The metrics: the port's own, then the server's, which end the text.
+#[derive(Debug)]
+struct Shown {
+    port: Registry,
+    server: Metrics,
+}
+
+/// The last text of `/metrics`.
+#[derive(Debug, Default)]
+struct Last {
+    number: u64,
+    text: Option<Bytes>,
+}
+
+/// A text, which counts as long as somebody has it.
+struct Text {
+    text: String,
+    _share: Share,
+}
+
+impl AsRef<[u8]> for Text {
+    fn as_ref(&self) -> &[u8] {
+        self.text.as_bytes()
+    }
+}
+
+impl Shown {
+    fn encode(&self) -> Result<String, fmt::Error> {
+        let mut shown = String::new();
+        text::encode_registry(&mut shown, &self.port)?;
+        shown.push_str(&self.server.encode()?);
+        Ok(shown)
+    }
+}
+
+impl Pages {
+    pub(super) fn new(port: Registry, server: Metrics, readiness: Readiness) -> Self {
+        Self {
+            shown: Arc::new(Shown { port, server }),
+            readiness,
+            texts: Limit::new(TEXTS_MAX, Gauge::default()),
+            begun: AtomicU64::new(0),
+            last: Mutex::default(),
+        }
+    }
+
+    pub(super) async fn answer(&self, request: &Request<Incoming>) -> Page {
+        let path = request.uri().path();
+        if !["/metrics", "/livez", "/readyz"].contains(&path) {
+            return page(StatusCode::NOT_FOUND, Bytes::new());
+        }
+        if ![Method::GET, Method::HEAD].contains(request.method()) {
+            return page(StatusCode::METHOD_NOT_ALLOWED, Bytes::new());
+        }
+        match path {
+            "/metrics" => self.metrics().await,
+            "/readyz" => self.readiness().await,
+            _ => page(StatusCode::OK, Bytes::from_static(b"ok\n")),
+        }
+    }
+
+    async fn metrics(&self) -> Page {
+        match self.text().await {
+            Ok(text) => {
+                let mut page = page(StatusCode::OK, text);
+                page.headers_mut()
+                    .insert(CONTENT_TYPE_HEADER, HeaderValue::from_static(CONTENT_TYPE));
+                page
+            }
+            Err(error) => {
+                tracing::error!(%error, "the metrics cannot be written as text");
+                page(StatusCode::INTERNAL_SERVER_ERROR, Bytes::new())
+            }
+        }
+    }
+
+    /// A text that was begun after it was asked for, shared by all who wait for one.
+    async fn text(&self) -> Result<Bytes, fmt::Error> {
+        let begun = self.begun.load(Ordering::Relaxed);
+        let mut last = self.last.lock().await;
+        if let Some(text) = last.text.as_ref().filter(|_| last.number > begun) {
+            return Ok(text.clone());
+        }
+        let share = match (self.texts.take(1), &last.text) {
+            (Some(share), _) => share,
+            (None, Some(text)) => return Ok(text.clone()),
+            (None, None) => return Err(fmt::Error),
+        };
+        last.number = self.begun.fetch_add(1, Ordering::Relaxed) + 1;
+        let shown = Arc::clone(&self.shown);
+        let text = spawn_blocking(move || shown.encode()).await;
+        // It fails by a panic only.
+        let text = text.unwrap_or_else(|_panic| Err(fmt::Error))?;
+        let text = Bytes::from_owner(Text { text, _share: share });
+        last.text = Some(text.clone());
+        Ok(text)
+    }
+
+    async fn readiness(&self) -> Page {
+        let readiness = self.readiness.clone();
+        let read = spawn_blocking(move || (readiness.reasons(), readiness.complaints())).await;
+        let Ok((reasons, complaints)) = read else {
+            return page(StatusCode::INTERNAL_SERVER_ERROR, Bytes::new());
+        };
+        let (status, mut text) = if reasons.is_empty() {
+            (StatusCode::OK, "ready\n".to_owned())
+        } else {
+            (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", reasons.join("; ")))
+        };
+        for complaint in complaints {
+            text.push_str(&format!("not well: {complaint}\n"));
+        }
+        page(status, Bytes::from(text))
+    }
+}
+
+fn page(status: StatusCode, text: Bytes) -> Page {
+    let mut page = Response::new(Full::new(text));
+    *page.status_mut() = status;
+    page.headers_mut()
+        .insert(CONTENT_TYPE_HEADER, HeaderValue::from_static("text/plain; charset=utf-8"));
+    page
+}

@@ -1,0 +1,205 @@
+//! Answers on their way to a client, bounded by what it has not taken.
+
+use super::{
+    peer::{Peer, Progress},
+    share::{Limit, Reasons, Share},
+};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use std::{
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+use tonic::{
+    Status,
+    codegen::{Bytes, http::HeaderMap},
+};
+
+/// Largest piece in which an answer is handed to the transport, in bytes. A client that takes less than one in
+/// the time that it has takes nothing. Parts of answers up to this size are small.
+pub const PIECE_BYTES_MAX: usize = 64 << 10;
+
+/// Most bytes of answers, over all connections of a port, that clients have not taken.
+#[derive(Debug, Clone)]
+pub struct AnswerLimits {
+    /// Of parts of more than [`PIECE_BYTES_MAX`].
+    pub large: Limit,
+    /// Of the others. They have a limit of their own, so that large ones never keep them back.
+    pub small: Limit,
+    /// Counts answers that are refused, by whose limit: `answer_bytes`, `answer_bytes_of_connection`.
+    pub refused: Reasons,
+}
+
+/// Whose limit is exceeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Exceeded {
+    /// The limit of the connection.
+    Connection,
+    /// The limit of the port.
+    Port,
+}
+
+/// Bytes that count for the port and for the connection.
+#[derive(Debug)]
+pub(super) struct Charge {
+    port: Share,
+    own: Share,
+}
+
+impl Charge {
+    pub(super) fn take(port: &Limit, own: &Limit, bytes: usize) -> Result<Self, Exceeded> {
+        let own = own.take(bytes).ok_or(Exceeded::Connection)?;
+        let port = port.take(bytes).ok_or(Exceeded::Port)?;
+        Ok(Self { port, own })
+    }
+
+    pub(super) fn grow(&mut self, bytes: usize) -> Result<(), Exceeded> {
+        if !self.own.grow(bytes) {
+            return Err(Exceeded::Connection);
+        }
+        if !self.port.grow(bytes) {
+            return Err(Exceeded::Port);
+        }
+        Ok(())
+    }
+
+    fn split(&mut self, bytes: usize) -> Self {
+        Self { port: self.port.split(bytes), own: self.own.split(bytes) }
+    }
+}
+
+/// The body of an answer. What it is made of counts until the transport has sent it or the connection is over; what
+/// would be too much is replaced by `RESOURCE_EXHAUSTED`. `K` is kept until the transport has been given all.
+pub struct AnswerBody<B, K> {
+    body: B,
+    limits: AnswerLimits,
+    peer: Arc<Peer>,
+    progress: Option<Arc<Progress>>,
+    /// What the transport has not been given of a part.
+    rest: Option<(Bytes, Charge)>,
+    refused: bool,
+    _kept: K,
+}
+
+impl<B, K> AnswerBody<B, K> {
+    /// The body of an answer to a client.
+    pub const fn new(body: B, limits: AnswerLimits, peer: Arc<Peer>, kept: K) -> Self {
+        let (progress, rest, refused) = (None, None, false);
+        Self { body, limits, peer, progress, rest, refused, _kept: kept }
+    }
+
+    /// The next piece of the part at hand.
+    fn piece(&mut self) -> Option<Bytes> {
+        let (mut bytes, mut charge) = self.rest.take()?;
+        let piece = bytes.split_to(bytes.len().min(PIECE_BYTES_MAX));
+        let share = charge.split(piece.len());
+        if !bytes.is_empty() {
+            self.rest = Some((bytes, charge));
+        }
+        let progress = self.progress.get_or_insert_with(|| {
+            let progress = Arc::default();
+            self.peer.watch(&progress);
+            progress
+        });
+        let progress = Arc::clone(progress);
+        progress.give();
+        Some(Bytes::from_owner(Piece { bytes: piece, progress, _charge: share }))
+    }
+
+    fn charge(&self, bytes: usize) -> Result<Charge, Exceeded> {
+        let (port, own) = if bytes > PIECE_BYTES_MAX {
+            (&self.limits.large, &self.peer.large_answer_bytes)
+        } else {
+            (&self.limits.small, &self.peer.small_answer_bytes)
+        };
+        Charge::take(port, own, bytes)
+    }
+
+    /// The end of an answer that is too much.
+    fn refuse(&mut self, exceeded: Exceeded) -> Result<Frame<Bytes>, Status> {
+        self.refused = true;
+        let (reason, who) = match exceeded {
+            Exceeded::Connection => ("answer_bytes_of_connection", "this client"),
+            Exceeded::Port => ("answer_bytes", "other clients"),
+        };
+        self.limits.refused.count(reason);
+        let refusal = format!("{who} must first read earlier answers: retry later");
+        let mut trailers = HeaderMap::new();
+        Status::resource_exhausted(refusal).add_header(&mut trailers)?;
+        Ok(Frame::trailers(trailers))
+    }
+}
+
+impl<B, K> HttpBody for AnswerBody<B, K>
+where
+    B: HttpBody<Data = Bytes, Error = Status> + Unpin,
+    K: Unpin,
+{
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.refused {
+            return Poll::Ready(None);
+        }
+        if let Some(piece) = self.piece() {
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        }
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        let Some(Ok(frame)) = frame else { return Poll::Ready(frame) };
+        let bytes = match frame.into_data() {
+            Ok(bytes) if bytes.is_empty() => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
+            Ok(bytes) => bytes,
+            Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+        };
+        match self.charge(bytes.len()) {
+            Ok(charge) => {
+                self.rest = Some((bytes, charge));
+                Poll::Ready(self.piece().map(|piece| Ok(Frame::data(piece))))
+            }
+            Err(exceeded) => Poll::Ready(Some(self.refuse(exceeded))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.refused || self.rest.is_none() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        // It may be refused, so nothing is promised.
+        SizeHint::default()
+    }
+}
+
+impl<B, K> fmt::Debug for AnswerBody<B, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AnswerBody").field("rest", &self.rest).finish_non_exhaustive()
+    }
+}
+
+/// A piece of an answer. The transport drops it once it is sent, or never can be.
+struct Piece {
+    bytes: Bytes,
+    progress: Arc<Progress>,
+    _charge: Charge,
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        self.progress.take();
+    }
+}
+
+#[cfg(test)]
+#[path = "answer_test.rs"]
+mod tests;

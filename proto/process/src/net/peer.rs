@@ -1,0 +1,163 @@
+use super::share::Limit;
+use prometheus_client::metrics::gauge::Gauge;
+use std::sync::{
+    Arc, Mutex, PoisonError, Weak,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
+};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Most that one connection may have at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PeerLimits {
+    /// Calls with one answer.
+    pub calls: usize,
+    /// Streams.
+    pub streams: usize,
+    /// Bytes of messages that have not arrived whole.
+    pub message_bytes: usize,
+    /// Bytes of large answers that the client has not taken.
+    pub large_answer_bytes: usize,
+    /// The same of small answers.
+    pub small_answer_bytes: usize,
+}
+
+/// The client at the other end of one connection: what it has under way, with the limits on that.
+#[derive(Debug)]
+pub struct Peer {
+    /// Calls with one answer.
+    pub calls: Limit,
+    /// Streams.
+    pub streams: Limit,
+    /// Bytes of messages that have not arrived whole.
+    pub message_bytes: Limit,
+    /// Bytes of large answers that the client has not taken.
+    pub large_answer_bytes: Limit,
+    /// The same of small answers.
+    pub small_answer_bytes: Limit,
+    answers: Mutex<Answers>,
+}
+
+/// Answers of a connection that may be under way.
+#[derive(Debug, Default)]
+struct Answers {
+    watched: Vec<Watched>,
+    /// With so many, those that are over are dropped from the list.
+    prune_at: usize,
+}
+
+/// An answer, and when it was last seen to get on.
+#[derive(Debug)]
+struct Watched {
+    progress: Weak<Progress>,
+    taken: u64,
+    since: Option<Instant>,
+}
+
+/// Fewest answers in the list of a connection before it is pruned.
+const PRUNE_MIN: usize = 256;
+
+/// How far the transport is with one answer.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// Pieces that it was given and has not sent.
+    untaken: AtomicUsize,
+    /// Pieces that it has sent.
+    taken: AtomicU64,
+}
+
+impl Progress {
+    pub(super) fn give(&self) {
+        self.untaken.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn take(&self) {
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        self.untaken.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Peer {
+    pub(super) fn new(limits: PeerLimits) -> Self {
+        let limit = |max| Limit::new(max, Gauge::default());
+        Self {
+            calls: limit(limits.calls),
+            streams: limit(limits.streams),
+            message_bytes: limit(limits.message_bytes),
+            large_answer_bytes: limit(limits.large_answer_bytes),
+            small_answer_bytes: limit(limits.small_answer_bytes),
+            answers: Mutex::default(),
+        }
+    }
+
+    /// Watches over an answer until nobody has its progress any more.
+    pub(super) fn watch(&self, progress: &Arc<Progress>) {
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        if answers.watched.len() >= answers.prune_at {
+            answers.watched.retain(|answer| answer.progress.strong_count() > 0);
+            answers.prune_at = PRUNE_MIN.max(2 * answers.watched.len());
+        }
+        let progress = Arc::downgrade(progress);
+        answers.watched.push(Watched { progress, taken: 0, since: None });
+    }
+
+    /// Whether the client has taken nothing of some answer for so long. To be asked now and then.
+    pub(super) fn stalls(&self, limit: Duration) -> bool {
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        if answers.watched.is_empty() {
+            return false;
+        }
+        let now = Instant::now();
+        let mut stalls = false;
+        answers.watched.retain_mut(|answer| {
+            let Some(progress) = answer.progress.upgrade() else { return false };
+            let taken = progress.taken.load(Ordering::Relaxed);
+            let waits = progress.untaken.load(Ordering::Relaxed) > 0;
+            if !waits || taken != answer.taken {
+                (answer.taken, answer.since) = (taken, None);
+            }
+            let since = *answer.since.get_or_insert(now);
+            stalls |= waits && now.duration_since(since) >= limit;
+            true
+        });
+        stalls
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::advance;
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_of_which_nothing_is_taken_for_too_long_is_seen() {
+        let (peer, progress) = (Peer::new(PeerLimits::default()), Arc::new(Progress::default()));
+        peer.watch(&progress);
+        assert!(!peer.stalls(LIMIT));
+        advance(2 * LIMIT).await;
+        assert!(!peer.stalls(LIMIT), "nothing waits");
+        for _ in 0..3 {
+            progress.give();
+            progress.give();
+            progress.take();
+            assert!(!peer.stalls(LIMIT));
+            advance(LIMIT - Duration::from_secs(1)).await;
+            assert!(!peer.stalls(LIMIT), "something was taken meanwhile");
+        }
+        advance(Duration::from_secs(1)).await;
+        assert!(peer.stalls(LIMIT));
+        drop(progress);
+        assert!(!peer.stalls(LIMIT), "it is over");
+    }
+
+    #[test]
+    fn answers_that_are_over_are_not_kept() {
+        let peer = Peer::new(PeerLimits::default());
+        for _ in 0..100_000 {
+            peer.watch(&Arc::new(Progress::default()));
+        }
+        assert!(peer.answers.lock().expect("a lock").watched.len() <= PRUNE_MIN);
+    }
+}

@@ -1,0 +1,259 @@
+//! Requests on their way from a client, which must arrive in time and may be half there only in bounds.
+
+use super::{
+    answer::{Charge, Exceeded},
+    peer::Peer,
+    share::{Limit, Reasons},
+};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use std::{
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::time::{Instant, Sleep, sleep};
+use tonic::{Status, codegen::Bytes};
+
+/// How a request of a certain kind is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// The only message, to the end of the request, is there after so long.
+    Single(Duration),
+    /// The last byte of each message comes so long after its first at the latest. Between messages the stream may
+    /// be silent for about `idle`, then it is ended; for ever if that is none.
+    Stream {
+        /// From the first byte of a message to its last.
+        message: Duration,
+        /// Between messages: up to twice this.
+        idle: Option<Duration>,
+    },
+}
+
+/// A message may take longer than its [`Pace`] says by a second for each so many bytes that came.
+pub const BYTES_PER_SECOND_MIN: usize = 512 << 10;
+
+/// Why a request is not read on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unread {
+    Slow,
+    Idle,
+    Bytes(Exceeded),
+}
+
+/// Bounds of a request's body.
+#[derive(Debug, Clone)]
+pub struct RequestLimits {
+    /// How it is waited for.
+    pub pace: Pace,
+    /// Most bytes, over all connections of a port, of messages that are not whole.
+    pub message_bytes: Limit,
+    /// Counts requests that are not read on, by reason: `message_slow`, `stream_idle`, `message_bytes`,
+    /// `message_bytes_of_connection`.
+    pub unread: Reasons,
+}
+
+/// The body of a gRPC request. It fails with `DEADLINE_EXCEEDED` or `RESOURCE_EXHAUSTED`, and ends if it is idle.
+pub struct RequestBody<B> {
+    body: B,
+    limits: RequestLimits,
+    peer: Arc<Peer>,
+    messages: Messages,
+    /// What is there of the message that is not whole.
+    charge: Option<Charge>,
+    /// Since when the message at hand is waited for,
+    since: Option<Instant>,
+    /// and what came since then, in bytes.
+    came: usize,
+    timer: Option<Pin<Box<Sleep>>>,
+    frames: u64,
+    /// Frames when the timer was last looked at.
+    frames_before: u64,
+    over: bool,
+}
+
+/// Where messages begin and end in the bytes of a request: each has a header of five bytes, of which the last four
+/// are its length.
+#[derive(Debug, Default)]
+struct Messages {
+    header: [u8; HEADER_BYTES],
+    header_filled: usize,
+    /// Bytes of the message that are to come.
+    left: usize,
+    /// Bytes of it that came, the header included; 0 between messages.
+    came: usize,
+}
+
+const HEADER_BYTES: usize = 5;
+
+impl Messages {
+    fn read(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            if self.left == 0 {
+                let header = self.header.get_mut(self.header_filled..).unwrap_or_default();
+                let taken = header.len().min(bytes.len());
+                let (now, rest) = bytes.split_at(taken);
+                if let Some(header) = header.get_mut(..taken) {
+                    header.copy_from_slice(now);
+                }
+                (self.header_filled, bytes) = (self.header_filled + taken, rest);
+                self.came += taken;
+                if self.header_filled < HEADER_BYTES {
+                    return;
+                }
+                let [_compressed, length @ ..] = self.header;
+                self.left = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+            }
+            let taken = self.left.min(bytes.len());
+            bytes = bytes.get(taken..).unwrap_or_default();
+            (self.left, self.came) = (self.left - taken, self.came + taken);
+            if self.left == 0 {
+                (self.header_filled, self.came) = (0, 0);
+            }
+        }
+    }
+}
+
+impl<B> RequestBody<B> {
+    /// The body of a request of a client.
+    pub const fn new(body: B, limits: RequestLimits, peer: Arc<Peer>) -> Self {
+        Self {
+            body,
+            limits,
+            peer,
+            messages: Messages { header: [0; HEADER_BYTES], header_filled: 0, left: 0, came: 0 },
+            charge: None,
+            since: None,
+            came: 0,
+            timer: None,
+            frames: 0,
+            frames_before: 0,
+            over: false,
+        }
+    }
+
+    fn read(&mut self, bytes: &[u8]) -> Result<(), Unread> {
+        self.frames += 1;
+        let before = self.messages.came;
+        self.messages.read(bytes);
+        self.came += bytes.len();
+        let came = self.messages.came;
+        if came < before + bytes.len() {
+            // A message ended in these bytes.
+            self.charge = None;
+            if !matches!(self.limits.pace, Pace::Single(_)) {
+                (self.since, self.came) = (None, came);
+            }
+        }
+        if came == 0 {
+            return Ok(());
+        }
+        let added = if self.charge.is_some() { came - before } else { came };
+        let (port, own) = (&self.limits.message_bytes, &self.peer.message_bytes);
+        let charged = match &mut self.charge {
+            Some(charge) => charge.grow(added),
+            None => Charge::take(port, own, added).map(|charge| self.charge = Some(charge)),
+        };
+        charged.map_err(Unread::Bytes)
+    }
+
+    /// Ready once what is waited for is not waited for any more.
+    fn poll_late(&mut self, context: &mut Context<'_>) -> Poll<Unread> {
+        let message = match self.limits.pace {
+            Pace::Single(message) => message,
+            Pace::Stream { message, .. } if self.messages.came > 0 => message,
+            Pace::Stream { idle: None, .. } => return Poll::Pending,
+            Pace::Stream { idle: Some(idle), .. } => return self.poll_idle(idle, context),
+        };
+        let since = *self.since.get_or_insert_with(Instant::now);
+        let allowed = Duration::from_secs((self.came / BYTES_PER_SECOND_MIN) as u64);
+        let deadline = since + message + allowed;
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(message)));
+        if timer.deadline() != deadline {
+            timer.as_mut().reset(deadline);
+        }
+        timer.as_mut().poll(context).map(|()| Unread::Slow)
+    }
+
+    /// The timer is set anew when it elapses, not with each message: that costs nothing while a stream is busy.
+    fn poll_idle(&mut self, idle: Duration, context: &mut Context<'_>) -> Poll<Unread> {
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(idle)));
+        while timer.as_mut().poll(context).is_ready() {
+            if self.frames == self.frames_before {
+                return Poll::Ready(Unread::Idle);
+            }
+            self.frames_before = self.frames;
+            timer.as_mut().reset(Instant::now() + idle);
+        }
+        Poll::Pending
+    }
+
+    /// How the request ends that is not read on.
+    fn end(&mut self, why: Unread) -> Option<Result<Frame<Bytes>, Status>> {
+        self.over = true;
+        let (reason, status) = match why {
+            Unread::Idle => ("stream_idle", None),
+            Unread::Slow => {
+                let error = "the request was sent too slowly";
+                ("message_slow", Some(Status::deadline_exceeded(error)))
+            }
+            Unread::Bytes(Exceeded::Connection) => {
+                let error = "too much of this client has arrived in part: retry later";
+                ("message_bytes_of_connection", Some(Status::resource_exhausted(error)))
+            }
+            Unread::Bytes(Exceeded::Port) => {
+                let error = "too much of other clients has arrived in part: retry later";
+                ("message_bytes", Some(Status::resource_exhausted(error)))
+            }
+        };
+        self.limits.unread.count(reason);
+        status.map(Err)
+    }
+}
+
+impl<B> HttpBody for RequestBody<B>
+where
+    B: HttpBody<Data = Bytes, Error = Status> + Unpin,
+{
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.over {
+            return Poll::Ready(None);
+        }
+        match Pin::new(&mut self.body).poll_frame(context) {
+            Poll::Ready(Some(Ok(frame))) => {
+                let read = frame.data_ref().map_or(Ok(()), |bytes| self.read(bytes));
+                Poll::Ready(match read {
+                    Ok(()) => Some(Ok(frame)),
+                    Err(why) => self.end(why),
+                })
+            }
+            Poll::Ready(end) => Poll::Ready(end),
+            Poll::Pending => self.poll_late(context).map(|why| self.end(why)),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.over || self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl<B> fmt::Debug for RequestBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestBody").field("messages", &self.messages).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+#[path = "request_test.rs"]
+mod tests;

@@ -1,0 +1,118 @@
+use prometheus_client::{
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
+use std::sync::atomic::Ordering;
+
+/// A counter by reason.
+#[derive(Debug, Clone, Default)]
+pub struct Reasons(Family<[(&'static str, &'static str); 1], Counter>);
+
+impl Reasons {
+    /// Registers the counter.
+    #[must_use]
+    pub fn register(registry: &mut Registry, name: &str, help: &str) -> Self {
+        let reasons = Self::default();
+        registry.register(name, help, reasons.0.clone());
+        reasons
+    }
+
+    /// Counts one.
+    pub fn count(&self, reason: &'static str) {
+        self.0.get_or_create(&[("reason", reason)]).inc();
+    }
+}
+
+/// Most of something that may be held at a time. Clones are the same limit; its gauge is its count.
+#[derive(Debug, Clone)]
+pub struct Limit {
+    max: i64,
+    held: Gauge,
+}
+
+/// A share of a limit, given back when it is dropped.
+#[derive(Debug)]
+pub struct Share {
+    limit: Limit,
+    amount: i64,
+}
+
+impl Limit {
+    /// A limit whose count is this gauge, which nobody else may change.
+    #[must_use]
+    pub fn new(max: usize, held: Gauge) -> Self {
+        Self { max: count(max), held }
+    }
+
+    /// The most that may be held.
+    #[must_use]
+    pub const fn max(&self) -> i64 {
+        self.max
+    }
+
+    /// Takes a share; none if that would be too much.
+    #[must_use]
+    pub fn take(&self, amount: usize) -> Option<Share> {
+        let amount = count(amount);
+        self.add(amount).then(|| Share { limit: self.clone(), amount })
+    }
+
+    fn add(&self, amount: i64) -> bool {
+        let grown = |held: i64| held.checked_add(amount).filter(|held| *held <= self.max);
+        self.held.inner().fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown).is_ok()
+    }
+}
+
+impl Share {
+    /// Makes the share larger. Whether there was enough left; if not it is as before.
+    #[must_use]
+    pub fn grow(&mut self, by: usize) -> bool {
+        let by = count(by);
+        let grown = self.limit.add(by);
+        if grown {
+            self.amount += by;
+        }
+        grown
+    }
+
+    /// Takes up to so much out of this share, as one of its own.
+    #[must_use]
+    pub fn split(&mut self, amount: usize) -> Self {
+        let amount = count(amount).min(self.amount);
+        self.amount -= amount;
+        Self { limit: self.limit.clone(), amount }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.limit.held.dec_by(self.amount);
+    }
+}
+
+/// Sizes in memory are far below this bound.
+fn count(size: usize) -> i64 {
+    i64::try_from(size).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_bounded_and_come_back() {
+        let held = Gauge::default();
+        let limit = Limit::new(10, held.clone());
+        let mut first = limit.take(6).expect("a share");
+        assert!(limit.take(5).is_none());
+        assert!(first.grow(4));
+        assert!(!first.grow(1));
+        let second = first.split(7);
+        drop(first);
+        assert_eq!(held.get(), 7);
+        drop(second);
+        assert_eq!(held.get(), 0);
+        assert!(limit.take(usize::MAX).is_none());
+        assert!(limit.take(10).is_some());
+    }
+}

@@ -1,0 +1,97 @@
+//! Answers that nobody reads.
+
+use crate::harness::{PATIENCE, RELEASE_TIMEOUT, Siege, wait_for};
+use crate::peer::Peer;
+use crate::publishers::ranks;
+use anyhow::{Result, ensure};
+use kvasir_proto::limits::{NAME_BYTES_MAX, WORKER_LORA_NAMES_MAX};
+use kvasir_proto::pb;
+use kvasir_tests::client;
+use std::net::SocketAddr;
+use tokio::time::{Instant, sleep};
+
+const LIST: &str = "/kvasir.v1.Indexer/ListWorkers";
+const QUERIES: &str = "/kvasir.v1.Indexer/FindMatchesStream";
+
+/// Registers workers that make an answer of `ListWorkers` nearly 8 MiB large.
+async fn register_large(address: SocketAddr) -> Result<()> {
+    let mut indexer = client::connect(address).await?;
+    let lora_names: Vec<_> = (1..=WORKER_LORA_NAMES_MAX as u64)
+        .map(|id| pb::LoraName { id, name: format!("{id:0NAME_BYTES_MAX$}") })
+        .collect();
+    for worker in 0..26 {
+        let request = pb::RegisterWorkerRequest {
+            worker_id: format!("large-{worker}"),
+            model: "large".to_owned(),
+            block_size: 16,
+            lora_names: lora_names.clone(),
+            ..Default::default()
+        };
+        indexer.register_worker(request).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn single_answers_that_are_not_read_are_bounded_and_cost_the_connection() -> Result<()> {
+    let siege = Siege::begin(&[]).await?;
+    register_large(siege.grpc()).await?;
+    let mut peers = Vec::new();
+    let mut calls = Vec::new();
+    for _ in 0..3 {
+        let mut peer = Peer::connect(siege.grpc(), 0).await?;
+        for _ in 0..60 {
+            calls.push(peer.call(LIST, &pb::ListWorkersRequest::default()).await?);
+        }
+        peers.push(peer);
+    }
+    // Nobody leaves: the server has had enough of them.
+    wait_for(RELEASE_TIMEOUT, || Ok(peers.iter().all(Peer::is_closed))).await?;
+    let cut_off = siege.metric("grpc_connections_cut_off_total", "untaken").await?;
+    ensure!(cut_off == 3.0, "{cut_off} connections cut off");
+    let refused = siege.metric("grpc_limited_total", "answer_bytes_of_connection").await?;
+    ensure!(refused > 0.0, "no answer was refused");
+    for gauge in ["requests_in_flight", "large_answer_bytes", "small_answer_bytes"] {
+        let deadline = Instant::now() + PATIENCE;
+        // The healthy client has something under way now and then.
+        while siege.metric(&format!("grpc_{gauge}"), "").await? > 10_000.0 {
+            ensure!(Instant::now() < deadline, "{gauge} does not come back");
+            sleep(crate::harness::POLL_INTERVAL).await;
+        }
+    }
+    siege.end().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_of_streams_that_are_not_read_are_bounded() -> Result<()> {
+    let siege = Siege::begin(&[]).await?;
+    // 8 workers with long names and 1,024 ranks each: an answer of 2 MB.
+    ranks(siege.grpc(), "wide", 8).await?;
+    let question = pb::FindMatchesRequest {
+        model: "wide".to_owned(),
+        local_hashes: vec![1],
+        minimum_overlap_blocks: Some(0),
+        ..Default::default()
+    };
+    let mut peers = Vec::new();
+    let mut calls = Vec::new();
+    for _ in 0..4 {
+        // Something of each answer is taken, so that the next one is made.
+        let mut peer = Peer::connect(siege.grpc(), 1_000).await?;
+        for _ in 0..62 {
+            let mut call = peer.begin(QUERIES).await?;
+            for _ in 0..3 {
+                call.body.send_data(crate::peer::framed(&question), false)?;
+            }
+            calls.push(call);
+        }
+        peers.push(peer);
+    }
+    for call in &mut calls {
+        // Its answers are under way, or refused.
+        (&mut call.answer).await?;
+    }
+    drop((peers, calls));
+    siege.released(256 << 20).await?;
+    siege.end().await
+}

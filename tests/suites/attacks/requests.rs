@@ -1,0 +1,123 @@
+//! Requests that are never sent to their end.
+
+use crate::harness::{PATIENCE, RELEASE_TIMEOUT, Siege};
+use crate::peer::{Call, Peer, head, status};
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
+use kvasir_proto::pb;
+use kvasir_proto::pb::publish_events_request::Message;
+use kvasir_tests::client;
+use router_client::{ClientConfig, IndexerClient, Prompt};
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
+use tonic::Code;
+
+const FIND: &str = "/kvasir.v1.Indexer/FindMatches";
+const QUERIES: &str = "/kvasir.v1.Indexer/FindMatchesStream";
+
+/// Begins calls until the server lets no more begin on the connection, or there are so many.
+async fn begin_calls(peer: &mut Peer, path: &str, count: usize) -> Result<Vec<Call>> {
+    let mut calls = Vec::new();
+    while calls.len() < count {
+        match timeout(Duration::from_millis(500), peer.begin(path)).await {
+            Ok(call) => calls.push(call?),
+            Err(_full) => break,
+        }
+    }
+    ensure!(calls.len() > 50, "{} calls", calls.len());
+    Ok(calls)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_that_are_half_sent_are_bounded_and_time_out() -> Result<()> {
+    let siege = Siege::begin(&[]).await?;
+    let mut early = Peer::connect(siege.grpc(), 1 << 20).await?;
+    let mut slow = early.begin(QUERIES).await?;
+    slow.body.send_data(head(100).freeze(), false)?;
+    let half = Bytes::from(vec![0; GRPC_MESSAGE_BYTES_MAX - 1_000]);
+    let mut peers = Vec::new();
+    let mut calls = Vec::new();
+    for _ in 0..10 {
+        let mut peer = Peer::connect(siege.grpc(), 1 << 20).await?;
+        for _ in 0..16 {
+            let mut call = peer.begin(QUERIES).await?;
+            call.body.send_data(head(GRPC_MESSAGE_BYTES_MAX - 1).freeze(), false)?;
+            call.body.send_data(half.clone(), false)?;
+            calls.push(call);
+        }
+        peers.push(peer);
+    }
+    let slow = timeout(RELEASE_TIMEOUT, status(slow.answer)).await.context("no deadline")??;
+    ensure!(slow == Code::DeadlineExceeded, "{slow:?}");
+    let refused = siege.metric("grpc_limited_total", "message_bytes").await?;
+    ensure!(refused > 0.0, "no message was refused");
+    drop((peers, calls, early));
+    siege.released(256 << 20).await?;
+    siege.end().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_without_a_request_leave_room_and_time_out() -> Result<()> {
+    let siege = Siege::begin(&[]).await?;
+    let mut peer = Peer::connect(siege.grpc(), 1 << 20).await?;
+    let began = Instant::now();
+    let calls = begin_calls(&mut peer, FIND, 256).await?;
+    for call in calls {
+        let status = timeout(PATIENCE, status(call.answer)).await??;
+        ensure!(status == Code::DeadlineExceeded, "{status:?}");
+    }
+    ensure!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    siege.end().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn idle_streams_leave_room_for_others_and_most_for_publishers() -> Result<()> {
+    let siege = Siege::begin(&[]).await?;
+    let mut peers = Vec::new();
+    let mut calls = Vec::new();
+    for connection in 0..8 {
+        if connection == 4 {
+            // Four connections do not take all streams.
+            let url = format!("http://{}", siege.grpc());
+            let config = ClientConfig { deadline: PATIENCE, ..ClientConfig::default() };
+            let client = IndexerClient::connect(&url, config)?;
+            let tokens = [0; 4];
+            client.find(&Prompt::new(crate::harness::MODEL, 4, &tokens)).await?;
+        }
+        let mut peer = Peer::connect(siege.grpc(), 1 << 20).await?;
+        calls.extend(begin_calls(&mut peer, QUERIES, 256).await?);
+        peers.push(peer);
+    }
+    let streams = siege.metric("grpc_asking_streams", "").await?;
+    ensure!(streams < 1_000.0, "{streams} streams");
+    publish(siege.grpc()).await?;
+    siege.end().await
+}
+
+/// Opens a stream of a publisher.
+async fn publish(address: std::net::SocketAddr) -> Result<()> {
+    let mut indexer = client::connect(address).await?;
+    let register = pb::RegisterWorkerRequest {
+        worker_id: "late".to_owned(),
+        model: "late".to_owned(),
+        block_size: 4,
+        ..Default::default()
+    };
+    indexer.register_worker(register).await?;
+    let hello = pb::PublishHello {
+        model: "late".to_owned(),
+        worker_id: "late".to_owned(),
+        source: "s".to_owned(),
+        block_size: 4,
+        incarnation: vec![1; 16].into(),
+        ..Default::default()
+    };
+    let mut peer = Peer::connect(address, 1 << 20).await?;
+    let mut call = peer.begin("/kvasir.v1.EventIngest/PublishEvents").await?;
+    let hello = pb::PublishEventsRequest { message: Some(Message::Hello(hello)) };
+    call.body.send_data(crate::peer::framed(&hello), false)?;
+    let mut answers = timeout(PATIENCE, call.answer).await??.into_body();
+    ensure!(crate::peer::messages(&mut answers, 1).await? == 1, "the hello is not accepted");
+    Ok(())
+}
