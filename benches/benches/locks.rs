@@ -315,7 +315,9 @@ fn piece(event: &KvEvent, from: usize, count: usize) -> KvEvent {
         KvEvent::Removed { tier, names } => {
             KvEvent::Removed { tier: *tier, names: names[from..from + count].to_vec() }
         }
-        KvEvent::StoredNames { .. } | KvEvent::Cleared => unreachable!("not written here"),
+        KvEvent::StoredNames { .. } | KvEvent::Gone { .. } | KvEvent::Cleared => {
+            unreachable!("not written here")
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use kvasir_proto::pb;
 use kvasir_tests::client::{self, Indexer};
 use kvasir_tests::demo::fleet::Verdict;
+use kvasir_tests::engine::publisher::EpochForm;
 use kvasir_tests::engine::{EngineConfig, EngineError, HashForm, MockEngine, Prompt, WireForm};
 use kvasir_tests::server::{Addresses, Server};
 use kvasir_tests::workload::Conversations;
@@ -45,6 +46,8 @@ fn config(number: usize) -> EngineConfig {
         sliding_window: (number == 1).then_some(64),
         hashes: if number == 2 { HashForm::Integer } else { HashForm::Bytes },
         form: if number == 3 { WireForm::Array } else { WireForm::Map },
+        // The one that restarts is among those that state their life.
+        epoch: [EpochForm::None, EpochForm::None, EpochForm::Topic, EpochForm::Frame][number],
         buffer_batches: BUFFER_BATCHES,
         ..EngineConfig::default()
     }

@@ -4,8 +4,12 @@
 //! what the engine holds.
 
 use bytes::Bytes;
+use kvasir_proto::pb;
+use kvasir_tests::client::{self, Indexer};
 use kvasir_tests::engine::process::serve;
+use kvasir_tests::engine::publisher::EpochForm;
 use kvasir_tests::engine::{EngineConfig, EngineProcess, HashForm, MockEngine, Prompt, WireForm};
+use kvasir_tests::server::Server;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use zeromq::{DealerSocket, Socket, SocketRecv, SocketSend, SubSocket, ZmqMessage};
@@ -304,4 +308,84 @@ async fn a_lost_request_is_reported() {
     let too_large = engine.run(prompt(0, 1_000, 1)).await.unwrap_err();
     assert!(too_large.to_string().contains("needs 250 blocks, the pool has 64"), "{too_large}");
     engine.stop().await;
+}
+
+const MODEL: &str = "m";
+
+async fn register(indexer: &mut Indexer, engine: &MockEngine, worker: &str, mode: pb::CopyMode) {
+    let request = pb::RegisterWorkerRequest {
+        worker_id: worker.to_owned(),
+        model: MODEL.to_owned(),
+        block_size: BLOCK as u32,
+        engine: pb::Engine::Vllm.into(),
+        copy_mode: mode.into(),
+        endpoints: vec![pb::EngineEndpoint {
+            endpoint: engine.endpoint().to_owned(),
+            replay_endpoint: engine.replay_endpoint().to_owned(),
+            topic: "kv-".to_owned(),
+            ..pb::EngineEndpoint::default()
+        }],
+        ..pb::RegisterWorkerRequest::default()
+    };
+    indexer.register_worker(request).await.expect("a new worker");
+}
+
+/// Waits until the server holds for a worker just the blocks that its engine holds, and says so.
+async fn until_held(indexer: &mut Indexer, engine: &MockEngine, worker: &str) {
+    let truth = engine.truth().await.unwrap();
+    let last = truth.last_sequence.expect("it has published");
+    let exact = async {
+        loop {
+            client::wait_until_exact_at(indexer, (MODEL, worker), last, PATIENCE).await.unwrap();
+            let held = client::dump_device_copies(indexer, MODEL, worker).await.unwrap();
+            // An exact state may be that of an earlier life with as many batches.
+            if held.keys().eq(truth.copies.keys()) {
+                break;
+            }
+        }
+    };
+    patiently(&format!("equal state of {worker}"), exact).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_follows_engines_that_state_their_life() {
+    let mut server = Server::start_anywhere().await.unwrap();
+    let mut indexer = client::connect(server.addresses.grpc).await.unwrap();
+    for (worker, epoch) in [("frame", EpochForm::Frame), ("topic", EpochForm::Topic)] {
+        let engine = MockEngine::start(EngineConfig { epoch, ..config() }).await.unwrap();
+        work(&engine).await;
+        register(&mut indexer, &engine, worker, pb::CopyMode::Counted).await;
+        until_held(&mut indexer, &engine, worker).await;
+        engine.drop_next(1).await.unwrap();
+        work(&engine).await;
+        until_held(&mut indexer, &engine, worker).await;
+        engine.restart().await.unwrap();
+        work(&engine).await;
+        until_held(&mut indexer, &engine, worker).await;
+        engine.stop().await;
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_engine_says_of_copies_decides_in_either_mode() {
+    let mut server = Server::start_anywhere().await.unwrap();
+    let mut indexer = client::connect(server.addresses.grpc).await.unwrap();
+    let engine = MockEngine::start(EngineConfig { copy_counts: true, ..config() }).await.unwrap();
+    for (worker, mode) in [("counted", pb::CopyMode::Counted), ("set", pb::CopyMode::Set)] {
+        register(&mut indexer, &engine, worker, mode).await;
+    }
+    // Prompts that are cached whole compute their last block again: a second copy.
+    for round in 0..40 {
+        let start = 1_000 * (round % 7);
+        engine.run(prompt(start, 16 + 4 * (round % 3), 1)).await.unwrap();
+        if round % 10 == 9 {
+            let truth = engine.truth().await.unwrap();
+            assert!(truth.copies.values().any(|copies| *copies > 1), "no second copies");
+            until_held(&mut indexer, &engine, "counted").await;
+            until_held(&mut indexer, &engine, "set").await;
+        }
+    }
+    engine.stop().await;
+    server.stop().await;
 }

@@ -66,6 +66,7 @@ impl Stream {
             block_size: BLOCK_SIZE,
             sliding_window: None,
             dp_rank: 0,
+            copy_counts: false,
         };
         Self { style, batch_events, held_max, stored: 0, removed: 0 }
     }
@@ -95,7 +96,7 @@ impl Stream {
             while self.held() + EVENT_BLOCKS > self.held_max && self.held() > 0 {
                 let (chain, at) = (self.removed / CHAIN_BLOCKS, self.removed % CHAIN_BLOCKS);
                 let name = name(chain * CHAIN_BLOCKS + CHAIN_BLOCKS - 1 - at);
-                events.push(EngineEvent::Removed { group: 0, name });
+                events.push(EngineEvent::Removed { group: 0, name, remaining: 0 });
                 self.removed += 1;
                 operations += 1;
             }
@@ -162,7 +163,9 @@ mod tests {
                     KvEvent::Removed { names, .. } => {
                         names.iter().for_each(|name| assert!(held.remove(&name.0)));
                     }
-                    KvEvent::StoredNames { .. } | KvEvent::Cleared => panic!("{event:?}"),
+                    KvEvent::StoredNames { .. } | KvEvent::Gone { .. } | KvEvent::Cleared => {
+                        panic!("{event:?}")
+                    }
                 }
             }
             assert_eq!(held.len() as u64, stream.held());

@@ -9,7 +9,7 @@ use kvasir_proto::pb;
 use kvasir_tests::client::{self, Indexer};
 use kvasir_tests::demo::metrics;
 use kvasir_tests::engine::WireForm;
-use kvasir_tests::engine::publisher::{Endpoints, Publisher, PublisherConfig};
+use kvasir_tests::engine::publisher::{Endpoints, EpochForm, Publisher, PublisherConfig};
 use kvasir_tests::server::Server;
 use std::fs;
 use std::net::SocketAddr;
@@ -109,6 +109,7 @@ impl Way {
             topic: String::new(),
             buffer_batches: REPLAYED_BATCHES,
             form: WireForm::Map,
+            epoch: EpochForm::None,
         };
         let engine = Publisher::bind(config, &Endpoints::any()).await?;
         let mut tasks = JoinSet::new();

@@ -76,6 +76,7 @@ fn frame(name: &'static str, blocks: u64) -> Case {
         block_size: BLOCK_SIZE,
         sliding_window: None,
         dp_rank: 0,
+        copy_counts: false,
     };
     let tokens = (0..blocks * BLOCK_SIZE as u64).map(|at| u32::from_le_bytes([at as u8, 3, 1, 0]));
     let names = (0..blocks).map(mixed).collect();

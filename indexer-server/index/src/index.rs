@@ -3,10 +3,13 @@
 use crate::error::IndexError;
 use crate::holder::Holder;
 use crate::limits::Limits;
+use crate::record::Announcement;
 use crate::registry::{Source, SourceId, Worker};
 use crate::shed::ShedCursor;
 use crate::trie::Trie;
-use kvasir_proto::types::{BlockCounts, BlockName, BlockOutcome, DpRank, KvEvent, WorkerId};
+use kvasir_proto::types::{
+    BlockCounts, BlockName, BlockOutcome, CopyMode, DpRank, KvEvent, WorkerId,
+};
 use std::collections::BTreeMap;
 
 /// Index of one partition; see the crate's documentation for what it promises.
@@ -68,6 +71,11 @@ impl Index {
             }
             KvEvent::Removed { tier, names } => {
                 let by = self.announcement(source, *tier)?;
+                counts = self.change(source, rank)?.remove(by, names);
+            }
+            KvEvent::Gone { tier, names } => {
+                let by = self.announcement(source, *tier)?;
+                let by = Announcement { mode: CopyMode::Set, ..by };
                 counts = self.change(source, rank)?.remove(by, names);
             }
             KvEvent::Cleared => {

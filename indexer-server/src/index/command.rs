@@ -154,7 +154,10 @@ impl Apply {
                     Ok(Some(counts)) => Ok(counts),
                     Err(error) => Err(error),
                 },
-                KvEvent::Stored { .. } | KvEvent::StoredNames { .. } | KvEvent::Removed { .. } => {
+                KvEvent::Stored { .. }
+                | KvEvent::StoredNames { .. }
+                | KvEvent::Removed { .. }
+                | KvEvent::Gone { .. } => {
                     index.apply(self.source, self.rank, &piece(event, self.taken, now))
                 }
             };
@@ -210,6 +213,7 @@ fn piece(event: &KvEvent, from: usize, count: usize) -> Cow<'_, KvEvent> {
             KvEvent::StoredNames { tier: *tier, names: part(names) }
         }
         KvEvent::Removed { tier, names } => KvEvent::Removed { tier: *tier, names: part(names) },
+        KvEvent::Gone { tier, names } => KvEvent::Gone { tier: *tier, names: part(names) },
         KvEvent::Cleared => KvEvent::Cleared,
     })
 }

@@ -78,6 +78,13 @@ fn an_engine_that_counts_copies_is_counted_with() {
     let gone = removed(ENGINE, &[1], Tier::Device);
     assert_eq!(both.take(ENGINE, 0, vec![gone.clone()]), []);
     assert_eq!(both.take(ENGINE, 0, vec![gone]).len(), 1);
+    // An engine that says that no copy remains is believed.
+    let thrice = vec![stored(ENGINE, &[1], 0, Tier::Device); 3];
+    assert_eq!(both.take(ENGINE, 0, thrice).len(), 1);
+    let all = KvEvent::Gone { tier: Tier::Device, names: vec![named(ENGINE, &[1])] };
+    let said = KvEvent::Removed { tier: Tier::Device, names: vec![joined(&[1])] };
+    assert_eq!(both.take(ENGINE, 0, vec![all.clone()]), [said]);
+    assert_eq!(both.take(ENGINE, 0, vec![all]), []);
 }
 
 #[test]
@@ -203,6 +210,7 @@ fn hear(heard: &mut BTreeSet<(u32, usize, BlockName)>, rank: u32, event: &KvEven
                 assert!(heard.remove(&(rank, tier.index(), *name)), "it was not there");
             }
         }
+        KvEvent::Gone { .. } => panic!("a consolidated stream has one copy of each"),
         KvEvent::Cleared => heard.retain(|at| at.0 != rank),
     }
 }

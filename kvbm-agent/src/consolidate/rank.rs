@@ -111,7 +111,8 @@ impl Rank {
             KvEvent::StoredNames { tier, names } => {
                 held.store_names(tier, names, room, all, said);
             }
-            KvEvent::Removed { tier, names } => held.remove(tier, &names, all, said),
+            KvEvent::Removed { tier, names } => held.remove(tier, &names, false, all, said),
+            KvEvent::Gone { tier, names } => held.remove(tier, &names, true, all, said),
             KvEvent::Cleared => {
                 held.clear(all, said);
                 if self.blocks.is_empty() && !said.events.is_empty() {
@@ -211,14 +212,21 @@ impl Held {
         *holding == 1
     }
 
-    fn remove(&mut self, tier: Tier, names: &[BlockName], all: &mut Blocks, said: &mut Said) {
+    fn remove(
+        &mut self,
+        tier: Tier,
+        names: &[BlockName],
+        all_copies: bool,
+        all: &mut Blocks,
+        said: &mut Said,
+    ) {
         for name in names {
             let Some(named) = self.names.get_mut(name) else { continue };
             let Some(copies) = named.copies.get_mut(tier.index()).filter(|copies| **copies > 0)
             else {
                 continue;
             };
-            *copies -= 1;
+            *copies = if all_copies { 0 } else { *copies - 1 };
             if *copies > 0 {
                 continue;
             }

@@ -27,6 +27,7 @@ fn batched(blocks_max: usize) -> Arc<Hub> {
 enum Change {
     Stored(Option<BlockName>, BlockName, Option<LocalHash>, Tier),
     Removed(BlockName, Tier),
+    Gone(BlockName, Tier),
     Cleared,
 }
 
@@ -53,6 +54,9 @@ fn changes<'a>(
                 KvEvent::Removed { tier, names } => {
                     rank.extend(names.iter().map(|name| Change::Removed(*name, *tier)));
                 }
+                KvEvent::Gone { tier, names } => {
+                    rank.extend(names.iter().map(|name| Change::Gone(*name, *tier)));
+                }
                 KvEvent::Cleared => rank.push(Change::Cleared),
             }
         }
@@ -72,6 +76,7 @@ fn event() -> impl Strategy<Value = KvEvent> {
             .prop_map(|(tier, names)| KvEvent::StoredNames { tier, names }),
         8 => (tier(), vec(name(), 1..3))
             .prop_map(|(tier, names)| KvEvent::Removed { tier, names }),
+        2 => (tier(), vec(name(), 1..3)).prop_map(|(tier, names)| KvEvent::Gone { tier, names }),
         1 => Just(KvEvent::Cleared),
     ]
 }

@@ -79,9 +79,9 @@ impl Batch {
     pub(super) fn memory_bytes(&self) -> usize {
         let lists = self.events.iter().map(|event| match event {
             KvEvent::Stored { blocks, .. } => blocks.capacity() * size_of::<StoredBlock>(),
-            KvEvent::StoredNames { names, .. } | KvEvent::Removed { names, .. } => {
-                names.capacity() * NAME_WIRE_BYTES
-            }
+            KvEvent::StoredNames { names, .. }
+            | KvEvent::Removed { names, .. }
+            | KvEvent::Gone { names, .. } => names.capacity() * NAME_WIRE_BYTES,
             KvEvent::Cleared => 0,
         });
         SHARED_BYTES + size_of::<Self>() + size_of_val(&*self.events) + lists.sum::<usize>()
@@ -96,9 +96,10 @@ fn wire_bytes(events: &[KvEvent]) -> usize {
 pub(super) fn event_bytes(event: &KvEvent) -> usize {
     match event {
         KvEvent::Cleared => EVENT_OVERHEAD_BYTES,
-        KvEvent::Stored { .. } | KvEvent::StoredNames { .. } | KvEvent::Removed { .. } => {
-            EVENT_OVERHEAD_BYTES + event.operations() * block_bytes(event)
-        }
+        KvEvent::Stored { .. }
+        | KvEvent::StoredNames { .. }
+        | KvEvent::Removed { .. }
+        | KvEvent::Gone { .. } => EVENT_OVERHEAD_BYTES + event.operations() * block_bytes(event),
     }
 }
 
@@ -106,6 +107,9 @@ pub(super) fn event_bytes(event: &KvEvent) -> usize {
 pub(super) const fn block_bytes(event: &KvEvent) -> usize {
     match event {
         KvEvent::Stored { .. } => BLOCK_WIRE_BYTES,
-        KvEvent::StoredNames { .. } | KvEvent::Removed { .. } | KvEvent::Cleared => NAME_WIRE_BYTES,
+        KvEvent::StoredNames { .. }
+        | KvEvent::Removed { .. }
+        | KvEvent::Gone { .. }
+        | KvEvent::Cleared => NAME_WIRE_BYTES,
     }
 }

@@ -158,14 +158,15 @@ impl Inventory {
                     }
                 }
             }
-            KvEvent::Removed { tier, names } => {
+            KvEvent::Removed { tier, names } | KvEvent::Gone { tier, names } => {
+                let all_copies = matches!(event, KvEvent::Gone { .. });
                 for names in names.chunks(AHEAD_NAMES) {
                     self.read_ahead(rank, names.iter().copied());
                     if let Some(rank) = self.ranks.get(&rank) {
                         rank.names.read_ahead_last(names.len());
                     }
                     for &name in names {
-                        self.remove(rank, name, *tier);
+                        self.remove(rank, name, *tier, all_copies);
                     }
                 }
             }
@@ -275,7 +276,7 @@ impl Inventory {
         self.held_blocks += 1;
     }
 
-    fn remove(&mut self, number: DpRank, name: BlockName, tier: Tier) {
+    fn remove(&mut self, number: DpRank, name: BlockName, tier: Tier, all_copies: bool) {
         let Some(rank) = self.ranks.get(&number) else { return };
         let Some(slot) = rank.names.find(name) else { return };
         let copies = rank.names.at(slot).map_or(0, |record| rank.names.copies(record, tier));
@@ -284,8 +285,8 @@ impl Inventory {
         }
         self.note(number, slot);
         let left = match self.copy_mode {
-            CopyMode::Counted => copies - 1,
-            CopyMode::Set => 0,
+            CopyMode::Counted if !all_copies => copies - 1,
+            CopyMode::Counted | CopyMode::Set => 0,
         };
         let Some(rank) = self.ranks.get_mut(&number) else { return };
         let local = rank.names.at(slot).and_then(Record::local);

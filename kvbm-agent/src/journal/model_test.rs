@@ -68,6 +68,11 @@ impl Model {
                     self.remove_copy((rank, name), *tier);
                 }
             }
+            KvEvent::Gone { tier, names } => {
+                for &name in names {
+                    self.remove_all((rank, name), *tier);
+                }
+            }
             KvEvent::Cleared => self.held.retain(|(of, _), _| *of != rank),
         }
     }
@@ -92,9 +97,18 @@ impl Model {
     }
 
     pub(super) fn remove_copy(&mut self, key: (DpRank, BlockName), tier: Tier) {
+        self.leave(key, tier, u32::from(self.copy_mode == CopyMode::Counted));
+    }
+
+    fn remove_all(&mut self, key: (DpRank, BlockName), tier: Tier) {
+        self.leave(key, tier, 0);
+    }
+
+    /// Takes one copy of several away, or all of them.
+    fn leave(&mut self, key: (DpRank, BlockName), tier: Tier, several: u32) {
         let Some(held) = self.held.get_mut(&key) else { return };
         let copies = &mut held.copies[tier.index()];
-        *copies = if self.copy_mode == CopyMode::Counted { copies.saturating_sub(1) } else { 0 };
+        *copies = copies.saturating_sub(1) * several;
         if held.copies == [0; 3] {
             self.held.remove(&key);
         }
@@ -164,6 +178,7 @@ pub(super) fn any_event() -> impl Strategy<Value = KvEvent> {
             .prop_map(|(parent, tier, blocks)| KvEvent::Stored { parent, tier, blocks }),
         2 => (any_tier(), names()).prop_map(|(tier, names)| KvEvent::StoredNames { tier, names }),
         6 => (any_tier(), names()).prop_map(|(tier, names)| KvEvent::Removed { tier, names }),
+        2 => (any_tier(), names()).prop_map(|(tier, names)| KvEvent::Gone { tier, names }),
         1 => Just(KvEvent::Cleared),
     ]
 }

@@ -85,6 +85,11 @@ fn cut(event: &mut KvEvent, fit: usize) -> Option<KvEvent> {
             names.shrink_to_fit();
             Some(KvEvent::Removed { tier: *tier, names: rest })
         }
+        KvEvent::Gone { tier, names } => {
+            let rest = names.split_off(fit);
+            names.shrink_to_fit();
+            Some(KvEvent::Gone { tier: *tier, names: rest })
+        }
         KvEvent::Cleared => None,
     }
 }

@@ -52,6 +52,7 @@ fn event() -> impl Strategy<Value = KvEvent> {
             .prop_map(|(parent, tier, blocks)| KvEvent::Stored { parent, tier, blocks }),
         1 => (tier(), names()).prop_map(|(tier, names)| KvEvent::StoredNames { tier, names }),
         2 => (tier(), names()).prop_map(|(tier, names)| KvEvent::Removed { tier, names }),
+        1 => (tier(), names()).prop_map(|(tier, names)| KvEvent::Gone { tier, names }),
         1 => Just(KvEvent::Cleared),
     ]
 }

@@ -72,6 +72,15 @@ impl Writer {
                 self.names(names.len(), names.iter().copied());
                 self.text_entry("medium", medium(*tier));
             }
+            KvEvent::Gone { tier, names } => {
+                self.map(4);
+                self.text_entry("type", "BlockRemoved");
+                self.names(names.len(), names.iter().copied());
+                self.text_entry("medium", medium(*tier));
+                self.text("remaining_copy_counts");
+                self.array(names.len());
+                names.iter().for_each(|_| self.int(0));
+            }
             KvEvent::Cleared => {
                 self.map(1);
                 self.text_entry("type", "AllBlocksCleared");

@@ -52,6 +52,7 @@ fn event() -> impl Strategy<Value = KvEvent> {
         }),
         (tier(), names()).prop_map(|(tier, names)| KvEvent::StoredNames { tier, names }),
         (tier(), names()).prop_map(|(tier, names)| KvEvent::Removed { tier, names }),
+        (tier(), names()).prop_map(|(tier, names)| KvEvent::Gone { tier, names }),
         Just(KvEvent::Cleared),
     ]
 }

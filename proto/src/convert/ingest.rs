@@ -193,6 +193,12 @@ fn published(event: &KvEvent) -> Event {
         KvEvent::Removed { tier: at, names } => Event::Removed(pb::BlocksRemoved {
             names: names.iter().map(|name| name.0).collect(),
             tier: tier(*at).into(),
+            all_copies: false,
+        }),
+        KvEvent::Gone { tier: at, names } => Event::Removed(pb::BlocksRemoved {
+            names: names.iter().map(|name| name.0).collect(),
+            tier: tier(*at).into(),
+            all_copies: true,
         }),
         KvEvent::Cleared => Event::Cleared(pb::BlocksCleared {}),
     }
@@ -239,7 +245,12 @@ fn read_names(names: Vec<u64>) -> Result<Vec<BlockName>, ConvertError> {
 
 fn read_removed(removed: pb::BlocksRemoved) -> Result<KvEvent, ConvertError> {
     let tier = read_tier("tier", removed.tier, Some(Tier::Device))?;
-    Ok(KvEvent::Removed { tier, names: read_names(removed.names)? })
+    let names = read_names(removed.names)?;
+    Ok(if removed.all_copies {
+        KvEvent::Gone { tier, names }
+    } else {
+        KvEvent::Removed { tier, names }
+    })
 }
 
 fn read_stored(stored: pb::BlocksStored, block_size: u32) -> Result<KvEvent, ConvertError> {

@@ -110,10 +110,15 @@ fn every_refusal_of_a_stored_event_names_the_field_and_the_fix() {
 
 #[test]
 fn removals_clears_and_empty_events() {
-    let removed = pb::BlocksRemoved { names: vec![3], tier: pb::Tier::Disk.into() };
+    let removed =
+        pb::BlocksRemoved { names: vec![3], tier: pb::Tier::Disk.into(), all_copies: false };
     assert_eq!(
-        read_one(Event::Removed(removed)),
+        read_one(Event::Removed(removed.clone())),
         Ok(KvEvent::Removed { tier: Tier::Disk, names: vec![BlockName(3)] })
+    );
+    assert_eq!(
+        read_one(Event::Removed(pb::BlocksRemoved { all_copies: true, ..removed })),
+        Ok(KvEvent::Gone { tier: Tier::Disk, names: vec![BlockName(3)] })
     );
     assert_eq!(
         read_one(Event::Removed(pb::BlocksRemoved::default())),

@@ -1807,6 +1807,10 @@ pub struct BlocksRemoved {
     /// Tier they left; default device.
     #[prost(enumeration = "Tier", tag = "2")]
     pub tier: i32,
+    /// No copy of them is left there, however many a source that counts has announced; default false:
+    /// one copy less of each.
+    #[prost(bool, tag = "3")]
+    pub all_copies: bool,
 }
 impl ::prost::Name for BlocksRemoved {
     const NAME: &'static str = "BlocksRemoved";

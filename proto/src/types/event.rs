@@ -37,8 +37,15 @@ pub enum KvEvent {
         /// The names.
         names: Vec<BlockName>,
     },
-    /// Names are no longer held in a tier.
+    /// Names are no longer held in a tier; of a source that counts, one copy of each is not.
     Removed {
+        /// The tier they left.
+        tier: Tier,
+        /// The names.
+        names: Vec<BlockName>,
+    },
+    /// No copy of these names is left in a tier, however many were counted.
+    Gone {
         /// The tier they left.
         tier: Tier,
         /// The names.
@@ -54,7 +61,9 @@ impl KvEvent {
     pub fn operations(&self) -> usize {
         match self {
             Self::Stored { blocks, .. } => blocks.len(),
-            Self::StoredNames { names, .. } | Self::Removed { names, .. } => names.len(),
+            Self::StoredNames { names, .. }
+            | Self::Removed { names, .. }
+            | Self::Gone { names, .. } => names.len(),
             Self::Cleared => 1,
         }
     }

@@ -22,7 +22,7 @@ pub fn kv_events(events: &[EngineEvent], block_size: usize) -> Vec<KvEvent> {
                 let (parent, tier) = (parent.map(BlockName), Tier::Device);
                 out.push(KvEvent::Stored { parent, tier, blocks: blocks.collect() });
             }
-            EngineEvent::Removed { group: MAIN_GROUP, name } => match out.last_mut() {
+            EngineEvent::Removed { group: MAIN_GROUP, name, .. } => match out.last_mut() {
                 Some(KvEvent::Removed { names, .. }) => names.push(BlockName(*name)),
                 _ => {
                     let names = vec![BlockName(*name)];

@@ -1,6 +1,6 @@
 //! The running mock engine: one task that owns scheduler and sockets, and a handle to it.
 
-use super::publisher::{Endpoints, Publisher, PublisherConfig};
+use super::publisher::{Endpoints, EpochForm, Publisher, PublisherConfig};
 use super::scheduler::{Completion, MAIN_GROUP, Prompt, Scheduler, SchedulerConfig, TooLarge};
 use super::wire::{BatchStyle, EngineEvent, HashForm, WireForm};
 use serde::{Deserialize, Serialize};
@@ -36,8 +36,12 @@ pub struct EngineConfig {
     pub hashes: HashForm,
     /// Topic of live batches.
     pub topic: String,
+    /// Whether and how batches state the engine's life.
+    pub epoch: EpochForm,
     /// Batches kept for replays.
     pub buffer_batches: usize,
+    /// Whether removals say how many copies remain.
+    pub copy_counts: bool,
     /// Data-parallel rank that batches state.
     pub dp_rank: u32,
     /// Lives of this engine that are over: it decides the timestamps.
@@ -54,7 +58,9 @@ impl Default for EngineConfig {
             form: WireForm::default(),
             hashes: HashForm::default(),
             topic: String::new(),
+            epoch: EpochForm::default(),
             buffer_batches: 10_000,
+            copy_counts: false,
             dp_rank: 0,
             past_lives: 0,
         }
@@ -301,6 +307,7 @@ impl Actor {
             block_size: self.config.block_size,
             sliding_window: self.config.sliding_window,
             dp_rank: self.config.dp_rank,
+            copy_counts: self.config.copy_counts,
         };
         let payload = style.encode(self.time, events);
         // A PUB socket has no errors that concern the engine; what was not sent can be replayed.
@@ -336,5 +343,6 @@ fn publisher_config(config: &EngineConfig) -> PublisherConfig {
         topic: config.topic.clone(),
         buffer_batches: config.buffer_batches,
         form: config.form,
+        epoch: config.epoch,
     }
 }

@@ -145,6 +145,12 @@ impl BlockPool {
         true
     }
 
+    /// Number of physical copies of a content.
+    #[must_use]
+    pub fn copies(&self, key: CacheKey) -> u32 {
+        self.cached.get(&key).map_or(0, |copies| copies.len() as u32)
+    }
+
     /// Contents of one group with their number of physical copies.
     #[must_use]
     pub fn contents(&self, group: u8) -> BTreeMap<u64, u32> {

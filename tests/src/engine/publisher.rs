@@ -1,6 +1,7 @@
 //! The engine's sockets: PUB for live batches, ROUTER for replays out of a bounded buffer.
 //!
-//! Live frames are `[topic, sequence, payload]`. A replay request is `[identity, "", start]`; the
+//! Live frames are `[topic, sequence, payload]`. A publisher may state its life with each batch,
+//! behind the number or behind the topic. A replay request is `[identity, "", start]`; the
 //! answer is one message for every buffered batch from `start` on, then one with the end marker.
 
 use super::wire::WireForm;
@@ -31,6 +32,44 @@ pub struct PublisherConfig {
     pub buffer_batches: usize,
     /// Decides the number of frames in a reply.
     pub form: WireForm,
+    /// Whether and how each batch states the publisher's life.
+    pub epoch: EpochForm,
+}
+
+/// How a publisher states its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum EpochForm {
+    /// Not at all.
+    #[default]
+    None,
+    /// 16 bytes behind the number, as proposed for vLLM.
+    Frame,
+    /// Text behind the topic, as proposed for SGLang.
+    Topic,
+}
+
+/// The frames of a batch before its payload, in one life of a publisher.
+#[derive(Debug, Clone)]
+struct Stamp {
+    topic: Bytes,
+    /// What follows the number.
+    epoch: Vec<u8>,
+}
+
+impl Stamp {
+    fn draw(config: &PublisherConfig) -> Self {
+        let epoch: [u8; 16] = rand::random();
+        let mut topic = config.topic.clone();
+        if config.epoch == EpochForm::Topic {
+            topic += &format!("\0sgl-kv-epoch={:032x}", u128::from_be_bytes(epoch));
+        }
+        let epoch = if config.epoch == EpochForm::Frame { epoch.to_vec() } else { Vec::new() };
+        Self { topic: topic.into(), epoch }
+    }
+
+    fn sequence(&self, sequence: u64) -> Bytes {
+        [&sequence.to_be_bytes(), self.epoch.as_slice()].concat().into()
+    }
 }
 
 /// Where a publisher listens.
@@ -62,6 +101,7 @@ type SharedBuffer = Arc<Mutex<Buffer>>;
 /// Both sockets of one life of an engine.
 pub struct Publisher {
     config: PublisherConfig,
+    stamp: Stamp,
     endpoints: Endpoints,
     live: PubSocket,
     buffer: SharedBuffer,
@@ -95,9 +135,12 @@ impl Publisher {
         let buffer = SharedBuffer::default();
         let (stop_replay, stopped) = oneshot::channel();
         let mut replay = JoinSet::new();
-        replay.spawn(serve_replays(router, config.clone(), Arc::clone(&buffer), stopped));
+        let stamp = Stamp::draw(&config);
+        let replies = Replies { form: config.form, stamp: stamp.clone() };
+        replay.spawn(serve_replays(router, replies, Arc::clone(&buffer), stopped));
         Ok(Self {
             config,
+            stamp,
             endpoints,
             live,
             buffer,
@@ -138,8 +181,9 @@ impl Publisher {
             self.drop_left -= 1;
             return Ok(());
         }
-        let topic = Bytes::copy_from_slice(self.config.topic.as_bytes());
-        self.live.send(message(vec![topic, sequence_frame(sequence), payload])).await
+        let Stamp { topic, .. } = &self.stamp;
+        let frames = vec![topic.clone(), self.stamp.sequence(sequence), payload];
+        self.live.send(message(frames)).await
     }
 
     /// Closes both sockets and starts anew at the same endpoints: empty buffer, numbers from 0.
@@ -183,9 +227,15 @@ fn lock(buffer: &SharedBuffer) -> std::sync::MutexGuard<'_, Buffer> {
     buffer.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// How a replay is laid out.
+struct Replies {
+    form: WireForm,
+    stamp: Stamp,
+}
+
 async fn serve_replays(
     mut router: RouterSocket,
-    config: PublisherConfig,
+    replies: Replies,
     buffer: SharedBuffer,
     mut stopped: oneshot::Receiver<()>,
 ) {
@@ -199,7 +249,7 @@ async fn serve_replays(
         let Some((identity, start)) = parse_request(&request) else {
             continue;
         };
-        let answer = pin!(answer(&mut router, &config, &buffer, identity, start));
+        let answer = pin!(answer(&mut router, &replies, &buffer, identity, start));
         match select(answer, &mut stopped).await {
             // The peer went away or is too slow: it will ask again.
             Either::Left(_) => {}
@@ -220,19 +270,19 @@ fn parse_request(request: &ZmqMessage) -> Option<(Bytes, u64)> {
 
 async fn answer(
     router: &mut RouterSocket,
-    config: &PublisherConfig,
+    Replies { form, stamp }: &Replies,
     buffer: &SharedBuffer,
     identity: Bytes,
     start: u64,
 ) -> ZmqResult<()> {
     let batches = lock(buffer).from(start);
-    let topic = Bytes::copy_from_slice(config.topic.as_bytes());
     for (sequence, payload) in batches {
-        let frames = reply(config.form, &identity, &topic, sequence_frame(sequence), payload);
+        let sequence = stamp.sequence(sequence);
+        let frames = reply(*form, &identity, &stamp.topic, sequence, payload);
         send_bounded(router, frames).await?;
     }
     let end = Bytes::from_static(&END);
-    send_bounded(router, reply(config.form, &identity, &Bytes::new(), end, Bytes::new())).await
+    send_bounded(router, reply(*form, &identity, &Bytes::new(), end, Bytes::new())).await
 }
 
 fn reply(
@@ -253,10 +303,6 @@ fn reply(
 async fn send_bounded(router: &mut RouterSocket, message: ZmqMessage) -> ZmqResult<()> {
     let sent = tokio::time::timeout(REPLAY_SEND_TIMEOUT, router.send(message)).await;
     sent.unwrap_or(Err(ZmqError::Socket("the peer does not take its replay")))
-}
-
-fn sequence_frame(sequence: u64) -> Bytes {
-    Bytes::copy_from_slice(&sequence.to_be_bytes())
 }
 
 fn message(frames: Vec<Bytes>) -> ZmqMessage {

@@ -300,8 +300,9 @@ impl Scheduler {
 
     fn take_block(&mut self, events: &mut Vec<EngineEvent>) -> BlockId {
         let (id, evicted) = self.pool.allocate().expect("blocks were reserved at admission");
-        if let Some(CacheKey { group, name }) = evicted {
-            events.push(EngineEvent::Removed { group, name });
+        if let Some(key @ CacheKey { group, name }) = evicted {
+            let remaining = self.pool.copies(key);
+            events.push(EngineEvent::Removed { group, name, remaining });
         }
         id
     }

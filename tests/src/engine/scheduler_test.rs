@@ -55,9 +55,10 @@ impl Rig {
                     *self.counted.entry((group, name)).or_default() += 1;
                 }
             }
-            EngineEvent::Removed { group, name } => {
+            EngineEvent::Removed { group, name, remaining } => {
                 let copies = self.counted.get_mut(&(group, name)).expect("a stored block");
                 *copies -= 1;
+                assert_eq!(*copies, remaining, "copies that remain");
                 if *copies == 0 {
                     self.counted.remove(&(group, name));
                 }

@@ -25,6 +25,8 @@ pub enum EngineEvent {
         group: u8,
         /// Its name.
         name: u64,
+        /// Copies of it that remain.
+        remaining: u32,
     },
     /// The whole cache was reset.
     Cleared,
@@ -63,6 +65,8 @@ pub struct BatchStyle {
     pub sliding_window: Option<usize>,
     /// Data-parallel rank.
     pub dp_rank: u32,
+    /// Whether removals say how many copies remain, as proposed for vLLM; in maps only.
+    pub copy_counts: bool,
 }
 
 /// Bytes of a name in [`HashForm::Bytes`].
@@ -116,12 +120,19 @@ impl Writer {
                     self.entry("kv_cache_spec_sliding_window", |out| out.int(window));
                 }
             }
-            EngineEvent::Removed { group, name } => {
-                self.map(4);
+            EngineEvent::Removed { group, name, remaining } => {
+                let copy_counts = self.style.copy_counts;
+                self.map(4 + usize::from(copy_counts));
                 self.entry("type", |out| out.text("BlockRemoved"));
                 self.entry("block_hashes", |out| out.names(&[*name]));
                 self.entry("medium", |out| out.text("GPU"));
                 self.entry("group_idx", |out| out.int(u64::from(*group)));
+                if copy_counts {
+                    self.entry("remaining_copy_counts", |out| {
+                        out.array(1);
+                        out.int(u64::from(*remaining));
+                    });
+                }
             }
             EngineEvent::Cleared => {
                 self.map(1);
@@ -150,7 +161,7 @@ impl Writer {
                     None => self.nil(),
                 }
             }
-            EngineEvent::Removed { group, name } => {
+            EngineEvent::Removed { group, name, .. } => {
                 self.array(4);
                 self.text("BlockRemoved");
                 self.names(&[*name]);

@@ -24,7 +24,14 @@ const NAME: u64 = 4_174_169_873_132_658_991;
 
 #[track_caller]
 fn check(form: WireForm, hashes: HashForm, timestamp: f64, event: EngineEvent, expected: &str) {
-    let style = BatchStyle { form, hashes, block_size: 4, sliding_window: Some(1_024), dp_rank: 0 };
+    let style = BatchStyle {
+        form,
+        hashes,
+        block_size: 4,
+        sliding_window: Some(1_024),
+        dp_rank: 0,
+        copy_counts: false,
+    };
     let payload = style.encode(timestamp, &[event]);
     let hex: String = payload.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, expected.replace(['[', ']'], ""));
@@ -41,7 +48,7 @@ fn stored() -> EngineEvent {
 }
 
 fn removed() -> EngineEvent {
-    EngineEvent::Removed { group: 1, name: NAME }
+    EngineEvent::Removed { group: 1, name: NAME, remaining: 2 }
 }
 
 #[test]
@@ -63,6 +70,7 @@ fn a_byte_name_ends_in_the_name() {
         block_size: 4,
         sliding_window: None,
         dp_rank: 0,
+        copy_counts: false,
     };
     let payload = style.encode(0.0, &[removed()]);
     let name = NAME.to_be_bytes();

@@ -203,6 +203,13 @@ impl Oracle {
                     counts.add(remove_name(names, by, name));
                 }
             }
+            KvEvent::Gone { tier, names: gone } => {
+                // Whatever was counted: to one that does not count, a removal is the end.
+                let by = Announcer { source, tier: *tier, mode: CopyMode::Set };
+                for &name in gone {
+                    counts.add(remove_name(names, by, name));
+                }
+            }
             KvEvent::Cleared => {}
         }
         counts

@@ -87,7 +87,14 @@ pub(super) fn generate(seed: u64, rng: &mut ScriptRng) -> Script {
             _ if !told.is_empty() && rng.random_bool(pool.again) => again(&told, &draft, rng),
             Kind::Stored => pool.stored(&draft, rng),
             Kind::Names => KvEvent::StoredNames { tier: draft.tier(rng), names: pool.names(rng) },
-            Kind::Removed => KvEvent::Removed { tier: draft.tier(rng), names: pool.names(rng) },
+            Kind::Removed => {
+                let (tier, names) = (draft.tier(rng), pool.names(rng));
+                if rng.random_bool(0.2) {
+                    KvEvent::Gone { tier, names }
+                } else {
+                    KvEvent::Removed { tier, names }
+                }
+            }
         };
         told.push(event.clone());
         let source = draft.source(rng);
@@ -106,7 +113,8 @@ fn again(told: &[KvEvent], draft: &Draft, rng: &mut ScriptRng) -> KvEvent {
         match &mut event {
             KvEvent::Stored { tier: old, .. }
             | KvEvent::StoredNames { tier: old, .. }
-            | KvEvent::Removed { tier: old, .. } => *old = tier,
+            | KvEvent::Removed { tier: old, .. }
+            | KvEvent::Gone { tier: old, .. } => *old = tier,
             KvEvent::Cleared => {}
         }
     }

@@ -446,6 +446,7 @@ fn write_event(event: &KvEvent, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         }
         KvEvent::StoredNames { tier, names } => write!(f, "names {tier:?}: {}", list(names)),
         KvEvent::Removed { tier, names } => write!(f, "removed {tier:?}: {}", list(names)),
+        KvEvent::Gone { tier, names } => write!(f, "gone {tier:?}: {}", list(names)),
         KvEvent::Cleared => write!(f, "cleared"),
     }
 }

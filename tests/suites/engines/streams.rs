@@ -9,7 +9,7 @@ use flate2::read::GzDecoder;
 use kvasir_engine::decode::EngineKind;
 use kvasir_proto::pb;
 use kvasir_tests::engine::WireForm;
-use kvasir_tests::engine::publisher::{Endpoints, Publisher, PublisherConfig};
+use kvasir_tests::engine::publisher::{Endpoints, EpochForm, Publisher, PublisherConfig};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -88,6 +88,7 @@ async fn check(name: &str, snapshots: usize) -> Result<()> {
             topic: "kv-events".to_owned(),
             buffer_batches: 10_000,
             form: WireForm::Map,
+            epoch: EpochForm::None,
         };
         let publisher = Publisher::bind(config, &Endpoints::any()).await?;
         let Endpoints { live, replay } = publisher.endpoints().clone();

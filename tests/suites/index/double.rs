@@ -139,7 +139,10 @@ impl Double {
                     names.pop();
                 }
             }
-            KvEvent::StoredNames { .. } | KvEvent::Removed { .. } | KvEvent::Cleared => {}
+            KvEvent::StoredNames { .. }
+            | KvEvent::Removed { .. }
+            | KvEvent::Gone { .. }
+            | KvEvent::Cleared => {}
         }
         event
     }

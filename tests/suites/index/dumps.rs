@@ -312,7 +312,9 @@ pub fn most_of_one_rank(names: &BTreeSet<(DpRank, BlockName)>) -> usize {
 fn names_of(event: &KvEvent) -> Vec<BlockName> {
     match event {
         KvEvent::Stored { blocks, .. } => blocks.iter().map(|block| block.name).collect(),
-        KvEvent::StoredNames { names, .. } | KvEvent::Removed { names, .. } => names.clone(),
+        KvEvent::StoredNames { names, .. }
+        | KvEvent::Removed { names, .. }
+        | KvEvent::Gone { names, .. } => names.clone(),
         KvEvent::Cleared => Vec::new(),
     }
 }

@@ -174,7 +174,8 @@ fn draw(rng: &mut ScriptRng) -> KvEvent {
     match rng.random_range(0..20) {
         0 => KvEvent::Cleared,
         1 => KvEvent::StoredNames { tier, names: names() },
-        2..=8 => KvEvent::Removed { tier, names: names() },
+        2 => KvEvent::Gone { tier, names: names() },
+        3..=8 => KvEvent::Removed { tier, names: names() },
         _ => KvEvent::Stored { parent, tier, blocks: blocks[from..].to_vec() },
     }
 }

@@ -76,7 +76,9 @@ fn leave_out(action: &mut Action, start: usize, count: usize) {
     let range = start..start + count;
     match event {
         KvEvent::Stored { blocks, .. } => drop(blocks.drain(range)),
-        KvEvent::StoredNames { names, .. } | KvEvent::Removed { names, .. } => {
+        KvEvent::StoredNames { names, .. }
+        | KvEvent::Removed { names, .. }
+        | KvEvent::Gone { names, .. } => {
             drop(names.drain(range));
         }
         KvEvent::Cleared => {}

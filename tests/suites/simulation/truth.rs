@@ -150,7 +150,8 @@ impl Truth {
         match rng.random_range(0..40) {
             0 => KvEvent::Cleared,
             1 | 2 => KvEvent::StoredNames { tier, names: names() },
-            3..=16 => KvEvent::Removed { tier, names: names() },
+            3 | 4 => KvEvent::Gone { tier, names: names() },
+            5..=16 => KvEvent::Removed { tier, names: names() },
             _ => KvEvent::Stored { parent, tier, blocks: blocks[from..].to_vec() },
         }
     }

@@ -177,7 +177,8 @@ fn event() -> impl Strategy<Value = KvEvent> {
         match kind {
             0..=5 => KvEvent::Stored { parent, tier, blocks },
             6 => KvEvent::StoredNames { tier, names },
-            7..=10 => KvEvent::Removed { tier, names },
+            7 => KvEvent::Gone { tier, names },
+            8..=10 => KvEvent::Removed { tier, names },
             _ => KvEvent::Cleared,
         }
     })

@@ -50,7 +50,7 @@ pub struct RawStored<'a> {
 }
 
 /// `BlockRemoved`: one copy less of each name.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RawRemoved<'a> {
     /// The engine's hashes, at most [`EVENT_BLOCKS_MAX`].
     ///
@@ -58,6 +58,8 @@ pub struct RawRemoved<'a> {
     pub names: Vec<BlockName>,
     /// Where they lay.
     pub place: Place<'a>,
+    /// `remaining_copy_counts`: copies of each name that remain, where the engine says so.
+    pub remaining: Option<Vec<u32>>,
 }
 
 /// Where an event's blocks lie.
@@ -126,6 +128,8 @@ pub enum Fault {
     Missing,
     /// More members than its limit.
     TooMany,
+    /// A list that should have a member for each name, and has not.
+    Length,
 }
 
 impl Fault {
@@ -136,6 +140,7 @@ impl Fault {
             Self::Type => "wrong type or range",
             Self::Missing => "missing",
             Self::TooMany => "too many members",
+            Self::Length => "not one for each name",
         }
     }
 }

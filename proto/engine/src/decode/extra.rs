@@ -1,6 +1,6 @@
 //! What besides tokens decides what a block holds: lists with one entry per block.
 
-use super::fields::{FieldError, key, length, text};
+use super::fields::{FieldError, is_nil, key, length, text};
 use super::reader::{Reader, Value};
 use super::{DecodeError, EVENT_EXTRA_KEYS_MAX, ExtraKey, Fault, PerBlock};
 use kvasir_proto::limits::EVENT_BLOCKS_MAX;
@@ -14,9 +14,7 @@ pub(super) fn per_block<'a>(
     reader: &mut Reader<'a>,
     read_entry: ReadEntry<'a>,
 ) -> Result<Option<PerBlock<'a>>, FieldError> {
-    let mut ahead = *reader;
-    if ahead.value()? == Value::Nil {
-        *reader = ahead;
+    if is_nil(reader)? {
         return Ok(None);
     }
     let blocks = length(reader, EVENT_BLOCKS_MAX, &mut None)?;

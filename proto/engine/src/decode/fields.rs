@@ -1,7 +1,7 @@
 //! The fields of one event, by position or by key.
 
 use super::extra::{extra_keys, multimodal, per_block};
-use super::layout::{Field, REMOVED_SLOTS, STORED_SLOTS, TAG, Tag};
+use super::layout::{Dialect, Field, REMOVED_SLOTS, STORED_SLOTS, TAG, Tag};
 use super::reader::{Reader, Value};
 use super::{
     DecodeError, EVENT_TOKENS_MAX, EngineKind, Fault, PerBlock, Place, RawEvent, RawRemoved,
@@ -52,7 +52,7 @@ fn array_event<'a>(
     };
     let tag = reader.value()?;
     reader.skip_many(tag.members())?;
-    let (tag, fields) = match Tag::of(tag) {
+    let (tag, fields) = match Tag::of(tag, Dialect::Engine) {
         None => {
             reader.skip_many(slots)?;
             return Ok(untagged(Fault::Type));
@@ -76,19 +76,23 @@ fn map_event<'a>(
     entries: usize,
     engine: EngineKind,
 ) -> Result<RawEvent<'a>, DecodeError> {
-    let tag = match map_tag(*reader, entries)? {
-        Ok(tag @ (Tag::Stored | Tag::Removed)) => tag,
+    let (tag, dialect) = match map_tag(*reader, entries)? {
+        Ok(tagged @ (Tag::Stored | Tag::Removed, _)) => tagged,
         other => {
             reader.skip_many(entries * 2)?;
             return Ok(match other {
-                Ok(tag) => Draft::new(engine).finish(tag),
+                Ok((tag, _)) => Draft::new(engine).finish(tag),
                 Err(fault) => untagged(fault),
             });
         }
     };
     let mut draft = Draft::new(engine);
+    if dialect == Dialect::Rfc1527 {
+        // What a store does not know it may leave out: its blocks have names only.
+        (draft.tokens, draft.block_size) = (Some(RawTokens::Ids(vec![])), Some(0));
+    }
     for _ in 0..entries {
-        match Field::of_key(key(reader)?, tag, engine) {
+        match Field::of_key(key(reader)?, tag, dialect, engine) {
             Some(field) => draft.read(field, reader)?,
             None => reader.skip()?,
         }
@@ -97,14 +101,22 @@ fn map_event<'a>(
 }
 
 /// Looks for the tag, which engines send first but need not.
-fn map_tag(mut reader: Reader<'_>, entries: usize) -> Result<Result<Tag, Fault>, DecodeError> {
+fn map_tag(
+    mut reader: Reader<'_>,
+    entries: usize,
+) -> Result<Result<(Tag, Dialect), Fault>, DecodeError> {
+    let mut tagged = Err(Fault::Missing);
     for _ in 0..entries {
-        if key(&mut reader)? == TAG.as_bytes() {
-            return Ok(Tag::of(reader.value()?).ok_or(Fault::Type));
-        }
+        let dialect = Dialect::of_tag(key(&mut reader)?);
+        let mut ahead = reader;
         reader.skip()?;
+        let Some(dialect) = dialect else { continue };
+        tagged = Tag::of(ahead.value()?, dialect).map(|tag| (tag, dialect)).ok_or(Fault::Type);
+        if dialect == Dialect::Engine {
+            break;
+        }
     }
-    Ok(Err(Fault::Missing))
+    Ok(tagged)
 }
 
 /// Reads a key. One that is no string reads as "", which is no field's name.
@@ -135,6 +147,7 @@ struct Draft<'a> {
     cache_salt: Option<&'a str>,
     extra_keys: Option<PerBlock<'a>>,
     multimodal: Option<PerBlock<'a>>,
+    remaining: Option<Vec<u32>>,
     /// The first field at fault.
     fault: Option<(Field, Fault)>,
 }
@@ -156,6 +169,7 @@ impl<'a> Draft<'a> {
             cache_salt: None,
             extra_keys: None,
             multimodal: None,
+            remaining: None,
             fault: None,
         }
     }
@@ -185,7 +199,13 @@ impl<'a> Draft<'a> {
             }
             Field::Tokens => self.tokens = Some(tokens(reader)?),
             Field::LocalHashes => self.local_hashes = local_hashes(reader)?,
-            Field::BlockSize => self.block_size = Some(unsigned(reader.value()?)?),
+            Field::BlockSize => {
+                self.block_size = match reader.value()? {
+                    // Only blocks without tokens may have none.
+                    Value::Nil => Some(0),
+                    value => Some(unsigned(value)?),
+                }
+            }
             Field::NumBlockTokens => self.num_block_tokens = num_block_tokens(reader)?,
             Field::LoraId => {
                 self.lora_id = match reader.value()? {
@@ -206,6 +226,7 @@ impl<'a> Draft<'a> {
             Field::Kind => self.place.kind = text(reader.value()?)?,
             Field::ExtraKeys => self.extra_keys = per_block(reader, extra_keys)?,
             Field::Multimodal => self.multimodal = per_block(reader, multimodal)?,
+            Field::RemainingCopies => self.remaining = remaining_copies(reader)?,
         }
         Ok(())
     }
@@ -270,7 +291,11 @@ impl<'a> Draft<'a> {
     fn removed(self) -> Result<RawEvent<'a>, (Field, Fault)> {
         self.fault.map_or(Ok(()), Err)?;
         let names = self.names.ok_or((Field::Names, Fault::Missing))?;
-        Ok(RawEvent::Removed(RawRemoved { names, place: self.place }))
+        let remaining = self.remaining;
+        if remaining.as_ref().is_some_and(|remaining| remaining.len() != names.len()) {
+            return Err((Field::RemainingCopies, Fault::Length));
+        }
+        Ok(RawEvent::Removed(RawRemoved { names, place: self.place, remaining }))
     }
 }
 
@@ -330,7 +355,11 @@ pub(super) fn text(value: Value<'_>) -> Result<Option<&str>, Fault> {
     }
 }
 
+/// Reads token ids; nil for none.
 fn tokens(reader: &mut Reader<'_>) -> Result<RawTokens, FieldError> {
+    if is_nil(reader)? {
+        return Ok(RawTokens::Ids(vec![]));
+    }
     let count = length(reader, EVENT_TOKENS_MAX, &mut None)?;
     let mut ahead = *reader;
     if count > 0 && matches!(ahead.value()?, Value::Array(_)) {
@@ -347,9 +376,7 @@ fn tokens(reader: &mut Reader<'_>) -> Result<RawTokens, FieldError> {
 
 /// Local hashes of the blocks, one each, by bit pattern; nil for none.
 fn local_hashes(reader: &mut Reader<'_>) -> Result<Option<Vec<LocalHash>>, FieldError> {
-    let mut ahead = *reader;
-    if ahead.value()? == Value::Nil {
-        *reader = ahead;
+    if is_nil(reader)? {
         return Ok(None);
     }
     let count = length(reader, EVENT_BLOCKS_MAX, &mut None)?;
@@ -358,6 +385,29 @@ fn local_hashes(reader: &mut Reader<'_>) -> Result<Option<Vec<LocalHash>>, Field
         hashes.push(LocalHash(reader.value()?.bits().ok_or(Fault::Type)?));
     }
     Ok(Some(hashes))
+}
+
+/// How many copies of each name remain; nil where the engine does not know.
+fn remaining_copies(reader: &mut Reader<'_>) -> Result<Option<Vec<u32>>, FieldError> {
+    if is_nil(reader)? {
+        return Ok(None);
+    }
+    let count = length(reader, EVENT_BLOCKS_MAX, &mut None)?;
+    let mut copies = Vec::with_capacity(count);
+    for _ in 0..count {
+        copies.push(u32::try_from(unsigned(reader.value()?)?).or(Err(Fault::Type))?);
+    }
+    Ok(Some(copies))
+}
+
+/// Passes over a nil, if that is what comes next.
+pub(super) fn is_nil(reader: &mut Reader<'_>) -> Result<bool, DecodeError> {
+    let mut ahead = *reader;
+    let is_nil = ahead.value()? == Value::Nil;
+    if is_nil {
+        *reader = ahead;
+    }
+    Ok(is_nil)
 }
 
 /// One number for all blocks, or one per block: the least and the greatest.

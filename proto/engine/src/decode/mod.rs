@@ -1,8 +1,9 @@
 //! Msgpack payloads to raw events, for every layout that engines are known to send.
 //!
-//! A payload is an array `[time stamp, events, rank?]`. An event is an array
-//! `["BlockStored", …]`, its fields known by position, or a map `{"type": "BlockStored", …}`, its
-//! fields known by key. Arrays: vLLM 0.9 to 0.23, SGLang up to 0.5.19 (its 0.5.18 and 0.5.19 put a
+//! A payload is an array `[time stamp, events, rank?]`, or (proposed for vLLM) a map of `ts`,
+//! `events` and `data_parallel_rank`. An event is an array `["BlockStored", …]`, its fields known
+//! by position, or a map `{"type": "BlockStored", …}`, its fields known by key, or a map
+//! `{"event_type": "stored", …}` of Mooncake's RFC #1527 (`layout.rs`). Arrays: vLLM 0.9 to 0.23, SGLang up to 0.5.19 (its 0.5.18 and 0.5.19 put a
 //! map with the salt where vLLM has the LoRA name). Maps: vLLM from 0.24, SGLang from 0.5.20,
 //! TensorRT-LLM and Dynamo's bridge; and of a custom engine with a key more, `local_hashes`, where it has
 //! hashed the tokens already (a Kvasir agent that publishes as an engine does). Keys come in any order; keys, slots and events that are not
@@ -88,8 +89,8 @@ pub enum DecodeError {
         /// Where it stands.
         offset: usize,
     },
-    /// Not an array of two members or more.
-    #[error("the payload is not an array [time stamp, events, rank]")]
+    /// Neither an array of two members or more nor a map.
+    #[error("the payload is neither an array [time stamp, events, rank] nor a map of these")]
     Envelope,
     /// The first member is not a number.
     #[error("the time stamp is not a number")]
@@ -121,7 +122,75 @@ pub enum DecodeError {
 /// If the envelope is wrong or the extent of a value is lost. A wrong event is no error.
 pub fn decode(payload: &[u8], engine: EngineKind) -> Result<Batch<'_>, DecodeError> {
     let mut reader = Reader::new(payload);
-    let (members, ts_bits) = envelope(&mut reader)?;
+    let batch = match reader.value()? {
+        Value::Array(members @ 2..) => {
+            let ts_bits = time_stamp(&mut reader)?;
+            let events = events(&mut reader, engine)?;
+            let rank = if members > 2 { rank(&mut reader)? } else { None };
+            reader.skip_many(members.saturating_sub(3))?;
+            Batch { ts_bits, rank, events }
+        }
+        Value::Map(entries) => {
+            let mut parts = Parts::of(&mut reader, entries)?;
+            let ts_bits = parts.time_stamp()?;
+            let events = events(&mut parts.events.ok_or(DecodeError::Events)?, engine)?;
+            let rank = parts.rank.as_mut().map_or(Ok(None), rank)?;
+            Batch { ts_bits, rank, events }
+        }
+        _ => return Err(DecodeError::Envelope),
+    };
+    match reader.remaining() {
+        0 => Ok(batch),
+        bytes => Err(DecodeError::TrailingBytes { bytes }),
+    }
+}
+
+/// The time stamp of a payload, as [`Batch::ts_bits`] has it, without decoding the rest.
+#[must_use]
+pub fn timestamp_bits(payload: &[u8]) -> Option<u64> {
+    let mut reader = Reader::new(payload);
+    match reader.value().ok()? {
+        Value::Array(2..) => time_stamp(&mut reader).ok(),
+        Value::Map(entries) => Parts::of(&mut reader, entries).ok()?.time_stamp().ok(),
+        _ => None,
+    }
+}
+
+/// Where the parts of a batch in map form stand: its keys come in any order.
+#[derive(Default)]
+struct Parts<'a> {
+    time_stamp: Option<Reader<'a>>,
+    events: Option<Reader<'a>>,
+    rank: Option<Reader<'a>>,
+}
+
+impl<'a> Parts<'a> {
+    /// Passes over the map; of a key that comes again the last one counts.
+    fn of(reader: &mut Reader<'a>, entries: usize) -> Result<Self, DecodeError> {
+        let mut parts = Self::default();
+        for _ in 0..entries {
+            let part = match fields::key(reader)? {
+                b"ts" => &mut parts.time_stamp,
+                b"events" => &mut parts.events,
+                // SGLang has another name for it.
+                b"data_parallel_rank" | b"attn_dp_rank" => &mut parts.rank,
+                _ => &mut None,
+            };
+            *part = Some(*reader);
+            reader.skip()?;
+        }
+        Ok(parts)
+    }
+
+    fn time_stamp(&mut self) -> Result<u64, DecodeError> {
+        self.time_stamp.as_mut().map_or(Err(DecodeError::TimeStamp), time_stamp)
+    }
+}
+
+fn events<'a>(
+    reader: &mut Reader<'a>,
+    engine: EngineKind,
+) -> Result<Vec<RawEvent<'a>>, DecodeError> {
     let Value::Array(count) = reader.value()? else {
         return Err(DecodeError::Events);
     };
@@ -130,27 +199,13 @@ pub fn decode(payload: &[u8], engine: EngineKind) -> Result<Batch<'_>, DecodeErr
     }
     let mut events = Vec::with_capacity(count);
     for _ in 0..count {
-        events.push(fields::event(&mut reader, engine)?);
+        events.push(fields::event(reader, engine)?);
     }
-    let rank = if members > 2 { rank(&mut reader)? } else { None };
-    reader.skip_many(members.saturating_sub(3))?;
-    match reader.remaining() {
-        0 => Ok(Batch { ts_bits, rank, events }),
-        bytes => Err(DecodeError::TrailingBytes { bytes }),
-    }
+    Ok(events)
 }
 
-/// The time stamp of a payload, as [`Batch::ts_bits`] has it, without decoding the rest.
-#[must_use]
-pub fn timestamp_bits(payload: &[u8]) -> Option<u64> {
-    envelope(&mut Reader::new(payload)).map(|(_, ts_bits)| ts_bits).ok()
-}
-
-/// Reads up to the events: the envelope's members and the bits of the time stamp.
-fn envelope(reader: &mut Reader<'_>) -> Result<(usize, u64), DecodeError> {
-    let Value::Array(members @ 2..) = reader.value()? else {
-        return Err(DecodeError::Envelope);
-    };
+/// Reads the bits of a time stamp.
+fn time_stamp(reader: &mut Reader<'_>) -> Result<u64, DecodeError> {
     // Of a large integer the nearest f64 serves: time stamps are compared for equality only.
     let time_stamp = match reader.value()? {
         Value::Float(seconds) => seconds,
@@ -158,7 +213,7 @@ fn envelope(reader: &mut Reader<'_>) -> Result<(usize, u64), DecodeError> {
         Value::Negative(seconds) => seconds as f64,
         _ => return Err(DecodeError::TimeStamp),
     };
-    Ok((members, time_stamp.to_bits()))
+    Ok(time_stamp.to_bits())
 }
 
 fn rank(reader: &mut Reader<'_>) -> Result<Option<DpRank>, DecodeError> {

@@ -1,13 +1,16 @@
 use crate::{
     decode::timestamp_bits,
-    sequence::{Item, Received},
+    sequence::{Item, Received, stated_life},
     zmtp::Message,
 };
 use bytes::Bytes;
-use kvasir_proto::types::Fingerprint;
+use kvasir_proto::types::{Fingerprint, Incarnation};
 
 /// The number that ends a replay. No batch has it.
 const END: u64 = u64::MAX;
+/// Comes before the publisher's epoch in a topic (SGLang with snapshots). The barrier of a snapshot
+/// has a further suffix; it is a batch without events, numbered like any other.
+const TOPIC_EPOCH: &[u8] = b"\0sgl-kv-epoch=";
 
 /// Payload of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +31,7 @@ impl Item for Payload {
 pub(super) enum Malformed {
     #[error("{frames} frames instead of {expected}")]
     Frames { frames: usize, expected: &'static str },
-    #[error("the sequence number has {bytes} bytes instead of 8")]
+    #[error("the sequence frame has {bytes} bytes instead of 8, or 24 with an epoch")]
     Sequence { bytes: usize },
     #[error("the sequence number is the one that ends a replay")]
     Reserved,
@@ -43,23 +46,24 @@ pub(super) enum Reply {
 
 /// Reads `[topic, sequence, payload]`.
 pub(super) fn live(message: &Message) -> Result<Received<Payload>, Malformed> {
-    let [_, sequence, payload] = message.as_slice() else {
+    let [topic, sequence, payload] = message.as_slice() else {
         return Err(Malformed::Frames { frames: message.len(), expected: "3" });
     };
-    received(message, number(sequence)?, payload)
+    received(message, topic, number(sequence)?, payload)
 }
 
 /// Reads `["", sequence, payload]` or `["", topic, sequence, payload]`; the end of a replay has a
 /// number of its own and no payload.
 pub(super) fn reply(message: &Message) -> Result<Reply, Malformed> {
-    let ([_, sequence, payload] | [_, _, sequence, payload]) = message.as_slice() else {
+    // Where there is no topic, the frame before the number is empty.
+    let ([topic, sequence, payload] | [_, topic, sequence, payload]) = message.as_slice() else {
         return Err(Malformed::Frames { frames: message.len(), expected: "3 or 4" });
     };
-    let sequence = number(sequence)?;
-    if sequence == END && payload.is_empty() {
+    let numbered = number(sequence)?;
+    if numbered.0 == END && payload.is_empty() {
         return Ok(Reply::End);
     }
-    received(message, sequence, payload).map(Reply::Batch)
+    received(message, topic, numbered, payload).map(Reply::Batch)
 }
 
 /// Asks for all batches from `sequence` on.
@@ -67,16 +71,27 @@ pub(super) const fn request(sequence: u64) -> [u8; 8] {
     sequence.to_be_bytes()
 }
 
-fn number(frame: &Bytes) -> Result<u64, Malformed> {
-    let bytes = <[u8; 8]>::try_from(frame.as_ref());
-    bytes
-        .map(u64::from_be_bytes)
-        .map_err(|_wrong_length| Malformed::Sequence { bytes: frame.len() })
+/// Reads a number, and behind it the life that the publisher states (vLLM with snapshots).
+fn number(frame: &Bytes) -> Result<(u64, Option<Incarnation>), Malformed> {
+    let malformed = Malformed::Sequence { bytes: frame.len() };
+    let (number, epoch) = frame.split_first_chunk::<8>().ok_or(malformed)?;
+    if !matches!(epoch.len(), 0 | 16) {
+        return Err(malformed);
+    }
+    Ok((u64::from_be_bytes(*number), stated_life(epoch)))
+}
+
+/// The life that a topic states, if it states one.
+fn topic_life(topic: &[u8]) -> Option<Incarnation> {
+    let at = topic.windows(TOPIC_EPOCH.len()).position(|part| part == TOPIC_EPOCH)?;
+    let suffix = topic.get(at + TOPIC_EPOCH.len()..)?;
+    stated_life(suffix.split(|&byte| byte == 0).next()?)
 }
 
 fn received(
     message: &Message,
-    sequence: u64,
+    topic: &Bytes,
+    (sequence, life): (u64, Option<Incarnation>),
     payload: &Bytes,
 ) -> Result<Received<Payload>, Malformed> {
     if sequence == END {
@@ -85,5 +100,6 @@ fn received(
     let fingerprint = Fingerprint::of(timestamp_bits(payload).unwrap_or(0), payload);
     let message_bytes = message.iter().map(Bytes::len).sum();
     let item = Payload { bytes: payload.clone(), message_bytes };
-    Ok(Received { sequence, fingerprint, item })
+    let life = life.or_else(|| topic_life(topic));
+    Ok(Received { sequence, fingerprint, life, item })
 }

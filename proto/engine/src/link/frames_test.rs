@@ -1,5 +1,5 @@
 use super::frames::{Malformed, Reply, live, reply};
-use crate::zmtp::Message;
+use crate::{sequence::stated_life, zmtp::Message};
 use bytes::Bytes;
 
 const END: &[u8] = &[0xff; 8];
@@ -58,4 +58,58 @@ fn a_fingerprint_depends_on_the_payload_and_not_on_the_way_it_came() {
     };
     assert_eq!(live, replayed(b"x"));
     assert_ne!(live, replayed(b"y"));
+}
+
+/// Number and epoch in one frame, as proposed for vLLM.
+fn seven_of(epoch: &[u8]) -> Vec<u8> {
+    [&seven(), epoch].concat()
+}
+
+#[test]
+fn a_sequence_frame_of_24_bytes_states_the_publishers_life() {
+    let epoch = *b"\x12\x3e\x45\x67\xe8\x9b\x12\xd3\xa4\x56\x42\x66\x14\x17\x40\x00";
+    let life = stated_life(&epoch);
+    assert!(life.is_some());
+    let read = |sequence: &[u8]| {
+        live(&message(&[b"", sequence, b"x"])).map(|received| (received.sequence, received.life))
+    };
+    assert_eq!(read(&seven_of(&epoch)), Ok((7, life)));
+    assert_eq!(read(&seven()), Ok((7, None)));
+    assert_eq!(read(&seven_of(&[0; 16])), Ok((7, None)), "a publisher without an epoch");
+    for bytes in [0, 7, 9, 16, 23, 25, 32] {
+        assert_eq!(read(&vec![1; bytes]), Err(Malformed::Sequence { bytes }));
+    }
+    let replayed = |frames: &[&[u8]]| match reply(&message(frames)) {
+        Ok(Reply::Batch(received)) => Ok((received.sequence, received.life)),
+        Ok(Reply::End) => Err(None),
+        Err(malformed) => Err(Some(malformed)),
+    };
+    assert_eq!(replayed(&[b"", &seven_of(&epoch), b"x"]), Ok((7, life)));
+    assert_eq!(replayed(&[b"", b"topic", &seven_of(&epoch), b"x"]), Ok((7, life)));
+    let end = [END, &epoch].concat();
+    assert_eq!(replayed(&[b"", END, b""]), Err(None));
+    assert_eq!(replayed(&[b"", &end, b""]), Err(None));
+    assert_eq!(replayed(&[b"", b"", &end, b""]), Err(None));
+    assert_eq!(read(&end), Err(Malformed::Reserved));
+}
+
+#[test]
+fn a_topic_may_state_the_publishers_life() {
+    let read = |topic: &[u8]| live(&message(&[topic, &seven(), b""])).unwrap().life;
+    let life = stated_life(b"replica-epoch-1");
+    assert_eq!(read(b"kv\0sgl-kv-epoch=replica-epoch-1"), life);
+    assert_eq!(read(b"\0sgl-kv-epoch=replica-epoch-1"), life, "no topic of its own");
+    // The barrier of a snapshot, behind the epoch.
+    assert_eq!(read(b"kv\0sgl-kv-epoch=replica-epoch-1\0sgl-kv-snapshot=5f"), life);
+    assert_ne!(read(b"kv\0sgl-kv-epoch=replica-epoch-2"), life);
+    for nothing in
+        [&b"kv"[..], b"kv\0sgl-kv-epoch=", b"kv\0sgl-kv-epoch", b"kv\0sgl-kv-snapshot=5f"]
+    {
+        assert_eq!(read(nothing), None);
+    }
+    let replayed = reply(&message(&[b"", b"kv\0sgl-kv-epoch=replica-epoch-1", &seven(), b"x"]));
+    assert!(matches!(replayed, Ok(Reply::Batch(received)) if received.life == life));
+    // Where both are there, the frame made for it counts.
+    let both = live(&message(&[b"\0sgl-kv-epoch=replica-epoch-1", &seven_of(&[5; 16]), b"x"]));
+    assert_eq!(both.unwrap().life, stated_life(&[5; 16]));
 }

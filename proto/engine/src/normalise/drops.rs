@@ -76,6 +76,8 @@ drop_reasons! {
     PartialBlock = Ignored "partial_block",
     /// Tokens are sent as pairs (SGLang with EAGLE).
     EaglePairs = Ignored "eagle_pairs",
+    /// The removal of one copy of a block of which the engine says that others remain.
+    CopiesRemain = Ignored "copies_remain",
     /// The event is of a kind that is not known.
     UnknownEvent = Ignored "unknown_event",
     /// The event's block size is not the source's.

@@ -170,15 +170,28 @@ impl Normaliser {
     }
 
     fn take_removed(&mut self, removed: RawRemoved<'_>, out: &mut Normalised) {
-        let RawRemoved { names, place } = removed;
+        let RawRemoved { mut names, place, remaining } = removed;
         let counts = self.check_naming().and_then(|()| self.groups.check_removed(place.group));
         match counts.and_then(|()| own_tier(&place)) {
-            Ok(_) if names.is_empty() => {}
             Ok(tier) => {
+                let counted = remaining.is_some();
+                if let Some(remaining) = remaining {
+                    let all = names.len();
+                    let mut left = remaining.into_iter();
+                    names.retain(|_| left.next() == Some(0));
+                    out.drops.add(DropReason::CopiesRemain, count(all - names.len()));
+                }
+                if names.is_empty() {
+                    return;
+                }
                 if !self.salted.is_idle() {
                     names.iter().for_each(|&name| self.salted.removed(out.rank, name, tier));
                 }
-                out.events.push(KvEvent::Removed { tier, names });
+                out.events.push(if counted {
+                    KvEvent::Gone { tier, names }
+                } else {
+                    KvEvent::Removed { tier, names }
+                });
             }
             Err(reason) => drop_operations(reason, place.medium, names.len(), &mut out.drops),
         }

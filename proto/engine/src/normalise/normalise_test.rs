@@ -43,7 +43,7 @@ pub(super) fn stored<'a>(parent: Option<u64>, names: &[u64]) -> RawStored<'a> {
 
 pub(super) fn removed(names: &[u64]) -> RawRemoved<'static> {
     let names = names.iter().copied().map(BlockName).collect();
-    RawRemoved { names, place: Place::default() }
+    RawRemoved { names, ..RawRemoved::default() }
 }
 
 /// One list of keys per block.

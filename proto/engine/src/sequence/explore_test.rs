@@ -2,7 +2,7 @@
 
 use super::{
     SequencerConfig,
-    model_test::{Kind, World},
+    model_test::{Kind, Statement, World},
 };
 use kvasir_proto::types::SourceState;
 use std::{thread, time::Duration};
@@ -101,8 +101,19 @@ fn check(
     depth: usize,
     must_be_exact: bool,
 ) -> (u64, u64) {
+    check_stated(Statement::Never, config, ring_max, depth, must_be_exact)
+}
+
+fn check_stated(
+    statement: Statement,
+    config: SequencerConfig,
+    ring_max: usize,
+    depth: usize,
+    must_be_exact: bool,
+) -> (u64, u64) {
     let mut explorer = Explorer { path: Vec::new(), ends: 0, exact: 0, must_be_exact };
-    let world = World::new(config, ring_max);
+    let mut world = World::new(config, ring_max);
+    world.statement = statement;
     explorer.explore(&world, depth);
     println!("{} paths of {depth}, {} exact", explorer.ends, explorer.exact);
     (explorer.ends, explorer.exact)
@@ -126,4 +137,17 @@ fn every_short_history_without_replay_ends_honest() {
     let config = SequencerConfig { replay: false, ..SequencerConfig::default() };
     let (paths, exact) = check(config, usize::MAX, 9, false);
     assert!(exact > 0 && exact < paths);
+}
+
+/// What one of these histories meets, longer ones meet: a step less than without statements.
+#[test]
+fn every_short_history_of_a_publisher_that_states_its_life_ends_honest() {
+    let patient = SequencerConfig { replay_attempts_max: 20, ..SequencerConfig::default() };
+    let hasty = SequencerConfig { replay_attempts_max: 2, ..SequencerConfig::default() };
+    let live_only = SequencerConfig { replay: false, ..SequencerConfig::default() };
+    for statement in [Statement::Always, Statement::EverySecond, Statement::LiveOnly] {
+        check_stated(statement, patient, usize::MAX, 7, true);
+        check_stated(statement, hasty, 1, 7, false);
+        check_stated(statement, live_only, usize::MAX, 8, false);
+    }
 }

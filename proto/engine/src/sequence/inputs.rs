@@ -1,11 +1,13 @@
 use super::{
     config::REPLAY_REPLIES_MAX,
-    life::Position,
+    incarnation,
+    life::{Life, Position},
     replays::Round,
     sequencer::{Connection, Sequencer},
     step::{Received, Step},
 };
 use crate::order::Item;
+use kvasir_proto::types::Incarnation;
 use std::mem;
 
 impl<I: Item> Sequencer<I> {
@@ -15,10 +17,16 @@ impl<I: Item> Sequencer<I> {
         }
         self.connection = Connection::Up { live_seen: false };
         self.replays.reset();
+        // Bytes of a process that is gone come over the connections to it only.
+        self.ended = None;
         if self.config.replay {
             self.replays.recover(self.now, &self.config);
         } else if self.life.is_doubtful() {
-            self.accept_unproved();
+            if self.life.incarnation().is_some_and(incarnation::is_stated) {
+                self.prove_by = Some(self.now + self.config.worker_timeout);
+            } else {
+                self.accept_unproved();
+            }
         }
     }
 
@@ -27,6 +35,7 @@ impl<I: Item> Sequencer<I> {
             return;
         }
         self.connection = Connection::Down { since: self.now, expired: false };
+        self.prove_by = None;
         if let Some(round) = self.replays.abandon() {
             self.steps.push_back(Step::CancelReplay { round: round.number });
         }
@@ -41,28 +50,69 @@ impl<I: Item> Sequencer<I> {
 
     pub(super) fn on_live(&mut self, received: Received<I>) {
         self.received += 1;
+        let Received { sequence, fingerprint, life, .. } = received;
         let Connection::Up { live_seen } = &mut self.connection else {
             self.counts.stale += 1;
             return;
         };
-        *live_seen = true;
-        let Received { sequence, fingerprint, .. } = received;
-        if self.last_live.is_some_and(|last| last.is(sequence, fingerprint)) {
-            self.counts.duplicate += 1;
+        if life.is_some() && life == self.ended {
+            self.counts.stale += 1;
             return;
         }
-        if self.shows_restart(&received) {
-            self.end_life();
+        *live_seen = true;
+        let restarted = match life {
+            Some(life) => self.enter(life),
+            None => {
+                if self.last_live.is_some_and(|last| last.is(sequence, fingerprint)) {
+                    self.counts.duplicate += 1;
+                    return;
+                }
+                self.heed_number(&received)
+            }
+        };
+        if restarted {
             self.connection = Connection::Up { live_seen: true };
         }
-        self.last_live = Some(Position { sequence, fingerprint: Some(fingerprint) });
-        if sequence < self.next {
+        if self.last_live.is_none_or(|last| last.sequence < sequence) {
+            self.last_live = Some(Position { sequence, fingerprint: Some(fingerprint) });
+        }
+        if sequence < self.next || self.buffer.holds(sequence) {
             self.counts.duplicate += 1;
             return;
         }
         self.buffer.insert(received);
         let (batches, bytes) = (self.config.buffer_batches_max, self.config.buffer_bytes_max);
         self.counts.duplicate += self.buffer.shed(batches, bytes);
+    }
+
+    /// Goes by the life that a batch states; `true` if the source's life so far ended with that.
+    fn enter(&mut self, life: Incarnation) -> bool {
+        let current = self.life.incarnation();
+        if current == Some(life) {
+            self.life = self.life.accepted();
+        } else if self.life.is_fresh() && !current.is_some_and(incarnation::is_stated) {
+            // Nothing of it was applied yet: only its name was missing.
+            self.life = Life::Fresh(Some(self.name_life(life)));
+        } else {
+            self.end_life(Some(life));
+            // What ended by its numbers alone may turn out to live on.
+            self.ended = current;
+            return true;
+        }
+        false
+    }
+
+    /// Goes by the number of a live batch that states no life; `true` if the source's life so far
+    /// ended with that.
+    fn heed_number(&mut self, received: &Received<I>) -> bool {
+        if self.life.is_doubtful() && !self.config.replay {
+            self.accept_unproved();
+        }
+        let restarted = self.shows_restart(received);
+        if restarted {
+            self.end_life(None);
+        }
+        restarted
     }
 
     /// Numbers of one life only grow on the live stream, and a number that replay covered names
@@ -78,11 +128,17 @@ impl<I: Item> Sequencer<I> {
     pub(super) fn on_reply(&mut self, number: u64, received: Received<I>) {
         self.received += 1;
         let last_attempt = self.replays.is_last_attempt(&self.config);
+        let Received { sequence, fingerprint, life, .. } = received;
+        if let Some(life) = life
+            && self.replays.current(number).is_some()
+            && self.refuse_reply_of(life, number)
+        {
+            return;
+        }
         let Some(round) = self.replays.current(number) else {
             self.counts.stale += 1;
             return;
         };
-        let Received { sequence, fingerprint, .. } = received;
         let before = round.last;
         round.last = before.max(Some(sequence));
         round.replies += 1;
@@ -96,27 +152,42 @@ impl<I: Item> Sequencer<I> {
             if cursor.is(sequence, fingerprint) {
                 round.proved = true;
                 self.life = self.life.accepted();
-            } else if cursor.sequence == sequence {
-                self.end_life();
+            } else if cursor.sequence == sequence && life.is_none() {
+                self.end_life(None);
             }
             return;
         }
         // A batch that was published and does not come may have been dropped by a full send queue: ask again.
-        // That of the cursor is one; of a life of which nothing was applied yet, what is missing before the
-        // first reply is no longer kept.
+        // That of the cursor is one, unless a stated life shows by the number alone what comes next; of a life
+        // of which nothing was applied yet, what is missing before the first reply is no longer kept.
+        let continues = life.is_some() && sequence == self.next;
         let skipped = before.is_some_and(|before| sequence > before.saturating_add(1));
-        let hole = skipped || (!round.proved && self.life.position().is_some());
+        let unproved = !round.proved && self.life.position().is_some();
+        let hole = !continues && (skipped || unproved);
         if hole && !last_attempt {
             self.counts.duplicate += 1;
             self.break_off(number);
             return;
         }
-        let follows = mem::replace(&mut round.proved, true) && !hole;
+        let follows = (mem::replace(&mut round.proved, true) || continues) && !hole;
         round.brought = true;
         if !follows {
             self.leap_to(sequence);
         }
         self.buffer.insert(received);
+    }
+
+    /// Goes by the life that a reply states; `true` if it is none of the round's.
+    fn refuse_reply_of(&mut self, life: Incarnation, number: u64) -> bool {
+        if self.ended == Some(life) {
+            self.counts.stale += 1;
+            self.break_off(number);
+            return true;
+        }
+        let restarted = self.enter(life);
+        // The round is over; the next one asks for the batch again.
+        self.counts.duplicate += u64::from(restarted);
+        restarted
     }
 
     /// Goes on with a reply that does not follow from the cursor: all below it is given up. Live
@@ -137,7 +208,7 @@ impl<I: Item> Sequencer<I> {
         if nothing_kept && self.life.is_doubtful() {
             // The newest batch is older than the cursor.
             self.replays.outlived(&self.config);
-            self.end_life();
+            self.end_life(None);
         } else if nothing_kept || self.buffer.len() > 0 {
             // On a connection that has proved its life the former says only that nothing is kept.
             self.attempt_again(&round);
@@ -189,7 +260,7 @@ impl<I: Item> Sequencer<I> {
     }
 
     /// Goes on with a cursor that cannot be proved: what was applied under it is doubtful.
-    fn accept_unproved(&mut self) {
+    pub(super) fn accept_unproved(&mut self) {
         self.life = self.life.accepted();
         self.degrade();
     }

@@ -1,7 +1,7 @@
-//! Ordering of one source that states no incarnation: which batch is next, which is missing, which
-//! belongs to another life of the engine.
+//! Ordering of one bare engine: which batch is next, which is missing, which belongs to another
+//! life of the engine.
 //!
-//! A bare engine numbers its batches from 0 and says nothing else: a restart, a lost batch and a
+//! Most engines number their batches from 0 and say nothing else: a restart, a lost batch and a
 //! late subscriber all look like a jump in the numbers. [`Sequencer`] tells them apart. It is a
 //! pure state machine: connection events, live batches, replayed batches and the time go in,
 //! [`Step`]s come out, and whoever drives it does the I/O.
@@ -29,10 +29,19 @@
 //! fills the gap. Joining late, reconnecting, resuming from a checkpoint, filling a gap and the
 //! periodic probe are the same round, started for different reasons.
 //!
-//! **Incarnations** of bare engines are made here, from the number and fingerprint of the first
-//! batch of a life that is applied: two servers that both see batch 0 agree on the id. Often a restart
-//! is found out by a batch from the middle of the new life, or by an empty replay: [`Step::Restarted`]
-//! then ends the old life at once, and [`Step::NewLife`] names the new one when its first batch is at hand.
+//! **Stated lives.** Some publishers state an id of their process with each batch (vLLM's 24-byte
+//! sequence frame, SGLang's epoch topics). Such a statement decides, whatever numbers and
+//! fingerprints say: the same id is the same life, also after a reconnect and after a checkpoint,
+//! and another id is a restart. Ids are compared for equality only. Batches of the life that
+//! another statement ended on this connection are stale. A batch that states nothing is judged by
+//! its number and fingerprint, whatever others stated: a publisher may leave the id out of its
+//! replays, and one that restarts as an older version is found out like any other.
+//!
+//! **Incarnations** of stated lives come from the statement. Those of others are made here, from
+//! the number and fingerprint of the first batch of a life that is applied: two servers that both
+//! see batch 0 agree on the id. Often a restart is found out by a batch from the middle of the new
+//! life, or by an empty replay: [`Step::Restarted`] then ends the old life at once, and
+//! [`Step::NewLife`] names the new one when its first batch is at hand.
 
 mod config;
 mod incarnation;
@@ -57,5 +66,6 @@ pub use crate::order::{
     OutcomeCounts,
 };
 pub use config::{REPLAY_ATTEMPTS_MAX, REPLAY_REPLIES_MAX, SequencerConfig};
+pub use incarnation::stated as stated_life;
 pub use sequencer::{Resume, Sequencer, SequencerStatus};
 pub use step::{Input, Received, Step};

@@ -1,6 +1,8 @@
 //! A model of an engine's publisher, of the network and of an index, around a real sequencer.
 
-use super::{Input, Item, OutcomeCounts, Received, Resume, Sequencer, SequencerConfig, Step};
+use super::{
+    Input, Item, OutcomeCounts, Received, Resume, Sequencer, SequencerConfig, Step, stated_life,
+};
 use kvasir_proto::types::{Cursor, Fingerprint, Incarnation, SourceState};
 use std::{collections::VecDeque, time::Duration};
 
@@ -39,9 +41,19 @@ pub(super) fn fingerprint(life: u64, sequence: u64) -> Fingerprint {
     Fingerprint { ts_bits: life, payload_hash: sequence }
 }
 
-fn received(token: Token) -> Received<Token> {
-    let Token { life, sequence, .. } = token;
-    Received { sequence, fingerprint: fingerprint(life, sequence), item: token }
+/// Which processes of the engine state their life with each batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Statement {
+    Never,
+    Always,
+    /// Every second one: the engine was reconfigured before each restart.
+    EverySecond,
+    /// In live batches only.
+    LiveOnly,
+}
+
+pub(super) fn stated(life: u64) -> Incarnation {
+    stated_life(&[b"life".as_slice(), &life.to_be_bytes()].concat()).unwrap()
 }
 
 /// The live connection.
@@ -86,6 +98,9 @@ pub(super) struct World {
     handed_in: u64,
     pub(super) rounds: u64,
     replay: bool,
+    pub(super) statement: Statement,
+    /// The newest life of which the index was told by a statement.
+    told: u64,
 }
 
 impl World {
@@ -102,12 +117,29 @@ impl World {
             handed_in: 0,
             rounds: 0,
             replay,
+            statement: Statement::Never,
+            told: 0,
         }
+    }
+
+    /// What arrives of a batch.
+    fn received(&self, token: Token, live: bool) -> Received<Token> {
+        let Token { life, sequence, .. } = token;
+        let states = match self.statement {
+            Statement::Never => false,
+            Statement::Always => true,
+            Statement::EverySecond => life % 2 == 1,
+            Statement::LiveOnly => live,
+        };
+        let fingerprint = fingerprint(life, sequence);
+        Received { sequence, fingerprint, life: states.then(|| stated(life)), item: token }
     }
 
     /// A server that starts with a checkpoint taken after batch `sequence` of the present life.
     pub(super) fn resume(&mut self, config: SequencerConfig, sequence: u64) {
-        let (incarnation, life) = (Incarnation(7), self.life());
+        let life = self.life();
+        let states = self.statement == Statement::Always;
+        let incarnation = if states { stated(life) } else { Incarnation(7) };
         let fingerprint = Some(fingerprint(life, sequence));
         let cursor = Cursor { incarnation, sequence, fingerprint };
         let resume = Some(Resume { cursor, degraded: false });
@@ -191,7 +223,7 @@ impl World {
 
     pub(super) fn live(&mut self, token: Token) {
         self.handed_in += 1;
-        self.input(Input::Live(received(token)));
+        self.input(Input::Live(self.received(token, true)));
     }
 
     // ---- replay
@@ -225,7 +257,8 @@ impl World {
         match self.serve().and_then(VecDeque::pop_front) {
             Some(token) => {
                 self.handed_in += 1;
-                self.input(Input::ReplayReply { round: number, received: received(token) });
+                let received = self.received(token, false);
+                self.input(Input::ReplayReply { round: number, received });
             }
             None => {
                 self.round = None;
@@ -294,6 +327,14 @@ impl World {
                 index.last = None;
                 index.incarnation = Some(incarnation);
                 index.new_lives += 1;
+                let lives = 0..self.lives.len() as u64;
+                if let Some(life) = lives.rev().find(|life| stated(*life) == incarnation) {
+                    // Ids have no order: the first bytes of a process that is gone are believed
+                    // until its connection ends, if nothing of it was heard before.
+                    let is_late = self.subscription.as_ref().is_some_and(|live| live.life == life);
+                    assert!(life >= self.told || is_late, "back to {life} after {}", self.told);
+                    self.told = life;
+                }
             }
             Step::Apply { cursor, item } => {
                 if let Some(last) = index.last {
@@ -350,8 +391,10 @@ impl World {
     /// Exact means: the index holds what the engine of one life held after the cursor's batch.
     /// Not while bytes of a process that is gone are still on their way: what they say may be
     /// applied on top of what a replay brought from its successor, until the connection ends.
+    /// Where every batch states its life they are told apart.
     pub(super) fn check_exact_is_true(&self) {
-        if self.state() != SourceState::Exact || self.is_stale() {
+        let is_mixed = self.is_stale() && self.statement != Statement::Always;
+        if self.state() != SourceState::Exact || is_mixed {
             return;
         }
         let truth = match self.sequencer.status().applied.and_then(|cursor| {

@@ -6,7 +6,7 @@ use super::{
     step::{Input, Received, Step},
 };
 use crate::order::{Buffer, HeldShare, Item, LossPolicy, OutcomeCounts};
-use kvasir_proto::types::{Cursor, Incarnation, SourceState};
+use kvasir_proto::types::{Cursor, Fingerprint, Incarnation, SourceState};
 use std::{collections::VecDeque, mem, time::Duration};
 
 /// What a checkpoint knows of a source.
@@ -71,6 +71,12 @@ pub struct Sequencer<I> {
     pub(super) now: Duration,
     pub(super) connection: Connection,
     pub(super) life: Life,
+    /// The life that a statement of another one ended on this connection: what still comes of it
+    /// is stale.
+    pub(super) ended: Option<Incarnation>,
+    /// When a cursor in doubt is taken on trust: no replay socket, and the publisher states its
+    /// life, but has not on this connection yet.
+    pub(super) prove_by: Option<Duration>,
     /// Number of the next batch to apply.
     pub(super) next: u64,
     /// What is missing below this number is lost: no further round asks for it.
@@ -101,6 +107,8 @@ impl<I: Item> Sequencer<I> {
             now,
             connection: Connection::Down { since: now, expired: false },
             life: Life::Fresh(None),
+            ended: None,
+            prove_by: None,
             next: 0,
             given_up_below: 0,
             last_live: None,
@@ -180,7 +188,10 @@ impl<I: Item> Sequencer<I> {
             Connection::Down { expired: true, .. } | Connection::Up { .. } => None,
         };
         let drop_suspects_at = self.damage.and_then(|damage| damage.drop_suspects_at);
-        [expiry, drop_suspects_at, self.replays.deadline()].into_iter().flatten().min()
+        [expiry, drop_suspects_at, self.prove_by, self.replays.deadline()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// From the next batch on, no more is held back than other sources leave room for, but for the newest
@@ -237,11 +248,8 @@ impl<I: Item> Sequencer<I> {
         }
         self.skip_given_up();
         let Some(received) = self.buffer.take_front(self.next) else { return false };
-        let Received { sequence, fingerprint, item } = received;
-        let incarnation = match self.life {
-            Life::Known(incarnation, _) | Life::Doubtful(incarnation, _) => incarnation,
-            Life::Fresh(_) => self.name_life(incarnation::of_first_batch(sequence, fingerprint)),
-        };
+        let Received { sequence, fingerprint, item, .. } = received;
+        let incarnation = self.named_from(sequence, fingerprint);
         let fingerprint = Some(fingerprint);
         self.life = Life::Known(incarnation, Position { sequence, fingerprint });
         self.next = self.life.next();
@@ -264,6 +272,7 @@ impl<I: Item> Sequencer<I> {
             }
             Connection::Up { live_seen } => live_seen,
         };
+        self.trust_when_due();
         if self.buffer.len() > 0 && !self.life.is_doubtful() {
             self.replays.recover(self.now, &self.config);
         }
@@ -281,6 +290,13 @@ impl<I: Item> Sequencer<I> {
         let Some(damage) = &mut self.damage else { return };
         if damage.drop_suspects_at.take_if(|at| *at <= self.now).is_some() {
             self.steps.push_back(Step::DropSuspects);
+        }
+    }
+
+    fn trust_when_due(&mut self) {
+        let due = self.prove_by.take_if(|at| *at <= self.now).is_some();
+        if due && self.life.is_doubtful() {
+            self.accept_unproved();
         }
     }
 
@@ -308,8 +324,7 @@ impl<I: Item> Sequencer<I> {
             return;
         }
         if self.life.is_fresh() {
-            let incarnation = incarnation::of_first_batch(sequence, fingerprint);
-            self.life = Life::Fresh(Some(self.name_life(incarnation)));
+            self.life = Life::Fresh(Some(self.named_from(sequence, fingerprint)));
         }
         self.counts.lost = self.counts.lost.saturating_add(missing);
         self.next = sequence;
@@ -333,23 +348,38 @@ impl<I: Item> Sequencer<I> {
         self.damage = Some(Damage { drop_suspects_at });
     }
 
+    /// Id of the life, which in a fresh one is the first batch's to give unless it was stated.
+    fn named_from(&mut self, sequence: u64, fingerprint: Fingerprint) -> Incarnation {
+        match self.life {
+            Life::Known(incarnation, _) | Life::Doubtful(incarnation, _) => incarnation,
+            Life::Fresh(Some(stated)) if incarnation::is_stated(stated) => stated,
+            Life::Fresh(_) => self.name_life(incarnation::of_first_batch(sequence, fingerprint)),
+        }
+    }
+
     /// Says that a life begins, once.
-    fn name_life(&mut self, incarnation: Incarnation) -> Incarnation {
+    pub(super) fn name_life(&mut self, incarnation: Incarnation) -> Incarnation {
         if self.life.incarnation() != Some(incarnation) {
             self.steps.push_back(Step::NewLife { incarnation });
         }
         incarnation
     }
 
-    /// The engine restarted: nothing of its earlier life counts. The new one is named by its first batch.
-    pub(super) fn end_life(&mut self) {
+    /// The engine restarted: nothing of its earlier life counts. Unless the new one was stated, its first
+    /// batch names it.
+    pub(super) fn end_life(&mut self, stated: Option<Incarnation>) {
         if let Some(round) = self.replays.abandon() {
             self.replays.outlived(&self.config);
             self.steps.push_back(Step::CancelReplay { round: round.number });
         }
         self.counts.stale += self.buffer.clear();
-        self.steps.push_back(Step::Restarted);
-        self.life = Life::Fresh(None);
+        self.ended = None;
+        self.prove_by = None;
+        self.steps.push_back(match stated {
+            Some(incarnation) => Step::NewLife { incarnation },
+            None => Step::Restarted,
+        });
+        self.life = Life::Fresh(stated);
         self.next = 0;
         self.given_up_below = 0;
         self.last_live = None;

@@ -2,7 +2,7 @@
 
 use super::{
     LossPolicy, SequencerConfig,
-    model_test::{Kind, World},
+    model_test::{Kind, Statement, World},
 };
 use crate::order::Dice;
 use kvasir_proto::types::SourceState;
@@ -78,7 +78,7 @@ fn act(world: &mut World, dice: &mut Dice, faults: Faults, replay_faults: &mut u
     }
 }
 
-fn simulate(seed: u64, faults: Faults) -> SourceState {
+fn simulate(seed: u64, faults: Faults, statement: Statement) -> SourceState {
     let mut dice = Dice::new(seed);
     let ring_max = match faults {
         Faults::Recoverable => usize::MAX,
@@ -86,6 +86,7 @@ fn simulate(seed: u64, faults: Faults) -> SourceState {
     };
     let config = config(&mut dice, faults);
     let mut world = World::new(config, ring_max);
+    world.statement = statement;
     for _ in 0..dice.below(20) {
         world.publish(if dice.one_in(10) { Kind::Clear } else { Kind::Store }, false);
     }
@@ -115,18 +116,22 @@ fn simulate(seed: u64, faults: Faults) -> SourceState {
 
 /// Runs `seeds`; returns how many ended exact and how many degraded.
 fn check(faults: Faults, seeds: u64) -> (u64, u64) {
+    check_stated(faults, Statement::Never, seeds)
+}
+
+fn check_stated(faults: Faults, statement: Statement, seeds: u64) -> (u64, u64) {
     let (mut exact, mut degraded) = (0, 0);
     for seed in 0..seeds {
-        match panic::catch_unwind(|| simulate(seed, faults)) {
+        match panic::catch_unwind(|| simulate(seed, faults, statement)) {
             Ok(SourceState::Exact) => exact += 1,
             Ok(_) => degraded += 1,
             Err(cause) => {
-                eprintln!("{faults:?}: seed {seed} failed");
+                eprintln!("{faults:?}, {statement:?}: seed {seed} failed");
                 panic::resume_unwind(cause);
             }
         }
     }
-    println!("{faults:?}: {exact} exact, {degraded} degraded");
+    println!("{faults:?}, {statement:?}: {exact} exact, {degraded} degraded");
     (exact, degraded)
 }
 
@@ -145,4 +150,21 @@ fn under_any_faults_the_state_is_honest() {
 fn without_replay_the_state_is_honest() {
     let (exact, degraded) = check(Faults::NoReplay, 6_000);
     assert!(exact > 300 && degraded > 300, "{exact} exact, {degraded} degraded");
+}
+
+#[test]
+fn what_can_be_recovered_of_stated_lives_is_recovered() {
+    for statement in [Statement::Always, Statement::EverySecond, Statement::LiveOnly] {
+        check_stated(Faults::Recoverable, statement, 2_000);
+    }
+}
+
+#[test]
+fn under_any_faults_stated_lives_are_told_apart() {
+    for statement in [Statement::Always, Statement::EverySecond, Statement::LiveOnly] {
+        for faults in [Faults::Any, Faults::NoReplay] {
+            let (exact, degraded) = check_stated(faults, statement, 2_000);
+            assert!(exact > 100 && degraded > 100, "{exact} exact, {degraded} degraded");
+        }
+    }
 }

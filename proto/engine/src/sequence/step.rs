@@ -8,6 +8,8 @@ pub struct Received<I> {
     pub sequence: u64,
     /// Tells it from a batch of another life with the same number.
     pub fingerprint: Fingerprint,
+    /// The life that the publisher states with it, if it states any: [`stated_life`](super::stated_life).
+    pub life: Option<Incarnation>,
     /// Its payload.
     pub item: I,
 }

@@ -40,7 +40,10 @@ impl<I: Item> Sequencer<I> {
             ("down: no replay", up || (round.is_none() && plan == Plan::None)),
             ("down: live numbers start over", up || self.last_live == life.position()),
             ("no replay socket: no round", config.replay || round.is_none()),
-            ("no replay socket: no doubt", config.replay || !up || !life.is_doubtful()),
+            (
+                "no replay socket: doubt ends",
+                config.replay || !up || !life.is_doubtful() || self.prove_by.is_some(),
+            ),
             ("no replay socket: no waiting", config.replay || held == 0),
             ("one round at a time", round.is_none() || plan == Plan::None),
             (

@@ -79,7 +79,6 @@ fn envelopes() {
     check(json!([{"$raw": "ca3fc00000"}, []]), Ok((1.5, None)));
     check(json!([1.5]), Err(DecodeError::Envelope));
     check(json!([]), Err(DecodeError::Envelope));
-    check(json!({"ts": 1.5}), Err(DecodeError::Envelope));
     check(json!(null), Err(DecodeError::Envelope));
     check(json!(["1.5", []]), Err(DecodeError::TimeStamp));
     check(json!([1.5, {}]), Err(DecodeError::Events));

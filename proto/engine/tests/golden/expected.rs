@@ -117,9 +117,11 @@ pub(crate) fn event(event: &Value, engine: EngineKind) -> RawEvent<'_> {
     let tag = event.get(0).unwrap_or(&event["type"]);
     match tag.as_str().expect("a tag") {
         "AllBlocksCleared" => RawEvent::Cleared,
-        "BlockRemoved" => {
-            RawEvent::Removed(RawRemoved { names: names(event, engine), place: place(event) })
-        }
+        "BlockRemoved" => RawEvent::Removed(RawRemoved {
+            names: names(event, engine),
+            place: place(event),
+            remaining: None,
+        }),
         "BlockStored" => RawEvent::Stored(Box::new(RawStored {
             names: names(event, engine),
             parent: match field(event, "parent_block_hash") {

@@ -15,3 +15,4 @@ mod frames;
 mod mutations;
 mod normalising;
 mod pack;
+mod proposed;

@@ -13,7 +13,7 @@ use kvasir_engine::{
     decode::{EngineKind, decode},
     link::{Common, LinkConfig, ReplayOutcome, SourceCommand, SourceStatus, run},
     normalise::NormaliserConfig,
-    sequence::{Resume, SequencerConfig},
+    sequence::{Resume, SequencerConfig, stated_life},
     zmtp::{Attach, Limits},
 };
 use kvasir_proto::types::{BatchOutcome, Cursor, Fingerprint, Incarnation, KvEvent, SourceState};
@@ -64,6 +64,7 @@ struct Received {
     held: BTreeSet<u64>,
     applied: Vec<u64>,
     clears: usize,
+    incarnation: Option<Incarnation>,
     suspects_marked: usize,
     outcomes: BTreeMap<&'static str, u64>,
     replays: BTreeMap<&'static str, u64>,
@@ -77,13 +78,16 @@ impl Received {
             SourceCommand::Apply { cursor, rank, events, .. } => {
                 assert_eq!(rank, 3);
                 self.applied.push(cursor.sequence);
+                self.incarnation = Some(cursor.incarnation);
                 for event in events {
                     match &event {
                         KvEvent::Stored { blocks, .. } => {
                             self.held.extend(blocks.iter().map(|block| block.name.0));
                         }
                         KvEvent::Cleared => self.held.clear(),
-                        KvEvent::StoredNames { .. } | KvEvent::Removed { .. } => {
+                        KvEvent::StoredNames { .. }
+                        | KvEvent::Removed { .. }
+                        | KvEvent::Gone { .. } => {
                             panic!("never published: {event:?}")
                         }
                     }
@@ -304,6 +308,67 @@ async fn connections_that_end_for_a_limit_are_counted() {
             let cut = |received: &Received, _: &Publisher| received.excesses.contains_key(limit);
             receiver.until(&mut publisher, cut).await;
             assert_eq!(receiver.received.applied, []);
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_stated_life_ends_with_its_process_and_not_with_a_connection() {
+    let mut publisher = Publisher::bind().await;
+    publisher.states_life = true;
+    with_link(config(&publisher), None, async |mut receiver| {
+        receiver.until_subscribed(&mut publisher).await;
+        for _ in 0..20 {
+            publisher.publish().await;
+        }
+        receiver.until_exact(&mut publisher).await;
+        let first = receiver.received.incarnation;
+        // The proof that a life without a statement needs: the copy of the cursor's batch.
+        publisher.answers = vec![Answer::Without(publisher.newest().unwrap())];
+        publisher.rebind().await;
+        publisher.publish().await;
+        receiver.until_exact(&mut publisher).await;
+        receiver.until_subscribed(&mut publisher).await;
+        receiver.until_exact(&mut publisher).await;
+        assert_eq!((receiver.received.clears, receiver.received.incarnation), (1, first));
+        publisher.answers = vec![Answer::FourFrames];
+        // The next process comes as far as the one before; the number does not tell them apart.
+        let batches = publisher.newest().unwrap() + 2;
+        publisher.restart().await;
+        for _ in 0..batches {
+            publisher.publish().await;
+        }
+        receiver.until_exact(&mut publisher).await;
+        assert_eq!(receiver.received.clears, 2, "one new life");
+        assert_ne!(receiver.received.incarnation, first);
+        assert_eq!(receiver.received.suspects_marked, 0);
+        assert_eq!(receiver.received.lost(), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_stated_life_is_known_again_after_a_checkpoint() {
+    for (states_life, expected) in [(true, SourceState::Exact), (false, SourceState::Degraded)] {
+        let mut publisher = Publisher::bind().await;
+        publisher.states_life = states_life;
+        for _ in 0..7 {
+            publisher.lose();
+        }
+        let incarnation = stated_life(&1_u128.to_be_bytes()).expect("an epoch");
+        let fingerprint = Some(publisher.fingerprint(4));
+        let cursor = Cursor { incarnation, sequence: 4, fingerprint };
+        publisher.answers = vec![Answer::Without(4)];
+        let resume = Some(Resume { cursor, degraded: false });
+        with_link(config(&publisher), resume, async |mut receiver| {
+            let settled = |received: &Received, _: &Publisher| {
+                let ends = [Some(SourceState::Exact), Some(SourceState::Degraded)];
+                received.applied_upto() == Some(6) && ends.contains(&received.state())
+            };
+            receiver.until(&mut publisher, settled).await;
+            assert_eq!(receiver.received.state(), Some(expected));
+            assert_eq!((receiver.received.clears, receiver.received.lost()), (0, 0));
         })
         .await;
     }

@@ -31,6 +31,8 @@ pub(crate) struct Publisher {
     /// Names held now.
     held: BTreeSet<u64>,
     life: u32,
+    /// Whether each batch states the life.
+    pub(crate) states_life: bool,
     /// Answers to the next requests; the last one goes for all that follow.
     pub(crate) answers: Vec<Answer>,
     pub(crate) requests: usize,
@@ -88,6 +90,7 @@ impl Publisher {
             ring: Vec::new(),
             held: BTreeSet::new(),
             life: 0,
+            states_life: false,
             answers: vec![Answer::FourFrames],
             requests: 0,
         }
@@ -103,13 +106,18 @@ impl Publisher {
 
     /// A new process on the same ports.
     pub(crate) async fn restart(&mut self) {
+        self.life += 1;
+        self.ring.clear();
+        self.held.clear();
+        self.rebind().await;
+    }
+
+    /// Ends all connections; the process lives on.
+    pub(crate) async fn rebind(&mut self) {
         let live = std::mem::replace(&mut self.live, PubSocket::new());
         let router = std::mem::replace(&mut self.router, RouterSocket::new());
         live.close().await;
         router.close().await;
-        self.life += 1;
-        self.ring.clear();
-        self.held.clear();
         // The old listener is closed by a task of its own.
         while self.live.bind(&self.live_address).await.is_err() {
             tokio::task::yield_now().await;
@@ -162,9 +170,14 @@ impl Publisher {
     }
 
     async fn send_newest(&mut self) {
-        let sequence = self.newest().unwrap().to_be_bytes();
+        let sequence = self.sequence_frame(self.newest().unwrap());
         let payload = self.ring.last().unwrap();
         self.live.send(message(&[b"", &sequence, payload])).await.unwrap();
+    }
+
+    fn sequence_frame(&self, sequence: u64) -> Vec<u8> {
+        let life = self.states_life.then(|| u128::from(self.life) + 1).map(u128::to_be_bytes);
+        [sequence.to_be_bytes().as_slice(), life.as_ref().map_or(&[], |life| life)].concat()
     }
 
     pub(crate) async fn publish_raw(&mut self, frames: &[&[u8]]) {
@@ -207,7 +220,7 @@ impl Publisher {
             .filter(|(sequence, _)| !matches!(answer, Answer::Without(hole) if hole == *sequence));
         let end = (u64::MAX, &Bytes::new());
         let tail = |(sequence, payload): (u64, &Bytes)| {
-            [Bytes::copy_from_slice(&u64::to_be_bytes(sequence)), payload.clone()]
+            [self.sequence_frame(sequence).into(), payload.clone()]
         };
         let with_head = |tail: [Bytes; 2]| head.iter().cloned().chain(tail).collect();
         sent.map(tail).chain([tail(end)]).map(with_head).collect()

@@ -129,7 +129,9 @@ fn piece(event: &KvEvent, from: usize, count: usize) -> Cow<'_, KvEvent> {
         KvEvent::Removed { tier, names } => {
             KvEvent::Removed { tier: *tier, names: names[from..to].to_vec() }
         }
-        KvEvent::StoredNames { .. } | KvEvent::Cleared => unreachable!("no workload has these"),
+        KvEvent::StoredNames { .. } | KvEvent::Gone { .. } | KvEvent::Cleared => {
+            unreachable!("no workload has these")
+        }
     })
 }
 

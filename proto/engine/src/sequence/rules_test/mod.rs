@@ -1,15 +1,19 @@
 //! Every rule as a script: an input, the steps it leads to, the state after it.
 //!
-//! Batches are written as life and number, `a5`; `a5*` clears the cache, `a5!` cannot be read.
+//! Batches are written as life and number, `a5`; `a5*` clears the cache, `a5!` cannot be read. A
+//! capital, `A5`, is the same batch from a publisher that states its life.
 //! `reply` and `end` answer the latest round; `reply@1` answers round 1.
 
 mod following;
 mod lives;
+mod stated;
 mod upkeep;
 
 use super::{
     Input, Item, LossPolicy, OutcomeCounts, Received, Resume, Sequencer, SequencerConfig, Step,
-    incarnation, model_test::fingerprint,
+    incarnation,
+    model_test::{fingerprint, stated},
+    stated_life,
 };
 use kvasir_proto::types::{Cursor, Incarnation};
 use std::time::Duration;
@@ -25,10 +29,12 @@ impl Item for Batch {
 
 fn batch(text: &str) -> Received<Batch> {
     let (life, sequence) = text.split_at(1);
-    let life = u64::from(life.as_bytes()[0]);
+    let states = life.as_bytes()[0].is_ascii_uppercase();
+    let life = u64::from(life.as_bytes()[0].to_ascii_lowercase());
     let sequence = sequence.trim_end_matches(['*', '!']).parse().unwrap();
     let fingerprint = fingerprint(life, sequence);
-    Received { sequence, fingerprint, item: Batch(text.to_owned()) }
+    let life = states.then(|| stated(life));
+    Received { sequence, fingerprint, life, item: Batch(text.to_owned()) }
 }
 
 struct Script {
@@ -120,8 +126,9 @@ fn without_replay() -> SequencerConfig {
 }
 
 fn at(text: &str) -> Resume {
-    let Received { sequence, fingerprint, .. } = batch(text);
-    let cursor = Cursor { incarnation: Incarnation(1), sequence, fingerprint: Some(fingerprint) };
+    let Received { sequence, fingerprint, life, .. } = batch(text);
+    let incarnation = life.unwrap_or(Incarnation(1));
+    let cursor = Cursor { incarnation, sequence, fingerprint: Some(fingerprint) };
     Resume { cursor, degraded: false }
 }
 

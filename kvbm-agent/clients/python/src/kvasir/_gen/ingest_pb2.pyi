@@ -62,12 +62,14 @@ class BlocksStored(_message.Message):
     def __init__(self, parent_name: _Optional[int] = ..., names: _Optional[_Iterable[int]] = ..., local_hashes: _Optional[_Iterable[int]] = ..., token_ids_le: _Optional[bytes] = ..., tier: _Optional[_Union[_types_pb2.Tier, str]] = ..., lora_name: _Optional[str] = ..., cache_salt: _Optional[str] = ...) -> None: ...
 
 class BlocksRemoved(_message.Message):
-    __slots__ = ("names", "tier")
+    __slots__ = ("names", "tier", "all_copies")
     NAMES_FIELD_NUMBER: _ClassVar[int]
     TIER_FIELD_NUMBER: _ClassVar[int]
+    ALL_COPIES_FIELD_NUMBER: _ClassVar[int]
     names: _containers.RepeatedScalarFieldContainer[int]
     tier: _types_pb2.Tier
-    def __init__(self, names: _Optional[_Iterable[int]] = ..., tier: _Optional[_Union[_types_pb2.Tier, str]] = ...) -> None: ...
+    all_copies: bool
+    def __init__(self, names: _Optional[_Iterable[int]] = ..., tier: _Optional[_Union[_types_pb2.Tier, str]] = ..., all_copies: bool = ...) -> None: ...
 
 class BlocksCleared(_message.Message):
     __slots__ = ()
