@@ -170,7 +170,7 @@ impl Index {
                     }
                 }
                 KvEvent::Cleared => self.0.clear(),
-                KvEvent::StoredNames { .. } => panic!("all blocks have tokens"),
+                KvEvent::StoredNames { .. } | KvEvent::Gone { .. } => panic!("not among the events: {event:?}"),
             }
         }
         if out.is_lossy() {

@@ -160,7 +160,6 @@ fn what_states_nothing_has_no_id_and_ids_of_either_kind_never_meet() {
     assert_eq!(stated_life(b"0123456789abcdef"), Some(life));
     assert_ne!(stated_life(b"0123456789abcdeg"), Some(life));
     assert!(incarnation::is_stated(life));
-    assert!(!incarnation::is_stated(incarnation::after(life)));
     let first = batch("a0");
     assert!(!incarnation::is_stated(incarnation::of_first_batch(0, first.fingerprint)));
 }
