@@ -8,9 +8,16 @@ use std::{
     str::FromStr,
     time::Duration,
 };
+use tracing::{Level, Metadata};
 use tracing_subscriber::{
-    EnvFilter, Layer, layer::SubscriberExt, util::SubscriberInitExt, util::TryInitError,
+    EnvFilter, Layer,
+    filter::filter_fn,
+    layer::SubscriberExt,
+    util::{SubscriberInitExt, TryInitError},
 };
+
+/// The client library of NATS. Below the level INFO it logs addresses of servers with their passwords.
+const NATS_CLIENT: &str = "async_nats";
 
 /// How log lines are written to standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,8 +101,15 @@ pub fn start_logging(name: &'static str, config: &LogConfig) -> Result<Logging, 
     let exported = spans
         .as_ref()
         .map(|provider| tracing_opentelemetry::layer().with_tracer(provider.tracer(name)));
-    tracing_subscriber::registry().with(filter).with(exported).with(lines).try_init()?;
+    let open = filter_fn(shows_no_secret);
+    tracing_subscriber::registry().with(filter).with(open).with(exported).with(lines).try_init()?;
     Ok(Logging { spans })
+}
+
+/// Whether an event or a span may be logged, whatever the filter says.
+fn shows_no_secret(of: &Metadata<'_>) -> bool {
+    // TRACE is the greatest level.
+    *of.level() <= Level::INFO || !of.target().starts_with(NATS_CLIENT)
 }
 
 fn span_exporter(
