@@ -2,7 +2,7 @@ use super::{IngestError, publisher::Publisher};
 use crate::index::{IndexedSource, Origin, Partition};
 use kvasir_proto::{
     convert::{Registration, WorkerAddress},
-    types::WorkerId,
+    types::{PartitionKey, WorkerId},
 };
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use std::{
 };
 use tokio::{
     select,
-    sync::{Mutex, SetOnce},
+    sync::{Mutex, OwnedSemaphorePermit, SetOnce},
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
@@ -45,6 +45,8 @@ pub(super) struct Worker {
 pub(super) struct Links {
     pub(super) tasks: JoinSet<()>,
     pub(super) sources: Vec<IndexedSource>,
+    /// Counts their sockets among those that the server may have.
+    _sockets: Option<OwnedSemaphorePermit>,
 }
 
 /// Publishers of a worker, by the name of their source.
@@ -61,12 +63,13 @@ impl Worker {
         registration: Registration,
         partition: Arc<Partition>,
         cancel: CancellationToken,
+        sockets: OwnedSemaphorePermit,
     ) -> Self {
         Self {
             registration,
             partition,
             cancel,
-            links: Mutex::default(),
+            links: Mutex::new(Links { _sockets: Some(sockets), ..Links::default() }),
             publishers: Mutex::default(),
             heard_at_ms: AtomicU64::new(0),
             replaces: AtomicBool::new(false),
@@ -103,6 +106,11 @@ impl Worker {
 
     pub(super) const fn id(&self) -> &WorkerId {
         &self.registration.worker
+    }
+
+    /// Its place among all workers.
+    pub(super) const fn place(&self) -> (&PartitionKey, &WorkerId) {
+        (&self.registration.partition, &self.registration.worker)
     }
 
     pub(super) fn address(&self) -> WorkerAddress {

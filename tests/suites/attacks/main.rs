@@ -2,4 +2,8 @@
 //! not to be bounded; beside it a healthy client asks and `/livez` is read, and the bars of
 //! [`harness::Siege`] must hold.
 
+mod descriptors;
 mod harness;
+mod lists;
+mod secrets;
+mod silent_agents;

@@ -5,9 +5,13 @@ mod incoming;
 
 pub use incoming::incoming;
 
+use futures::FutureExt;
 use prometheus_client::metrics::{counter::Counter, gauge::Gauge};
+use rustix::io::Errno;
 use std::{
+    fs::File,
     io::{self, IoSlice},
+    mem,
     net::SocketAddr,
     pin::Pin,
     sync::Arc,
@@ -21,8 +25,10 @@ use tokio::{
     time::{Instant, Sleep, sleep},
 };
 
-/// Pause after a failed accept, which is most often a lack of file descriptors.
+/// Pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// What is opened to hold a descriptor in reserve.
+const SPARE: &str = "/dev/null";
 
 /// How long a peer may say nothing before its connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +47,10 @@ pub struct LimitedListener {
     patience: Patience,
     open: Gauge,
     refused: Counter,
+    /// A descriptor in reserve, to accept a connection with where no other is left.
+    spare: Option<File>,
+    /// Whether the last accept failed, and the log says so.
+    is_failing: bool,
 }
 
 /// A connection; it counts until it is dropped.
@@ -64,7 +74,15 @@ impl LimitedListener {
         open: Gauge,
         refused: Counter,
     ) -> Self {
-        Self { listener, permits: Arc::new(Semaphore::new(limit)), patience, open, refused }
+        Self {
+            listener,
+            permits: Arc::new(Semaphore::new(limit)),
+            patience,
+            open,
+            refused,
+            spare: open_spare(),
+            is_failing: false,
+        }
     }
 
     /// Address of the socket.
@@ -81,11 +99,11 @@ impl LimitedListener {
             let (stream, peer) = match self.listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    tracing::warn!(%error, "a connection was not accepted");
-                    sleep(ACCEPT_PAUSE).await;
+                    self.recover(&error).await;
                     continue;
                 }
             };
+            self.is_failing = false;
             let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
                 self.refused.inc();
                 continue;
@@ -101,6 +119,31 @@ impl LimitedListener {
             return (Connection { stream, silence, idle, open, _permit: permit }, peer);
         }
     }
+}
+
+impl LimitedListener {
+    /// After an accept that failed. If the process has no descriptor left, the connection is accepted with
+    /// the spare one and closed: its client is told at once instead of waiting.
+    async fn recover(&mut self, error: &io::Error) {
+        if !mem::replace(&mut self.is_failing, true) {
+            tracing::warn!(%error, "a connection was not accepted, nor may the next be");
+        }
+        let exhausted = [Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
+        if error.raw_os_error().is_some_and(|code| exhausted.contains(&code)) {
+            self.spare = None;
+            let closed = self.listener.accept().now_or_never().is_some_and(|at| at.is_ok());
+            self.spare = open_spare();
+            if closed {
+                self.refused.inc();
+                return;
+            }
+        }
+        sleep(ACCEPT_PAUSE).await;
+    }
+}
+
+fn open_spare() -> Option<File> {
+    File::open(SPARE).ok()
 }
 
 impl Connection {
