@@ -31,6 +31,10 @@ pub const WORKER_SOURCES_MAX: usize = 128;
 pub const SOURCE_PAST_LIVES_MAX: usize = 8;
 /// Most names of numbered LoRA adapters in one registration.
 pub const WORKER_LORA_NAMES_MAX: usize = 1_024;
+/// Most workers in one page of ListWorkers, and so many where the request does not say.
+pub const LIST_PAGE_WORKERS_MAX: usize = 4_096;
+/// Most bytes of the workers in one page of ListWorkers: a page ends before the worker that exceeds it.
+pub const LIST_PAGE_BYTES_MAX: usize = 1 << 20;
 /// Most labels of one worker.
 pub const WORKER_LABELS_MAX: usize = 64;
 /// Shortest lease of a worker, in milliseconds.
@@ -79,5 +83,17 @@ const _: () = assert!(QUERY_TOKENS_MAX * 4 <= GRPC_MESSAGE_BYTES_MAX);
 const _: () = assert!(QUERY_BLOCKS_MAX * 8 <= GRPC_MESSAGE_BYTES_MAX);
 const _: () = assert!(QUERY_BLOCKS_MAX <= CHAIN_BLOCKS_MAX);
 const _: () = assert!(DUMP_CHUNK_RECORDS_DEFAULT <= DUMP_CHUNK_RECORDS_MAX);
+// The largest worker is smaller than a page: names of its endpoints (three each), adapters, labels (key
+// and value), sources (with the replay endpoint) and ranks, with 64 bytes for the rest of each entry.
+const _: () = assert!(
+    WORKER_ENDPOINTS_MAX * (3 * NAME_BYTES_MAX + 64)
+        + WORKER_LORA_NAMES_MAX * (NAME_BYTES_MAX + 64)
+        + WORKER_LABELS_MAX * (2 * NAME_BYTES_MAX + 64)
+        + WORKER_SOURCES_MAX * (2 * NAME_BYTES_MAX + 128)
+        + WORKER_RANKS_MAX * 64
+        + 16 * NAME_BYTES_MAX
+        <= LIST_PAGE_BYTES_MAX
+);
+const _: () = assert!(LIST_PAGE_BYTES_MAX * 2 <= GRPC_MESSAGE_BYTES_MAX);
 // A record is at most 64 bytes on the wire.
 const _: () = assert!(DUMP_CHUNK_RECORDS_MAX * 64 <= GRPC_MESSAGE_BYTES_MAX);

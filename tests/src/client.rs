@@ -70,10 +70,29 @@ pub async fn find_worker(
     model: &str,
     worker_id: &str,
 ) -> Result<Option<pb::WorkerInfo>> {
-    let request =
-        pb::ListWorkersRequest { model: Some(model.to_owned()), tenant: Some(TENANT.to_owned()) };
-    let workers = client.list_workers(request).await?.into_inner().workers;
+    let (model, tenant) = (Some(model.to_owned()), Some(TENANT.to_owned()));
+    let request = pb::ListWorkersRequest { model, tenant, ..Default::default() };
+    let workers = list_workers(client, request).await?;
     Ok(workers.into_iter().find(|worker| worker.worker_id == worker_id))
+}
+
+/// All workers that a request asks for, page by page.
+///
+/// # Errors
+/// If a call fails.
+pub async fn list_workers(
+    client: &mut Indexer,
+    mut request: pb::ListWorkersRequest,
+) -> Result<Vec<pb::WorkerInfo>> {
+    let mut workers = Vec::new();
+    loop {
+        let page = client.list_workers(request.clone()).await?.into_inner();
+        workers.extend(page.workers);
+        request.page_token = page.next_page_token;
+        if request.page_token.is_empty() {
+            return Ok(workers);
+        }
+    }
 }
 
 /// Waits until every source of a worker satisfies `condition`; looks again and again, for at most

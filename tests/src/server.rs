@@ -4,7 +4,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -68,7 +68,19 @@ impl Server {
         http_listen: SocketAddr,
         flags: &[&str],
     ) -> Result<Self> {
-        Self::launch(&binary()?, (listen, http_listen), flags).await
+        Self::launch(Command::new(binary()?), (listen, http_listen), flags).await
+    }
+
+    /// Starts a server on free ports of the loopback interface that may have only so many files open.
+    ///
+    /// # Errors
+    /// As [`Server::start_with`].
+    pub async fn start_with_open_files(limit: usize, flags: &[&str]) -> Result<Self> {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut limited = Command::new("sh");
+        limited.args(["-c", "ulimit -n \"$0\" && exec \"$@\"", &limit.to_string()]);
+        limited.arg(binary()?);
+        Self::launch(limited, (any, any), flags).await
     }
 
     /// Starts an agent on free ports of the loopback interface: a process like the server, with the same ways
@@ -86,17 +98,18 @@ impl Server {
     /// # Errors
     /// As [`Server::start_with`].
     pub async fn agent_at(addresses: Addresses, flags: &[&str]) -> Result<Self> {
-        Self::launch(&binary_of(AGENT)?, (addresses.grpc, addresses.http), flags).await
+        let program = Command::new(binary_of(AGENT)?);
+        Self::launch(program, (addresses.grpc, addresses.http), flags).await
     }
 
     async fn launch(
-        binary: &Path,
+        mut program: Command,
         (listen, http_listen): (SocketAddr, SocketAddr),
         flags: &[&str],
     ) -> Result<Self> {
         let (grpc, http) = (usable_address(listen), usable_address(http_listen));
         // A process group of its own: Ctrl-C reaches the demo only, which then stops the server.
-        let mut child = Command::new(binary)
+        let mut child = program
             .args(["--listen", &grpc.to_string(), "--http-listen", &http.to_string()])
             .args(["--log-format", "text", "--log-filter", "info"])
             .args(flags)
@@ -106,7 +119,7 @@ impl Server {
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
-            .with_context(|| format!("start {}", binary.display()))?;
+            .context("start the program")?;
         let (output, mut readers) = (Output::default(), JoinSet::new());
         let (listening, mut addresses) = mpsc::channel(1);
         if let Some(stdout) = child.stdout.take() {

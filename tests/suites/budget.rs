@@ -100,8 +100,7 @@ impl Fleet {
     }
 
     async fn workers(&mut self) -> Result<Vec<pb::WorkerInfo>> {
-        let request = pb::ListWorkersRequest::default();
-        Ok(self.indexer.list_workers(request).await?.into_inner().workers)
+        client::list_workers(&mut self.indexer, pb::ListWorkersRequest::default()).await
     }
 
     /// Asks for a chain; no answer is more than the reference's. Returns the blocks of each.

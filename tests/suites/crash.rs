@@ -155,8 +155,8 @@ async fn killed_at_any_moment_the_server_comes_back_with_what_the_engines_hold()
         server = start_server(Some(server.addresses), folder.path()).await?;
     }
     let mut client = client::connect(server.addresses.grpc).await?;
-    let listed = client.list_workers(pb::ListWorkersRequest::default()).await?.into_inner();
-    let ids: BTreeSet<_> = listed.workers.into_iter().map(|worker| worker.worker_id).collect();
+    let listed = client::list_workers(&mut client, pb::ListWorkersRequest::default()).await?;
+    let ids: BTreeSet<_> = listed.into_iter().map(|worker| worker.worker_id).collect();
     assert_eq!(ids, (0..ENGINES).map(worker_id).collect(), "all are known without being told");
     let checked = fleet.verify(&mut client).await;
     server.stop().await;

@@ -142,8 +142,8 @@ async fn registrations_and_removals_are_on_disk_when_they_are_answered() -> Resu
     client.remove_worker(request).await?;
     server.kill().await;
     let (mut server, mut client) = start(folder.path()).await?;
-    let workers = client.list_workers(pb::ListWorkersRequest::default()).await?.into_inner();
-    let ids: Vec<_> = workers.workers.into_iter().map(|worker| worker.worker_id).collect();
+    let workers = client::list_workers(&mut client, pb::ListWorkersRequest::default()).await?;
+    let ids: Vec<_> = workers.into_iter().map(|worker| worker.worker_id).collect();
     ensure!(ids == ["stays"], "{ids:?}");
     server.stop().await;
     Ok(())

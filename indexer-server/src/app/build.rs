@@ -12,7 +12,10 @@ use crate::{
     snapshot::{Checkpoints, StoreError},
 };
 use kvasir_index::{ChangeLimits, Limits};
-use kvasir_process::telemetry::{Metrics, NotReady, Readiness, new_registry};
+use kvasir_process::{
+    descriptors::{self, Shares},
+    telemetry::{Metrics, NotReady, Readiness, new_registry},
+};
 use prometheus_client::registry::Registry;
 use std::{io, net::SocketAddr, sync::Arc};
 use tokio::net::TcpListener;
@@ -87,6 +90,7 @@ impl App {
     /// # Errors
     /// If a port cannot be opened or a writer thread not started.
     pub async fn build(config: Config) -> Result<Self, BuildError> {
+        let (config, shares) = divide(config);
         let (grpc_listener, grpc) = bind("listen", config.grpc.listen).await?;
         let (http_listener, http) = bind("http-listen", config.http.listen).await?;
         let readiness = Readiness::default();
@@ -115,7 +119,7 @@ impl App {
             origin,
             IngestMetrics::register(&mut registry, index_metrics.clone()),
         );
-        let ingest = Arc::new(ingest.asking(Arc::new(Asking {
+        let ingest = Arc::new(ingest.limited(shares.engines).asking(Arc::new(Asking {
             broker: broker.as_ref().map(|broker| LocalByBroker::new(broker.connection())),
         })));
         let written = (Arc::clone(&partitions), writer.clone());
@@ -157,6 +161,22 @@ impl App {
     pub const fn addresses(&self) -> Addresses {
         self.addresses
     }
+}
+
+/// Divides the open files that the process may have: clients get no more connections than fit.
+fn divide(mut config: Config) -> (Config, Shares) {
+    let limit = descriptors::limit();
+    let shares = Shares::of(limit);
+    if config.grpc.max_connections > shares.clients {
+        tracing::warn!(
+            open_files = limit,
+            wanted = config.grpc.max_connections,
+            max_connections = shares.clients,
+            "fewer connections are accepted: raise the limit of open files (ulimit -n)"
+        );
+        config.grpc.max_connections = shares.clients;
+    }
+    (config, shares)
 }
 
 /// Connects to the broker, where there is one.

@@ -1,3 +1,4 @@
+use kvasir_process::text::ServerUrl;
 use kvasir_proto::broker::Delivery;
 use std::time::Duration;
 
@@ -5,7 +6,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokerConfig {
     /// The NATS server: `nats://host:port`.
-    pub url: String,
+    pub url: ServerUrl,
     /// How events come.
     pub delivery: Delivery,
     /// The stream that is made where there is none.

@@ -230,7 +230,7 @@ impl Inlet {
 
     /// Whether any worker is known.
     pub(super) fn knows_workers(&self) -> bool {
-        !self.ingest.registrations().is_empty()
+        !self.ingest.is_empty()
     }
 
     /// Tells when the buckets have changed.

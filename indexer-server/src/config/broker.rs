@@ -23,8 +23,7 @@ pub(super) fn broker(settings: &Settings) -> Result<Option<BrokerConfig>, Config
             Err(ConfigError::invalid(field, why))
         });
     };
-    if !["nats://", "tls://"].iter().any(|scheme| url.starts_with(scheme)) {
-        // It may have a password in it.
+    if !["nats://", "tls://"].iter().any(|scheme| url.expose().starts_with(scheme)) {
         let why = "must start with nats:// or tls://, for example nats://127.0.0.1:4222";
         return Err(ConfigError::invalid("nats-url", why));
     }

@@ -3,7 +3,7 @@ use crate::broker::Delivery;
 use clap::Args;
 use kvasir_process::{
     telemetry::LogFormat,
-    text::{ByteCount, Span, deserialize_bytes, optional},
+    text::{ByteCount, ServerUrl, Span, deserialize_bytes, optional},
 };
 use kvasir_proto::{convert::LossPolicy, shard::ShardPlace};
 use serde::Deserialize;
@@ -52,7 +52,7 @@ pub struct Options {
     /// Most replays at a time, over all engines
     #[arg(long, env = "KVASIR_REPLAY_CONCURRENCY", value_name = "COUNT")]
     pub replay_concurrency: Option<usize>,
-    /// Most dumps and ranges of events fetched from workers' local indexers at a time
+    /// Most dumps and ranges of events read from workers' local indexers at a time
     #[arg(long, env = "KVASIR_DUMP_CONCURRENCY", value_name = "COUNT")]
     pub dump_concurrency: Option<usize>,
     /// Which shard this server is, such as 0/3 for the first of three: it has the workers of its
@@ -83,10 +83,10 @@ pub struct Options {
     #[arg(long, env = "KVASIR_CHECKPOINT_INTERVAL", value_name = "TIME")]
     #[serde(with = "optional")]
     pub checkpoint_interval: Option<Span>,
-    /// NATS server through which agents publish, such as nats://127.0.0.1:4222; none if not set. Their
-    /// workers register themselves
-    #[arg(long, env = "KVASIR_NATS_URL", value_name = "URL")]
-    pub nats_url: Option<String>,
+    /// NATS server through which agents publish, such as nats://127.0.0.1:4222 or
+    /// nats://USER:PASSWORD@HOST:4222; none if not set. Their workers register themselves
+    #[arg(long, env = "KVASIR_NATS_URL", hide_env_values = true, value_name = "URL")]
+    pub nats_url: Option<ServerUrl>,
     /// How events come over NATS: core, as they are published, or jetstream, from a stream that keeps
     /// them for a while
     #[arg(long, env = "KVASIR_NATS_DELIVERY", value_name = "DELIVERY")]

@@ -2,7 +2,7 @@ use super::{Options, WorkerSpec};
 use crate::broker::Delivery;
 use kvasir_process::{
     telemetry::LogFormat,
-    text::{self, ByteCount, Span, optional},
+    text::{self, ByteCount, ServerUrl, Span, optional},
 };
 use kvasir_proto::{broker::STREAM_AGE_DEFAULT, convert::LossPolicy, shard::ShardPlace};
 use serde::Serialize;
@@ -46,7 +46,7 @@ pub struct Settings {
     #[serde(serialize_with = "text::serialize")]
     pub checkpoint_interval: Span,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub nats_url: Option<String>,
+    pub nats_url: Option<ServerUrl>,
     #[serde(serialize_with = "text::serialize")]
     pub nats_delivery: Delivery,
     #[serde(serialize_with = "text::serialize")]

@@ -6,21 +6,32 @@ use crate::{
 use kvasir_index::SourceStatus;
 use kvasir_process::telemetry::VERSION;
 use kvasir_proto::{
-    convert::{self, Registration},
+    convert::{self, ListQuery, Registration, page_token},
+    limits::LIST_PAGE_BYTES_MAX,
     pb,
     types::SourceState,
 };
+use prost::Message;
+use std::ops::ControlFlow;
 
-/// Answers `ListWorkers`.
-pub(super) fn list(parts: &Parts, request: &pb::ListWorkersRequest) -> pb::ListWorkersResponse {
-    let asked = |registration: &Registration| {
-        let key = &registration.partition;
-        request.model.as_deref().is_none_or(|model| model == key.model())
-            && request.tenant.as_deref().is_none_or(|tenant| tenant == key.tenant())
-    };
-    let registrations = parts.ingest.registrations().into_iter().filter(asked);
-    let workers = registrations.map(|registration| worker(parts, &registration));
-    pb::ListWorkersResponse { workers: workers.collect(), shard: shard(parts) }
+/// One page of `ListWorkers`.
+pub(super) fn list(parts: &Parts, query: &ListQuery) -> pb::ListWorkersResponse {
+    let mut page = pb::ListWorkersResponse { shard: shard(parts), ..Default::default() };
+    let (mut bytes, mut last) = (0, None);
+    parts.ingest.visit(query, |registration| {
+        let worker = worker(parts, registration);
+        let after = bytes + worker.encoded_len();
+        // A page has at least one worker: none is larger than a page.
+        let is_full = page.workers.len() >= query.page_size || after > LIST_PAGE_BYTES_MAX;
+        if is_full && let Some(last) = last.take() {
+            page.next_page_token = last;
+            return ControlFlow::Break(());
+        }
+        (bytes, last) = (after, Some(page_token(registration)));
+        page.workers.push(worker);
+        ControlFlow::Continue(())
+    });
+    page
 }
 
 fn shard(parts: &Parts) -> Option<pb::ShardInfo> {
@@ -82,20 +93,15 @@ pub(super) fn stats(parts: &Parts) -> pb::GetStatsResponse {
     let mut buffered_batches = 0;
     let mut partitions = Vec::new();
     for partition in parts.partitions.list() {
-        for shard in partition.shards() {
-            let index = shard.read();
-            let sources = index.workers().flat_map(|worker| worker.sources());
-            buffered_batches += sources.map(|(_, _, status)| status.buffered_batches).sum::<u64>();
-        }
+        buffered_batches += partition.buffered_batches();
         let stats = partition.stats();
         let key = partition.key();
-        let registered = parts.ingest.workers_of(key);
         let speculative = partition.speculative_size();
         partitions.push(pb::PartitionStats {
             model: key.model().to_owned(),
             tenant: key.tenant().to_owned(),
             block_size: partition.block_size(),
-            workers: registered,
+            workers: partition.registered(),
             blocks: stats.blocks,
             pairs: stats.pairs,
             parked: stats.parked,

@@ -2,22 +2,51 @@ use super::{
     admin,
     dump::{self, DumpStream},
     server::Parts,
-    status::status,
+    status::{status, stopping},
 };
 use kvasir_proto::{
-    convert::{self, DumpQuery, Placement, Registration, WorkerAddress},
+    convert::{self, DumpQuery, ListQuery, Placement, Registration, WorkerAddress},
     pb::{self, indexer_server::Indexer},
 };
+use std::sync::Arc;
+use tokio::{sync::Semaphore, task::spawn_blocking};
 use tonic::{Request, Response, Status};
 
 /// The service `kvasir.v1.Indexer`, but for the calls with prompts.
 pub(super) struct IndexerService {
-    pub(super) parts: Parts,
+    parts: Parts,
+    gathering: Arc<Semaphore>,
 }
+
+/// Most answers about all workers or partitions that are gathered at a time. Each takes time for all
+/// of them, on a thread of its own.
+const GATHERED_MAX: usize = 2;
 
 type Reply<T> = Result<Response<T>, Status>;
 
 impl IndexerService {
+    pub(super) fn new(parts: Parts) -> Self {
+        Self { parts, gathering: Arc::new(Semaphore::new(GATHERED_MAX)) }
+    }
+
+    /// Gathers an answer beside the runtime. Nothing is done for a caller that goes away while it waits
+    /// for its turn.
+    async fn gather<T: Send + 'static>(
+        &self,
+        gather: impl FnOnce(&Parts) -> T + Send + 'static,
+    ) -> Reply<T> {
+        let turn = Arc::clone(&self.gathering).acquire_owned().await;
+        let (parts, turn) = (self.parts.clone(), turn.map_err(|_closed| stopping())?);
+        let gathered = spawn_blocking(move || {
+            let _turn = turn;
+            gather(&parts)
+        });
+        gathered.await.map(Response::new).map_err(|error| {
+            tracing::error!(%error, "an answer could not be gathered");
+            Status::internal("the server failed to gather the answer; its log says more")
+        })
+    }
+
     /// Has a change of the registered workers on disk before it is acknowledged. Where that fails
     /// it holds nevertheless, and the next checkpoint writes it.
     async fn keep(&self) -> Result<(), Status> {
@@ -47,7 +76,8 @@ impl Indexer for IndexerService {
         &self,
         request: Request<pb::ListWorkersRequest>,
     ) -> Reply<pb::ListWorkersResponse> {
-        Ok(Response::new(admin::list(&self.parts, &request.into_inner())))
+        let query = ListQuery::try_from(request.into_inner()).map_err(status)?;
+        self.gather(move |parts| admin::list(parts, &query)).await
     }
 
     async fn register_worker(
@@ -112,6 +142,6 @@ impl Indexer for IndexerService {
     }
 
     async fn get_stats(&self, _: Request<pb::GetStatsRequest>) -> Reply<pb::GetStatsResponse> {
-        Ok(Response::new(admin::stats(&self.parts)))
+        self.gather(admin::stats).await
     }
 }

@@ -57,7 +57,7 @@ impl LocalIndexers for LocalClients {
 }
 
 async fn connect(url: String) -> Result<LocalIndexerClient<Channel>, AskError> {
-    let unreachable = |error: tonic::transport::Error| AskError::Refused(causes(&error));
+    let unreachable = |error: tonic::transport::Error| AskError::Unreachable(causes(&error));
     let endpoint = Endpoint::from_shared(url).map_err(unreachable)?;
     let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true);
     let channel = endpoint.connect().await.map_err(unreachable)?;

@@ -83,7 +83,7 @@ pub async fn serve(
     set_health(&reporter, ServingStatus::Serving).await;
     let (tasks, stop) = (parts.tasks.clone(), parts.stop.clone());
     let (finder, until) = (parts.finder.clone(), stop.clone());
-    let indexer = IndexerServer::new(IndexerService { parts: parts.clone() })
+    let indexer = IndexerServer::new(IndexerService::new(parts.clone()))
         .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX);
     let indexer = FindService::new(finder, until, indexer);

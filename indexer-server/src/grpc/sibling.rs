@@ -1,7 +1,7 @@
 //! Asking siblings over gRPC, each over one connection.
 
-use crate::siblings::{CopyError, DumpParts, Sibling};
-use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt, future::BoxFuture};
+use crate::siblings::{CopyError, DumpParts, ListPages, Sibling};
+use futures::{StreamExt, TryFutureExt, TryStreamExt, stream};
 use kvasir_process::causes::causes;
 use kvasir_proto::{
     convert::{DumpQuery, ListedWorker, WorkerDumpPart},
@@ -37,28 +37,40 @@ impl SiblingClient {
     }
 }
 
+/// Whom to ask for the next page, and by which token; none after the last page.
+type NextPage = Option<(SiblingClient, String)>;
+
+impl SiblingClient {
+    /// A page of its workers, and the next one.
+    async fn page(next: NextPage) -> Result<Option<(Vec<ListedWorker>, NextPage)>, CopyError> {
+        let Some((mut sibling, page_token)) = next else { return Ok(None) };
+        let request = pb::ListWorkersRequest { page_token, ..Default::default() };
+        let listed = sibling.indexer.list_workers(request).await.map_err(refused)?.into_inner();
+        let workers = listed.workers.into_iter().filter_map(|worker| sibling.read(worker));
+        let workers = workers.collect();
+        let next = Some(listed.next_page_token).filter(|token| !token.is_empty());
+        Ok(Some((workers, next.map(|token| (sibling, token)))))
+    }
+
+    /// A worker that it lists; none if it cannot be read.
+    fn read(&self, worker: pb::WorkerInfo) -> Option<ListedWorker> {
+        let worker_id = worker.worker_id.clone();
+        let read = ListedWorker::try_from(worker);
+        read.inspect_err(|error| {
+            let sibling = &self.url;
+            tracing::warn!(worker_id, sibling, %error, "a listed worker is not copied");
+        })
+        .ok()
+    }
+}
+
 impl Sibling for SiblingClient {
     fn url(&self) -> &str {
         &self.url
     }
 
-    fn list(&self) -> BoxFuture<'_, Result<Vec<ListedWorker>, CopyError>> {
-        let mut indexer = self.indexer.clone();
-        let list = async move {
-            let request = pb::ListWorkersRequest::default();
-            let listed = indexer.list_workers(request).await.map_err(refused)?.into_inner();
-            let read = listed.workers.into_iter().filter_map(|worker| {
-                let worker_id = worker.worker_id.clone();
-                let read = ListedWorker::try_from(worker);
-                read.inspect_err(|error| {
-                    let sibling = &self.url;
-                    tracing::warn!(worker_id, sibling, %error, "a listed worker is not copied");
-                })
-                .ok()
-            });
-            Ok(read.collect())
-        };
-        list.boxed()
+    fn list(&self) -> ListPages {
+        stream::try_unfold(Some((self.clone(), String::new())), Self::page).boxed()
     }
 
     fn dump(&self, query: DumpQuery) -> DumpParts {

@@ -10,7 +10,14 @@ use kvasir_proto::{
     limits::PARTITIONS_MAX,
     types::{LocalHash, PartitionKey, WorkerId},
 };
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 /// One (model, tenant) with its index, in shards: each has the workers of some buckets, all that
 /// concerns a worker is in one shard, and shards share nothing.
@@ -21,6 +28,8 @@ pub struct Partition {
     shards: Box<[Arc<Shard>]>,
     speculative: Layer,
     restoring: Restoring,
+    /// Workers that are registered, whether or not anything feeds them.
+    registered: AtomicU64,
 }
 
 impl Partition {
@@ -33,6 +42,7 @@ impl Partition {
             shards: shards.collect(),
             speculative: Layer::default(),
             restoring: Restoring::default(),
+            registered: AtomicU64::new(0),
         }
     }
 
@@ -52,6 +62,34 @@ impl Partition {
     #[must_use]
     pub fn shards(&self) -> &[Arc<Shard>] {
         &self.shards
+    }
+
+    /// Number of registered workers.
+    #[must_use]
+    pub fn registered(&self) -> u64 {
+        self.registered.load(Ordering::Acquire)
+    }
+
+    /// A worker is registered.
+    pub fn note_registered(&self) {
+        self.registered.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A worker is not registered any more.
+    pub fn note_removed(&self) {
+        let before = self.registered.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "more workers were removed than registered");
+    }
+
+    /// Batches that wait for an earlier one, over all sources.
+    #[must_use]
+    pub fn buffered_batches(&self) -> u64 {
+        let of_shard = |shard: &Arc<Shard>| {
+            let index = shard.read();
+            let sources = index.workers().flat_map(|worker| worker.sources());
+            sources.map(|(_, _, status)| status.buffered_batches).sum::<u64>()
+        };
+        self.shards.iter().map(of_shard).sum()
     }
 
     /// The shard that has a worker, whether or not the worker is there.

@@ -85,6 +85,19 @@ pub enum IngestError {
     /// There are too many workers.
     #[error("the server has {WORKERS_MAX} workers, the limit: remove some first")]
     TooManyWorkers,
+    /// Its endpoints need too many sockets.
+    #[error(
+        "endpoints need {asked} sockets, and {free} are left: the server may have {limit} of them, half \
+         of its limit of open files. Raise that (ulimit -n, LimitNOFILE= of systemd) or remove workers first"
+    )]
+    TooManySockets {
+        /// So many.
+        asked: usize,
+        /// Those that are left.
+        free: usize,
+        /// All that there may be.
+        limit: usize,
+    },
     /// The index refuses.
     #[error(transparent)]
     Index(#[from] IndexError),
@@ -118,7 +131,7 @@ impl IngestError {
             | Self::CopyMode { .. } => ErrorCode::FailedPrecondition,
             Self::Partition(error) => error.code(),
             Self::Endpoint { .. } | Self::TooManyBlocks(_) => ErrorCode::InvalidArgument,
-            Self::TooManyWorkers => ErrorCode::ResourceExhausted,
+            Self::TooManyWorkers | Self::TooManySockets { .. } => ErrorCode::ResourceExhausted,
             Self::Index(IndexError::DuplicateSource { .. }) => ErrorCode::FailedPrecondition,
             Self::Index(IndexError::TooMany { .. }) => ErrorCode::ResourceExhausted,
             Self::Index(

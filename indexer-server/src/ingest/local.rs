@@ -1,24 +1,27 @@
 //! Asking a worker's local indexer for what its publishers' streams lack. Whatever carries the
 //! questions is behind [`LocalIndexers`].
 
+use super::turns::{Turn, Turns};
 use futures::{FutureExt, StreamExt, future, stream, stream::BoxStream};
 use kvasir_engine::recover::Ask;
 use kvasir_process::hurry::{Hurry, Late};
 use kvasir_proto::{
     convert::{
-        ConvertError, DigestsPart, DigestsQuery, EventsPart, EventsQuery, LocalDumpPart,
-        LocalDumpQuery, LocalSource, RankBuckets,
+        ConvertError, DigestsPart, DigestsQuery, EventsPart, EventsQuery, LOCAL_INDEXER_BY_BROKER,
+        LocalDumpPart, LocalDumpQuery, LocalSource, RankBuckets,
     },
     limits::DUMP_CHUNK_RECORDS_DEFAULT,
     types::{Incarnation, KvEvent},
 };
 use std::{fmt, sync::Arc};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Why an answer broke off.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
-    /// Nobody answers there, or the question was refused.
+    /// Nobody can be reached there.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The question was refused.
     #[error("{0}")]
     Refused(String),
     /// A part breaks the contract.
@@ -30,6 +33,13 @@ pub enum AskError {
     /// There was no end.
     #[error("the answer has no end")]
     Cut,
+}
+
+impl AskError {
+    /// Whether nobody answers there, or not fast enough.
+    pub(super) const fn is_silence(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::Late(_))
+    }
 }
 
 /// Parts of an answer as they come; an error is the last.
@@ -52,6 +62,8 @@ pub trait LocalIndexers: fmt::Debug + Send + Sync {
 pub(super) struct Asked {
     pub(super) indexers: Arc<dyn LocalIndexers>,
     pub(super) url: String,
+    /// Whom that reaches: of one agent little is asked at a time.
+    pub(super) agent: Arc<str>,
     pub(super) source: LocalSource,
     pub(super) block_size: u32,
 }
@@ -101,7 +113,7 @@ struct Answer {
     parts: Parts<Part>,
     hurry: Hurry,
     /// Kept until it is over.
-    _permit: OwnedSemaphorePermit,
+    turn: Turn,
 }
 
 impl Answer {
@@ -110,21 +122,68 @@ impl Answer {
             Some(Ok(part)) => part.blocks(),
             Some(Err(_)) | None => 0,
         };
-        self.hurry
-            .next(self.parts.next(), count)
-            .await
-            .unwrap_or_else(|late| Some(Err(late.into())))
+        let next = self.hurry.next(self.parts.next(), count).await;
+        let next = next.unwrap_or_else(|late| Some(Err(late.into())));
+        if let Some(Err(error)) = &next
+            && error.is_silence()
+        {
+            self.turn.failed();
+        }
+        next
+    }
+
+    /// The parts that are left.
+    fn parts(self) -> Parts<Part> {
+        stream::unfold(self, async |mut answer| Some((answer.next().await?, answer))).boxed()
     }
 }
 
 impl Asked {
-    /// Asks a question of one life, under a permit that is kept until the answer is over.
-    pub(super) fn ask(
-        &self,
-        (incarnation, question): (Incarnation, Question),
-        permit: OwnedSemaphorePermit,
+    /// Who is asked.
+    pub(super) fn new(
+        indexers: Arc<dyn LocalIndexers>,
+        url: String,
+        source: LocalSource,
+        block_size: u32,
+    ) -> Self {
+        let agent = if url == LOCAL_INDEXER_BY_BROKER {
+            format!("{url} {}", source.address)
+        } else {
+            url.clone()
+        };
+        Self { indexers, url, agent: agent.into(), source, block_size }
+    }
+
+    /// Asks a question of one life and reads the answer, in a turn that is kept until it is over.
+    pub(super) fn ask(&self, question: (Incarnation, Question), turn: Turn) -> Parts<Part> {
+        self.answer(question, turn).parts()
+    }
+
+    /// Asks as soon as it has a turn for that, and reads the answer as soon as it has one for that.
+    async fn ask_in_turn(
+        self,
+        question: (Incarnation, Question),
+        turns: Arc<Turns>,
     ) -> Parts<Part> {
-        let Self { indexers, url, source, block_size } = self.clone();
+        let mut turn = turns.wait(&self.agent).await;
+        if !turn.may_read() {
+            let mut answer = self.answer(question.clone(), turn);
+            let first = answer.next().await;
+            let Some(Ok(part)) = first else { return stream::iter(first).boxed() };
+            if answer.turn.answered() {
+                let first = stream::once(future::ready(Ok(part)));
+                return first.chain(answer.parts()).boxed();
+            }
+            let Answer { parts, turn: opened, .. } = answer;
+            // Nobody reads what has begun.
+            drop(parts);
+            turn = opened.granted().await;
+        }
+        self.ask(question, turn)
+    }
+
+    fn answer(&self, (incarnation, question): (Incarnation, Question), turn: Turn) -> Answer {
+        let Self { indexers, url, source, block_size, .. } = self.clone();
         let parts = match question {
             Question::Range { from } => {
                 let query = EventsQuery { source, incarnation, range: from..=u64::MAX };
@@ -142,26 +201,18 @@ impl Asked {
                 parts.map(|part| part.map(Part::Digests)).boxed()
             }
         };
-        let answer = Answer { parts, hurry: Hurry::default(), _permit: permit };
-        stream::unfold(answer, async |mut answer| Some((answer.next().await?, answer))).boxed()
+        Answer { parts, hurry: Hurry::default(), turn }
     }
 }
 
 impl Round {
-    /// Asks, once there is a permit, which it keeps until it is over.
-    pub(super) fn start(number: u64, ask: Ask, asked: &Asked, permits: Arc<Semaphore>) -> Self {
-        let asked = asked.clone();
-        let opening = async move {
-            let Ok(permit) = permits.acquire_owned().await else {
-                let stopping = AskError::Refused("the server is stopping".to_owned());
-                return stream::once(future::ready(Err(stopping))).boxed();
-            };
-            let question = match ask {
-                Ask::Range { incarnation, from } => (incarnation, Question::Range { from }),
-                Ask::Dump { incarnation } => (incarnation, Question::Dump { buckets: None }),
-            };
-            asked.ask(question, permit)
+    /// Asks in its turn, which it keeps until it is over.
+    pub(super) fn start(number: u64, ask: Ask, asked: &Asked, turns: Arc<Turns>) -> Self {
+        let question = match ask {
+            Ask::Range { incarnation, from } => (incarnation, Question::Range { from }),
+            Ask::Dump { incarnation } => (incarnation, Question::Dump { buckets: None }),
         };
+        let opening = asked.clone().ask_in_turn(question, turns);
         Self { number, ask, parts: opening.flatten_stream().boxed() }
     }
 
@@ -180,6 +231,7 @@ impl fmt::Debug for Round {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index::Origin;
     use kvasir_proto::{
         convert::WorkerAddress,
         types::{BlockName, HeldBlock, Incarnation, PartitionKey, WorkerId},
@@ -219,20 +271,21 @@ mod tests {
         let address = WorkerAddress { partition, worker };
         let source = LocalSource { address, name: "s".to_owned() };
         let indexers = Arc::new(Trickle(records));
-        let asked = Asked { indexers, url: "http://there".to_owned(), source, block_size: 16 };
-        let (ask, permits) =
-            (Ask::Dump { incarnation: Incarnation(1) }, Arc::new(Semaphore::new(1)));
-        let mut round = Round::start(1, ask, &asked, Arc::clone(&permits));
+        let asked = Asked::new(indexers, "http://there".to_owned(), source, 16);
+        let ask = Ask::Dump { incarnation: Incarnation(1) };
+        let turns = Arc::new(Turns::new(1, Origin::now()));
+        let another: Arc<str> = "http://another".into();
+        let mut round = Round::start(1, ask, &asked, Arc::clone(&turns));
         let mut parts = 0;
         let error = loop {
             match round.next().await {
                 Ok(_part) => parts += 1,
                 Err(error) => break error,
             }
-            assert_eq!(permits.available_permits(), 0);
+            assert!(turns.try_read(&another).is_none(), "nobody else may");
         };
         drop(round);
-        assert_eq!(permits.available_permits(), 1, "somebody else may ask");
+        assert!(turns.try_read(&another).is_some(), "somebody else may ask");
         (parts, error)
     }
 

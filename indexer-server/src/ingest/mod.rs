@@ -16,6 +16,7 @@ mod registry;
 mod resume;
 #[cfg(test)]
 mod testing;
+mod turns;
 mod worker;
 
 pub use answer::{BatchAnswer, PendingAnswer, Refusal};

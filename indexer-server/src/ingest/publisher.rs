@@ -282,8 +282,8 @@ impl Ingest {
             shared: Arc::clone(&shared),
             recovery,
             copy_mode,
-            asked: asked.map(|(indexers, url)| Asked { indexers, url, source, block_size }),
-            permits: Arc::clone(&self.dump_permits),
+            asked: asked.map(|(indexers, url)| Asked::new(indexers, url, source, block_size)),
+            turns: Arc::clone(&self.turns),
             held: HeldBytes::share(Arc::clone(&self.links.held)),
             stream: 0,
             fence: CancellationToken::new(),
@@ -327,6 +327,7 @@ impl Ingest {
     /// # Errors
     /// If the server is stopping.
     pub async fn expire(self: &Arc<Self>) -> Result<(), IngestError> {
+        self.turns.advance();
         let workers: Vec<_> = self.workers.iter().map(|entry| Arc::clone(&entry)).collect();
         for worker in workers {
             let deaf = self.is_deaf() && worker.registration.lease.is_some();

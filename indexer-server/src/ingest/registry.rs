@@ -3,21 +3,24 @@ use super::{
     link::{Link, LinkPlan},
     local::LocalIndexers,
     ownership::Ownership,
+    turns::Turns,
     worker::{Links, Worker},
 };
 use crate::index::{Origin, Partitions, RegisteredBy, ResumedSource, Speculation, Writer};
 use dashmap::DashMap;
 use kvasir_engine::link::Common;
 use kvasir_proto::{
-    convert::{Registration, WorkerAddress},
+    convert::{ListQuery, Registration, WorkerAddress},
     limits::WORKERS_MAX,
-    types::PartitionKey,
 };
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    ops::ControlFlow,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
-use tokio::sync::{Mutex, Semaphore, watch};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument;
 
@@ -38,9 +41,12 @@ pub struct Ingest {
     /// Held while the set of workers changes: registrations and removals are rare and whole.
     pub(super) control: Mutex<()>,
     pub(super) links: Common,
+    /// Sockets of endpoints that there may still be, and how many in all.
+    pub(super) sockets: Arc<Semaphore>,
+    sockets_max: usize,
     /// Who can be asked for what publishers' streams lack, and how often at a time.
     pub(super) local_indexers: Option<Arc<dyn LocalIndexers>>,
-    pub(super) dump_permits: Arc<Semaphore>,
+    pub(super) turns: Arc<Turns>,
     pub(super) cancel: CancellationToken,
     /// Registrations and removals run to their end, whether or not anybody waits for them.
     changes: TaskTracker,
@@ -68,7 +74,7 @@ impl Ingest {
     ) -> Self {
         let replay_permits = Arc::new(Semaphore::new(config.replay_concurrency));
         let links = Common { replay_permits, held: Arc::default() };
-        let dump_permits = Arc::new(Semaphore::new(config.dump_concurrency));
+        let turns = Arc::new(Turns::new(config.dump_concurrency, origin));
         let ownership = Ownership::new(config.shard.clone());
         Self {
             config,
@@ -83,8 +89,10 @@ impl Ingest {
             deaf: AtomicBool::new(false),
             control: Mutex::default(),
             links,
+            sockets: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
+            sockets_max: Semaphore::MAX_PERMITS,
             local_indexers: None,
-            dump_permits,
+            turns,
             cancel: CancellationToken::new(),
             changes: TaskTracker::new(),
         }
@@ -94,6 +102,13 @@ impl Ingest {
     #[must_use]
     pub fn asking(self, local_indexers: Arc<dyn LocalIndexers>) -> Self {
         Self { local_indexers: Some(local_indexers), ..self }
+    }
+
+    /// The same, with so many sockets for workers' endpoints at most.
+    #[must_use]
+    pub fn limited(self, sockets_max: usize) -> Self {
+        let sockets_max = sockets_max.min(Semaphore::MAX_PERMITS);
+        Self { sockets: Arc::new(Semaphore::new(sockets_max)), sockets_max, ..self }
     }
 
     /// Says whether workers cannot be heard for reasons that are not theirs: the broker is down, or what it
@@ -106,19 +121,32 @@ impl Ingest {
         self.deaf.load(Ordering::Acquire)
     }
 
-    /// Registrations, by partition and worker.
-    #[must_use]
-    pub fn registrations(&self) -> Vec<Registration> {
-        let entries = self.workers.iter();
-        let mut list: Vec<_> = entries.map(|entry| entry.registration.clone()).collect();
-        list.sort_by(|a, b| (&a.partition, &a.worker).cmp(&(&b.partition, &b.worker)));
-        list
+    /// Shows `visit` the registrations of a page, by partition and worker, and the first behind it, until
+    /// it breaks. Looks at every worker of the server: not for a thread of the runtime.
+    pub fn visit(
+        &self,
+        query: &ListQuery,
+        mut visit: impl FnMut(&Registration) -> ControlFlow<()>,
+    ) {
+        let is_asked = |at: &WorkerAddress| {
+            query.asks_for(&at.partition) && query.after.as_ref().is_none_or(|after| at > after)
+        };
+        let entries = self.workers.iter().filter(|entry| is_asked(entry.key()));
+        let mut asked: Vec<_> = entries.map(|entry| Arc::clone(&entry)).collect();
+        let by_address = |a: &Arc<Worker>, b: &Arc<Worker>| a.place().cmp(&b.place());
+        // The page, and whether there is another.
+        if asked.len() > query.page_size + 1 {
+            asked.select_nth_unstable_by(query.page_size, by_address);
+            asked.truncate(query.page_size + 1);
+        }
+        asked.sort_unstable_by(by_address);
+        let _all = asked.iter().try_for_each(|worker| visit(&worker.registration));
     }
 
-    /// Number of workers registered in a partition.
+    /// Whether no worker is registered.
     #[must_use]
-    pub fn workers_of(&self, key: &PartitionKey) -> u64 {
-        self.workers.iter().filter(|entry| entry.key().partition == *key).count() as u64
+    pub fn is_empty(&self) -> bool {
+        self.workers.is_empty()
     }
 
     /// All counters of block operations and batches, in a fixed order.
@@ -193,7 +221,7 @@ impl Ingest {
             return Err(IngestError::Conflict { address, field, present: before, asked: now });
         }
         let size = registration.block_size;
-        if present.partition.block_size() != size && self.workers_of(&address.partition) > 1 {
+        if present.partition.block_size() != size && present.partition.registered() > 1 {
             return Err(IngestError::block_size(&present.partition, size));
         }
         tracing::info!(worker = %address, field, before, now, "the worker says otherwise now");
@@ -251,8 +279,7 @@ impl Ingest {
         worker.heard(self.origin);
         worker.open();
         tracing::info!(worker = %address, "worker registered");
-        self.workers.insert(address, worker);
-        self.count_workers();
+        self.enter(address, worker);
         Ok(Registered::Created)
     }
 
@@ -267,10 +294,22 @@ impl Ingest {
             return Err(IngestError::TooManyWorkers);
         }
         let plans = LinkPlan::all(&registration, &self.config)?;
+        let sockets = self.take_sockets(&registration)?;
         let partition =
             self.partitions.get_or_create(&registration.partition, registration.block_size)?;
         let cancel = self.cancel.child_token();
-        Ok((Worker::new(registration, by, partition, cancel), plans))
+        Ok((Worker::new(registration, by, partition, cancel, sockets), plans))
+    }
+
+    fn take_sockets(&self, of: &Registration) -> Result<OwnedSemaphorePermit, IngestError> {
+        let asked = of.endpoints.iter().map(|at| 1 + usize::from(at.replay.is_some())).sum();
+        // There are at most two for each of WORKER_ENDPOINTS_MAX endpoints.
+        let count = u32::try_from(asked).unwrap_or(u32::MAX);
+        let taken = Arc::clone(&self.sockets).try_acquire_many_owned(count);
+        taken.map_err(|_too_few| {
+            let (free, limit) = (self.sockets.available_permits(), self.sockets_max);
+            IngestError::TooManySockets { asked, free, limit }
+        })
     }
 
     /// Adds the sources of a worker's endpoints, those apart that a checkpoint brought back, then
@@ -334,6 +373,7 @@ impl Ingest {
             self.check_shard(&address.worker)?;
             return Err(IngestError::UnknownWorker { address: address.clone() });
         };
+        worker.partition.note_removed();
         self.count_workers();
         let removed = self.detach(&worker).await?;
         tracing::info!(worker = %address, blocks = removed, "worker removed");
@@ -345,21 +385,28 @@ impl Ingest {
     async fn detach(&self, worker: &Worker) -> Result<u64, IngestError> {
         worker.stop_links().await;
         worker.partition.restoring().end(worker.id());
-        let mut sources = std::mem::take(&mut worker.links.lock().await.sources);
+        // Its sockets are closed.
+        let Links { mut sources, .. } = std::mem::take(&mut *worker.links.lock().await);
         sources.extend(worker.close_publishers().await);
         let held = held_blocks(worker);
         self.speculation.remove_worker(&worker.partition, worker.id()).await;
         for source in sources {
             self.writer.remove_source(source).await?;
         }
-        let key = worker.partition.key();
-        if !self.workers.iter().any(|entry| entry.key().partition == *key) {
-            self.partitions.remove(key);
+        if worker.partition.registered() == 0 {
+            self.partitions.remove(worker.partition.key());
         }
         Ok(held)
     }
 
-    pub(super) fn count_workers(&self) {
+    /// Makes a worker known, by whoever holds `control`.
+    pub(super) fn enter(&self, address: WorkerAddress, worker: Arc<Worker>) {
+        worker.partition.note_registered();
+        self.workers.insert(address, worker);
+        self.count_workers();
+    }
+
+    fn count_workers(&self) {
         self.metrics.workers.set(i64::try_from(self.workers.len()).unwrap_or(i64::MAX));
     }
 

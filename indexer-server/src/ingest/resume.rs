@@ -46,8 +46,7 @@ impl Ingest {
         let worker = Arc::new(worker.awaiting(sources));
         worker.heard(self.origin);
         worker.partition.restoring().begin(worker.id().clone());
-        self.workers.insert(address, Arc::clone(&worker));
-        self.count_workers();
+        self.enter(address, Arc::clone(&worker));
         Ok(Some(Expected { worker, plans }))
     }
 
@@ -217,7 +216,7 @@ mod tests {
     }
 
     fn agents(ingest: &Ingest) -> Vec<Option<String>> {
-        ingest.registrations().into_iter().map(|at| at.local_indexer).collect()
+        ingest.restored().0.into_iter().map(|at| at.local_indexer).collect()
     }
 
     #[tokio::test(start_paused = true)]
@@ -291,7 +290,7 @@ mod tests {
             let refused = ingest.introduce(&said(32, "http://b:1"), in_order).await;
             let refused = refused.expect_err("blocks of another size");
             assert!(refused.to_string().contains("block_size is 32"), "{refused}");
-            assert_eq!(ingest.registrations().len(), 2);
+            assert_eq!(ingest.workers.len(), 2);
         }
         ingest.stop().await;
     }

@@ -3,7 +3,7 @@ use crate::index::{IndexedSource, Origin, Partition, RegisteredBy};
 use crossbeam_utils::atomic::AtomicCell;
 use kvasir_proto::{
     convert::{Registration, WorkerAddress},
-    types::WorkerId,
+    types::{PartitionKey, WorkerId},
 };
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use std::{
 };
 use tokio::{
     select,
-    sync::{Mutex, SetOnce},
+    sync::{Mutex, OwnedSemaphorePermit, SetOnce},
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
@@ -49,6 +49,8 @@ pub(super) struct Worker {
 pub(super) struct Links {
     pub(super) tasks: JoinSet<()>,
     pub(super) sources: Vec<IndexedSource>,
+    /// Counts their sockets among those that the server may have.
+    _sockets: Option<OwnedSemaphorePermit>,
 }
 
 /// Publishers of a worker, by the name of their source.
@@ -66,12 +68,13 @@ impl Worker {
         registered_by: RegisteredBy,
         partition: Arc<Partition>,
         cancel: CancellationToken,
+        sockets: OwnedSemaphorePermit,
     ) -> Self {
         Self {
             registration,
             partition,
             cancel,
-            links: Mutex::default(),
+            links: Mutex::new(Links { _sockets: Some(sockets), ..Links::default() }),
             publishers: Mutex::default(),
             registered_by: AtomicCell::new(registered_by),
             awaited_sources: Vec::new(),
@@ -138,6 +141,11 @@ impl Worker {
 
     pub(super) const fn id(&self) -> &WorkerId {
         &self.registration.worker
+    }
+
+    /// Its place among all workers.
+    pub(super) const fn place(&self) -> (&PartitionKey, &WorkerId) {
+        (&self.registration.partition, &self.registration.worker)
     }
 
     pub(super) fn address(&self) -> WorkerAddress {

@@ -1,7 +1,7 @@
 use crate::index::WriterGone;
 use kvasir_index::IndexError;
 use kvasir_process::hurry::Late;
-use kvasir_proto::convert::ConvertError;
+use kvasir_proto::{convert::ConvertError, limits::WORKERS_MAX};
 
 /// Why a sibling gives no list, or no copy of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,6 +30,9 @@ pub enum CopyError {
     /// It holds too much.
     #[error("the worker has more than {0} records, the limit")]
     TooMany(usize),
+    /// It lists too many workers.
+    #[error("it lists more than {WORKERS_MAX} workers, the limit")]
+    TooManyWorkers,
     /// It has nothing that events could go on from.
     #[error("no source of the worker stands anywhere there")]
     Nothing,

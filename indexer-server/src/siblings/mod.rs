@@ -21,7 +21,7 @@ pub use error::CopyError;
 pub use fetch::{COPY_RECORDS_MAX, Fetched};
 pub use metrics::SiblingMetrics;
 pub use offer::{LIST_TIMEOUT, Offer, offers};
-pub use sibling::{DumpParts, Sibling};
+pub use sibling::{DumpParts, ListPages, Sibling};
 
 /// Most siblings that a server may be given.
 pub const SIBLINGS_MAX: usize = 16;

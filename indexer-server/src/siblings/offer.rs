@@ -1,16 +1,17 @@
 //! Which workers siblings have, and whom to ask for each.
 
-use super::{Sibling, SiblingMetrics};
-use futures::future::join_all;
-use kvasir_process::hurry::Late;
+use super::{CopyError, ListPages, Sibling, SiblingMetrics};
+use futures::{StreamExt, future::join_all};
+use kvasir_process::hurry::{Hurry, Late};
 use kvasir_proto::{
     convert::{ListedSource, ListedWorker, Registration, WorkerAddress},
+    limits::WORKERS_MAX,
     types::SourceState,
 };
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc, time::Duration};
-use tokio::time::timeout;
+use tokio::time::{error::Elapsed, timeout};
 
-/// Longest time until a sibling is connected and has said which workers it has. So long the start of a
+/// Longest time until a sibling is connected and has listed a page of its workers. So long the start of a
 /// server may take if a sibling hangs, or is starting too and waits for this one.
 pub const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -46,10 +47,7 @@ struct Listed<'a> {
 
 /// Asks all siblings at once what they have. Who does not answer in time is left out.
 pub async fn offers(siblings: &[Arc<dyn Sibling>], metrics: &SiblingMetrics) -> Vec<Offer> {
-    let asked = siblings.iter().map(|sibling| async move {
-        let listed = timeout(LIST_TIMEOUT, sibling.list()).await;
-        listed.unwrap_or(Err(Late::Silent(LIST_TIMEOUT).into()))
-    });
+    let asked = siblings.iter().map(|sibling| list(sibling.list()));
     let mut all: BTreeMap<WorkerAddress, Vec<Listed<'_>>> = BTreeMap::new();
     for (sibling, listed) in siblings.iter().zip(join_all(asked).await) {
         match listed {
@@ -73,6 +71,28 @@ pub async fn offers(siblings: &[Arc<dyn Sibling>], metrics: &SiblingMetrics) -> 
     }
     all.into_values().filter_map(offer).collect()
 }
+
+/// All pages of a list.
+async fn list(mut pages: ListPages) -> Result<Vec<ListedWorker>, CopyError> {
+    let (mut workers, mut hurry) = (Vec::new(), Hurry::default());
+    let count = |page: &Next| match page {
+        Ok(Some(Ok(page))) => page.len(),
+        Ok(Some(Err(_)) | None) | Err(_) => 0,
+    };
+    loop {
+        let next = hurry.next(timeout(LIST_TIMEOUT, pages.next()), count).await?;
+        match next.map_err(|_late| Late::Silent(LIST_TIMEOUT))? {
+            Some(page) => workers.append(&mut page?),
+            None => return Ok(workers),
+        }
+        if workers.len() > WORKERS_MAX {
+            return Err(CopyError::TooManyWorkers);
+        }
+    }
+}
+
+/// What comes next of a list.
+type Next = Result<Option<Result<Vec<ListedWorker>, CopyError>>, Elapsed>;
 
 fn offer(mut listed: Vec<Listed<'_>>) -> Option<Offer> {
     // Stable: of equals, the one that is configured first.

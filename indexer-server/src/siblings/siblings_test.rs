@@ -1,8 +1,10 @@
-use super::{Copier, CopyError, DumpParts, Offer, Sibling, SiblingMetrics, fetch::fetch, offers};
+use super::{
+    Copier, CopyError, DumpParts, ListPages, Offer, Sibling, SiblingMetrics, fetch::fetch, offers,
+};
 use crate::index::{
     IndexConfig, IndexMetrics, Partitions, Shard, Writer, WriterThreads, start_writers,
 };
-use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
+use futures::{StreamExt, stream};
 use kvasir_index::Limits;
 use kvasir_process::hurry::Late;
 use kvasir_proto::{
@@ -43,15 +45,12 @@ impl Sibling for Told {
         &self.url
     }
 
-    fn list(&self) -> BoxFuture<'_, Result<Vec<ListedWorker>, CopyError>> {
-        let workers = self.workers.clone();
-        async move {
-            match workers {
-                Some(workers) => Ok(workers),
-                None => std::future::pending().await,
-            }
+    fn list(&self) -> ListPages {
+        match self.workers.clone() {
+            // A worker a page.
+            Some(workers) => stream::iter(workers.into_iter().map(|at| Ok(vec![at]))).boxed(),
+            None => stream::pending().boxed(),
         }
-        .boxed()
     }
 
     fn dump(&self, _: DumpQuery) -> DumpParts {

@@ -63,7 +63,7 @@ async fn workers_are_listed_with_ranks_and_sources() {
     assert_eq!(source.applied.as_ref().map(|at| at.sequence), Some(8));
     assert_eq!((all[1].block_size, all[1].engine()), (16, pb::Engine::Vllm));
     assert!(all[1].ranks.is_empty() && all[1].sources.is_empty());
-    let one = pb::ListWorkersRequest { tenant: Some("t".to_owned()), model: None };
+    let one = pb::ListWorkersRequest { tenant: Some("t".to_owned()), ..Default::default() };
     let one = client.list_workers(one).await.expect("a list").into_inner().workers;
     assert_eq!(one.len(), 1);
     server.stop().await.expect("a clean stop");

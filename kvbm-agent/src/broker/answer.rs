@@ -10,6 +10,7 @@ use async_nats::Message;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, SelectAll};
 use futures::{Stream, StreamExt};
+use kvasir_process::text::ServerUrl;
 use kvasir_proto::broker::{LocalCall, local_subject};
 use kvasir_proto::code::ErrorCode;
 use kvasir_proto::codec::decode;
@@ -24,7 +25,7 @@ use tonic::{Request, Status};
 /// are heard.
 pub async fn answer_questions(
     service: Arc<LocalIndexerService>,
-    url: String,
+    url: ServerUrl,
     status: Arc<watch::Sender<BrokerStatus>>,
 ) {
     let stop = service.stop().clone();
@@ -53,7 +54,7 @@ struct Answerer {
 
 impl Answerer {
     /// Makes a connection and uses it until it breaks, or the service ends.
-    async fn connection(&self, url: &str, pauses: &mut Pauses) -> Result<(), BrokerError> {
+    async fn connection(&self, url: &ServerUrl, pauses: &mut Pauses) -> Result<(), BrokerError> {
         let stop = self.service.stop();
         let connection = select! {
             () = stop.cancelled() => return Ok(()),

@@ -1,4 +1,5 @@
 use async_nats::ServerAddr;
+use kvasir_process::text::ServerUrl;
 use kvasir_proto::broker::Delivery;
 use kvasir_proto::convert::Registration;
 use kvasir_proto::types::Incarnation;
@@ -11,7 +12,7 @@ use std::time::Duration;
 pub struct BrokerConfig {
     /// `nats://host:port`, several with commas between; with `user:password@` or `token@` where the
     /// servers ask for that.
-    pub url: String,
+    pub url: ServerUrl,
     /// How batches are published.
     pub delivery: Delivery,
     /// How indexes that do not know the worker register it: worker and block size are those of the

@@ -7,6 +7,7 @@ use async_nats::client::RequestErrorKind;
 use async_nats::{Auth, AuthError, Client, ConnectOptions, Event, ServerAddr};
 use bytes::Bytes;
 use kvasir_process::causes::causes;
+use kvasir_process::text::ServerUrl;
 use kvasir_proto::limits::BROKER_MESSAGE_BYTES_MAX;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,8 +23,8 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Makes a connection to one of the servers of a URL.
-    pub(super) async fn open(url: &str) -> Result<Self, BrokerError> {
-        let servers = read_servers(url).map_err(BrokerError::Connect)?;
+    pub(super) async fn open(url: &ServerUrl) -> Result<Self, BrokerError> {
+        let servers = read_servers(url.expose()).map_err(BrokerError::Connect)?;
         let closed = CancellationToken::new();
         let made = Arc::new(AtomicBool::new(false));
         let connected = options(&servers, &closed, &made).connect(servers).await;

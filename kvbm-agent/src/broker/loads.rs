@@ -5,6 +5,7 @@ use super::connection::Connection;
 use super::error::BrokerError;
 use crate::load::LoadBoard;
 use crate::pause::Pauses;
+use kvasir_process::text::ServerUrl;
 use kvasir_proto::broker::loads_subject;
 use kvasir_proto::convert::WorkerAddress;
 use prost::Message;
@@ -24,7 +25,7 @@ pub struct LoadPublisher {
     /// What is known.
     pub board: Arc<LoadBoard>,
     /// The servers, as in [`BrokerConfig`](super::BrokerConfig).
-    pub url: String,
+    pub url: ServerUrl,
     /// Least time between two loads of a rank that changes.
     pub min_interval: Duration,
     /// How often all ranks are said again; not 0.

@@ -14,7 +14,7 @@ use kvasir_engine::decode::EngineKind;
 use kvasir_process::config::ConfigError;
 use kvasir_process::http::HttpConfig;
 use kvasir_process::telemetry::LogConfig;
-use kvasir_process::text::{ByteCount, Span};
+use kvasir_process::text::{ByteCount, ServerUrl, Span};
 use kvasir_proto::convert::{
     ConvertError, Engine, LOCAL_INDEXER_BY_BROKER, Registration, WorkerProfile, is_http_address,
 };
@@ -198,7 +198,7 @@ fn lease_ms(settings: &Settings) -> Result<u32, ConfigError> {
 }
 
 /// The NATS server, if there is one.
-fn nats_url(settings: &Settings) -> Result<Option<String>, ConfigError> {
+fn nats_url(settings: &Settings) -> Result<Option<ServerUrl>, ConfigError> {
     let Some(url) = &settings.nats_url else {
         let delivery = settings.nats_delivery;
         if delivery != Settings::DEFAULTS.nats_delivery {
@@ -208,7 +208,7 @@ fn nats_url(settings: &Settings) -> Result<Option<String>, ConfigError> {
         }
         return Ok(None);
     };
-    read_servers(url).map_err(|error| ConfigError::invalid("nats-url", error))?;
+    read_servers(url.expose()).map_err(|error| ConfigError::invalid("nats-url", error))?;
     Ok(Some(url.clone()))
 }
 

@@ -3,7 +3,7 @@ use crate::broker::Delivery;
 use clap::Args;
 use kvasir_process::config;
 use kvasir_process::telemetry::LogFormat;
-use kvasir_process::text::{ByteCount, Span, deserialize_bytes, optional};
+use kvasir_process::text::{ByteCount, ServerUrl, Span, deserialize_bytes, optional};
 use kvasir_proto::convert::{Engine, Role};
 use serde::Deserialize;
 use std::net::SocketAddr;
@@ -78,9 +78,10 @@ pub struct Options {
     /// worker's shard
     #[arg(long, env = "KVASIR_AGENT_INDEXERS", value_name = "URLS", value_delimiter = ',')]
     pub indexers: Vec<String>,
-    /// NATS server to publish through, such as nats://127.0.0.1:4222; none if not set
-    #[arg(long, env = "KVASIR_AGENT_NATS_URL", value_name = "URL")]
-    pub nats_url: Option<String>,
+    /// NATS server to publish through, such as nats://127.0.0.1:4222 or
+    /// nats://USER:PASSWORD@HOST:4222; none if not set
+    #[arg(long, env = "KVASIR_AGENT_NATS_URL", hide_env_values = true, value_name = "URL")]
+    pub nats_url: Option<ServerUrl>,
     /// How events go over NATS: core, or jetstream, into a stream that keeps them for a while
     #[arg(long, env = "KVASIR_AGENT_NATS_DELIVERY", value_name = "DELIVERY")]
     #[serde(with = "optional")]

@@ -4,7 +4,7 @@ use crate::hub::BatchingConfig;
 use crate::journal::JournalConfig;
 use crate::zmq::ZMQ_TOPIC_DEFAULT;
 use kvasir_process::telemetry::LogFormat;
-use kvasir_process::text::{self, ByteCount, Span, optional};
+use kvasir_process::text::{self, ByteCount, ServerUrl, Span, optional};
 use kvasir_proto::convert::{Engine, Role};
 use serde::Serialize;
 use std::borrow::Cow;
@@ -46,7 +46,7 @@ pub struct Settings {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub indexers: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub nats_url: Option<String>,
+    pub nats_url: Option<ServerUrl>,
     #[serde(serialize_with = "text::serialize")]
     pub nats_delivery: Delivery,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -164,8 +164,19 @@ fn is_answer(kind: ErrorKind) -> bool {
 fn read_file<O: Options>(path: &Path) -> Result<O, ConfigError> {
     let text = fs::read_to_string(path)
         .map_err(|error| ConfigError::Unreadable { path: path.to_owned(), error })?;
-    toml::from_str(&text)
-        .map_err(|error| ConfigError::Malformed { path: path.to_owned(), error: Box::new(error) })
+    toml::from_str(&text).map_err(|mut error: toml::de::Error| {
+        // The error quotes a line of the file.
+        error.set_input(Some(&without_passwords(&text)));
+        ConfigError::Malformed { path: path.to_owned(), error: Box::new(error) }
+    })
+}
+
+/// A text of the same length, in which each line that may have a password is hidden.
+fn without_passwords(text: &str) -> String {
+    let shown = |line: &str| {
+        if line.contains('@') { "*".repeat(line.len()) } else { line.to_owned() }
+    };
+    text.split('\n').map(shown).collect::<Vec<_>>().join("\n")
 }
 
 /// The table of all options as Markdown: what README shows and a test compares with it.

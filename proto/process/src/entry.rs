@@ -2,6 +2,7 @@
 
 use crate::causes::causes;
 use crate::config::ConfigError;
+use crate::descriptors;
 use crate::telemetry::{LogConfig, LoggingError, start_logging};
 use std::{
     io::{self, Write},
@@ -38,6 +39,9 @@ where
         Err(error @ LoggingError::Taken(_)) => return fail(name, &error.to_string()),
     };
     drop(entered);
+    if let Err(error) = descriptors::raise_limit() {
+        tracing::warn!(%error, "the limit of open files cannot be raised");
+    }
     let outcome = run(&runtime, work);
     logging.flush();
     runtime.shutdown_timeout(RUNTIME_TIMEOUT);

@@ -4,6 +4,7 @@
 //! - [`text`]: values of options, as people write them.
 //! - [`config`]: flags, environment and file.
 //! - [`telemetry`]: logs, spans, metrics registry, readiness.
+//! - [`descriptors`]: the limit of open files, and what it is for.
 //! - [`net`]: connections with a limit.
 //! - [`http`]: the side port: `/metrics`, `/livez`, `/readyz`.
 //! - [`hurry`]: answers in parts, for as long as they make progress.
@@ -17,6 +18,8 @@ pub mod text;
 pub mod telemetry;
 
 pub mod config;
+
+pub mod descriptors;
 
 pub mod net;
 

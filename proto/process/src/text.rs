@@ -1,5 +1,9 @@
 //! Values of options, as people write them.
 
+mod server_url;
+
+pub use server_url::ServerUrl;
+
 use serde::{
     Deserialize, Deserializer, Serializer,
     de::{DeserializeOwned, Error},

@@ -9,6 +9,7 @@ mod error;
 mod find;
 mod find_wire;
 mod ingest;
+mod list;
 mod load;
 mod local;
 mod placement;
@@ -26,6 +27,7 @@ pub use error::{ConvertError, Problem};
 pub use find::{FindAnswer, FindQuery, QueryInput, QueryTokens, TooManyBlocks, WorkerMatch};
 pub use find_wire::{FindReply, FindRequest, FindStreamReply, WriteAnswer};
 pub use ingest::{Heartbeat, Hello, Publication, PublishedBatch, publish_batch};
+pub use list::{ListQuery, page_token};
 pub use load::{LoadsQuery, WorkerLoad, check_metrics};
 pub use local::{
     EventsPart, EventsQuery, LocalDumpEnd, LocalDumpPart, LocalDumpQuery, LocalSource,

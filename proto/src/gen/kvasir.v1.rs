@@ -656,6 +656,13 @@ pub struct ListWorkersRequest {
     /// This tenant only; default all.
     #[prost(string, optional, tag = "2")]
     pub tenant: ::core::option::Option<::prost::alloc::string::String>,
+    /// Most workers in the answer, 1 to 4,096; default 4,096. An answer also ends before it has 1 MiB of
+    /// workers, so it may have fewer.
+    #[prost(uint32, optional, tag = "3")]
+    pub page_size: ::core::option::Option<u32>,
+    /// The next_page_token of the answer before, to the same model and tenant; "" for the first page.
+    #[prost(string, tag = "4")]
+    pub page_token: ::prost::alloc::string::String,
 }
 impl ::prost::Name for ListWorkersRequest {
     const NAME: &'static str = "ListWorkersRequest";
@@ -822,7 +829,8 @@ impl ::prost::Name for ShardInfo {
         "/kvasir.v1.ShardInfo".into()
     }
 }
-/// All workers that were asked for, by model, tenant and id.
+/// A page of the workers that were asked for, by model, tenant and id. Over all pages, a worker that is
+/// registered throughout is listed exactly once.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListWorkersResponse {
     /// The workers.
@@ -831,6 +839,9 @@ pub struct ListWorkersResponse {
     /// Which shard this server is; absent if it is not sharded.
     #[prost(message, optional, tag = "2")]
     pub shard: ::core::option::Option<ShardInfo>,
+    /// Asks for the next page; "" on the last one.
+    #[prost(string, tag = "3")]
+    pub next_page_token: ::prost::alloc::string::String,
 }
 impl ::prost::Name for ListWorkersResponse {
     const NAME: &'static str = "ListWorkersResponse";
@@ -1559,7 +1570,8 @@ pub mod indexer_client {
                 .insert(GrpcMethod::new("kvasir.v1.Indexer", "DumpWorker"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Workers, their ranks and their sources.
+        /// Workers, their ranks and their sources, in pages: ask again with the answer's next_page_token until
+        /// it is empty.
         pub async fn list_workers(
             &mut self,
             request: impl tonic::IntoRequest<super::ListWorkersRequest>,

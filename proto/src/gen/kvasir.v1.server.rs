@@ -42,7 +42,8 @@ pub mod indexer_server {
             tonic::Response<crate::pb::RegisterWorkerResponse>,
             tonic::Status,
         >;
-        /// Workers, their ranks and their sources.
+        /// Workers, their ranks and their sources, in pages: ask again with the answer's next_page_token until
+        /// it is empty.
         async fn remove_worker(
             &self,
             request: tonic::Request<crate::pb::RemoveWorkerRequest>,

@@ -2,6 +2,7 @@
 //! not to be bounded; beside it a healthy client asks and `/livez` is read, and the bars of
 //! [`harness::Siege`] must hold.
 
+mod descriptors;
 mod harness;
 mod peer;
 
@@ -9,3 +10,6 @@ mod answers;
 mod publishers;
 mod requests;
 mod side;
+mod lists;
+mod secrets;
+mod silent_agents;

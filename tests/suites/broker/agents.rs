@@ -120,7 +120,7 @@ pub fn config(broker: &Broker, delivery: Delivery) -> AgentConfig {
         first_sequence: 0,
         journal: JournalConfig { copy_mode: CopyMode::Counted, ..JournalConfig::DEFAULT },
     };
-    let (url, registration) = (broker.server.url(), registration());
+    let (url, registration) = (broker.server.url().into(), registration());
     AgentConfig {
         source,
         journal_dir: None,

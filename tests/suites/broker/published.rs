@@ -183,7 +183,7 @@ async fn an_agent_says_why_it_does_not_start() {
         assert!(error.starts_with(expected), "{error}");
     }
     let mut unknown = config(&broker, Delivery::Core);
-    unknown.broker.as_mut().expect("a broker").url = "http://127.0.0.1:1".to_owned();
+    unknown.broker.as_mut().expect("a broker").url = "http://127.0.0.1:1".to_owned().into();
     let agent = start(unknown).await;
     let told = status(&agent, |status| status.error.is_some()).await;
     let error = told.error.expect("an error");

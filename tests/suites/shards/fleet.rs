@@ -192,9 +192,9 @@ impl Fleet {
         let begun = Instant::now();
         let mut indexer = client::connect(server.addresses.grpc).await.expect("a server");
         let request = pb::ListWorkersRequest::default();
-        let list = indexer.list_workers(request).await.expect("a list").into_inner();
-        assert!(!list.workers.is_empty());
-        for worker in list.workers {
+        let workers = client::list_workers(&mut indexer, request).await.expect("a list");
+        assert!(!workers.is_empty());
+        for worker in workers {
             self.wait_for_worker(server, &worker.worker_id).await;
         }
         begun.elapsed()

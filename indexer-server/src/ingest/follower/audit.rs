@@ -22,7 +22,6 @@ use std::{
     collections::{BTreeMap, VecDeque},
     future::pending,
     mem,
-    sync::Arc,
     time::Duration,
 };
 use tokio::time::{Instant, timeout_at};
@@ -250,7 +249,7 @@ impl Follower {
                 return self.end_audit("abandoned").await;
             }
         };
-        // Its permit is free for what is asked next.
+        // Its turn is free for what is asked next.
         drop(parts);
         self.audit.stage = Stage::Answered { watermark, answer };
         self.audit().await
@@ -276,12 +275,12 @@ impl Follower {
         answer: Answer,
     ) -> Result<(), IngestError> {
         let asked = self.asked.as_ref().zip(self.stream_life);
-        // Whoever waits for a dump needs the permits more.
-        let permit = Arc::clone(&self.permits).try_acquire_owned();
-        let (Some((asked, life)), Ok(permit)) = (asked, permit) else {
+        // Whoever waits for a dump needs the turns more.
+        let turn = asked.and_then(|(asked, _)| self.turns.try_read(&asked.agent));
+        let (Some((asked, life)), Some(turn)) = (asked, turn) else {
             return self.end_audit("abandoned").await;
         };
-        let (parts, until) = (asked.ask((life, question), permit), Instant::now() + ANSWER_TIMEOUT);
+        let (parts, until) = (asked.ask((life, question), turn), Instant::now() + ANSWER_TIMEOUT);
         self.audit.stage = Stage::Asking { parts, until, answer };
         Ok(())
     }

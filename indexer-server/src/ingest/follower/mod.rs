@@ -13,6 +13,7 @@ use super::{
     answer::{BatchAnswer, Refusal, Waiting},
     local::{AskError, Asked, Part, Round},
     publisher::{Command, Opened, Shared},
+    turns::Turns,
     worker::Worker,
 };
 use kvasir_engine::recover::{Ask, HeldShare, Input, Item, Numbered, OutcomeCounts, Recovery};
@@ -22,11 +23,7 @@ use kvasir_proto::{
     types::{BlockCounts, CopyMode, DpRank, HeldBlock, Incarnation, KvEvent, SourceState},
 };
 use std::{collections::VecDeque, future::pending, mem, sync::Arc, time::Duration};
-use tokio::{
-    select,
-    sync::{Semaphore, mpsc},
-    time::sleep,
-};
+use tokio::{select, sync::mpsc, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 /// A batch, as the recovery holds it back.
@@ -65,7 +62,7 @@ pub(super) struct Follower {
     pub(super) copy_mode: CopyMode,
     /// Who can be asked, if anybody.
     pub(super) asked: Option<Asked>,
-    pub(super) permits: Arc<Semaphore>,
+    pub(super) turns: Arc<Turns>,
     pub(super) held: HeldShare,
     /// The latest stream; those before are fenced.
     pub(super) stream: u64,
@@ -250,6 +247,9 @@ impl Follower {
             return Err(IngestError::CopyMode { source_name: self.name.clone() });
         }
         self.worker.heard(self.ingest.origin);
+        if let Some(asked) = &self.asked {
+            self.turns.heard(&asked.agent);
+        }
         if self.shared.is_held() {
             // It is heard now, maybe before it is told that it can be.
             self.shared.set_held(false);

@@ -11,7 +11,6 @@ use kvasir_proto::digest::{RankDigest, block_digest};
 use kvasir_proto::limits::DUMP_CHUNK_RECORDS_DEFAULT;
 use kvasir_proto::types::{BlockName, CopyMode, DpRank, HeldBlock, Tier};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use tokio::task::yield_now;
 
 /// Ranks that a log line names.
@@ -236,7 +235,8 @@ impl Follower {
             chunk_records: DUMP_CHUNK_RECORDS_DEFAULT,
         };
         // It takes as long as a dump.
-        let Ok(_permit) = Arc::clone(&self.permits).try_acquire_owned() else { return Ok(false) };
+        let Some(asked) = &self.asked else { return Ok(false) };
+        let Some(_turn) = self.turns.try_read(&asked.agent) else { return Ok(false) };
         let writer = self.ingest.writer.clone();
         let read_all = async {
             let mut dump = Dump::begin(&self.worker.partition, writer, &query).await?;

@@ -62,10 +62,8 @@ impl Follower {
                 self.change_lost(&step).await?;
             }
             Step::Ask { round, ask } => {
-                self.round = self
-                    .asked
-                    .as_ref()
-                    .map(|asked| Round::start(round, ask, asked, Arc::clone(&self.permits)));
+                let start = |asked| Round::start(round, ask, asked, Arc::clone(&self.turns));
+                self.round = self.asked.as_ref().map(start);
             }
             Step::Cancel { .. } => {
                 if let Some(Round { ask, .. }) = self.round.take() {

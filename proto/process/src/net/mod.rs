@@ -14,12 +14,16 @@ pub use peer::{Peer, PeerLimits};
 pub use request::{BYTES_PER_SECOND_MIN, Pace, RequestBody, RequestLimits};
 pub use share::{Limit, Reasons, Share};
 
+use futures::FutureExt;
 use prometheus_client::{
     metrics::{counter::Counter, gauge::Gauge},
     registry::Registry,
 };
+use rustix::io::Errno;
 use std::{
+    fs::File,
     io::{self, IoSlice},
+    mem,
     net::SocketAddr,
     pin::Pin,
     sync::Arc,
@@ -33,8 +37,10 @@ use tokio::{
     time::{Instant, Sleep, sleep},
 };
 
-/// Pause after a failed accept, which is most often a lack of file descriptors.
+/// Pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// What is opened to hold a descriptor in reserve.
+const SPARE: &str = "/dev/null";
 
 /// Bytes that the client of a gRPC connection may send before they are read. The transport allows half of it for what
 /// small frames cost that wait (256 bytes less their size, each): 8 publishers may have 1,024 unread batches each,
@@ -106,6 +112,10 @@ pub struct LimitedListener {
     permits: Arc<Semaphore>,
     limits: ConnectionLimits,
     metrics: ConnectionMetrics,
+    /// A descriptor in reserve, to accept a connection with where no other is left.
+    spare: Option<File>,
+    /// Whether the last accept failed, and the log says so.
+    is_failing: bool,
 }
 
 /// A connection; it counts until it is dropped.
@@ -135,7 +145,8 @@ impl LimitedListener {
         metrics: ConnectionMetrics,
     ) -> Self {
         let permits = Arc::new(Semaphore::new(limits.connections));
-        Self { listener, permits, limits, metrics }
+        let spare = open_spare();
+        Self { listener, permits, limits, metrics, spare, is_failing: false }
     }
 
     /// Address of the socket.
@@ -152,11 +163,11 @@ impl LimitedListener {
             let (stream, peer) = match self.listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    tracing::warn!(%error, "a connection was not accepted");
-                    sleep(ACCEPT_PAUSE).await;
+                    self.recover(&error).await;
                     continue;
                 }
             };
+            self.is_failing = false;
             let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
                 self.metrics.refused.inc();
                 continue;
@@ -185,6 +196,31 @@ impl LimitedListener {
             _permit: permit,
         }
     }
+}
+
+impl LimitedListener {
+    /// After an accept that failed. If the process has no descriptor left, the connection is accepted with
+    /// the spare one and closed: its client is told at once instead of waiting.
+    async fn recover(&mut self, error: &io::Error) {
+        if !mem::replace(&mut self.is_failing, true) {
+            tracing::warn!(%error, "a connection was not accepted, nor may the next be");
+        }
+        let exhausted = [Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
+        if error.raw_os_error().is_some_and(|code| exhausted.contains(&code)) {
+            self.spare = None;
+            let closed = self.listener.accept().now_or_never().is_some_and(|at| at.is_ok());
+            self.spare = open_spare();
+            if closed {
+                self.metrics.refused.inc();
+                return;
+            }
+        }
+        sleep(ACCEPT_PAUSE).await;
+    }
+}
+
+fn open_spare() -> Option<File> {
+    File::open(SPARE).ok()
 }
 
 impl Connection {

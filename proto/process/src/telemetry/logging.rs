@@ -8,10 +8,16 @@ use std::{
     str::FromStr,
     time::Duration,
 };
+use tracing::{Level, Metadata};
 use tracing_subscriber::{
-    EnvFilter, Layer, filter::LevelFilter, layer::SubscriberExt, util::SubscriberInitExt,
-    util::TryInitError,
+    EnvFilter, Layer,
+    filter::{FilterExt, LevelFilter, filter_fn},
+    layer::SubscriberExt,
+    util::{SubscriberInitExt, TryInitError},
 };
+
+/// The client library of NATS. Below the level INFO it logs addresses of servers with their passwords.
+const NATS_CLIENT: &str = "async_nats";
 
 /// How log lines are written to standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,10 +103,19 @@ pub fn start_logging(name: &'static str, config: &LogConfig) -> Result<Logging, 
     };
     let spans = otlp_endpoint.as_deref().map(|at| span_exporter(name, at)).transpose()?;
     let exported = spans.as_ref().map(|provider| {
-        tracing_opentelemetry::layer().with_tracer(provider.tracer(name)).with_filter(EXPORT_LEVEL)
+        tracing_opentelemetry::layer()
+            .with_tracer(provider.tracer(name))
+            .with_filter(EXPORT_LEVEL.and(filter_fn(shows_no_secret)))
     });
-    tracing_subscriber::registry().with(exported).with(lines.with_filter(filter)).try_init()?;
+    let lines = lines.with_filter(filter.and(filter_fn(shows_no_secret)));
+    tracing_subscriber::registry().with(exported).with(lines).try_init()?;
     Ok(Logging { spans })
+}
+
+/// Whether an event or a span may be logged, whatever the filter says.
+fn shows_no_secret(of: &Metadata<'_>) -> bool {
+    // TRACE is the greatest level.
+    *of.level() <= Level::INFO || !of.target().starts_with(NATS_CLIENT)
 }
 
 fn span_exporter(

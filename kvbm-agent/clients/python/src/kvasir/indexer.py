@@ -164,14 +164,19 @@ class Indexer:
         tenant: Optional[str] = None,
         timeout: Optional[float] = None,
     ) -> list[WorkerInfo]:
-        """All workers of a model and tenant, or of all."""
+        """All workers of a model and tenant, or of all. `timeout` is for each page of them."""
         request = pb.ListWorkersRequest()
         if model is not None:
             request.model = read_name("model", model)
         if tenant is not None:
             request.tenant = read_name("tenant", tenant)
-        answer = self._call("ListWorkers", request, pb.ListWorkersResponse, timeout)
-        return [_read.worker(worker) for worker in answer.workers]
+        workers: list[WorkerInfo] = []
+        while True:
+            answer = self._call("ListWorkers", request, pb.ListWorkersResponse, timeout)
+            workers.extend(_read.worker(worker) for worker in answer.workers)
+            request.page_token = answer.next_page_token
+            if not request.page_token:
+                return workers
 
     def get_stats(self, *, timeout: Optional[float] = None) -> Stats:
         """Sizes and counters of the server."""

@@ -210,12 +210,16 @@ class DumpWorkerResponse(_message.Message):
     def __init__(self, chunk: _Optional[_Union[DumpChunk, _Mapping]] = ..., end: _Optional[_Union[DumpEnd, _Mapping]] = ...) -> None: ...
 
 class ListWorkersRequest(_message.Message):
-    __slots__ = ("model", "tenant")
+    __slots__ = ("model", "tenant", "page_size", "page_token")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     model: str
     tenant: str
-    def __init__(self, model: _Optional[str] = ..., tenant: _Optional[str] = ...) -> None: ...
+    page_size: int
+    page_token: str
+    def __init__(self, model: _Optional[str] = ..., tenant: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class RankInfo(_message.Message):
     __slots__ = ("dp_rank", "placed_blocks", "parked_blocks", "shed_blocks")
@@ -292,12 +296,14 @@ class ShardInfo(_message.Message):
     def __init__(self, shard: _Optional[int] = ..., shards: _Optional[int] = ..., map_version: _Optional[int] = ..., owned: _Optional[_Iterable[_Union[BucketRange, _Mapping]]] = ..., taken: _Optional[_Iterable[_Union[BucketRange, _Mapping]]] = ...) -> None: ...
 
 class ListWorkersResponse(_message.Message):
-    __slots__ = ("workers", "shard")
+    __slots__ = ("workers", "shard", "next_page_token")
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     SHARD_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     workers: _containers.RepeatedCompositeFieldContainer[WorkerInfo]
     shard: ShardInfo
-    def __init__(self, workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., shard: _Optional[_Union[ShardInfo, _Mapping]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., shard: _Optional[_Union[ShardInfo, _Mapping]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class EngineEndpoint(_message.Message):
     __slots__ = ("endpoint", "replay_endpoint", "topic", "bind", "dp_rank")

@@ -1,0 +1,66 @@
+//! Open files: how many the process may have, and for what.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io;
+
+/// Most open files where the system sets no limit.
+const UNLIMITED: usize = 1 << 20;
+
+/// Raises the limit of open files as far as the process may.
+///
+/// # Errors
+/// If the system refuses it.
+pub fn raise_limit() -> io::Result<()> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current == maximum {
+        return Ok(());
+    }
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).map_err(io::Error::from)
+}
+
+/// How many files the process may have open.
+#[must_use]
+pub fn limit() -> usize {
+    let limit = getrlimit(Resource::Nofile).current;
+    limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(UNLIMITED).min(UNLIMITED)
+}
+
+/// How the open files of a server are divided. What is left is its own: files of the store, sockets to
+/// brokers, agents and siblings, the side port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shares {
+    /// Sockets to engines.
+    pub engines: usize,
+    /// Connections of clients.
+    pub clients: usize,
+}
+
+impl Shares {
+    /// The shares of a limit.
+    #[must_use]
+    pub const fn of(limit: usize) -> Self {
+        Self { engines: limit / 2, clients: limit / 4 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quarter_of_the_open_files_is_the_process_own() {
+        for limit in [0, 1, 64, 1_024, UNLIMITED] {
+            let Shares { engines, clients } = Shares::of(limit);
+            assert!(engines + clients <= limit - limit / 4, "{limit}");
+        }
+        assert_eq!(Shares::of(1_024), Shares { engines: 512, clients: 256 });
+    }
+
+    #[test]
+    fn the_limit_is_raised_to_the_highest_that_is_allowed() {
+        raise_limit().expect("no privilege is needed");
+        let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+        assert_eq!(current, maximum);
+        assert!(limit() > 0);
+    }
+}

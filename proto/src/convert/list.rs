@@ -1,0 +1,169 @@
+use super::{ConvertError, Problem, Registration, WorkerAddress, shared::check_range};
+use crate::{
+    limits::{LIST_PAGE_WORKERS_MAX, NAME_BYTES_MAX},
+    pb,
+    types::{PartitionKey, WorkerId},
+};
+use std::fmt::Write;
+
+const PAGE_TOKEN: &str = "page_token";
+/// Between the names in a token; no name has it.
+const SEPARATOR: char = '\0';
+/// Longest token: three names and two separators, two digits a byte.
+const PAGE_TOKEN_BYTES_MAX: usize = (3 * NAME_BYTES_MAX + 2) * 2;
+
+/// A checked `ListWorkersRequest`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListQuery {
+    /// This model only.
+    pub model: Option<String>,
+    /// This tenant only.
+    pub tenant: Option<String>,
+    /// Most workers of the page.
+    pub page_size: usize,
+    /// The page begins behind this worker, whether or not it is still there.
+    pub after: Option<WorkerAddress>,
+}
+
+impl ListQuery {
+    /// Whether the query asks for the workers of a partition.
+    #[must_use]
+    pub fn asks_for(&self, partition: &PartitionKey) -> bool {
+        self.model.as_deref().is_none_or(|model| model == partition.model())
+            && self.tenant.as_deref().is_none_or(|tenant| tenant == partition.tenant())
+    }
+}
+
+impl TryFrom<pb::ListWorkersRequest> for ListQuery {
+    type Error = ConvertError;
+
+    fn try_from(request: pb::ListWorkersRequest) -> Result<Self, ConvertError> {
+        let pb::ListWorkersRequest { model, tenant, page_size, page_token } = request;
+        let page_max = u32::try_from(LIST_PAGE_WORKERS_MAX).unwrap_or(u32::MAX);
+        let page_size = page_size.unwrap_or(page_max);
+        check_range("page_size", page_size.into(), 1, page_max.into())?;
+        let after = (!page_token.is_empty()).then(|| read_page_token(&page_token)).transpose()?;
+        let query = Self { model, tenant, page_size: page_size as usize, after };
+        let is_other = |after: &WorkerAddress| !query.asks_for(&after.partition);
+        if query.after.as_ref().is_some_and(is_other) {
+            let actual = "belongs to another model or tenant".to_owned();
+            let expected = "that of an answer to the same request".to_owned();
+            return Err(ConvertError::new(PAGE_TOKEN, Problem::Mismatch { actual, expected }));
+        }
+        Ok(query)
+    }
+}
+
+/// The token of the page that begins behind a worker.
+#[must_use]
+pub fn page_token(last: &Registration) -> String {
+    let (partition, worker) = (&last.partition, &last.worker);
+    let names = [partition.model(), partition.tenant(), worker.as_str()];
+    let mut token = String::new();
+    for byte in names.join(&SEPARATOR.to_string()).bytes() {
+        // Writing to a String does not fail.
+        let _infallible = write!(token, "{byte:02x}");
+    }
+    token
+}
+
+fn read_page_token(token: &str) -> Result<WorkerAddress, ConvertError> {
+    read_names(token).ok_or_else(|| {
+        let actual = "is none of this server's".to_owned();
+        let expected = "empty or the next_page_token of an answer".to_owned();
+        ConvertError::new(PAGE_TOKEN, Problem::Mismatch { actual, expected })
+    })
+}
+
+fn read_names(token: &str) -> Option<WorkerAddress> {
+    if token.len() > PAGE_TOKEN_BYTES_MAX {
+        return None;
+    }
+    let digits = token.as_bytes().chunks(2);
+    let bytes = digits.map(|pair| match pair {
+        [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
+        _ => None,
+    });
+    let names = String::from_utf8(bytes.collect::<Option<Vec<u8>>>()?).ok()?;
+    let mut names = names.split(SEPARATOR);
+    let (model, tenant, worker) = (names.next()?, names.next()?, names.next()?);
+    if names.next().is_some() {
+        return None;
+    }
+    let partition = PartitionKey::new(model, tenant).ok()?;
+    Some(WorkerAddress { partition, worker: WorkerId::new(worker).ok()? })
+}
+
+/// The value of a hexadecimal digit as [`page_token`] writes it.
+const fn digit(byte: u8) -> Option<u8> {
+    match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn registration(model: &str, tenant: &str, worker_id: &str) -> Registration {
+        let request = pb::RegisterWorkerRequest {
+            worker_id: worker_id.to_owned(),
+            model: model.to_owned(),
+            tenant: tenant.to_owned(),
+            block_size: 16,
+            ..Default::default()
+        };
+        Registration::try_from(request).expect("valid")
+    }
+
+    fn request(page_token: &str) -> pb::ListWorkersRequest {
+        pb::ListWorkersRequest { page_token: page_token.to_owned(), ..Default::default() }
+    }
+
+    #[test]
+    fn a_token_says_behind_which_worker_the_page_begins() {
+        let longest = "ü".repeat(NAME_BYTES_MAX / 2);
+        for (model, tenant, worker) in
+            [("m", "", "w"), ("m/1", "t, u", "a b"), (&*longest, &*longest, &*longest)]
+        {
+            let registration = registration(model, tenant, worker);
+            let token = page_token(&registration);
+            let query = ListQuery::try_from(request(&token)).expect("a valid token");
+            assert_eq!(query.after, Some(registration.address()));
+        }
+        let query = ListQuery::try_from(request("")).expect("the first page");
+        assert_eq!((query.after, query.page_size), (None, LIST_PAGE_WORKERS_MAX));
+    }
+
+    #[test]
+    fn requests_are_refused_by_field() {
+        let refused = |request: pb::ListWorkersRequest, expected: &str| {
+            let error = ListQuery::try_from(request).expect_err(expected);
+            assert_eq!(error.to_string(), expected);
+        };
+        let token = page_token(&registration("m", "t", "w"));
+        let cut = &token[1..];
+        let long = "00".repeat(PAGE_TOKEN_BYTES_MAX);
+        // The last three lack names, and have one too many.
+        for bad in ["x", "é", "6D", cut, &long, "6d", "6d0074", "6d007400770078"] {
+            refused(
+                request(bad),
+                "page_token is none of this server's, must be empty or the next_page_token of an answer",
+            );
+        }
+        let page = |page_size| pb::ListWorkersRequest { page_size, ..Default::default() };
+        refused(page(Some(0)), "page_size is 0, must be 1 to 4096");
+        refused(page(Some(4_097)), "page_size is 4097, must be 1 to 4096");
+        let other = |model: &str| pb::ListWorkersRequest {
+            model: Some(model.to_owned()),
+            ..request(&token)
+        };
+        refused(
+            other("n"),
+            "page_token belongs to another model or tenant, must be that of an answer to the same request",
+        );
+        assert!(ListQuery::try_from(other("m")).is_ok());
+    }
+}
