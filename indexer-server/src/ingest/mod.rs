@@ -14,6 +14,7 @@ mod placement;
 mod publisher;
 mod registry;
 mod resume;
+mod standing;
 #[cfg(test)]
 mod testing;
 mod worker;
@@ -28,4 +29,5 @@ pub use ownership::ShardConfig;
 pub use publisher::{Accepted, Session};
 pub use registry::{Ingest, Registered};
 pub use resume::Expected;
+pub use standing::{RANKS_SHOWN_MAX, WorkerStandings};
 pub use worker::Speaking;
