@@ -16,6 +16,8 @@ pub mod text;
 
 pub mod telemetry;
 
+mod environment;
+
 pub mod config;
 
 pub mod net;

@@ -36,7 +36,8 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("http", &["telemetry", "net"]),
             ("hurry", &[]),
             ("tasks", &[]),
-            ("config", &["telemetry"]),
+            ("environment", &[]),
+            ("config", &["environment", "telemetry"]),
             ("entry", &["causes", "telemetry"]),
         ],
     ),
@@ -108,6 +109,7 @@ const EDGES: &[(&str, &[Edges])] = &[
         "proto/src",
         &[
             ("limits", &[]),
+            ("target", &["limits"]),
             ("code", &[]),
             ("types", &["limits"]),
             ("hash", &["types"]),
@@ -116,7 +118,7 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("codec", &["limits"]),
             ("find_codec", &["codec", "convert"]),
             ("broker", &["convert", "hash", "limits", "types"]),
-            ("convert", &["types", "hash", "digest", "shard", "limits", "code", "pb"]),
+            ("convert", &["types", "hash", "digest", "shard", "limits", "target", "code", "pb"]),
         ],
     ),
 ];
