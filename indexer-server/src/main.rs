@@ -2,9 +2,12 @@
 
 use indexer_server::{
     app::App,
-    config::{self, Action, Config},
+    config::{self, Action, Config, Options},
 };
-use kvasir_process::entry::{answer, refuse, start, stop_signal};
+use kvasir_process::{
+    config::warn_of_unknown_variables,
+    entry::{answer, refuse, start, stop_signal},
+};
 use mimalloc::MiMalloc;
 use std::{env, process::ExitCode};
 
@@ -26,6 +29,7 @@ fn main() -> ExitCode {
 
 async fn run(config: Config) -> anyhow::Result<()> {
     let signal = stop_signal()?;
+    warn_of_unknown_variables::<Options>();
     let app = App::build(config).await?;
     let addresses = app.addresses();
     tracing::info!(grpc = %addresses.grpc, http = %addresses.http, "listening");

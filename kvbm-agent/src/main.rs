@@ -1,9 +1,9 @@
 //! Entry of the process: configuration, then the agent. Nothing else.
 
-use kvasir_process::config::Action;
+use kvasir_process::config::{Action, warn_of_unknown_variables};
 use kvasir_process::entry::{answer, refuse, start, stop_signal};
 use kvbm_agent::app;
-use kvbm_agent::config::{self, Config, PROGRAM};
+use kvbm_agent::config::{self, Config, Options, PROGRAM};
 use mimalloc::MiMalloc;
 use std::env;
 use std::process::ExitCode;
@@ -24,6 +24,7 @@ fn main() -> ExitCode {
 
 async fn run(config: Config) -> anyhow::Result<()> {
     let signal = stop_signal()?;
+    warn_of_unknown_variables::<Options>();
     Box::pin(app::run(config, signal)).await?;
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! - [`hash`]: tokens to block hashes, the one implementation that all sides use.
 //! - [`digest`]: of what a source holds, so that two sides find out where they differ.
 //! - [`shard`]: which shard a worker belongs to.
+//! - [`target`]: addresses of gRPC ports, as people write them.
 //! - [`limits`]: every bound on what a peer may send.
 //! - [`code`]: the restricted set of error codes and its table to gRPC status.
 //! - `pb`, `codec`, `find_codec`, `convert` and `broker` (feature `grpc`): generated messages, their
@@ -23,6 +24,7 @@ pub mod find_codec;
 pub mod hash;
 pub mod limits;
 pub mod shard;
+pub mod target;
 pub mod types;
 
 /// Generated messages and services of package `kvasir.v1`.

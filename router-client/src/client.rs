@@ -4,6 +4,7 @@ use kvasir_proto::convert::TooManyBlocks;
 use kvasir_proto::limits::{GRPC_MESSAGE_BYTES_MAX, QUERY_BLOCKS_MAX};
 use kvasir_proto::pb::indexer_client::IndexerClient as Stub;
 use kvasir_proto::pb::{FindMatchesRequest, FindMatchesResponse, RecordPlacementRequest};
+use kvasir_proto::target::read_target;
 use kvasir_proto::types::WorkerKey;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,14 +41,14 @@ pub(crate) const fn check_length(blocks: &[u64]) -> Result<(), ClientError> {
 }
 
 impl IndexerClient {
-    /// A client of the indexer at `endpoint` (`http://host:port`). It connects when first used, and
-    /// again whenever the connection is lost.
+    /// A client of the indexer at `endpoint` (`host:port`, or `http://host:port`). It connects when first
+    /// used, and again whenever the connection is lost.
     ///
     /// # Errors
-    /// If `endpoint` is not a URI.
+    /// If `endpoint` is no such address.
     pub fn connect(endpoint: &str, config: ClientConfig) -> Result<Self, ClientError> {
         let unusable = |source| ClientError::Endpoint { endpoint: endpoint.to_owned(), source };
-        let channel = Endpoint::from_shared(endpoint.to_owned())
+        let channel = Endpoint::from_shared(read_target(endpoint)?)
             .map_err(unusable)?
             .connect_timeout(config.connect_timeout)
             .http2_keep_alive_interval(KEEPALIVE_INTERVAL)

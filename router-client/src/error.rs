@@ -1,10 +1,14 @@
 use kvasir_proto::convert::TooManyBlocks;
+use kvasir_proto::target::TargetError;
 use std::time::Duration;
 
 /// Why there is no answer. None of these is a reason to fail the request that asked: route it
 /// without knowledge of caches.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
+    /// The endpoint can be no address of a server.
+    #[error("endpoint {0}")]
+    Target(#[from] TargetError),
     /// The endpoint cannot be used.
     #[error("endpoint {endpoint} cannot be used: {source}")]
     Endpoint {

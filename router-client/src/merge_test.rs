@@ -17,6 +17,7 @@ fn overlap(worker: &str, rank: u32, blocks: u32, speculative_blocks: u32) -> Ove
         lag_batches: 0,
         verified_age: None,
         shed_blocks: 0,
+        connected: rank == 0,
     }
 }
 

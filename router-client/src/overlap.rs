@@ -32,6 +32,9 @@ pub struct Overlap {
     /// Blocks that the rank was told to hold and that the index lacks for its byte budget: it may hold
     /// more of the prompt than `blocks` says.
     pub shed_blocks: u64,
+    /// Whether the index is connected to all that tells it of this rank: it tells an engine that is gone
+    /// from one that is slow, which are both `CatchingUp`.
+    pub connected: bool,
 }
 
 impl Overlap {
@@ -110,6 +113,7 @@ impl TryFrom<WorkerMatch> for Overlap {
             lag_batches: at.lag_batches,
             verified_age: at.verified_age_ms.map(Duration::from_millis),
             shed_blocks: at.shed_blocks,
+            connected: at.connected,
         })
     }
 }

@@ -105,6 +105,37 @@ fn code(outcome: Result<impl std::fmt::Debug, ClientError>) -> Code {
 }
 
 #[tokio::test]
+async fn targets_need_no_scheme_and_what_can_be_none_is_refused_at_once() {
+    let mut server = server("").await;
+    let address = server.addresses.grpc.to_string();
+    let tokens = tokens(4);
+    let prompt = Prompt::new(MODEL, BLOCK_SIZE, &tokens);
+    let config = ClientConfig { deadline: PATIENCE, ..ClientConfig::default() };
+    let mut uplink = Uplink::open(&address, source("", 1)).await.expect("a registered worker");
+    uplink.publish(0, &[stored(&prompt)]).await.expect("a valid batch");
+    let single = IndexerClient::connect(&address, config.clone()).expect("a target");
+    assert_eq!(held(&single, &prompt).await, 4);
+    let best = single.find(&prompt).await.expect("an answer").overlaps.remove(0);
+    assert!(best.connected);
+    let sharded = ShardedConfig { client: config.clone(), ..ShardedConfig::default() };
+    let whole = ShardedClient::connect([[&address]], &sharded).expect("a target");
+    let answer = whole.find(&prompt).await.expect("an answer");
+    assert!(answer.best().is_some_and(|best| best.blocks == 4 && best.connected));
+
+    for bad in ["host", "https://127.0.0.1:1", "127.0.0.1:0", "http://127.0.0.1:1/path"] {
+        let expected =
+            format!("{bad:?} must be host:port or http://host:port, such as 10.0.0.2:50051");
+        let refused = IndexerClient::connect(bad, config.clone()).map(drop).expect_err(bad);
+        assert_eq!(refused.to_string(), format!("endpoint {expected}"));
+        let refused = ShardedClient::connect([[bad]], &sharded).map(drop).expect_err(bad);
+        assert_eq!(refused.to_string(), format!("endpoint {expected}"));
+        let refused = Uplink::open(bad, source("", 1)).await.map(drop).expect_err(bad);
+        assert_eq!(refused.to_string(), format!("endpoint {expected}"));
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn what_is_published_is_found() {
     let mut server = server("").await;
     let router = router(server.addresses.grpc);

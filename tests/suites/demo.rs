@@ -1,11 +1,17 @@
 //! The demo as a user runs it: the binary, a real server, and what is left afterwards.
 
+use kvasir_proto::pb;
+use kvasir_tests::client;
 use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use tokio::runtime::Builder;
 
+/// Columns of a terminal as they come.
+const SCREEN_WIDTH: usize = 80;
 const DEMO: &str = env!("CARGO_BIN_EXE_demo");
 const SMALL: [&str; 10] = [
     "--engines=3",
@@ -55,6 +61,39 @@ fn every_engine_equals_its_dump() {
     }
     assert!(stdout.contains("grpcurl -plaintext"), "{stdout}");
     assert!(stdout.contains("3 of 3"), "{stdout}");
+    for word in ["hit rate: ", "p99: ", "copies: "] {
+        assert!(
+            stdout.lines().any(|line| line.starts_with(word)),
+            "{word:?} is not explained\n{stdout}"
+        );
+    }
+    for line in stdout.lines() {
+        let width = line.chars().count();
+        assert!(width <= SCREEN_WIDTH, "{width} characters: {line}");
+    }
+}
+
+/// The blocks of the question that the demo prints.
+fn printed_query(seen: &str) -> pb::FindMatchesRequest {
+    let (_, question) = seen.split_once("grpcurl -plaintext -d '").expect("a question");
+    let (json, _) = question.split_once('\'').expect("its end");
+    let json: serde_json::Value = serde_json::from_str(json).expect("JSON");
+    let hash = |hash: &serde_json::Value| hash.as_str().expect("text").parse().expect("a number");
+    pb::FindMatchesRequest {
+        model: json["model"].as_str().expect("a model").to_owned(),
+        local_hashes: json["local_hashes"].as_array().expect("hashes").iter().map(hash).collect(),
+        ..Default::default()
+    }
+}
+
+/// How many blocks workers match, each number once.
+fn matched_blocks(server: SocketAddr, query: pb::FindMatchesRequest) -> BTreeSet<u32> {
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let mut client = client::connect(server).await.expect("a server that listens");
+        let answer = client.find_matches(query).await.expect("an answer").into_inner();
+        answer.matches.iter().map(|at| at.matched_blocks).collect()
+    })
 }
 
 fn file_path(name: &str, extension: &str) -> PathBuf {
@@ -95,7 +134,7 @@ fn finish(mut child: Child) -> (Option<i32>, String) {
 }
 
 #[test]
-fn an_interrupt_ends_the_server_too() {
+fn the_question_tells_workers_apart_and_an_interrupt_ends_the_server_too() {
     let arguments: Vec<_> = SMALL.into_iter().filter(|flag| *flag != "--exit").collect();
     let mut child = start(&arguments);
     let seen = read_until(&mut child, "Ctrl-C ends the demo");
@@ -103,6 +142,8 @@ fn an_interrupt_ends_the_server_too() {
     let address = address.and_then(|line| line.rsplit(' ').next()).expect("the line to paste");
     let address: SocketAddr = address.parse().expect("an address");
     assert!(TcpListener::bind(address).is_err(), "the server listens");
+    let blocks = matched_blocks(address, printed_query(&seen));
+    assert!(blocks.len() > 1, "all workers match {blocks:?}:\n{seen}");
     interrupt(&child);
     let (code, stderr) = finish(child);
     assert_eq!(code, Some(0), "{stderr}");

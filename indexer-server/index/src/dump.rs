@@ -140,12 +140,13 @@ impl Index {
         rank: Option<DpRank>,
     ) -> Result<DumpScan, IndexError> {
         let unknown = || IndexError::UnknownWorker { worker: worker.clone() };
-        let known = self.workers.get(worker).ok_or_else(unknown)?;
+        let known = self.workers.get(worker).ok_or_else(&unknown)?;
         let wanted = |at: &&(DpRank, HolderIndex)| rank.is_none_or(|rank| rank == at.0);
         let holders: Vec<HolderIndex> =
             known.ranks.iter().filter(wanted).map(|&(_, holder)| holder).collect();
         if holders.is_empty() {
-            return Err(unknown());
+            let no_rank = |rank| IndexError::UnknownRank { worker: worker.clone(), rank };
+            return Err(rank.map_or_else(unknown, no_rank));
         }
         let limit = self.limits.dumps_max;
         let busy =

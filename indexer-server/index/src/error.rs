@@ -1,14 +1,22 @@
 use crate::registry::SourceId;
-use kvasir_proto::types::WorkerId;
+use kvasir_proto::types::{DpRank, WorkerId};
 
 /// Why the index refused a call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IndexError {
-    /// No worker of that name, or no such rank of it.
+    /// No worker of that name.
     #[error("worker {worker} is not known")]
     UnknownWorker {
         /// The worker asked for.
         worker: WorkerId,
+    },
+    /// The worker is there, such a rank of it is not.
+    #[error("worker {worker} has no rank {rank}")]
+    UnknownRank {
+        /// The worker.
+        worker: WorkerId,
+        /// The rank asked for.
+        rank: DpRank,
     },
     /// No such source; it was removed.
     #[error("source {source_id} is not known")]

@@ -126,4 +126,15 @@ impl<'a> HolderView<'a> {
             feeds.then_some((*id, &*source.name, &source.status))
         })
     }
+
+    /// Where the rank stands: as the least trustworthy source that feeds it (of equals, the one behind
+    /// most), but connected only if all of them are. Cold if none feeds it.
+    #[must_use]
+    pub fn status(&self) -> SourceStatus {
+        let statuses = || self.sources().map(|(_, _, status)| status);
+        let worst = statuses().max_by_key(|status| (status.state, status.lag_batches()));
+        let connected = statuses().all(|status| status.connected);
+        worst
+            .map_or_else(SourceStatus::default, |worst| SourceStatus { connected, ..worst.clone() })
+    }
 }

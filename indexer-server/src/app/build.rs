@@ -7,7 +7,7 @@ use crate::{
         IndexMetrics, Origin, Partitions, Speculation, SpeculationMetrics, Writer, WriterThreads,
         start_writers,
     },
-    ingest::{Ingest, IngestMetrics},
+    ingest::{Ingest, IngestMetrics, WorkerStandings},
     query::{Finder, QueryMetrics},
     snapshot::{Checkpoints, StoreError},
 };
@@ -122,6 +122,7 @@ impl App {
         let ingest = Arc::new(ingest.limited(shares.engines).asking(Arc::new(Asking {
             broker: broker.as_ref().map(|broker| LocalByBroker::new(broker.connection())),
         })));
+        registry.register_collector(Box::new(WorkerStandings::new(Arc::clone(&ingest))));
         let written = (Arc::clone(&partitions), writer.clone());
         let kept = keep(&config, written, &ingest, &mut registry, broker.as_ref()).await?;
         let (kept, checkpoints) = kept.unzip();

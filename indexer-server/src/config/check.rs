@@ -17,10 +17,7 @@ use kvasir_process::{
     telemetry::LogConfig,
     text::{ByteCount, Span},
 };
-use kvasir_proto::{
-    convert::{Registration, is_http_address},
-    limits::QUERY_BLOCKS_MAX,
-};
+use kvasir_proto::{convert::Registration, limits::QUERY_BLOCKS_MAX, target::read_target};
 use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
 use tokio::sync::Semaphore;
 
@@ -71,14 +68,13 @@ impl Config {
         if settings.listen == settings.http_listen && settings.listen.port() != 0 {
             return Err(ConfigError::invalid("http-listen", "must differ from listen"));
         }
-        if let Some(endpoint) = &settings.otlp_endpoint {
-            check_url("otlp-endpoint", endpoint)?;
-        }
+        let otlp_endpoint = settings.otlp_endpoint.as_deref();
+        let otlp_endpoint = otlp_endpoint.map(|at| target("otlp-endpoint", at)).transpose()?;
         Ok(Self {
             log: LogConfig {
                 format: settings.log_format,
                 filter: settings.log_filter.clone().into_owned(),
-                otlp_endpoint: settings.otlp_endpoint.clone(),
+                otlp_endpoint,
             },
             index: index(settings)?,
             speculation: speculation(settings)?,
@@ -143,21 +139,20 @@ fn checkpoints(settings: &Settings) -> Result<Option<CheckpointConfig>, ConfigEr
 
 fn siblings(settings: &Settings) -> Result<Vec<String>, ConfigError> {
     const FIELD: &str = "siblings";
-    let urls = &settings.siblings;
-    if urls.len() > SIBLINGS_MAX {
-        let why = format!("names {} servers, the limit is {SIBLINGS_MAX}", urls.len());
+    let given = &settings.siblings;
+    if given.len() > SIBLINGS_MAX {
+        let why = format!("names {} servers, the limit is {SIBLINGS_MAX}", given.len());
         return Err(ConfigError::invalid(FIELD, why));
     }
-    for (at, url) in urls.iter().enumerate() {
-        if !is_http_address(url) {
-            let why = format!("{url:?} must be http://host:port, such as http://10.0.0.2:50051");
-            return Err(ConfigError::invalid(FIELD, why));
-        }
-        if urls.iter().take(at).any(|before| before == url) {
+    let mut urls = Vec::with_capacity(given.len());
+    for text in given {
+        let url = target(FIELD, text)?;
+        if urls.contains(&url) {
             return Err(ConfigError::invalid(FIELD, format!("{url:?} is there twice")));
         }
+        urls.push(url);
     }
-    Ok(urls.clone())
+    Ok(urls)
 }
 
 fn map_source(settings: &Settings) -> Option<MapSource> {
@@ -201,10 +196,6 @@ fn index(settings: &Settings) -> Result<IndexConfig, ConfigError> {
     Ok(IndexConfig { shards: counted, bytes_max })
 }
 
-fn check_url(field: &str, url: &str) -> Result<(), ConfigError> {
-    if url.starts_with("http://") {
-        return Ok(());
-    }
-    let why = format!("{url:?} must start with http://, for example http://127.0.0.1:4317");
-    Err(ConfigError::invalid(field, why))
+fn target(field: &str, text: &str) -> Result<String, ConfigError> {
+    read_target(text).map_err(|error| ConfigError::invalid(field, error.to_string()))
 }

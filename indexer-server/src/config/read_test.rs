@@ -88,9 +88,20 @@ fn bytes_may_be_written_with_a_unit_or_plainly() {
         other => panic!("refused: {other:?}"),
     };
     assert_eq!(limit(run(&["--max-index-bytes=8GiB"])), Some(8 << 30));
+    assert_eq!(limit(run(&["--max-index-bytes=8GB"])), Some(8_000_000_000));
     assert_eq!(limit(run(&["--max-index-bytes=1048576"])), Some(1 << 20));
     assert_eq!(limit(with_file("max-index-bytes = \"64MiB\"", &[])), Some(64 << 20));
     assert_eq!(limit(with_file("max-index-bytes = 67108864", &[])), Some(64 << 20));
+}
+
+#[test]
+fn targets_need_no_scheme() {
+    let Ok(Action::Run(config)) = run(&["--siblings=a:1,http://b:2/", "--otlp-endpoint=c:4317"])
+    else {
+        panic!("refused")
+    };
+    assert_eq!(config.siblings, ["http://a:1", "http://b:2"]);
+    assert_eq!(config.log.otlp_endpoint.as_deref(), Some("http://c:4317"));
 }
 
 #[test]
@@ -107,7 +118,7 @@ fn every_refusal_names_the_option() {
     check(&["--max-in-flight", "0"], "max-in-flight: is 0, must be 1 to");
     check(&["--index-shards", "0"], "index-shards: is 0, must be 1 to 64");
     check(&["--index-shards", "65"], "index-shards: is 65, must be 1 to 64");
-    check(&["--max-index-bytes", "8GB"], "\"8GB\" is no number of bytes: write 8GiB, 512MiB or");
+    check(&["--max-index-bytes", "8G"], "\"8G\" is no number of bytes: write 8GiB, 8GB or");
     check(&["--max-index-bytes", "1000KiB"], "max-index-bytes: is 1000KiB, must be 1MiB or more");
     check(
         &["--max-index-bytes", "3MiB", "--index-shards", "4"],
@@ -118,10 +129,14 @@ fn every_refusal_names_the_option() {
     check(&["--speculative-keep-ratio", "NaN"], "speculative-keep-ratio: is NaN, must be 0 to 1");
     check(&["--replay-concurrency", "0"], "replay-concurrency: is 0");
     check(&["--drain-timeout", "0s"], "drain-timeout: must be longer than 0s");
-    check(&["--otlp-endpoint", "host:1"], "otlp-endpoint: \"host:1\" must start with http://");
+    check(&["--otlp-endpoint", "host"], "otlp-endpoint: \"host\" must be host:port or http://host");
+    check(
+        &["--otlp-endpoint", "https://a:1"],
+        "otlp-endpoint: \"https://a:1\" must be host:port or",
+    );
     check(&["--http-listen", "127.0.0.1:50051"], "http-listen: must differ from listen");
-    check(&["--siblings", "host:1"], "siblings: \"host:1\" must be http://host:port");
-    check(&["--siblings", "http://a:1,http://a:1"], "siblings: \"http://a:1\" is there twice");
+    check(&["--siblings", "a:1,host"], "siblings: \"host\" must be host:port or http://host:port");
+    check(&["--siblings", "http://a:1,a:1"], "siblings: \"http://a:1\" is there twice");
     let many = vec!["http://a:1"; 17].join(",");
     check(&["--siblings", &many], "siblings: names 17 servers, the limit is 16");
     check(&["--config", "/no/such/file.toml"], "config file /no/such/file.toml");

@@ -49,10 +49,12 @@ pub(super) async fn start(parts: &Parts, query: DumpQuery) -> Result<DumpStream,
 fn begin_error(parts: &Parts, query: DumpQuery, error: DumpError) -> Result<(), Status> {
     let unknown = matches!(error, DumpError::Index(IndexError::UnknownWorker { .. }));
     let address = WorkerAddress { partition: query.partition, worker: query.worker };
-    if unknown && query.rank.is_none() && parts.ingest.contains(&address) {
-        return Ok(());
+    if !unknown || !parts.ingest.contains(&address) {
+        return Err(status(QueryError::from(error)));
     }
-    Err(status(QueryError::from(error)))
+    let Some(rank) = query.rank else { return Ok(()) };
+    let no_rank = IndexError::UnknownRank { worker: address.worker, rank };
+    Err(status(QueryError::from(no_rank)))
 }
 
 async fn run(

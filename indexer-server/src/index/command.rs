@@ -85,6 +85,7 @@ const fn refusal_reason(error: &IndexError) -> &'static str {
     match error {
         IndexError::TooMany { .. } => TOO_MANY_RANKS,
         IndexError::UnknownWorker { .. }
+        | IndexError::UnknownRank { .. }
         | IndexError::UnknownSource { .. }
         | IndexError::DuplicateSource { .. }
         | IndexError::NotCleared { .. }

@@ -127,21 +127,20 @@ impl IndexMetrics {
     }
 }
 
-/// Sizes of all partitions and lags of all workers, read when they are asked for: what is removed
-/// is gone from the metrics too, and there are never more of them than workers are accepted.
+/// Sizes of all partitions, read when they are asked for: what is removed is gone from the metrics too, and
+/// there are never more of them than partitions are accepted.
 #[derive(Debug)]
 struct Sizes {
     partitions: Arc<Partitions>,
 }
 
 type PartitionLabels = [(&'static str, String); 2];
-type WorkerLabels = [(&'static str, String); 3];
 
 /// One family: name, help, unit and value by partition.
 type SizeFamily = (&'static str, &'static str, Option<Unit>, Vec<(PartitionLabels, u64)>);
 
 impl Sizes {
-    fn read(&self) -> ([SizeFamily; 6], Vec<(WorkerLabels, u64)>) {
+    fn read(&self) -> [SizeFamily; 6] {
         let mut families: [SizeFamily; 6] = [
             (
                 "index_blocks",
@@ -155,7 +154,6 @@ impl Sizes {
             ("index_sources", "Event streams", None, vec![]),
             ("index_memory", "Memory of the index", Some(Unit::Bytes), vec![]),
         ];
-        let mut lags = Vec::new();
         for partition in self.partitions.list() {
             let stats = partition.stats();
             let (model, tenant) = (partition.key().model(), partition.key().tenant());
@@ -165,38 +163,19 @@ impl Sizes {
                 let labels = [("model", model.to_owned()), ("tenant", tenant.to_owned())];
                 rows.push((labels, value));
             }
-            for shard in partition.shards() {
-                let index = shard.read();
-                lags.extend(index.workers().map(|worker| {
-                    let lag = worker.sources().map(|(_, _, status)| status.lag_batches()).max();
-                    let labels = [
-                        ("model", model.to_owned()),
-                        ("tenant", tenant.to_owned()),
-                        ("worker", worker.id().as_str().to_owned()),
-                    ];
-                    (labels, lag.unwrap_or(0))
-                }));
-            }
         }
-        (families, lags)
+        families
     }
 }
 
 impl Collector for Sizes {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let (families, lags) = self.read();
-        for (name, help, unit, rows) in families {
+        for (name, help, unit, rows) in self.read() {
             let mut family =
                 encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
             for (labels, value) in rows {
                 ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
             }
-        }
-        let help = "Batches announced and not applied, of the worker's slowest source";
-        let mut family =
-            encoder.encode_descriptor("worker_lag_batches", help, None, MetricType::Gauge)?;
-        for (labels, value) in lags {
-            ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
         }
         Ok(())
     }

@@ -54,7 +54,10 @@ pub enum IngestError {
         asked: String,
     },
     /// The source's first stream said otherwise, and its life goes on.
-    #[error("copy_mode of source {source_name:?} cannot change within one incarnation")]
+    #[error(
+        "copy_mode of source {source_name:?} cannot change within one incarnation: keep it, or begin a \
+         new incarnation"
+    )]
     CopyMode {
         /// The source.
         source_name: String,
@@ -136,6 +139,7 @@ impl IngestError {
             Self::Index(IndexError::TooMany { .. }) => ErrorCode::ResourceExhausted,
             Self::Index(
                 IndexError::UnknownWorker { .. }
+                | IndexError::UnknownRank { .. }
                 | IndexError::UnknownSource { .. }
                 | IndexError::NotCleared { .. }
                 | IndexError::DumpAborted { .. },

@@ -14,6 +14,7 @@ mod placement;
 mod publisher;
 mod registry;
 mod resume;
+mod standing;
 #[cfg(test)]
 mod testing;
 mod turns;
@@ -31,4 +32,5 @@ pub use ownership::ShardConfig;
 pub use publisher::{Accepted, Session};
 pub use registry::{Ingest, Registered};
 pub use resume::{Expected, Remembered};
+pub use standing::{RANKS_SHOWN_MAX, WorkerStandings};
 pub use worker::Speaking;

@@ -265,7 +265,7 @@ mod tests {
         let speaking = session.speaks(&of_agent);
         assert!(speaking.is_some());
         let refused = ingest.introduce(&another, false).await.expect_err("it speaks");
-        let text = "another agent speaks for worker m//w, with local_indexer_endpoint http://a:1, not \
+        let text = "another agent speaks for worker w (model m), with local_indexer_endpoint http://a:1, not \
                     http://b:1: give each its own worker_id, or stop the other";
         assert_eq!(refused.to_string(), text);
         ingest.introduce(&registration, false).await.expect("it is the one");

@@ -56,7 +56,8 @@ impl QueryError {
     #[must_use]
     pub const fn code(&self) -> ErrorCode {
         match self {
-            Self::UnknownPartition { .. } | Self::Index(IndexError::UnknownWorker { .. }) => {
+            Self::UnknownPartition { .. }
+            | Self::Index(IndexError::UnknownWorker { .. } | IndexError::UnknownRank { .. }) => {
                 ErrorCode::NotFound
             }
             Self::BlockSize { .. } => ErrorCode::FailedPrecondition,

@@ -1,8 +1,6 @@
 use super::{QueryError, QueryMetrics, speculative};
 use crate::index::{Origin, Partition, Partitions};
-use kvasir_index::{
-    HolderView, Index, Match, PlacedScratch, Query, QueryKey, Scratch, SourceStatus,
-};
+use kvasir_index::{Index, Match, PlacedScratch, Query, QueryKey, Scratch, SourceStatus};
 use kvasir_proto::{
     convert::{FindAnswer, FindQuery, QueryInput, WorkerMatch},
     types::{LocalHash, PartitionKey, Tier, WorkerKey},
@@ -151,7 +149,7 @@ fn answer(index: &Index, found: &Match, now: Duration) -> Option<WorkerMatch> {
         blocks: found.blocks,
         by_tier: found.by_tier,
         shed_blocks: holder.shed_blocks(),
-        ..nothing_held(key, &worst(holder), now)
+        ..nothing_held(key, &holder.status(), now)
     })
 }
 
@@ -163,7 +161,7 @@ fn unconfirmed(partition: &Partition, key: &WorkerKey, now: Duration) -> WorkerM
         return nothing_held(key.clone(), &SourceStatus::default(), now);
     };
     let shed_blocks = holder.shed_blocks();
-    WorkerMatch { shed_blocks, ..nothing_held(key.clone(), &worst(holder), now) }
+    WorkerMatch { shed_blocks, ..nothing_held(key.clone(), &holder.status(), now) }
 }
 
 fn nothing_held(key: WorkerKey, status: &SourceStatus, now: Duration) -> WorkerMatch {
@@ -178,12 +176,6 @@ fn nothing_held(key: WorkerKey, status: &SourceStatus, now: Duration) -> WorkerM
         lag_batches: status.lag_batches(),
         verified_age: status.verified_at.map(|at| now.saturating_sub(at)),
         shed_blocks: 0,
+        connected: status.connected,
     }
-}
-
-/// Status of the least trustworthy source that feeds a rank; of equals, the one behind most.
-fn worst(holder: HolderView<'_>) -> SourceStatus {
-    let sources = holder.sources().map(|(_, _, status)| status);
-    let worst = sources.max_by_key(|status| (status.state, status.lag_batches()));
-    worst.cloned().unwrap_or_default()
 }

@@ -77,6 +77,9 @@ async fn a_dump_has_parents_first_in_bounded_chunks_then_an_end_per_source() {
 #[tokio::test]
 async fn an_empty_dump_and_no_dump_are_different_answers() {
     let (server, mut client) = Server::with_worker(&[]).await;
+    let rank = pb::DumpWorkerRequest { dp_rank: Some(5), ..request("w") };
+    let no_rank = "worker w has no rank 5";
+    assert_refused(client.dump_worker(rank.clone()).await, Code::NotFound, no_rank);
     let empty = dump(&mut client, request("w")).await;
     assert!(empty.chunks.is_empty() && empty.ends.is_empty(), "{empty:?}");
     server.publisher(hello("w", "s", 1)).await.acked(1, vec![]).await;
@@ -89,9 +92,7 @@ async fn an_empty_dump_and_no_dump_are_different_answers() {
         Code::InvalidArgument,
         "chunk_records is 0, must be 1 to 8192",
     );
-    let rank = pb::DumpWorkerRequest { dp_rank: Some(5), ..request("w") };
-    let status = client.dump_worker(rank).await.expect_err("no such rank");
-    assert_eq!(status.code(), Code::NotFound);
+    assert_refused(client.dump_worker(rank).await, Code::NotFound, no_rank);
     server.stop().await.expect("a clean stop");
 }
 

@@ -12,14 +12,14 @@ async fn registering_twice_changes_nothing_and_otherwise_is_a_conflict() {
     assert_refused(
         client.register_worker(engine).await,
         Code::FailedPrecondition,
-        "worker m//w is registered with engine custom, not sglang: remove it first, or register \
+        "worker w (model m) is registered with engine custom, not sglang: remove it first, or register \
          it as it is",
     );
     let block_size = pb::RegisterWorkerRequest { block_size: 16, ..registration("w") };
     assert_refused(
         client.register_worker(block_size).await,
         Code::FailedPrecondition,
-        "worker m//w is registered with block_size 4, not 16: remove it first, or register it as \
+        "worker w (model m) is registered with block_size 4, not 16: remove it first, or register it as \
          it is",
     );
     let other = pb::RegisterWorkerRequest { block_size: 16, ..registration("x") };

@@ -72,6 +72,7 @@ async fn an_engine_is_followed_over_its_socket() {
     })
     .await;
     assert_eq!(crate::harness::scores(&matched), [("w", 0, 1)]);
+    assert!(matched.matches[0].connected);
     let source = source(&mut client).await;
     assert_eq!((source.source, source.connected), (endpoint, true));
     // Operations are counted right after they can be seen.
@@ -106,7 +107,7 @@ async fn a_worker_whose_engine_is_away_is_cold_and_can_be_removed() {
     let answer = client.find_matches(query).await.expect("a valid query").into_inner();
     assert_eq!(crate::harness::scores(&answer), [("w", 0, 0)]);
     assert_eq!(answer.matches[0].state(), pb::WorkerState::Cold);
-    assert!(!source(&mut client).await.connected);
+    assert!(!answer.matches[0].connected && !source(&mut client).await.connected);
     let request = pb::RemoveWorkerRequest {
         worker_id: "w".to_owned(),
         model: "m".to_owned(),

@@ -28,10 +28,12 @@ async fn the_side_port_tells_life_readiness_and_metrics() {
         "kvasir_matched_length_blocks_sum 2.0\n",
         "kvasir_index_blocks{model=\"m\",tenant=\"\"} 2\n",
         "kvasir_index_holders{model=\"m\",tenant=\"\"} 1\n",
-        "kvasir_worker_lag_batches{model=\"m\",tenant=\"\",worker=\"w\"} 0\n",
+        "kvasir_worker_lag_batches{model=\"m\",tenant=\"\",worker=\"w\",rank=\"0\"} 0\n",
         "# UNIT kvasir_index_memory_bytes bytes\n",
         "kvasir_workers 1\n",
         "kvasir_build_info{version=\"",
+        "process_cpu_seconds_total ",
+        "process_resident_memory_bytes ",
         "# EOF\n",
     ] {
         assert!(metrics.contains(line), "no {line:?} in\n{metrics}");
@@ -39,7 +41,7 @@ async fn the_side_port_tells_life_readiness_and_metrics() {
     let named = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     for name in named.filter_map(|line| line.split(' ').next()) {
         assert!(metrics.contains(&format!("# HELP {name} ")), "{name} has no help");
-        assert!(name.starts_with("kvasir_"), "{name}");
+        assert!(name.starts_with("kvasir_") || name.starts_with("process_"), "{name}");
     }
     server.stop().await.expect("a clean stop");
 }

@@ -134,6 +134,21 @@ fn flags_win_over_the_environment_and_that_over_the_file() {
     assert!(stdout.contains("degraded-ttl = \"600s\"\n"), "{stdout}");
 }
 
+#[test]
+fn variables_that_are_no_options_are_warned_of() {
+    let mut command = binary();
+    command.env("KVASIR_LISTNE", "127.0.0.1:50051").env("KVASIR_AGENT_LISTNE", "x");
+    command.env("KVASIR_CACHE", "x").env("KVASIR_PORT_50051_TCP", "x");
+    let process = launch(command, &[]);
+    let (code, log) = process.terminate();
+    assert_eq!(code, Some(0), "{log:?}");
+    let warnings: Vec<_> =
+        log.iter().filter(|line| line.contains("environment variable")).collect();
+    assert_eq!(warnings.len(), 1, "{log:?}");
+    let text = "the environment variable KVASIR_LISTNE is no option and is ignored: did you mean KVASIR_LISTEN?";
+    assert!(warnings[0].contains(text) && warnings[0].contains("WARN"), "{warnings:?}");
+}
+
 /// A child that does not outlive a test that fails.
 struct Ended(Child);
 

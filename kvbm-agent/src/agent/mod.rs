@@ -26,6 +26,7 @@ use crate::uplink::{Overrun, UplinkConfig, UplinkStatus, keep_up};
 use crate::zmq::{ZmqConfig, ZmqConfigError, ZmqEndpoints, ZmqStatus};
 use kvasir_process::tasks::Tasks;
 use kvasir_proto::convert::{ConvertError, Registration};
+use kvasir_proto::target::{TargetError, read_target};
 use kvasir_proto::types::{DpRank, Incarnation, KvEvent};
 use std::io;
 use std::net::SocketAddr;
@@ -56,7 +57,7 @@ pub struct AgentConfig {
     pub journal_dir: Option<PathBuf>,
     /// What feeds it.
     pub sources: SourcesConfig,
-    /// Indexers to feed (`http://host:port`), at most [`INDEXERS_MAX`].
+    /// Indexers to feed (`host:port` or `http://host:port`), at most [`INDEXERS_MAX`].
     pub indexers: Vec<String>,
     /// NATS servers to publish over, and to be asked over, beside or in place of them.
     pub broker: Option<BrokerConfig>,
@@ -110,6 +111,9 @@ pub enum AgentError {
         /// The most that are taken.
         limit: usize,
     },
+    /// The address of an indexer can be none.
+    #[error("indexers: {0}")]
+    Indexer(#[from] TargetError),
     /// What is said of the worker over NATS is not of this source, or breaks the contract.
     #[error("broker: {0}")]
     Broker(#[source] ConvertError),
@@ -154,6 +158,7 @@ impl Agent {
     /// If the source breaks the contract, too many indexers are given, or the port cannot be had.
     pub async fn start(config: AgentConfig) -> Result<Self, AgentError> {
         check(&config)?;
+        let indexers = targets(&config.indexers)?;
         let registration = config.registration.as_ref();
         let lora_names = registration.map(|at| at.lora_names.clone()).unwrap_or_default();
         let (feed, kept) = disk::open_feed(config.source, config.journal_dir, lora_names).await?;
@@ -196,7 +201,7 @@ impl Agent {
         if let (Some(registration), Some(local)) = (&mut registration, local) {
             registration.local_indexer.get_or_insert_with(|| format!("http://{local}"));
         }
-        let uplinks = config.indexers.into_iter().map(|endpoint| {
+        let uplinks = indexers.into_iter().map(|endpoint| {
             let (registration, deregister) = (registration.clone(), config.deregister);
             let overrun = Overrun::Skip;
             UplinkConfig { endpoint, heartbeat_interval, registration, deregister, overrun }
@@ -384,6 +389,10 @@ const fn check(config: &AgentConfig) -> Result<(), AgentError> {
         return Err(AgentError::NoPort);
     }
     Ok(())
+}
+
+fn targets(indexers: &[String]) -> Result<Vec<String>, TargetError> {
+    indexers.iter().map(|text| read_target(text)).collect()
 }
 
 /// What is served on the agent's port.

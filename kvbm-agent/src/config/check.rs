@@ -16,14 +16,15 @@ use kvasir_process::http::HttpConfig;
 use kvasir_process::telemetry::LogConfig;
 use kvasir_process::text::{ByteCount, ServerUrl, Span};
 use kvasir_proto::convert::{
-    ConvertError, Engine, LOCAL_INDEXER_BY_BROKER, Registration, WorkerProfile, is_http_address,
+    ConvertError, Engine, LOCAL_INDEXER_BY_BROKER, Registration, WorkerProfile,
 };
 use kvasir_proto::limits::{BATCH_WIRE_BYTES_MAX, LEASE_MS_MAX, LEASE_MS_MIN};
 use kvasir_proto::pb;
+use kvasir_proto::target::read_target;
 use kvasir_proto::types::CopyMode;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -55,12 +56,16 @@ impl Config {
             return Err(ConfigError::invalid("http-listen", "must differ from listen"));
         }
         let registration = registration(settings)?;
-        check_indexers(&settings.indexers)?;
+        let indexers = indexers(&settings.indexers)?;
+        let otlp_endpoint = settings.otlp_endpoint.as_deref();
+        let otlp_endpoint = otlp_endpoint.map(|at| target("otlp-endpoint", at)).transpose()?;
         let zmq = zmq(settings)?;
-        if settings.indexers.is_empty() && settings.nats_url.is_none() && zmq.is_none() {
+        if indexers.is_empty() && settings.nats_url.is_none() && zmq.is_none() {
             let why = "nobody would be told: name an index, or a NATS server with nats-url";
             return Err(ConfigError::invalid("indexers", why));
         }
+        let warnings =
+            out_of_reach(settings.listen, &registration, &indexers).into_iter().collect();
         let copy_mode = registration.copy_mode;
         let by_broker = || Registration {
             local_indexer: Some(LOCAL_INDEXER_BY_BROKER.to_owned()),
@@ -83,7 +88,7 @@ impl Config {
             },
             journal_dir: journal_dir(settings)?,
             sources: sources(settings, &registration)?,
-            indexers: settings.indexers.clone(),
+            indexers,
             broker,
             zmq,
             loads: loads(settings)?,
@@ -97,12 +102,12 @@ impl Config {
             log: LogConfig {
                 format: settings.log_format,
                 filter: settings.log_filter.clone().into_owned(),
-                otlp_endpoint: settings.otlp_endpoint.clone(),
+                otlp_endpoint,
             },
             http: HttpConfig { listen: settings.http_listen },
             agent,
             drain_timeout: positive("drain-timeout", settings.drain_timeout)?,
-            warnings: out_of_reach(settings).into_iter().collect(),
+            warnings,
         })
     }
 }
@@ -214,15 +219,20 @@ fn nats_url(settings: &Settings) -> Result<Option<ServerUrl>, ConfigError> {
 
 /// The index that cannot ask the agent for what it missed, if there is one: it is on another machine, and the agent
 /// is to be reached on its own.
-fn out_of_reach(settings: &Settings) -> Option<String> {
-    let is_here = match &settings.advertise {
+fn out_of_reach(
+    listen: SocketAddr,
+    registration: &Registration,
+    indexers: &[String],
+) -> Option<String> {
+    let advertised = &registration.local_indexer;
+    let is_here = match advertised {
         Some(url) => is_loopback(url),
-        None => settings.listen.ip().is_loopback(),
+        None => listen.ip().is_loopback(),
     };
-    let index = settings.indexers.iter().find(|url| is_here && !is_loopback(url))?;
-    let (field, at) = match &settings.advertise {
+    let index = indexers.iter().find(|url| is_here && !is_loopback(url))?;
+    let (field, at) = match advertised {
         Some(url) => ("advertise", url.clone()),
-        None => ("listen", settings.listen.to_string()),
+        None => ("listen", listen.to_string()),
     };
     Some(format!(
         "{field}: {at} is reached from this machine only, and {index} asks there for what it missed: listen on an \
@@ -247,28 +257,26 @@ fn advertised(settings: &Settings) -> Result<Option<String>, ConfigError> {
         }
         return Ok(None);
     };
-    if !is_http_address(url) {
-        let why = format!("{url:?} must be http://host:port, such as http://10.0.0.7:50052");
-        return Err(ConfigError::invalid("advertise", why));
-    }
-    Ok(Some(url.clone()))
+    target("advertise", url).map(Some)
 }
 
-fn check_indexers(indexers: &[String]) -> Result<(), ConfigError> {
-    if indexers.len() > INDEXERS_MAX {
-        let why = format!("{} are too many, the limit is {INDEXERS_MAX}", indexers.len());
-        return Err(ConfigError::invalid("indexers", why));
+fn indexers(given: &[String]) -> Result<Vec<String>, ConfigError> {
+    const FIELD: &str = "indexers";
+    if given.len() > INDEXERS_MAX {
+        let why = format!("{} are too many, the limit is {INDEXERS_MAX}", given.len());
+        return Err(ConfigError::invalid(FIELD, why));
     }
-    if let Some(url) = indexers.iter().find(|url| !is_http_address(url)) {
-        let why = format!("{url:?} must be http://host:port, such as http://10.0.0.2:50051");
-        return Err(ConfigError::invalid("indexers", why));
-    }
+    let indexers = given.iter().map(|text| target(FIELD, text)).collect::<Result<Vec<_>, _>>()?;
     let mut seen = BTreeSet::new();
     if let Some(twice) = indexers.iter().find(|url| !seen.insert(*url)) {
         let why = format!("{twice:?} is given twice: it would hear everything twice");
-        return Err(ConfigError::invalid("indexers", why));
+        return Err(ConfigError::invalid(FIELD, why));
     }
-    Ok(())
+    Ok(indexers)
+}
+
+fn target(field: &str, text: &str) -> Result<String, ConfigError> {
+    read_target(text).map_err(|error| ConfigError::invalid(field, error.to_string()))
 }
 
 fn sources(settings: &Settings, registration: &Registration) -> Result<SourcesConfig, ConfigError> {

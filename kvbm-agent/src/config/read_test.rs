@@ -52,6 +52,37 @@ fn adapters_that_have_numbers_only_are_named() {
 }
 
 #[test]
+fn help_shows_the_default_of_every_option_that_has_one() {
+    let Ok(Action::Print(help)) = run(&["--help"]) else { panic!("no help") };
+    let Ok(Action::Print(table)) = run(&["--print-config-table"]) else { panic!("no table") };
+    let mut defaults = 0;
+    for row in table.lines().skip(2) {
+        let columns: Vec<_> =
+            row.split('|').map(|column| column.trim().trim_matches('`')).collect();
+        let [_, flag, _, _, default, ..] = columns[..] else { panic!("no row: {row}") };
+        if !default.is_empty() {
+            defaults += 1;
+            let (_, of_flag) = help.split_once(&format!("{flag} ")).expect(flag);
+            let of_flag = of_flag.split("\n      --").next().unwrap_or_default();
+            let of_flag = of_flag.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(of_flag.contains(&format!("[default: {default}]")), "{flag}: {of_flag}");
+        }
+    }
+    assert!(defaults > 15, "{defaults} of {table}");
+}
+
+#[test]
+fn targets_need_no_scheme() {
+    let few = ["--indexers=a:1,http://b:2/", "--advertise=c:3", "--otlp-endpoint=d:4"];
+    let arguments = [&FEW[..3], &few].concat();
+    let Ok(Action::Run(config)) = run(&arguments) else { panic!("refused") };
+    assert_eq!(config.agent.indexers, ["http://a:1", "http://b:2"]);
+    let registration = config.agent.registration.expect("the agent registers the worker");
+    assert_eq!(registration.local_indexer.as_deref(), Some("http://c:3"));
+    assert_eq!(config.log.otlp_endpoint.as_deref(), Some("http://d:4"));
+}
+
+#[test]
 fn what_is_missing_or_wrong_is_named() {
     for (left_out, expected) in [
         (0, "worker-id: is required: nothing is assumed of the engine"),
@@ -65,12 +96,16 @@ fn what_is_missing_or_wrong_is_named() {
     }
     for (argument, expected) in [
         (
-            "--indexers=x:1",
-            "indexers: \"x:1\" must be http://host:port, such as http://10.0.0.2:50051",
+            "--indexers=a:1,x",
+            "indexers: \"x\" must be host:port or http://host:port, such as 10.0.0.2:50051",
         ),
         (
             "--advertise=x",
-            "advertise: \"x\" must be http://host:port, such as http://10.0.0.7:50052",
+            "advertise: \"x\" must be host:port or http://host:port, such as 10.0.0.2:50051",
+        ),
+        (
+            "--otlp-endpoint=https://x:1",
+            "otlp-endpoint: \"https://x:1\" must be host:port or http://host:port, such as 10.0.0.2:50051",
         ),
         (
             "--listen=0.0.0.0:1",
@@ -130,7 +165,7 @@ fn a_source_that_cannot_be_is_named_once() {
             "source endpoint: \"a:1\" must start with tcp://, for example tcp://10.0.0.7:5557",
         ),
         (
-            "--indexers=http://a:1,http://b:1,http://a:1",
+            "--indexers=http://a:1,http://b:1,a:1",
             "indexers: \"http://a:1\" is given twice: it would hear everything twice",
         ),
         (

@@ -60,11 +60,13 @@ pub struct Standing {
     /// When the newest of what they said was last known to be taken, of all the oldest; none if that is
     /// always so.
     pub verified_at: Option<Instant>,
+    /// Whether all of them are connected.
+    pub connected: bool,
 }
 
 impl Standing {
     /// Speaks for itself.
-    pub const OWN: Self = Self { state: SourceState::Exact, verified_at: None };
+    pub const OWN: Self = Self { state: SourceState::Exact, verified_at: None, connected: true };
 }
 
 /// One source.
@@ -304,15 +306,15 @@ impl Feed {
             }
             (journal.head(), journal.digest())
         };
-        let Standing { state, verified_at } = *self.standing.lock();
+        let Standing { state, verified_at, connected } = *self.standing.lock();
         let verified_age = verified_at.map_or(Duration::ZERO, |at| at.elapsed());
-        Some(Heartbeat { head_sequence, digest, state, verified_age })
+        Some(Heartbeat { head_sequence, digest, state, verified_age, engine_away: !connected })
     }
 
     /// What the source says can be trusted so far from now on; indexes are told at once if that changes.
     pub fn stand(&self, standing: Standing) {
         let before = mem::replace(&mut *self.standing.lock(), standing);
-        if before.state != standing.state {
+        if (before.state, before.connected) != (standing.state, standing.connected) {
             self.news.send_modify(|news| news.state = standing.state);
         }
     }

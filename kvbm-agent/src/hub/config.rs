@@ -60,7 +60,11 @@ pub enum HubError {
     #[error("batch_interval and journal_dir do not go together: set one of them")]
     DiskWaits,
     /// What is passed through is read as the agent's stream is.
-    #[error("copy_mode of source {name:?} is {asked:?}, the agent is configured for {present:?}")]
+    #[error(
+        "source {name:?} publishes with copy_mode {asked}, and this agent takes {present}: publish with {present}, or \
+         start the agent with another --engine (vllm takes counted; sglang, trtllm and custom take set, and so does \
+         every engine with --consolidate)"
+    )]
     CopyMode {
         /// The source.
         name: String,
@@ -70,7 +74,9 @@ pub enum HubError {
         present: CopyMode,
     },
     /// There are as many as may be.
-    #[error("the agent is configured for {limit} sources, source {name:?} is one more")]
+    #[error(
+        "source {name:?} is one more than the {limit} that this agent takes: raise --sources-max, or end another first"
+    )]
     TooManySources {
         /// The source.
         name: String,
@@ -78,7 +84,7 @@ pub enum HubError {
         limit: u8,
     },
     /// It is there already.
-    #[error("source {0:?} is there already")]
+    #[error("source {0:?} is there already: give each source a name of its own")]
     NameTaken(String),
     /// It was closed.
     #[error("the source was closed")]

@@ -150,12 +150,17 @@ fn what_is_not_taken_says_why() {
     let otherwise = hub.open("a", CopyMode::Counted).map(drop).expect_err("another mode");
     assert_eq!(
         text(otherwise),
-        "copy_mode of source \"a\" is Counted, the agent is configured for Set"
+        "source \"a\" publishes with copy_mode counted, and this agent takes set: publish with set, or start the agent \
+         with another --engine (vllm takes counted; sglang, trtllm and custom take set, and so does every engine with \
+         --consolidate)"
     );
     let a = hub.open("a", CopyMode::Set).expect("the first");
     assert_eq!(hub.open("a", CopyMode::Set).map(drop), Err(HubError::NameTaken("a".to_owned())));
     let more = hub.open("b", CopyMode::Set).map(drop).expect_err("one more");
-    assert_eq!(text(more), "the agent is configured for 1 sources, source \"b\" is one more");
+    assert_eq!(
+        text(more),
+        "source \"b\" is one more than the 1 that this agent takes: raise --sources-max, or end another first"
+    );
     a.close();
     let b = hub.open("b", CopyMode::Set).expect("the place is free");
     assert_eq!(a.take(0, Vec::new()), Err(HubError::Closed), "not into b's place");

@@ -392,7 +392,8 @@ impl Sources {
         let mut standing = Standing::OWN;
         for source in self.open.values() {
             standing.state = standing.state.max(source.state());
-            let verified_at = source.status.borrow().verified_at;
+            let SourceStatus { verified_at, connected, .. } = *source.status.borrow();
+            standing.connected &= connected;
             let times = [standing.verified_at, verified_at].into_iter().flatten();
             standing.verified_at = times.min();
         }

@@ -15,7 +15,10 @@ pub enum IngestError {
         served: WorkerAddress,
     },
     /// Blocks of another size.
-    #[error("block_size is {asked}, that of worker {served} is {present}")]
+    #[error(
+        "block_size is {asked}, that of worker {served} is {present}: publish with {present}, or start the agent with \
+         --block-size {asked}"
+    )]
     BlockSize {
         /// The agent's worker.
         served: WorkerAddress,
@@ -25,7 +28,9 @@ pub enum IngestError {
         present: u32,
     },
     /// The source's first stream said otherwise, and its life goes on.
-    #[error("copy_mode of source {0:?} cannot change within one incarnation")]
+    #[error(
+        "copy_mode of source {0:?} cannot change within one incarnation: keep it, or begin a new incarnation"
+    )]
     CopyMode(String),
     /// A newer life took its place.
     #[error("incarnation of source {0:?} is one that is over: begin a new one")]

@@ -1,5 +1,6 @@
 use kvasir_process::causes::causes;
 use kvasir_proto::pb::{PublishRefusal, RefusalReason};
+use kvasir_proto::target::TargetError;
 use std::error::Error;
 use std::time::Duration;
 use tonic::{Code, Status};
@@ -10,6 +11,9 @@ pub enum UplinkError {
     /// The indexer cannot be reached, or refused the stream.
     #[error("{} ({:?})", said(.0), .0.code())]
     Status(Box<Status>),
+    /// The endpoint can be no address of an index.
+    #[error("endpoint {0}")]
+    Target(#[from] TargetError),
     /// Nobody can be reached at the endpoint.
     #[error("cannot be reached: {}", why(.0))]
     Endpoint(tonic::transport::Error),
@@ -82,7 +86,7 @@ impl UplinkError {
                     | Code::PermissionDenied
             ),
             Self::Refused { reason, .. } => *reason == RefusalReason::Invalid,
-            Self::NoRegistry => true,
+            Self::NoRegistry | Self::Target(_) => true,
             Self::Endpoint(_)
             | Self::Closed
             | Self::Abandoned

@@ -6,6 +6,7 @@ use kvasir_proto::pb::event_ingest_client::EventIngestClient;
 use kvasir_proto::pb::publish_events_request::Message as Sent;
 use kvasir_proto::pb::publish_events_response::Message as Answered;
 use kvasir_proto::pb::{self, PublishEventsRequest, PublishEventsResponse};
+use kvasir_proto::target::read_target;
 use kvasir_proto::types::{CopyMode, DpRank, Incarnation, KvEvent, PartitionKey, WorkerId};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -208,7 +209,7 @@ impl Uplink {
 }
 
 pub(super) async fn connect(endpoint: &str) -> Result<Channel, UplinkError> {
-    Endpoint::from_shared(endpoint.to_owned())
+    Endpoint::from_shared(read_target(endpoint)?)
         .map_err(UplinkError::Endpoint)?
         .connect_timeout(CONNECT_TIMEOUT)
         .http2_keep_alive_interval(KEEPALIVE_INTERVAL)

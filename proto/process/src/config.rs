@@ -1,10 +1,11 @@
 //! Configuration: flags, then environment, then file, then defaults. A program says what its options are
 //! and what they amount to; all of this is the same for every program.
 
-use crate::telemetry::VERSION;
+use crate::{environment::unknown_variables, telemetry::VERSION};
 use clap::{Arg, ArgAction, Args, Command, error::ErrorKind, value_parser};
 use serde::{Serialize, de::DeserializeOwned};
 use std::{
+    env,
     ffi::OsString,
     fmt::Write,
     fs,
@@ -21,7 +22,7 @@ pub trait Options: Args + DeserializeOwned {
     const ABOUT: &'static str;
     /// A command line that does something useful, without the program's name.
     const EXAMPLE: &'static str;
-    /// The variable of the environment that names the file.
+    /// The variable of the environment that names the file: `CONFIG` behind the prefix of all of them.
     const CONFIG_VARIABLE: &'static str;
     /// What holds where nothing is configured. The only place that says so.
     const DEFAULTS: Self::Settings;
@@ -117,6 +118,18 @@ pub fn read<O: Options, C>(
         }));
     }
     Ok(Action::Run(Box::new(checked?)))
+}
+
+/// Warns in the log of variables of the environment that are meant for this program and are none of its options.
+pub fn warn_of_unknown_variables<O: Options>() {
+    let command = command::<O>();
+    let known = command.get_arguments().filter_map(|option| option.get_env());
+    let known = known.map(|name| name.to_string_lossy().into_owned()).collect();
+    let prefix = O::CONFIG_VARIABLE.trim_end_matches("CONFIG");
+    let present = env::vars_os().map(|(name, _value)| name.to_string_lossy().into_owned());
+    for warning in unknown_variables(prefix, &known, present) {
+        tracing::warn!("{warning}");
+    }
 }
 
 fn command<O: Options>() -> Command {

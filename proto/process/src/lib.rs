@@ -17,6 +17,8 @@ pub mod text;
 
 pub mod telemetry;
 
+mod environment;
+
 pub mod config;
 
 pub mod descriptors;

@@ -51,15 +51,25 @@ impl FromStr for Span {
     }
 }
 
-/// A number of bytes, written as 8GiB, 512MiB, 64KiB or plainly.
+/// A number of bytes, written as 8GiB (powers of 1024), 8GB (powers of 1000) or plainly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ByteCount(pub usize);
 
-const BYTE_UNITS: [(&str, usize); 5] =
-    [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("", 1)];
+const BYTE_UNITS: [(&str, usize); 9] = [
+    ("TiB", 1 << 40),
+    ("TB", 1_000_000_000_000),
+    ("GiB", 1 << 30),
+    ("GB", 1_000_000_000),
+    ("MiB", 1 << 20),
+    ("MB", 1_000_000),
+    ("KiB", 1 << 10),
+    ("KB", 1_000),
+    ("", 1),
+];
 
 impl fmt::Display for ByteCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The largest unit of which it is a whole number: 1000KiB, not 1024KB.
         let whole = BYTE_UNITS.iter().find(|(_, bytes)| self.0.is_multiple_of(*bytes));
         let (unit, bytes) = whole.filter(|_| self.0 > 0).unwrap_or(&("", 1));
         write!(f, "{}{unit}", self.0 / bytes)
@@ -75,9 +85,9 @@ impl FromStr for ByteCount {
         let unit = BYTE_UNITS.iter().find(|(name, _)| *name == unit);
         let bytes = number.parse::<usize>().ok().zip(unit);
         let bytes = bytes.and_then(|(number, (_, bytes))| number.checked_mul(*bytes));
-        bytes.map(Self).ok_or_else(|| {
-            format!("{text:?} is no number of bytes: write 8GiB, 512MiB or 8589934592")
-        })
+        bytes
+            .map(Self)
+            .ok_or_else(|| format!("{text:?} is no number of bytes: write 8GiB, 8GB or 8589934592"))
     }
 }
 
@@ -216,11 +226,16 @@ mod tests {
         check("512MiB", 512 << 20, "512MiB");
         check("1024MiB", 1 << 30, "1GiB");
         check("3KiB", 3_072, "3KiB");
-        check("1000000", 1_000_000, "1000000");
+        check("8GB", 8_000_000_000, "8GB");
+        check("1000KB", 1_000_000, "1MB");
+        check("1TB", 1_000_000_000_000, "1TB");
+        check("1024000", 1_024_000, "1000KiB");
+        check("1000001", 1_000_001, "1000001");
         check("0", 0, "0");
-        for bad in ["", "GiB", "8GB", "8G", "1.5GiB", "-1", "8 GiB", "8gib", "99999999999TiB"] {
-            let expected =
-                format!("{bad:?} is no number of bytes: write 8GiB, 512MiB or 8589934592");
+        for bad in
+            ["", "GiB", "GB", "8G", "8gb", "8Gb", "1.5GiB", "-1", "8 GiB", "8gib", "99999999999TiB"]
+        {
+            let expected = format!("{bad:?} is no number of bytes: write 8GiB, 8GB or 8589934592");
             assert_eq!(bad.parse::<ByteCount>(), Err(expected));
         }
     }

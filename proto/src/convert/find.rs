@@ -346,6 +346,8 @@ pub struct WorkerMatch {
     pub verified_age: Option<Duration>,
     /// Blocks that the rank was told to hold and that the index lacks for its byte budget.
     pub shed_blocks: u64,
+    /// Whether all sources that feed the rank are connected; false if there are none.
+    pub connected: bool,
 }
 
 impl WorkerMatch {

@@ -173,6 +173,7 @@ fn an_answer_carries_every_field() {
             applied: None,
             lag_batches: 5,
             verified_age: Some(Duration::from_millis(7)),
+            connected: true,
         }],
         restoring: vec![WorkerId::new("v").expect("a valid id")],
     };
@@ -193,6 +194,7 @@ fn an_answer_carries_every_field() {
             verified_age_ms: Some(7),
             speculative_blocks: 4,
             shed_blocks: 5,
+            connected: true,
         }],
         missing_shards: vec![],
         restoring_worker_ids: vec!["v".to_owned()],

@@ -262,6 +262,7 @@ impl WorkerMatch {
         }
         number(10, self.speculative_blocks.into(), out);
         number(11, self.shed_blocks, out);
+        number(12, self.connected.into(), out);
     }
 }
 

@@ -62,6 +62,7 @@ impl Numbers {
             verified_age: (!self.next().is_multiple_of(3))
                 .then(|| Duration::from_millis(self.next())),
             shed_blocks: self.next(),
+            connected: self.next().is_multiple_of(2),
         }
     }
 
@@ -123,6 +124,7 @@ fn message_of(answer: &FindAnswer, request_id: u64) -> pb::FindMatchesResponse {
         verified_age_ms: found.verified_age.map(age_ms),
         speculative_blocks: found.speculative_blocks,
         shed_blocks: found.shed_blocks,
+        connected: found.connected,
     });
     pb::FindMatchesResponse {
         request_id,

@@ -6,6 +6,7 @@ use super::{
         age_ms, check_block_size, check_count, check_name, check_required, copy_mode,
         read_copy_mode, read_incarnation, read_state, read_tier, state, tier,
     },
+    worker::read_local_indexer,
 };
 use crate::{
     hash::{Namespace, local_hashes},
@@ -61,6 +62,8 @@ pub struct Heartbeat {
     pub state: SourceState,
     /// How long ago the newest of what the engine said was last known to be in the stream.
     pub verified_age: Duration,
+    /// Whether an engine that it speaks for is not connected to it.
+    pub engine_away: bool,
 }
 
 impl Heartbeat {
@@ -68,7 +71,7 @@ impl Heartbeat {
     #[must_use]
     pub const fn at(head_sequence: Option<u64>) -> Self {
         let (state, verified_age) = (SourceState::Exact, Duration::ZERO);
-        Self { head_sequence, digest: None, state, verified_age }
+        Self { head_sequence, digest: None, state, verified_age, engine_away: false }
     }
 }
 
@@ -85,6 +88,7 @@ impl TryFrom<pb::PublishHeartbeat> for Heartbeat {
             digest: heartbeat.digest,
             state,
             verified_age: Duration::from_millis(heartbeat.verified_age_ms.into()),
+            engine_away: heartbeat.engine_away,
         })
     }
 }
@@ -96,6 +100,7 @@ impl From<Heartbeat> for pb::PublishHeartbeat {
             digest: heartbeat.digest,
             state: state(heartbeat.state).into(),
             verified_age_ms: age_ms(heartbeat.verified_age).try_into().unwrap_or(u32::MAX),
+            engine_away: heartbeat.engine_away,
         }
     }
 }
@@ -147,7 +152,7 @@ impl TryFrom<pb::PublishHello> for Hello {
             copy_mode: copy_mode.unwrap_or(CopyMode::Set),
             first_sequence: hello.first_sequence,
             head_sequence: hello.head_sequence,
-            local_indexer: Some(hello.local_indexer_endpoint).filter(|url| !url.is_empty()),
+            local_indexer: read_local_indexer(hello.local_indexer_endpoint)?,
         })
     }
 }

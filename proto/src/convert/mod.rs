@@ -39,5 +39,4 @@ pub use shard::{Owner, owner, shard_info, write_owner};
 pub use shared::{age_ms, cursor, incarnation, read_cursor, state};
 pub use worker::{
     EndpointSpec, Engine, LOCAL_INDEXER_BY_BROKER, LossPolicy, Registration, WorkerAddress,
-    is_http_address,
 };

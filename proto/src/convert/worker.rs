@@ -10,6 +10,7 @@ use crate::{
         LEASE_MS_MAX, LEASE_MS_MIN, NAME_BYTES_MAX, WORKER_ENDPOINTS_MAX, WORKER_LORA_NAMES_MAX,
     },
     pb,
+    target::read_target,
     types::{CopyMode, DpRank, PartitionKey, WorkerId},
 };
 use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
@@ -186,7 +187,7 @@ impl Registration {
             }
         }
         if self.copy_mode != other.copy_mode {
-            return both("copy_mode", &copy_mode(self.copy_mode), &copy_mode(other.copy_mode));
+            return both("copy_mode", &self.copy_mode, &other.copy_mode);
         }
         if self.loss_policy != other.loss_policy {
             let words = |policy: Option<LossPolicy>| {
@@ -224,13 +225,6 @@ impl<T: fmt::Display> fmt::Display for OrNone<T> {
     }
 }
 
-const fn copy_mode(mode: CopyMode) -> &'static str {
-    match mode {
-        CopyMode::Counted => "counted",
-        CopyMode::Set => "set",
-    }
-}
-
 impl TryFrom<pb::RegisterWorkerRequest> for Registration {
     type Error = ConvertError;
 
@@ -259,20 +253,8 @@ impl TryFrom<pb::RegisterWorkerRequest> for Registration {
 /// In place of an address: the agent is asked over the broker, at the worker's subject.
 pub const LOCAL_INDEXER_BY_BROKER: &str = "nats";
 
-/// Whether a URL is an address and nothing more: `http://host:port`.
-#[must_use]
-pub fn is_http_address(url: &str) -> bool {
-    let address = url.strip_prefix("http://").and_then(|rest| rest.rsplit_once(':'));
-    let is_plain = |host: &str| {
-        let letters = |at: char| at.is_ascii_alphanumeric() || "-._:[]".contains(at);
-        !host.is_empty() && host.chars().all(letters)
-    };
-    let is_address = |(host, port): (&str, &str)| is_plain(host) && port.parse::<u16>().is_ok();
-    address.is_some_and(is_address)
-}
-
 /// What can be asked is an address, not a path.
-fn read_local_indexer(url: String) -> Result<Option<String>, ConvertError> {
+pub(super) fn read_local_indexer(url: String) -> Result<Option<String>, ConvertError> {
     const FIELD: &str = "local_indexer_endpoint";
     if url.is_empty() {
         return Ok(None);
@@ -281,12 +263,11 @@ fn read_local_indexer(url: String) -> Result<Option<String>, ConvertError> {
         return Ok(Some(url));
     }
     check_name(FIELD, &url)?;
-    if !is_http_address(&url) {
+    read_target(&url).map(Some).map_err(|_malformed| {
         let actual = format!("is {url:?}");
-        let expected = "http://host:port or nats".to_owned();
-        return Err(ConvertError::new(FIELD, Problem::Mismatch { actual, expected }));
-    }
-    Ok(Some(url))
+        let expected = "host:port, http://host:port or nats".to_owned();
+        ConvertError::new(FIELD, Problem::Mismatch { actual, expected })
+    })
 }
 
 fn read_lease(lease_ms: u32) -> Result<Option<Duration>, ConvertError> {
@@ -412,7 +393,7 @@ pub struct WorkerAddress {
 
 impl fmt::Display for WorkerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.partition, self.worker)
+        write!(f, "{} ({})", self.worker, self.partition)
     }
 }
 

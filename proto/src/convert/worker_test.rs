@@ -62,11 +62,21 @@ fn every_refusal_names_the_field_and_the_fix() {
         with(vec![pb::EngineEndpoint { topic: "x".repeat(257), ..endpoint("a") }]),
         "endpoints[0].topic has 257 bytes, the limit is 256",
     );
-    for url in ["a:1", "http://a", "http://:1", "http://a:65536", "http://a:1/b", "http://a b:1"] {
+    for url in [
+        "a",
+        "http://a",
+        "https://a:1",
+        "http://:1",
+        "http://a:65536",
+        "http://a:1/b",
+        "http://a b:1",
+    ] {
         let local_indexer_endpoint = url.to_owned();
         check(
             pb::RegisterWorkerRequest { local_indexer_endpoint, ..request() },
-            &format!("local_indexer_endpoint is {url:?}, must be http://host:port or nats"),
+            &format!(
+                "local_indexer_endpoint is {url:?}, must be host:port, http://host:port or nats"
+            ),
         );
     }
     check(
@@ -78,6 +88,19 @@ fn every_refusal_names_the_field_and_the_fix() {
         named(vec![lora(1, "a"), lora(1, "b")]),
         "lora_names[1].id repeats 1: each may be given once",
     );
+}
+
+#[test]
+fn an_agent_is_asked_at_one_address_however_it_is_written() {
+    let read = |url: &str| {
+        let local_indexer_endpoint = url.to_owned();
+        let request = pb::RegisterWorkerRequest { local_indexer_endpoint, ..request() };
+        Registration::try_from(request).expect("an address")
+    };
+    let plain = read("a:1");
+    assert_eq!(plain.local_indexer.as_deref(), Some("http://a:1"));
+    assert_eq!(plain.difference(&read("http://a:1")), None);
+    assert_eq!(read("nats").local_indexer.as_deref(), Some("nats"));
 }
 
 #[test]

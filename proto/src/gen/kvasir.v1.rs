@@ -364,6 +364,10 @@ pub struct WorkerMatch {
     /// that fed it have been cleared. While it is not 0, `state` is PARTIAL or worse.
     #[prost(uint64, tag = "11")]
     pub shed_blocks: u64,
+    /// True while every source that feeds this rank is connected (SourceInfo.connected); false for a rank that no
+    /// source feeds. It tells an engine that is gone from one that is slow: both are CATCHING_UP.
+    #[prost(bool, tag = "12")]
+    pub connected: bool,
 }
 impl ::prost::Name for WorkerMatch {
     const NAME: &'static str = "WorkerMatch";
@@ -710,7 +714,7 @@ pub struct SourceInfo {
     /// Replay endpoint; "" if none.
     #[prost(string, tag = "2")]
     pub replay_endpoint: ::prost::alloc::string::String,
-    /// True while the transport is connected.
+    /// True while the transport is connected; where an agent speaks for engines, and these are to the agent.
     #[prost(bool, tag = "3")]
     pub connected: bool,
     /// How far it can be trusted.
@@ -1918,6 +1922,9 @@ pub struct PublishHeartbeat {
     /// How long ago the newest of what the engine said was last known to be in the stream; default 0.
     #[prost(uint32, tag = "4")]
     pub verified_age_ms: u32,
+    /// True while the engine that it speaks for is not connected to it; where there are several, one of them.
+    #[prost(bool, tag = "5")]
+    pub engine_away: bool,
 }
 impl ::prost::Name for PublishHeartbeat {
     const NAME: &'static str = "PublishHeartbeat";

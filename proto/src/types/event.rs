@@ -1,4 +1,5 @@
 use super::{BlockName, LocalHash, Tier};
+use std::fmt;
 
 /// How announcements of a block that is already held are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -7,6 +8,16 @@ pub enum CopyMode {
     Counted,
     /// A store says "held", a removal says "not held".
     Set,
+}
+
+/// As options spell it.
+impl fmt::Display for CopyMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Counted => "counted",
+            Self::Set => "set",
+        })
+    }
 }
 
 /// One block of a stored event.

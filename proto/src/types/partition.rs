@@ -77,7 +77,8 @@ impl PartitionKey {
 
 impl fmt::Display for PartitionKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.model, self.tenant)
+        write!(f, "model {}", self.model)?;
+        if self.tenant.is_empty() { Ok(()) } else { write!(f, ", tenant {}", self.tenant) }
     }
 }
 
@@ -85,6 +86,13 @@ impl fmt::Display for PartitionKey {
 mod tests {
     use super::*;
     use crate::types::WorkerId;
+
+    #[test]
+    fn a_partition_is_named_in_words() {
+        let text = |tenant| PartitionKey::new("org/m", tenant).map(|key| key.to_string());
+        assert_eq!(text("").as_deref(), Ok("model org/m"));
+        assert_eq!(text("t").as_deref(), Ok("model org/m, tenant t"));
+    }
 
     #[test]
     fn names_are_checked() {

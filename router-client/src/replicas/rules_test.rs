@@ -29,6 +29,7 @@ fn knows(exact: u32, lag_batches: u64, age: Duration) -> Freshness {
         lag_batches: if rank == 0 { lag_batches } else { 0 },
         verified_age: Some(age),
         shed_blocks: 0,
+        connected: true,
     };
     Freshness::of(&(0..9).map(rank).collect::<Vec<_>>())
 }

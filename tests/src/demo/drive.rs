@@ -198,7 +198,7 @@ pub async fn probe(client: &mut Indexer, prompts: &[Vec<u32>]) -> Result<Vec<Dur
 }
 
 /// Asks which workers hold what of a prompt, and says how long the answer took.
-async fn find_matches(
+pub(super) async fn find_matches(
     client: &mut Indexer,
     prompt: &[u32],
 ) -> Result<(Vec<pb::WorkerMatch>, Duration)> {

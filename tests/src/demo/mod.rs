@@ -5,6 +5,7 @@
 //! - [`route`]: where a request goes;
 //! - [`drive`]: one pass of the workload;
 //! - [`metrics`]: the server's `/metrics`;
+//! - [`query`]: a question to paste;
 //! - [`progress`], [`report`]: what people see.
 
 pub mod args;
@@ -12,6 +13,7 @@ pub mod drive;
 pub mod fleet;
 pub mod metrics;
 pub mod progress;
+pub mod query;
 pub mod report;
 pub mod route;
 
@@ -25,6 +27,7 @@ use anyhow::{Context, Result, ensure};
 use drive::Pass;
 use fleet::Fleet;
 use kvasir_proto::pb;
+use query::Query;
 use report::{Counter, Observed, Report, Section};
 use route::Policy;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -95,8 +98,8 @@ async fn stay_up(server: &mut Server, stop: &mut StopSignals) -> Result<()> {
 /// Both passes and the report; says whether every dump equalled its engine.
 async fn run_passes(args: &Args, len: usize, server: Addresses) -> Result<(bool, [Fleet; 2])> {
     let mut client = client::connect(server.grpc).await.context("connect to the server")?;
-    let (first, matched) = run_pass(args, len, Policy::FindMatches, &mut client).await?;
-    let (second, rotated) = run_pass(args, len, Policy::RoundRobin, &mut client).await?;
+    let (first, matched, prompts) = run_pass(args, len, Policy::FindMatches, &mut client).await?;
+    let (second, rotated, _) = run_pass(args, len, Policy::RoundRobin, &mut client).await?;
     let report = Report {
         seed: args.seed,
         engines: args.engines,
@@ -105,6 +108,7 @@ async fn run_passes(args: &Args, len: usize, server: Addresses) -> Result<(bool,
         sections: vec![first, second],
         counters: stats(&mut client).await?.counters.iter().map(Counter::from).collect(),
         metrics: metrics::fetch(server.http).await.context("read /metrics")?,
+        query: Query::choose(&mut client, &prompts, args.block_size).await?,
     };
     report.print(server);
     if let Some(path) = &args.report {
@@ -114,13 +118,13 @@ async fn run_passes(args: &Args, len: usize, server: Addresses) -> Result<(bool,
     Ok((report.is_verified(), [matched, rotated]))
 }
 
-/// One pass on a fleet of its own: drive, wait by cursor, compare.
+/// One pass on a fleet of its own: drive, wait by cursor, compare. Some of its prompts come along.
 async fn run_pass(
     args: &Args,
     len: usize,
     policy: Policy,
     client: &mut Indexer,
-) -> Result<(Section, Fleet)> {
+) -> Result<(Section, Fleet, Vec<Vec<u32>>)> {
     let fleet = Fleet::start(args, policy, client).await?;
     let before = stats(client).await?;
     let pass = Pass { args, policy, fleet: &fleet, client: client.clone() };
@@ -131,7 +135,7 @@ async fn run_pass(
     report::print_verdicts(policy, &verdicts);
     let idle_latencies = drive::probe(client, &result.samples).await?;
     let observed = Observed { before, after, caught_up, verdicts, idle_latencies };
-    Ok((Section::new(policy, args.block_size, &result, observed), fleet))
+    Ok((Section::new(policy, &result, observed), fleet, result.samples))
 }
 
 async fn stats(client: &mut Indexer) -> Result<pb::GetStatsResponse> {

@@ -1,12 +1,12 @@
 //! How far a pass is: a bar on a terminal, a line every tenth elsewhere.
 
 use super::route::Policy;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use std::fmt::Write;
 use std::io::IsTerminal;
 
-/// The bar. `{msg}` is the share of hits so far.
-const TEMPLATE: &str =
-    "{prefix:>11} {bar:40.cyan/blue} {pos}/{len} requests, {per_sec}, {msg} (eta {eta})";
+/// The bar, which with the longest numbers takes less than 80 columns. `{msg}` is the hit rate so far.
+const TEMPLATE: &str = "{prefix:>11} {bar:20.cyan/blue} {pos}/{len} {rate}, {msg}, {eta} left";
 
 /// Shows how far a pass is.
 #[derive(Debug)]
@@ -24,14 +24,12 @@ impl Progress {
         if !std::io::stdout().is_terminal() {
             return Self::Lines(policy.name(), requests, 0);
         }
-        let style = ProgressStyle::with_template(TEMPLATE).expect("the template is sound");
-        let bar = ProgressBar::new(requests).with_style(style.progress_chars("█▉▊▋▌▍▎▏ "));
-        Self::Bar(bar.with_prefix(policy.name()))
+        Self::Bar(bar(policy, requests, ProgressDrawTarget::stderr()))
     }
 
     /// `done` requests are served, `hit_share` of their tokens were found in caches.
     pub fn advance(&mut self, done: u64, hit_share: f64) {
-        let hits = format!("{:.1} % prefix hits", 100.0 * hit_share);
+        let hits = format!("hits {:.1} %", 100.0 * hit_share);
         match self {
             Self::Bar(bar) => {
                 bar.set_position(done);
@@ -52,5 +50,89 @@ impl Progress {
         if let Self::Bar(bar) = self {
             bar.abandon();
         }
+    }
+}
+
+fn bar(policy: Policy, requests: u64, target: ProgressDrawTarget) -> ProgressBar {
+    let style = ProgressStyle::with_template(TEMPLATE).expect("the template is sound");
+    let rate = |state: &ProgressState, out: &mut dyn Write| {
+        // What it writes to takes everything.
+        let _infallible = write!(out, "{:.0}/s", state.per_sec());
+    };
+    let style = style.with_key("rate", rate).progress_chars("█▉▊▋▌▍▎▏ ");
+    let bar = ProgressBar::with_draw_target(Some(requests), target).with_style(style);
+    bar.with_prefix(policy.name())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demo::report::WIDTH;
+    use indicatif::TermLike;
+    use std::io::Result;
+    use std::sync::{Arc, Mutex};
+
+    /// A terminal that is wider than any line, and keeps all that is written to it.
+    #[derive(Debug, Clone, Default)]
+    struct Wide(Arc<Mutex<Vec<String>>>);
+
+    impl TermLike for Wide {
+        fn width(&self) -> u16 {
+            500
+        }
+        fn move_cursor_up(&self, _lines: usize) -> Result<()> {
+            Ok(())
+        }
+        fn move_cursor_down(&self, _lines: usize) -> Result<()> {
+            Ok(())
+        }
+        fn move_cursor_right(&self, _columns: usize) -> Result<()> {
+            Ok(())
+        }
+        fn move_cursor_left(&self, _columns: usize) -> Result<()> {
+            Ok(())
+        }
+        fn write_line(&self, line: &str) -> Result<()> {
+            self.write_str(line)
+        }
+        fn write_str(&self, text: &str) -> Result<()> {
+            self.0.lock().expect("no panic").push(text.trim_end().to_owned());
+            Ok(())
+        }
+        fn clear_line(&self) -> Result<()> {
+            Ok(())
+        }
+        fn flush(&self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_bar_fits_the_screen_and_rounds_its_rate() {
+        let terminal = Wide::default();
+        let target = ProgressDrawTarget::term_like(Box::new(terminal.clone()));
+        let bar = bar(Policy::RoundRobin, 10_000_000, target);
+        let mut progress = Progress::Bar(bar.clone());
+        for done in [1, 5_000_000, 9_999_999] {
+            progress.advance(done, 0.999);
+            bar.tick();
+        }
+        let drawn = terminal.0.lock().expect("no panic").clone();
+        let lines: Vec<_> = drawn.iter().filter(|line| line.contains("round-robin")).collect();
+        assert!(!lines.is_empty(), "{drawn:?}");
+        for line in lines {
+            let line = console_text(line);
+            assert!(line.chars().count() <= usize::from(WIDTH), "{line}");
+            let rate = line.split_whitespace().find_map(|word| word.strip_suffix("/s,"));
+            let rate = rate.unwrap_or_else(|| panic!("no rate in {line}"));
+            assert!(rate.chars().all(|at| at.is_ascii_digit()), "{line}");
+        }
+    }
+
+    /// Without colours.
+    fn console_text(line: &str) -> String {
+        let mut parts = line.split('\u{1b}');
+        let first = parts.next().unwrap_or_default().to_owned();
+        parts.fold(first, |text, part| text + part.split_once('m').map_or(part, |(_, rest)| rest))
     }
 }

@@ -4,11 +4,12 @@ use super::MODEL;
 use super::drive::PassResult;
 use super::fleet::Verdict;
 use super::metrics::Sample;
+use super::query::Query;
 use super::route::Policy;
 use crate::server::Addresses;
 use anyhow::{Context, Result};
 use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{CellAlignment, Table};
+use comfy_table::{CellAlignment, ContentArrangement, Table};
 use kvasir_proto::pb;
 use serde::Serialize;
 use std::path::Path;
@@ -16,8 +17,16 @@ use std::time::Duration;
 
 /// Width of a full bar of the chart, in characters.
 const CHART_WIDTH: f64 = 50.0;
-/// Blocks of the query that is offered for pasting.
-const QUERY_BLOCKS: usize = 4;
+/// Width that everything fits, in characters: that of a terminal as they come.
+pub const WIDTH: u16 = 80;
+
+/// What the words of the tables mean, a line each.
+const LEGEND: &str = "\
+hit rate: share of the prompts' tokens that their engines found in cache
+p99: 99 of 100 answers came within this time, as the driver sees it, which
+     shares this machine with the engines and the server
+copies: times that blocks lie in an engine's memory: equal prompts that run
+     at the same time make two of the same block";
 
 /// Everything a demo found.
 #[derive(Debug, Serialize)]
@@ -36,6 +45,8 @@ pub struct Report {
     pub counters: Vec<Counter>,
     /// From `/metrics`, at the end.
     pub metrics: Vec<Sample>,
+    /// What to ask by hand; none if no prompt tells workers apart.
+    pub query: Option<Query>,
 }
 
 /// What was asked of the server around a pass.
@@ -70,8 +81,6 @@ pub struct Section {
     index: IndexSize,
     workload: WorkloadSummary,
     verdicts: Vec<Verdict>,
-    /// Tokens of a query that finds something.
-    query: Vec<u32>,
 }
 
 /// Round trips of FindMatches, seen from the client.
@@ -123,14 +132,16 @@ impl Report {
         if let Some(section) = self.sections.first() {
             section.workload.print();
         }
-        println!("{}", self.passes());
-        println!("* as the driver sees it; driver, engines and server share this machine\n");
+        println!("{}\n{LEGEND}\n", self.passes());
         self.print_chart();
         println!("\nEvent counters since start (GetStats)\n{}", self.counter_table());
         self.print_sums();
         println!("\nCounters of http://{}/metrics that are not 0", server.http);
         println!("{}", self.metric_table());
-        self.print_query(server);
+        match &self.query {
+            Some(query) => println!("\n{}", query.text(server.grpc)),
+            None => println!("\nNo prompt of this run tells workers apart."),
+        }
     }
 
     /// Writes everything to a file as JSON.
@@ -151,11 +162,19 @@ impl Report {
         };
         row("requests", &|section| grouped(section.requests));
         row("prompt tokens", &|section| grouped(section.prompt_tokens));
-        row("prefix-hit tokens, by the engines", &|section| grouped(section.hit_tokens));
-        row("prefix-hit share", &|section| percent(section.hit_share));
-        row("FindMatches p50 / p99, under load *", &|section| latency(section.find_matches));
-        row("FindMatches p50 / p99, one at a time *", &|section| {
-            latency(section.find_matches_idle)
+        row("prompt tokens found in cache", &|section| grouped(section.hit_tokens));
+        row("hit rate", &|section| percent(section.hit_share));
+        row("FindMatches p50, under load", &|section| {
+            micros(section.find_matches, |at| at.p50_micros)
+        });
+        row("FindMatches p99, under load", &|section| {
+            micros(section.find_matches, |at| at.p99_micros)
+        });
+        row("FindMatches p50, one at a time", &|section| {
+            micros(section.find_matches_idle, |at| at.p50_micros)
+        });
+        row("FindMatches p99, one at a time", &|section| {
+            micros(section.find_matches_idle, |at| at.p99_micros)
         });
         row("time", &|section| format!("{:.1} s", section.elapsed_secs));
         row("requests/s", &|section| rate(section.requests as f64 / section.elapsed_secs));
@@ -175,17 +194,14 @@ impl Report {
     }
 
     fn print_chart(&self) {
-        println!("Prefix-hit share of all prompt tokens");
+        println!("Hit rate");
         for section in &self.sections {
             print_bar(section.policy.name(), section.hit_share);
         }
         if let Some(section) = self.sections.first() {
-            print_bar("one cache **", section.workload.reuse_share);
-            println!(
-                "{:>13} ** a single infinite cache of prompts alone, in blocks of 512 tokens: finer blocks and answers \
-                 can beat it",
-                ""
-            );
+            print_bar("one cache *", section.workload.reuse_share);
+            println!("* of prompts alone, infinite, in blocks of 512 tokens:");
+            println!("  finer blocks, and answers that are cached too, can beat it");
         }
     }
 
@@ -216,36 +232,23 @@ impl Report {
         let counters = self.metrics.iter().filter(|sample| sample.name.ends_with("_total"));
         for sample in counters.filter(|sample| sample.value != 0.0) {
             let value = grouped(sample.value as u64);
-            table.add_row([sample.name.clone(), sample.labels.clone(), value]);
+            table.add_row([sample.name.clone(), sample.labels.replace("\",", "\", "), value]);
         }
         table
-    }
-
-    fn print_query(&self, server: Addresses) {
-        let Some(section) = self.sections.first() else {
-            return;
-        };
-        let tokens = section.query.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
-        println!("\nAsk it yourself:");
-        println!(
-            "  grpcurl -plaintext -d '{{\"model\":\"{MODEL}\",\"token_ids\":[{tokens}]}}' {} \
-             kvasir.v1.Indexer/FindMatches",
-            server.grpc
-        );
     }
 }
 
 /// Prints how the engines of a pass compare with the index.
 pub fn print_verdicts(policy: Policy, verdicts: &[Verdict]) {
     println!("{}: the index compared with the engines", policy.name());
-    let columns = ["worker", "last batch", "blocks", "copies", "missing", "phantom", "miscounted"];
+    let columns = ["worker", "batches", "blocks", "copies", "missing", "phantom", "miscounted"];
     let mut table = table(columns.into_iter().chain([""]).map(str::to_owned));
     for verdict in verdicts {
-        let last = verdict.last_sequence.map_or_else(|| "-".to_owned(), grouped);
-        let numbers = [verdict.blocks, verdict.copies, verdict.missing, verdict.phantom];
+        let batches = verdict.last_sequence.map_or(0, |last| last + 1);
+        let numbers = [batches, verdict.blocks, verdict.copies, verdict.missing, verdict.phantom];
         let numbers = numbers.into_iter().chain([verdict.miscounted]).map(grouped);
-        let word = if verdict.is_equal() { "equal" } else { "DIFFERENT" };
-        let row = [verdict.worker_id.clone(), last].into_iter().chain(numbers);
+        let word = if verdict.is_equal() { "equal" } else { "WRONG" };
+        let row = [verdict.worker_id.clone()].into_iter().chain(numbers);
         table.add_row(row.chain([word.to_owned()]));
     }
     println!("{table}\n");
@@ -256,13 +259,12 @@ pub fn print_verdicts(policy: Policy, verdicts: &[Verdict]) {
 impl Section {
     /// Puts together what a pass found.
     #[must_use]
-    pub fn new(policy: Policy, block_size: usize, pass: &PassResult, observed: Observed) -> Self {
+    pub fn new(policy: Policy, pass: &PassResult, observed: Observed) -> Self {
         let seconds = (pass.elapsed + observed.caught_up).as_secs_f64();
         let per_sec = |unit| {
             let received = received(&observed.after, unit) - received(&observed.before, unit);
             received as f64 / seconds
         };
-        let query = pass.samples.first().map_or(&[][..], Vec::as_slice);
         Self {
             policy,
             requests: pass.requests,
@@ -283,7 +285,6 @@ impl Section {
                 reuse_share: pass.profile.reuse_share(),
             },
             verdicts: observed.verdicts,
-            query: query.iter().copied().take(QUERY_BLOCKS * block_size).collect(),
         }
     }
 }
@@ -327,12 +328,10 @@ impl IndexSize {
 impl WorkloadSummary {
     fn print(&self) {
         println!(
-            "Workload: mean prompt {:.0} tokens, mean answer {:.0} tokens, mean gap {:.0} ms, \
-             prefix reuse with one infinite cache {}",
+            "Workload, on average: prompt {:.0} tokens, answer {:.0} tokens, gap {:.0} ms",
             self.mean_prompt_tokens,
             self.mean_answer_tokens,
             1_000.0 * self.mean_gap_secs,
-            percent(self.reuse_share),
         );
     }
 }
@@ -355,10 +354,11 @@ fn received(stats: &pb::GetStatsResponse, unit: &str) -> u64 {
     of_unit.filter(|counter| counter.outcome == "received").map(|counter| counter.count).sum()
 }
 
-/// A table whose columns but the first are numbers.
+/// A table whose columns but the first are numbers. Cells that are too long are wrapped.
 fn table(columns: impl IntoIterator<Item = String>) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED).set_header(columns);
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(WIDTH);
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
@@ -378,11 +378,8 @@ fn rate(per_sec: f64) -> String {
     grouped(per_sec.round() as u64)
 }
 
-fn latency(latency: Option<Latency>) -> String {
-    let Some(Latency { p50_micros, p99_micros }) = latency else {
-        return "-".to_owned();
-    };
-    format!("{} / {} µs", grouped(p50_micros), grouped(p99_micros))
+fn micros(latency: Option<Latency>, of: fn(Latency) -> u64) -> String {
+    latency.map_or_else(|| "-".to_owned(), |latency| format!("{} µs", grouped(of(latency))))
 }
 
 /// A number with commas between its thousands.

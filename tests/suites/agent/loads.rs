@@ -250,7 +250,7 @@ async fn what_is_told_is_known_and_checked() {
         ..told.clone()
     };
     for (load, code, text) in [
-        (other, Code::NotFound, "worker m//x is not served here, m//w is"),
+        (other, Code::NotFound, "worker x (model m) is not served here, w (model m) is"),
         (usage, Code::InvalidArgument, "load.gpu_cache_usage_perc is NaN, must be 0 to 1"),
         (slots, Code::InvalidArgument, "load.request_active_slots is 2, must be 0 to 1"),
         (load(1_024), Code::InvalidArgument, "load.dp_rank is 1024, must be 0 to 1023"),

@@ -156,13 +156,22 @@ async fn an_index_trusts_an_agent_as_far_as_it_trusts_its_engine() {
     let mut index = client::connect(server.addresses.grpc).await.expect("a server that listens");
     let exact = pb::WorkerState::Exact as i32;
     let worker = (MODEL, WORKER);
-    let is_exact = |source: &pb::SourceInfo| source.state == exact;
+    let is_exact = |source: &pb::SourceInfo| source.state == exact && source.connected;
     let waited = client::wait_for_sources(&mut index, worker, "exact", PATIENCE, is_exact).await;
     waited.expect("its engine is there");
     engine.stop().await;
-    let is_not = |source: &pb::SourceInfo| source.state != exact && source.connected;
+    let is_not = |source: &pb::SourceInfo| source.state != exact && !source.connected;
     let waited = client::wait_for_sources(&mut index, worker, "doubted", PATIENCE, is_not).await;
-    waited.expect("its engine is away, itself it is not");
+    waited.expect("its engine is away, and that it says");
+    let query = pb::FindMatchesRequest {
+        model: MODEL.to_owned(),
+        local_hashes: vec![1],
+        minimum_overlap_blocks: Some(0),
+        ..Default::default()
+    };
+    let answer = index.find_matches(query).await.expect("an answer").into_inner();
+    let [found] = &answer.matches[..] else { panic!("{answer:?}") };
+    assert_eq!((found.state(), found.connected), (pb::WorkerState::CatchingUp, false));
     assert!(agent.stop(PATIENCE).await);
 }
 

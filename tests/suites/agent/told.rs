@@ -122,7 +122,8 @@ async fn publishers_that_are_refused_are_told_of_and_counted() -> Result<()> {
     assert_eq!(refusal(&agent, other).await?.code(), tonic::Code::FailedPrecondition);
     let told = ["a publisher is refused", "reason=\"block_size\"", "source=\"engine\""];
     line(&agent, &[&told[..], &["block_size is 999, that of worker"]].concat()).await?;
-    line(&agent, &["a publisher is refused", "reason=\"other_worker\"", "worker x//w"]).await?;
+    line(&agent, &["a publisher is refused", "reason=\"other_worker\"", "worker w (model x)"])
+        .await?;
     assert_eq!(agent.said().matches("reason=\"block_size\"").count(), 1, "once, then counted");
     for (reason, count) in [("block_size", 3.0), ("other_worker", 1.0), ("copy_mode", 0.0)] {
         let labels = format!("reason=\"{reason}\"");

@@ -42,8 +42,8 @@ static void options(void) {
     at = valid();
     at.endpoint = NULL;
     EXPECT(kvasir_publisher_open(&at, &publisher), KVASIR_INVALID_ARGUMENT, "endpoint is NULL");
-    at.endpoint = "127.0.0.1:50052";
-    EXPECT(kvasir_publisher_open(&at, &publisher), KVASIR_INVALID_ARGUMENT, "must be http://host:port");
+    at.endpoint = "https://127.0.0.1:50052";
+    EXPECT(kvasir_publisher_open(&at, &publisher), KVASIR_INVALID_ARGUMENT, "must be host:port or http://host:port");
     at = valid();
     at.worker_id = "";
     EXPECT(kvasir_publisher_open(&at, &publisher), KVASIR_INVALID_ARGUMENT, "worker_id");

@@ -37,7 +37,8 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("http", &["telemetry", "net"]),
             ("hurry", &[]),
             ("tasks", &[]),
-            ("config", &["telemetry"]),
+            ("environment", &[]),
+            ("config", &["environment", "telemetry"]),
             ("entry", &["causes", "config", "descriptors", "telemetry"]),
         ],
     ),
@@ -109,6 +110,7 @@ const EDGES: &[(&str, &[Edges])] = &[
         "proto/src",
         &[
             ("limits", &[]),
+            ("target", &["limits"]),
             ("code", &[]),
             ("types", &["limits"]),
             ("hash", &["types"]),
@@ -117,7 +119,7 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("codec", &["limits"]),
             ("find_codec", &["codec", "convert"]),
             ("broker", &["convert", "hash", "limits", "types"]),
-            ("convert", &["types", "hash", "digest", "shard", "limits", "code", "pb"]),
+            ("convert", &["types", "hash", "digest", "shard", "limits", "target", "code", "pb"]),
         ],
     ),
 ];

@@ -14,7 +14,7 @@ use kvasir_proto::digest::{RankDigest, block_digest, digest_bucket};
 use kvasir_proto::limits::WORKER_RANKS_MAX;
 use kvasir_proto::pb;
 use kvasir_proto::types::{
-    BlockName, CopyMode, HeldBlock, Incarnation, KvEvent, LocalHash, SourceState, StoredBlock, Tier,
+    BlockName, CopyMode, HeldBlock, Incarnation, KvEvent, LocalHash, StoredBlock, Tier,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -123,9 +123,7 @@ impl Scene {
     }
 
     async fn beat(&self, head: u64, digest: Option<u64>) {
-        let (head_sequence, state) = (Some(head), SourceState::Exact);
-        let verified_age = Duration::ZERO;
-        let heartbeat = Heartbeat { head_sequence, digest, state, verified_age };
+        let heartbeat = Heartbeat { digest, ..Heartbeat::at(Some(head)) };
         self.session.heartbeat(heartbeat).await;
     }
 

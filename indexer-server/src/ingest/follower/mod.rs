@@ -43,10 +43,13 @@ pub(super) struct Stated {
     state: SourceState,
     /// When the newest of what the engine said was last known to be in the stream; none for at once.
     verified_at: Option<Duration>,
+    /// Whether the engine is not connected to it.
+    engine_away: bool,
 }
 
 impl Stated {
-    pub(super) const EXACT: Self = Self { state: SourceState::Exact, verified_at: None };
+    pub(super) const EXACT: Self =
+        Self { state: SourceState::Exact, verified_at: None, engine_away: false };
 }
 
 /// A part of a dump: names of one rank.
@@ -219,10 +222,10 @@ impl Follower {
     async fn beat(&mut self, stream: u64, heartbeat: Heartbeat) -> Result<(), IngestError> {
         let Some(incarnation) = self.life_of(stream) else { return Ok(()) };
         self.worker.heard(self.ingest.origin);
-        let Heartbeat { head_sequence: head, digest, state, verified_age } = heartbeat;
+        let Heartbeat { head_sequence: head, digest, state, verified_age, engine_away } = heartbeat;
         let verified_at = self.ingest.origin.elapsed().saturating_sub(verified_age);
         let verified_at = Some(verified_at).filter(|_| verified_age > Duration::ZERO);
-        self.stated = Stated { state, verified_at };
+        self.stated = Stated { state, verified_at, engine_away };
         // What it names may be held back: it is not missing.
         let known = head.filter(|_| !self.audit.holds());
         self.input(Input::Announced { incarnation, head: known }).await?;

@@ -208,7 +208,7 @@ impl Follower {
             applied: status.applied.filter(|_| !self.is_torn),
             last_live: status.head,
             buffered_batches: status.buffered_batches as u64,
-            connected: status.connected,
+            connected: status.connected && !self.stated.engine_away,
             verified_at: status.verified_at.map(|at| at.min(self.stated.verified_at.unwrap_or(at))),
             past: Arc::clone(&self.past),
         }

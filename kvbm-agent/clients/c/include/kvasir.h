@@ -97,7 +97,7 @@ typedef struct kvasir_publisher_options {
    */
   size_t struct_size;
   /*
-   Required: http://host:port of the agent's gRPC port (--listen), or of an index.
+   Required: host:port, or http://host:port, of the agent's gRPC port (--listen), or of an index.
    */
   const char *endpoint;
   /*

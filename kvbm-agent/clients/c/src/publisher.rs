@@ -1,8 +1,9 @@
 use crate::fault::Fault;
 use kvasir_process::tasks::Tasks;
-use kvasir_proto::convert::{ConvertError, Registration, is_http_address};
+use kvasir_proto::convert::{ConvertError, Registration};
 use kvasir_proto::limits::{EVENT_BLOCKS_MAX, WORKER_RANKS_MAX};
 use kvasir_proto::pb;
+use kvasir_proto::target::read_target;
 use kvasir_proto::types::{BlockName, CopyMode, Tier};
 use kvbm_agent::feed::{Feed, SourceConfig, new_life};
 use kvbm_agent::hub::{Hub, HubConfig};
@@ -76,10 +77,8 @@ pub(crate) struct Standing {
 impl Publisher {
     /// Starts a publisher. The other side need not be there yet.
     pub(crate) fn open(config: &Config<'_>) -> Result<Self, Fault> {
-        if !is_http_address(config.endpoint) {
-            let problem = format!("{:?} must be http://host:port", config.endpoint);
-            return Err(Fault::argument("endpoint", problem));
-        }
+        let endpoint = read_target(config.endpoint);
+        let endpoint = endpoint.map_err(|error| Fault::argument("endpoint", error))?;
         let held_blocks_max = or(config.held_blocks_max, HELD_BLOCKS_DEFAULT);
         if held_blocks_max > HELD_BLOCKS_MAX {
             let problem = format!("is {held_blocks_max}, the limit is {HELD_BLOCKS_MAX}");
@@ -98,7 +97,7 @@ impl Publisher {
         let registers = registration.lease.is_some();
         let quarter = registration.lease.map(|lease| lease / 4);
         let uplink = UplinkConfig {
-            endpoint: config.endpoint.to_owned(),
+            endpoint,
             heartbeat_interval: quarter.unwrap_or(HEARTBEAT_INTERVAL).min(HEARTBEAT_INTERVAL),
             registration: registers.then_some(registration),
             deregister: registers,

@@ -53,7 +53,7 @@ pub struct Publisher {
 pub struct PublisherOptions {
     /// sizeof(kvasir_publisher_options): tells that header and library fit each other.
     pub struct_size: usize,
-    /// Required: http://host:port of the agent's gRPC port (--listen), or of an index.
+    /// Required: host:port, or http://host:port, of the agent's gRPC port (--listen), or of an index.
     pub endpoint: *const c_char,
     /// Required: the worker, as the agent knows it (--worker-id). 1 to 256 bytes, as all names here.
     pub worker_id: *const c_char,

@@ -133,6 +133,8 @@ def test_the_other_questions(indexer: Indexer, publishers: Publishers) -> None:
     [source] = worker.sources
     assert (source.source, source.connected, source.state) == ("engine", True, WorkerState.EXACT)
     assert indexer.list_workers(model="other") == []
+    [match] = find(indexer, TOKENS).matches
+    assert match.connected
 
     parts = list(indexer.dump_worker("model", "worker-0"))
     records = [part for part in parts if isinstance(part, DumpRecord)]
@@ -229,6 +231,17 @@ def test_bad_events_are_named_and_not_taken(
     [
         ({"target": ""}, "target"),
         ({"target": "ftp://host:1"}, "target"),
+        ({"target": "https://host:1"}, "target"),
+        ({"target": "host"}, "target"),
+        ({"target": "http://host"}, "target"),
+        ({"target": ":50051"}, "target"),
+        ({"target": "host:0"}, "target"),
+        ({"target": "host:65536"}, "target"),
+        ({"target": "host:grpc"}, "target"),
+        ({"target": "http://host:1/path"}, "target"),
+        ({"target": "http://user@host:1"}, "target"),
+        ({"target": "::1:50051"}, "target"),
+        ({"target": "[host]:1"}, "target"),
         ({"worker_id": ""}, "worker_id"),
         ({"model": "m" * 257}, "model"),
         ({"block_size": 0}, "block_size"),

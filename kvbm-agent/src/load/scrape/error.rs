@@ -16,7 +16,7 @@ pub enum UrlError {
     },
     /// It is another kind of URL.
     #[error(
-        "{0:?} must be http://host:port, with a path unless that is /metrics, and nothing more"
+        "{0:?} must be host:port or http://host:port, with a path unless that is /metrics, and nothing more"
     )]
     Unsupported(String),
 }

@@ -30,7 +30,8 @@ pub(super) struct Target {
 impl Target {
     pub(super) fn parse(url: &str) -> Result<Self, UrlError> {
         let malformed = |reason: String| UrlError::Malformed { url: url.to_owned(), reason };
-        let parsed = url.parse::<Uri>().map_err(|error| malformed(error.to_string()))?;
+        let whole = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
+        let parsed = whole.parse::<Uri>().map_err(|error| malformed(error.to_string()))?;
         let authority = parsed.authority().filter(|_| parsed.scheme_str() == Some("http"));
         let authority = authority.map(|at| at.as_str().to_owned()).filter(|at| !at.contains('@'));
         let address = authority.filter(|_| parsed.port_u16().is_some());
@@ -102,6 +103,8 @@ mod tests {
         for (url, address, path) in [
             ("http://127.0.0.1:8000", "127.0.0.1:8000", "/metrics"),
             ("http://engine:8000/", "engine:8000", "/metrics"),
+            ("engine:8000", "engine:8000", "/metrics"),
+            ("engine:8000/x", "engine:8000", "/x"),
             ("http://[::1]:80/x/metrics?a=b", "[::1]:80", "/x/metrics?a=b"),
         ] {
             let target = Target::parse(url).expect(url);
@@ -112,7 +115,7 @@ mod tests {
         }
         for url in [
             "",
-            "engine:8000",
+            "engine",
             "http://engine",
             "https://engine:1",
             "http://u:p@engine:1",

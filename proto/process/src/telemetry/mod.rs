@@ -2,6 +2,7 @@
 
 mod build_info;
 mod logging;
+mod process;
 mod readiness;
 mod registry;
 

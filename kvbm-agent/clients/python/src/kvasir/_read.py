@@ -62,6 +62,7 @@ def _match(match: pb.WorkerMatch) -> WorkerMatch:
         verified_age_ms=age,
         speculative_blocks=match.speculative_blocks,
         shed_blocks=match.shed_blocks,
+        connected=match.connected,
     )
 
 

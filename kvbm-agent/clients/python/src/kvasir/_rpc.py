@@ -1,5 +1,7 @@
 """Connections to a server and the calls that are made on them."""
 
+import ipaddress
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Callable, Optional, TypeVar, cast
 
@@ -32,13 +34,37 @@ Answer = TypeVar("Answer", bound=Message)
 
 
 def read_target(target: str) -> str:
-    """The server's address as gRPC takes it: host:port, also where http:// stands before it."""
+    """The server's address as gRPC takes it: host:port, also where http:// stands before it.
+
+    What can be no target is refused by the rules of `read_target` in proto/src/target.rs, but for
+    unix:// sockets, which gRPC for Python knows.
+    """
     address = read_name("target", target, required=True)
+    if address.startswith("unix://"):
+        return address
     if address.startswith("http://"):
-        address = address[len("http://") :].rstrip("/")
-    if "://" in address and not address.startswith("unix://"):
-        raise InvalidArgumentError("target", f"is {target!r}: give host:port")
+        address = address[len("http://") :].removesuffix("/")
+    host, _, port = address.rpartition(":")
+    if not _is_host(host) or not _PORT.fullmatch(port) or not 0 < int(port) < 1 << 16:
+        problem = f"is {target!r}: give host:port or http://host:port, such as 10.0.0.2:50051"
+        raise InvalidArgumentError("target", problem)
     return address
+
+
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_PORT = re.compile(r"[0-9]{1,9}")
+_IN_BRACKETS = re.compile(r"\[([0-9A-Fa-f:.]+)\]")
+
+
+def _is_host(host: str) -> bool:
+    found = _IN_BRACKETS.fullmatch(host)
+    if found is None:
+        return _NAME.fullmatch(host) is not None
+    try:
+        ipaddress.IPv6Address(found.group(1))
+    except ValueError:
+        return False
+    return True
 
 
 def open_channel(target: str, credentials: Optional[grpc.ChannelCredentials]) -> grpc.Channel:

@@ -48,8 +48,8 @@ class Indexer:
     ) -> None:
         """Connects when it is first asked.
 
-        `target` is host:port; `timeout` the seconds until a call is given up that is not told
-        otherwise; `credentials` are for TLS, which is not used without them.
+        `target` is host:port or http://host:port; `timeout` the seconds until a call is given up
+        that is not told otherwise; `credentials` are for TLS, which is not used without them.
         """
         self._timeout = read_seconds("timeout", timeout)
         self._channel = _rpc.open_channel(_rpc.read_target(target), credentials)

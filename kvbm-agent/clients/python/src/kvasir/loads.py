@@ -43,8 +43,8 @@ class WorkerLoads:
     ) -> None:
         """Connects when it is first asked.
 
-        `target` is host:port of the agent; `timeout` the seconds until a report is given up;
-        `credentials` are for TLS, which is not used without them.
+        `target` is host:port or http://host:port of the agent; `timeout` the seconds until
+        a report is given up; `credentials` are for TLS, which is not used without them.
         """
         self._worker_id = read_name("worker_id", worker_id, required=True)
         self._model = read_name("model", model, required=True)

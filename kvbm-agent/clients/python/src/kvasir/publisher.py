@@ -126,7 +126,7 @@ class KvEventPublisher:
     ) -> None:
         """Starts to connect, and returns at once.
 
-        - `target`: host:port of the index, or of the agent beside the engine
+        - `target`: host:port or http://host:port of the index, or of the agent beside the engine
         - `worker_id`, `model`, `tenant`, `block_size`: the worker and the index's partition
         - `dp_rank`: the rank that holds the blocks; an engine with several has a publisher for each
         - `source`: name of this publisher, unique within the worker; by default named by the rank

@@ -102,6 +102,11 @@ class WorkerMatch:
     """Leading blocks that it is expected to hold soon; `matched_blocks` does not count them."""
     shed_blocks: int
     """Blocks that the index dropped for its memory budget."""
+    connected: bool
+    """Whether all sources that feed this rank are connected.
+
+    It tells a worker that is gone from one that is slow.
+    """
 
 
 @dataclass(frozen=True)

@@ -96,16 +96,18 @@ class PublishBatch(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., dp_rank: _Optional[int] = ..., events: _Optional[_Iterable[_Union[PublishedEvent, _Mapping]]] = ...) -> None: ...
 
 class PublishHeartbeat(_message.Message):
-    __slots__ = ("head_sequence", "digest", "state", "verified_age_ms")
+    __slots__ = ("head_sequence", "digest", "state", "verified_age_ms", "engine_away")
     HEAD_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     VERIFIED_AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_AWAY_FIELD_NUMBER: _ClassVar[int]
     head_sequence: int
     digest: int
     state: _types_pb2.WorkerState
     verified_age_ms: int
-    def __init__(self, head_sequence: _Optional[int] = ..., digest: _Optional[int] = ..., state: _Optional[_Union[_types_pb2.WorkerState, str]] = ..., verified_age_ms: _Optional[int] = ...) -> None: ...
+    engine_away: bool
+    def __init__(self, head_sequence: _Optional[int] = ..., digest: _Optional[int] = ..., state: _Optional[_Union[_types_pb2.WorkerState, str]] = ..., verified_age_ms: _Optional[int] = ..., engine_away: bool = ...) -> None: ...
 
 class PublishEventsRequest(_message.Message):
     __slots__ = ("hello", "batch", "heartbeat")

@@ -1,0 +1,139 @@
+//! How every rank of every worker stands, for `/metrics`.
+
+use super::{Ingest, worker::Worker};
+use kvasir_index::SourceStatus;
+use kvasir_proto::types::SourceState;
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeMetric},
+    metrics::{MetricType, gauge::ConstGauge},
+    registry::Unit,
+};
+use std::{fmt, sync::Arc, time::Duration};
+
+/// Most ranks that are shown one by one: a scrape stays below ten thousand series of them. The first by model,
+/// tenant, worker and rank are, so that they are the same at each scrape; the others are counted.
+pub const RANKS_SHOWN_MAX: usize = 1_024;
+
+/// Reads how ranks stand when it is asked for. The writer waits for one worker's ranks at a time.
+#[derive(Debug)]
+pub struct WorkerStandings {
+    ingest: Arc<Ingest>,
+}
+
+/// How one rank stands.
+struct Standing {
+    worker: Arc<Worker>,
+    /// Empty for a worker of which no rank is known.
+    rank: String,
+    status: SourceStatus,
+}
+
+type Labels<'a> = [(&'static str, &'a str); 4];
+
+impl Standing {
+    fn labels(&self) -> Labels<'_> {
+        let partition = self.worker.partition.key();
+        [
+            ("model", partition.model()),
+            ("tenant", partition.tenant()),
+            ("worker", self.worker.id().as_str()),
+            ("rank", &self.rank),
+        ]
+    }
+}
+
+impl WorkerStandings {
+    /// Of all workers of `ingest`.
+    #[must_use]
+    pub const fn new(ingest: Arc<Ingest>) -> Self {
+        Self { ingest }
+    }
+
+    /// Ranks that are shown, and how many are not.
+    fn read(&self) -> (Vec<Standing>, usize) {
+        let entries = self.ingest.workers.iter();
+        let mut workers: Vec<_> = entries.map(|entry| Arc::clone(&entry)).collect();
+        workers
+            .sort_unstable_by(|a, b| (a.partition.key(), a.id()).cmp(&(b.partition.key(), b.id())));
+        let (mut shown, mut left_out) = (Vec::new(), 0_usize);
+        for worker in workers {
+            let room = RANKS_SHOWN_MAX.saturating_sub(shown.len());
+            let (some, ranks) = standings(&worker, room);
+            left_out = left_out.saturating_add(ranks.saturating_sub(some.len()));
+            shown.extend(some);
+        }
+        (shown, left_out)
+    }
+}
+
+/// How the first ranks of a worker stand, at most `room`, and how many it has. One of which no rank is known
+/// counts as one: nothing was heard of it, or what a checkpoint has of it is on its way.
+fn standings(worker: &Arc<Worker>, room: usize) -> (Vec<Standing>, usize) {
+    let standing = |rank, status| Standing { worker: Arc::clone(worker), rank, status };
+    let index = worker.partition.shard_of(worker.id()).read();
+    let holders = || index.worker(worker.id()).into_iter().flat_map(|view| view.holders());
+    let ranks = holders().count();
+    if ranks > 0 {
+        let shown = holders().take(room);
+        return (shown.map(|at| standing(at.rank().to_string(), at.status())).collect(), ranks);
+    }
+    drop(index);
+    let state = if worker.is_open() { SourceState::Cold } else { SourceState::CatchingUp };
+    let status = SourceStatus { state, ..SourceStatus::default() };
+    let shown = (room > 0).then(|| standing(String::new(), status));
+    (shown.into_iter().collect(), 1)
+}
+
+impl Collector for WorkerStandings {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let (shown, left_out) = self.read();
+        let now = self.ingest.origin.elapsed();
+        let help = "How far a rank can be trusted: 1 for the state that it is in";
+        let mut family =
+            encoder.encode_descriptor("worker_state", help, None, MetricType::Gauge)?;
+        for at in &shown {
+            let [model, tenant, worker, rank] = at.labels();
+            for state in SourceState::ALL {
+                let (is_in, state) = (u64::from(state == at.status.state), state.to_string());
+                let labels = [model, tenant, worker, rank, ("state", &*state)];
+                ConstGauge::new(is_in).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        let (name, help) =
+            ("worker_connected", "1 while all sources that feed a rank are connected");
+        let connected = |at: &Standing| Some(u64::from(at.status.connected));
+        gauges(&mut encoder, (name, help, None), &shown, connected)?;
+        let help = "Batches announced and not applied, of a rank's slowest source";
+        let lag = |at: &Standing| Some(at.status.lag_batches());
+        gauges(&mut encoder, ("worker_lag_batches", help, None), &shown, lag)?;
+        let help = "Time since a rank was last seen to have nothing newer; absent if it never was";
+        let age = |at: &Standing| {
+            at.status
+                .verified_at
+                .map(|at| now.saturating_sub(at))
+                .map(|age: Duration| age.as_secs_f64())
+        };
+        gauges(&mut encoder, ("worker_verified_age", help, Some(&Unit::Seconds)), &shown, age)?;
+        let help = "Ranks that the metrics by worker leave out: more than can be shown";
+        let name = "worker_ranks_left_out";
+        let gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        ConstGauge::new(left_out as u64).encode(gauge)
+    }
+}
+
+/// One family: a value for each rank that has one.
+fn gauges<V: EncodeGaugeValue>(
+    encoder: &mut DescriptorEncoder<'_>,
+    (name, help, unit): (&str, &str, Option<&Unit>),
+    shown: &[Standing],
+    value: impl Fn(&Standing) -> Option<V>,
+) -> Result<(), fmt::Error> {
+    let mut family = encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
+    for at in shown {
+        if let Some(value) = value(at) {
+            ConstGauge::new(value).encode(family.encode_family(&at.labels())?)?;
+        }
+    }
+    Ok(())
+}
