@@ -39,8 +39,8 @@
 //!
 //! **Incarnations** of stated lives come from the statement. Those of others are made here, from
 //! the number and fingerprint of the first batch of a life that is applied: two servers that both
-//! see batch 0 agree on the id. A life that is known to have begun before any of its batches is at hand gets a provisional id, and
-//! [`Step::NewLife`] is issued again with the final one.
+//! see batch 0 agree on the id. A life that is known to have begun before any of its batches is at
+//! hand gets a provisional id, and [`Step::NewLife`] is issued again with the final one.
 
 mod config;
 mod incarnation;
