@@ -3,11 +3,12 @@
 //! A payload is an array `[time stamp, events, rank?]`, or (proposed for vLLM) a map of `ts`,
 //! `events` and `data_parallel_rank`. An event is an array `["BlockStored", …]`, its fields known
 //! by position, or a map `{"type": "BlockStored", …}`, its fields known by key, or a map
-//! `{"event_type": "stored", …}` of Mooncake's RFC #1527 (`layout.rs`). Arrays: vLLM 0.9 to 0.23, SGLang up to 0.5.19 (its 0.5.18 and 0.5.19 put a
-//! map with the salt where vLLM has the LoRA name). Maps: vLLM from 0.24, SGLang from 0.5.20,
-//! TensorRT-LLM and Dynamo's bridge; and of a custom engine with a key more, `local_hashes`, where it has
-//! hashed the tokens already (a Kvasir agent that publishes as an engine does). Keys come in any order; keys, slots and events that are not
-//! known are passed over.
+//! `{"event_type": "stored", …}` of Mooncake's RFC #1527 (`layout.rs`). Arrays: vLLM 0.9 to 0.23,
+//! SGLang up to 0.5.19 (its 0.5.18 and 0.5.19 put a map with the salt where vLLM has the LoRA
+//! name). Maps: vLLM from 0.24, SGLang from 0.5.20, TensorRT-LLM and Dynamo's bridge; and of a
+//! custom engine with a key more, `local_hashes`, where it has hashed the tokens already (a Kvasir
+//! agent that publishes as an engine does). Keys come in any order; keys, slots and events that are
+//! not known are passed over.
 //!
 //! What a peer can do to us:
 //! - A field that cannot be read costs its event, which becomes [`RawEvent::Unreadable`]; the
