@@ -39,14 +39,9 @@
 //!
 //! **Incarnations** of stated lives come from the statement. Those of others are made here, from
 //! the number and fingerprint of the first batch of a life that is applied: two servers that both
-<<<<<<< HEAD
 //! see batch 0 agree on the id. Often a restart is found out by a batch from the middle of the new
 //! life, or by an empty replay: [`Step::Restarted`] then ends the old life at once, and
 //! [`Step::NewLife`] names the new one when its first batch is at hand.
-=======
-//! see batch 0 agree on the id. A life that is known to have begun before any of its batches is at
-//! hand gets a provisional id, and [`Step::NewLife`] is issued again with the final one.
->>>>>>> formats
 
 mod config;
 mod incarnation;
