@@ -133,9 +133,8 @@ pub(super) async fn register_configured(
 /// Says why a configured worker is not registered. The configuration alone contradicts itself nowhere, or it
 /// would have been refused.
 fn leave_out(ingest: &Ingest, registration: &Registration, error: &IngestError) {
-    let there = ingest.registrations().into_iter();
-    let there = there.filter(|at| at.partition == registration.partition);
-    let there: Vec<_> = there.map(|at| at.address().to_string()).collect();
+    let there = ingest.workers_of(&registration.partition).into_iter();
+    let there: Vec<_> = there.map(|worker| worker.to_string()).collect();
     tracing::error!(
         worker = %registration.address(), %error, others = named(&there),
         "the configured worker is not registered: it contradicts the others, which a checkpoint or a sibling \

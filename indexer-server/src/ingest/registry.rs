@@ -12,6 +12,7 @@ use kvasir_engine::link::Common;
 use kvasir_proto::{
     convert::{ListQuery, Registration, WorkerAddress},
     limits::WORKERS_MAX,
+    types::{PartitionKey, WorkerId},
 };
 use std::{
     ops::ControlFlow,
@@ -141,6 +142,15 @@ impl Ingest {
         }
         asked.sort_unstable_by(by_address);
         let _all = asked.iter().try_for_each(|worker| visit(&worker.registration));
+    }
+
+    /// The workers of a partition, in order.
+    #[must_use]
+    pub fn workers_of(&self, key: &PartitionKey) -> Vec<WorkerId> {
+        let entries = self.workers.iter().filter(|entry| entry.key().partition == *key);
+        let mut workers: Vec<_> = entries.map(|entry| entry.key().worker.clone()).collect();
+        workers.sort();
+        workers
     }
 
     /// Whether no worker is registered.

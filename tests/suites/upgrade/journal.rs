@@ -162,7 +162,8 @@ fn read(folder: &Path, name: &str) -> Result<String> {
     let address =
         WorkerAddress { partition: PartitionKey::new(MODEL, "")?, worker: WorkerId::new(WORKER)? };
     let folder = scratch.path().to_owned();
-    let config = DiskConfig { folder, address, block_size: BLOCK_SIZE };
+    let lora_names = BTreeMap::new();
+    let config = DiskConfig { folder, address, block_size: BLOCK_SIZE, lora_names };
     let copy_mode = if name == PUSHED { CopyMode::Set } else { CopyMode::Counted };
     let journal = JournalConfig { copy_mode, ..JournalConfig::DEFAULT };
     let opened = disk::open(&config, journal, (Incarnation(1), 0))?;
