@@ -28,6 +28,8 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// How often a condition is looked at that nothing announces.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
+/// How often metrics are read.
+const SCRAPE_INTERVAL: Duration = Duration::from_millis(200);
 /// How often the healthy client asks.
 const ASK_INTERVAL: Duration = Duration::from_millis(20);
 /// Longest wait of the healthy client for an answer.
@@ -89,6 +91,23 @@ impl Siege {
     /// The sum of the samples of a metric whose labels contain a text.
     pub async fn metric(&self, name: &str, labels: &str) -> Result<f64> {
         metrics::sum(self.http(), name, labels).await
+    }
+
+    /// Waits until a metric, as [`Siege::metric`] reads it, fulfils a condition.
+    pub async fn until(
+        &self,
+        (name, labels): (&str, &str),
+        condition: impl Fn(f64) -> bool,
+    ) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let value = self.metric(name, labels).await?;
+            if condition(value) {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "{name} of {labels:?} is {value}");
+            sleep(SCRAPE_INTERVAL).await;
+        }
     }
 
     /// Waits until the server's memory is at most `slack` bytes above what it was before the attack. To be called

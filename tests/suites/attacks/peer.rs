@@ -12,6 +12,9 @@ use tokio::task::JoinHandle;
 use tonic::Code;
 use tonic::codegen::http::{HeaderMap, Method, Request};
 
+/// Bytes that the server may send over all streams of a connection before they are taken.
+const CONNECTION_WINDOW: u32 = 1 << 30;
+
 /// A connection. It answers pings, and leaves when it is dropped.
 pub struct Peer {
     requests: SendRequest<Bytes>,
@@ -33,6 +36,8 @@ impl Peer {
         socket.set_nodelay(true)?;
         let mut builder = Builder::new();
         builder.initial_window_size(window).initial_max_send_streams(1);
+        // What waits here must not end the connection: the server decides.
+        builder.initial_connection_window_size(CONNECTION_WINDOW);
         let (requests, connection) = builder.handshake(socket).await?;
         // It ends with the connection, which the server may close.
         let driver = tokio::spawn(async { drop(connection.await) });

@@ -47,11 +47,8 @@ async fn metrics_that_are_not_read_are_bounded() -> Result<()> {
     // Others still read them, if not the newest.
     let again = metrics::get(siege.http(), "/metrics").await?.1;
     ensure!(again.ends_with("# EOF\n"), "{} bytes of metrics", again.len());
-    let deadline = Instant::now() + PATIENCE;
-    while siege.metric("http_connections_cut_off_total", "untaken").await? < 200.0 {
-        ensure!(Instant::now() < deadline, "they are not cut off");
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
+    let cut_off = ("http_connections_cut_off_total", "untaken");
+    siege.until(cut_off, |scrapers| scrapers >= 200.0).await?;
     siege.end().await
 }
 
