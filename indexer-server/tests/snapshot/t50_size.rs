@@ -1,7 +1,10 @@
 //! How large things are, at 2 M (worker, block) pairs of distinct content.
 
 use crate::model::{REGISTRATION, address};
-use indexer_server::snapshot::{Change, Figures, SnapshotConfig, SnapshotStore, WorkerState};
+use indexer_server::{
+    index::RegisteredBy,
+    snapshot::{Change, Figures, SnapshotConfig, SnapshotStore, WorkerState},
+};
 use kvasir_index::{
     PAGE_SLOTS, PageImage, RankImage, RunImage, SourceId, SourceImage, SourceStatus, WorkerImage,
 };

@@ -7,9 +7,9 @@ mod harness;
 mod peer;
 
 mod answers;
+mod lists;
 mod publishers;
 mod requests;
-mod side;
-mod lists;
 mod secrets;
+mod side;
 mod silent_agents;

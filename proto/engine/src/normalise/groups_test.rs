@@ -170,7 +170,9 @@ impl Index {
                     }
                 }
                 KvEvent::Cleared => self.0.clear(),
-                KvEvent::StoredNames { .. } | KvEvent::Gone { .. } => panic!("not among the events: {event:?}"),
+                KvEvent::StoredNames { .. } | KvEvent::Gone { .. } => {
+                    panic!("not among the events: {event:?}")
+                }
             }
         }
         if out.is_lossy() {
