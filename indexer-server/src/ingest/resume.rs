@@ -216,7 +216,7 @@ mod tests {
     }
 
     fn agents(ingest: &Ingest) -> Vec<Option<String>> {
-        ingest.restored().0.into_iter().map(|at| at.local_indexer).collect()
+        ingest.restored().0.into_iter().map(|(at, _by)| at.local_indexer).collect()
     }
 
     #[tokio::test(start_paused = true)]
