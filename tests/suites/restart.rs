@@ -218,7 +218,7 @@ async fn workers_that_are_not_configured_any_more_go_and_registered_ones_stay() 
     let (mut server, mut client) = start_configured(folder.path(), &[("kept", size)]).await?;
     let expected = named(&[("both", size), ("kept", size), ("registered", size)]);
     ensure!(workers(&mut client).await? == expected, "{:?}", workers(&mut client).await?);
-    logged(&server, &["m//gone", "not configured any more"]).await?;
+    logged(&server, &["gone (model m)", "not configured any more"]).await?;
     server.stop().await;
     // Who was registered stays so, although it is configured now.
     let both = [("registered", size)];
@@ -255,7 +255,7 @@ async fn a_configured_worker_that_contradicts_registered_ones_is_left_out() -> R
     let (mut server, mut client) = start_configured(folder.path(), &configured).await?;
     ensure!(workers(&mut client).await? == named(&[("v1", BLOCK_SIZE)]), "{:?}", server.said());
     let both =
-        ["ERROR", "m//v0", "block_size is 32", "have 16", "m//v1", "RemoveWorker", "--worker"];
+        ["ERROR", "v0 (model m)", "block_size is 32", "have 16", "v1", "RemoveWorker", "--worker"];
     logged(&server, &both).await?;
     let (status, text) = metrics::get(server.addresses.http, "/readyz").await?;
     ensure!(status == 200, "{text}");
@@ -304,13 +304,13 @@ async fn workers_of_older_checkpoints_are_kept_and_named_until_somebody_wants_th
     let (mut server, mut client) = start_configured(folder.path(), &configured).await?;
     let all = [("configured", BLOCK_SIZE), ("nobodys", BLOCK_SIZE), ("wanted", BLOCK_SIZE)];
     ensure!(workers(&mut client).await? == named(&all), "{:?}", server.said());
-    logged(&server, &["WARN", "m//nobodys, m//wanted", "RemoveWorker"]).await?;
+    logged(&server, &["WARN", "nobodys (model m), wanted (model m)", "RemoveWorker"]).await?;
     register(&mut client, "wanted").await?;
     server.stop().await;
     // From now on it is known of two of them.
     let (mut server, mut client) = start_configured(folder.path(), &[]).await?;
     ensure!(workers(&mut client).await? == named(&all[1..]), "{:?}", server.said());
-    logged(&server, &["WARN", "workers=\"m//nobodys\"", "RemoveWorker"]).await?;
+    logged(&server, &["WARN", "workers=\"nobodys (model m)\"", "RemoveWorker"]).await?;
     server.stop().await;
     Ok(())
 }

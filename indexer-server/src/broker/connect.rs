@@ -1,5 +1,5 @@
 use super::metrics::BrokerMetrics;
-use async_nats::{Client, ConnectError, ConnectOptions, Event};
+use async_nats::{Client, ConnectError, ConnectOptions, Event, ServerAddr};
 use std::{future::ready, time::Duration};
 use tokio::sync::watch;
 
@@ -56,7 +56,7 @@ pub(super) async fn connect(url: &str, metrics: BrokerMetrics) -> Result<Connect
             tracing::warn!(%event, "broker")
         }
     };
-    let client = ConnectOptions::new()
+    let client = signing_on(url)
         .name("indexer-server")
         .retry_on_initial_connect()
         .subscription_capacity(MESSAGES_QUEUED_MAX)
@@ -74,4 +74,18 @@ pub(super) async fn connect(url: &str, metrics: BrokerMetrics) -> Result<Connect
         .connect(url)
         .await?;
     Ok(Connection { client, link })
+}
+
+/// Options that sign on as the URL says: by user and password, or by a token. The client does not look at these.
+fn signing_on(url: &str) -> ConnectOptions {
+    let options = ConnectOptions::new();
+    // A URL that cannot be read is refused when the connection is made.
+    let Ok(server) = url.parse::<ServerAddr>() else { return options };
+    match (server.username(), server.password()) {
+        (Some(user), Some(password)) => {
+            options.user_and_password(user.to_owned(), password.to_owned())
+        }
+        (Some(token), None) => options.token(token.to_owned()),
+        (None, _) => options,
+    }
 }

@@ -92,7 +92,7 @@ mod tests {
             ..request()
         };
         let placement = Placement::try_from(namespaced).expect("a valid request");
-        assert_eq!(placement.address.to_string(), "m/t/w");
+        assert_eq!(placement.address.to_string(), "w (model m, tenant t)");
         assert_eq!((placement.rank, placement.ttl), (1_023, Duration::from_millis(7)));
         let query = pb::FindMatchesRequest {
             model: "m".to_owned(),

@@ -8,6 +8,9 @@ use std::io::IsTerminal;
 /// The bar, which with the longest numbers takes less than 80 columns. `{msg}` is the hit rate so far.
 const TEMPLATE: &str = "{prefix:>11} {bar:20.cyan/blue} {pos}/{len} {rate}, {msg}, {eta} left";
 
+/// Highest rate that is shown: at the very beginning it means nothing.
+const RATE_MAX: f64 = 999_999.0;
+
 /// Shows how far a pass is.
 #[derive(Debug)]
 pub enum Progress {
@@ -57,7 +60,7 @@ fn bar(policy: Policy, requests: u64, target: ProgressDrawTarget) -> ProgressBar
     let style = ProgressStyle::with_template(TEMPLATE).expect("the template is sound");
     let rate = |state: &ProgressState, out: &mut dyn Write| {
         // What it writes to takes everything.
-        let _infallible = write!(out, "{:.0}/s", state.per_sec());
+        let _infallible = write!(out, "{:.0}/s", state.per_sec().min(RATE_MAX));
     };
     let style = style.with_key("rate", rate).progress_chars("█▉▊▋▌▍▎▏ ");
     let bar = ProgressBar::with_draw_target(Some(requests), target).with_style(style);

@@ -279,7 +279,8 @@ async fn who_asks_for_another_worker_or_source_learns_which_there_are() {
     let not = |which: &str| format!("worker {which} {served}");
     check(|request| request.worker_id = "x".to_owned(), Code::NotFound, &not("x (model m)")).await;
     check(|request| request.model = "x".to_owned(), Code::NotFound, &not("w (model x)")).await;
-    check(|request| request.tenant = "x".to_owned(), Code::NotFound, &not("m/x/w")).await;
+    check(|request| request.tenant = "x".to_owned(), Code::NotFound, &not("w (model m, tenant x)"))
+        .await;
     let text = "source \"x\" is not one of [\"agent\"]";
     check(|request| request.source = "x".to_owned(), Code::NotFound, text).await;
     let text = "source is required";

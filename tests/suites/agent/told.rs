@@ -88,7 +88,7 @@ async fn an_index_that_is_away_is_told_of_with_its_cause_until_it_is_back() -> R
     line(&agent, &["uplink open", &endpoint]).await?;
     assert_eq!(complaint(&agent, &uplink, false).await?, 200);
     assert_eq!(value(&agent, "kvasir_agent_uplink_connected", "").await?, 1.0);
-    let worker = format!("worker={MODEL}//{WORKER}");
+    let worker = format!("worker={WORKER} (model {MODEL})");
     line(&index, &["stream open", "source=\"agent\"", &worker]).await?;
     agent.stop().await;
     line(&index, &["stream closed", "source=\"agent\"", &worker]).await?;

@@ -32,7 +32,9 @@ fn agents_that_never_answer_keep_nobody_from_being_read() {
     let mut queue = TurnQueue::new(READINGS);
     let good = known(&mut queue, "good");
     let silent: Vec<_> = (0..120).map(agent).collect();
-    silent.iter().for_each(|agent| drop(queue.wait(agent)));
+    for agent in &silent {
+        let _ticket = queue.wait(agent);
+    }
     let opened = turns(&mut queue, seconds(1));
     assert_eq!(opened.len(), OPENINGS_MAX);
     let wanted = queue.wait(&good);
@@ -42,7 +44,9 @@ fn agents_that_never_answer_keep_nobody_from_being_read() {
     opened.into_iter().for_each(|(ticket, _)| queue.end(ticket, true, seconds(11)));
     let others = turns(&mut queue, seconds(11));
     assert_eq!(others.len(), 120 - OPENINGS_MAX);
-    silent.iter().for_each(|agent| drop(queue.wait(agent)));
+    for agent in &silent {
+        let _ticket = queue.wait(agent);
+    }
     let retried = turns(&mut queue, seconds(60));
     assert_eq!(retried.len(), OPENINGS_MAX - others.len(), "who was not given up is new");
     let wanted = queue.wait(&agent("another"));

@@ -256,7 +256,7 @@ fn records_keep_sources_ranks_and_cursors() {
     assert_eq!((worker.sources, worker.ranks), (image.sources.clone(), image.ranks.clone()));
     assert_eq!((worker.registration, worker.held_blocks), (b"opaque".to_vec(), 34));
     assert_eq!(worker.registered_by, RegisteredBy::Request);
-    assert_eq!(worker.address.to_string(), "m/t/w");
+    assert_eq!(worker.address.to_string(), "w (model m, tenant t)");
 
     // What older servers wrote does not say who wants the worker, and what newer ones may write is unknown.
     assert_eq!(bytes.split_last_chunk(), Some((&bytes[..bytes.len() - 2], &[0x48, 2])));

@@ -1,7 +1,8 @@
 //! A model of an engine's publisher, of the network and of an index, around a real sequencer.
 
 use super::{
-    Input, Item, OutcomeCounts, Received, Resume, Sequencer, SequencerConfig, Step, stated_life,
+    Input, Item, OutcomeCounts, Received, Resume, Sequencer, SequencerConfig, Step, incarnation,
+    stated_life,
 };
 use kvasir_proto::types::{Cursor, Fingerprint, Incarnation, SourceState};
 use std::{collections::VecDeque, time::Duration};
@@ -322,7 +323,10 @@ impl World {
                 index.incarnation = None;
             }
             Step::NewLife { incarnation } => {
-                assert_eq!(index.incarnation, None, "a life is named once");
+                // A statement ends the life before it by itself, or names one that had a name of ours.
+                let is_stated = incarnation::is_stated(incarnation);
+                assert!(is_stated || index.incarnation.is_none(), "a life is named once");
+                assert_ne!(index.incarnation, Some(incarnation), "a life is named once");
                 index.held.clear();
                 index.last = None;
                 index.incarnation = Some(incarnation);

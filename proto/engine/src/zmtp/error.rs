@@ -186,10 +186,7 @@ impl LinkError {
     /// The limit that the peer went beyond, if that is why the connection ended.
     #[must_use]
     pub const fn excess(&self) -> Option<Excess> {
-        match self {
-            Self::Protocol(error) => error.excess(),
-            _ => None,
-        }
+        if let Self::Protocol(error) = self { error.excess() } else { None }
     }
 }
 

@@ -127,7 +127,7 @@ impl Pages {
         let shown = Arc::clone(&self.shown);
         let text = spawn_blocking(move || shown.encode()).await;
         // It fails by a panic only.
-        let text = text.unwrap_or_else(|_panic| Err(fmt::Error))?;
+        let text = text.unwrap_or(Err(fmt::Error))?;
         let text = Bytes::from_owner(Text { text, _share: share });
         last.text = Some(text.clone());
         Ok(text)

@@ -26,7 +26,7 @@ use std::{
     mem,
     net::SocketAddr,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
     time::Duration,
 };
@@ -207,17 +207,26 @@ impl LimitedListener {
         }
         let exhausted = [Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
         if error.raw_os_error().is_some_and(|code| exhausted.contains(&code)) {
-            self.spare = None;
-            let closed = self.listener.accept().now_or_never().is_some_and(|at| at.is_ok());
-            self.spare = open_spare();
-            if closed {
+            if self.close_one() {
                 self.metrics.refused.inc();
                 return;
             }
         }
         sleep(ACCEPT_PAUSE).await;
     }
+
+    /// Whether a connection was accepted with the spare descriptor and closed.
+    fn close_one(&mut self) -> bool {
+        let _turn = SPARE_IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+        self.spare = None;
+        let closed = self.listener.accept().now_or_never().is_some_and(|at| at.is_ok());
+        self.spare = open_spare();
+        closed
+    }
 }
+
+/// Held by the port that uses its spare descriptor: another port would take that in between, and keep it.
+static SPARE_IN_USE: Mutex<()> = Mutex::new(());
 
 fn open_spare() -> Option<File> {
     File::open(SPARE).ok()

@@ -108,7 +108,7 @@ fn a_publisher_that_begins_to_state_its_life_was_restarted_and_so_was_one_that_s
     );
     check_resumed(
         "A7",
-        &[("connect", "ask 7 | catching_up"), ("live b0", "cancel new-life b0 | exact")],
+        &[("connect", "ask 7 | catching_up"), ("live b0", "cancel restarted new-life b0 | exact")],
     );
 }
 
@@ -140,7 +140,7 @@ fn without_a_replay_socket_the_next_batch_proves_the_life_or_time_runs_out() {
     resumed(&[("connect", "| catching_up"), ("live A8", "A8 | exact")]);
     resumed(&[("connect", "| catching_up"), ("live A9", "mark A9 | degraded")]);
     resumed(&[("connect", "| catching_up"), ("live B0", "new-life B0 | exact")]);
-    resumed(&[("connect", "| catching_up"), ("live b0", "mark new-life b0 | exact")]);
+    resumed(&[("connect", "| catching_up"), ("live b0", "mark restarted new-life b0 | exact")]);
     resumed(&[
         ("connect", "| catching_up"),
         ("disconnect", "| catching_up"),
