@@ -1,6 +1,6 @@
 //! Answers that nobody reads.
 
-use crate::harness::{RELEASE_TIMEOUT, Siege, wait_for};
+use crate::harness::{PATIENCE, Siege, wait_for};
 use crate::peer::Peer;
 use crate::publishers::ranks;
 use anyhow::{Result, ensure};
@@ -45,7 +45,7 @@ async fn single_answers_that_are_not_read_are_bounded_and_cost_the_connection() 
         peers.push(peer);
     }
     // Nobody leaves: the server has had enough of them.
-    wait_for(RELEASE_TIMEOUT, || Ok(peers.iter().all(Peer::is_closed))).await?;
+    wait_for(PATIENCE, || Ok(peers.iter().all(Peer::is_closed))).await?;
     let cut_off = siege.metric("grpc_connections_cut_off_total", "untaken").await?;
     ensure!(cut_off == 3.0, "{cut_off} connections cut off");
     let refused = siege.metric("grpc_limited_total", "answer_bytes_of_connection").await?;

@@ -24,7 +24,7 @@ pub const LIVEZ_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest time until the server has back what a client held that has left.
 pub const RELEASE_TIMEOUT: Duration = Duration::from_secs(40);
 /// Nothing in these tests takes nearly as long.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 /// How often a condition is looked at that nothing announces.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -50,6 +50,8 @@ pub struct Siege {
     pub server: Server,
     /// Memory that it took before the attack, in bytes.
     pub memory_before: u64,
+    /// The healthy worker's publisher: its blocks stay as long as it is there.
+    _uplink: Uplink,
     stop: CancellationToken,
     healthy: JoinHandle<Result<u64>>,
     lives: JoinHandle<Result<u64>>,
@@ -65,12 +67,12 @@ impl Siege {
     /// The same for a server that runs already, such as one that was prepared for the attack.
     pub async fn around(server: Server) -> Result<Self> {
         let addresses = server.addresses;
-        let routers = healthy_client(addresses.grpc).await?;
+        let (routers, uplink) = healthy_client(addresses.grpc).await?;
         let stop = CancellationToken::new();
         let healthy = tokio::spawn(ask(routers, stop.clone()));
         let lives = tokio::spawn(read_livez(addresses.http, stop.clone()));
         let memory_before = memory(&server)?.now;
-        Ok(Self { server, memory_before, stop, healthy, lives })
+        Ok(Self { server, memory_before, _uplink: uplink, stop, healthy, lives })
     }
 
     /// Address of the gRPC port.
@@ -172,7 +174,7 @@ fn tokens() -> Vec<u32> {
 }
 
 /// A client of a server that holds all blocks of the client's prompt.
-async fn healthy_client(address: SocketAddr) -> Result<[IndexerClient; 2]> {
+async fn healthy_client(address: SocketAddr) -> Result<([IndexerClient; 2], Uplink)> {
     let mut indexer = client::connect(address).await?;
     let request = pb::RegisterWorkerRequest {
         worker_id: WORKER.to_owned(),
@@ -199,7 +201,7 @@ async fn healthy_client(address: SocketAddr) -> Result<[IndexerClient; 2]> {
         let config = ClientConfig { deadline: ASK_TIMEOUT, calls, ..ClientConfig::default() };
         IndexerClient::connect(&url, config)
     };
-    Ok([client(Calls::Pipelined)?, client(Calls::Single)?])
+    Ok(([client(Calls::Pipelined)?, client(Calls::Single)?], uplink))
 }
 
 /// Asks until it is told to stop; counts the answers.

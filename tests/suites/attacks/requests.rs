@@ -50,7 +50,8 @@ async fn messages_that_are_half_sent_are_bounded_and_time_out() -> Result<()> {
     }
     let slow = timeout(RELEASE_TIMEOUT, status(slow.answer)).await.context("no deadline")??;
     ensure!(slow == Code::DeadlineExceeded, "{slow:?}");
-    siege.until(("grpc_limited_total", "message_bytes"), |refused| refused > 0.0).await?;
+    // For their bytes, or on a slow machine for their time.
+    siege.until(("grpc_limited_total", "message_"), |ended| ended > 100.0).await?;
     drop((peers, calls, early));
     siege.released(256 << 20).await?;
     siege.end().await
