@@ -212,7 +212,8 @@ async fn ask(routers: [IndexerClient; 2], stop: CancellationToken) -> Result<u64
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut answers = 0;
     for router in routers.iter().cycle() {
-        if stop.run_until_cancelled(ticks.tick()).await.is_none() {
+        // Once at least, however short the attack was.
+        if stop.run_until_cancelled(ticks.tick()).await.is_none() && answers > 0 {
             break;
         }
         let answer = router.find(&prompt).await.with_context(|| format!("answer {answers}"))?;
@@ -228,7 +229,7 @@ async fn read_livez(address: SocketAddr, stop: CancellationToken) -> Result<u64>
     let mut ticks = interval(LIVEZ_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut answers = 0;
-    while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+    while stop.run_until_cancelled(ticks.tick()).await.is_some() || answers == 0 {
         let page = timeout(LIVEZ_TIMEOUT, metrics::get(address, "/livez")).await;
         let (status, _) = page.context("late")?.with_context(|| format!("answer {answers}"))?;
         ensure!(status == 200, "status {status}");

@@ -30,6 +30,8 @@ use tonic::{Request, Response, Status, Streaming};
 const SILENT: usize = 120;
 /// Longest time until what a good worker lacks has come.
 const HEAL_TIMEOUT: Duration = Duration::from_secs(5);
+/// The same of one that comes behind more new agents than are asked at a time: once the first of these are given up.
+const FRESH_HEAL_TIMEOUT: Duration = Duration::from_secs(20);
 const MODEL: &str = "m";
 const SOURCE: &str = "s";
 /// The first batches of each stream, which are missing.
@@ -51,7 +53,7 @@ async fn attack(addresses: usize) -> Result<()> {
     let siege = Siege::begin(&[]).await?;
     let (agent, _service) = GoodAgent::start().await?;
     let known = Publisher::open(siege.grpc(), "known", agent.address).await?;
-    known.is_healed_at(MISSING).await.context("before the attack")?;
+    known.is_healed_at(MISSING, HEAL_TIMEOUT).await.context("before the attack")?;
     let mut listeners = Vec::new();
     for _ in 0..addresses {
         // Connections are made, and nobody accepts them.
@@ -66,10 +68,16 @@ async fn attack(addresses: usize) -> Result<()> {
     let newest = 2 * MISSING;
     agent.newest.store(newest, Ordering::Release);
     known.send(newest).await?;
-    known.is_healed_at(newest).await.context("a worker that was there before the attack")?;
+    known
+        .is_healed_at(newest, HEAL_TIMEOUT)
+        .await
+        .context("a worker that was there before the attack")?;
     let (another, _service) = GoodAgent::start().await?;
     let fresh = Publisher::open(siege.grpc(), "fresh", another.address).await?;
-    fresh.is_healed_at(MISSING).await.context("a worker that came after the attack")?;
+    fresh
+        .is_healed_at(MISSING, FRESH_HEAL_TIMEOUT)
+        .await
+        .context("a worker that came after the attack")?;
     drop(streams);
     siege.end().await
 }
@@ -123,7 +131,7 @@ impl Publisher {
     }
 
     /// Waits until nothing is missing before a batch.
-    async fn is_healed_at(&self, sequence: u64) -> Result<()> {
+    async fn is_healed_at(&self, sequence: u64, limit: Duration) -> Result<()> {
         let mut indexer = client::connect(self.address).await?;
         let begun = Instant::now();
         loop {
@@ -134,7 +142,7 @@ impl Publisher {
                 println!("{} is healed after {:?}", self.worker, begun.elapsed());
                 return Ok(());
             }
-            ensure!(begun.elapsed() < HEAL_TIMEOUT, "{} lacks batches: {sources:?}", self.worker);
+            ensure!(begun.elapsed() < limit, "{} lacks batches: {sources:?}", self.worker);
             sleep(POLL_INTERVAL).await;
         }
     }

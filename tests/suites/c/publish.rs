@@ -158,7 +158,7 @@ async fn what_is_refused_says_why() {
     let mut stranger = Driver::open(stranger).await;
     let (code, text) = stranger.ask(&format!("connect {PATIENCE_MS}")).await;
     assert_eq!(code, REFUSED, "{text}");
-    let expected = "worker model//worker-1 is not served here, model//worker-0 is: give its";
+    let expected = "worker-1 (model model) is not served here, worker-0 (model model) is: give its";
     assert!(text.contains(expected), "{text}");
 
     // A rank that is another source's already.
