@@ -76,6 +76,9 @@ impl Partition {
     }
 
     /// A worker is not registered any more.
+    ///
+    /// # Panics
+    /// If more workers were removed than registered.
     pub fn note_removed(&self) {
         let before = self.registered.fetch_sub(1, Ordering::AcqRel);
         assert!(before > 0, "more workers were removed than registered");

@@ -7,6 +7,7 @@ use kvasir_proto::pb::{self, indexer_client::IndexerClient, published_event};
 use std::{
     io::{BufRead, BufReader},
     net::SocketAddr,
+    os::unix::fs::symlink,
     process::{Child, Command, Output, Stdio},
     thread::{self, JoinHandle},
     time::Duration,
@@ -77,7 +78,7 @@ fn a_folder_for_checkpoints_that_cannot_be_used_is_refused() {
     std::fs::write(path("file"), "no folder").expect("write it");
     std::fs::create_dir(path("other")).expect("a folder");
     std::fs::write(path("other/db"), "no database").expect("write it");
-    std::os::unix::fs::symlink(path("loop"), path("loop")).expect("a link");
+    symlink(path("loop"), path("loop")).expect("a link");
     let check = |folder: &str, cause: &str| {
         let flag = format!("--checkpoint-dir={folder}");
         let (code, log) = refused(&[&flag]);

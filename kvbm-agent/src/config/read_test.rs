@@ -94,6 +94,10 @@ fn what_is_missing_or_wrong_is_named() {
         few.remove(left_out);
         assert_eq!(run(&few).expect_err("refused").to_string(), expected);
     }
+}
+
+#[test]
+fn values_that_are_wrong_are_named() {
     for (argument, expected) in [
         (
             "--indexers=a:1,x",

@@ -2,6 +2,11 @@
 //! not to be bounded; beside it a healthy client asks and `/livez` is read, and the bars of
 //! [`harness::Siege`] must hold.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "attackers and witnesses are tasks that end with their test"
+)]
+
 mod descriptors;
 mod harness;
 mod peer;

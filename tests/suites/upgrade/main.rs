@@ -3,6 +3,8 @@
 //! `tests/data/upgrades` has a folder for each recorded version. `KVASIR_RECORD=NAME` records one more: run it
 //! on a checkout of the version that is to be recorded, before a change of what is on disk.
 
+#![allow(clippy::disallowed_methods, reason = "tests read their switches from the environment")]
+
 mod checkpoint;
 mod folder;
 mod journal;

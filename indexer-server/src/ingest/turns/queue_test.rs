@@ -1,11 +1,12 @@
 use super::*;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use std::fmt::Display;
 
 const READINGS: usize = 8;
 
-fn agent(name: impl ToString) -> Arc<str> {
-    name.to_string().into()
+fn agent(name: impl Display) -> Arc<str> {
+    format!("{name}").into()
 }
 
 fn seconds(seconds: u64) -> Duration {

@@ -206,11 +206,10 @@ impl LimitedListener {
             tracing::warn!(%error, "a connection was not accepted, nor may the next be");
         }
         let exhausted = [Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
-        if error.raw_os_error().is_some_and(|code| exhausted.contains(&code)) {
-            if self.close_one() {
-                self.metrics.refused.inc();
-                return;
-            }
+        let is_exhausted = error.raw_os_error().is_some_and(|code| exhausted.contains(&code));
+        if is_exhausted && self.close_one() {
+            self.metrics.refused.inc();
+            return;
         }
         sleep(ACCEPT_PAUSE).await;
     }
