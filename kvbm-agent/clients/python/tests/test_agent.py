@@ -143,9 +143,9 @@ def test_how_busy_a_worker_is(agents: Agents) -> None:
 
 def test_another_workers_loads_are_not_here(agents: Agents) -> None:
     with WorkerLoads(agents().target, "worker-1", "model") as other:
-        with pytest.raises(NotFoundError, match="model//worker-0 is"):
+        with pytest.raises(NotFoundError, match=r"worker-0 \(model model\) is"):
             other.report(WorkerLoad(num_requests_waiting=1))
-        with pytest.raises(NotFoundError, match="model//worker-0 is"):
+        with pytest.raises(NotFoundError, match=r"worker-0 \(model model\) is"):
             next(other.watch())
 
 
@@ -237,7 +237,7 @@ def test_an_agent_refuses_what_it_is_not_for(agents: Agents, publishers: Publish
         registering.wait_connected(WAIT_SECONDS)
 
     stranger = publishers("worker-1", target=agent.target, register=False)
-    with pytest.raises(RefusedError, match=r"model//worker-1 is not served here, model//worker-0"):
+    with pytest.raises(RefusedError, match=r"worker-1 \(model model\) is not served here, worker-0"):
         stranger.wait_connected(WAIT_SECONDS)
 
     # What a rank's owner has not said is not taken, and counted.
