@@ -235,7 +235,10 @@ fn the_engines_metrics_are_read_if_that_is_asked_for() {
     assert_eq!(config(&["--engine=vllm"]).agent.loads.scrape, None);
     let url = "--metrics-url=http://127.0.0.1:8000";
     for (arguments, expected) in [
-        (["--metrics-url=x", "--metrics-interval=1s"], "metrics-url: \"x\" must be http://"),
+        (
+            ["--metrics-url=x", "--metrics-interval=1s"],
+            "metrics-url: \"x\" must be host:port or http://",
+        ),
         ([url, "--metrics-interval=1ms"], "metrics-interval: is 1ms, must be 10ms or more"),
         ([url, "--metrics-interval=0s"], "metrics-interval: must be longer than 0"),
     ] {

@@ -70,8 +70,9 @@ impl Cause {
 
     /// Of an error that is none of the others.
     fn of_rest(text: &str) -> Self {
-        const FAILING: [&str; 3] =
-            ["Input/output error", "Stale file handle", "Too many open files"];
+        // The last is of one of a database's own files.
+        const FAILING: [&str; 4] =
+            ["Input/output error", "Stale file handle", "Too many open files", "Is a directory"];
         if FAILING.iter().any(|at| text.contains(at)) { Self::Failing } else { Self::Unusable }
     }
 }
@@ -98,6 +99,9 @@ mod tests {
         check(io(), "IO error: lock hold by current process, acquire time 1", Cause::Locked);
         check(io(), "IO error: No such file or directory: While open: /d/db/9.sst", Cause::Damaged);
         check(io(), "IO error: While pread: Input/output error", Cause::Failing);
+        let is_folder =
+            "IO error: While reading file sequentially: /d/db/MANIFEST-5: Is a directory";
+        check(io(), is_folder, Cause::Failing);
         check(io(), "IO error: While mmap: Operation not supported", Cause::Unusable);
         check(ErrorKind::Corruption, "Corruption: block checksum mismatch", Cause::Damaged);
         check(ErrorKind::InvalidArgument, "Invalid argument: other comparator", Cause::Foreign);

@@ -38,7 +38,7 @@ async fn shards_that_cannot_be_are_refused() {
     check(vec![vec![one]; 257], "257 shards are not 1 to 256");
     check(vec![vec![one], vec![]], "shard 1 has 0 replicas, not 1 to 8");
     check(vec![vec![one; REPLICAS_MAX + 1]], "shard 0 has 9 replicas, not 1 to 8");
-    check(vec![vec!["two words"]], "endpoint two words cannot be used");
+    check(vec![vec!["two words"]], "endpoint \"two words\" must be host:port");
 }
 
 #[tokio::test]
