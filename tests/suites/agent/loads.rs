@@ -294,7 +294,10 @@ async fn an_agent_says_why_it_does_not_look() {
     let at = |url: &str| ScrapeConfig::new(url, ScrapedEngine::Vllm);
     let often = ScrapeConfig { interval: Duration::ZERO, ..at("http://127.0.0.1:1") };
     for (scrape, expected) in [
-        (at("https://engine:1"), "scrape.url \"https://engine:1\" must be http://host:port"),
+        (
+            at("https://engine:1"),
+            "scrape.url \"https://engine:1\" must be host:port or http://host:port",
+        ),
         (at("http://"), "scrape.url \"http://\" is not a URL"),
         (often, "scrape.interval is 0ns, must be at least 10ms"),
     ] {

@@ -1,7 +1,8 @@
 //! The password, or the token, with which the processes sign on to NATS: nothing that they print has it.
 
-use crate::harness::{PATIENCE, POLL_INTERVAL};
+use crate::harness::{PATIENCE, POLL_INTERVAL, wait_for};
 use anyhow::{Context, Result, ensure};
+use kvasir_tests::client;
 use kvasir_tests::demo::metrics;
 use kvasir_tests::place::free_port;
 use kvasir_tests::server::{agent_binary, binary};
@@ -70,16 +71,20 @@ async fn neither_the_log_nor_the_side_port_has_the_password_whatever_the_filter(
         for (credentials, _) in CREDENTIALS {
             let log = folder.path().join("log");
             let http = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+            let grpc = SocketAddr::from(([127, 0, 0, 1], free_port()?));
             let nats = TcpListener::bind("127.0.0.1:0").await?;
             let url = format!("nats://{credentials}@{}", nats.local_addr()?);
-            let mut process = start(&program, flags, (&url, http), &log)?;
+            let mut process = start(&program, flags, (&url, http, grpc), &log)?;
             let signed_on =
                 timeout(PATIENCE, serve(nats, http)).await.context("nobody signs on")?;
             let (connect, ready) = signed_on?;
             ensure!(connect.contains(SECRET), "not the client of the test: {connect}");
+            // Of a client the libraries log everything there is.
+            let _client = client::connect(grpc).await?;
+            let logs_all = || Ok(fs::read_to_string(&log)?.contains("TRACE"));
+            wait_for(PATIENCE, logs_all).await.context("it does not log all that it can")?;
             process.kill().await?;
             let log = fs::read_to_string(&log)?;
-            ensure!(log.contains("TRACE"), "it was to log all that it can: {log}");
             for printed in [log, ready] {
                 ensure!(!printed.contains(SECRET), "{printed}");
             }
@@ -91,12 +96,13 @@ async fn neither_the_log_nor_the_side_port_has_the_password_whatever_the_filter(
 fn start(
     program: &Path,
     flags: &[&str],
-    (url, http): (&str, SocketAddr),
+    (url, http, grpc): (&str, SocketAddr, SocketAddr),
     log: &Path,
 ) -> Result<Child> {
     let child = Command::new(program)
-        .args(["--listen=127.0.0.1:0", "--log-filter=trace,async_nats=trace"])
-        .args([format!("--http-listen={http}"), format!("--nats-url={url}")])
+        .args(["--log-filter=trace,async_nats=trace"])
+        .args([format!("--listen={grpc}"), format!("--http-listen={http}")])
+        .arg(format!("--nats-url={url}"))
         .args(flags)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
