@@ -237,7 +237,9 @@ def test_an_agent_refuses_what_it_is_not_for(agents: Agents, publishers: Publish
         registering.wait_connected(WAIT_SECONDS)
 
     stranger = publishers("worker-1", target=agent.target, register=False)
-    with pytest.raises(RefusedError, match=r"worker-1 \(model model\) is not served here, worker-0"):
+    with pytest.raises(
+        RefusedError, match=r"worker-1 \(model model\) is not served here, worker-0"
+    ):
         stranger.wait_connected(WAIT_SECONDS)
 
     # What a rank's owner has not said is not taken, and counted.
