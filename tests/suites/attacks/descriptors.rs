@@ -1,12 +1,16 @@
 //! Open files: there are only so many, and engines, clients and the server's own files share them.
 
-use crate::harness::Siege;
+use crate::harness::{LIVEZ_TIMEOUT, POLL_INTERVAL, RELEASE_TIMEOUT, Siege};
 use anyhow::{Context, Result, ensure};
 use kvasir_proto::limits::WORKER_ENDPOINTS_MAX;
 use kvasir_proto::pb;
 use kvasir_tests::client;
+use kvasir_tests::demo::metrics;
 use kvasir_tests::server::Server;
-use tokio::net::TcpListener;
+use std::net::SocketAddr;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{sleep, timeout};
 use tonic::Code;
 
 /// A limit of open files that many systems have.
@@ -56,4 +60,44 @@ async fn endpoints_leave_open_files_to_clients() -> Result<()> {
     let mut another = client::connect(siege.grpc()).await.context("a new client")?;
     another.get_stats(pb::GetStatsRequest {}).await?;
     siege.end().await
+}
+
+/// A limit of open files below what the ports accept together.
+const FEW_OPEN_FILES: usize = 96;
+/// Connections to each port, more than are accepted.
+const CONNECTIONS: usize = 100;
+
+#[tokio::test]
+async fn without_open_files_connections_are_closed_instead_of_waiting() -> Result<()> {
+    let mut server = Server::start_with_open_files(FEW_OPEN_FILES, &[]).await?;
+    let (grpc, http) = (server.addresses.grpc, server.addresses.http);
+    let mut held = Vec::new();
+    for address in [[grpc; CONNECTIONS], [http; CONNECTIONS]].concat() {
+        held.push(TcpStream::connect(address).await?);
+    }
+    for _ in 0..3 {
+        for address in [grpc, http] {
+            let ended = timeout(LIVEZ_TIMEOUT, ask(address)).await;
+            ended.with_context(|| format!("{address} leaves a client waiting"))?;
+        }
+    }
+    ensure!(server.said().contains("not accepted"), "it lacked no open file: {}", server.said());
+    drop(held);
+    let alive = async {
+        while metrics::get(http, "/livez").await.is_err() {
+            sleep(POLL_INTERVAL).await;
+        }
+    };
+    timeout(RELEASE_TIMEOUT, alive).await.context("the side port does not come back")?;
+    client::connect(grpc).await?.get_stats(pb::GetStatsRequest {}).await?;
+    server.stop().await;
+    Ok(())
+}
+
+/// Asks and waits for the end of the connection, whatever it brings.
+async fn ask(address: SocketAddr) {
+    let Ok(mut stream) = TcpStream::connect(address).await else { return };
+    if stream.write_all(b"GET /livez HTTP/1.0\r\n\r\n").await.is_ok() {
+        let _refused = stream.read_to_end(&mut Vec::new()).await;
+    }
 }

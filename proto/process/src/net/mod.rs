@@ -22,11 +22,12 @@ use prometheus_client::{
 use rustix::io::Errno;
 use std::{
     fs::File,
+    future::poll_fn,
     io::{self, IoSlice},
     mem,
     net::SocketAddr,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
     time::Duration,
 };
@@ -160,7 +161,11 @@ impl LimitedListener {
     /// The next connection within the limit; those beyond it are closed at once.
     pub async fn accept(&mut self) -> (Connection, SocketAddr) {
         loop {
-            let (stream, peer) = match self.listener.accept().await {
+            let accepted = poll_fn(|context| {
+                let _turn = take_turn();
+                self.listener.poll_accept(context)
+            });
+            let (stream, peer) = match accepted.await {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     self.recover(&error).await;
@@ -216,7 +221,7 @@ impl LimitedListener {
 
     /// Whether a connection was accepted with the spare descriptor and closed.
     fn close_one(&mut self) -> bool {
-        let _turn = SPARE_IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = take_turn();
         self.spare = None;
         let closed = self.listener.accept().now_or_never().is_some_and(|at| at.is_ok());
         self.spare = open_spare();
@@ -224,8 +229,12 @@ impl LimitedListener {
     }
 }
 
-/// Held by the port that uses its spare descriptor: another port would take that in between, and keep it.
-static SPARE_IN_USE: Mutex<()> = Mutex::new(());
+/// Held by the port that accepts, so that no port takes the spare descriptor that another has just given up.
+static ACCEPTING: Mutex<()> = Mutex::new(());
+
+fn take_turn() -> MutexGuard<'static, ()> {
+    ACCEPTING.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn open_spare() -> Option<File> {
     File::open(SPARE).ok()
