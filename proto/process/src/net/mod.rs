@@ -256,7 +256,8 @@ impl Connection {
     /// Ready once the peer has left an answer untaken for too long.
     fn poll_untaken(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
         while self.look.as_mut().poll(context).is_ready() {
-            if self.peer.stalls(self.patience.untaken) {
+            let looks = self.patience.untaken.as_secs() / LOOK_INTERVAL.as_secs();
+            if self.peer.stalls(u32::try_from(looks).unwrap_or(u32::MAX)) {
                 return Poll::Ready(self.metrics.cut_off("untaken"));
             }
             self.look.as_mut().reset(Instant::now() + LOOK_INTERVAL);
