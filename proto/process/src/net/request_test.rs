@@ -23,7 +23,11 @@ fn request(pace: Pace) -> (UnboundedSender<Part>, Request, Gauge) {
     let held = Gauge::default();
     let message_bytes = Limit::new(10 * BYTES_PER_SECOND_MIN, held.clone());
     let limits = RequestLimits { pace, message_bytes, unread: Reasons::default() };
-    let own = PeerLimits { message_bytes: 5 * BYTES_PER_SECOND_MIN, ..PeerLimits::default() };
+    let own = PeerLimits {
+        message_bytes: 5 * BYTES_PER_SECOND_MIN,
+        large_answer_bytes: 10,
+        ..PeerLimits::default()
+    };
     let peer = Arc::new(Peer::new(own));
     (parts, RequestBody::new(StreamBody::new(body), limits, peer), held)
 }
@@ -125,4 +129,17 @@ async fn what_is_there_in_part_is_bounded() {
     send(&parts, &bytes);
     assert_eq!(next(&mut stream).await, Ok(Some(bytes.len())), "whole at once");
     assert_eq!(held.get(), 0);
+}
+
+#[tokio::test]
+async fn nothing_more_is_asked_while_large_answers_wait() {
+    let (parts, mut stream, _) = request(STREAM);
+    let answers = stream.peer.large_answer_bytes.clone();
+    let five = answers.take(5);
+    send(&parts, &message(1));
+    assert_eq!(next(&mut stream).await, Ok(Some(6)));
+    let six = answers.take(1);
+    send(&parts, &message(1));
+    assert_eq!(next(&mut stream).await, Err(Code::ResourceExhausted));
+    drop((five, six));
 }

@@ -50,6 +50,12 @@ impl Limit {
         self.max
     }
 
+    /// Whether more than half is held.
+    #[must_use]
+    pub fn is_half_held(&self) -> bool {
+        self.held.get() > self.max / 2
+    }
+
     /// Takes a share; none if that would be too much.
     #[must_use]
     pub fn take(&self, amount: usize) -> Option<Share> {
