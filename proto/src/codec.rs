@@ -8,7 +8,7 @@
 use crate::limits::{
     BATCH_EVENTS_MAX, BROKER_MESSAGE_BYTES_MAX, DUMP_CHUNK_RECORDS_MAX, GRPC_MESSAGE_BYTES_MAX,
     QUERY_MULTIMODAL_ITEMS_MAX, QUERY_WORKER_IDS_MAX, WORKER_ENDPOINTS_MAX, WORKER_LABELS_MAX,
-    WORKER_LORA_NAMES_MAX, WORKER_RANKS_MAX, WORKER_SOURCES_MAX,
+    WORKER_LORA_NAMES_MAX, WORKER_MEDIUM_TTLS_MAX, WORKER_RANKS_MAX, WORKER_SOURCES_MAX,
 };
 use prost::{
     DecodeError, Message, Name,
@@ -142,6 +142,7 @@ static REQUESTS: [Bounds; 15] = [
         &[
             list("endpoints", &[6], WORKER_ENDPOINTS_MAX),
             list("lora_names", &[9], WORKER_LORA_NAMES_MAX),
+            list("medium_ttls", &[15], WORKER_MEDIUM_TTLS_MAX),
             list("profile.labels", &[12, 4], WORKER_LABELS_MAX),
         ],
     ),
@@ -166,6 +167,7 @@ static BROKER_MESSAGES: [Bounds; 2] = [
         lists: &[
             list("worker.endpoints", &[1, 6], WORKER_ENDPOINTS_MAX),
             list("worker.lora_names", &[1, 9], WORKER_LORA_NAMES_MAX),
+            list("worker.medium_ttls", &[1, 15], WORKER_MEDIUM_TTLS_MAX),
             list("worker.profile.labels", &[1, 12, 4], WORKER_LABELS_MAX),
             list("batch.events", &[5, 3], BATCH_EVENTS_MAX),
         ],

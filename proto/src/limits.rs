@@ -31,6 +31,12 @@ pub const WORKER_SOURCES_MAX: usize = 128;
 pub const SOURCE_PAST_LIVES_MAX: usize = 8;
 /// Most names of numbered LoRA adapters in one registration.
 pub const WORKER_LORA_NAMES_MAX: usize = 1_024;
+/// Most media with a time to live in one registration.
+pub const WORKER_MEDIUM_TTLS_MAX: usize = 16;
+/// Shortest time to live of blocks on a medium, in milliseconds.
+pub const MEDIUM_TTL_MS_MIN: u32 = 100;
+/// Longest time to live of blocks on a medium, in milliseconds: 30 days.
+pub const MEDIUM_TTL_MS_MAX: u32 = 2_592_000_000;
 /// Most workers in one page of ListWorkers, and so many where the request does not say.
 pub const LIST_PAGE_WORKERS_MAX: usize = 4_096;
 /// Most bytes of the workers in one page of ListWorkers: a page ends before the worker that exceeds it.
@@ -88,6 +94,7 @@ const _: () = assert!(DUMP_CHUNK_RECORDS_DEFAULT <= DUMP_CHUNK_RECORDS_MAX);
 const _: () = assert!(
     WORKER_ENDPOINTS_MAX * (3 * NAME_BYTES_MAX + 64)
         + WORKER_LORA_NAMES_MAX * (NAME_BYTES_MAX + 64)
+        + WORKER_MEDIUM_TTLS_MAX * (NAME_BYTES_MAX + 64)
         + WORKER_LABELS_MAX * (2 * NAME_BYTES_MAX + 64)
         + WORKER_SOURCES_MAX * (2 * NAME_BYTES_MAX + 128)
         + WORKER_RANKS_MAX * 64

@@ -10,6 +10,7 @@ use kvasir_proto::types::{
 };
 use kvasir_tests::client::{self, Indexer};
 use kvasir_tests::demo::metrics;
+use kvasir_tests::engine::{EngineConfig, MockEngine, Prompt};
 use kvasir_tests::server::Server;
 use kvbm_agent::uplink::{SourceIdentity, Uplink};
 use prost::Message;
@@ -331,4 +332,57 @@ async fn who_cannot_keep_checkpoints_says_so() -> Result<()> {
     ensure!(error.contains("checkpoint-dir") && error.contains("another process"), "{error}");
     server.stop().await;
     Ok(())
+}
+
+/// A checkpoint does not say how old a block is.
+#[tokio::test]
+async fn blocks_with_a_time_to_live_do_not_come_back_from_a_checkpoint() -> Result<()> {
+    let config = EngineConfig { block_size: BLOCK_SIZE as usize, ..EngineConfig::default() };
+    let engines = [MockEngine::start(config.clone()).await?, MockEngine::start(config).await?];
+    let worker = |id: &str, engine: &MockEngine, more: &str| {
+        let (endpoint, replay) = (engine.endpoint(), engine.replay_endpoint());
+        format!(
+            "id={id},model={MODEL},block-size={BLOCK_SIZE},engine=vllm,endpoint={endpoint},replay={replay}{more}"
+        )
+    };
+    let workers = [worker("ages", &engines[0], ",ttl.GPU=1h"), worker("stays", &engines[1], "")];
+    let folder = TempDir::new()?;
+    let path = folder.path().to_str().context("a path in UTF-8")?;
+    let mut flags = vec!["--checkpoint-dir", path, "--checkpoint-interval", "86400s"];
+    workers.iter().for_each(|worker| flags.extend(["--worker", worker]));
+    let prompt = Prompt { tokens: (0..160).collect(), answer: vec![7] };
+    for engine in &engines {
+        engine.run(prompt.clone()).await?;
+    }
+
+    let mut server = Server::start_with(anywhere(), anywhere(), &flags).await?;
+    let mut client = client::connect(server.addresses.grpc).await?;
+    for id in ["ages", "stays"] {
+        let blocks = held_once_exact(&mut client, id).await?;
+        ensure!(blocks == 10, "{id} holds {blocks}");
+    }
+    checkpoint(&mut client).await?;
+    server.kill().await;
+
+    let mut server = Server::start_with(anywhere(), anywhere(), &flags).await?;
+    let mut client = client::connect(server.addresses.grpc).await?;
+    for (id, expected) in [("ages", 0), ("stays", 10)] {
+        let blocks = held_once_exact(&mut client, id).await?;
+        ensure!(blocks == expected, "{id} holds {blocks}");
+    }
+    let (_, text) = metrics::get(server.addresses.http, "/metrics").await?;
+    ensure!(text.contains("kvasir_expired_blocks_total{reason=\"restart\"} 10\n"), "{text}");
+    server.stop().await;
+    for engine in engines {
+        engine.stop().await;
+    }
+    Ok(())
+}
+
+/// Blocks of the worker's dump once its only source is exact.
+async fn held_once_exact(client: &mut Indexer, worker_id: &str) -> Result<usize> {
+    let exact = pb::WorkerState::Exact as i32;
+    let is_exact = |source: &pb::SourceInfo| source.state == exact && source.connected;
+    client::wait_for_sources(client, (MODEL, worker_id), "exact", PATIENCE, is_exact).await?;
+    Ok(client::dump_device_copies(client, MODEL, worker_id).await?.len())
 }

@@ -118,6 +118,7 @@ pub fn limits(batch_events: u64, held: u64) -> Record {
         block_size: BLOCK_SIZE as u32,
         default_rank: 0,
         lora_names: HashMap::new(),
+        medium_ttls: Vec::new(),
     });
     let begin = Instant::now();
     for said in &frames {

@@ -144,6 +144,7 @@ mod tests {
             block_size: BLOCK_SIZE as u32,
             default_rank: 0,
             lora_names: HashMap::new(),
+            medium_ttls: Vec::new(),
         });
         let mut held = BTreeSet::new();
         for number in 0..200 {

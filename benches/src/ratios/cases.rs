@@ -88,6 +88,7 @@ fn frame(name: &'static str, blocks: u64) -> Case {
         block_size: BLOCK_SIZE as u32,
         default_rank: 0,
         lora_names: HashMap::new(),
+        medium_ttls: Vec::new(),
     });
     let mut read = move || {
         let batch = decode(black_box(&payload), EngineKind::Vllm).expect("a good frame");

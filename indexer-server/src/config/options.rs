@@ -133,9 +133,10 @@ pub struct Options {
     pub drain_timeout: Option<Span>,
     /// A worker to register at start: id=,model=,block-size= and, as needed, tenant=, engine=,
     /// endpoint=, replay=, topic=, bind=, dp-rank=, copy-mode=, loss-policy=, lora.NUMBER= (the name of
-    /// a LoRA adapter that the engine announces by number), with commas between them. Repeat the flag
-    /// (or put ; between workers) for more workers, or for more endpoints of one; in the file, a
-    /// `[[worker]]` table each
+    /// a LoRA adapter that the engine announces by number), ttl.MEDIUM= (how long blocks on a medium such as
+    /// CPU are held after they were last announced, where its connector never removes them: LMCache), with
+    /// commas between them. Repeat the flag (or put ; between workers) for more workers, or for more
+    /// endpoints of one; in the file, a `[[worker]]` table each
     #[arg(long = "worker", env = "KVASIR_WORKER", value_name = "WORKER", value_delimiter = ';')]
     pub worker: Vec<WorkerSpec>,
 }

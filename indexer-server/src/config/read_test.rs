@@ -62,7 +62,7 @@ fn what_is_printed_can_be_read_again() {
         "--loss-policy=clear",
         "--max-index-bytes=1536MiB",
         "--worker",
-        "id=w,model=m,block-size=16,engine=vllm,endpoint=tcp://a:1,replay=tcp://a:2,dp-rank=1,copy-mode=set,lora.7=a,lora.12=b",
+        "id=w,model=m,block-size=16,engine=vllm,endpoint=tcp://a:1,replay=tcp://a:2,dp-rank=1,copy-mode=set,lora.7=a,lora.12=b,ttl.CPU=600s",
     ];
     let first = printed(run(&arguments));
     assert!(first.contains("loss-policy = \"clear\""), "{first}");
@@ -155,6 +155,31 @@ fn every_refusal_of_a_file_names_the_key() {
     check("max-index-bytes = \"much\"", "\"much\" is no number of bytes");
     check("[[worker]]\nid = \"w\"\nmodel = \"m\"\nblock-size = 16\nport = 1", "port");
     check("[[worker]]\nid = \"w\"\nmodel = \"m\"", "block-size");
+}
+
+#[test]
+fn every_refusal_of_a_time_to_live_names_the_key() {
+    let check = |specs: &[&str], expected: &str| {
+        let arguments: Vec<_> = specs.iter().flat_map(|spec| ["--worker", spec]).collect();
+        let refusal = refusal(&arguments);
+        assert!(refusal.contains(expected), "{specs:?}: {refusal}");
+    };
+    check(
+        &["id=w,model=m,block-size=1,ttl.CPU=10m"],
+        "worker[0] (w).ttl: needs an endpoint beside it",
+    );
+    check(
+        &["id=w,model=m,block-size=1,endpoint=tcp://a:1,ttl.CPU=soon"],
+        "(w).ttl: \"soon\" is no time: write 250ms",
+    );
+    check(
+        &["id=w,model=m,block-size=1,endpoint=tcp://a:1,ttl.CPU=1ms"],
+        "(w).ttl: medium_ttls[0].ttl_ms is 1, must be 100",
+    );
+    check(
+        &["id=w,model=m,block-size=1,endpoint=tcp://a:1,ttl.CLOUD=10m"],
+        "worker[0]: medium_ttls: \"CLOUD\" is no medium of a worker's own memory",
+    );
 }
 
 #[test]

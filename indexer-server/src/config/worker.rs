@@ -1,13 +1,14 @@
 use super::ConfigError;
 use crate::ingest;
-use kvasir_process::text::{optional, read_table};
+use kvasir_process::text::{Span, optional, read_table};
 use kvasir_proto::{
-    convert::{EndpointSpec, Engine, LossPolicy, Registration, WorkerProfile},
+    convert::{EndpointSpec, Engine, LossPolicy, Registration, WorkerProfile, read_medium_ttls},
     limits::{BLOCK_SIZE_TOKENS_MAX, NAME_BYTES_MAX, WORKER_ENDPOINTS_MAX, WORKER_LORA_NAMES_MAX},
+    pb,
     types::{CopyMode, DpRank, PartitionKey, WorkerId},
 };
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
 
 /// One worker, or one endpoint of it, as configured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -49,6 +50,9 @@ pub struct WorkerSpec {
     /// Names of the LoRA adapters that the engine announces by number only, by that number.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub lora: BTreeMap<String, String>,
+    /// How long blocks on a medium are held after they were last announced, by the medium's name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ttl: BTreeMap<String, String>,
 }
 
 /// A copy mode by its name.
@@ -76,7 +80,7 @@ impl FromStr for WorkerSpec {
 
     /// Reads `key=value,key=value`; the keys are those of the file's `[[worker]]`.
     fn from_str(text: &str) -> Result<Self, String> {
-        read_table(text, &["block-size", "dp-rank"], &["bind"], &["lora"])
+        read_table(text, &["block-size", "dp-rank"], &["bind"], &["lora", "ttl"])
     }
 }
 
@@ -166,10 +170,24 @@ fn registration(spec: &WorkerSpec) -> Result<Registration, Refused> {
         copy_mode: copy_mode.unwrap_or(engine.default_copy_mode()),
         loss_policy: spec.loss_policy,
         lora_names: lora_names(&spec.lora).map_err(|why| -> Refused { ("lora", Box::new(why)) })?,
+        medium_ttls: medium_ttls(spec).map_err(|why| -> Refused { ("ttl", Box::new(why)) })?,
         local_indexer: None,
         lease: None,
         profile: WorkerProfile::default(),
     })
+}
+
+fn medium_ttls(spec: &WorkerSpec) -> Result<BTreeMap<String, Duration>, String> {
+    if spec.endpoint.is_none() && !spec.ttl.is_empty() {
+        return Err("needs an endpoint beside it".to_owned());
+    }
+    let read = |(medium, text): (&String, &String)| {
+        let Span(ttl) = text.parse()?;
+        let ttl_ms = u32::try_from(ttl.as_millis()).unwrap_or(u32::MAX);
+        Ok::<_, String>(pb::MediumTtl { medium: medium.clone(), ttl_ms })
+    };
+    let ttls = spec.ttl.iter().map(read).collect::<Result<_, _>>()?;
+    read_medium_ttls(ttls).map_err(|error| error.to_string())
 }
 
 fn lora_names(spec: &BTreeMap<String, String>) -> Result<BTreeMap<u64, String>, String> {

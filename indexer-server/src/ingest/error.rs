@@ -82,6 +82,15 @@ pub enum IngestError {
         /// Why, and what to write instead.
         error: EndpointError,
     },
+    /// A time to live for a medium that no block of a worker's own lies on.
+    #[error(
+        "medium_ttls: {medium:?} is no medium of a worker's own memory: name one that engines announce, \
+         such as CPU or DISK"
+    )]
+    Medium {
+        /// The medium.
+        medium: String,
+    },
     /// The prompt of a placement is too long.
     #[error(transparent)]
     TooManyBlocks(#[from] TooManyBlocks),
@@ -133,7 +142,9 @@ impl IngestError {
             | Self::Disputed { .. }
             | Self::CopyMode { .. } => ErrorCode::FailedPrecondition,
             Self::Partition(error) => error.code(),
-            Self::Endpoint { .. } | Self::TooManyBlocks(_) => ErrorCode::InvalidArgument,
+            Self::Endpoint { .. } | Self::Medium { .. } | Self::TooManyBlocks(_) => {
+                ErrorCode::InvalidArgument
+            }
             Self::TooManyWorkers | Self::TooManySockets { .. } => ErrorCode::ResourceExhausted,
             Self::Index(IndexError::DuplicateSource { .. }) => ErrorCode::FailedPrecondition,
             Self::Index(IndexError::TooMany { .. }) => ErrorCode::ResourceExhausted,

@@ -5,8 +5,9 @@ use crate::index::{IndexedSource, Origin, Writer, WriterGone};
 use futures::FutureExt;
 use kvasir_engine::{
     decode::EngineKind,
+    expiry::Expired,
     link::{self, Common, LinkConfig, REPLAY_REPLY_TIMEOUT, SourceCommand},
-    normalise::{DropKind, Drops, NormaliserConfig},
+    normalise::{DropKind, Drops, NormaliserConfig, tier_of_medium},
     sequence::{self, Resume, SequencerConfig},
     zmtp::{Attach, Endpoint, EndpointError, Limits},
 };
@@ -76,6 +77,7 @@ impl LinkPlan {
             block_size: registration.block_size,
             default_rank: spec.rank,
             lora_names: registration.lora_names.clone().into_iter().collect(),
+            medium_ttls: registration.medium_ttls.clone().into_iter().collect(),
         };
         let config = LinkConfig {
             attach,
@@ -97,12 +99,16 @@ pub struct Sockets {
     replay: Option<Endpoint>,
 }
 
-/// Checks that all endpoints of a registration can be used, without attaching to them. Returns
-/// their sockets in order.
+/// Checks that all endpoints of a registration can be used, and its media are known, without
+/// attaching to them. Returns their sockets in order.
 ///
 /// # Errors
-/// If one of them cannot be used; the error names the field.
+/// If one of them cannot be used, or is not known; the error names the field.
 pub fn check_endpoints(registration: &Registration) -> Result<Vec<Sockets>, IngestError> {
+    let is_unknown = |medium: &&String| tier_of_medium(medium).is_none();
+    if let Some(medium) = registration.medium_ttls.keys().find(is_unknown) {
+        return Err(IngestError::Medium { medium: medium.clone() });
+    }
     let endpoints = registration.endpoints.iter().enumerate();
     let sockets = endpoints.map(|(index, spec)| {
         parse_sockets(spec).map_err(|(field, error)| IngestError::Endpoint {
@@ -293,6 +299,11 @@ impl Sink {
                 }
                 Ok(())
             }
+            SourceCommand::Expire(Expired { rank, event, early }) => {
+                let blocks = event.operations() as u64;
+                self.metrics.count_expired(blocks, early);
+                self.writer.submit(source, rank, vec![event], self.status.clone()).await
+            }
             SourceCommand::Clear | SourceCommand::Expired => {
                 self.status.state = self.status.state.max(SourceState::CatchingUp);
                 self.status.applied = None;
@@ -320,24 +331,26 @@ impl Sink {
                 self.metrics.count_excess(excess, connections);
                 Ok(())
             }
-            SourceCommand::Status(status) => {
-                self.metrics.count_state(self.status.state, status.state);
-                self.status = SourceStatus {
-                    state: status.state,
-                    applied: status.applied,
-                    last_live: status.last_live,
-                    buffered_batches: status.buffered_batches as u64,
-                    connected: status.connected,
-                    verified_at: status.verified_at.map(|at| self.origin.since(at)),
-                    ..SourceStatus::default()
-                };
-                self.writer.set_status(source, self.status.clone()).await?;
-                if self.logged != Some((self.status.state, self.status.connected)) {
-                    self.log_state().await?;
-                }
-                Ok(())
-            }
+            SourceCommand::Status(status) => self.set_status(&status).await,
         }
+    }
+
+    async fn set_status(&mut self, status: &link::SourceStatus) -> Result<(), WriterGone> {
+        self.metrics.count_state(self.status.state, status.state);
+        self.status = SourceStatus {
+            state: status.state,
+            applied: status.applied,
+            last_live: status.last_live,
+            buffered_batches: status.buffered_batches as u64,
+            connected: status.connected,
+            verified_at: status.verified_at.map(|at| self.origin.since(at)),
+            ..SourceStatus::default()
+        };
+        self.writer.set_status(&self.source, self.status.clone()).await?;
+        if self.logged != Some((self.status.state, self.status.connected)) {
+            self.log_state().await?;
+        }
+        Ok(())
     }
 
     /// Logs the state that answers tell of the source, which may be worse than what the link knows of it:

@@ -57,6 +57,14 @@ pub struct ExcessLabels {
     pub reason: &'static str,
 }
 
+/// Why a block on a medium with a time to live was dropped.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ExpiryLabels {
+    /// `ttl`; `limit` for one that had to make room before its time; `restart` for one that a
+    /// checkpoint or a sibling brought, of which nobody knows how old it is.
+    pub reason: &'static str,
+}
+
 /// Why a publisher's batch was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct RefusalLabels {
@@ -108,6 +116,8 @@ pub struct IngestMetrics {
     pub repaired_blocks: Counter,
     /// Blocks that no query can match: adapter without a name, or content not understood.
     pub unmatchable_blocks: Counter,
+    /// Blocks on media with a time to live that were dropped.
+    pub expired_blocks: Family<ExpiryLabels, Counter>,
     /// Workers registered.
     pub workers: Gauge,
     /// `PublishEvents` streams that are open.
@@ -137,6 +147,7 @@ impl IngestMetrics {
             audits: Family::default(),
             repaired_blocks: Counter::default(),
             unmatchable_blocks: Counter::default(),
+            expired_blocks: Family::default(),
             workers: Gauge::default(),
             publishers: Gauge::default(),
         };
@@ -177,15 +188,25 @@ impl IngestMetrics {
             metrics.dump_records.clone(),
         );
         metrics.register_audits(registry);
+        metrics.register_blocks(registry);
+        registry.register("workers", "Workers registered", metrics.workers.clone());
+        registry.register("publishers", "Open PublishEvents streams", metrics.publishers.clone());
+        metrics
+    }
+
+    fn register_blocks(&self, registry: &mut Registry) {
         registry.register(
             "unmatchable_blocks",
             "Blocks stored that no query can match: their adapter has no name here, or something \
              besides their tokens is not understood",
-            metrics.unmatchable_blocks.clone(),
+            self.unmatchable_blocks.clone(),
         );
-        registry.register("workers", "Workers registered", metrics.workers.clone());
-        registry.register("publishers", "Open PublishEvents streams", metrics.publishers.clone());
-        metrics
+        registry.register(
+            "expired_blocks",
+            "Blocks on media with a time to live that were dropped, by reason: ttl is over, limit of blocks \
+             that wait for it, or restart of this server",
+            self.expired_blocks.clone(),
+        );
     }
 
     fn register_audits(&self, registry: &mut Registry) {
@@ -270,6 +291,19 @@ impl IngestMetrics {
     pub(super) fn count_excess(&self, excess: Excess, connections: u64) {
         let reason = excess.as_str();
         self.excesses.get_or_create(&ExcessLabels { reason }).inc_by(connections);
+    }
+
+    /// Counts blocks whose time to live is over, with those of them that had to make room.
+    pub(super) fn count_expired(&self, blocks: u64, early: u64) {
+        let count = |reason| self.expired_blocks.get_or_create_owned(&ExpiryLabels { reason });
+        count("ttl").inc_by(blocks - early);
+        count("limit").inc_by(early);
+    }
+
+    /// Counts blocks of which nobody knows how old they are.
+    pub(super) fn count_aged(&self, blocks: u64) {
+        let reason = "restart";
+        self.expired_blocks.get_or_create(&ExpiryLabels { reason }).inc_by(blocks);
     }
 
     /// Counts a question that is over.

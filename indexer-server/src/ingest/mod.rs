@@ -2,6 +2,7 @@
 //! `PublishEvents` stream, and what routers say they have placed. Decoding, normalising and sequencing are `kvasir-engine`'s; here are
 //! adapters that turn what it says into changes of the index.
 
+mod aged;
 mod answer;
 mod config;
 mod error;
@@ -26,7 +27,8 @@ pub use error::IngestError;
 pub use link::{Sockets, check_endpoints};
 pub use local::{AskError, LocalIndexers, Parts};
 pub use metrics::{
-    AskLabels, BatchLabels, Count, ExcessLabels, GapLabels, IngestMetrics, RefusalLabels,
+    AskLabels, BatchLabels, Count, ExcessLabels, ExpiryLabels, GapLabels, IngestMetrics,
+    RefusalLabels,
 };
 pub use ownership::ShardConfig;
 pub use publisher::{Accepted, Session};

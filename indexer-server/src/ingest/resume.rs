@@ -69,6 +69,9 @@ impl Ingest {
             return Ok(());
         }
         let resumed = bring(&worker.partition, &worker.cancel).await;
+        let fed = |at: &&ResumedSource| plans.iter().any(|plan| plan.name == at.name);
+        let fed: Vec<_> = resumed.iter().filter(fed).collect();
+        self.drop_aged(&worker, &fed).await?;
         let others = self.attach(&worker, &mut links, plans, resumed).await?;
         for resumed in others {
             if !self.resume_publisher(&worker, &resumed).await {

@@ -7,7 +7,7 @@ use crate::{
 use kvasir_proto::pb::{self, indexer_client::IndexerClient};
 use serde_json::{Value, json};
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tonic::transport::Channel;
 use zeromq::{PubSocket, Socket};
 
@@ -181,5 +181,40 @@ async fn blocks_that_were_taken_for_the_main_groups_are_doubted() {
         }
     })
     .await;
+    scene.end().await;
+}
+
+/// LMCache says what it puts on the CPU, and never what it evicts there.
+#[tokio::test]
+async fn blocks_on_a_medium_that_never_removes_leave_after_their_time() {
+    const TTL: Duration = Duration::from_secs(4);
+    let mut scene = Scene::begin(",ttl.cpu=4s").await;
+    let published = Instant::now();
+    scene.publish(&[stored(1, &json!({"medium": "CPU"}))]).await;
+    scene.applied().await;
+    assert_eq!(scene.ask("").await, (1, pb::WorkerState::Exact));
+    within(async {
+        while scene.ask("").await.0 > 0 {
+            sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    assert!(published.elapsed() >= TTL, "{:?}", published.elapsed());
+    assert_eq!(scene.state().await, pb::WorkerState::Exact);
+    // Other media are as ever, and so is the cursor.
+    scene.publish(&[stored(1, &json!({"medium": "GPU"}))]).await;
+    scene.publish(&[stored(1, &json!({"medium": "CPU"}))]).await;
+    scene.applied().await;
+    within(async {
+        loop {
+            let (_, metrics) = scene.server.http("/metrics").await;
+            if metrics.contains("kvasir_expired_blocks_total{reason=\"ttl\"} 2\n") {
+                break;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    assert_eq!(scene.ask("").await, (1, pb::WorkerState::Exact));
     scene.end().await;
 }

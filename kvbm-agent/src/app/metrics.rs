@@ -89,6 +89,9 @@ impl AgentMetrics {
         let cut = each(|at| at.counts.connections_cut);
         let help = "Connections to a source that were closed because it went beyond a limit of frames or messages";
         counter(to, "source_connections_cut", help, cut)?;
+        let expired = each(|at| at.counts.expired);
+        let help = "Blocks of a source whose time to live on their medium was over";
+        counter(to, "source_expired_blocks", help, expired)?;
         let drops = reports.iter().flat_map(|at| {
             let source = at.name.clone();
             at.counts.drops.iter().map(move |(reason, count)| {

@@ -11,12 +11,13 @@ use crate::relay::{RelayConfig, RelayError};
 use crate::service::ServiceConfig;
 use crate::zmq::{TOPIC_BYTES_MAX, ZmqConfig};
 use kvasir_engine::decode::EngineKind;
+use kvasir_engine::normalise::tier_of_medium;
 use kvasir_process::config::ConfigError;
 use kvasir_process::http::HttpConfig;
 use kvasir_process::telemetry::LogConfig;
 use kvasir_process::text::{ByteCount, ServerUrl, Span};
 use kvasir_proto::convert::{
-    ConvertError, Engine, LOCAL_INDEXER_BY_BROKER, Registration, WorkerProfile,
+    ConvertError, Engine, LOCAL_INDEXER_BY_BROKER, Registration, WorkerProfile, read_medium_ttls,
 };
 use kvasir_proto::limits::{BATCH_WIRE_BYTES_MAX, LEASE_MS_MAX, LEASE_MS_MIN};
 use kvasir_proto::pb;
@@ -193,6 +194,32 @@ fn lora_names(lora: &[String]) -> Result<Vec<pb::LoraName>, ConfigError> {
     names.collect()
 }
 
+/// Times to live of blocks on the engines' media.
+fn medium_ttls(settings: &Settings) -> Result<Vec<(String, Duration)>, ConfigError> {
+    const FIELD: &str = "medium-ttl";
+    let invalid = |why: String| ConfigError::invalid(FIELD, why);
+    if settings.journal_dir.is_some() && !settings.medium_ttl.is_empty() {
+        let why = "does not go with journal-dir: when a block was announced is not kept; leave one of \
+                   them out";
+        return Err(invalid(why.to_owned()));
+    }
+    let read = |text: &String| {
+        let pair = text.split_once('=');
+        let (medium, ttl) = pair.ok_or_else(|| invalid(format!("{text:?} is no medium=time")))?;
+        if tier_of_medium(medium).is_none() {
+            let why =
+                format!("{medium:?} is no medium of a worker's own memory, such as CPU or DISK");
+            return Err(invalid(why));
+        }
+        let Span(ttl) = ttl.parse().map_err(invalid)?;
+        let ttl_ms = u32::try_from(ttl.as_millis()).unwrap_or(u32::MAX);
+        Ok(pb::MediumTtl { medium: medium.to_owned(), ttl_ms })
+    };
+    let ttls = settings.medium_ttl.iter().map(read).collect::<Result<_, _>>()?;
+    let ttls = read_medium_ttls(ttls).map_err(|error| invalid(error.to_string()))?;
+    Ok(ttls.into_iter().collect())
+}
+
 fn lease_ms(settings: &Settings) -> Result<u32, ConfigError> {
     let millis = u32::try_from(settings.lease.0.as_millis()).ok();
     millis.filter(|millis| (LEASE_MS_MIN..=LEASE_MS_MAX).contains(millis)).ok_or_else(|| {
@@ -337,6 +364,7 @@ fn relay(
         topic: spec.topic.clone(),
         rank: spec.dp_rank,
         lora_names: registration.lora_names.clone().into_iter().collect(),
+        medium_ttls: medium_ttls(settings)?,
         worker_timeout: positive("worker-timeout", settings.worker_timeout)?,
         ..RelayConfig::new(engine, &spec.endpoint)
     };

@@ -57,6 +57,15 @@ pub struct Options {
     /// put , between) for more
     #[arg(long = "lora", env = "KVASIR_AGENT_LORA", value_name = "LORA", value_delimiter = ',')]
     pub lora: Vec<String>,
+    /// How long the engine's blocks on a medium are held after they were last announced, medium=time such as
+    /// CPU=10m, where its connector never removes them (LMCache); repeat the flag (or put , between) for more
+    #[arg(
+        long = "medium-ttl",
+        env = "KVASIR_AGENT_MEDIUM_TTL",
+        value_name = "TTL",
+        value_delimiter = ','
+    )]
+    pub medium_ttl: Vec<String>,
     /// An engine's publisher to relay: endpoint= and, as needed, replay=, topic=, bind=, dp-rank=, with
     /// commas between them. Repeat the flag (or put ; between) for more ranks or sources; in the file,
     /// a `[[source]]` table each

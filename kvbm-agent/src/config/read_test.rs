@@ -52,6 +52,21 @@ fn adapters_that_have_numbers_only_are_named() {
 }
 
 #[test]
+fn media_that_never_remove_have_a_time_to_live() {
+    let Config { agent, .. } =
+        config(&["--medium-ttl=cpu=10m,disk=500ms", "--source=endpoint=tcp://a:1"]);
+    let expected = [
+        ("CPU".to_owned(), Duration::from_secs(600)),
+        ("DISK".to_owned(), Duration::from_millis(500)),
+    ];
+    assert_eq!(agent.sources.relays[0].medium_ttls, expected);
+    let kept = ["--medium-ttl=CPU=1m", "--source=endpoint=tcp://a:1", "--journal-dir=x"];
+    let why = "medium-ttl: does not go with journal-dir";
+    let refused = refusal(&kept);
+    assert!(refused.contains(why), "{refused}");
+}
+
+#[test]
 fn help_shows_the_default_of_every_option_that_has_one() {
     let Ok(Action::Print(help)) = run(&["--help"]) else { panic!("no help") };
     let Ok(Action::Print(table)) = run(&["--print-config-table"]) else { panic!("no table") };
@@ -120,6 +135,10 @@ fn values_that_are_wrong_are_named() {
         ("--lora=sql", "lora: \"sql\" is no number=name"),
         ("--lora=x=sql", "lora: \"x=sql\" is no number=name"),
         ("--lora=7=", "lora[0].name: is required"),
+        ("--medium-ttl=CPU", "medium-ttl: \"CPU\" is no medium=time"),
+        ("--medium-ttl=CPU=soon", "medium-ttl: \"soon\" is no time: write 250ms"),
+        ("--medium-ttl=CPU=1ms", "medium-ttl: medium_ttls[0].ttl_ms is 1, must be 100"),
+        ("--medium-ttl=CLOUD=1m", "medium-ttl: \"CLOUD\" is no medium of a worker's own memory"),
         ("--lora=7=a,7=b", "lora[1].id: repeats 7: each may be given once"),
         ("--lease=10ms", "lease: is 10ms, must be 1s to 3600s"),
         ("--lease=0s", "lease: is 0s, must be 1s to 3600s"),

@@ -41,6 +41,8 @@ pub struct Settings {
     pub label: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lora: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub medium_ttl: Vec<String>,
     pub sources_max: u8,
     pub consolidate: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -110,6 +112,7 @@ impl Settings {
         max_num_batched_tokens: None,
         label: Vec::new(),
         lora: Vec::new(),
+        medium_ttl: Vec::new(),
         sources_max: 8,
         consolidate: false,
         indexers: Vec::new(),
@@ -155,6 +158,7 @@ impl Settings {
             max_num_batched_tokens: options.max_num_batched_tokens.or(self.max_num_batched_tokens),
             label: list(self.label, options.label),
             lora: list(self.lora, options.lora),
+            medium_ttl: list(self.medium_ttl, options.medium_ttl),
             sources_max: options.sources_max.unwrap_or(self.sources_max),
             consolidate: options.consolidate.unwrap_or(self.consolidate),
             indexers: list(self.indexers, options.indexers),

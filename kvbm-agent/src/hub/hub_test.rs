@@ -197,6 +197,7 @@ fn the_wrong_block_size_is_named_with_the_right_one() {
         block_size: 4,
         default_rank: 0,
         lora_names: HashMap::new(),
+        medium_ttls: Vec::new(),
     });
     let stored = RawStored {
         names: vec![BlockName(1), BlockName(2)],

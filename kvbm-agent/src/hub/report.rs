@@ -22,6 +22,8 @@ pub struct SourceCounts {
     pub losses: u64,
     /// Connections to it that were closed because it went beyond a limit of frames or messages.
     pub connections_cut: u64,
+    /// Blocks whose time to live was over.
+    pub expired: u64,
 }
 
 impl SourceCounts {

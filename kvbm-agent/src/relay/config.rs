@@ -42,6 +42,9 @@ pub struct RelayConfig {
     pub rank: DpRank,
     /// Names of numbered LoRA adapters, for engines that send the number only.
     pub lora_names: HashMap<u64, String>,
+    /// How long blocks on a medium are held after they were last announced, for media whose connector
+    /// never removes. By the medium's name.
+    pub medium_ttls: Vec<(String, Duration)>,
     /// How long it may be disconnected before it counts as gone, and all that it held is dropped.
     pub worker_timeout: Duration,
     /// Time between two probes of an engine that needs no recovery.
@@ -66,6 +69,7 @@ impl RelayConfig {
             copy_mode,
             rank: 0,
             lora_names: HashMap::new(),
+            medium_ttls: Vec::new(),
             worker_timeout,
             probe_interval,
         }
@@ -103,6 +107,7 @@ impl RelayConfig {
                 block_size,
                 default_rank: self.rank,
                 lora_names: self.lora_names,
+                medium_ttls: self.medium_ttls,
             },
             sequencing: SequencerConfig {
                 loss_policy: LossPolicy::Clear,

@@ -2,6 +2,7 @@ use super::{RelayConfig, RelayError};
 use crate::disk::SourceKind;
 use crate::hub::{Hub, Inlet, SourceStatus};
 use futures::FutureExt;
+use kvasir_engine::expiry::Expired;
 use kvasir_engine::link::{self, Common, LinkConfig, SourceCommand};
 use kvasir_engine::normalise::Drops;
 use kvasir_engine::sequence::Resume;
@@ -111,6 +112,7 @@ impl Sink {
             SourceCommand::Apply { cursor, rank, events, drops, .. } => {
                 self.apply(cursor, (rank, events), &drops);
             }
+            SourceCommand::Expire(Expired { rank, event, .. }) => self.expire(rank, event),
             SourceCommand::Clear | SourceCommand::Expired => {
                 self.fresh = true;
                 self.inlet.clear();
@@ -134,6 +136,15 @@ impl Sink {
                 head: status.last_live,
                 verified_at: status.verified_at,
             }),
+        }
+    }
+
+    /// Blocks whose time to live is over leave; the engine has said nothing.
+    fn expire(&self, rank: DpRank, event: KvEvent) {
+        let blocks = event.operations() as u64;
+        match self.inlet.take(rank, vec![event]) {
+            Ok(_taken) => self.inlet.count(|counts| counts.expired += blocks),
+            Err(error) => self.inlet.count_refused(blocks, &error),
         }
     }
 

@@ -27,6 +27,7 @@ fn normalised(payload: &[u8], engine: EngineKind) -> (DpRank, Vec<KvEvent>, u64)
         block_size: BLOCK_SIZE,
         default_rank: 9,
         lora_names: HashMap::new(),
+        medium_ttls: Vec::new(),
     };
     let out = Normaliser::new(config).normalise(decode(payload, engine).expect("a batch"));
     (out.rank, out.events, out.drops.total())

@@ -10,7 +10,8 @@
 //!   end here. What is dropped is counted by reason.
 //! - [`sequence`]: order, gaps, restarts and loss of one source: a pure state machine, inputs in,
 //!   steps out.
-//! - [`link`]: the task that drives the four for one source.
+//! - [`expiry`]: a time to live for blocks on media whose connector never removes.
+//! - [`link`]: the task that drives the five for one source.
 //!
 //! Sources that state their incarnation, such as agents, come over other transports and in the
 //! index's words already. [`recover`] is to them what [`sequence`] is to bare engines.
@@ -28,6 +29,8 @@ mod order;
 pub mod sequence;
 
 pub mod recover;
+
+pub mod expiry;
 
 pub mod link;
 

@@ -7,7 +7,8 @@ use super::{
 };
 use crate::{
     limits::{
-        LEASE_MS_MAX, LEASE_MS_MIN, NAME_BYTES_MAX, WORKER_ENDPOINTS_MAX, WORKER_LORA_NAMES_MAX,
+        LEASE_MS_MAX, LEASE_MS_MIN, MEDIUM_TTL_MS_MAX, MEDIUM_TTL_MS_MIN, NAME_BYTES_MAX,
+        WORKER_ENDPOINTS_MAX, WORKER_LORA_NAMES_MAX, WORKER_MEDIUM_TTLS_MAX,
     },
     pb,
     target::read_target,
@@ -152,6 +153,9 @@ pub struct Registration {
     pub loss_policy: Option<LossPolicy>,
     /// Names of the adapters that the engine announces by number.
     pub lora_names: BTreeMap<u64, String>,
+    /// How long blocks on a medium are held after they were last announced, by the medium's name in
+    /// capitals; only with `endpoints`.
+    pub medium_ttls: BTreeMap<String, Duration>,
     /// URL of the service that is asked for what publishers' streams lack.
     pub local_indexer: Option<String>,
     /// How long nothing may be heard of the worker before it is removed.
@@ -206,10 +210,27 @@ impl Registration {
         if let Some(difference) = self.profile.difference(&other.profile) {
             return Some(difference);
         }
+        if self.medium_ttls != other.medium_ttls {
+            return both("medium_ttls", &Ttls(&self.medium_ttls), &Ttls(&other.medium_ttls));
+        }
         let mut ids = self.lora_names.keys().chain(other.lora_names.keys());
         let id = ids.find(|id| self.lora_names.get(id) != other.lora_names.get(id))?;
         let name = |at: &Self| OrNone(at.lora_names.get(id).map(|name| format!("{id}={name}")));
         both("lora_names", &name(self), &name(other))
+    }
+}
+
+/// Times to live, in words.
+struct Ttls<'a>(&'a BTreeMap<String, Duration>);
+
+impl fmt::Display for Ttls<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("none");
+        }
+        self.0.iter().enumerate().try_for_each(|(index, (medium, ttl))| {
+            write!(f, "{}{medium}={}ms", if index == 0 { "" } else { "," }, ttl.as_millis())
+        })
     }
 }
 
@@ -234,6 +255,12 @@ impl TryFrom<pb::RegisterWorkerRequest> for Registration {
         let profile = request.profile.map(WorkerProfile::try_from).transpose();
         let profile = profile.map_err(|error| error.within("profile"))?;
         let copy_mode = read_copy_mode("copy_mode", request.copy_mode)?;
+        let medium_ttls = read_medium_ttls(request.medium_ttls)?;
+        if request.endpoints.is_empty() && !medium_ttls.is_empty() {
+            let actual = "is set without endpoints".to_owned();
+            let expected = "none: who publishes over PublishEvents removes for itself".to_owned();
+            return Err(ConvertError::new("medium_ttls", Problem::Mismatch { actual, expected }));
+        }
         Ok(Self {
             worker: WorkerId::new(&request.worker_id)?,
             partition: PartitionKey::new(&request.model, &request.tenant)?,
@@ -243,6 +270,7 @@ impl TryFrom<pb::RegisterWorkerRequest> for Registration {
             copy_mode: copy_mode.unwrap_or(engine.default_copy_mode()),
             loss_policy: read_loss_policy(request.loss_policy)?,
             lora_names: read_lora_names(request.lora_names)?,
+            medium_ttls,
             local_indexer: read_local_indexer(request.local_indexer_endpoint)?,
             lease: read_lease(request.lease_ms)?,
             profile: profile.unwrap_or_default(),
@@ -309,6 +337,7 @@ impl From<&Registration> for pb::RegisterWorkerRequest {
             lora_names: lora_names
                 .map(|(&id, name)| pb::LoraName { id, name: name.clone() })
                 .collect(),
+            medium_ttls: registration.medium_ttls.iter().map(medium_ttl).collect(),
             local_indexer_endpoint: registration.local_indexer.clone().unwrap_or_default(),
             lease_ms: registration
                 .lease
@@ -320,6 +349,11 @@ impl From<&Registration> for pb::RegisterWorkerRequest {
             replace: false,
         }
     }
+}
+
+fn medium_ttl((medium, ttl): (&String, &Duration)) -> pb::MediumTtl {
+    let ttl_ms = u32::try_from(ttl.as_millis()).unwrap_or(u32::MAX);
+    pb::MediumTtl { medium: medium.clone(), ttl_ms }
 }
 
 fn read_engine(value: i32) -> Result<Engine, ConvertError> {
@@ -378,6 +412,32 @@ fn read_lora_names(names: Vec<pb::LoraName>) -> Result<BTreeMap<u64, String>, Co
             let problem = Problem::Repeated(id.to_string());
             return Err(ConvertError::new("id", problem).within(outer));
         }
+    }
+    Ok(read)
+}
+
+/// Reads times to live, by the medium's name in capitals.
+///
+/// # Errors
+/// If there are too many, one of them is out of its range, or a medium is given twice; the error
+/// names the entry.
+pub fn read_medium_ttls(
+    ttls: Vec<pb::MediumTtl>,
+) -> Result<BTreeMap<String, Duration>, ConvertError> {
+    check_count("medium_ttls", ttls.len(), WORKER_MEDIUM_TTLS_MAX)?;
+    let mut read = BTreeMap::new();
+    for (index, pb::MediumTtl { medium, ttl_ms }) in ttls.into_iter().enumerate() {
+        let (min, max) = (MEDIUM_TTL_MS_MIN.into(), MEDIUM_TTL_MS_MAX.into());
+        let checked = check_required("medium", &medium, NAME_BYTES_MAX)
+            .and_then(|()| check_range("ttl_ms", ttl_ms.into(), min, max))
+            .and_then(|()| {
+                let ttl = Duration::from_millis(ttl_ms.into());
+                match read.insert(medium.to_ascii_uppercase(), ttl) {
+                    None => Ok(()),
+                    Some(_) => Err(ConvertError::new("medium", Problem::Repeated(medium))),
+                }
+            });
+        checked.map_err(|error| error.within(format!("medium_ttls[{index}]")))?;
     }
     Ok(read)
 }

@@ -91,6 +91,37 @@ fn every_refusal_names_the_field_and_the_fix() {
 }
 
 #[test]
+fn times_to_live_are_read_and_refused_by_entry() {
+    let ttl = |medium: &str, ttl_ms| pb::MediumTtl { medium: medium.to_owned(), ttl_ms };
+    let with = |medium_ttls| {
+        let endpoints = vec![endpoint("tcp://a:1")];
+        Registration::try_from(pb::RegisterWorkerRequest { medium_ttls, endpoints, ..request() })
+    };
+    let read = with(vec![ttl("cpu", 100), ttl("Disk", 2_592_000_000)]).expect("valid");
+    let month = Duration::from_secs(30 * 24 * 3_600);
+    let expected = [("CPU", Duration::from_millis(100)), ("DISK", month)];
+    assert_eq!(read.medium_ttls, expected.map(|(medium, ttl)| (medium.to_owned(), ttl)).into());
+    let again = pb::RegisterWorkerRequest::from(&read);
+    assert_eq!(Registration::try_from(again).as_ref(), Ok(&read));
+    let check = |medium_ttls, expected: &str| {
+        let refused: Result<_, ConvertError> = with(medium_ttls);
+        assert_eq!(refused.expect_err(expected).to_string(), expected);
+    };
+    check(vec![ttl("", 100)], "medium_ttls[0].medium is required");
+    let range = "medium_ttls[1].ttl_ms is 99, must be 100 to 2592000000";
+    check(vec![ttl("CPU", 100), ttl("DISK", 99)], range);
+    let twice = "medium_ttls[1].medium repeats cpu: each may be given once";
+    check(vec![ttl("CPU", 100), ttl("cpu", 100)], twice);
+    let many = (0..17).map(|at| ttl(&format!("m{at}"), 100)).collect();
+    check(many, "medium_ttls has 17 entries, the limit is 16: send fewer");
+    let alone = pb::RegisterWorkerRequest { medium_ttls: vec![ttl("CPU", 100)], ..request() };
+    let refused = Registration::try_from(alone).expect_err("no endpoints").to_string();
+    let expected = "medium_ttls is set without endpoints, must be none: who publishes over PublishEvents \
+                    removes for itself";
+    assert_eq!(refused, expected);
+}
+
+#[test]
 fn an_agent_is_asked_at_one_address_however_it_is_written() {
     let read = |url: &str| {
         let local_indexer_endpoint = url.to_owned();
@@ -141,6 +172,13 @@ fn a_difference_is_named_with_both_values() {
     check(
         |other| other.lora_names = BTreeMap::from([(1, "a".to_owned())]),
         Some(("lora_names", "none", "1=a")),
+    );
+    check(
+        |other| {
+            let ttl = |medium: &str, millis| (medium.to_owned(), Duration::from_millis(millis));
+            other.medium_ttls = BTreeMap::from([ttl("CPU", 600_000), ttl("DISK", 100)]);
+        },
+        Some(("medium_ttls", "none", "CPU=600000ms,DISK=100ms")),
     );
     let endpoint = EndpointSpec {
         endpoint: "tcp://a:2".to_owned(),

@@ -959,6 +959,15 @@ pub struct RegisterWorkerRequest {
     /// another's place and is still heard: then two speak for one worker.
     #[prost(bool, tag = "14")]
     pub replace: bool,
+    #[prost(message, repeated, tag = "15")]
+    pub medium_ttls: ::prost::alloc::vec::Vec<MediumTtl>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MediumTtl {
+    #[prost(string, tag = "1")]
+    pub medium: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub ttl_ms: u32,
 }
 impl ::prost::Name for RegisterWorkerRequest {
     const NAME: &'static str = "RegisterWorkerRequest";

@@ -294,3 +294,32 @@ async fn sources_that_are_consolidated_are_held_as_long_as_one_of_them_is() {
     engine.stop().await;
     server.stop().await;
 }
+
+/// Where the engine's connector never removes, time does, and every index is told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocks_of_a_medium_with_a_time_to_live_leave_the_index() {
+    const SEED: u64 = 6;
+    println!("seed {SEED}");
+    let mut random = ChaCha8Rng::seed_from_u64(SEED);
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let (engine, mut server) = (engine().await, harness::server(any, any).await);
+    let mut config = relaying(&engine, &server, LIFE);
+    config.sources.relays[0].medium_ttls = vec![("GPU".to_owned(), Duration::from_secs(5))];
+    let agent = start(config).await;
+    load(&engine, &mut random, REQUESTS).await;
+    let truth = settled(&agent, &engine).await;
+    assert_eq!(indexed(&server).await, truth.copies);
+    let all_gone = async {
+        while !indexed(&server).await.is_empty() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, all_gone).await.expect("their time is over");
+    let counts = agent.hub().reports().remove(0).counts;
+    let blocks = truth.copies.len() as u64;
+    assert!((blocks..2 * blocks).contains(&counts.expired), "{} of {blocks}", counts.expired);
+    assert_eq!(settled(&agent, &engine).await.copies, truth.copies, "the engine still holds them");
+    assert!(agent.stop(PATIENCE).await);
+    engine.stop().await;
+    server.stop().await;
+}

@@ -30,6 +30,7 @@ fuzz_target!(|input: &[u8]| {
         block_size: 4,
         default_rank: 0,
         lora_names: HashMap::new(),
+            medium_ttls: Vec::new(),
     });
     let out = normaliser.normalise(batch);
     let kept: usize = out.events.iter().map(KvEvent::operations).sum();

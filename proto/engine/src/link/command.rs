@@ -1,4 +1,4 @@
-use crate::{normalise::Drops, zmtp::Excess};
+use crate::{expiry::Expired, normalise::Drops, zmtp::Excess};
 use kvasir_proto::types::{BatchOutcome, Cursor, DpRank, KvEvent, SourceState};
 use tokio::time::Instant;
 
@@ -18,6 +18,9 @@ pub enum SourceCommand {
         /// Blocks in `events` that no query can match.
         unmatchable_blocks: u64,
     },
+    /// Apply what is in no batch: blocks whose time to live is over, see
+    /// [`expiry`](crate::expiry). The cursor stays.
+    Expire(Expired),
     /// What follows belongs to a new life: drop all that the source stored. May come twice for one
     /// restart: when it is found out, and with the first batch of the new life.
     Clear,

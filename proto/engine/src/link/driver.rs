@@ -7,12 +7,13 @@ use super::{
 };
 use crate::{
     decode::{DecodeError, decode},
+    expiry::Expiry,
     normalise::{Normalised, Normaliser},
     sequence::{HeldBytes, HeldShare, Input, Resume, Sequencer, SequencerConfig, Step},
     throttle::Throttle,
     zmtp::{LinkError, Message, SubEvent, SubSocket},
 };
-use kvasir_proto::types::{Cursor, KvEvent};
+use kvasir_proto::types::{BlockName, Cursor, KvEvent};
 use std::{collections::VecDeque, future::pending, sync::Arc, time::Duration};
 use tokio::{
     sync::{Semaphore, mpsc},
@@ -76,6 +77,7 @@ struct Driver {
     at_hand: usize,
     sequencer: Sequencer<Payload>,
     normaliser: Normaliser,
+    expiry: Expiry,
     commands: mpsc::Sender<SourceCommand>,
     outbox: VecDeque<Waiting>,
     outbox_bytes: usize,
@@ -120,6 +122,7 @@ impl Driver {
             at_hand: AT_HAND_MAX,
             sequencer: Sequencer::new(sequencing, resume, Duration::ZERO),
             normaliser: Normaliser::new(config.normaliser.clone()),
+            expiry: Expiry::default(),
             commands,
             outbox: VecDeque::new(),
             outbox_bytes: 0,
@@ -161,12 +164,25 @@ impl Driver {
             if self.outbox.len() >= OUTBOX_COMMANDS_MAX || self.outbox_bytes >= OUTBOX_BYTES_MAX {
                 return Ok(false);
             }
-            let Some(step) = self.sequencer.next_step() else { break };
-            self.carry_out(step)?;
+            if !self.expire()? {
+                let Some(step) = self.sequencer.next_step() else { break };
+                self.carry_out(step)?;
+            }
             if turn.is_multiple_of(STEPS_PER_TURN) {
                 yield_now().await;
             }
         }
+        Ok(true)
+    }
+
+    /// Sends what is over next, if anything is.
+    fn expire(&mut self) -> Result<bool, ReceiverGone> {
+        if self.expiry.deadline().is_none() {
+            return Ok(false);
+        }
+        let Some(expired) = self.expiry.next(self.origin.elapsed()) else { return Ok(false) };
+        let bytes = expired.event.operations() * size_of::<BlockName>();
+        self.send(SourceCommand::Expire(expired), bytes)?;
         Ok(true)
     }
 
@@ -203,8 +219,10 @@ impl Driver {
         /// The sequencer always has a reason to be woken; this is for when it does not.
         const FAR: Duration = Duration::from_secs(3_600);
         let far = Instant::now() + FAR;
-        let sequencer = self.sequencer.deadline().map(|deadline| self.origin + deadline);
-        [sequencer, self.reports.deadline()]
+        let after_origin = |deadline| self.origin + deadline;
+        let sequencer = self.sequencer.deadline().map(after_origin);
+        let expiry = self.expiry.deadline().map(after_origin);
+        [sequencer, expiry, self.reports.deadline()]
             .into_iter()
             .flatten()
             .min()
@@ -277,25 +295,34 @@ impl Driver {
                 return Ok(());
             }
             Step::Restarted => {
-                self.normaliser.reset();
+                self.forget();
                 tracing::debug!("the source restarted");
                 SourceCommand::Clear
             }
             Step::NewLife { incarnation } => {
-                self.normaliser.reset();
+                self.forget();
                 tracing::info!(%incarnation, "new life of the source");
                 SourceCommand::Clear
             }
             Step::Expired => {
-                self.normaliser.reset();
+                self.forget();
                 tracing::warn!("source is gone for too long");
                 SourceCommand::Expired
             }
             Step::MarkSuspect => SourceCommand::MarkSuspect,
-            Step::ClearLost => SourceCommand::ClearLost,
+            Step::ClearLost => {
+                self.expiry.clear();
+                SourceCommand::ClearLost
+            }
             Step::DropSuspects => SourceCommand::DropSuspects,
         };
         self.send(command, 0)
+    }
+
+    /// All that the source stored is dropped, and what was learned of it.
+    fn forget(&mut self) {
+        self.normaliser.reset();
+        self.expiry.clear();
     }
 
     fn start_replay(&mut self, round: u64, from: u64) {
@@ -321,6 +348,7 @@ impl Driver {
         if normalised.is_lossy() {
             self.sequencer.content_lost();
         }
+        self.expiry.note(&normalised, self.origin.elapsed());
         let Normalised { rank, events, drops, unmatchable_blocks, .. } = normalised;
         let command = SourceCommand::Apply { cursor, rank, events, drops, unmatchable_blocks };
         self.send(command, payload.bytes.len())

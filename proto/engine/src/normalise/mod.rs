@@ -41,7 +41,7 @@ use kvasir_proto::hash::local_hash;
 use kvasir_proto::types::{BlockName, DpRank, KvEvent, StoredBlock, Tier};
 use namespace::SaltedNames;
 use place::Groups;
-use std::{collections::HashMap, iter::zip, mem::take};
+use std::{collections::HashMap, iter::zip, mem::take, time::Duration};
 
 /// What is agreed with a source when it is registered.
 #[derive(Debug, Clone)]
@@ -54,6 +54,9 @@ pub struct NormaliserConfig {
     pub default_rank: DpRank,
     /// Names of numbered LoRA adapters, for engines that send the number only.
     pub lora_names: HashMap<u64, String>,
+    /// How long blocks on a medium are held after they were last announced, for media whose connector
+    /// never removes. Media by name, in any letter case.
+    pub medium_ttls: Vec<(String, Duration)>,
 }
 
 /// One batch, normalised.
@@ -63,6 +66,8 @@ pub struct Normalised {
     pub rank: DpRank,
     /// Events for the index, in order. None is empty.
     pub events: Vec<KvEvent>,
+    /// Which of `events` store on a medium with a time to live, in order, and that time.
+    pub expiring: Vec<(usize, Duration)>,
     /// Block operations that are not in `events`.
     pub drops: Drops,
     /// Events that could not be read; their operations are in `drops`.
@@ -135,6 +140,7 @@ impl Normaliser {
         let mut out = Normalised {
             rank,
             events: Vec::with_capacity(batch.events.len()),
+            expiring: Vec::new(),
             drops: Drops::default(),
             unreadable_events: 0,
             first_unreadable: None,
@@ -163,10 +169,20 @@ impl Normaliser {
         let operations = stored.names.len();
         let medium = stored.place.medium;
         match self.stored(stored, out) {
-            Ok(event) if operations > 0 => out.events.push(event),
+            Ok(event) if operations > 0 => {
+                out.expiring.extend(self.ttl(medium).map(|ttl| (out.events.len(), ttl)));
+                out.events.push(event);
+            }
             Ok(_) => {}
             Err(reason) => drop_operations(reason, medium, operations, &mut out.drops),
         }
+    }
+
+    /// How long blocks on a medium are held.
+    fn ttl(&self, medium: Option<&str>) -> Option<Duration> {
+        let medium = medium.unwrap_or_default();
+        let mut ttls = self.config.medium_ttls.iter();
+        ttls.find(|(name, _)| name.eq_ignore_ascii_case(medium)).map(|&(_, ttl)| ttl)
     }
 
     fn take_removed(&mut self, removed: RawRemoved<'_>, out: &mut Normalised) {
@@ -353,6 +369,12 @@ impl Normaliser {
         let known = self.salted.find(rank, name, adapter.namespace);
         known.or_else(|| self.salted.after(rank, parent?, adapter.namespace))
     }
+}
+
+/// The tier of a medium of the worker's own memory, by the name that engines give it.
+#[must_use]
+pub fn tier_of_medium(medium: &str) -> Option<Tier> {
+    place::tier(Some(medium)).ok()
 }
 
 /// The tier an event is about, if that is the worker's own memory.

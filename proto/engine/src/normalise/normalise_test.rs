@@ -7,7 +7,13 @@ pub(super) const BLOCK_SIZE: u32 = 2;
 
 pub(super) fn config(engine: EngineKind) -> NormaliserConfig {
     let lora_names = HashMap::from([(7, "seven".to_owned())]);
-    NormaliserConfig { engine, block_size: BLOCK_SIZE, default_rank: 0, lora_names }
+    NormaliserConfig {
+        engine,
+        block_size: BLOCK_SIZE,
+        default_rank: 0,
+        lora_names,
+        medium_ttls: Vec::new(),
+    }
 }
 
 pub(super) fn vllm() -> Normaliser {

@@ -82,7 +82,7 @@ proptest! {
         engine in select(vec![EngineKind::Vllm, EngineKind::Sglang, EngineKind::Trtllm]),
     ) {
         let lora_names = HashMap::new();
-        let config = NormaliserConfig { engine, block_size: 2, default_rank: 0, lora_names };
+        let config = NormaliserConfig { engine, block_size: 2, default_rank: 0, lora_names, medium_ttls: Vec::new() };
         let mut normaliser = Normaliser::new(config);
         for batch in batches {
             let received: u64 = batch.iter().map(|(_, operations)| operations).sum();

@@ -40,7 +40,13 @@ fn payloads() -> BTreeMap<Vec<u8>, EngineKind> {
 
 fn normaliser(engine: EngineKind) -> Normaliser {
     let lora_names = HashMap::new();
-    Normaliser::new(NormaliserConfig { engine, block_size: 4, default_rank: 0, lora_names })
+    Normaliser::new(NormaliserConfig {
+        engine,
+        block_size: 4,
+        default_rank: 0,
+        lora_names,
+        medium_ttls: Vec::new(),
+    })
 }
 
 /// Decodes and normalises; true if it was a batch.

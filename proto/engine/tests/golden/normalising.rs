@@ -14,7 +14,13 @@ const DEFAULT_RANK: u32 = 9;
 
 fn normaliser(engine: EngineKind, block_size: u32, lora_names: &[(u64, &str)]) -> Normaliser {
     let lora_names = lora_names.iter().map(|&(id, name)| (id, name.to_owned())).collect();
-    Normaliser::new(NormaliserConfig { engine, block_size, default_rank: DEFAULT_RANK, lora_names })
+    Normaliser::new(NormaliserConfig {
+        engine,
+        block_size,
+        default_rank: DEFAULT_RANK,
+        lora_names,
+        medium_ttls: Vec::new(),
+    })
 }
 
 fn normalise(frame: &Frame) -> Normalised {

@@ -13,7 +13,13 @@ use std::collections::HashMap;
 
 fn normaliser(engine: EngineKind) -> Normaliser {
     let lora_names = HashMap::new();
-    Normaliser::new(NormaliserConfig { engine, block_size: 2, default_rank: 0, lora_names })
+    Normaliser::new(NormaliserConfig {
+        engine,
+        block_size: 2,
+        default_rank: 0,
+        lora_names,
+        medium_ttls: Vec::new(),
+    })
 }
 
 fn normalised(batch: &Value) -> Normalised {

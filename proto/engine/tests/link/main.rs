@@ -11,6 +11,7 @@ mod publisher;
 
 use kvasir_engine::{
     decode::{EngineKind, decode},
+    expiry::Expired,
     link::{Common, LinkConfig, ReplayOutcome, SourceCommand, SourceStatus, run},
     normalise::NormaliserConfig,
     sequence::{Resume, SequencerConfig, stated_life},
@@ -46,6 +47,7 @@ fn config(publisher: &Publisher) -> LinkConfig {
             block_size: 4,
             default_rank: 3,
             lora_names: HashMap::new(),
+            medium_ttls: Vec::new(),
         },
         sequencing: SequencerConfig {
             probe_interval: Duration::from_millis(200),
@@ -92,6 +94,11 @@ impl Received {
                         }
                     }
                 }
+            }
+            SourceCommand::Expire(Expired { rank, event, early }) => {
+                assert_eq!((rank, early), (3, 0));
+                let KvEvent::Gone { names, .. } = event else { panic!("not {event:?}") };
+                assert!(names.iter().all(|name| self.held.remove(&name.0)), "they were held");
             }
             SourceCommand::Clear => {
                 self.clears += 1;
@@ -223,6 +230,30 @@ async fn a_new_engine_is_followed_batch_by_batch() {
         assert_eq!(receiver.received.applied, (0..count).collect::<Vec<_>>());
         assert_eq!(receiver.received.clears, 1);
         assert_eq!(receiver.received.lost(), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn blocks_with_a_time_to_live_leave_and_the_stream_goes_on() {
+    let mut publisher = Publisher::bind().await;
+    let mut config = config(&publisher);
+    config.normaliser.medium_ttls = vec![("gpu".to_owned(), Duration::from_millis(500))];
+    with_link(config, None, async |mut receiver| {
+        for _ in 0..20 {
+            publisher.publish().await;
+        }
+        let is_over = |received: &Received, publisher: &Publisher| {
+            received.applied_upto() >= publisher.newest() && received.held.is_empty()
+        };
+        receiver.until(&mut publisher, is_over).await;
+        receiver.until_subscribed(&mut publisher).await;
+        publisher.restart().await;
+        publisher.publish().await;
+        receiver.until(&mut publisher, |received, _| received.clears >= 2).await;
+        receiver.until(&mut publisher, is_over).await;
+        let applied = receiver.received.applied.len() as u64;
+        assert_eq!((applied > 20, receiver.received.lost()), (true, 0));
     })
     .await;
 }

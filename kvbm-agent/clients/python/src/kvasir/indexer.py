@@ -1,7 +1,7 @@
 """Questions to an index."""
 
-from collections.abc import Iterator, Sequence
-from types import TracebackType
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType, TracebackType
 from typing import Optional
 
 import grpc
@@ -193,12 +193,16 @@ class Indexer:
         engine: Engine = Engine.CUSTOM,
         endpoints: Sequence[EngineEndpoint] = (),
         lease_ms: int = 0,
+        lora_names: Mapping[int, str] = MappingProxyType({}),
+        medium_ttls_ms: Mapping[str, int] = MappingProxyType({}),
         timeout: Optional[float] = None,
     ) -> bool:
         """Adds a worker; the index attaches to its `endpoints`, if there are any.
 
-        With a lease, a worker of which nothing was heard for so long is removed. Returns whether it
-        is new: the same registration may be there already.
+        With a lease, a worker of which nothing was heard for so long is removed. `lora_names` are
+        those of adapters that the engine announces by number; `medium_ttls_ms` says how long blocks
+        on a medium such as "CPU" are held where the engine's connector never removes them. Returns
+        whether it is new: the same registration may be there already.
         """
         request = registration(model, tenant, worker_id, block_size, engine, lease_ms)
         for endpoint in endpoints:
@@ -208,6 +212,10 @@ class Indexer:
                 topic=endpoint.topic,
                 dp_rank=endpoint.dp_rank,
             )
+        for number, name in lora_names.items():
+            request.lora_names.add(id=number, name=name)
+        for medium, ttl_ms in medium_ttls_ms.items():
+            request.medium_ttls.add(medium=medium, ttl_ms=ttl_ms)
         answer = self._call("RegisterWorker", request, pb.RegisterWorkerResponse, timeout)
         return answer.created
 

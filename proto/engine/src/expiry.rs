@@ -1,0 +1,141 @@
+//! A time to live for blocks on media whose connector announces what it stores and never what it
+//! evicts (LMCache on CPU, LMCache#5076). Pure: times come in, events come out.
+//!
+//! Each stored block of such a medium gets a deadline, counted from when its batch is applied; each
+//! later announcement moves it. What is due leaves its tier with all its copies. The memory is
+//! bounded: beyond [`EXPIRING_BLOCKS_MAX`] the blocks with the nearest deadlines leave early.
+
+use crate::normalise::Normalised;
+use kvasir_proto::types::{BlockName, DpRank, KvEvent, Tier};
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Duration,
+};
+
+/// Most blocks of one source that wait for their deadlines: about 100 bytes each.
+pub const EXPIRING_BLOCKS_MAX: usize = 1 << 20;
+/// Most blocks in one [`Expired`].
+const EXPIRED_BLOCKS_MAX: usize = 4_096;
+
+/// A block in one tier of one rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Held {
+    rank: DpRank,
+    tier: Tier,
+    name: BlockName,
+}
+
+/// Deadlines of the blocks of one source.
+#[derive(Debug)]
+pub struct Expiry {
+    deadlines: HashMap<Held, Duration>,
+    /// The same, nearest first.
+    queue: BTreeSet<(Duration, Held)>,
+    blocks_max: usize,
+}
+
+/// Blocks whose time is over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expired {
+    /// The rank that held them.
+    pub rank: DpRank,
+    /// That they are gone; never empty.
+    pub event: KvEvent,
+    /// How many of them were not due yet, but had to make room.
+    pub early: u64,
+}
+
+impl Default for Expiry {
+    fn default() -> Self {
+        Self::new(EXPIRING_BLOCKS_MAX)
+    }
+}
+
+impl Expiry {
+    fn new(blocks_max: usize) -> Self {
+        Self { deadlines: HashMap::new(), queue: BTreeSet::new(), blocks_max }
+    }
+
+    /// Notes what a batch stores and removes, in its order.
+    pub fn note(&mut self, batch: &Normalised, now: Duration) {
+        if self.queue.is_empty() && batch.expiring.is_empty() {
+            return;
+        }
+        let rank = batch.rank;
+        let mut expiring = batch.expiring.iter().peekable();
+        for (at, event) in batch.events.iter().enumerate() {
+            let held = |tier, name| Held { rank, tier, name };
+            let ttl = expiring.next_if(|(event, _)| *event == at).map(|&(_, ttl)| ttl);
+            match (event, ttl) {
+                (KvEvent::Stored { tier, blocks, .. }, Some(ttl)) => {
+                    let names = blocks.iter().map(|block| block.name);
+                    names.for_each(|name| self.set(held(*tier, name), now + ttl));
+                }
+                (KvEvent::StoredNames { tier, names }, Some(ttl)) => {
+                    names.iter().for_each(|&name| self.set(held(*tier, name), now + ttl));
+                }
+                (KvEvent::Gone { tier, names }, _) => {
+                    names.iter().for_each(|&name| self.forget(held(*tier, name)));
+                }
+                (KvEvent::Cleared, _) => self.forget_rank(rank),
+                // One copy fewer: others may be left, and those have the deadline.
+                (KvEvent::Removed { .. } | KvEvent::Stored { .. }, _)
+                | (KvEvent::StoredNames { .. }, None) => {}
+            }
+        }
+    }
+
+    /// When [`next`](Self::next) has something; none as long as nothing waits.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Duration> {
+        self.queue.first().map(|&(deadline, _)| deadline)
+    }
+
+    /// Blocks of one rank and tier that are due, or too many; call again until there are none.
+    pub fn next(&mut self, now: Duration) -> Option<Expired> {
+        let mut names = Vec::new();
+        let mut early = 0;
+        let mut place = None;
+        while let Some(&(deadline, held)) = self.queue.first() {
+            let is_due = deadline <= now;
+            let same = *place.get_or_insert((held.rank, held.tier)) == (held.rank, held.tier);
+            let goes_on = is_due || self.queue.len() > self.blocks_max;
+            if !same || !goes_on || names.len() >= EXPIRED_BLOCKS_MAX {
+                break;
+            }
+            self.forget(held);
+            names.push(held.name);
+            early += u64::from(!is_due);
+        }
+        let (rank, tier) = place.filter(|_| !names.is_empty())?;
+        Some(Expired { rank, event: KvEvent::Gone { tier, names }, early })
+    }
+
+    /// The source's blocks are dropped: none of them has a deadline any more.
+    pub fn clear(&mut self) {
+        self.deadlines.clear();
+        self.queue.clear();
+    }
+
+    fn set(&mut self, held: Held, deadline: Duration) {
+        if let Some(before) = self.deadlines.insert(held, deadline) {
+            self.queue.remove(&(before, held));
+        }
+        self.queue.insert((deadline, held));
+    }
+
+    fn forget(&mut self, held: Held) {
+        if let Some(deadline) = self.deadlines.remove(&held) {
+            self.queue.remove(&(deadline, held));
+        }
+    }
+
+    fn forget_rank(&mut self, rank: DpRank) {
+        self.deadlines.retain(|held, _| held.rank != rank);
+        self.queue.retain(|(_, held)| held.rank != rank);
+    }
+}
+
+#[cfg(test)]
+#[path = "expiry_test.rs"]
+mod tests;

@@ -1,0 +1,173 @@
+use super::*;
+use crate::normalise::Drops;
+use kvasir_proto::types::{LocalHash, StoredBlock};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+const TTL: Duration = Duration::from_secs(10);
+
+fn at(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn stored(tier: Tier, names: &[u64]) -> KvEvent {
+    let block = |&name| StoredBlock { name: BlockName(name), local: LocalHash(name) };
+    KvEvent::Stored { parent: None, tier, blocks: names.iter().map(block).collect() }
+}
+
+fn stored_names(tier: Tier, names: &[u64]) -> KvEvent {
+    KvEvent::StoredNames { tier, names: names.iter().copied().map(BlockName).collect() }
+}
+
+fn gone(tier: Tier, names: &[u64]) -> KvEvent {
+    KvEvent::Gone { tier, names: names.iter().copied().map(BlockName).collect() }
+}
+
+fn removed(tier: Tier, names: &[u64]) -> KvEvent {
+    KvEvent::Removed { tier, names: names.iter().copied().map(BlockName).collect() }
+}
+
+/// A batch of these events; those with a time to live expire.
+fn batch(rank: DpRank, events: &[(KvEvent, Option<Duration>)]) -> Normalised {
+    let expiring = events.iter().enumerate().filter_map(|(at, (_, ttl))| Some((at, (*ttl)?)));
+    Normalised {
+        rank,
+        expiring: expiring.collect(),
+        events: events.iter().map(|(event, _)| event.clone()).collect(),
+        drops: Drops::default(),
+        unreadable_events: 0,
+        first_unreadable: None,
+        unmatchable_blocks: 0,
+    }
+}
+
+fn expired(rank: DpRank, event: KvEvent, early: u64) -> Option<Expired> {
+    Some(Expired { rank, event, early })
+}
+
+#[test]
+fn a_block_leaves_when_it_was_not_announced_for_so_long() {
+    let mut expiry = Expiry::default();
+    let host = (stored(Tier::Host, &[1, 2]), Some(TTL));
+    expiry.note(&batch(3, &[host, (stored(Tier::Device, &[1]), None)]), at(0));
+    expiry.note(&batch(3, &[(stored_names(Tier::Host, &[2]), Some(TTL))]), at(4));
+    assert_eq!(expiry.deadline(), Some(at(10)));
+    assert_eq!(expiry.next(at(9)), None);
+    assert_eq!(expiry.next(at(10)), expired(3, gone(Tier::Host, &[1]), 0));
+    assert_eq!(expiry.next(at(10)), None);
+    assert_eq!(expiry.deadline(), Some(at(14)));
+    assert_eq!(expiry.next(at(60)), expired(3, gone(Tier::Host, &[2]), 0));
+    assert_eq!((expiry.next(at(60)), expiry.deadline()), (None, None));
+}
+
+#[test]
+fn what_is_removed_otherwise_has_no_deadline() {
+    let mut expiry = Expiry::default();
+    let all = (stored(Tier::Host, &[1, 2, 3]), Some(TTL));
+    expiry.note(&batch(0, std::slice::from_ref(&all)), at(0));
+    expiry.note(&batch(1, &[(stored(Tier::Disk, &[1]), Some(TTL))]), at(0));
+    expiry
+        .note(&batch(0, &[(gone(Tier::Host, &[1]), None), (gone(Tier::Disk, &[2]), None)]), at(1));
+    // Another copy may be left.
+    expiry.note(&batch(0, &[(removed(Tier::Host, &[2]), None)]), at(1));
+    assert_eq!(expiry.next(at(10)), expired(0, gone(Tier::Host, &[2, 3]), 0));
+    assert_eq!(expiry.next(at(10)), expired(1, gone(Tier::Disk, &[1]), 0));
+    // Within one batch, in its order.
+    let again = [all.clone(), (KvEvent::Cleared, None), (stored(Tier::Host, &[4]), Some(TTL))];
+    expiry.note(&batch(0, &again), at(20));
+    assert_eq!(expiry.next(at(30)), expired(0, gone(Tier::Host, &[4]), 0));
+    expiry.note(&batch(0, &[all]), at(40));
+    expiry.clear();
+    assert_eq!((expiry.next(at(60)), expiry.deadline()), (None, None));
+}
+
+#[test]
+fn too_many_make_room_early_and_parts_are_bounded() {
+    let mut expiry = Expiry::new(EXPIRED_BLOCKS_MAX + 1);
+    let names: Vec<_> = (0..EXPIRED_BLOCKS_MAX as u64 + 1).collect();
+    expiry.note(&batch(0, &[(stored(Tier::Host, &names), Some(TTL))]), at(0));
+    assert_eq!(expiry.next(at(1)), None);
+    let late = [(stored(Tier::Host, &[90_000, 90_001]), Some(2 * TTL))];
+    expiry.note(&batch(0, &late), at(1));
+    assert_eq!(expiry.next(at(1)), expired(0, gone(Tier::Host, &[0, 1]), 2));
+    assert_eq!(expiry.next(at(1)), None);
+    let sizes: Vec<_> =
+        std::iter::from_fn(|| expiry.next(at(10))).map(|part| part.event.operations()).collect();
+    assert_eq!(sizes, [EXPIRED_BLOCKS_MAX - 1]);
+    assert_eq!(expiry.deadline(), Some(at(21)));
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Note(DpRank, Vec<(KvEvent, Option<Duration>)>),
+    Pass(u64),
+    Clear,
+}
+
+fn event() -> impl Strategy<Value = (KvEvent, Option<Duration>)> {
+    let tier = || prop_oneof![Just(Tier::Host), Just(Tier::Disk)];
+    let names = || prop::collection::vec(0_u64..6, 1..4);
+    let ttl = || prop::option::of((1_u64..5).prop_map(at));
+    prop_oneof![
+        4 => (tier(), names(), ttl()).prop_map(|(tier, names, ttl)| (stored(tier, &names), ttl)),
+        2 => (tier(), names(), ttl()).prop_map(|(tier, names, ttl)| (stored_names(tier, &names), ttl)),
+        2 => (tier(), names()).prop_map(|(tier, names)| (gone(tier, &names), None)),
+        1 => (tier(), names()).prop_map(|(tier, names)| (removed(tier, &names), None)),
+        1 => Just((KvEvent::Cleared, None)),
+    ]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        6 => (0_u32..2, prop::collection::vec(event(), 0..4)).prop_map(|(rank, events)| Op::Note(rank, events)),
+        4 => (0_u64..4).prop_map(Op::Pass),
+        1 => Just(Op::Clear),
+    ]
+}
+
+proptest! {
+    /// Against a plain map from blocks to deadlines.
+    #[test]
+    fn blocks_leave_when_they_are_due_and_not_before(ops in prop::collection::vec(op(), 1..40)) {
+        let mut expiry = Expiry::default();
+        let mut model = BTreeMap::new();
+        let mut now = at(0);
+        for op in ops {
+            match op {
+                Op::Note(rank, events) => {
+                    expiry.note(&batch(rank, &events), now);
+                    for (event, ttl) in events {
+                        match (event, ttl) {
+                            (KvEvent::Stored { tier, blocks, .. }, Some(ttl)) => {
+                                model.extend(blocks.iter().map(|at| ((rank, tier, at.name), now + ttl)));
+                            }
+                            (KvEvent::StoredNames { tier, names }, Some(ttl)) => {
+                                model.extend(names.iter().map(|&name| ((rank, tier, name), now + ttl)));
+                            }
+                            (KvEvent::Gone { tier, names }, _) => {
+                                model.retain(|(of, at, name), _| (*of, *at) != (rank, tier) || !names.contains(name));
+                            }
+                            (KvEvent::Cleared, _) => model.retain(|(of, ..), _| *of != rank),
+                            _ => {}
+                        }
+                    }
+                }
+                Op::Pass(seconds) => now += at(seconds),
+                Op::Clear => {
+                    expiry.clear();
+                    model.clear();
+                }
+            }
+            let mut left = Vec::new();
+            while let Some(Expired { rank, event, early }) = expiry.next(now) {
+                prop_assert_eq!(early, 0);
+                let KvEvent::Gone { tier, names } = event else { panic!("not {event:?}") };
+                left.extend(names.into_iter().map(|name| (rank, tier, name)));
+            }
+            left.sort_unstable();
+            let due: Vec<_> = model.extract_if(.., |_, deadline| *deadline <= now).map(|(at, _)| at).collect();
+            prop_assert_eq!(left, due);
+            prop_assert_eq!(expiry.deadline(), model.values().min().copied());
+        }
+    }
+}
