@@ -1,6 +1,7 @@
 use super::*;
 use crate::agent::AgentConfig;
 use crate::load::scrape::ScrapedEngine;
+use std::time::Duration;
 
 const FEW: [&str; 4] =
     ["--worker-id=w", "--model=m", "--block-size=16", "--indexers=http://127.0.0.1:50051"];

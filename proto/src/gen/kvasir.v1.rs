@@ -959,15 +959,11 @@ pub struct RegisterWorkerRequest {
     /// another's place and is still heard: then two speak for one worker.
     #[prost(bool, tag = "14")]
     pub replace: bool,
+    /// How long blocks on a medium are held after they were last announced, for media whose connector
+    /// never removes what it evicted (LMCache on CPU), at most 16. Needs endpoints: publishers on
+    /// PublishEvents remove for themselves.
     #[prost(message, repeated, tag = "15")]
     pub medium_ttls: ::prost::alloc::vec::Vec<MediumTtl>,
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct MediumTtl {
-    #[prost(string, tag = "1")]
-    pub medium: ::prost::alloc::string::String,
-    #[prost(uint32, tag = "2")]
-    pub ttl_ms: u32,
 }
 impl ::prost::Name for RegisterWorkerRequest {
     const NAME: &'static str = "RegisterWorkerRequest";
@@ -977,6 +973,27 @@ impl ::prost::Name for RegisterWorkerRequest {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kvasir.v1.RegisterWorkerRequest".into()
+    }
+}
+/// A time to live for blocks on a medium.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MediumTtl {
+    /// The medium as the engine names it, in any letter case, 1 to 256 bytes: one that lies in the
+    /// worker's own memory, such as CPU.
+    #[prost(string, tag = "1")]
+    pub medium: ::prost::alloc::string::String,
+    /// 100 to 2,592,000,000 milliseconds (30 days).
+    #[prost(uint32, tag = "2")]
+    pub ttl_ms: u32,
+}
+impl ::prost::Name for MediumTtl {
+    const NAME: &'static str = "MediumTtl";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.MediumTtl".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.MediumTtl".into()
     }
 }
 /// A word of the operator's.

@@ -52,7 +52,8 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("sequence", &["order"]),
             ("recover", &["order"]),
             ("throttle", &[]),
-            ("link", &["zmtp", "decode", "normalise", "sequence", "throttle"]),
+            ("expiry", &["normalise"]),
+            ("link", &["zmtp", "decode", "normalise", "expiry", "sequence", "throttle"]),
         ],
     ),
     (

@@ -330,7 +330,7 @@ class LoraName(_message.Message):
     def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ...) -> None: ...
 
 class RegisterWorkerRequest(_message.Message):
-    __slots__ = ("worker_id", "model", "tenant", "block_size", "engine", "endpoints", "copy_mode", "loss_policy", "lora_names", "local_indexer_endpoint", "lease_ms", "profile", "hash_scheme", "replace")
+    __slots__ = ("worker_id", "model", "tenant", "block_size", "engine", "endpoints", "copy_mode", "loss_policy", "lora_names", "local_indexer_endpoint", "lease_ms", "profile", "hash_scheme", "replace", "medium_ttls")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -345,6 +345,7 @@ class RegisterWorkerRequest(_message.Message):
     PROFILE_FIELD_NUMBER: _ClassVar[int]
     HASH_SCHEME_FIELD_NUMBER: _ClassVar[int]
     REPLACE_FIELD_NUMBER: _ClassVar[int]
+    MEDIUM_TTLS_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     model: str
     tenant: str
@@ -359,7 +360,16 @@ class RegisterWorkerRequest(_message.Message):
     profile: WorkerProfile
     hash_scheme: str
     replace: bool
-    def __init__(self, worker_id: _Optional[str] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., block_size: _Optional[int] = ..., engine: _Optional[_Union[_types_pb2.Engine, str]] = ..., endpoints: _Optional[_Iterable[_Union[EngineEndpoint, _Mapping]]] = ..., copy_mode: _Optional[_Union[_types_pb2.CopyMode, str]] = ..., loss_policy: _Optional[_Union[_types_pb2.LossPolicy, str]] = ..., lora_names: _Optional[_Iterable[_Union[LoraName, _Mapping]]] = ..., local_indexer_endpoint: _Optional[str] = ..., lease_ms: _Optional[int] = ..., profile: _Optional[_Union[WorkerProfile, _Mapping]] = ..., hash_scheme: _Optional[str] = ..., replace: bool = ...) -> None: ...
+    medium_ttls: _containers.RepeatedCompositeFieldContainer[MediumTtl]
+    def __init__(self, worker_id: _Optional[str] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., block_size: _Optional[int] = ..., engine: _Optional[_Union[_types_pb2.Engine, str]] = ..., endpoints: _Optional[_Iterable[_Union[EngineEndpoint, _Mapping]]] = ..., copy_mode: _Optional[_Union[_types_pb2.CopyMode, str]] = ..., loss_policy: _Optional[_Union[_types_pb2.LossPolicy, str]] = ..., lora_names: _Optional[_Iterable[_Union[LoraName, _Mapping]]] = ..., local_indexer_endpoint: _Optional[str] = ..., lease_ms: _Optional[int] = ..., profile: _Optional[_Union[WorkerProfile, _Mapping]] = ..., hash_scheme: _Optional[str] = ..., replace: bool = ..., medium_ttls: _Optional[_Iterable[_Union[MediumTtl, _Mapping]]] = ...) -> None: ...
+
+class MediumTtl(_message.Message):
+    __slots__ = ("medium", "ttl_ms")
+    MEDIUM_FIELD_NUMBER: _ClassVar[int]
+    TTL_MS_FIELD_NUMBER: _ClassVar[int]
+    medium: str
+    ttl_ms: int
+    def __init__(self, medium: _Optional[str] = ..., ttl_ms: _Optional[int] = ...) -> None: ...
 
 class Label(_message.Message):
     __slots__ = ("key", "value")
