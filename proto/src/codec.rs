@@ -142,8 +142,8 @@ static REQUESTS: [Bounds; 15] = [
         &[
             list("endpoints", &[6], WORKER_ENDPOINTS_MAX),
             list("lora_names", &[9], WORKER_LORA_NAMES_MAX),
-            list("medium_ttls", &[15], WORKER_MEDIUM_TTLS_MAX),
             list("profile.labels", &[12, 4], WORKER_LABELS_MAX),
+            list("medium_ttls", &[15], WORKER_MEDIUM_TTLS_MAX),
         ],
     ),
     small("RemoveWorkerRequest", &[]),
@@ -167,8 +167,8 @@ static BROKER_MESSAGES: [Bounds; 2] = [
         lists: &[
             list("worker.endpoints", &[1, 6], WORKER_ENDPOINTS_MAX),
             list("worker.lora_names", &[1, 9], WORKER_LORA_NAMES_MAX),
-            list("worker.medium_ttls", &[1, 15], WORKER_MEDIUM_TTLS_MAX),
             list("worker.profile.labels", &[1, 12, 4], WORKER_LABELS_MAX),
+            list("worker.medium_ttls", &[1, 15], WORKER_MEDIUM_TTLS_MAX),
             list("batch.events", &[5, 3], BATCH_EVENTS_MAX),
         ],
     },

@@ -217,6 +217,10 @@ fn medium_ttls(settings: &Settings) -> Result<Vec<(String, Duration)>, ConfigErr
     };
     let ttls = settings.medium_ttl.iter().map(read).collect::<Result<_, _>>()?;
     let ttls = read_medium_ttls(ttls).map_err(|error| invalid(error.to_string()))?;
+    if !ttls.is_empty() && settings.source.is_empty() {
+        let why = "needs a source: publishers on the gRPC port remove blocks themselves";
+        return Err(invalid(why.to_owned()));
+    }
     Ok(ttls.into_iter().collect())
 }
 
@@ -307,7 +311,9 @@ fn target(field: &str, text: &str) -> Result<String, ConfigError> {
 }
 
 fn sources(settings: &Settings, registration: &Registration) -> Result<SourcesConfig, ConfigError> {
-    let relays = settings.source.iter().map(|spec| relay(settings, registration, spec));
+    let medium_ttls = medium_ttls(settings)?;
+    let relays = settings.source.iter();
+    let relays = relays.map(|spec| relay(settings, registration, spec, &medium_ttls));
     let relays = relays.collect::<Result<Vec<_>, _>>()?;
     let mut seen = BTreeSet::new();
     if let Some(twice) = relays.iter().find(|relay| !seen.insert(&relay.endpoint)) {
@@ -351,6 +357,7 @@ fn relay(
     settings: &Settings,
     registration: &Registration,
     spec: &SourceSpec,
+    medium_ttls: &[(String, Duration)],
 ) -> Result<RelayConfig, ConfigError> {
     let engine = match settings.engine {
         Engine::Vllm => EngineKind::Vllm,
@@ -364,7 +371,7 @@ fn relay(
         topic: spec.topic.clone(),
         rank: spec.dp_rank,
         lora_names: registration.lora_names.clone().into_iter().collect(),
-        medium_ttls: medium_ttls(settings)?,
+        medium_ttls: medium_ttls.to_vec(),
         worker_timeout: positive("worker-timeout", settings.worker_timeout)?,
         ..RelayConfig::new(engine, &spec.endpoint)
     };

@@ -136,6 +136,7 @@ fn values_that_are_wrong_are_named() {
         ("--lora=sql", "lora: \"sql\" is no number=name"),
         ("--lora=x=sql", "lora: \"x=sql\" is no number=name"),
         ("--lora=7=", "lora[0].name: is required"),
+        ("--medium-ttl=CPU=1m", "medium-ttl: needs a source"),
         ("--medium-ttl=CPU", "medium-ttl: \"CPU\" is no medium=time"),
         ("--medium-ttl=CPU=soon", "medium-ttl: \"soon\" is no time: write 250ms"),
         ("--medium-ttl=CPU=1ms", "medium-ttl: medium_ttls[0].ttl_ms is 1, must be 100"),
