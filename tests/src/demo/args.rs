@@ -77,6 +77,18 @@ mod tests {
         Args::command().debug_assert();
     }
 
+    /// `.ci/demo --help` prints this file, and builds nothing.
+    #[test]
+    fn the_help_that_is_printed_without_a_build_is_current() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/demo/help.txt");
+        let fresh = Args::command().render_long_help().to_string();
+        if std::env::var_os("KVASIR_REGENERATE").is_some() {
+            std::fs::write(path, &fresh).expect("write the file");
+        }
+        let present = std::fs::read_to_string(path).expect("the file");
+        assert_eq!(present, fresh, "run again with KVASIR_REGENERATE=1");
+    }
+
     #[test]
     fn wrong_values_are_refused() {
         for wrong in [
