@@ -1,5 +1,5 @@
 //! Every bound on what a peer may send, with its unit in its name. One file, so that server,
-//! client and documents cannot disagree; the README's table of limits is checked against it.
+//! client and documents cannot disagree; the table in `indexer-server/README.md` is checked against it.
 
 /// Longest model name, tenant, worker id, source name, LoRA name, salt or topic.
 pub const NAME_BYTES_MAX: usize = 256;

@@ -11,7 +11,7 @@ use std::sync::{
 /// grows no more: an index uses any free place, however small, once this share of its slots is free.
 const FREE_FRACTION: usize = 8;
 
-/// Bytes that a block takes, with room to spare: 25 to 40 as measured (D26).
+/// Bytes that a block takes, with room to spare: 25 to 40 as measured (D26 in `benches/MEASUREMENTS.md`).
 const BLOCK_BYTES: usize = 48;
 
 /// Bytes of one index or of several.

@@ -4,10 +4,11 @@ use kvasir_tests::server::Server;
 use std::fs;
 use std::process::Command;
 
-/// The README's example, but for the agent's address, linked as a program that is to stand alone.
+/// The example in the README of the C bindings, with this agent's address, linked statically.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_example_of_the_readme_runs() {
-    let readme = fs::read_to_string(build::root().join("README.md")).expect("a README");
+    let readme = build::root().join("kvbm-agent/clients/c/README.md");
+    let readme = fs::read_to_string(readme).expect("a README");
     let (_, rest) = readme.split_once("```c\n").expect("an example in C");
     let (example, _) = rest.split_once("```").expect("its end");
     assert!(example.lines().count() <= 30, "it grows too long to be read");

@@ -3,7 +3,14 @@
 use crate::sources::{read, root};
 use kvasir_process::config::options_table;
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+
+/// Most lines of the top README.
+const README_LINES_MAX: usize = 200;
+/// READMEs with generated tables.
+const SERVER: &str = "indexer-server/README.md";
+const AGENT: &str = "kvbm-agent/README.md";
 
 /// Held while a document is rewritten: it has several generated parts, and tests run side by side.
 static REWRITING: Mutex<()> = Mutex::new(());
@@ -25,9 +32,8 @@ fn check(path: &str, name: &str, fresh: &str) {
 
 #[test]
 fn configuration_table_is_current() {
-    check("README.md", "configuration", &options_table::<indexer_server::config::Options>());
-    let agent = options_table::<kvbm_agent::config::Options>();
-    check("README.md", "agent configuration", &agent);
+    check(SERVER, "configuration", &options_table::<indexer_server::config::Options>());
+    check(AGENT, "agent configuration", &options_table::<kvbm_agent::config::Options>());
 }
 
 #[test]
@@ -45,7 +51,7 @@ fn limits_table_is_current() {
         }
     }
     assert!(table.lines().count() > 15, "{table}");
-    check("README.md", "limits", &table);
+    check(SERVER, "limits", &table);
 }
 
 #[test]
@@ -99,6 +105,34 @@ fn nothing_else_lies_at_the_top() {
     }
 }
 
+/// All documents.
+fn documents() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+            if path.is_dir() {
+                if !name.starts_with('.') && name != "target" {
+                    folders.push(path);
+                }
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                found.push(path);
+            }
+        }
+    }
+    assert!(found.len() > 10, "the walk found {found:?}");
+    found.sort();
+    found
+}
+
+#[test]
+fn the_top_readme_is_short() {
+    let lines = read("README.md").lines().count();
+    assert!(lines <= README_LINES_MAX, "{lines} lines, the limit is {README_LINES_MAX}");
+}
+
 #[test]
 fn paths_in_the_documents_exist() {
     let folders = [
@@ -113,17 +147,59 @@ fn paths_in_the_documents_exist() {
     ];
     let mut seen = 0;
     let mut missing = Vec::new();
-    for document in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docker/README.md"] {
-        let text = read(document);
+    for document in documents() {
+        let text = fs::read_to_string(&document).expect("a text");
+        let folder = document.parent().expect("its folder");
         for word in text.split(['`', '(', ')', ' ', '\n']) {
             if folders.iter().any(|folder| word.starts_with(folder)) {
                 seen += 1;
-                if !root().join(word.trim_end_matches([',', '.', ':', ';'])).exists() {
-                    missing.push(format!("{document}: {word}"));
+                let path = word.split_once('#').map_or(word, |(path, _heading)| path);
+                let path = path.trim_end_matches([',', '.', ':', ';']);
+                if !root().join(path).exists() && !folder.join(path).exists() {
+                    missing.push(format!("{}: {word}", document.display()));
                 }
             }
         }
     }
     assert!(seen > 20, "{seen} paths");
     assert!(missing.is_empty(), "{missing:#?}");
+}
+
+#[test]
+fn links_in_the_documents_lead_somewhere() {
+    let mut seen = 0;
+    let mut broken = Vec::new();
+    for document in documents() {
+        let text = fs::read_to_string(&document).expect("a text");
+        let folder = document.parent().expect("its folder");
+        for link in text.split("](").skip(1) {
+            let Some((target, _rest)) = link.split_once(')') else { continue };
+            if target.starts_with("http") {
+                continue;
+            }
+            seen += 1;
+            let (path, heading) = target.split_once('#').unwrap_or((target, ""));
+            let to = if path.is_empty() { document.clone() } else { folder.join(path) };
+            let leads = match heading {
+                "" => to.exists(),
+                _ => anchors(&to).iter().any(|anchor| anchor == heading),
+            };
+            if !leads {
+                broken.push(format!("{}: {target}", document.display()));
+            }
+        }
+    }
+    assert!(seen > 50, "{seen} links");
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+/// What the headings of a document are linked to by. None if it cannot be read.
+fn anchors(document: &Path) -> Vec<String> {
+    let text = fs::read_to_string(document).unwrap_or_default();
+    let anchor = |heading: &str| -> String {
+        let title = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = title.chars().filter(|at| at.is_alphanumeric() || " -_".contains(*at));
+        kept.map(|at| if at == ' ' { '-' } else { at }).collect()
+    };
+    text.lines().filter(|line| line.starts_with('#')).map(anchor).collect()
 }
