@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 from conftest import REPOSITORY
@@ -6,6 +7,7 @@ from conftest import REPOSITORY
 from kvasir import InvalidArgumentError, MultimodalItem, local_hashes, sequence_hashes
 
 GOLDEN = REPOSITORY / "proto/tests/data/golden-hashes.jsonl"
+CONTRACT = REPOSITORY / "proto/README.md"
 
 
 def test_hashes_equal_the_published_crates() -> None:
@@ -30,6 +32,29 @@ def test_hashes_equal_the_published_crates() -> None:
         assert [f"{value:016x}" for value in hashes] == vector["local"], line
         chain = sequence_hashes(hashes)
         assert [f"{value:016x}" for value in chain] == vector["sequence"], line
+
+
+def test_the_contract_prints_what_is_in_the_file() -> None:
+    lines = GOLDEN.read_text().splitlines()
+    rows = re.findall(r"^\| (\d+) (\|.*\|) *$", CONTRACT.read_text(), flags=re.M)
+    assert len(rows) >= 12
+    for number, row in rows:
+        vector = json.loads(lines[int(number) - 1])
+        cells = [cell.strip().replace("`", "") for cell in row.strip("|").split("|")]
+        size, lora_name, cache_salt, tokens, items, local, sequence = cells
+        first, dots, last = tokens.partition("..")
+        numbers = range(int(first), int(last) + 1) if dots else map(int, tokens.split())
+        assert list(numbers) == vector["tokens"], row
+        assert (int(size), lora_name) == (vector["block_size"], vector["lora_name"]), row
+        assert cache_salt == vector["cache_salt"], row
+        blocks = [block.replace("none", "").split() for block in items.split("/")] if items else []
+        assert blocks == vector["multimodal"], row
+        assert (local.split(), sequence.split()) == (vector["local"], vector["sequence"]), row
+
+
+def test_the_contracts_example_of_an_item() -> None:
+    hashes = local_hashes(range(18), 4, multimodal=[MultimodalItem("image", 6, 4)])
+    assert " ".join(f"{value:016x}" for value in hashes) in CONTRACT.read_text().splitlines()
 
 
 def test_known_values() -> None:
