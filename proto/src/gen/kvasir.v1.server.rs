@@ -18,15 +18,15 @@ pub mod indexer_server {
             >
             + std::marker::Send
             + 'static;
-        /// Scores one prompt against every worker of its partition. NOT_FOUND if no worker of that model
-        /// and tenant is registered: the message names the models that are.
+        /// Scores one prompt against every worker of its partition. NOT_FOUND if no worker of that model and tenant is
+        /// registered; the message names models of the tenant that are.
         async fn dump_worker(
             &self,
             request: tonic::Request<crate::pb::DumpWorkerRequest>,
         ) -> std::result::Result<tonic::Response<Self::DumpWorkerStream>, tonic::Status>;
-        /// The same, pipelined: answers come in the order of the requests and repeat their request_id; a
-        /// refused request is answered with an error and does not end the stream. A stream in which nothing is asked for one
-        /// to two minutes is ended without an error: open another.
+        /// FindMatches, pipelined. Answers come in the order of the requests and repeat their request_id. A refused request
+        /// is answered with an error and does not end the stream. The server ends a stream without an error after one to two
+        /// minutes without a request; open another one then.
         async fn list_workers(
             &self,
             request: tonic::Request<crate::pb::ListWorkersRequest>,
@@ -34,7 +34,7 @@ pub mod indexer_server {
             tonic::Response<crate::pb::ListWorkersResponse>,
             tonic::Status,
         >;
-        /// Everything the index holds for a worker: parents before children, then one end per source.
+        /// Returns everything the index holds for a worker: records with parents before children, then one end per source.
         async fn register_worker(
             &self,
             request: tonic::Request<crate::pb::RegisterWorkerRequest>,
@@ -42,8 +42,8 @@ pub mod indexer_server {
             tonic::Response<crate::pb::RegisterWorkerResponse>,
             tonic::Status,
         >;
-        /// Workers, their ranks and their sources, in pages: ask again with the answer's next_page_token until
-        /// it is empty.
+        /// Lists workers with their ranks and sources, in pages. Call it again with the answer's next_page_token until that
+        /// is empty.
         async fn remove_worker(
             &self,
             request: tonic::Request<crate::pb::RemoveWorkerRequest>,
@@ -51,7 +51,7 @@ pub mod indexer_server {
             tonic::Response<crate::pb::RemoveWorkerResponse>,
             tonic::Status,
         >;
-        /// Adds a worker and attaches to its engine's sockets, if it names any.
+        /// Registers a worker and connects to its engine's sockets, if the request names any.
         async fn record_placement(
             &self,
             request: tonic::Request<crate::pb::RecordPlacementRequest>,
@@ -59,7 +59,7 @@ pub mod indexer_server {
             tonic::Response<crate::pb::RecordPlacementResponse>,
             tonic::Status,
         >;
-        /// Detaches a worker and frees all it holds.
+        /// Removes a worker, closes its connections and streams, and frees all it holds.
         async fn create_checkpoint(
             &self,
             request: tonic::Request<crate::pb::CreateCheckpointRequest>,
@@ -67,9 +67,9 @@ pub mod indexer_server {
             tonic::Response<crate::pb::CreateCheckpointResponse>,
             tonic::Status,
         >;
-        /// Says that a prompt was just sent to a worker: until a time to live is over, its blocks count as
-        /// speculative there, beside what events confirm. For the time until the events come, and for
-        /// engines that publish none. NOT_FOUND if the worker is not registered.
+        /// Reports that a prompt was just sent to a worker. Until a time to live is over, the prompt's blocks count as
+        /// speculative there, separately from what events confirm. Use it to bridge the time until the events arrive, and
+        /// for engines that publish none. NOT_FOUND if the worker is not registered.
         async fn get_stats(
             &self,
             request: tonic::Request<crate::pb::GetStatsRequest>,
@@ -78,7 +78,8 @@ pub mod indexer_server {
             tonic::Status,
         >;
     }
-    /// The index: which worker holds which leading blocks of a prompt, in which tier, how fresh.
+    /// The index. For a prompt it answers which worker holds how many leading blocks, in which tier, and how far that
+    /// knowledge can be trusted.
     #[derive(Debug)]
     pub struct IndexerServer<T> {
         inner: Arc<T>,
@@ -533,11 +534,11 @@ pub mod event_ingest_server {
             >
             + std::marker::Send
             + 'static;
-        /// One stream is one source. The first request must be a hello; then batches and heartbeats. Each
-        /// batch is answered by an ack or a refusal, in order; at most 1,024 batches may wait for their
-        /// answers. Where the worker's registration says who can be asked, a batch that comes before
-        /// its turn is not refused: its answer comes once what is missing was fetched. A connection carries 8 publishers with
-        /// 1,024 batches of any size each on their way: give further ones connections of their own.
+        /// One stream is one source. The first request must be a hello; batches and heartbeats follow. Each batch is answered
+        /// by an ack or a refusal, in order. The server stops reading while 1,024 batches wait for their answers. If the
+        /// worker's registration names a LocalIndexer, a batch that arrives too early is not refused: its answer comes when
+        /// the server has fetched the missing batches. One connection carries 8 publishers with 1,024 unanswered batches each,
+        /// of any size; give further publishers connections of their own.
         async fn publish_events(
             &self,
             request: tonic::Request<tonic::Streaming<crate::pb::PublishEventsRequest>>,
@@ -546,7 +547,7 @@ pub mod event_ingest_server {
             tonic::Status,
         >;
     }
-    /// Events pushed by agents and custom engines.
+    /// Accepts events that agents and custom engines push.
     #[derive(Debug)]
     pub struct EventIngestServer<T> {
         inner: Arc<T>,
@@ -730,7 +731,7 @@ pub mod local_indexer_server {
             >
             + std::marker::Send
             + 'static;
-        /// Batches of one source, in order, from a journal of bounded size.
+        /// Returns batches of one source in order, from a journal of bounded size.
         async fn get_events(
             &self,
             request: tonic::Request<crate::pb::GetEventsRequest>,
@@ -741,11 +742,10 @@ pub mod local_indexer_server {
             >
             + std::marker::Send
             + 'static;
-        /// Everything one source holds, exact as of the sequence number that the end names, while events go
-        /// on. Dumps of one source wait for one another: RESOURCE_EXHAUSTED if too many wait. ABORTED if
-        /// too much changed meanwhile, a rank was cleared, or a new incarnation began: dump again. A
-        /// stream that ends without its end has failed, whatever came before; a source that holds nothing
-        /// has an end and no chunk.
+        /// Returns everything that one source holds, exact as of the sequence number in the end, while events continue. Dumps
+        /// of one source wait for one another: RESOURCE_EXHAUSTED if too many wait. ABORTED if too much changed meanwhile, a
+        /// rank was cleared, or a new incarnation began: dump again. A stream without an end message has failed, whatever
+        /// came before. A source that holds nothing has an end and no chunk.
         async fn dump(
             &self,
             request: tonic::Request<crate::pb::LocalDumpRequest>,
@@ -756,19 +756,21 @@ pub mod local_indexer_server {
             >
             + std::marker::Send
             + 'static;
-        /// Digests of what one source holds, all as of the sequence number that the end names: whoever has
-        /// applied just that batch finds out which parts differ, and has these dumped.
+        /// Returns digests of what one source holds, all as of the sequence number in the end. An index that has applied
+        /// exactly that batch compares them with its own, and dumps the parts that differ. FAILED_PRECONDITION if the agent
+        /// did not take all that the source announced.
         ///
-        /// What a source holds of a rank in a tier is a set of blocks. A block's digest is XXH3-64 of its name,
-        /// followed by its local hash where that is known, both little-endian. Its bucket is the upper 12
-        /// bits of that; the digest of a bucket is the sum of those of its blocks, modulo 2^64. The digest of the
-        /// source, as in its heartbeats, is the sum over all ranks and tiers that hold anything of XXH3-64 of (rank
-        /// as 32 bits, tier as 32 bits, sum of the digests of all blocks, number of blocks), little-endian.
+        /// What a source holds of a rank in a tier is a set of blocks. The digest of a block is XXH3-64 (seed 0) of its name,
+        /// followed by its local hash if that is known, both as 8 bytes little-endian. The bucket of the block is the upper 12
+        /// bits of its digest. The digest of a bucket is the sum of the digests of its blocks modulo 2^64. The digest of the
+        /// source, as in its heartbeats, is a sum modulo 2^64 over all ranks and tiers that hold a block. The addend of each is
+        /// XXH3-64 (seed 0) of 24 bytes, all little-endian: rank (4 bytes), number of the tier in Tier (4 bytes), sum of the
+        /// digests of all its blocks modulo 2^64 (8 bytes), number of its blocks (8 bytes).
         async fn get_digests(
             &self,
             request: tonic::Request<crate::pb::GetDigestsRequest>,
         ) -> std::result::Result<tonic::Response<Self::GetDigestsStream>, tonic::Status>;
-        /// Where each source stands.
+        /// Returns the status of each source.
         async fn get_status(
             &self,
             request: tonic::Request<crate::pb::GetLocalStatusRequest>,
@@ -777,10 +779,10 @@ pub mod local_indexer_server {
             tonic::Status,
         >;
     }
-    /// What an agent remembers of one worker, for indexes that missed something: the last batches, and
-    /// all that is held now. Numbers are those of PublishEvents. Every request names the worker, and an
-    /// agent that does not serve it answers NOT_FOUND, naming the one it serves: a client that reaches
-    /// another agent at an old address learns nothing wrong.
+    /// The last batches of one worker and all that it holds now, for indexes that missed something. The worker's agent
+    /// serves it. Sequence numbers are those of PublishEvents. Every request names the worker. An agent that does not serve
+    /// that worker answers NOT_FOUND and names the one it serves, so that a client which reaches another agent at an old
+    /// address gets no wrong data.
     #[derive(Debug)]
     pub struct LocalIndexerServer<T> {
         inner: Arc<T>,
@@ -1093,8 +1095,8 @@ pub mod worker_loads_server {
     /// Generated trait containing gRPC methods that should be implemented for use with WorkerLoadsServer.
     #[async_trait]
     pub trait WorkerLoads: std::marker::Send + std::marker::Sync + 'static {
-        /// Says how busy a rank is, in place of what was said before. NOT_FOUND if the agent serves another
-        /// worker, naming the one it serves; INVALID_ARGUMENT names the field that is out of range.
+        /// Reports how busy a rank is. The report replaces the previous one. NOT_FOUND if the agent serves another worker; the
+        /// message names the one that it serves. INVALID_ARGUMENT names a field that is out of range.
         async fn report_load(
             &self,
             request: tonic::Request<crate::pb::ReportLoadRequest>,
@@ -1108,16 +1110,14 @@ pub mod worker_loads_server {
             >
             + std::marker::Send
             + 'static;
-        /// What is known of every rank at once, then what changes. A reader that is slow misses what lay
-        /// between, and gets the latest.
+        /// Returns the loads of all ranks at once, then changes. A slow reader misses intermediate values and gets the latest.
         async fn watch_loads(
             &self,
             request: tonic::Request<crate::pb::WatchLoadsRequest>,
         ) -> std::result::Result<tonic::Response<Self::WatchLoadsStream>, tonic::Status>;
     }
-    /// How busy one worker is, for routers. Served by the worker's agent, which reads the engine's
-    /// metrics or is told by ReportLoad. Over NATS the agent publishes every WorkerLoad on the worker's
-    /// subject of loads.
+    /// How busy one worker is, for routers. The worker's agent serves it. The agent reads the engine's metrics, or receives
+    /// them by ReportLoad. Over NATS it publishes every WorkerLoad on the worker's loads subject.
     #[derive(Debug)]
     pub struct WorkerLoadsServer<T> {
         inner: Arc<T>,
