@@ -41,8 +41,8 @@ fn batch(rank: DpRank, events: &[(KvEvent, Option<Duration>)]) -> Normalised {
     }
 }
 
-fn expired(rank: DpRank, event: KvEvent, early: u64) -> Option<Expired> {
-    Some(Expired { rank, event, early })
+fn expired(rank: DpRank, event: KvEvent, early: u64) -> Expired {
+    Expired { rank, event, early }
 }
 
 #[test]
@@ -53,10 +53,10 @@ fn a_block_leaves_when_it_was_not_announced_for_so_long() {
     expiry.note(&batch(3, &[(stored_names(Tier::Host, &[2]), Some(TTL))]), at(4));
     assert_eq!(expiry.deadline(), Some(at(10)));
     assert_eq!(expiry.next(at(9)), None);
-    assert_eq!(expiry.next(at(10)), expired(3, gone(Tier::Host, &[1]), 0));
+    assert_eq!(expiry.next(at(10)), Some(expired(3, gone(Tier::Host, &[1]), 0)));
     assert_eq!(expiry.next(at(10)), None);
     assert_eq!(expiry.deadline(), Some(at(14)));
-    assert_eq!(expiry.next(at(60)), expired(3, gone(Tier::Host, &[2]), 0));
+    assert_eq!(expiry.next(at(60)), Some(expired(3, gone(Tier::Host, &[2]), 0)));
     assert_eq!((expiry.next(at(60)), expiry.deadline()), (None, None));
 }
 
@@ -70,12 +70,12 @@ fn what_is_removed_otherwise_has_no_deadline() {
         .note(&batch(0, &[(gone(Tier::Host, &[1]), None), (gone(Tier::Disk, &[2]), None)]), at(1));
     // Another copy may be left.
     expiry.note(&batch(0, &[(removed(Tier::Host, &[2]), None)]), at(1));
-    assert_eq!(expiry.next(at(10)), expired(0, gone(Tier::Host, &[2, 3]), 0));
-    assert_eq!(expiry.next(at(10)), expired(1, gone(Tier::Disk, &[1]), 0));
+    assert_eq!(expiry.next(at(10)), Some(expired(0, gone(Tier::Host, &[2, 3]), 0)));
+    assert_eq!(expiry.next(at(10)), Some(expired(1, gone(Tier::Disk, &[1]), 0)));
     // Within one batch, in its order.
     let again = [all.clone(), (KvEvent::Cleared, None), (stored(Tier::Host, &[4]), Some(TTL))];
     expiry.note(&batch(0, &again), at(20));
-    assert_eq!(expiry.next(at(30)), expired(0, gone(Tier::Host, &[4]), 0));
+    assert_eq!(expiry.next(at(30)), Some(expired(0, gone(Tier::Host, &[4]), 0)));
     expiry.note(&batch(0, &[all]), at(40));
     expiry.clear();
     assert_eq!((expiry.next(at(60)), expiry.deadline()), (None, None));
@@ -89,7 +89,7 @@ fn too_many_make_room_early_and_parts_are_bounded() {
     assert_eq!(expiry.next(at(1)), None);
     let late = [(stored(Tier::Host, &[90_000, 90_001]), Some(2 * TTL))];
     expiry.note(&batch(0, &late), at(1));
-    assert_eq!(expiry.next(at(1)), expired(0, gone(Tier::Host, &[0, 1]), 2));
+    assert_eq!(expiry.next(at(1)), Some(expired(0, gone(Tier::Host, &[0, 1]), 2)));
     assert_eq!(expiry.next(at(1)), None);
     let sizes: Vec<_> =
         std::iter::from_fn(|| expiry.next(at(10))).map(|part| part.event.operations()).collect();

@@ -9,12 +9,13 @@ use strsim::damerau_levenshtein;
 const PREFIXES: [&str; 2] = ["KVASIR_", "KVASIR_AGENT_"];
 
 /// Variables of the scripts and tests of the repository, which run programs with them set.
-const TOOLS: [&str; 7] = [
+const TOOLS: [&str; 8] = [
     "KVASIR_CACHE",
     "KVASIR_INDEXER_SERVER",
     "KVASIR_KVBM_AGENT",
     "KVASIR_PYTHON",
     "KVASIR_REGENERATE",
+    "KVASIR_ROCKSDB_CRC_FLAGS",
     "KVASIR_SEED",
     "KVASIR_SEEDS",
 ];
