@@ -1,4 +1,4 @@
-use super::{ConfigError, Settings, check::positive};
+use super::{ConfigError, Options, check::positive};
 use crate::broker::{BrokerConfig, Delivery, StreamConfig};
 use kvasir_process::text::ByteCount;
 use std::path::Path;
@@ -10,12 +10,12 @@ const SHARD_MAP_BY_BROKER: &str = "nats";
 const STREAM_BYTES_MIN: usize = 1 << 20;
 
 /// Where events come from by NATS, if any do.
-pub(super) fn broker(settings: &Settings) -> Result<Option<BrokerConfig>, ConfigError> {
-    let Some(url) = &settings.nats_url else {
+pub(super) fn broker(options: &Options) -> Result<Option<BrokerConfig>, ConfigError> {
+    let Some(url) = &options.nats_url else {
         let needing = [
-            ("nats-delivery", settings.nats_delivery != Delivery::Core),
-            ("reset-states", settings.reset_states),
-            ("shard-map", map_is_by_broker(settings)),
+            ("nats-delivery", options.nats_delivery != Delivery::Core),
+            ("reset-states", options.reset_states),
+            ("shard-map", map_is_by_broker(options)),
         ];
         let needing = needing.into_iter().find(|(_, needs)| *needs);
         return needing.map_or(Ok(None), |(field, _)| {
@@ -27,34 +27,34 @@ pub(super) fn broker(settings: &Settings) -> Result<Option<BrokerConfig>, Config
         let why = "must start with nats:// or tls://, for example nats://127.0.0.1:4222";
         return Err(ConfigError::invalid("nats-url", why));
     }
-    let ByteCount(bytes_max) = settings.nats_stream_bytes;
+    let ByteCount(bytes_max) = options.nats_stream_bytes;
     if bytes_max < STREAM_BYTES_MIN {
-        let (bytes, least) = (settings.nats_stream_bytes, ByteCount(STREAM_BYTES_MIN));
+        let (bytes, least) = (options.nats_stream_bytes, ByteCount(STREAM_BYTES_MIN));
         let why = format!("is {bytes}, must be {least} or more");
         return Err(ConfigError::invalid("nats-stream-bytes", why));
     }
-    let stays = settings.checkpoint_dir.is_some() && settings.nats_delivery == Delivery::Jetstream;
-    if settings.reset_states && !stays {
+    let stays = options.checkpoint_dir.is_some() && options.nats_delivery == Delivery::Jetstream;
+    if options.reset_states && !stays {
         let why =
             "needs nats-delivery jetstream and checkpoint-dir: else there is nothing to reset";
         return Err(ConfigError::invalid("reset-states", why));
     }
-    if settings.snapshot_threshold == 0 {
+    if options.snapshot_threshold == 0 {
         return Err(ConfigError::invalid("snapshot-threshold", "is 0, must be 1 or more"));
     }
     Ok(Some(BrokerConfig {
         url: url.clone(),
-        delivery: settings.nats_delivery,
+        delivery: options.nats_delivery,
         stream: StreamConfig {
-            age_max: positive("nats-stream-age", settings.nats_stream_age)?,
+            age_max: positive("nats-stream-age", options.nats_stream_age)?,
             bytes_max: bytes_max as u64,
         },
-        snapshot_threshold: settings.snapshot_threshold,
-        reset: settings.reset_states,
+        snapshot_threshold: options.snapshot_threshold,
+        reset: options.reset_states,
     }))
 }
 
 /// Whether the map of shards comes by NATS.
-pub(super) fn map_is_by_broker(settings: &Settings) -> bool {
-    settings.shard_map.as_deref() == Some(Path::new(SHARD_MAP_BY_BROKER))
+pub(super) fn map_is_by_broker(options: &Options) -> bool {
+    options.shard_map.as_deref() == Some(Path::new(SHARD_MAP_BY_BROKER))
 }

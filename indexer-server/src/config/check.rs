@@ -1,5 +1,5 @@
 use super::{
-    ConfigError, Settings,
+    ConfigError, Options,
     broker::{broker, map_is_by_broker},
     shard::shard,
     worker::registrations,
@@ -21,7 +21,7 @@ use kvasir_proto::{convert::Registration, limits::QUERY_BLOCKS_MAX, target::read
 use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
 use tokio::sync::Semaphore;
 
-/// Checked settings, by the module that they are for.
+/// Checked options, by the module that they are for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// What is logged, how, and where spans go.
@@ -60,46 +60,46 @@ pub enum MapSource {
 }
 
 impl Config {
-    /// Checks settings.
+    /// Checks options.
     ///
     /// # Errors
     /// If one of them cannot be used; the error names it.
-    pub fn check(settings: &Settings) -> Result<Self, ConfigError> {
-        if settings.listen == settings.http_listen && settings.listen.port() != 0 {
+    pub fn check(options: &Options) -> Result<Self, ConfigError> {
+        if options.listen == options.http_listen && options.listen.port() != 0 {
             return Err(ConfigError::invalid("http-listen", "must differ from listen"));
         }
-        let otlp_endpoint = settings.otlp_endpoint.as_deref();
+        let otlp_endpoint = options.otlp_endpoint.as_deref();
         let otlp_endpoint = otlp_endpoint.map(|at| target("otlp-endpoint", at)).transpose()?;
         Ok(Self {
             log: LogConfig {
-                format: settings.log_format,
-                filter: settings.log_filter.clone().into_owned(),
+                format: options.log_format,
+                filter: options.log_filter.clone(),
                 otlp_endpoint,
             },
-            index: index(settings)?,
-            speculation: speculation(settings)?,
-            checkpoints: checkpoints(settings)?,
+            index: index(options)?,
+            speculation: speculation(options)?,
+            checkpoints: checkpoints(options)?,
             ingest: IngestConfig {
-                loss_policy: settings.loss_policy,
-                degraded_ttl: positive("degraded-ttl", settings.degraded_ttl)?,
-                worker_timeout: positive("worker-timeout", settings.worker_timeout)?,
-                probe_interval: positive("probe-interval", settings.probe_interval)?,
-                replay_concurrency: count("replay-concurrency", settings.replay_concurrency)?,
-                dump_concurrency: count("dump-concurrency", settings.dump_concurrency)?,
-                shard: shard(settings)?,
+                loss_policy: options.loss_policy,
+                degraded_ttl: positive("degraded-ttl", options.degraded_ttl)?,
+                worker_timeout: positive("worker-timeout", options.worker_timeout)?,
+                probe_interval: positive("probe-interval", options.probe_interval)?,
+                replay_concurrency: count("replay-concurrency", options.replay_concurrency)?,
+                dump_concurrency: count("dump-concurrency", options.dump_concurrency)?,
+                shard: shard(options)?,
             },
             grpc: GrpcConfig {
-                listen: settings.listen,
-                max_in_flight: count("max-in-flight", settings.max_in_flight)?,
-                max_connections: count("max-connections", settings.max_connections)?,
-                spans: settings.otlp_endpoint.is_some(),
+                listen: options.listen,
+                max_in_flight: count("max-in-flight", options.max_in_flight)?,
+                max_connections: count("max-connections", options.max_connections)?,
+                spans: options.otlp_endpoint.is_some(),
             },
-            http: HttpConfig { listen: settings.http_listen },
-            workers: registrations(&settings.worker)?,
-            broker: broker(settings)?,
-            shard_map: map_source(settings),
-            siblings: siblings(settings)?,
-            drain_timeout: positive("drain-timeout", settings.drain_timeout)?,
+            http: HttpConfig { listen: options.http_listen },
+            workers: registrations(&options.worker)?,
+            broker: broker(options)?,
+            shard_map: map_source(options),
+            siblings: siblings(options)?,
+            drain_timeout: positive("drain-timeout", options.drain_timeout)?,
         })
     }
 }
@@ -107,8 +107,8 @@ impl Config {
 /// A prompt of the most blocks must fit, and the numbers of blocks into 32 bits with room to spare.
 const SPECULATIVE_BLOCKS_MAX: usize = 1 << 24;
 
-fn speculation(settings: &Settings) -> Result<SpeculationConfig, ConfigError> {
-    let (blocks_max, ratio) = (settings.speculative_blocks_max, settings.speculative_keep_ratio);
+fn speculation(options: &Options) -> Result<SpeculationConfig, ConfigError> {
+    let (blocks_max, ratio) = (options.speculative_blocks_max, options.speculative_keep_ratio);
     let (min, max) = (QUERY_BLOCKS_MAX, SPECULATIVE_BLOCKS_MAX);
     if !(min..=max).contains(&blocks_max) {
         let why = format!("is {blocks_max}, must be {min} to {max}");
@@ -128,18 +128,18 @@ fn speculation(settings: &Settings) -> Result<SpeculationConfig, ConfigError> {
     Ok(SpeculationConfig { blocks_max, blocks_kept })
 }
 
-fn checkpoints(settings: &Settings) -> Result<Option<CheckpointConfig>, ConfigError> {
-    let interval = positive("checkpoint-interval", settings.checkpoint_interval)?;
-    let folder = settings.checkpoint_dir.clone();
+fn checkpoints(options: &Options) -> Result<Option<CheckpointConfig>, ConfigError> {
+    let interval = positive("checkpoint-interval", options.checkpoint_interval)?;
+    let folder = options.checkpoint_dir.clone();
     if folder.as_ref().is_some_and(|folder| folder.as_os_str().is_empty()) {
         return Err(ConfigError::invalid("checkpoint-dir", "must name a folder"));
     }
     Ok(folder.map(|folder| CheckpointConfig { folder, interval }))
 }
 
-fn siblings(settings: &Settings) -> Result<Vec<String>, ConfigError> {
+fn siblings(options: &Options) -> Result<Vec<String>, ConfigError> {
     const FIELD: &str = "siblings";
-    let given = &settings.siblings;
+    let given = &options.siblings;
     if given.len() > SIBLINGS_MAX {
         let why = format!("names {} servers, the limit is {SIBLINGS_MAX}", given.len());
         return Err(ConfigError::invalid(FIELD, why));
@@ -155,9 +155,9 @@ fn siblings(settings: &Settings) -> Result<Vec<String>, ConfigError> {
     Ok(urls)
 }
 
-fn map_source(settings: &Settings) -> Option<MapSource> {
-    let path = settings.shard_map.clone()?;
-    Some(if map_is_by_broker(settings) { MapSource::Broker } else { MapSource::File(path) })
+fn map_source(options: &Options) -> Option<MapSource> {
+    let path = options.shard_map.clone()?;
+    Some(if map_is_by_broker(options) { MapSource::Broker } else { MapSource::File(path) })
 }
 
 pub(super) fn positive(field: &str, Span(time): Span) -> Result<Duration, ConfigError> {
@@ -178,15 +178,15 @@ fn count(field: &str, value: usize) -> Result<usize, ConfigError> {
 /// Least bytes for each shard: a worker and a table or two of each kind need some 200 KiB.
 const SHARD_BYTES_MIN: usize = 1 << 20;
 
-fn index(settings: &Settings) -> Result<IndexConfig, ConfigError> {
-    let shards = settings.index_shards;
+fn index(options: &Options) -> Result<IndexConfig, ConfigError> {
+    let shards = options.index_shards;
     let counted = NonZeroUsize::new(shards).filter(|shards| shards.get() <= SHARDS_MAX);
     let counted = counted.ok_or_else(|| {
         ConfigError::invalid("index-shards", format!("is {shards}, must be 1 to {SHARDS_MAX}"))
     })?;
-    let bytes_max = settings.max_index_bytes.map(|ByteCount(bytes)| bytes);
+    let bytes_max = options.max_index_bytes.map(|ByteCount(bytes)| bytes);
     let least = counted.get() * SHARD_BYTES_MIN;
-    if let Some(bytes) = settings.max_index_bytes.filter(|bytes| bytes.0 < least) {
+    if let Some(bytes) = options.max_index_bytes.filter(|bytes| bytes.0 < least) {
         let least = ByteCount(least);
         let why = format!(
             "is {bytes}, must be {least} or more: 1MiB a shard, of which there are {shards}"

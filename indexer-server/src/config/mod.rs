@@ -5,7 +5,6 @@ mod broker;
 mod check;
 mod options;
 mod read;
-mod settings;
 mod shard;
 mod worker;
 
@@ -13,6 +12,5 @@ pub use check::{Config, MapSource};
 pub use kvasir_process::config::{Action, ConfigError};
 pub use options::Options;
 pub use read::read;
-pub use settings::Settings;
 pub use shard::{parse_shard_map, read_shard_map};
 pub use worker::WorkerSpec;

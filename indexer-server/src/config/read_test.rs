@@ -72,13 +72,24 @@ fn what_is_printed_can_be_read_again() {
 }
 
 #[test]
+fn an_entry_of_the_file_may_have_what_parts_entries_of_a_flag() {
+    let text =
+        "[[worker]]\nid = \"a;b,c\"\nmodel = \"m\"\nblock-size = 16\n[worker.lora]\n7 = \"x,y\"\n";
+    let Ok(Action::Run(config)) = with_file(text, &[]) else { panic!("refused") };
+    assert_eq!(config.workers[0].worker.as_str(), "a;b,c");
+    assert_eq!(config.workers[0].lora_names[&7], "x,y");
+}
+
+#[test]
 fn help_has_an_example_and_the_defaults() {
     let help = printed(run(&["--help"]));
     let (_, example) = help.split_once("Example:\n  indexer-server ").expect("an example");
     let arguments: Vec<_> = example.split_whitespace().collect();
     let Ok(Action::Run(config)) = run(&arguments) else { panic!("{arguments:?} are refused") };
     assert_eq!(config.workers.len(), 1);
-    assert!(help.contains("Address of the gRPC port [default: 127.0.0.1:50051]"), "{help}");
+    let words: Vec<_> = help.split_whitespace().collect();
+    let line = words.join(" ");
+    assert!(line.contains("[env: KVASIR_LISTEN=] [default: 127.0.0.1:50051]"), "{help}");
 }
 
 #[test]
@@ -149,9 +160,11 @@ fn every_refusal_of_a_file_names_the_key() {
         assert!(refusal.contains(expected), "{text}: {refusal}");
     };
     check("lissen = \"127.0.0.1:1\"", "lissen");
-    check("listen = \"here\"", "listen = \"here\"");
+    check("listen = \"here\"", "listen: \"here\": invalid socket address");
     check("max-in-flight = \"many\"", "max-in-flight");
-    check("max-index-bytes = -1", "expected bytes, such as");
+    check("max-index-bytes = -1", "max-index-bytes: \"-1\" is no number of bytes");
+    check("max-index-byte = 1", "there is no such option: did you mean max-index-bytes?");
+    check("listen = ", "1 | listen");
     check("max-index-bytes = \"much\"", "\"much\" is no number of bytes");
     check("[[worker]]\nid = \"w\"\nmodel = \"m\"\nblock-size = 16\nport = 1", "port");
     check("[[worker]]\nid = \"w\"\nmodel = \"m\"", "block-size");

@@ -1,4 +1,4 @@
-use super::{ConfigError, Settings, broker::map_is_by_broker};
+use super::{ConfigError, Options, broker::map_is_by_broker};
 use crate::ingest::ShardConfig;
 use kvasir_proto::{limits::SHARD_MAP_BYTES_MAX, shard::ShardMap};
 use std::{fs::File, io::Read, path::Path};
@@ -6,15 +6,15 @@ use std::{fs::File, io::Read, path::Path};
 const FIELD: &str = "shard-map";
 
 /// Which shard the server is to be.
-pub(super) fn shard(settings: &Settings) -> Result<Option<ShardConfig>, ConfigError> {
-    let Some(place) = settings.shard else {
-        if settings.shard_map.is_some() {
+pub(super) fn shard(options: &Options) -> Result<Option<ShardConfig>, ConfigError> {
+    let Some(place) = options.shard else {
+        if options.shard_map.is_some() {
             return Err(ConfigError::invalid(FIELD, "needs shard beside it, such as 0/3"));
         }
         return Ok(None);
     };
     let mut map = ShardMap::even(place.shards());
-    if let Some(path) = settings.shard_map.as_ref().filter(|_| !map_is_by_broker(settings)) {
+    if let Some(path) = options.shard_map.as_ref().filter(|_| !map_is_by_broker(options)) {
         let given = read_shard_map(path)?;
         given.check_after(&map).map_err(|error| refused(path, &error.to_string()))?;
         map = given;
@@ -58,6 +58,7 @@ fn refused(path: &Path, why: &str) -> ConfigError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kvasir_process::config::defaults;
     use std::fs;
 
     fn check(place: Option<&str>, map: Option<&str>) -> Result<Option<ShardConfig>, String> {
@@ -66,13 +67,13 @@ mod tests {
         if let Some(map) = map {
             fs::write(&path, map).expect("a file");
         }
-        let settings = Settings {
+        let options = Options {
             shard: place.map(|place| place.parse().expect("a place")),
             shard_map: map.map(|_| path.clone()),
-            ..Settings::DEFAULTS
+            ..defaults::<Options>().expect("sound defaults")
         };
         let text = |error: ConfigError| error.to_string().replace(&*path.to_string_lossy(), "FILE");
-        shard(&settings).map_err(text)
+        shard(&options).map_err(text)
     }
 
     #[test]

@@ -1,6 +1,6 @@
-use super::{Settings, SourceSpec};
+use super::{Options, SourceSpec};
 use crate::agent::{AgentConfig, INDEXERS_MAX, SourcesConfig};
-use crate::broker::{BrokerConfig, read_servers};
+use crate::broker::{BrokerConfig, Delivery, read_servers};
 use crate::feed::{SourceConfig, new_life};
 use crate::hub::{BATCH_BLOCKS_MAX, BATCH_INTERVAL_MAX, BatchingConfig, HubConfig};
 use crate::ingest::IngestConfig;
@@ -32,7 +32,7 @@ use std::time::Duration;
 /// Name of the agent's stream.
 const SOURCE: &str = "agent";
 
-/// Checked settings.
+/// Checked options.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// What is logged, how, and where spans go.
@@ -48,35 +48,34 @@ pub struct Config {
 }
 
 impl Config {
-    /// Checks settings.
+    /// Checks options.
     ///
     /// # Errors
     /// If one of them is missing or cannot be used; the error names it.
-    pub fn check(settings: &Settings) -> Result<Self, ConfigError> {
-        if settings.listen == settings.http_listen && settings.listen.port() != 0 {
+    pub fn check(options: &Options) -> Result<Self, ConfigError> {
+        if options.listen == options.http_listen && options.listen.port() != 0 {
             return Err(ConfigError::invalid("http-listen", "must differ from listen"));
         }
-        let registration = registration(settings)?;
-        let indexers = indexers(&settings.indexers)?;
-        let otlp_endpoint = settings.otlp_endpoint.as_deref();
+        let registration = registration(options)?;
+        let indexers = indexers(&options.indexers)?;
+        let otlp_endpoint = options.otlp_endpoint.as_deref();
         let otlp_endpoint = otlp_endpoint.map(|at| target("otlp-endpoint", at)).transpose()?;
-        let zmq = zmq(settings)?;
-        if indexers.is_empty() && settings.nats_url.is_none() && zmq.is_none() {
+        let zmq = zmq(options)?;
+        if indexers.is_empty() && options.nats_url.is_none() && zmq.is_none() {
             let why = "nobody would be told: name an index, or a NATS server with nats-url";
             return Err(ConfigError::invalid("indexers", why));
         }
-        let warnings =
-            out_of_reach(settings.listen, &registration, &indexers).into_iter().collect();
+        let warnings = out_of_reach(options.listen, &registration, &indexers).into_iter().collect();
         let copy_mode = registration.copy_mode;
         let by_broker = || Registration {
             local_indexer: Some(LOCAL_INDEXER_BY_BROKER.to_owned()),
             ..registration.clone()
         };
-        let broker = nats_url(settings)?.map(|url| BrokerConfig {
+        let broker = nats_url(options)?.map(|url| BrokerConfig {
             url,
-            delivery: settings.nats_delivery,
+            delivery: options.nats_delivery,
             registration: by_broker(),
-            deregister: settings.deregister,
+            deregister: options.deregister,
         });
         let agent = AgentConfig {
             source: SourceConfig {
@@ -85,37 +84,37 @@ impl Config {
                 block_size: registration.block_size,
                 incarnation: new_life(),
                 first_sequence: 0,
-                journal: journal(settings, copy_mode)?,
+                journal: journal(options, copy_mode)?,
             },
-            journal_dir: journal_dir(settings)?,
-            sources: sources(settings, &registration)?,
+            journal_dir: journal_dir(options)?,
+            sources: sources(options, &registration)?,
             indexers,
             broker,
             zmq,
-            loads: loads(settings)?,
+            loads: loads(options)?,
             registration: Some(registration),
-            deregister: settings.deregister,
-            heartbeat_interval: heartbeat_interval(settings)?,
-            listen: Some(settings.listen),
+            deregister: options.deregister,
+            heartbeat_interval: heartbeat_interval(options)?,
+            listen: Some(options.listen),
             service: ServiceConfig::DEFAULT,
         };
         Ok(Self {
             log: LogConfig {
-                format: settings.log_format,
-                filter: settings.log_filter.clone().into_owned(),
+                format: options.log_format,
+                filter: options.log_filter.clone(),
                 otlp_endpoint,
             },
-            http: HttpConfig { listen: settings.http_listen },
+            http: HttpConfig { listen: options.http_listen },
             agent,
-            drain_timeout: positive("drain-timeout", settings.drain_timeout)?,
+            drain_timeout: positive("drain-timeout", options.drain_timeout)?,
             warnings,
         })
     }
 }
 
 /// The sockets on which it is published as an engine would.
-fn zmq(settings: &Settings) -> Result<Option<ZmqConfig>, ConfigError> {
-    let (listen, replay) = match (settings.zmq_listen, settings.zmq_replay_listen) {
+fn zmq(options: &Options) -> Result<Option<ZmqConfig>, ConfigError> {
+    let (listen, replay) = match (options.zmq_listen, options.zmq_replay_listen) {
         (None, None) => return Ok(None),
         (Some(listen), Some(replay)) => (listen, replay),
         (Some(_), None) => {
@@ -127,7 +126,7 @@ fn zmq(settings: &Settings) -> Result<Option<ZmqConfig>, ConfigError> {
             return Err(ConfigError::invalid("zmq-listen", why));
         }
     };
-    let topic = settings.zmq_topic.clone().into_owned();
+    let topic = options.zmq_topic.clone();
     let (bytes, limit) = (topic.len(), TOPIC_BYTES_MAX);
     if bytes > limit {
         let why = format!("has {bytes} bytes, the limit is {limit}");
@@ -137,20 +136,20 @@ fn zmq(settings: &Settings) -> Result<Option<ZmqConfig>, ConfigError> {
 }
 
 /// How the worker is registered: checked as indexes check it.
-fn registration(settings: &Settings) -> Result<Registration, ConfigError> {
+fn registration(options: &Options) -> Result<Registration, ConfigError> {
     let required = |field: &'static str| {
         move || ConfigError::invalid(field, "is required: nothing is assumed of the engine")
     };
-    let mut labels = Vec::with_capacity(settings.label.len());
-    for label in &settings.label {
+    let mut labels = Vec::with_capacity(options.label.len());
+    for label in &options.label {
         let pair = label.split_once('=');
         let (key, value) = pair
             .ok_or_else(|| ConfigError::invalid("label", format!("{label:?} is no key=value")))?;
         labels.push(pb::Label { key: key.to_owned(), value: value.to_owned() });
     }
     let profile = pb::WorkerProfile {
-        total_kv_blocks: settings.total_kv_blocks,
-        max_num_batched_tokens: settings.max_num_batched_tokens,
+        total_kv_blocks: options.total_kv_blocks,
+        max_num_batched_tokens: options.max_num_batched_tokens,
         labels,
         ..Default::default()
     };
@@ -164,21 +163,21 @@ fn registration(settings: &Settings) -> Result<Registration, ConfigError> {
         ConfigError::invalid(field, problem.to_string())
     };
     let request = pb::RegisterWorkerRequest {
-        worker_id: settings.worker_id.clone().ok_or_else(required("worker-id"))?,
-        model: settings.model.clone().ok_or_else(required("model"))?,
-        tenant: settings.tenant.clone().into_owned(),
-        block_size: settings.block_size.ok_or_else(required("block-size"))?,
-        engine: settings.engine.message().into(),
-        lease_ms: lease_ms(settings)?,
-        local_indexer_endpoint: advertised(settings)?.unwrap_or_default(),
-        lora_names: lora_names(&settings.lora)?,
+        worker_id: options.worker_id.clone().ok_or_else(required("worker-id"))?,
+        model: options.model.clone().ok_or_else(required("model"))?,
+        tenant: options.tenant.clone(),
+        block_size: options.block_size.ok_or_else(required("block-size"))?,
+        engine: options.engine.message().into(),
+        lease_ms: lease_ms(options)?,
+        local_indexer_endpoint: advertised(options)?.unwrap_or_default(),
+        lora_names: lora_names(&options.lora)?,
         profile: Some(profile),
         ..Default::default()
     };
     let registration = Registration::try_from(request).map_err(refused)?;
     let profile =
-        WorkerProfile { role: settings.role.unwrap_or_default(), ..registration.profile.clone() };
-    let copy_mode = if settings.consolidate { CopyMode::Set } else { registration.copy_mode };
+        WorkerProfile { role: options.role.unwrap_or_default(), ..registration.profile.clone() };
+    let copy_mode = if options.consolidate { CopyMode::Set } else { registration.copy_mode };
     Ok(Registration { profile, copy_mode, ..registration })
 }
 
@@ -195,10 +194,10 @@ fn lora_names(lora: &[String]) -> Result<Vec<pb::LoraName>, ConfigError> {
 }
 
 /// Times to live of blocks on the engines' media.
-fn medium_ttls(settings: &Settings) -> Result<Vec<(String, Duration)>, ConfigError> {
+fn medium_ttls(options: &Options) -> Result<Vec<(String, Duration)>, ConfigError> {
     const FIELD: &str = "medium-ttl";
     let invalid = |why: String| ConfigError::invalid(FIELD, why);
-    if settings.journal_dir.is_some() && !settings.medium_ttl.is_empty() {
+    if options.journal_dir.is_some() && !options.medium_ttl.is_empty() {
         let why = "does not go with journal-dir: when a block was announced is not kept; leave one of \
                    them out";
         return Err(invalid(why.to_owned()));
@@ -215,29 +214,29 @@ fn medium_ttls(settings: &Settings) -> Result<Vec<(String, Duration)>, ConfigErr
         let ttl_ms = u32::try_from(ttl.as_millis()).unwrap_or(u32::MAX);
         Ok(pb::MediumTtl { medium: medium.to_owned(), ttl_ms })
     };
-    let ttls = settings.medium_ttl.iter().map(read).collect::<Result<_, _>>()?;
+    let ttls = options.medium_ttl.iter().map(read).collect::<Result<_, _>>()?;
     let ttls = read_medium_ttls(ttls).map_err(|error| invalid(error.to_string()))?;
-    if !ttls.is_empty() && settings.source.is_empty() {
+    if !ttls.is_empty() && options.source.is_empty() {
         let why = "needs a source: publishers on the gRPC port remove blocks themselves";
         return Err(invalid(why.to_owned()));
     }
     Ok(ttls.into_iter().collect())
 }
 
-fn lease_ms(settings: &Settings) -> Result<u32, ConfigError> {
-    let millis = u32::try_from(settings.lease.0.as_millis()).ok();
+fn lease_ms(options: &Options) -> Result<u32, ConfigError> {
+    let millis = u32::try_from(options.lease.0.as_millis()).ok();
     millis.filter(|millis| (LEASE_MS_MIN..=LEASE_MS_MAX).contains(millis)).ok_or_else(|| {
         let span = |millis: u32| Span(Duration::from_millis(millis.into()));
         let (min, max) = (span(LEASE_MS_MIN), span(LEASE_MS_MAX));
-        ConfigError::invalid("lease", format!("is {}, must be {min} to {max}", settings.lease))
+        ConfigError::invalid("lease", format!("is {}, must be {min} to {max}", options.lease))
     })
 }
 
 /// The NATS server, if there is one.
-fn nats_url(settings: &Settings) -> Result<Option<ServerUrl>, ConfigError> {
-    let Some(url) = &settings.nats_url else {
-        let delivery = settings.nats_delivery;
-        if delivery != Settings::DEFAULTS.nats_delivery {
+fn nats_url(options: &Options) -> Result<Option<ServerUrl>, ConfigError> {
+    let Some(url) = &options.nats_url else {
+        let delivery = options.nats_delivery;
+        if delivery != Delivery::Core {
             let why =
                 format!("is {delivery}, and no server is named: add nats-url, or leave it out");
             return Err(ConfigError::invalid("nats-delivery", why));
@@ -279,9 +278,9 @@ fn is_loopback(url: &str) -> bool {
     host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
 }
 
-fn advertised(settings: &Settings) -> Result<Option<String>, ConfigError> {
-    let Some(url) = &settings.advertise else {
-        if settings.listen.ip().is_unspecified() && !settings.indexers.is_empty() {
+fn advertised(options: &Options) -> Result<Option<String>, ConfigError> {
+    let Some(url) = &options.advertise else {
+        if options.listen.ip().is_unspecified() && !options.indexers.is_empty() {
             let why =
                 "is required where listen is every address: indexes ask there for what they missed";
             return Err(ConfigError::invalid("advertise", why));
@@ -310,42 +309,42 @@ fn target(field: &str, text: &str) -> Result<String, ConfigError> {
     read_target(text).map_err(|error| ConfigError::invalid(field, error.to_string()))
 }
 
-fn sources(settings: &Settings, registration: &Registration) -> Result<SourcesConfig, ConfigError> {
-    let medium_ttls = medium_ttls(settings)?;
-    let relays = settings.source.iter();
-    let relays = relays.map(|spec| relay(settings, registration, spec, &medium_ttls));
+fn sources(options: &Options, registration: &Registration) -> Result<SourcesConfig, ConfigError> {
+    let medium_ttls = medium_ttls(options)?;
+    let relays = options.source.iter();
+    let relays = relays.map(|spec| relay(options, registration, spec, &medium_ttls));
     let relays = relays.collect::<Result<Vec<_>, _>>()?;
     let mut seen = BTreeSet::new();
     if let Some(twice) = relays.iter().find(|relay| !seen.insert(&relay.endpoint)) {
         let why = format!("{:?} is given twice: each engine is one source", twice.endpoint);
         return Err(ConfigError::invalid("source endpoint", why));
     }
-    if relays.len() > settings.sources_max.into() {
-        let why = format!("{} is less than the {} of source", settings.sources_max, relays.len());
+    if relays.len() > options.sources_max.into() {
+        let why = format!("{} is less than the {} of source", options.sources_max, relays.len());
         return Err(ConfigError::invalid("sources-max", why));
     }
     let hub = HubConfig {
-        sources_max: settings.sources_max,
-        consolidate: settings.consolidate,
-        names_max: settings.held_blocks_max,
-        batching: batching(settings)?,
+        sources_max: options.sources_max,
+        consolidate: options.consolidate,
+        names_max: options.held_blocks_max,
+        batching: batching(options)?,
     };
-    debug_assert!(!settings.consolidate || registration.copy_mode == CopyMode::Set);
+    debug_assert!(!options.consolidate || registration.copy_mode == CopyMode::Set);
     Ok(SourcesConfig { hub, relays, ingest: Some(IngestConfig::DEFAULT) })
 }
 
-fn batching(settings: &Settings) -> Result<BatchingConfig, ConfigError> {
-    let Span(interval) = settings.batch_interval;
+fn batching(options: &Options) -> Result<BatchingConfig, ConfigError> {
+    let Span(interval) = options.batch_interval;
     if interval > BATCH_INTERVAL_MAX {
-        let (given, limit) = (settings.batch_interval, Span(BATCH_INTERVAL_MAX));
+        let (given, limit) = (options.batch_interval, Span(BATCH_INTERVAL_MAX));
         let why = format!("is {given}, the limit is {limit}");
         return Err(ConfigError::invalid("batch-interval", why));
     }
-    if !interval.is_zero() && settings.journal_dir.is_some() {
+    if !interval.is_zero() && options.journal_dir.is_some() {
         let why = "does not go with journal-dir: what waits is not on disk; leave one of them out";
         return Err(ConfigError::invalid("batch-interval", why));
     }
-    let blocks_max = settings.batch_blocks;
+    let blocks_max = options.batch_blocks;
     if !(1..=BATCH_BLOCKS_MAX).contains(&blocks_max) {
         let why = format!("is {blocks_max}, must be 1 to {BATCH_BLOCKS_MAX}");
         return Err(ConfigError::invalid("batch-blocks", why));
@@ -354,12 +353,12 @@ fn batching(settings: &Settings) -> Result<BatchingConfig, ConfigError> {
 }
 
 fn relay(
-    settings: &Settings,
+    options: &Options,
     registration: &Registration,
     spec: &SourceSpec,
     medium_ttls: &[(String, Duration)],
 ) -> Result<RelayConfig, ConfigError> {
-    let engine = match settings.engine {
+    let engine = match options.engine {
         Engine::Vllm => EngineKind::Vllm,
         Engine::Sglang => EngineKind::Sglang,
         Engine::Trtllm => EngineKind::Trtllm,
@@ -372,7 +371,7 @@ fn relay(
         rank: spec.dp_rank,
         lora_names: registration.lora_names.clone().into_iter().collect(),
         medium_ttls: medium_ttls.to_vec(),
-        worker_timeout: positive("worker-timeout", settings.worker_timeout)?,
+        worker_timeout: positive("worker-timeout", options.worker_timeout)?,
         ..RelayConfig::new(engine, &spec.endpoint)
     };
     match relay.check() {
@@ -385,37 +384,37 @@ fn relay(
 }
 
 /// Where the journal is kept.
-fn journal_dir(settings: &Settings) -> Result<Option<PathBuf>, ConfigError> {
-    if settings.journal_dir.is_some() && settings.consolidate {
+fn journal_dir(options: &Options) -> Result<Option<PathBuf>, ConfigError> {
+    if options.journal_dir.is_some() && options.consolidate {
         let why = "does not go with consolidate: what several sources hold together is not kept; \
                    leave one of them out";
         return Err(ConfigError::invalid("journal-dir", why));
     }
-    Ok(settings.journal_dir.clone())
+    Ok(options.journal_dir.clone())
 }
 
-fn journal(settings: &Settings, copy_mode: CopyMode) -> Result<JournalConfig, ConfigError> {
-    let ByteCount(bytes_max) = settings.journal_bytes;
+fn journal(options: &Options, copy_mode: CopyMode) -> Result<JournalConfig, ConfigError> {
+    let ByteCount(bytes_max) = options.journal_bytes;
     if bytes_max < BATCH_WIRE_BYTES_MAX {
-        let (given, min) = (settings.journal_bytes, ByteCount(BATCH_WIRE_BYTES_MAX));
+        let (given, min) = (options.journal_bytes, ByteCount(BATCH_WIRE_BYTES_MAX));
         let why = format!("is {given}, must be {min} or more: one batch may take that");
         return Err(ConfigError::invalid("journal-bytes", why));
     }
     Ok(JournalConfig {
         copy_mode,
-        batches_max: at_least_one("journal-batches", settings.journal_batches)?,
+        batches_max: at_least_one("journal-batches", options.journal_batches)?,
         bytes_max,
-        held_blocks_max: at_least_one("held-blocks-max", settings.held_blocks_max)?,
+        held_blocks_max: at_least_one("held-blocks-max", options.held_blocks_max)?,
     })
 }
 
 /// How busy the worker is: read where the engine shows it, else only what is told.
-fn loads(settings: &Settings) -> Result<LoadConfig, ConfigError> {
+fn loads(options: &Options) -> Result<LoadConfig, ConfigError> {
     let totals =
-        Totals { request_slots: settings.request_total_slots, kv_blocks: settings.total_kv_blocks };
+        Totals { request_slots: options.request_total_slots, kv_blocks: options.total_kv_blocks };
     let refused = |why: &dyn fmt::Display| ConfigError::invalid("metrics-url", why.to_string());
     let scrape = |url: &String| {
-        let engine = match settings.engine {
+        let engine = match options.engine {
             Engine::Vllm => ScrapedEngine::Vllm,
             Engine::Sglang => ScrapedEngine::Sglang,
             other @ (Engine::Trtllm | Engine::Custom) => {
@@ -423,13 +422,13 @@ fn loads(settings: &Settings) -> Result<LoadConfig, ConfigError> {
                 return Err(refused(&why));
             }
         };
-        let time = positive("metrics-interval", settings.metrics_interval)?;
+        let time = positive("metrics-interval", options.metrics_interval)?;
         let (interval, timeout) = (time, time);
         let scrape = ScrapeConfig { interval, timeout, ..ScrapeConfig::new(url, engine) };
         match scrape.check() {
             Ok(()) => Ok(scrape),
             Err(LoadError::TooShort { min, .. }) => {
-                let (given, min) = (settings.metrics_interval, Span(min));
+                let (given, min) = (options.metrics_interval, Span(min));
                 let why = format!("is {given}, must be {min} or more");
                 Err(ConfigError::invalid("metrics-interval", why))
             }
@@ -437,16 +436,16 @@ fn loads(settings: &Settings) -> Result<LoadConfig, ConfigError> {
             Err(error @ LoadError::Convert(_)) => Err(refused(&error)),
         }
     };
-    let scrape = settings.metrics_url.as_ref().map(scrape).transpose()?;
+    let scrape = options.metrics_url.as_ref().map(scrape).transpose()?;
     Ok(LoadConfig { scrape, totals, ..LoadConfig::DEFAULT })
 }
 
-fn heartbeat_interval(settings: &Settings) -> Result<Duration, ConfigError> {
-    let interval = positive("heartbeat-interval", settings.heartbeat_interval)?;
-    if interval * 3 > settings.lease.0 {
+fn heartbeat_interval(options: &Options) -> Result<Duration, ConfigError> {
+    let interval = positive("heartbeat-interval", options.heartbeat_interval)?;
+    if interval * 3 > options.lease.0 {
         let why = format!(
             "{} is more than a third of the lease, {}: the worker would come and go",
-            settings.heartbeat_interval, settings.lease
+            options.heartbeat_interval, options.lease
         );
         return Err(ConfigError::invalid("heartbeat-interval", why));
     }

@@ -3,12 +3,10 @@
 
 mod check;
 mod options;
-mod settings;
 mod source;
 
 pub use check::Config;
 pub use options::Options;
-pub use settings::Settings;
 pub use source::SourceSpec;
 
 use kvasir_process::config::{Action, ConfigError, Options as _, read as read_options};

@@ -1,36 +1,38 @@
-//! Configuration: flags, then environment, then file, then defaults. A program says what its options are
-//! and what they amount to; all of this is the same for every program.
+//! Configuration: flags, then environment, then file, then defaults. A program describes each option once, as
+//! a field of a `clap::Args` structure with its name, type, default and help; the rest is the same for every program:
+//! the variable of the environment is the name behind the program's prefix, and the file has the option by its name.
 
 use crate::{environment::unknown_variables, telemetry::VERSION};
-use clap::{Arg, ArgAction, Args, Command, error::ErrorKind, value_parser};
-use serde::{Serialize, de::DeserializeOwned};
+use clap::{
+    Arg, ArgAction, ArgMatches, Args, Command,
+    builder::OsStr,
+    error::{ContextKind, ContextValue, ErrorKind},
+    parser::ValueSource,
+    value_parser,
+};
+use serde::Serialize;
 use std::{
     env,
+    error::Error,
     ffi::OsString,
     fmt::Write,
     fs,
     path::{Path, PathBuf},
 };
+use toml::Value;
 
-/// Options of a program, each by flag, environment and file alike. None is required.
-pub trait Options: Args + DeserializeOwned {
-    /// The value of every option, by the same names.
-    type Settings: Serialize;
+/// The options of a program, each by flag, environment and file alike. Those without a default are optional.
+pub trait Options: Args + Serialize {
     /// Name of the program.
     const PROGRAM: &'static str;
     /// What it is for.
     const ABOUT: &'static str;
     /// A command line that does something useful, without the program's name.
     const EXAMPLE: &'static str;
-    /// The variable of the environment that names the file: `CONFIG` behind the prefix of all of them.
-    const CONFIG_VARIABLE: &'static str;
-    /// What holds where nothing is configured. The only place that says so.
-    const DEFAULTS: Self::Settings;
+    /// What the variables of the environment begin with, such as `KVASIR_`.
+    const VARIABLE_PREFIX: &'static str;
     /// Options of which the file has a table each.
     const TABLES: &'static [&'static str] = &[];
-
-    /// `settings`, where these options say nothing else.
-    fn over(self, settings: Self::Settings) -> Self::Settings;
 }
 
 /// Why the configuration is refused.
@@ -54,6 +56,16 @@ pub enum ConfigError {
         path: PathBuf,
         /// Where and why.
         error: Box<toml::de::Error>,
+    },
+    /// The file has an option that there is not, or a value that cannot be read.
+    #[error("config file {}: {option}: {problem}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The option.
+        option: String,
+        /// What is wrong with it.
+        problem: String,
     },
     /// An option's value cannot be used.
     #[error("{field}: {problem}")]
@@ -91,9 +103,10 @@ const PRINT_TABLE: &str = "print-config-table";
 /// If anything cannot be read, understood or used; the error names it.
 pub fn read<O: Options, C>(
     arguments: impl IntoIterator<Item = OsString>,
-    check: impl FnOnce(&O::Settings) -> Result<C, ConfigError>,
+    check: impl FnOnce(&O) -> Result<C, ConfigError>,
 ) -> Result<Action<C>, ConfigError> {
-    let given = match command::<O>().try_get_matches_from(arguments) {
+    let arguments: Vec<_> = arguments.into_iter().collect();
+    let given = match command::<O>().try_get_matches_from(&arguments) {
         Ok(given) => given,
         Err(text) if is_answer(text.kind()) => return Ok(Action::Print(text.to_string())),
         Err(error) => return Err(error.into()),
@@ -101,15 +114,13 @@ pub fn read<O: Options, C>(
     if given.get_flag(PRINT_TABLE) {
         return Ok(Action::Print(options_table::<O>()));
     }
-    let file = given.get_one::<PathBuf>(CONFIG).map(|path| read_file::<O>(path)).transpose()?;
-    let mut settings = O::DEFAULTS;
-    if let Some(file) = file {
-        settings = file.over(settings);
-    }
-    let settings = O::from_arg_matches(&given)?.over(settings);
-    let checked = check(&settings);
+    let options = match given.get_one::<PathBuf>(CONFIG) {
+        Some(path) => with_file::<O>(&given, path, &arguments)?,
+        None => O::from_arg_matches(&given)?,
+    };
+    let checked = check(&options);
     if given.get_flag(PRINT_CONFIG) {
-        let text = toml::to_string(&settings)
+        let text = toml::to_string(&options)
             .map_err(|error| ConfigError::invalid(PRINT_CONFIG, error.to_string()))?;
         return Ok(Action::Print(match checked {
             Ok(_) => text,
@@ -120,12 +131,84 @@ pub fn read<O: Options, C>(
     Ok(Action::Run(Box::new(checked?)))
 }
 
+/// The options where nothing is configured.
+///
+/// # Errors
+/// If a default cannot be read: a fault of the program, which its tests find.
+pub fn defaults<O: Options>() -> Result<O, ConfigError> {
+    let command = O::augment_args(Command::new(O::PROGRAM));
+    Ok(O::from_arg_matches(&command.try_get_matches_from([O::PROGRAM])?)?)
+}
+
+/// The options with what a file says in place of defaults: flags and variables win over it.
+fn with_file<O: Options>(
+    given: &ArgMatches,
+    path: &Path,
+    arguments: &[OsString],
+) -> Result<O, ConfigError> {
+    let refused = |option: &str, problem: String| ConfigError::File {
+        path: path.to_owned(),
+        option: option.to_owned(),
+        problem,
+    };
+    let mut command = command::<O>();
+    for (option, value) in read_file(path)? {
+        let known = O::augment_args(Command::new(""));
+        if !known.get_arguments().any(|at| at.get_long() == Some(&option)) {
+            let known = known.get_arguments().filter_map(Arg::get_long).map(str::to_owned);
+            return Err(refused(&option, unknown_option(&option, known)));
+        }
+        let id = option.replace('-', "_");
+        if given.value_source(&id).is_some_and(|source| source != ValueSource::DefaultValue) {
+            continue;
+        }
+        // Its entries are apart already.
+        command = command.mut_arg(id, |at| at.default_values(texts(value)).value_delimiter(None));
+    }
+    let matches = command.try_get_matches_from(arguments).map_err(|error| {
+        let text = |kind| match error.get(kind) {
+            Some(ContextValue::String(text)) => text.clone(),
+            _ => String::new(),
+        };
+        let option = text(ContextKind::InvalidArg);
+        let option = option.trim_start_matches("--").split(' ').next().unwrap_or_default();
+        let why = error.source().map(ToString::to_string).unwrap_or_default();
+        let value = text(ContextKind::InvalidValue);
+        let why = if why.contains(&value) { why } else { format!("{value:?}: {why}") };
+        refused(option, why)
+    })?;
+    Ok(O::from_arg_matches(&matches)?)
+}
+
+/// An entry of the file as flags have it: tables are written as such.
+fn texts(value: Value) -> Vec<String> {
+    match value {
+        Value::String(text) => vec![text],
+        Value::Array(values) => values.into_iter().flat_map(texts).collect(),
+        plain @ (Value::Integer(_)
+        | Value::Float(_)
+        | Value::Boolean(_)
+        | Value::Datetime(_)
+        | Value::Table(_)) => vec![plain.to_string()],
+    }
+}
+
+fn unknown_option(option: &str, known: impl Iterator<Item = String>) -> String {
+    let distance = |name: &String| strsim::damerau_levenshtein(option, name);
+    match known.min_by_key(distance) {
+        Some(near) if distance(&near) <= 3 => {
+            format!("there is no such option: did you mean {near}?")
+        }
+        _ => "there is no such option".to_owned(),
+    }
+}
+
 /// Warns in the log of variables of the environment that are meant for this program and are none of its options.
 pub fn warn_of_unknown_variables<O: Options>() {
     let command = command::<O>();
     let known = command.get_arguments().filter_map(|option| option.get_env());
     let known = known.map(|name| name.to_string_lossy().into_owned()).collect();
-    let prefix = O::CONFIG_VARIABLE.trim_end_matches("CONFIG");
+    let prefix = O::VARIABLE_PREFIX;
     let present = env::vars_os().map(|(name, _value)| name.to_string_lossy().into_owned());
     for warning in unknown_variables(prefix, &known, present) {
         tracing::warn!("{warning}");
@@ -135,38 +218,37 @@ pub fn warn_of_unknown_variables<O: Options>() {
 fn command<O: Options>() -> Command {
     let config = Arg::new(CONFIG)
         .long(CONFIG)
-        .env(O::CONFIG_VARIABLE)
         .value_name("FILE")
         .value_parser(value_parser!(PathBuf))
         .help("TOML file with the same options, by the names of the flags");
     let print = |name: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue);
+    let print_config =
+        "Print the effective configuration as TOML and exit, even if the program would refuse it";
     let command = Command::new(O::PROGRAM)
         .version(VERSION)
         .after_help(format!(
-            "Every option may be given as a flag, as a variable of the environment or in the file; the \
-             first of these that says something holds.\n\nExample:\n  {} {}",
+            "Give each option as a flag, as an environment variable or in the config file. A flag wins over \
+             the variable, and the variable wins over the file.\n\nExample:\n  {} {}",
             O::PROGRAM,
             O::EXAMPLE
         ))
-        .arg(config)
-        .arg(print(PRINT_CONFIG).help("Print the effective configuration as TOML and exit, also where it lacks something"))
-        .arg(print(PRINT_TABLE).help("Print the table of all options and exit").hide(true));
-    let defaults = toml::Table::try_from(O::DEFAULTS).unwrap_or_default();
+        .arg(config);
     // What the options' own type says of itself is for its readers.
-    let command = O::augment_args(command).about(O::ABOUT).long_about(None);
-    command.mut_args(|option| {
-        let default = option.get_long().and_then(|name| default_of(&defaults, name));
-        let default = default.filter(|default| !default.is_empty());
-        let (Some(default), Some(help)) = (default, option.get_help()) else { return option };
-        let help = format!("{help} [default: {default}]");
-        option.help(help)
-    })
+    O::augment_args(command)
+        .about(O::ABOUT)
+        .long_about(None)
+        .mut_args(|option| match variable::<O>(&option) {
+            Some(variable) => option.env(variable),
+            None => option,
+        })
+        .arg(print(PRINT_CONFIG).help(print_config))
+        .arg(print(PRINT_TABLE).help("Print the table of all options and exit").hide(true))
 }
 
-/// What holds for an option where nothing is configured; none if that is nothing.
-fn default_of(defaults: &toml::Table, name: &str) -> Option<String> {
-    let default = defaults.get(name)?;
-    Some(default.as_str().map_or_else(|| default.to_string(), str::to_owned))
+/// The variable of the environment for an option.
+fn variable<O: Options>(option: &Arg) -> Option<OsStr> {
+    let name = option.get_long()?.replace('-', "_").to_uppercase();
+    Some(format!("{}{name}", O::VARIABLE_PREFIX).into())
 }
 
 /// Help and version are no errors.
@@ -174,7 +256,7 @@ fn is_answer(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::DisplayHelp | ErrorKind::DisplayVersion)
 }
 
-fn read_file<O: Options>(path: &Path) -> Result<O, ConfigError> {
+fn read_file(path: &Path) -> Result<toml::Table, ConfigError> {
     let text = fs::read_to_string(path)
         .map_err(|error| ConfigError::Unreadable { path: path.to_owned(), error })?;
     toml::from_str(&text).map_err(|mut error: toml::de::Error| {
@@ -192,17 +274,18 @@ fn without_passwords(text: &str) -> String {
     text.split('\n').map(shown).collect::<Vec<_>>().join("\n")
 }
 
-/// The table of all options as Markdown: what README shows and a test compares with it.
+/// The table of all options as Markdown: the programs' READMEs show it, and a test keeps them equal.
 #[must_use]
 pub fn options_table<O: Options>() -> String {
     let command = O::augment_args(Command::new(""));
-    let defaults = toml::Table::try_from(O::DEFAULTS).unwrap_or_default();
     let mut table =
         "| flag | environment | file | default | meaning |\n|---|---|---|---|---|\n".to_owned();
     for option in command.get_arguments() {
         let name = option.get_long().unwrap_or_default();
-        let variable = option.get_env().map(|name| name.to_string_lossy()).unwrap_or_default();
-        let default = default_of(&defaults, name).map(|default| format!("`{default}`"));
+        let variable = variable::<O>(option);
+        let variable = variable.as_ref().map(|name| name.to_string_lossy()).unwrap_or_default();
+        let default = option.get_default_values().first().map(|at| at.to_string_lossy());
+        let default = default.filter(|at| !at.is_empty()).map(|at| format!("`{at}`"));
         let default = default.unwrap_or_default();
         let meaning = option.get_help().map(ToString::to_string).unwrap_or_default();
         let is_table = O::TABLES.contains(&name);

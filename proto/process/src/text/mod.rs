@@ -5,11 +5,11 @@ mod server_url;
 pub use server_url::ServerUrl;
 
 use serde::{
-    Deserialize, Deserializer, Serializer,
+    Deserialize, Deserializer, Serialize, Serializer,
     de::{DeserializeOwned, Error},
 };
 use std::{fmt, str::FromStr, time::Duration};
-use toml::{Table, Value};
+use toml::{Table, Value, de::ValueDeserializer};
 
 /// A length of time, written as 250ms, 10s, 5m or 2h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +51,12 @@ impl FromStr for Span {
     }
 }
 
+impl Serialize for Span {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 /// A number of bytes, written as 8GiB (powers of 1024), 8GB (powers of 1000) or plainly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ByteCount(pub usize);
@@ -73,6 +79,12 @@ impl fmt::Display for ByteCount {
         let whole = BYTE_UNITS.iter().find(|(_, bytes)| self.0.is_multiple_of(*bytes));
         let (unit, bytes) = whole.filter(|_| self.0 > 0).unwrap_or(&("", 1));
         write!(f, "{}{unit}", self.0 / bytes)
+    }
+}
+
+impl Serialize for ByteCount {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 
@@ -135,28 +147,9 @@ pub mod optional {
     }
 }
 
-/// For `#[serde(deserialize_with)]` on a number of bytes, which may be written as a plain number.
-///
-/// # Errors
-/// If it is no number of bytes.
-pub fn deserialize_bytes<'de, D>(deserializer: D) -> Result<Option<ByteCount>, D::Error>
-where
-    D: Deserializer<'de>,
-{
-    #[derive(Deserialize)]
-    #[serde(untagged, expecting = "expected bytes, such as \"8GiB\" or 8589934592")]
-    enum Written {
-        Plain(usize),
-        Text(String),
-    }
-    match Written::deserialize(deserializer)? {
-        Written::Plain(bytes) => Ok(Some(ByteCount(bytes))),
-        Written::Text(text) => text.parse().map(Some).map_err(D::Error::custom),
-    }
-}
-
 /// Reads `key=value,key=value` as a table of the file would be: values are text, but for those of `numbers`
 /// and `flags`. As in the file, `name.key=value` is one entry of the table `name`, if that is one of `tables`.
+/// An inline table of TOML, `{ key = value }`, is read as what it is.
 ///
 /// # Errors
 /// If it is none, or not such a table; the text names the key.
@@ -166,6 +159,10 @@ pub fn read_table<T: DeserializeOwned>(
     flags: &[&str],
     tables: &[&str],
 ) -> Result<T, String> {
+    if text.starts_with('{') {
+        let table = ValueDeserializer::parse(text).and_then(T::deserialize);
+        return table.map_err(|error| error.message().to_owned());
+    }
     let mut table = Table::new();
     for pair in text.split(',') {
         let (key, value) =
