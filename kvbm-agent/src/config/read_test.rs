@@ -113,6 +113,28 @@ fn what_is_missing_or_wrong_is_named() {
 }
 
 #[test]
+fn times_to_live_that_are_wrong_are_named() {
+    for (argument, expected) in [
+        (
+            "--medium-ttl=CPU=1m",
+            "medium-ttl: needs a source: publishers on the gRPC port remove blocks themselves",
+        ),
+        ("--medium-ttl=CPU", "medium-ttl: \"CPU\" is no medium=time"),
+        ("--medium-ttl=CPU=soon", "medium-ttl: \"soon\" is no time: write 250ms, 10s, 5m or 2h"),
+        (
+            "--medium-ttl=CPU=1ms",
+            "medium-ttl: medium_ttls[0].ttl_ms is 1, must be 100 to 2592000000",
+        ),
+        (
+            "--medium-ttl=CLOUD=1m",
+            "medium-ttl: \"CLOUD\" is no medium of a worker's own memory, such as CPU or DISK",
+        ),
+    ] {
+        assert_eq!(refusal(&[argument]), expected, "{argument}");
+    }
+}
+
+#[test]
 fn values_that_are_wrong_are_named() {
     for (argument, expected) in [
         (
@@ -136,20 +158,6 @@ fn values_that_are_wrong_are_named() {
         ("--lora=sql", "lora: \"sql\" is no number=name"),
         ("--lora=x=sql", "lora: \"x=sql\" is no number=name"),
         ("--lora=7=", "lora[0].name: is required"),
-        (
-            "--medium-ttl=CPU=1m",
-            "medium-ttl: needs a source: publishers on the gRPC port remove blocks themselves",
-        ),
-        ("--medium-ttl=CPU", "medium-ttl: \"CPU\" is no medium=time"),
-        ("--medium-ttl=CPU=soon", "medium-ttl: \"soon\" is no time: write 250ms, 10s, 5m or 2h"),
-        (
-            "--medium-ttl=CPU=1ms",
-            "medium-ttl: medium_ttls[0].ttl_ms is 1, must be 100 to 2592000000",
-        ),
-        (
-            "--medium-ttl=CLOUD=1m",
-            "medium-ttl: \"CLOUD\" is no medium of a worker's own memory, such as CPU or DISK",
-        ),
         ("--lora=7=a,7=b", "lora[1].id: repeats 7: each may be given once"),
         ("--lease=10ms", "lease: is 10ms, must be 1s to 3600s"),
         ("--lease=0s", "lease: is 0s, must be 1s to 3600s"),

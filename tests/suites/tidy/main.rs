@@ -4,6 +4,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests read their switches from the environment")]
 
+mod dependencies;
 mod documents;
 mod layers;
 mod sizes;
