@@ -218,8 +218,7 @@ fn every_refusal_of_a_worker_names_the_key() {
         "worker[1] (v).block-size: 2 differs from the 1 of its partition",
     );
     check(&["id=w,model=m,block-size=1", "id=w,model=m,block-size=1"], "(w).endpoint");
-    check(&["id=w,model=m,block-size=1,lora=a"], "expected a map");
-    check(&["id=w,model=m,block-size=1,lora=a,lora.7=a"], "lora.7 is given twice");
+    check(&["id=w,model=m,block-size=1,lora=a"], "lora needs a name: write lora.NAME=VALUE");
     check(&["id=w,model=m,block-size=1,lora.7=a,lora.7=b"], "lora.7 is given twice");
     check(
         &["id=w,model=m,block-size=1,lora.7=a,lora.07=b"],

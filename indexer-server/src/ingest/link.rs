@@ -374,7 +374,8 @@ impl Sink {
         tracing::warn!(
             stated,
             registered,
-            "the engine's blocks are of another size: none is taken"
+            "the engine's blocks have another size than the registration says: all are rejected; register the worker \
+             with the engine's block-size"
         );
     }
 

@@ -19,12 +19,10 @@ use crate::journal::{AppendError, JournalStatus};
 use crate::load::scrape::ScrapeStatus;
 use crate::load::{LoadConfig, LoadError, WorkerMetricsPublisher};
 use crate::relay::RelayError;
-use crate::service::{
-    LocalIndexerService, ServeError, Served, ServiceConfig, WorkerLoadsService, serve,
-};
+use crate::service::{LocalIndexerService, Served, ServiceConfig, WorkerLoadsService, serve};
 use crate::uplink::{Overrun, UplinkConfig, UplinkStatus, keep_up};
 use crate::zmq::{ZmqConfig, ZmqConfigError, ZmqEndpoints, ZmqStatus};
-use kvasir_process::tasks::Tasks;
+use kvasir_process::tasks::{Ended, Tasks};
 use kvasir_proto::convert::{ConvertError, Registration};
 use kvasir_proto::target::{TargetError, read_target};
 use kvasir_proto::types::{DpRank, Incarnation, KvEvent};
@@ -46,6 +44,9 @@ pub const INDEXERS_MAX: usize = 16;
 pub const HEARTBEAT_INTERVAL_DEFAULT: Duration = Duration::from_secs(5);
 /// Most often.
 const HEARTBEAT_INTERVAL_MIN: Duration = Duration::from_millis(10);
+
+/// The one task that may end before the agent does: without a usable disk there are no images.
+const IMAGE: &str = "image";
 
 /// What an agent is to do.
 #[derive(Debug, Clone)]
@@ -171,7 +172,7 @@ impl Agent {
         let (tasks, stop) = (&mut source_tasks, &stop_sources);
         let sources = sources::start((&feed, kept), config.sources, tasks, stop)?;
         // Not cut off before what sources say is on disk.
-        service_tasks.spawn("image", keep_image(Arc::clone(&feed), stop_service.clone()));
+        service_tasks.spawn(IMAGE, keep_image(Arc::clone(&feed), stop_service.clone()));
         let served = Served {
             address: feed.address().clone(),
             block_size: feed.block_size(),
@@ -364,6 +365,12 @@ impl Agent {
         }
     }
 
+    /// Waits for a fault: a task that ends before the agent is stopped. Stop the agent then.
+    pub async fn fault(&mut self) -> Ended {
+        let Self { source_tasks, uplink_tasks, service_tasks, .. } = self;
+        Tasks::first_fault(&mut [source_tasks, uplink_tasks, service_tasks], IMAGE).await
+    }
+
     /// Takes nothing more from its sources, delivers what the journal has to the indexers that can be reached, then stops, within `limit`.
     /// Returns whether every task came to its end in time.
     pub async fn stop(mut self, limit: Duration) -> bool {
@@ -408,9 +415,7 @@ async fn serve_local(
     let Some(address) = address else { return Ok(None) };
     let (listener, bound) = listen(address).await?;
     let serving = serve(listener, service, loads, ingest);
-    tasks.spawn("LocalIndexer", async {
-        serving.await.unwrap_or_else(|error| service_failed(&error));
-    });
+    tasks.spawn("gRPC port", async { Ok(serving.await?) });
     Ok(Some(bound))
 }
 
@@ -432,8 +437,4 @@ async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), AgentE
         Ok((listener, bound))
     };
     bound.await.map_err(|error| AgentError::Listen { address, error })
-}
-
-fn service_failed(error: &ServeError) {
-    tracing::error!(%error, "LocalIndexer is not served any more");
 }

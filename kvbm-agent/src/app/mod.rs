@@ -6,7 +6,7 @@ mod view;
 use crate::agent::{Agent, AgentError};
 use crate::config::Config;
 use kvasir_process::http;
-use kvasir_process::tasks::Tasks;
+use kvasir_process::tasks::{Ended, Tasks};
 use kvasir_process::telemetry::{Metrics, Readiness, new_registry};
 use metrics::AgentMetrics;
 use std::future::pending;
@@ -40,9 +40,14 @@ pub enum RunError {
         /// Why.
         error: io::Error,
     },
-    /// The side port ended.
-    #[error("the side port ended: {0:#}")]
-    Ended(anyhow::Error),
+    /// A task failed that runs until the agent is stopped.
+    #[error("task {name:?} failed: {error:#}")]
+    Fault {
+        /// The task.
+        name: &'static str,
+        /// Why.
+        error: anyhow::Error,
+    },
     /// Stopping took longer than it may; an index may lack the last batches.
     #[error("drain-timeout: stopping took longer than {0:?}")]
     DrainTimeout(Duration),
@@ -63,7 +68,7 @@ pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(),
     }
     let indexers = config.agent.indexers.clone();
     let keeps = config.agent.journal_dir.is_some();
-    let agent = Agent::start(config.agent).await?;
+    let mut agent = Agent::start(config.agent).await?;
     let mut registry = new_registry();
     let view = Arc::new(View::of(&agent, indexers, keeps));
     registry.register_collector(Box::new(AgentMetrics(Arc::clone(&view))));
@@ -76,16 +81,21 @@ pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(),
     let grpc = agent.local_address();
     tracing::info!(grpc = grpc.map(tracing::field::display), http = %http_address, "listening");
     let unsettled = readiness.hold("waiting for an engine that tells whether it lived on");
+    let feed = Arc::clone(agent.hub().feed());
     let settling = async {
-        agent.settled().await;
+        feed.until_settled().await;
         drop(unsettled);
         pending().await
     };
-    let early = select! {
+    let fault = select! {
         () = pin!(signal) => None,
-        ended = tasks.next_ended() => ended,
+        fault = tasks.next_ended() => fault,
+        fault = agent.fault() => Some(fault),
         () = settling => None,
     };
+    if let Some(Ended { name, outcome }) = &fault {
+        tracing::error!(task = name, ?outcome, "a task ended early: the agent stops");
+    }
     let stopping = readiness.hold("stopping");
     tracing::info!("stopping");
     let is_clean = agent.stop(config.drain_timeout).await;
@@ -93,8 +103,9 @@ pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(),
     // Who does not go is cut off with the runtime.
     let _late = timeout(HTTP_TIMEOUT, tasks.next_ended()).await;
     drop(stopping);
-    if let Some(Err(error)) = early.map(|ended| ended.outcome) {
-        return Err(RunError::Ended(error));
+    if let Some(Ended { name, outcome }) = fault {
+        let error = outcome.err().unwrap_or_else(|| anyhow::anyhow!("it ended early"));
+        return Err(RunError::Fault { name, error });
     }
     if !is_clean {
         return Err(RunError::DrainTimeout(config.drain_timeout));

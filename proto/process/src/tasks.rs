@@ -1,6 +1,8 @@
 //! Tasks by name, each joined.
 
+use futures::{StreamExt, stream::FuturesUnordered};
 use std::collections::HashMap;
+use std::future::pending;
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, timeout_at};
 
@@ -67,6 +69,20 @@ impl Tasks {
         }
     }
 
+    /// The first of several sets to have such a fault; never ready if all tasks have ended without.
+    pub async fn first_fault(sets: &mut [&mut Self], passing: &str) -> Ended {
+        let mut faults: FuturesUnordered<_> =
+            sets.iter_mut().map(|tasks| tasks.next_fault(passing)).collect();
+        loop {
+            match faults.next().await {
+                Some(Some(fault)) => return fault,
+                // One set is empty: there are others.
+                Some(None) => {}
+                None => pending().await,
+            }
+        }
+    }
+
     /// The next task to end; none once all have. A panic is an error.
     pub async fn next_ended(&mut self) -> Option<Ended> {
         let (id, outcome) = match self.set.join_next_with_id().await? {
@@ -93,5 +109,43 @@ impl Tasks {
             is_clean = false;
         }
         is_clean
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::oneshot;
+
+    #[tokio::test]
+    async fn the_first_fault_of_any_set_is_found() {
+        let (mut empty, mut passing, mut faulty) =
+            (Tasks::default(), Tasks::default(), Tasks::default());
+        passing.spawn("passing", async {});
+        let (end, ended) = oneshot::channel::<()>();
+        faulty.spawn("lasting", async { drop(ended.await) });
+        let mut sets = [&mut empty, &mut passing, &mut faulty];
+        let fault = async {
+            let mut fault = Box::pin(Tasks::first_fault(&mut sets, "passing"));
+            assert!(futures::poll!(&mut fault).is_pending());
+            drop(end);
+            fault.await
+        };
+        let Ended { name, outcome } = fault.await;
+        assert_eq!((name, outcome.is_ok()), ("lasting", true));
+        passing.spawn("passing", async { Err(anyhow::anyhow!("broken")) });
+        let mut sets = [&mut empty, &mut passing, &mut faulty];
+        let Ended { name, outcome } = Tasks::first_fault(&mut sets, "passing").await;
+        assert_eq!((name, outcome.is_err()), ("passing", true));
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_a_fault() {
+        let mut tasks = Tasks::default();
+        tasks.spawn("reckless", async {
+            assert_eq!(1, 2, "a task of this test may panic");
+        });
+        let Ended { name, outcome } = Tasks::first_fault(&mut [&mut tasks], "").await;
+        assert_eq!((name, outcome.is_err()), ("reckless", true));
     }
 }

@@ -306,7 +306,9 @@ impl Driver {
             }
             Step::Expired => {
                 self.forget();
-                tracing::warn!("source is gone for too long");
+                tracing::warn!(
+                    "the engine was disconnected for longer than worker-timeout: its blocks are dropped"
+                );
                 SourceCommand::Expired
             }
             Step::MarkSuspect => SourceCommand::MarkSuspect,

@@ -178,6 +178,9 @@ pub fn read_table<T: DeserializeOwned>(
         let twice = || format!("{key} is given twice");
         let entry = key.split_once('.').filter(|(name, _)| tables.contains(name));
         let (table, key) = match entry {
+            None if tables.contains(&key) => {
+                return Err(format!("{key} needs a name: write {key}.NAME=VALUE"));
+            }
             Some((name, entry)) => {
                 let nested = table.entry(name).or_insert_with(|| Value::Table(Table::new()));
                 (nested.as_table_mut().ok_or_else(twice)?, entry)
