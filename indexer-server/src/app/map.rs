@@ -121,7 +121,11 @@ pub(super) async fn register_configured(
             Err(IngestError::WrongShard(wrong)) => {
                 tracing::info!(worker = %wrong.worker, owner = wrong.owner, "left to its shard");
             }
-            Err(error @ (IngestError::Partition(_) | IngestError::TooManyWorkers)) => {
+            Err(
+                error @ (IngestError::Partition(_)
+                | IngestError::TooManyWorkers
+                | IngestError::TooManySockets { .. }),
+            ) => {
                 leave_out(ingest, registration, &error);
             }
             Err(error) => return Err((registration.worker.to_string(), error)),

@@ -1,4 +1,5 @@
-//! Bounds on calls, from the first byte of the request until the transport has sent the last of the answer.
+//! Bounds on calls: on those with one answer until it is made, on streams until the transport has been given all of
+//! their answers. What is not taken of answers counts by its bytes.
 
 use super::{
     GrpcMetrics,
@@ -46,7 +47,8 @@ struct Limits {
     metrics: GrpcMetrics,
 }
 
-/// A call within its limits: it counts until this is dropped.
+/// A call within its limits: it counts until this is dropped. A client that does not take small answers would hold
+/// the places of all calls otherwise.
 type Admitted = (Share, Share, Option<Share>);
 
 impl RequestLimit {
@@ -70,7 +72,7 @@ impl RequestLimit {
 impl Limits {
     fn admit(&self, path: &str, peer: &Peer) -> Result<Admitted, Status> {
         let metrics = &self.metrics;
-        if ![QUERIES, PUBLISHES, DUMPS].contains(&path) {
+        if !STREAMS.contains(&path) {
             let take =
                 |limit, what, reason| self.take(limit, (what, reason), &metrics.requests_refused);
             let all = take(&self.calls, "requests are under way", "calls")?;
@@ -155,12 +157,15 @@ where
             Ok(admitted) => admitted,
             Err(refusal) => return Either::Right(Either::Right(ready(Ok(refusal.into_http())))),
         };
-        let limits = self.limits.request(path);
+        let (limits, is_stream) = (self.limits.request(path), STREAMS.contains(&path));
         let own = Arc::clone(&peer);
         let request = request.map(|body| Body::new(RequestBody::new(body, limits, own)));
         let answers = self.limits.answers.clone();
-        let counted = |body| Body::new(AnswerBody::new(body, answers, peer, admitted));
+        let counted = move |response: http::Response<Body>| {
+            let kept = Some(admitted).filter(|_| is_stream);
+            response.map(|body| Body::new(AnswerBody::new(body, answers, peer, kept)))
+        };
         let response = self.inner.call(request);
-        Either::Left(response.map_ok(|response| response.map(counted)).boxed())
+        Either::Left(response.map_ok(counted).boxed())
     }
 }

@@ -12,13 +12,13 @@ use std::{
     time::Duration,
 };
 
-/// Most blocks of one source that wait for their deadlines: about 100 bytes each.
+/// Most blocks of one source that wait for their deadlines: up to about 170 bytes each.
 pub const EXPIRING_BLOCKS_MAX: usize = 1 << 20;
 /// Most blocks in one [`Expired`].
 const EXPIRED_BLOCKS_MAX: usize = 4_096;
 
 /// A block in one tier of one rank.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Held {
     rank: DpRank,
     tier: Tier,
@@ -28,7 +28,8 @@ struct Held {
 /// Deadlines of the blocks of one source.
 #[derive(Debug)]
 pub struct Expiry {
-    deadlines: HashMap<Held, Duration>,
+    /// By rank, so that a clear costs what the rank holds.
+    deadlines: HashMap<DpRank, HashMap<(Tier, BlockName), Duration>>,
     /// The same, nearest first.
     queue: BTreeSet<(Duration, Held)>,
     blocks_max: usize,
@@ -118,21 +119,26 @@ impl Expiry {
     }
 
     fn set(&mut self, held: Held, deadline: Duration) {
-        if let Some(before) = self.deadlines.insert(held, deadline) {
+        let of_rank = self.deadlines.entry(held.rank).or_default();
+        if let Some(before) = of_rank.insert((held.tier, held.name), deadline) {
             self.queue.remove(&(before, held));
         }
         self.queue.insert((deadline, held));
     }
 
     fn forget(&mut self, held: Held) {
-        if let Some(deadline) = self.deadlines.remove(&held) {
+        let of_rank = self.deadlines.get_mut(&held.rank);
+        let deadline = of_rank.and_then(|of_rank| of_rank.remove(&(held.tier, held.name)));
+        if let Some(deadline) = deadline {
             self.queue.remove(&(deadline, held));
         }
     }
 
     fn forget_rank(&mut self, rank: DpRank) {
-        self.deadlines.retain(|held, _| held.rank != rank);
-        self.queue.retain(|(_, held)| held.rank != rank);
+        let of_rank = self.deadlines.remove(&rank);
+        for ((tier, name), deadline) in of_rank.into_iter().flatten() {
+            self.queue.remove(&(deadline, Held { rank, tier, name }));
+        }
     }
 }
 

@@ -55,7 +55,7 @@ pub struct NormaliserConfig {
     /// Names of numbered LoRA adapters, for engines that send the number only.
     pub lora_names: HashMap<u64, String>,
     /// How long blocks on a medium are held after they were last announced, for media whose connector
-    /// never removes. Media by name, in any letter case.
+    /// never removes. A medium stands for all of its tier: blocks are held by tier.
     pub medium_ttls: Vec<(String, Duration)>,
 }
 
@@ -180,9 +180,9 @@ impl Normaliser {
 
     /// How long blocks on a medium are held.
     fn ttl(&self, medium: Option<&str>) -> Option<Duration> {
-        let medium = medium.unwrap_or_default();
-        let mut ttls = self.config.medium_ttls.iter();
-        ttls.find(|(name, _)| name.eq_ignore_ascii_case(medium)).map(|&(_, ttl)| ttl)
+        let tier = place::tier(medium).ok()?;
+        let of_tier = |(name, _): &&(String, Duration)| tier_of_medium(name) == Some(tier);
+        self.config.medium_ttls.iter().find(of_tier).map(|&(_, ttl)| ttl)
     }
 
     fn take_removed(&mut self, removed: RawRemoved<'_>, out: &mut Normalised) {

@@ -42,6 +42,8 @@ struct Answers {
     watched: Vec<Watched>,
     /// With so many, those that are over are dropped from the list.
     prune_at: usize,
+    /// For how many looks the client has taken nothing while something waited.
+    looks: u32,
 }
 
 /// An answer, and for how many looks it has not got on.
@@ -52,6 +54,8 @@ struct Watched {
     looks: u32,
 }
 
+/// So many times as long as nothing at all may be taken, nothing of one answer may be.
+const ONE_ANSWER_FACTOR: u32 = 4;
 /// Fewest answers in the list of a connection before it is pruned.
 const PRUNE_MIN: usize = 256;
 
@@ -99,25 +103,29 @@ impl Peer {
         answers.watched.push(Watched { progress, taken: 0, looks: 0 });
     }
 
-    /// Looks at all answers: whether the client has taken nothing of some answer for more than so many looks. Between
+    /// Looks at all answers: whether the client has taken nothing at all for more than so many looks, or nothing of one
+    /// answer for [`ONE_ANSWER_FACTOR`] times as many: with many answers at a time, one of them may wait for long. Between
     /// two of them the transport must have had the chance to send: time alone would blame the client for a
     /// server that is too busy to send anything.
     pub(super) fn stalls(&self, looks_max: u32) -> bool {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut stalls = false;
+        let (mut waits_at_all, mut is_taken, mut stalls) = (false, false, false);
         answers.watched.retain_mut(|answer| {
             let Some(progress) = answer.progress.upgrade() else { return false };
             let taken = progress.taken.load(Ordering::Relaxed);
             let waits = progress.untaken.load(Ordering::Relaxed) > 0;
             if !waits || taken != answer.taken {
+                is_taken |= taken != answer.taken;
                 (answer.taken, answer.looks) = (taken, 0);
             } else {
                 answer.looks += 1;
             }
-            stalls |= answer.looks > looks_max;
+            waits_at_all |= waits;
+            stalls |= answer.looks > looks_max.saturating_mul(ONE_ANSWER_FACTOR);
             true
         });
-        stalls
+        answers.looks = if is_taken || !waits_at_all { 0 } else { answers.looks + 1 };
+        stalls || answers.looks > looks_max
     }
 }
 
@@ -144,6 +152,23 @@ mod tests {
         assert!(peer.stalls(3));
         drop(progress);
         assert!(!peer.stalls(3), "it is over");
+    }
+
+    #[test]
+    fn who_takes_some_answers_may_leave_one_for_longer() {
+        let peer = Peer::new(PeerLimits::default());
+        let [stuck, busy] = [(); 2].map(|()| Arc::new(Progress::default()));
+        peer.watch(&stuck);
+        peer.watch(&busy);
+        stuck.give();
+        for _ in 0..3 * ONE_ANSWER_FACTOR {
+            busy.give();
+            busy.take();
+            assert!(!peer.stalls(3));
+        }
+        busy.give();
+        busy.take();
+        assert!(peer.stalls(3));
     }
 
     #[test]

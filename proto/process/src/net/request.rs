@@ -10,7 +10,7 @@ use std::{
     fmt,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 use tokio::time::{Instant, Sleep, sleep};
@@ -40,7 +40,6 @@ enum Unread {
     Slow,
     Idle,
     Bytes(Exceeded),
-    Answers,
 }
 
 /// Bounds of a request's body.
@@ -51,7 +50,7 @@ pub struct RequestLimits {
     /// Most bytes, over all connections of a port, of messages that are not whole.
     pub message_bytes: Limit,
     /// Counts requests that are not read on, by reason: `message_slow`, `stream_idle`, `message_bytes`,
-    /// `message_bytes_of_connection`, `answer_bytes_of_connection`.
+    /// `message_bytes_of_connection`.
     pub unread: Reasons,
 }
 
@@ -72,7 +71,16 @@ pub struct RequestBody<B> {
     /// Frames when the timer was last looked at.
     frames_before: u64,
     over: bool,
+    /// A message ended in the bytes that were read last.
+    is_whole: bool,
+    /// A message that is not asked yet, since large answers wait,
+    held_back: Option<Frame<Bytes>>,
+    /// and when that is looked at again.
+    look: Option<Pin<Box<Sleep>>>,
 }
+
+/// How often it is looked whether large answers still wait.
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Where messages begin and end in the bytes of a request: each has a header of five bytes, of which the last four
 /// are its length.
@@ -131,22 +139,34 @@ impl<B> RequestBody<B> {
             frames: 0,
             frames_before: 0,
             over: false,
+            is_whole: false,
+            held_back: None,
+            look: None,
         }
+    }
+
+    /// Ready with what was held back once fewer large answers wait: to make another one takes time, and it would not
+    /// be kept. Answers to publishers are small.
+    fn poll_held_back(&mut self, context: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
+        while self.peer.large_answer_bytes.is_half_held() {
+            let look = self.look.get_or_insert_with(|| Box::pin(sleep(LOOK_INTERVAL)));
+            ready!(look.as_mut().poll(context));
+            look.as_mut().reset(Instant::now() + LOOK_INTERVAL);
+        }
+        Poll::Ready(self.held_back.take())
     }
 
     fn read(&mut self, bytes: &[u8]) -> Result<(), Unread> {
         self.frames += 1;
+        self.is_whole = false;
         let before = self.messages.came;
         self.messages.read(bytes);
         self.came += bytes.len();
         let came = self.messages.came;
         if came < before + bytes.len() {
-            // A message ended in these bytes. It is not answered while large answers wait: to make another one
-            // takes time, and it would not be kept.
+            // A message ended in these bytes.
             self.charge = None;
-            if self.peer.large_answer_bytes.is_half_held() {
-                return Err(Unread::Answers);
-            }
+            self.is_whole = true;
             if !matches!(self.limits.pace, Pace::Single(_)) {
                 (self.since, self.came) = (None, came);
             }
@@ -211,10 +231,6 @@ impl<B> RequestBody<B> {
                 let error = "too much of other clients has arrived in part: retry later";
                 ("message_bytes", Some(Status::resource_exhausted(error)))
             }
-            Unread::Answers => {
-                let error = "this client must first read earlier answers: retry later";
-                ("answer_bytes_of_connection", Some(Status::resource_exhausted(error)))
-            }
         };
         self.limits.unread.count(reason);
         status.map(Err)
@@ -235,13 +251,21 @@ where
         if self.over {
             return Poll::Ready(None);
         }
+        if self.held_back.is_some() {
+            return self.poll_held_back(context).map(|frame| frame.map(Ok));
+        }
         match Pin::new(&mut self.body).poll_frame(context) {
             Poll::Ready(Some(Ok(frame))) => {
                 let read = frame.data_ref().map_or(Ok(()), |bytes| self.read(bytes));
-                Poll::Ready(match read {
-                    Ok(()) => Some(Ok(frame)),
-                    Err(why) => self.end(why),
-                })
+                let publishes = matches!(self.limits.pace, Pace::Stream { idle: None, .. });
+                match read {
+                    Ok(()) if self.is_whole && !publishes => {
+                        self.held_back = Some(frame);
+                        self.poll_held_back(context).map(|frame| frame.map(Ok))
+                    }
+                    Ok(()) => Poll::Ready(Some(Ok(frame))),
+                    Err(why) => Poll::Ready(self.end(why)),
+                }
             }
             Poll::Ready(end) => Poll::Ready(end),
             Poll::Pending => self.poll_late(context).map(|why| self.end(why)),
@@ -249,7 +273,7 @@ where
     }
 
     fn is_end_stream(&self) -> bool {
-        self.over || self.body.is_end_stream()
+        self.over || self.held_back.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
