@@ -47,8 +47,7 @@ struct Limits {
     metrics: GrpcMetrics,
 }
 
-/// A call within its limits: it counts until this is dropped. A client that does not take small answers would hold
-/// the places of all calls otherwise.
+/// A call within its limits: it counts until this is dropped.
 type Admitted = (Share, Share, Option<Share>);
 
 impl RequestLimit {
@@ -162,6 +161,7 @@ where
         let request = request.map(|body| Body::new(RequestBody::new(body, limits, own)));
         let answers = self.limits.answers.clone();
         let counted = move |response: http::Response<Body>| {
+            // Else a client that does not take small answers would hold the places of all calls.
             let kept = Some(admitted).filter(|_| is_stream);
             response.map(|body| Body::new(AnswerBody::new(body, answers, peer, kept)))
         };
