@@ -2,9 +2,23 @@
 
 use crate::limits::NAME_BYTES_MAX;
 use std::net::Ipv6Addr;
+#[cfg(feature = "grpc")]
+use std::time::Duration;
+#[cfg(feature = "grpc")]
+use tonic::transport::Endpoint;
 
 /// The scheme of all targets: no port of Kvasir speaks TLS.
 const SCHEME: &str = "http://";
+
+/// Longest time until a connection is there.
+#[cfg(feature = "grpc")]
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The other side is asked for a sign of life this often,
+#[cfg(feature = "grpc")]
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// and has this long to answer.
+#[cfg(feature = "grpc")]
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a text can be no target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -34,6 +48,23 @@ pub fn read_target(text: &str) -> Result<String, TargetError> {
     let is_port = port.bytes().all(|at| at.is_ascii_digit())
         && port.parse::<u16>().is_ok_and(|port| port > 0);
     if is_host(host) && is_port { Ok(format!("{SCHEME}{address}")) } else { Err(malformed()) }
+}
+
+/// Where a gRPC port is dialled. All who dial one do it by this, so that they accept the same and find out alike that
+/// the other side is gone. It takes 5 s at most to connect, unless [`Endpoint::connect_timeout`] says otherwise.
+///
+/// # Errors
+/// If the text can be no target.
+#[cfg(feature = "grpc")]
+pub fn endpoint(text: &str) -> Result<Endpoint, TargetError> {
+    let malformed = |_error| TargetError::Malformed(text.to_owned());
+    let endpoint = Endpoint::from_shared(read_target(text)?).map_err(malformed)?;
+    Ok(endpoint
+        .connect_timeout(CONNECT_TIMEOUT)
+        .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+        .keep_alive_while_idle(true)
+        .tcp_nodelay(true))
 }
 
 fn is_host(host: &str) -> bool {

@@ -4,20 +4,15 @@ use kvasir_proto::convert::TooManyBlocks;
 use kvasir_proto::limits::{GRPC_MESSAGE_BYTES_MAX, QUERY_BLOCKS_MAX};
 use kvasir_proto::pb::indexer_client::IndexerClient as Stub;
 use kvasir_proto::pb::{FindMatchesRequest, FindMatchesResponse, RecordPlacementRequest};
-use kvasir_proto::target::read_target;
+use kvasir_proto::target;
 use kvasir_proto::types::WorkerKey;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
-
-/// A connection with questions under way is asked for a sign of life this often,
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
-/// and has this long to answer.
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Client of one indexer; cheap to clone.
 #[derive(Debug, Clone)]
@@ -47,14 +42,8 @@ impl IndexerClient {
     /// # Errors
     /// If `endpoint` is no such address.
     pub fn connect(endpoint: &str, config: ClientConfig) -> Result<Self, ClientError> {
-        let unusable = |source| ClientError::Endpoint { endpoint: endpoint.to_owned(), source };
-        let channel = Endpoint::from_shared(read_target(endpoint)?)
-            .map_err(unusable)?
-            .connect_timeout(config.connect_timeout)
-            .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
-            .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-            .tcp_nodelay(true)
-            .connect_lazy();
+        let endpoint = target::endpoint(endpoint)?.connect_timeout(config.connect_timeout);
+        let channel = endpoint.connect_lazy();
         let stub = Stub::new(channel)
             .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
             .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX);

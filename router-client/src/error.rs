@@ -9,14 +9,6 @@ pub enum ClientError {
     /// The endpoint can be no address of a server.
     #[error("endpoint {0}")]
     Target(#[from] TargetError),
-    /// The endpoint cannot be used.
-    #[error("endpoint {endpoint} cannot be used: {source}")]
-    Endpoint {
-        /// As given.
-        endpoint: String,
-        /// What is wrong with it.
-        source: tonic::transport::Error,
-    },
     /// The shards and replicas that were named cannot be used.
     #[error("{problem}")]
     Topology {

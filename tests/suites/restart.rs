@@ -334,10 +334,54 @@ async fn who_cannot_keep_checkpoints_says_so() -> Result<()> {
     Ok(())
 }
 
+/// An engine states the kind of a group with what it stores, and not with what it removes.
+#[tokio::test]
+async fn the_main_group_is_known_after_a_restart_whatever_its_number() -> Result<()> {
+    let engine = MockEngine::start(EngineConfig {
+        block_size: BLOCK_SIZE as usize,
+        capacity_blocks: 64,
+        sliding_window: Some(64),
+        window_first: true,
+        ..EngineConfig::default()
+    })
+    .await?;
+    let (endpoint, replay) = (engine.endpoint(), engine.replay_endpoint());
+    let worker = format!(
+        "id=w,model={MODEL},block-size={BLOCK_SIZE},engine=vllm,endpoint={endpoint},replay={replay}"
+    );
+    let folder = TempDir::new()?;
+    let path = folder.path().to_str().context("a path in UTF-8")?;
+    let flags = ["--checkpoint-dir", path, "--checkpoint-interval", "86400s", "--worker", &worker];
+    let prompt = |first| Prompt { tokens: (first..first + 160).collect(), answer: vec![7] };
+    engine.run(prompt(0)).await?;
+    let mut server = Server::start_with(anywhere(), anywhere(), &flags).await?;
+    let mut client = client::connect(server.addresses.grpc).await?;
+    let blocks = held_once_exact(&mut client, "w").await?;
+    ensure!(blocks == 10, "{blocks} blocks");
+    checkpoint(&mut client).await?;
+    server.kill().await;
+
+    // The first blocks make room for others: removals come before anything says again which group is which.
+    for at in 1..6 {
+        engine.run(prompt(at * 1_000)).await?;
+    }
+    let mut server = Server::start_with(anywhere(), anywhere(), &flags).await?;
+    let mut client = client::connect(server.addresses.grpc).await?;
+    held_once_exact(&mut client, "w").await?;
+    let held = client::dump_device_copies(&mut client, MODEL, "w").await?;
+    let truth = engine.truth().await?.copies;
+    ensure!(truth.len() < 60, "nothing was removed: {truth:?}");
+    ensure!(held == truth, "{held:?} instead of {truth:?}");
+    server.stop().await;
+    engine.stop().await;
+    Ok(())
+}
+
 /// A checkpoint does not say how old a block is.
 #[tokio::test]
 async fn blocks_with_a_time_to_live_do_not_come_back_from_a_checkpoint() -> Result<()> {
     let config = EngineConfig { block_size: BLOCK_SIZE as usize, ..EngineConfig::default() };
+    let config = config.today();
     let engines = [MockEngine::start(config.clone()).await?, MockEngine::start(config).await?];
     let worker = |id: &str, engine: &MockEngine, more: &str| {
         let (endpoint, replay) = (engine.endpoint(), engine.replay_endpoint());

@@ -65,6 +65,7 @@ impl Stream {
             hashes: HashForm::Integer,
             block_size: BLOCK_SIZE,
             sliding_window: None,
+            window_first: false,
             dp_rank: 0,
             copy_counts: false,
         };

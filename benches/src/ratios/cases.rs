@@ -75,6 +75,7 @@ fn frame(name: &'static str, blocks: u64) -> Case {
         hashes: HashForm::Integer,
         block_size: BLOCK_SIZE,
         sliding_window: None,
+        window_first: false,
         dp_rank: 0,
         copy_counts: false,
     };

@@ -46,6 +46,9 @@ pub struct SourceStatus {
     pub verified_at: Option<Duration>,
     /// Lives of it that are over, the latest last, for whoever follows it after a restart.
     pub past: Arc<[Incarnation]>,
+    /// The engine's main KV-cache group, for whoever follows it after a restart; none as long as it has stated
+    /// none.
+    pub main_group: Option<u32>,
 }
 
 impl Default for SourceStatus {
@@ -58,6 +61,7 @@ impl Default for SourceStatus {
             connected: false,
             verified_at: None,
             past: Arc::default(),
+            main_group: None,
         }
     }
 }

@@ -2,7 +2,7 @@ use super::{asking::Asking, kept::Kept, map::MapFollower, siblings::Siblings};
 use crate::{
     broker::{Broker, LocalByBroker, ShardMaps},
     config::{Config, ConfigError, MapSource},
-    grpc::{GrpcMetrics, Parts},
+    grpc::Parts,
     index::{
         IndexMetrics, Origin, Partitions, Speculation, SpeculationMetrics, Writer, WriterThreads,
         start_writers,
@@ -14,6 +14,7 @@ use crate::{
 use kvasir_index::{ChangeLimits, Limits};
 use kvasir_process::{
     descriptors::{self, Shares},
+    port::PortMetrics,
     telemetry::{Metrics, NotReady, Readiness, new_registry},
 };
 use prometheus_client::registry::Registry;
@@ -64,7 +65,7 @@ pub struct App {
     pub(super) http_listener: TcpListener,
     pub(super) addresses: Addresses,
     pub(super) parts: Parts,
-    pub(super) grpc_metrics: GrpcMetrics,
+    pub(super) grpc_metrics: PortMetrics,
     pub(super) metrics: Metrics,
     pub(super) readiness: Readiness,
     pub(super) starting: NotReady,
@@ -102,7 +103,8 @@ impl App {
         let partitions = Arc::new(Partitions::new(config.index, limits));
         let index_metrics = IndexMetrics::register(&mut registry, Arc::clone(&partitions));
         let query_metrics = QueryMetrics::register(&mut registry);
-        let grpc_metrics = GrpcMetrics::register(&mut registry);
+        let grpc_metrics = PortMetrics::default();
+        grpc_metrics.register(&mut registry);
         let (writer, writer_threads) =
             start_writers(&partitions, &index_metrics).map_err(BuildError::Writer)?;
         let origin = Origin::now();
@@ -168,14 +170,14 @@ impl App {
 fn divide(mut config: Config) -> (Config, Shares) {
     let limit = descriptors::limit();
     let shares = Shares::of(limit);
-    if config.grpc.max_connections > shares.clients {
+    if config.grpc.port.max_connections > shares.clients {
         tracing::warn!(
             open_files = limit,
-            wanted = config.grpc.max_connections,
+            wanted = config.grpc.port.max_connections,
             max_connections = shares.clients,
             "fewer connections are accepted: raise the limit of open files (ulimit -n)"
         );
-        config.grpc.max_connections = shares.clients;
+        config.grpc.port.max_connections = shares.clients;
     }
     (config, shares)
 }

@@ -14,10 +14,15 @@ use crate::{
 };
 use kvasir_process::{
     http::HttpConfig,
+    port::PortConfig,
     telemetry::LogConfig,
     text::{ByteCount, Span},
 };
-use kvasir_proto::{convert::Registration, limits::QUERY_BLOCKS_MAX, target::read_target};
+use kvasir_proto::{
+    convert::Registration,
+    limits::{GRPC_MESSAGE_BYTES_MAX, QUERY_BLOCKS_MAX},
+    target::read_target,
+};
 use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
 use tokio::sync::Semaphore;
 
@@ -90,9 +95,12 @@ impl Config {
             },
             grpc: GrpcConfig {
                 listen: options.listen,
-                max_in_flight: count("max-in-flight", options.max_in_flight)?,
-                max_connections: count("max-connections", options.max_connections)?,
-                spans: options.otlp_endpoint.is_some(),
+                port: PortConfig {
+                    max_in_flight: count("max-in-flight", options.max_in_flight)?,
+                    max_connections: count("max-connections", options.max_connections)?,
+                    message_bytes_max: GRPC_MESSAGE_BYTES_MAX,
+                    spans: options.otlp_endpoint.is_some(),
+                },
             },
             http: HttpConfig { listen: options.http_listen },
             workers: registrations(&options.worker)?,

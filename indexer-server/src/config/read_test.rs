@@ -50,7 +50,7 @@ fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
     let Ok(Action::Run(config)) = with_file(text, &["--max-in-flight", "8"]) else {
         panic!("refused")
     };
-    assert_eq!((config.grpc.max_in_flight, config.grpc.max_connections), (8, 9));
+    assert_eq!((config.grpc.port.max_in_flight, config.grpc.port.max_connections), (8, 9));
     assert_eq!(config.ingest.worker_timeout.as_secs(), 300);
     assert_eq!(config.ingest.replay_concurrency, 8);
 }
@@ -187,7 +187,7 @@ fn every_refusal_of_a_time_to_live_names_the_key() {
     );
     check(
         &["id=w,model=m,block-size=1,endpoint=tcp://a:1,ttl.CPU=1ms"],
-        "(w).ttl: medium_ttls[0].ttl_ms is 1, must be 100",
+        "(w).ttl: CPU is 1ms, must be 100ms to 2592000s",
     );
     check(
         &["id=w,model=m,block-size=1,endpoint=tcp://a:1,ttl.CLOUD=10m"],
@@ -228,11 +228,12 @@ fn every_refusal_of_a_worker_names_the_key() {
         &["id=w,model=m,block-size=1,lora.x=a"],
         "(w).lora: \"x\" is no adapter's number: write lora.7",
     );
+    check(&["id=w,model=m,block-size=1,lora.0=a"], "worker[0] (w).lora: 0 stands for no adapter");
     check(
         &["id=w,model=m,block-size=1,lora.7="],
         "(w).lora: the name of 7 has 0 bytes, it must have 1",
     );
-    let many: String = (0..=1_024).map(|id| format!(",lora.{id}=a")).collect();
+    let many: String = (1..=1_025).map(|id| format!(",lora.{id}=a")).collect();
     let many = format!("id=w,model=m,block-size=1{many}");
     check(&[&many], "(w).lora: 1025 names are too many, the limit is 1024");
     check(

@@ -3,7 +3,10 @@ use crate::ingest;
 use kvasir_process::text::{Span, optional, read_table};
 use kvasir_proto::{
     convert::{EndpointSpec, Engine, LossPolicy, Registration, WorkerProfile, read_medium_ttls},
-    limits::{BLOCK_SIZE_TOKENS_MAX, NAME_BYTES_MAX, WORKER_ENDPOINTS_MAX, WORKER_LORA_NAMES_MAX},
+    limits::{
+        BLOCK_SIZE_TOKENS_MAX, MEDIUM_TTL_MS_MAX, MEDIUM_TTL_MS_MIN, NAME_BYTES_MAX,
+        WORKER_ENDPOINTS_MAX, WORKER_LORA_NAMES_MAX,
+    },
     pb,
     types::{CopyMode, DpRank, PartitionKey, WorkerId},
 };
@@ -182,8 +185,9 @@ fn medium_ttls(spec: &WorkerSpec) -> Result<BTreeMap<String, Duration>, String> 
         return Err("needs an endpoint beside it".to_owned());
     }
     let read = |(medium, text): (&String, &String)| {
-        let Span(ttl) = text.parse()?;
-        let ttl_ms = u32::try_from(ttl.as_millis()).unwrap_or(u32::MAX);
+        let ttl: Span = text.parse()?;
+        let ttl_ms = ttl.millis_within(MEDIUM_TTL_MS_MIN..=MEDIUM_TTL_MS_MAX);
+        let ttl_ms = ttl_ms.map_err(|why| format!("{medium} {why}"))?;
         Ok::<_, String>(pb::MediumTtl { medium: medium.clone(), ttl_ms })
     };
     let ttls = spec.ttl.iter().map(read).collect::<Result<_, _>>()?;
@@ -200,6 +204,9 @@ fn lora_names(spec: &BTreeMap<String, String>) -> Result<BTreeMap<u64, String>, 
         let Ok(id) = number.parse::<u64>() else {
             return Err(format!("{number:?} is no adapter's number: write lora.7=NAME"));
         };
+        if id == 0 {
+            return Err("0 stands for no adapter: numbers of adapters begin with 1".to_owned());
+        }
         if !(1..=NAME_BYTES_MAX).contains(&name.len()) {
             let bytes = name.len();
             return Err(format!(

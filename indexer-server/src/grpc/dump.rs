@@ -150,6 +150,7 @@ impl Sources {
                 copy_mode: end.copy_mode,
                 applied: end.status.applied,
                 past: end.status.past.to_vec(),
+                main_group: end.status.main_group,
                 state: end.status.state,
                 incomplete: end.incomplete,
                 ranks: end.ranks.clone(),

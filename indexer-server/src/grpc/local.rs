@@ -7,15 +7,9 @@ use kvasir_proto::{
     convert::{DigestsPart, DigestsQuery, EventsPart, EventsQuery, LocalDumpPart, LocalDumpQuery},
     limits::GRPC_MESSAGE_BYTES_MAX,
     pb::{self, local_indexer_client::LocalIndexerClient},
+    target::endpoint,
 };
-use std::time::Duration;
-use tonic::{
-    Status,
-    transport::{Channel, Endpoint},
-};
-
-/// Longest time until a connection is there.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+use tonic::{Status, transport::Channel};
 
 /// Clients of the service `kvasir.v1.LocalIndexer`, wherever it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,8 +52,7 @@ impl LocalIndexers for LocalClients {
 
 async fn connect(url: String) -> Result<LocalIndexerClient<Channel>, AskError> {
     let unreachable = |error: tonic::transport::Error| AskError::Unreachable(causes(&error));
-    let endpoint = Endpoint::from_shared(url).map_err(unreachable)?;
-    let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true);
+    let endpoint = endpoint(&url).map_err(|error| AskError::Unreachable(error.to_string()))?;
     let channel = endpoint.connect().await.map_err(unreachable)?;
     Ok(LocalIndexerClient::new(channel).max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX))
 }

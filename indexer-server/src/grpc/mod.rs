@@ -7,17 +7,13 @@ mod dump;
 mod find;
 mod indexer;
 mod ingest;
-mod limit;
 mod local;
-mod metrics;
 mod outlet;
 mod server;
 mod sibling;
 mod status;
-mod too_long;
 
 pub use config::GrpcConfig;
 pub use local::LocalClients;
-pub use metrics::GrpcMetrics;
-pub use server::{Parts, ServeError, serve};
+pub use server::{Parts, serve};
 pub use sibling::SiblingClient;

@@ -1,25 +1,11 @@
-use super::{
-    GrpcConfig, GrpcMetrics,
-    config::{
-        CONNECTION_CALLS_MAX, CONNECTION_MESSAGE_BYTES_MAX, CONNECTION_PART, KEEPALIVE_INTERVAL,
-        KEEPALIVE_TIMEOUT, LARGE_ANSWER_BYTES_MAX, PATIENCE, REQUEST_TIMEOUT,
-        SIDE_MESSAGE_BYTES_MAX, SMALL_ANSWER_BYTES_MAX, STREAMS_MAX,
-    },
-    find::FindService,
-    indexer::IndexerService,
-    ingest::EventIngestService,
-    limit::RequestLimit,
-    too_long::CountTooLong,
-};
+use super::{GrpcConfig, find::FindService, indexer::IndexerService, ingest::EventIngestService};
 use crate::{
     index::{Origin, Partitions, Speculation, Writer},
     ingest::Ingest,
     query::{Finder, QueryMetrics},
     snapshot::Checkpoints,
 };
-use kvasir_process::net::{
-    CONNECTION_WINDOW_BYTES, ConnectionLimits, LimitedListener, PeerLimits, incoming,
-};
+use kvasir_process::port::{Port, PortMetrics, ServeError, Services, StreamKind, Streams};
 use kvasir_proto::{
     limits::GRPC_MESSAGE_BYTES_MAX,
     pb::{
@@ -29,8 +15,13 @@ use kvasir_proto::{
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic::{codegen::http, transport::Server};
-use tonic_health::{ServingStatus, server::HealthReporter};
+
+/// Calls with more than one message in a direction.
+const STREAMS: Streams = &[
+    ("/kvasir.v1.Indexer/FindMatchesStream", StreamKind::Query),
+    ("/kvasir.v1.Indexer/DumpWorker", StreamKind::Read),
+    ("/kvasir.v1.EventIngest/PublishEvents", StreamKind::Publish),
+];
 
 /// What the handlers work with.
 #[derive(Debug, Clone)]
@@ -57,17 +48,6 @@ pub struct Parts {
     pub stop: CancellationToken,
 }
 
-/// Why the port cannot be served.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// The reflection service cannot be built: a fault of the build.
-    #[error("reflection: {0}")]
-    Reflection(#[from] tonic_reflection::server::Error),
-    /// The transport failed.
-    #[error("gRPC: {0}")]
-    Transport(#[from] tonic::transport::Error),
-}
-
 /// Serves the port until `parts.stop` is cancelled and the requests under way are answered.
 ///
 /// # Errors
@@ -76,75 +56,23 @@ pub async fn serve(
     listener: TcpListener,
     config: &GrpcConfig,
     parts: Parts,
-    metrics: GrpcMetrics,
+    metrics: PortMetrics,
 ) -> Result<(), ServeError> {
-    let listener = LimitedListener::new(listener, limits(config), metrics.connections.clone());
-    let (reporter, health) = tonic_health::server::health_reporter();
-    set_health(&reporter, ServingStatus::Serving).await;
     let (tasks, stop) = (parts.tasks.clone(), parts.stop.clone());
     let (finder, until) = (parts.finder.clone(), stop.clone());
     let indexer = IndexerServer::new(IndexerService::new(parts.clone()))
         .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX);
-    let indexer = FindService::new(finder, until, indexer);
     let ingest = EventIngestServer::new(EventIngestService { parts })
         .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX);
-    let reflection = || {
-        tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-    };
-    let mut server = Server::builder()
-        .max_concurrent_streams(CONNECTION_CALLS_MAX)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
-        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-        .timeout(REQUEST_TIMEOUT);
-    if config.spans {
-        server = server.trace_fn(request_span);
-    }
-    server
-        .layer(CountTooLong(metrics.too_long.clone()))
-        .layer(RequestLimit::new(config.max_in_flight, metrics))
-        .add_service(indexer)
-        .add_service(ingest)
-        .add_service(health.max_decoding_message_size(SIDE_MESSAGE_BYTES_MAX))
-        .add_service(reflection().build_v1()?.max_decoding_message_size(SIDE_MESSAGE_BYTES_MAX))
-        .add_service(
-            reflection().build_v1alpha()?.max_decoding_message_size(SIDE_MESSAGE_BYTES_MAX),
-        )
-        .serve_with_incoming_shutdown(incoming(listener), async move {
-            stop.cancelled().await;
-            set_health(&reporter, ServingStatus::NotServing).await;
-        })
-        .await?;
+    let mut services = Services::default();
+    services.add(FindService::new(finder, until, indexer));
+    services.add(ingest);
+    let config = config.port;
+    let port = Port { config, streams: STREAMS, metrics, descriptors: FILE_DESCRIPTOR_SET };
+    port.serve(listener, services, stop).await?;
     tasks.close();
     tasks.wait().await;
     Ok(())
-}
-
-fn limits(config: &GrpcConfig) -> ConnectionLimits {
-    let part = |all: usize| all.div_ceil(CONNECTION_PART);
-    ConnectionLimits {
-        connections: config.max_connections,
-        patience: PATIENCE,
-        peer: PeerLimits {
-            calls: part(config.max_in_flight),
-            streams: part(STREAMS_MAX),
-            message_bytes: CONNECTION_MESSAGE_BYTES_MAX,
-            large_answer_bytes: part(LARGE_ANSWER_BYTES_MAX),
-            small_answer_bytes: part(SMALL_ANSWER_BYTES_MAX),
-        },
-    }
-}
-
-async fn set_health(reporter: &HealthReporter, status: ServingStatus) {
-    for service in ["", "kvasir.v1.Indexer", "kvasir.v1.EventIngest"] {
-        reporter.set_service_status(service, status).await;
-    }
-}
-
-fn request_span(request: &http::Request<()>) -> tracing::Span {
-    tracing::info_span!("request", path = request.uri().path())
 }

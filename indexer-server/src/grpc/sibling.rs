@@ -7,15 +7,9 @@ use kvasir_proto::{
     convert::{DumpQuery, ListedWorker, WorkerDumpPart},
     limits::GRPC_MESSAGE_BYTES_MAX,
     pb::{self, indexer_client::IndexerClient},
+    target::{TargetError, endpoint},
 };
-use std::time::Duration;
-use tonic::{
-    Code, Status,
-    transport::{Channel, Endpoint, Error},
-};
-
-/// Longest time until a connection is there.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+use tonic::{Code, Status, transport::Channel};
 
 /// A client of the service `kvasir.v1.Indexer` of another replica. It connects when it asks.
 #[derive(Debug, Clone)]
@@ -29,10 +23,8 @@ impl SiblingClient {
     ///
     /// # Errors
     /// If the URL cannot be used.
-    pub fn new(url: String) -> Result<Self, Error> {
-        let endpoint = Endpoint::from_shared(url.clone())?;
-        let channel = endpoint.connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true).connect_lazy();
-        let indexer = IndexerClient::new(channel);
+    pub fn new(url: String) -> Result<Self, TargetError> {
+        let indexer = IndexerClient::new(endpoint(&url)?.connect_lazy());
         Ok(Self { url, indexer: indexer.max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX) })
     }
 }

@@ -183,7 +183,8 @@ impl Link {
     ) -> Self {
         let resume = status.as_ref().and_then(|status| {
             let degraded = status.state == SourceState::Degraded;
-            status.applied.map(|cursor| Resume { cursor, degraded })
+            let main_group = status.main_group;
+            status.applied.map(|cursor| Resume { cursor, degraded, main_group })
         });
         let sink = Sink {
             source,
@@ -283,13 +284,21 @@ impl Sink {
         }
         let source = &self.source;
         match command {
-            SourceCommand::Apply { cursor, rank, events, drops, unmatchable_blocks } => {
+            SourceCommand::Apply {
+                cursor,
+                rank,
+                events,
+                drops,
+                unmatchable_blocks,
+                main_group,
+            } => {
                 self.metrics.count_received(events.iter().map(KvEvent::operations).sum(), &drops);
                 self.metrics.count_batches(BatchOutcome::Applied, 1);
                 self.unmatchable.inc_by(unmatchable_blocks);
                 self.complain(&drops);
                 self.add(rank, events).await?;
                 self.status.applied = Some(cursor);
+                self.status.main_group = main_group;
                 if drops.iter().any(|(reason, _)| reason.kind() == DropKind::Rejected) {
                     self.hand_on().await?;
                     self.writer.mark_incomplete(&self.source).await?;
@@ -308,6 +317,7 @@ impl Sink {
                 self.status.state = self.status.state.max(SourceState::CatchingUp);
                 self.status.applied = None;
                 self.status.last_live = None;
+                self.status.main_group = None;
                 self.writer.clear(source, self.status.clone()).await
             }
             SourceCommand::ClearLost => {
@@ -344,6 +354,7 @@ impl Sink {
             buffered_batches: status.buffered_batches as u64,
             connected: status.connected,
             verified_at: status.verified_at.map(|at| self.origin.since(at)),
+            main_group: self.status.main_group,
             ..SourceStatus::default()
         };
         self.writer.set_status(&self.source, self.status.clone()).await?;

@@ -73,8 +73,7 @@ impl Ingest {
         origin: Origin,
         metrics: IngestMetrics,
     ) -> Self {
-        let replay_permits = Arc::new(Semaphore::new(config.replay_concurrency));
-        let links = Common { replay_permits, held: Arc::default() };
+        let links = Common::new(config.replay_concurrency);
         let turns = Arc::new(Turns::new(config.dump_concurrency, origin));
         let ownership = Ownership::new(config.shard.clone());
         Self {

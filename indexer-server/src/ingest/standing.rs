@@ -118,7 +118,25 @@ impl Collector for WorkerStandings {
         let help = "Ranks that the metrics by worker leave out: more than can be shown";
         let name = "worker_ranks_left_out";
         let gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        ConstGauge::new(left_out as u64).encode(gauge)
+        ConstGauge::new(left_out as u64).encode(gauge)?;
+        let held = [
+            (
+                "ingest_held_back",
+                "Live batches that wait for missing ones",
+                &self.ingest.links.held,
+            ),
+            (
+                "ingest_deadlines",
+                "Memory of deadlines: blocks on media with a time to live",
+                &self.ingest.links.deadlines,
+            ),
+        ];
+        for (name, help, held) in held {
+            let unit = Some(&Unit::Bytes);
+            let gauge = encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
+            ConstGauge::new(held.bytes() as u64).encode(gauge)?;
+        }
+        Ok(())
     }
 }
 

@@ -164,7 +164,7 @@ impl Copier {
         worker: &WorkerAddress,
         dumped: DumpedSource,
     ) -> Result<Option<ResumedSource>, CopyError> {
-        let DumpedSource { name, copy_mode, applied, past, state, ranks, .. } = dumped;
+        let DumpedSource { name, copy_mode, applied, past, main_group, state, ranks, .. } = dumped;
         let Some(&first) = ranks.first() else { return Ok(None) };
         let named = (name.as_str(), copy_mode);
         let source = self.writer.add_source(partition, &worker.worker, named, first).await??;
@@ -178,6 +178,7 @@ impl Copier {
             state: state.max(SourceState::CatchingUp),
             applied,
             past: past.into(),
+            main_group,
             ..SourceStatus::default()
         };
         Ok(Some(ResumedSource { name, copy_mode, source, status }))

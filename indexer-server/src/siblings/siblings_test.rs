@@ -80,6 +80,7 @@ fn source(name: &str, applied: Option<Cursor>) -> DumpedSource {
         copy_mode: CopyMode::Counted,
         applied,
         past: vec![Incarnation(3)],
+        main_group: Some(1),
         state: SourceState::Exact,
         incomplete: false,
         ranks: vec![0],
@@ -240,15 +241,16 @@ async fn what_was_fetched_is_in_the_index_with_its_sources() {
     assert_eq!((copied.blocks, copier.metrics().blocks.get()), (3, 3));
     let shard = partition.shard_of(&address().worker);
     let shown = Shard::sources(shard, &address().worker).into_iter();
-    let shown: Vec<_> =
-        shown.map(|(name, _, at)| (name, at.state, at.applied, at.past.len())).collect();
+    let shown: Vec<_> = shown
+        .map(|(name, _, at)| (name, at.state, at.applied, at.past.len(), at.main_group))
+        .collect();
     let expected = [
         ("whole", SourceState::CatchingUp, 4),
         ("lost", SourceState::Degraded, 6),
         ("short", SourceState::Partial, 5),
     ];
     let expected =
-        expected.map(|(name, state, at)| (name.to_owned(), state, Some(cursor(at)), 1)).to_vec();
+        expected.map(|(name, state, at)| (name.to_owned(), state, Some(cursor(at)), 1, Some(1)));
     assert_eq!(shown, expected);
     threads.stop().await;
 }

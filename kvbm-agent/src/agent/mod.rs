@@ -22,6 +22,7 @@ use crate::relay::RelayError;
 use crate::service::{LocalIndexerService, Served, ServiceConfig, WorkerLoadsService, serve};
 use crate::uplink::{Overrun, UplinkConfig, UplinkStatus, keep_up};
 use crate::zmq::{ZmqConfig, ZmqConfigError, ZmqEndpoints, ZmqStatus};
+use kvasir_process::port::PortMetrics;
 use kvasir_process::tasks::{Ended, Tasks};
 use kvasir_proto::convert::{ConvertError, Registration};
 use kvasir_proto::target::{TargetError, read_target};
@@ -140,6 +141,7 @@ pub struct Agent {
     scraped: Option<watch::Receiver<ScrapeStatus>>,
     refusals: Option<Arc<Refusals>>,
     local: Option<SocketAddr>,
+    port_metrics: PortMetrics,
     uplinks: Vec<watch::Receiver<UplinkStatus>>,
     broker: Option<watch::Receiver<BrokerStatus>>,
     zmq: Option<Zmq>,
@@ -197,19 +199,18 @@ impl Agent {
         let zmq = Zmq::start(&feed, config.zmq, publishing, replaying).await?;
         let loads_service = loads.service(&feed, config.service, heartbeat_interval, &stop_service);
         let serving = (service, loads_service, sources.ingest);
-        let local = serve_local(config.listen, serving, &mut service_tasks).await?;
+        let (local, port_metrics) = serve_local(config.listen, serving, &mut service_tasks).await?;
         let mut registration = config.registration;
         if let (Some(registration), Some(local)) = (&mut registration, local) {
             registration.local_indexer.get_or_insert_with(|| format!("http://{local}"));
         }
-        let uplinks = indexers.into_iter().map(|endpoint| {
-            let (registration, deregister) = (registration.clone(), config.deregister);
-            let overrun = Overrun::Skip;
+        let deregister = config.deregister;
+        let uplink = |endpoint| {
+            let (registration, overrun) = (registration.clone(), Overrun::Skip);
             UplinkConfig { endpoint, heartbeat_interval, registration, deregister, overrun }
-        });
-        let uplinks = uplinks
-            .map(|uplink| start_uplink(&feed, uplink, &mut uplink_tasks, &stop_uplinks))
-            .collect();
+        };
+        let start = |uplink| start_uplink(&feed, uplink, &mut uplink_tasks, &stop_uplinks);
+        let uplinks = indexers.into_iter().map(uplink).map(start).collect();
         let (stop_uplinks, stop_service) = (stop_uplinks.drop_guard(), stop_service.drop_guard());
         Ok(Self {
             feed,
@@ -218,6 +219,7 @@ impl Agent {
             scraped: loads.scraped,
             refusals: sources.refusals,
             local,
+            port_metrics,
             uplinks,
             broker,
             zmq,
@@ -274,6 +276,12 @@ impl Agent {
     #[must_use]
     pub const fn local_address(&self) -> Option<SocketAddr> {
         self.local
+    }
+
+    /// Metrics of that port.
+    #[must_use]
+    pub const fn port_metrics(&self) -> &PortMetrics {
+        &self.port_metrics
     }
 
     /// Where the journal stands.
@@ -411,12 +419,13 @@ async fn serve_local(
     address: Option<SocketAddr>,
     (service, loads, ingest): Services,
     tasks: &mut Tasks,
-) -> Result<Option<SocketAddr>, AgentError> {
-    let Some(address) = address else { return Ok(None) };
+) -> Result<(Option<SocketAddr>, PortMetrics), AgentError> {
+    let metrics = PortMetrics::default();
+    let Some(address) = address else { return Ok((None, metrics)) };
     let (listener, bound) = listen(address).await?;
-    let serving = serve(listener, service, loads, ingest);
+    let serving = serve(listener, service, loads, ingest, metrics.clone());
     tasks.spawn("gRPC port", async { Ok(serving.await?) });
-    Ok(Some(bound))
+    Ok((Some(bound), metrics))
 }
 
 fn start_uplink(

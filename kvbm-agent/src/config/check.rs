@@ -19,13 +19,16 @@ use kvasir_process::text::{ByteCount, ServerUrl, Span};
 use kvasir_proto::convert::{
     ConvertError, Engine, LOCAL_INDEXER_BY_BROKER, Registration, WorkerProfile, read_medium_ttls,
 };
-use kvasir_proto::limits::{BATCH_WIRE_BYTES_MAX, LEASE_MS_MAX, LEASE_MS_MIN};
+use kvasir_proto::limits::{
+    BATCH_WIRE_BYTES_MAX, LEASE_MS_MAX, LEASE_MS_MIN, MEDIUM_TTL_MS_MAX, MEDIUM_TTL_MS_MIN,
+};
 use kvasir_proto::pb;
 use kvasir_proto::target::read_target;
 use kvasir_proto::types::CopyMode;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -184,10 +187,18 @@ fn registration(options: &Options) -> Result<Registration, ConfigError> {
 fn lora_names(lora: &[String]) -> Result<Vec<pb::LoraName>, ConfigError> {
     let read = |text: &String| {
         let (id, name) = text.split_once('=')?;
-        Some(pb::LoraName { id: id.parse().ok()?, name: name.to_owned() })
+        let id: NonZeroU64 = id.parse().ok()?;
+        Some(pb::LoraName { id: id.get(), name: name.to_owned() })
     };
     let names = lora.iter().map(|text| {
-        let why = || ConfigError::invalid("lora", format!("{text:?} is no number=name"));
+        let why = || {
+            ConfigError::invalid(
+                "lora",
+                format!(
+                    "{text:?} is no number=name; numbers begin with 1: 0 stands for no adapter"
+                ),
+            )
+        };
         read(text).ok_or_else(why)
     });
     names.collect()
@@ -210,8 +221,9 @@ fn medium_ttls(options: &Options) -> Result<Vec<(String, Duration)>, ConfigError
                 format!("{medium:?} is no medium of a worker's own memory, such as CPU or DISK");
             return Err(invalid(why));
         }
-        let Span(ttl) = ttl.parse().map_err(invalid)?;
-        let ttl_ms = u32::try_from(ttl.as_millis()).unwrap_or(u32::MAX);
+        let ttl: Span = ttl.parse().map_err(invalid)?;
+        let ttl_ms = ttl.millis_within(MEDIUM_TTL_MS_MIN..=MEDIUM_TTL_MS_MAX);
+        let ttl_ms = ttl_ms.map_err(|why| invalid(format!("{medium} {why}")))?;
         Ok(pb::MediumTtl { medium: medium.to_owned(), ttl_ms })
     };
     let ttls = options.medium_ttl.iter().map(read).collect::<Result<_, _>>()?;
@@ -224,12 +236,8 @@ fn medium_ttls(options: &Options) -> Result<Vec<(String, Duration)>, ConfigError
 }
 
 fn lease_ms(options: &Options) -> Result<u32, ConfigError> {
-    let millis = u32::try_from(options.lease.0.as_millis()).ok();
-    millis.filter(|millis| (LEASE_MS_MIN..=LEASE_MS_MAX).contains(millis)).ok_or_else(|| {
-        let span = |millis: u32| Span(Duration::from_millis(millis.into()));
-        let (min, max) = (span(LEASE_MS_MIN), span(LEASE_MS_MAX));
-        ConfigError::invalid("lease", format!("is {}, must be {min} to {max}", options.lease))
-    })
+    let millis = options.lease.millis_within(LEASE_MS_MIN..=LEASE_MS_MAX);
+    millis.map_err(|why| ConfigError::invalid("lease", why))
 }
 
 /// The NATS server, if there is one.

@@ -120,11 +120,11 @@ fn times_to_live_that_are_wrong_are_named() {
             "medium-ttl: needs a source: publishers on the gRPC port remove blocks themselves",
         ),
         ("--medium-ttl=CPU", "medium-ttl: \"CPU\" is no medium=time"),
-        ("--medium-ttl=CPU=soon", "medium-ttl: \"soon\" is no time: write 250ms, 10s, 5m or 2h"),
         (
-            "--medium-ttl=CPU=1ms",
-            "medium-ttl: medium_ttls[0].ttl_ms is 1, must be 100 to 2592000000",
+            "--medium-ttl=CPU=soon",
+            "medium-ttl: \"soon\" is no time: write 250ms, 10s, 5m, 2h or 30d",
         ),
+        ("--medium-ttl=CPU=1ms", "medium-ttl: CPU is 1ms, must be 100ms to 2592000s"),
         (
             "--medium-ttl=CLOUD=1m",
             "medium-ttl: \"CLOUD\" is no medium of a worker's own memory, such as CPU or DISK",
@@ -155,8 +155,14 @@ fn values_that_are_wrong_are_named() {
         ),
         ("--label=zone", "label: \"zone\" is no key=value"),
         ("--label=zone=a,zone=b", "label[1].key: repeats zone: each may be given once"),
-        ("--lora=sql", "lora: \"sql\" is no number=name"),
-        ("--lora=x=sql", "lora: \"x=sql\" is no number=name"),
+        (
+            "--lora=sql",
+            "lora: \"sql\" is no number=name; numbers begin with 1: 0 stands for no adapter",
+        ),
+        (
+            "--lora=0=sql",
+            "lora: \"0=sql\" is no number=name; numbers begin with 1: 0 stands for no adapter",
+        ),
         ("--lora=7=", "lora[0].name: is required"),
         ("--lora=7=a,7=b", "lora[1].id: repeats 7: each may be given once"),
         ("--lease=10ms", "lease: is 10ms, must be 1s to 3600s"),

@@ -27,6 +27,8 @@ pub struct KeptSource {
     /// Lives that were over, the latest last, at most
     /// [`SOURCE_PAST_LIVES_MAX`](kvasir_proto::limits::SOURCE_PAST_LIVES_MAX).
     pub past: Vec<Incarnation>,
+    /// The engine's main KV-cache group; none as long as it has stated none.
+    pub main_group: Option<u32>,
     /// Ranks that it may hold something at.
     pub ranks: Vec<DpRank>,
 }

@@ -262,6 +262,11 @@ impl Inlet {
         self.hub.sources.lock().pending(self.key)
     }
 
+    /// The engine's main KV-cache group has become known, or is another one: it is kept with the next batch.
+    pub fn set_main_group(&self, main_group: Option<u32>) {
+        self.hub.sources.lock().set_main_group(self.key, main_group);
+    }
+
     /// Whether the source may speak of a rank now. What it says of one that is kept for another would not be taken,
     /// and is to be said once that one is heard, or gone.
     ///

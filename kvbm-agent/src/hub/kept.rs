@@ -14,6 +14,8 @@ pub(super) struct Kept {
     at: Option<KeptSource>,
     /// Lives that are over, the latest last.
     past: Vec<Incarnation>,
+    /// The engine's main KV-cache group, as of the next batch.
+    main_group: Option<u32>,
     /// Another process has brought it here, and its engine was not heard yet.
     is_pending: bool,
 }
@@ -21,13 +23,14 @@ pub(super) struct Kept {
 impl Kept {
     pub(super) fn new(name: &str, kind: SourceKind, copy_mode: CopyMode) -> Self {
         let name = name.to_owned();
-        Self { name, kind, copy_mode, at: None, past: Vec::new(), is_pending: false }
+        let past = Vec::new();
+        Self { name, kind, copy_mode, at: None, past, main_group: None, is_pending: false }
     }
 
     /// A source that was kept.
     pub(super) fn of(source: KeptSource) -> Self {
-        let KeptSource { name, kind, copy_mode, past, .. } = source.clone();
-        Self { name, kind, copy_mode, at: Some(source), past, is_pending: true }
+        let KeptSource { name, kind, copy_mode, past, main_group, .. } = source.clone();
+        Self { name, kind, copy_mode, at: Some(source), past, main_group, is_pending: true }
     }
 
     /// Where it stood, if its engine was not heard yet.
@@ -51,9 +54,10 @@ impl Kept {
             has_lost: false,
             lacks_blocks: false,
             past: self.past.clone(),
+            main_group: None,
             ranks: Vec::new(),
         });
-        at.cursor = cursor;
+        (at.cursor, at.main_group) = (cursor, self.main_group);
         if !at.ranks.contains(&rank) {
             at.ranks.push(rank);
         }
@@ -65,6 +69,7 @@ impl Kept {
 
     /// Its life is over.
     pub(super) fn end(&mut self) {
+        self.main_group = None;
         let Some(at) = self.at.take() else { return };
         let life = at.cursor.incarnation;
         self.past.retain(|past| *past != life);
@@ -86,6 +91,10 @@ impl Kept {
         if let Some(at) = &mut self.at {
             at.lacks_blocks = true;
         }
+    }
+
+    pub(super) const fn set_main_group(&mut self, main_group: Option<u32>) {
+        self.main_group = main_group;
     }
 
     pub(super) const fn set_copy_mode(&mut self, copy_mode: CopyMode) {

@@ -341,6 +341,13 @@ impl Sources {
         self.source(key).ok()?.kept.as_ref()?.pending().cloned()
     }
 
+    /// The next batch of a source was read with this main group.
+    pub(super) fn set_main_group(&mut self, key: Key, main_group: Option<u32>) {
+        if let Some(kept) = self.source(key).ok().and_then(|source| source.kept.as_mut()) {
+            kept.set_main_group(main_group);
+        }
+    }
+
     /// What a source says of itself, with what is known from before.
     pub(super) fn state(&mut self, key: Key, state: SourceState) -> SourceState {
         let kept = self.source(key).ok().and_then(|source| source.kept.as_ref());

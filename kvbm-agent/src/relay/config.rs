@@ -2,14 +2,12 @@ use crate::hub::HubError;
 use kvasir_engine::decode::EngineKind;
 use kvasir_engine::link::{Common, LinkConfig, REPLAY_REPLY_TIMEOUT};
 use kvasir_engine::normalise::NormaliserConfig;
-use kvasir_engine::sequence::{HeldBytes, LossPolicy, SequencerConfig};
+use kvasir_engine::sequence::{LossPolicy, SequencerConfig};
 use kvasir_engine::zmtp::{Attach, Endpoint, EndpointError, Limits};
 use kvasir_proto::types::{CopyMode, DpRank};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
 
 /// Most rounds of replay at a time, over all relays of an agent.
 pub const REPLAYS_MAX: usize = 4;
@@ -17,10 +15,7 @@ pub const REPLAYS_MAX: usize = 4;
 /// What all relays of an agent share.
 #[must_use]
 pub fn common() -> Common {
-    Common {
-        replay_permits: Arc::new(Semaphore::new(REPLAYS_MAX)),
-        held: Arc::new(HeldBytes::default()),
-    }
+    Common::new(REPLAYS_MAX)
 }
 
 /// Where an engine publishes, and how it is read.

@@ -39,6 +39,8 @@ struct Sink {
     inlet: Inlet,
     /// A life has begun that has said nothing yet.
     fresh: bool,
+    /// The engine's main group, as the inlet knows it.
+    main_group: Option<u32>,
 }
 
 impl Relay {
@@ -51,9 +53,14 @@ impl Relay {
         let config = config.link(hub.feed().block_size())?;
         let inlet = hub.open_kept(&name, copy_mode, SourceKind::Relay)?;
         // What was lost was dropped then: it is not dropped once more.
-        let resume = inlet.pending().map(|at| Resume { cursor: at.cursor, degraded: false });
+        let resume = inlet.pending().map(|at| Resume {
+            cursor: at.cursor,
+            degraded: false,
+            main_group: at.main_group,
+        });
         let fresh = resume.is_none();
-        Ok(Self { config, resume, sink: Sink { inlet, fresh } })
+        let main_group = resume.and_then(|resume| resume.main_group);
+        Ok(Self { config, resume, sink: Sink { inlet, fresh, main_group } })
     }
 
     /// Follows the engine until cancelled; then what it held stays in the agent's stream. A panic, which
@@ -109,7 +116,10 @@ impl Sink {
 
     fn take(&mut self, command: SourceCommand) {
         match command {
-            SourceCommand::Apply { cursor, rank, events, drops, .. } => {
+            SourceCommand::Apply { cursor, rank, events, drops, main_group, .. } => {
+                if mem::replace(&mut self.main_group, main_group) != main_group {
+                    self.inlet.set_main_group(main_group);
+                }
                 self.apply(cursor, (rank, events), &drops);
             }
             SourceCommand::Expire(Expired { rank, event, .. }) => self.expire(rank, event),

@@ -31,13 +31,5 @@ pub(super) const LOADS_QUEUED_MAX: usize = 1;
 pub(super) const LOOK_BATCHES: usize = 64;
 /// Records read under one hold of the journal's lock.
 pub(super) const STEP_RECORDS: usize = 256;
-/// Most streams of one connection at a time.
-pub(super) const CONNECTION_STREAMS_MAX: u32 = 64;
 /// Largest request, in bytes: names and numbers only.
 pub(super) const REQUEST_BYTES_MAX: usize = 16 << 10;
-/// An idle connection is asked for a sign of life this often,
-pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
-/// and has this long to answer.
-pub(super) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause after a connection that could not be accepted.
-pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

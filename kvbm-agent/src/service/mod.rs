@@ -16,4 +16,4 @@ pub use config::ServiceConfig;
 pub use loads::WorkerLoadsService;
 pub use local::LocalIndexerService;
 pub(crate) use local::failed;
-pub use server::{ServeError, Served, serve};
+pub use server::{Served, serve};

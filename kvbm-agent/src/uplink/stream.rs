@@ -6,7 +6,7 @@ use kvasir_proto::pb::event_ingest_client::EventIngestClient;
 use kvasir_proto::pb::publish_events_request::Message as Sent;
 use kvasir_proto::pb::publish_events_response::Message as Answered;
 use kvasir_proto::pb::{self, PublishEventsRequest, PublishEventsResponse};
-use kvasir_proto::target::read_target;
+use kvasir_proto::target;
 use kvasir_proto::types::{CopyMode, DpRank, Incarnation, KvEvent, PartitionKey, WorkerId};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -14,20 +14,14 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
 /// Hellos and heartbeats on their way to the connection,
 const OTHERS_QUEUED_MAX: usize = 8;
 /// and, with these, all batches that may be under way.
 const REQUESTS_QUEUED_MAX: usize = OTHERS_QUEUED_MAX + UNACKED_BATCHES_MAX;
-/// Longest time until a connection is there.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest time from then until the indexer has accepted the hello.
+/// Longest time from a connection until the indexer has accepted the hello.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
-/// An indexer is asked for a sign of life this often,
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
-/// and has this long to answer.
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Which source speaks.
 #[derive(Debug, Clone)]
@@ -209,14 +203,5 @@ impl Uplink {
 }
 
 pub(super) async fn connect(endpoint: &str) -> Result<Channel, UplinkError> {
-    Endpoint::from_shared(read_target(endpoint)?)
-        .map_err(UplinkError::Endpoint)?
-        .connect_timeout(CONNECT_TIMEOUT)
-        .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
-        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-        .keep_alive_while_idle(true)
-        .tcp_nodelay(true)
-        .connect()
-        .await
-        .map_err(UplinkError::Endpoint)
+    target::endpoint(endpoint)?.connect().await.map_err(UplinkError::Endpoint)
 }

@@ -2,12 +2,17 @@ use super::*;
 use crate::normalise::Drops;
 use kvasir_proto::types::{LocalHash, StoredBlock};
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 const TTL: Duration = Duration::from_secs(10);
 
 fn at(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
+}
+
+fn expiry(blocks_max: usize) -> Expiry {
+    let all = HeldBytes::new(EXPIRING_BYTES_MAX, blocks_max * EXPIRING_BLOCK_BYTES);
+    Expiry::new(HeldBytes::share(Arc::new(all)))
 }
 
 fn stored(tier: Tier, names: &[u64]) -> KvEvent {
@@ -46,11 +51,51 @@ fn expired(rank: DpRank, event: KvEvent, early: u64) -> Expired {
 }
 
 #[test]
+fn a_replay_gives_old_blocks_no_new_time() {
+    let mut expiry = expiry(EXPIRING_BLOCKS_MAX);
+    let host = |name| batch(0, &[(stored(Tier::Host, &[name]), Some(TTL))]);
+    expiry.note(&host(1), at(100), at(60));
+    expiry.note(&host(2), at(100), at(4));
+    assert_eq!(expiry.next(at(100)), Some(expired(0, gone(Tier::Host, &[1]), 0)));
+    assert_eq!((expiry.next(at(105)), expiry.deadline()), (None, Some(at(106))));
+    // Announced again.
+    expiry.note(&host(2), at(105), at(0));
+    assert_eq!(expiry.deadline(), Some(at(115)));
+}
+
+#[test]
+fn the_age_of_a_batch_is_by_its_time_stamp_if_that_is_a_time_of_day() {
+    let now = UNIX_EPOCH + at(1_700_000_000);
+    let age_of = |seconds: f64| age(seconds.to_bits(), now);
+    assert_eq!(age_of(1_699_999_990.0), at(10));
+    assert_eq!(age_of(1_700_000_000.0), at(0));
+    let ahead_or_none = [1_700_000_060.0, 0.0, 12_345.6, -1.0, f64::MAX, f64::NAN, f64::INFINITY];
+    for seconds in ahead_or_none.into_iter().chain([f64::NEG_INFINITY, -0.0, f64::MIN_POSITIVE]) {
+        assert_eq!(age_of(seconds), at(0), "{seconds}");
+    }
+}
+
+#[test]
+fn sources_share_what_deadlines_may_take() {
+    let all = Arc::new(HeldBytes::new(10 * EXPIRING_BLOCK_BYTES, 8 * EXPIRING_BLOCK_BYTES));
+    let [mut one, mut other] = [(); 2].map(|()| Expiry::new(HeldBytes::share(Arc::clone(&all))));
+    let host = |names: &[u64]| batch(0, &[(stored(Tier::Host, names), Some(TTL))]);
+    one.note(&host(&[1, 2, 3, 4, 5, 6]), at(0), at(0));
+    assert_eq!(one.next(at(0)), None);
+    other.note(&host(&[1, 2, 3, 4, 5]), at(0), at(0));
+    assert_eq!(other.next(at(0)), Some(expired(0, gone(Tier::Host, &[1]), 1)));
+    assert_eq!((other.next(at(0)), all.bytes()), (None, 10 * EXPIRING_BLOCK_BYTES));
+    one.clear();
+    drop(other);
+    assert_eq!(all.bytes(), 0);
+}
+
+#[test]
 fn a_block_leaves_when_it_was_not_announced_for_so_long() {
-    let mut expiry = Expiry::default();
+    let mut expiry = expiry(EXPIRING_BLOCKS_MAX);
     let host = (stored(Tier::Host, &[1, 2]), Some(TTL));
-    expiry.note(&batch(3, &[host, (stored(Tier::Device, &[1]), None)]), at(0));
-    expiry.note(&batch(3, &[(stored_names(Tier::Host, &[2]), Some(TTL))]), at(4));
+    expiry.note(&batch(3, &[host, (stored(Tier::Device, &[1]), None)]), at(0), at(0));
+    expiry.note(&batch(3, &[(stored_names(Tier::Host, &[2]), Some(TTL))]), at(4), at(0));
     assert_eq!(expiry.deadline(), Some(at(10)));
     assert_eq!(expiry.next(at(9)), None);
     assert_eq!(expiry.next(at(10)), Some(expired(3, gone(Tier::Host, &[1]), 0)));
@@ -62,33 +107,36 @@ fn a_block_leaves_when_it_was_not_announced_for_so_long() {
 
 #[test]
 fn what_is_removed_otherwise_has_no_deadline() {
-    let mut expiry = Expiry::default();
+    let mut expiry = expiry(EXPIRING_BLOCKS_MAX);
     let all = (stored(Tier::Host, &[1, 2, 3]), Some(TTL));
-    expiry.note(&batch(0, std::slice::from_ref(&all)), at(0));
-    expiry.note(&batch(1, &[(stored(Tier::Disk, &[1]), Some(TTL))]), at(0));
-    expiry
-        .note(&batch(0, &[(gone(Tier::Host, &[1]), None), (gone(Tier::Disk, &[2]), None)]), at(1));
+    expiry.note(&batch(0, std::slice::from_ref(&all)), at(0), at(0));
+    expiry.note(&batch(1, &[(stored(Tier::Disk, &[1]), Some(TTL))]), at(0), at(0));
+    expiry.note(
+        &batch(0, &[(gone(Tier::Host, &[1]), None), (gone(Tier::Disk, &[2]), None)]),
+        at(1),
+        at(0),
+    );
     // Another copy may be left.
-    expiry.note(&batch(0, &[(removed(Tier::Host, &[2]), None)]), at(1));
+    expiry.note(&batch(0, &[(removed(Tier::Host, &[2]), None)]), at(1), at(0));
     assert_eq!(expiry.next(at(10)), Some(expired(0, gone(Tier::Host, &[2, 3]), 0)));
     assert_eq!(expiry.next(at(10)), Some(expired(1, gone(Tier::Disk, &[1]), 0)));
     // Within one batch, in its order.
     let again = [all.clone(), (KvEvent::Cleared, None), (stored(Tier::Host, &[4]), Some(TTL))];
-    expiry.note(&batch(0, &again), at(20));
+    expiry.note(&batch(0, &again), at(20), at(0));
     assert_eq!(expiry.next(at(30)), Some(expired(0, gone(Tier::Host, &[4]), 0)));
-    expiry.note(&batch(0, &[all]), at(40));
+    expiry.note(&batch(0, &[all]), at(40), at(0));
     expiry.clear();
     assert_eq!((expiry.next(at(60)), expiry.deadline()), (None, None));
 }
 
 #[test]
 fn too_many_make_room_early_and_parts_are_bounded() {
-    let mut expiry = Expiry::new(EXPIRED_BLOCKS_MAX + 1);
+    let mut expiry = expiry(EXPIRED_BLOCKS_MAX + 1);
     let names: Vec<_> = (0..EXPIRED_BLOCKS_MAX as u64 + 1).collect();
-    expiry.note(&batch(0, &[(stored(Tier::Host, &names), Some(TTL))]), at(0));
+    expiry.note(&batch(0, &[(stored(Tier::Host, &names), Some(TTL))]), at(0), at(0));
     assert_eq!(expiry.next(at(1)), None);
     let late = [(stored(Tier::Host, &[90_000, 90_001]), Some(2 * TTL))];
-    expiry.note(&batch(0, &late), at(1));
+    expiry.note(&batch(0, &late), at(1), at(0));
     assert_eq!(expiry.next(at(1)), Some(expired(0, gone(Tier::Host, &[0, 1]), 2)));
     assert_eq!(expiry.next(at(1)), None);
     let sizes: Vec<_> =
@@ -129,13 +177,13 @@ proptest! {
     /// Against a plain map from blocks to deadlines.
     #[test]
     fn blocks_leave_when_they_are_due_and_not_before(ops in prop::collection::vec(op(), 1..40)) {
-        let mut expiry = Expiry::default();
+        let mut expiry = expiry(EXPIRING_BLOCKS_MAX);
         let mut model = BTreeMap::new();
         let mut now = at(0);
         for op in ops {
             match op {
                 Op::Note(rank, events) => {
-                    expiry.note(&batch(rank, &events), now);
+                    expiry.note(&batch(rank, &events), now, at(0));
                     for (event, ttl) in events {
                         match (event, ttl) {
                             (KvEvent::Stored { tier, blocks, .. }, Some(ttl)) => {

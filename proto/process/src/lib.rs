@@ -6,6 +6,7 @@
 //! - [`telemetry`]: logs, spans, metrics registry, readiness.
 //! - [`descriptors`]: the limit of open files, and what it is for.
 //! - [`net`]: connections with a limit.
+//! - [`port`]: a gRPC port.
 //! - [`http`]: the side port: `/metrics`, `/livez`, `/readyz`.
 //! - [`hurry`]: answers in parts, for as long as they make progress.
 //! - [`tasks`]: tasks by name, each joined.
@@ -24,6 +25,8 @@ pub mod config;
 pub mod descriptors;
 
 pub mod net;
+
+pub mod port;
 
 pub mod http;
 

@@ -94,6 +94,8 @@ pub struct DumpedSource {
     pub applied: Option<Cursor>,
     /// Lives that are over, the oldest first; at most [`SOURCE_PAST_LIVES_MAX`].
     pub past: Vec<Incarnation>,
+    /// The engine's main KV-cache group; none as long as it has stated none.
+    pub main_group: Option<u32>,
     /// Its state.
     pub state: SourceState,
     /// Whether blocks that it announced are missing.
@@ -173,6 +175,7 @@ fn read_end(end: pb::DumpEnd) -> Result<WorkerDumpPart, ConvertError> {
         copy_mode: mode.ok_or_else(|| ConvertError::new("copy_mode", Problem::Required))?,
         applied,
         past: past.collect::<Result<_, _>>()?,
+        main_group: end.main_group,
         state: read_state("state", end.state)?,
         incomplete: end.incomplete,
         ranks: end.dp_ranks,
@@ -197,6 +200,7 @@ pub fn dumped_source(number: u32, records: u64, source: DumpedSource) -> pb::Dum
             payload_hash: at.payload_hash,
         }),
         past_incarnations: source.past.into_iter().map(incarnation).collect(),
+        main_group: source.main_group,
         dp_ranks: source.ranks,
     }
 }
@@ -276,6 +280,7 @@ mod tests {
                 fingerprint: Some(fingerprint),
             }),
             past: vec![Incarnation(1), Incarnation(u128::MAX)],
+            main_group: Some(0),
             state: SourceState::Degraded,
             incomplete: true,
             ranks: vec![0, 3],

@@ -615,6 +615,9 @@ pub struct DumpEnd {
     /// Dumped ranks that the source feeds, including those without blocks, at most 1,024.
     #[prost(uint32, repeated, tag = "10")]
     pub dp_ranks: ::prost::alloc::vec::Vec<u32>,
+    /// Number of the engine's KV-cache group whose blocks the index holds; absent as long as the engine has stated none.
+    #[prost(uint32, optional, tag = "11")]
+    pub main_group: ::core::option::Option<u32>,
 }
 impl ::prost::Name for DumpEnd {
     const NAME: &'static str = "DumpEnd";
@@ -2053,7 +2056,7 @@ pub struct PublishRefusal {
     /// Why.
     #[prost(enumeration = "RefusalReason", tag = "2")]
     pub reason: i32,
-    /// The sequence number that the index expects next; 0 if any number will do, and if the reason is FENCED.
+    /// The sequence number that the index expects next; 0 if it accepts any number, or if the reason is FENCED.
     #[prost(uint64, tag = "3")]
     pub expected_sequence: u64,
     /// Text for people.

@@ -5,6 +5,7 @@ use super::scheduler::{Completion, MAIN_GROUP, Prompt, Scheduler, SchedulerConfi
 use super::wire::{BatchStyle, EngineEvent, HashForm, WireForm};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
+use std::time::{SystemTime, UNIX_EPOCH};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -13,7 +14,7 @@ use zeromq::ZmqError;
 /// Commands that may wait for the engine's task.
 const COMMANDS_MAX: usize = 1_024;
 /// Timestamp of the first batch of the first life, in seconds.
-const TIME_START_SECS: f64 = 1_700_000_000.0;
+const TIME_START_SECS: u64 = 1_700_000_000;
 /// How far apart the timestamps of two lives start, in seconds.
 const TIME_LIFE_SECS: f64 = 1_000_000.0;
 /// What a step advances the timestamp by, in seconds.
@@ -28,6 +29,8 @@ pub struct EngineConfig {
     pub capacity_blocks: usize,
     /// Window of a second, sliding-window group in tokens; `None` for no second group.
     pub sliding_window: Option<usize>,
+    /// Whether that group has the number 0, and the main group 1.
+    pub window_first: bool,
     /// Engines with equal seeds name equal blocks equally.
     pub name_seed: u64,
     /// Layout of events.
@@ -44,7 +47,9 @@ pub struct EngineConfig {
     pub copy_counts: bool,
     /// Data-parallel rank that batches state.
     pub dp_rank: u32,
-    /// Lives of this engine that are over: it decides the timestamps.
+    /// Timestamp that its first life begins with, in seconds since 1970.
+    pub time_start_secs: u64,
+    /// Lives of this engine that are over: each later one begins with a later timestamp.
     pub past_lives: u32,
 }
 
@@ -54,6 +59,7 @@ impl Default for EngineConfig {
             block_size: 16,
             capacity_blocks: 4_096,
             sliding_window: None,
+            window_first: false,
             name_seed: 0,
             form: WireForm::default(),
             hashes: HashForm::default(),
@@ -62,8 +68,28 @@ impl Default for EngineConfig {
             buffer_batches: 10_000,
             copy_counts: false,
             dp_rank: 0,
+            time_start_secs: TIME_START_SECS,
             past_lives: 0,
         }
+    }
+}
+
+impl EngineConfig {
+    /// The same with timestamps of today: by those of 2023, which tests can be repeated with, all batches are old.
+    ///
+    /// # Panics
+    /// If the clock shows a time before 1970.
+    #[expect(clippy::disallowed_methods, reason = "for tests of what depends on the time of day")]
+    #[must_use]
+    pub fn today(self) -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock that was set");
+        Self { time_start_secs: now.as_secs(), ..self }
+    }
+
+    /// No two lives publish equal batches: timestamps are far apart.
+    #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 are exact")]
+    fn life_start(&self, past_lives: u32) -> f64 {
+        self.time_start_secs as f64 + f64::from(past_lives) * TIME_LIFE_SECS
     }
 }
 
@@ -222,7 +248,7 @@ impl Actor {
             publisher,
             replies: HashMap::new(),
             next_request: 0,
-            time: life_start(config.past_lives),
+            time: config.life_start(config.past_lives),
             past_lives: config.past_lives,
             config,
         })
@@ -306,6 +332,7 @@ impl Actor {
             hashes: self.config.hashes,
             block_size: self.config.block_size,
             sliding_window: self.config.sliding_window,
+            window_first: self.config.window_first,
             dp_rank: self.config.dp_rank,
             copy_counts: self.config.copy_counts,
         };
@@ -319,14 +346,9 @@ impl Actor {
         // Whoever waits for a lost request learns that the engine is gone.
         self.replies.clear();
         self.past_lives += 1;
-        self.time = life_start(self.past_lives);
+        self.time = self.config.life_start(self.past_lives);
         self.publisher.restart().await
     }
-}
-
-/// No two lives publish equal batches: timestamps are far apart.
-fn life_start(past_lives: u32) -> f64 {
-    TIME_START_SECS + f64::from(past_lives) * TIME_LIFE_SECS
 }
 
 fn scheduler(config: &EngineConfig) -> Scheduler {

@@ -63,6 +63,8 @@ pub struct BatchStyle {
     pub block_size: usize,
     /// Window of the second group in tokens, if there is one.
     pub sliding_window: Option<usize>,
+    /// Whether that group has the number 0, and full attention 1.
+    pub window_first: bool,
     /// Data-parallel rank.
     pub dp_rank: u32,
     /// Whether removals say how many copies remain, as proposed for vLLM; in maps only.
@@ -114,7 +116,7 @@ impl Writer {
                 self.entry("medium", |out| out.text("GPU"));
                 self.entry("lora_name", Self::nil);
                 self.entry("extra_keys", |out| out.extra_keys(names.len()));
-                self.entry("group_idx", |out| out.int(u64::from(*group)));
+                self.entry("group_idx", |out| out.group(*group));
                 self.entry("kv_cache_spec_kind", |out| out.text(spec_kind(*group)));
                 if let Some(window) = window {
                     self.entry("kv_cache_spec_sliding_window", |out| out.int(window));
@@ -126,7 +128,7 @@ impl Writer {
                 self.entry("type", |out| out.text("BlockRemoved"));
                 self.entry("block_hashes", |out| out.names(&[*name]));
                 self.entry("medium", |out| out.text("GPU"));
-                self.entry("group_idx", |out| out.int(u64::from(*group)));
+                self.entry("group_idx", |out| out.group(*group));
                 if copy_counts {
                     self.entry("remaining_copy_counts", |out| {
                         out.array(1);
@@ -154,7 +156,7 @@ impl Writer {
                 self.text("GPU");
                 self.nil();
                 self.extra_keys(names.len());
-                self.int(u64::from(*group));
+                self.group(*group);
                 self.text(spec_kind(*group));
                 match self.window(*group) {
                     Some(window) => self.int(window),
@@ -166,13 +168,19 @@ impl Writer {
                 self.text("BlockRemoved");
                 self.names(&[*name]);
                 self.text("GPU");
-                self.int(u64::from(*group));
+                self.group(*group);
             }
             EngineEvent::Cleared => {
                 self.array(1);
                 self.text("AllBlocksCleared");
             }
         }
+    }
+
+    /// The number that a group is sent under.
+    fn group(&mut self, group: u8) {
+        let number = if self.style.window_first { 1 - group } else { group };
+        self.int(u64::from(number));
     }
 
     fn window(&self, group: u8) -> Option<u64> {

@@ -29,6 +29,7 @@ fn check(form: WireForm, hashes: HashForm, timestamp: f64, event: EngineEvent, e
         hashes,
         block_size: 4,
         sliding_window: Some(1_024),
+        window_first: false,
         dp_rank: 0,
         copy_counts: false,
     };
@@ -69,6 +70,7 @@ fn a_byte_name_ends_in_the_name() {
         hashes: HashForm::Bytes,
         block_size: 4,
         sliding_window: None,
+        window_first: false,
         dp_rank: 0,
         copy_counts: false,
     };

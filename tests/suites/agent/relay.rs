@@ -302,7 +302,8 @@ async fn blocks_of_a_medium_with_a_time_to_live_leave_the_index() {
     println!("seed {SEED}");
     let mut random = ChaCha8Rng::seed_from_u64(SEED);
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let (engine, mut server) = (engine().await, harness::server(any, any).await);
+    let engine = MockEngine::start(engine_config().today()).await.expect("an engine");
+    let mut server = harness::server(any, any).await;
     let mut config = relaying(&engine, &server, LIFE);
     config.sources.relays[0].medium_ttls = vec![("GPU".to_owned(), Duration::from_secs(5))];
     let agent = start(config).await;

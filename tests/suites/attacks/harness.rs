@@ -39,7 +39,8 @@ const LIVEZ_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The healthy client's model, worker and blocks.
 pub const MODEL: &str = "healthy";
-const WORKER: &str = "w";
+/// The healthy client's worker.
+pub const WORKER: &str = "w";
 const BLOCK_SIZE: u32 = 4;
 const BLOCKS: u32 = 64;
 

@@ -483,6 +483,7 @@ impl Follower {
             connected: status.connected,
             verified_at: status.verified_at,
             past: self.recovery.past().collect(),
+            ..SourceStatus::default()
         }
     }
 }

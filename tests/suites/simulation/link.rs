@@ -53,7 +53,7 @@ impl Link {
     ) -> Self {
         let resume = status.as_ref().and_then(|status| {
             let degraded = status.state == SourceState::Degraded;
-            status.applied.map(|cursor| Resume { cursor, degraded })
+            status.applied.map(|cursor| Resume { cursor, degraded, main_group: None })
         });
         let sequencer = Sequencer::new(config, resume, on.now);
         let status = status.unwrap_or_default();

@@ -221,6 +221,7 @@ impl Restore {
                     applied: source.status.applied,
                     last_live: source.status.last_live,
                     past: Arc::clone(&source.status.past),
+                    main_group: source.status.main_group,
                     ..SourceStatus::default()
                 },
             );

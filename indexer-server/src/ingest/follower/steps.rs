@@ -211,6 +211,8 @@ impl Follower {
             connected: status.connected && !self.stated.engine_away,
             verified_at: status.verified_at.map(|at| at.min(self.stated.verified_at.unwrap_or(at))),
             past: Arc::clone(&self.past),
+            // Publishers send blocks of their main group only.
+            main_group: None,
         }
     }
 

@@ -203,6 +203,7 @@ fn image() -> WorkerImage {
             fingerprint: Some(Fingerprint { ts_bits: 5, payload_hash: u64::MAX }),
         }),
         last_live: Some(0),
+        main_group: Some(0),
         ..SourceStatus::default()
     };
     let source = SourceImage {

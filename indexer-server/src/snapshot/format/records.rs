@@ -137,6 +137,8 @@ struct SourceRecord {
     doubtful: bool,
     #[prost(message, repeated, tag = "10")]
     past: Vec<LifeRecord>,
+    #[prost(uint32, optional, tag = "11")]
+    main_group: Option<u32>,
 }
 
 /// A life that is over.
@@ -428,6 +430,7 @@ impl SourceRecord {
             doubtful: source.doubtful,
             ranks: source.ranks.clone(),
             past: source.status.past.iter().copied().map(LifeRecord::from).collect(),
+            main_group: source.status.main_group,
         }
     }
 
@@ -440,6 +443,7 @@ impl SourceRecord {
             applied: self.applied.map(Cursor::from),
             last_live: self.last_live,
             past: self.past.into_iter().map(Incarnation::from).collect(),
+            main_group: self.main_group,
             ..SourceStatus::default()
         };
         Ok(SourceImage {

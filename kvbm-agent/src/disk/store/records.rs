@@ -100,6 +100,8 @@ pub(super) struct SourceRecord {
     ranks: Vec<u32>,
     #[prost(bool, tag = "10")]
     lacks_blocks: bool,
+    #[prost(uint32, optional, tag = "11")]
+    main_group: Option<u32>,
 }
 
 fn bytes(life: Incarnation) -> Vec<u8> {
@@ -133,6 +135,7 @@ impl From<&KeptSource> for SourceRecord {
             lacks_blocks: source.lacks_blocks,
             past: source.past.iter().copied().map(bytes).collect(),
             ranks: source.ranks.clone(),
+            main_group: source.main_group,
         }
     }
 }
@@ -167,6 +170,7 @@ impl SourceRecord {
             lacks_blocks: self.lacks_blocks,
             past: past.filter(|lives| lives.len() <= SOURCE_PAST_LIVES_MAX)?,
             ranks: self.ranks,
+            main_group: self.main_group,
         })
     }
 }

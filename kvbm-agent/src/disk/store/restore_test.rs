@@ -314,6 +314,7 @@ fn sources_come_back_as_they_stood() {
         has_lost: true,
         lacks_blocks: true,
         past: vec![Incarnation(1), Incarnation(u128::MAX)],
+        main_group: Some(1),
         ranks: vec![0, 3],
     };
     let cursor = Cursor { fingerprint: None, ..relay.cursor };

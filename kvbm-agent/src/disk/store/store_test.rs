@@ -56,6 +56,7 @@ fn source(sequence: u64) -> KeptSource {
         has_lost: false,
         lacks_blocks: false,
         past: Vec::new(),
+        main_group: Some(1),
         ranks: vec![0],
     }
 }

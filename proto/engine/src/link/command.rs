@@ -17,6 +17,8 @@ pub enum SourceCommand {
         drops: Drops,
         /// Blocks in `events` that no query can match.
         unmatchable_blocks: u64,
+        /// The engine's main group, as far as it is known; [`Resume`](crate::sequence::Resume) needs it again.
+        main_group: Option<u32>,
     },
     /// Apply what is in no batch: blocks whose time to live is over, see
     /// [`expiry`](crate::expiry). The cursor stays.

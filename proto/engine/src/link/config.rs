@@ -1,4 +1,5 @@
 use crate::{
+    expiry,
     normalise::NormaliserConfig,
     sequence::{HeldBytes, SequencerConfig},
     zmtp::{Attach, Endpoint, Limits},
@@ -44,4 +45,18 @@ pub struct Common {
     pub replay_permits: Arc<Semaphore>,
     /// What is held back.
     pub held: Arc<HeldBytes>,
+    /// What deadlines of blocks with a time to live take.
+    pub deadlines: Arc<HeldBytes>,
+}
+
+impl Common {
+    /// For links that nothing was taken for yet, with so many rounds of replay at a time.
+    #[must_use]
+    pub fn new(replays_max: usize) -> Self {
+        Self {
+            replay_permits: Arc::new(Semaphore::new(replays_max)),
+            held: Arc::default(),
+            deadlines: Arc::new(expiry::all_deadlines()),
+        }
+    }
 }

@@ -2,19 +2,25 @@ use super::{
     command::{SourceCommand, SourceStatus},
     config::{Common, LinkConfig, OUTBOX_BYTES_MAX, OUTBOX_COMMANDS_MAX},
     frames::{self, Payload},
-    replay::{Asked, Replay, ReplayError, ReplayEvent},
+    logs::Logs,
+    replay::{Asked, Replay, ReplayEvent},
     reports::{Reports, Sums},
+    unheard::Unheard,
 };
 use crate::{
-    decode::{DecodeError, decode},
-    expiry::Expiry,
+    decode::decode,
+    expiry::{self, Expiry},
     normalise::{Normalised, Normaliser},
     sequence::{HeldBytes, HeldShare, Input, Resume, Sequencer, SequencerConfig, Step},
-    throttle::Throttle,
-    zmtp::{LinkError, Message, SubEvent, SubSocket},
+    zmtp::{Message, SubEvent, SubSocket},
 };
 use kvasir_proto::types::{BlockName, Cursor, KvEvent};
-use std::{collections::VecDeque, future::pending, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    future::pending,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 use tokio::{
     sync::{Semaphore, mpsc},
     task::yield_now,
@@ -26,8 +32,6 @@ use tokio_util::sync::CancellationToken;
 const STEPS_PER_TURN: usize = 32;
 /// Live messages taken from what was read before anything else is looked at.
 const AT_HAND_MAX: usize = 32;
-/// Time between two log lines of one kind.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Follows one source until `cancel` is cancelled or the receiver of `commands` is dropped.
 ///
@@ -84,23 +88,8 @@ struct Driver {
     /// Batches that could not be read.
     sums: Sums,
     reports: Reports,
+    unheard: Unheard,
     log: Logs,
-}
-
-struct Logs {
-    link: Throttle,
-    replay: Throttle,
-    content: Throttle,
-}
-
-impl Logs {
-    const fn new() -> Self {
-        Self {
-            link: Throttle::every(LOG_INTERVAL),
-            replay: Throttle::every(LOG_INTERVAL),
-            content: Throttle::every(LOG_INTERVAL),
-        }
-    }
 }
 
 impl Driver {
@@ -108,11 +97,13 @@ impl Driver {
         config: LinkConfig,
         resume: Option<Resume>,
         commands: mpsc::Sender<SourceCommand>,
-        Common { replay_permits, held }: Common,
+        Common { replay_permits, held, deadlines }: Common,
     ) -> Self {
         let replay = config.replay.is_some();
         let sequencing = SequencerConfig { replay, ..config.sequencing };
         let (attach, topic) = (config.attach.clone(), config.topic.clone());
+        let mut normaliser = Normaliser::new(config.normaliser.clone());
+        normaliser.resume(resume.and_then(|resume| resume.main_group));
         Self {
             origin: Instant::now(),
             socket: SubSocket::new(attach, topic, config.zmtp.clone()),
@@ -121,13 +112,14 @@ impl Driver {
             held: HeldBytes::share(held),
             at_hand: AT_HAND_MAX,
             sequencer: Sequencer::new(sequencing, resume, Duration::ZERO),
-            normaliser: Normaliser::new(config.normaliser.clone()),
-            expiry: Expiry::default(),
+            normaliser,
+            expiry: Expiry::new(HeldBytes::share(deadlines)),
             commands,
             outbox: VecDeque::new(),
             outbox_bytes: 0,
             sums: Sums::default(),
             reports: Reports::default(),
+            unheard: Unheard::default(),
             log: Logs::new(),
             config,
         }
@@ -231,10 +223,13 @@ impl Driver {
 
     fn take(&mut self, event: Event) {
         match event {
-            Event::Live(SubEvent::Connected) => self.input(Input::Connected),
+            Event::Live(SubEvent::Connected) => {
+                self.unheard = Unheard::default();
+                self.input(Input::Connected);
+            }
             Event::Live(SubEvent::Disconnected(error)) => {
                 self.sums.count_excess(error.excess());
-                self.log_disconnected(&error);
+                self.log.disconnected(&error);
                 self.input(Input::Disconnected);
             }
             Event::Live(SubEvent::Message(message)) => self.take_live(&message),
@@ -250,14 +245,13 @@ impl Driver {
     }
 
     fn take_live(&mut self, message: &Message) {
+        self.unheard.hear();
         match frames::live(message) {
             Ok(received) => self.input(Input::Live(received)),
             Err(error) => {
                 // If it was a batch, its number is missing from the stream.
                 self.sums.undecodable += 1;
-                if let Some(num_suppressed) = self.log.content.admit(Instant::now()) {
-                    tracing::warn!(%error, num_suppressed, "malformed message");
-                }
+                self.log.malformed(&error);
             }
         }
     }
@@ -267,13 +261,21 @@ impl Driver {
         let input = match event {
             ReplayEvent::Batch(received) => Input::ReplayReply { round, received },
             ReplayEvent::End => {
+                if self.unheard.end_round() {
+                    let topic = String::from_utf8_lossy(&self.config.topic);
+                    tracing::warn!(
+                        %topic,
+                        "the engine's batches come by replay only and none of them live: compare this topic with the \
+                         engine's"
+                    );
+                }
                 self.sums.replays_completed += 1;
                 Input::ReplayEnd { round }
             }
             ReplayEvent::Failed(error) => {
                 self.sums.replays_failed += 1;
                 self.sums.count_excess(error.excess());
-                self.log_replay_failed(&error);
+                self.log.replay_failed(self.config.replay.as_ref(), &error);
                 Input::ReplayFailed { round }
             }
         };
@@ -337,12 +339,16 @@ impl Driver {
         let batch = match decode(&payload.bytes, self.config.normaliser.engine) {
             Ok(batch) => batch,
             Err(error) => {
-                self.log_undecodable(cursor, &error);
+                self.log.undecodable(cursor.sequence, &error);
                 self.sums.undecodable += 1;
                 self.sequencer.content_lost();
                 return Ok(());
             }
         };
+        if payload.is_replayed {
+            self.unheard.apply();
+        }
+        let age = self.age(payload, batch.ts_bits);
         let normalised = self.normaliser.normalise(batch);
         if normalised.events.contains(&KvEvent::Cleared) {
             self.sequencer.content_cleared();
@@ -350,10 +356,22 @@ impl Driver {
         if normalised.is_lossy() {
             self.sequencer.content_lost();
         }
-        self.expiry.note(&normalised, self.origin.elapsed());
+        self.expiry.note(&normalised, self.origin.elapsed(), age);
         let Normalised { rank, events, drops, unmatchable_blocks, .. } = normalised;
-        let command = SourceCommand::Apply { cursor, rank, events, drops, unmatchable_blocks };
+        let main_group = self.normaliser.main_group();
+        let command =
+            SourceCommand::Apply { cursor, rank, events, drops, unmatchable_blocks, main_group };
         self.send(command, payload.bytes.len())
+    }
+
+    /// How long ago a batch was published: what comes live is new, whatever the engine's clock shows.
+    #[expect(clippy::disallowed_methods, reason = "engines state the time of day")]
+    fn age(&self, payload: &Payload, ts_bits: u64) -> Duration {
+        if payload.is_replayed && !self.config.normaliser.medium_ttls.is_empty() {
+            expiry::age(ts_bits, SystemTime::now())
+        } else {
+            Duration::ZERO
+        }
     }
 
     /// Hands a command to the receiver, or to the outbox if it is not ready.
@@ -389,24 +407,5 @@ impl Driver {
             self.send(command, 0)?;
         }
         Ok(())
-    }
-
-    fn log_disconnected(&mut self, error: &LinkError) {
-        if let Some(num_suppressed) = self.log.link.admit(Instant::now()) {
-            tracing::warn!(%error, num_suppressed, "publisher is not connected");
-        }
-    }
-
-    fn log_replay_failed(&mut self, error: &ReplayError) {
-        if let Some(num_suppressed) = self.log.replay.admit(Instant::now()) {
-            tracing::warn!(%error, num_suppressed, "replay broke off");
-        }
-    }
-
-    fn log_undecodable(&mut self, cursor: Cursor, error: &DecodeError) {
-        if let Some(num_suppressed) = self.log.content.admit(Instant::now()) {
-            let sequence = cursor.sequence;
-            tracing::warn!(sequence, %error, num_suppressed, "batch cannot be read");
-        }
     }
 }

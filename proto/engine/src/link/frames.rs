@@ -16,6 +16,8 @@ const TOPIC_EPOCH: &[u8] = b"\0sgl-kv-epoch=";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Payload {
     pub(super) bytes: Bytes,
+    /// Whether the engine sent it again: it may be old.
+    pub(super) is_replayed: bool,
     /// Bytes of the message it came in: its frames may share one allocation.
     message_bytes: usize,
 }
@@ -49,7 +51,7 @@ pub(super) fn live(message: &Message) -> Result<Received<Payload>, Malformed> {
     let [topic, sequence, payload] = message.as_slice() else {
         return Err(Malformed::Frames { frames: message.len(), expected: "3" });
     };
-    received(message, topic, number(sequence)?, payload)
+    received(message, topic, number(sequence)?, payload, false)
 }
 
 /// Reads `["", sequence, payload]` or `["", topic, sequence, payload]`; the end of a replay has a
@@ -63,7 +65,7 @@ pub(super) fn reply(message: &Message) -> Result<Reply, Malformed> {
     if numbered.0 == END && payload.is_empty() {
         return Ok(Reply::End);
     }
-    received(message, topic, numbered, payload).map(Reply::Batch)
+    received(message, topic, numbered, payload, true).map(Reply::Batch)
 }
 
 /// Asks for all batches from `sequence` on.
@@ -93,13 +95,14 @@ fn received(
     topic: &Bytes,
     (sequence, life): (u64, Option<Incarnation>),
     payload: &Bytes,
+    is_replayed: bool,
 ) -> Result<Received<Payload>, Malformed> {
     if sequence == END {
         return Err(Malformed::Reserved);
     }
     let fingerprint = Fingerprint::of(timestamp_bits(payload).unwrap_or(0), payload);
     let message_bytes = message.iter().map(Bytes::len).sum();
-    let item = Payload { bytes: payload.clone(), message_bytes };
+    let item = Payload { bytes: payload.clone(), is_replayed, message_bytes };
     let life = life.or_else(|| topic_life(topic));
     Ok(Received { sequence, fingerprint, life, item })
 }

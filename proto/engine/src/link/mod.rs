@@ -17,8 +17,10 @@ mod command;
 mod config;
 mod driver;
 mod frames;
+mod logs;
 mod replay;
 mod reports;
+mod unheard;
 
 #[cfg(test)]
 mod frames_test;

@@ -129,6 +129,18 @@ impl Normaliser {
         }
     }
 
+    /// Goes on where another normaliser of the same life had learned this main group.
+    pub fn resume(&mut self, main_group: Option<u32>) {
+        self.groups = Groups::resumed(main_group);
+    }
+
+    /// The group whose blocks count, once the source has stated it. Engines state it with what they store
+    /// only, so it must outlive a restart of the index for removals to be read.
+    #[must_use]
+    pub const fn main_group(&self) -> Option<u32> {
+        self.groups.main()
+    }
+
     /// A new life of the source: forgets all that was learned from the old one.
     pub fn reset(&mut self) {
         *self = Self::new(self.config.clone());

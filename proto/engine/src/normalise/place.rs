@@ -61,6 +61,16 @@ pub(super) struct Groups {
 }
 
 impl Groups {
+    /// Goes on after a restart: `main` is all that was kept. Groups other than it are left out by that alone.
+    pub(super) fn resumed(main: Option<u32>) -> Self {
+        Self { main, ..Self::default() }
+    }
+
+    /// The main group, once an event has stated it.
+    pub(super) const fn main(&self) -> Option<u32> {
+        self.main
+    }
+
     /// Groups that are known to be left out.
     #[cfg(test)]
     pub(super) fn left_out(&self) -> usize {

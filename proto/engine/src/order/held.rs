@@ -8,27 +8,29 @@ use std::sync::{
 /// of any size.
 pub const HELD_BYTES_MAX: usize = 512 << 20;
 
-/// What all sources of a process hold back together.
+/// Bytes of one kind that all sources of a process hold together, such as live batches that are held back.
 #[derive(Debug)]
 pub struct HeldBytes {
     all: AtomicUsize,
     bytes_max: usize,
+    /// Of one source.
+    share_max: usize,
 }
 
 impl Default for HeldBytes {
     fn default() -> Self {
-        Self::new(HELD_BYTES_MAX)
+        Self::new(HELD_BYTES_MAX, BUFFER_BYTES_MAX)
     }
 }
 
 impl HeldBytes {
-    /// Nothing yet, and so much at most.
+    /// Nothing yet, and so much at most: of all sources, and of one.
     #[must_use]
-    pub const fn new(bytes_max: usize) -> Self {
-        Self { all: AtomicUsize::new(0), bytes_max }
+    pub const fn new(bytes_max: usize, share_max: usize) -> Self {
+        Self { all: AtomicUsize::new(0), bytes_max, share_max }
     }
 
-    /// Bytes held back now.
+    /// Bytes held now.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.all.load(Ordering::Relaxed)
@@ -57,7 +59,15 @@ impl HeldShare {
             self.own = own;
         }
         let room = self.of.bytes_max.saturating_sub(self.of.bytes());
-        own.saturating_add(room).min(BUFFER_BYTES_MAX)
+        own.saturating_add(room).min(self.of.share_max)
+    }
+}
+
+impl HeldShare {
+    /// How much less the source would have to hold for all to hold no more than they may.
+    #[must_use]
+    pub fn excess(&self) -> usize {
+        self.of.bytes().saturating_sub(self.of.bytes_max).min(self.own)
     }
 }
 
@@ -73,13 +83,14 @@ mod tests {
 
     #[test]
     fn a_source_may_hold_what_others_leave() {
-        let held = Arc::new(HeldBytes::new(100));
+        let held = Arc::new(HeldBytes::new(100, 1_000));
         let (mut a, mut b) =
             (HeldBytes::share(Arc::clone(&held)), HeldBytes::share(Arc::clone(&held)));
         assert_eq!(a.note(60), 100);
         assert_eq!(b.note(0), 40);
         assert_eq!(b.note(70), 70, "its newest batch stays: it holds no more than that");
         assert_eq!(a.note(60), 60);
+        assert_eq!((a.excess(), b.excess()), (30, 30));
         drop(b);
         assert_eq!((held.bytes(), a.note(0)), (60, 100));
         assert_eq!(HeldBytes::share(Arc::new(HeldBytes::default())).note(0), BUFFER_BYTES_MAX);

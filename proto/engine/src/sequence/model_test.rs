@@ -143,7 +143,7 @@ impl World {
         let incarnation = if states { stated(life) } else { Incarnation(7) };
         let fingerprint = Some(fingerprint(life, sequence));
         let cursor = Cursor { incarnation, sequence, fingerprint };
-        let resume = Some(Resume { cursor, degraded: false });
+        let resume = Some(Resume { cursor, degraded: false, main_group: None });
         self.sequencer = Sequencer::new(config, resume, self.now);
         let held = self.truth(life, Some(sequence));
         self.index.held = held.into_iter().map(|token| (token, false)).collect();

@@ -16,6 +16,8 @@ pub struct Resume {
     pub cursor: Cursor,
     /// Whether batches had been lost for good.
     pub degraded: bool,
+    /// The engine's main KV-cache group, for whoever reads its batches.
+    pub main_group: Option<u32>,
 }
 
 /// What a sequencer knows of its source.
@@ -123,7 +125,7 @@ impl<I: Item> Sequencer<I> {
             unsettled: false,
             config: SequencerConfig { replay_attempts_max, ..config },
         };
-        if let Some(Resume { cursor, degraded }) = resume {
+        if let Some(Resume { cursor, degraded, .. }) = resume {
             let Cursor { incarnation, sequence, fingerprint } = cursor;
             let position = Position { sequence, fingerprint };
             sequencer.life = Life::Doubtful(incarnation, position);

@@ -4,6 +4,7 @@
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::panic,
+    clippy::disallowed_methods,
     reason = "helpers of tests, which may fail"
 )]
 
@@ -20,7 +21,9 @@ use kvasir_engine::{
 use kvasir_proto::types::{BatchOutcome, Cursor, Fingerprint, Incarnation, KvEvent, SourceState};
 use publisher::{Answer, Publisher, payload};
 use std::{
-    collections::BTreeMap, collections::BTreeSet, collections::HashMap, sync::Arc, time::Duration,
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use tokio::{
     sync::{Semaphore, mpsc},
@@ -33,7 +36,7 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 const CHANNEL_COMMANDS: usize = 16;
 
 fn common(permits: &Arc<Semaphore>) -> Common {
-    Common { replay_permits: Arc::clone(permits), held: Arc::default() }
+    Common { replay_permits: Arc::clone(permits), ..Common::new(1) }
 }
 
 fn config(publisher: &Publisher) -> LinkConfig {
@@ -259,6 +262,30 @@ async fn blocks_with_a_time_to_live_leave_and_the_stream_goes_on() {
 }
 
 #[tokio::test]
+async fn a_replay_gives_old_blocks_no_new_time_to_live() {
+    let mut publisher = Publisher::bind().await;
+    let mut config = config(&publisher);
+    config.normaliser.medium_ttls = vec![("GPU".to_owned(), Duration::from_secs(600))];
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs_f64();
+    for (name, age) in [(1, 3_600.0), (2, 1_000.0), (3, 60.0), (4, 0.0)] {
+        publisher.publish_payload(&payload(now - age, name)).await;
+    }
+    with_link(config, None, async |mut receiver| {
+        let young = BTreeSet::from([3, 4]);
+        let settled = |received: &Received, publisher: &Publisher| {
+            received.applied_upto() >= publisher.newest() && received.held == young
+        };
+        receiver.until(&mut publisher, settled).await;
+        // What comes live is new, whatever the engine's clock shows.
+        receiver.until_subscribed(&mut publisher).await;
+        publisher.publish_payload(&payload(now - 3_600.0, 5)).await;
+        let is_held = |received: &Received, _: &Publisher| received.held.contains(&5);
+        receiver.until(&mut publisher, is_held).await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_late_subscriber_replays_what_it_missed() {
     for answer in [Answer::ThreeFrames, Answer::FourFrames] {
         let mut publisher = Publisher::bind().await;
@@ -391,7 +418,7 @@ async fn a_stated_life_is_known_again_after_a_checkpoint() {
         let fingerprint = Some(publisher.fingerprint(4));
         let cursor = Cursor { incarnation, sequence: 4, fingerprint };
         publisher.answers = vec![Answer::Without(4)];
-        let resume = Some(Resume { cursor, degraded: false });
+        let resume = Some(Resume { cursor, degraded: false, main_group: None });
         with_link(config(&publisher), resume, async |mut receiver| {
             let settled = |received: &Received, _: &Publisher| {
                 let ends = [Some(SourceState::Exact), Some(SourceState::Degraded)];
@@ -539,7 +566,7 @@ async fn a_checkpoint_resumes_in_the_same_life_and_is_dropped_in_another() {
         sequence: 5,
         fingerprint: Some(publisher.fingerprint(5)),
     };
-    let same = Resume { cursor, degraded: false };
+    let same = Resume { cursor, degraded: false, main_group: None };
     with_link(config(&publisher), Some(same), async |mut receiver| {
         receiver.until(&mut publisher, |received, _| received.applied_upto() == Some(9)).await;
         assert_eq!(receiver.received.applied, [6, 7, 8, 9]);
@@ -547,7 +574,8 @@ async fn a_checkpoint_resumes_in_the_same_life_and_is_dropped_in_another() {
     })
     .await;
     let fingerprint = Some(Fingerprint::of(0, b"other"));
-    let other = Resume { cursor: Cursor { fingerprint, ..cursor }, degraded: false };
+    let other =
+        Resume { cursor: Cursor { fingerprint, ..cursor }, degraded: false, main_group: None };
     with_link(config(&publisher), Some(other), async |mut receiver| {
         receiver.until_exact(&mut publisher).await;
         assert!(receiver.received.clears >= 1);

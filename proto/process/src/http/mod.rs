@@ -71,7 +71,8 @@ async fn listen(
 ) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
     let mut registry = Registry::with_prefix("kvasir");
-    let counted = ConnectionMetrics::register(&mut registry, "http");
+    let counted = ConnectionMetrics::default();
+    counted.register(&mut registry, "http");
     let peer = PeerLimits::default();
     let limits = ConnectionLimits { connections: CONNECTIONS_MAX, patience: PATIENCE, peer };
     let mut listener = LimitedListener::new(listener, limits, counted);

@@ -3,6 +3,7 @@
 use super::{
     peer::{Peer, Progress},
     share::{Limit, Reasons, Share},
+    too_long::Call,
 };
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use std::{
@@ -72,6 +73,7 @@ impl Charge {
 /// The body of an answer. What it is made of counts until the transport has sent it or the connection is over; what
 /// would be too much is replaced by `RESOURCE_EXHAUSTED`. `K` is kept until the transport has been given all.
 pub struct AnswerBody<B, K> {
+    call: Call,
     body: B,
     limits: AnswerLimits,
     peer: Arc<Peer>,
@@ -84,9 +86,9 @@ pub struct AnswerBody<B, K> {
 
 impl<B, K> AnswerBody<B, K> {
     /// The body of an answer to a client.
-    pub const fn new(body: B, limits: AnswerLimits, peer: Arc<Peer>, kept: K) -> Self {
+    pub fn new(body: B, limits: AnswerLimits, peer: Arc<Peer>, (call, kept): (Call, K)) -> Self {
         let (progress, rest, refused) = (None, None, false);
-        Self { body, limits, peer, progress, rest, refused, _kept: kept }
+        Self { call, body, limits, peer, progress, rest, refused, _kept: kept }
     }
 
     /// The next piece of the part at hand.
@@ -154,7 +156,12 @@ where
         let bytes = match frame.into_data() {
             Ok(bytes) if bytes.is_empty() => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
             Ok(bytes) => bytes,
-            Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+            Err(frame) => {
+                if let Some(trailers) = frame.trailers_ref() {
+                    self.call.look(trailers);
+                }
+                return Poll::Ready(Some(Ok(frame)));
+            }
         };
         match self.charge(bytes.len()) {
             Ok(charge) => {

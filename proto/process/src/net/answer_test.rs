@@ -2,12 +2,16 @@ use super::{AnswerBody, AnswerLimits, PIECE_BYTES_MAX};
 use crate::net::{
     peer::{Peer, PeerLimits},
     share::{Limit, Reasons},
+    too_long::{Call, TooLong},
 };
 use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt, Full};
 use prometheus_client::metrics::gauge::Gauge;
 use std::sync::Arc;
-use tonic::{Status, codegen::Bytes};
+use tonic::{
+    Status,
+    codegen::{Bytes, http::Uri},
+};
 
 const LARGE_MAX: usize = 4 * PIECE_BYTES_MAX;
 
@@ -37,7 +41,13 @@ impl Port {
 
     fn answer(&self, bytes: usize) -> Answer {
         let body = Full::new(Bytes::from(vec![7; bytes])).map_err(|never| match never {});
-        AnswerBody::new(body.boxed_unsync(), self.limits.clone(), Arc::clone(&self.peer), ())
+        let call = Call::new(&Uri::from_static("/s/m"), &TooLong::default());
+        AnswerBody::new(
+            body.boxed_unsync(),
+            self.limits.clone(),
+            Arc::clone(&self.peer),
+            (call, ()),
+        )
     }
 }
 

@@ -7,12 +7,14 @@ mod incoming;
 mod peer;
 mod request;
 mod share;
+mod too_long;
 
 pub use answer::{AnswerBody, AnswerLimits, PIECE_BYTES_MAX};
 pub use incoming::incoming;
 pub use peer::{Peer, PeerLimits};
-pub use request::{BYTES_PER_SECOND_MIN, Pace, RequestBody, RequestLimits};
+pub use request::{BYTES_PER_SECOND_MIN, IdleLimit, Pace, RequestBody, RequestLimits};
 pub use share::{Limit, Reasons, Share};
+pub use too_long::{Call, CallLabels, TooLong};
 
 use futures::FutureExt;
 use prometheus_client::{
@@ -85,19 +87,16 @@ pub struct ConnectionMetrics {
 
 impl ConnectionMetrics {
     /// Registers the metrics of a port, whose names begin with `port`.
-    #[must_use]
-    pub fn register(registry: &mut Registry, port: &str) -> Self {
+    pub fn register(&self, registry: &mut Registry, port: &str) {
         let name = |rest| format!("{port}_connections{rest}");
         let help = "Connections closed for their client did nothing: silent, or untaken while answers waited";
-        let cut_off = Reasons::register(registry, &name("_cut_off"), help);
-        let metrics = Self { cut_off, ..Self::default() };
-        registry.register(name(""), "Open connections", metrics.open.clone());
+        self.cut_off.register(registry, &name("_cut_off"), help);
+        registry.register(name(""), "Open connections", self.open.clone());
         registry.register(
             name("_refused"),
             "Connections closed at once: the most were open",
-            metrics.refused.clone(),
+            self.refused.clone(),
         );
-        metrics
     }
 
     fn cut_off(&self, why: &'static str) -> io::Error {

@@ -12,6 +12,8 @@ pub struct PeerLimits {
     pub calls: usize,
     /// Streams.
     pub streams: usize,
+    /// Those of them that ask.
+    pub asking_streams: usize,
     /// Bytes of messages that have not arrived whole.
     pub message_bytes: usize,
     /// Bytes of large answers that the client has not taken.
@@ -27,6 +29,8 @@ pub struct Peer {
     pub calls: Limit,
     /// Streams.
     pub streams: Limit,
+    /// Those of them that ask.
+    pub asking_streams: Limit,
     /// Bytes of messages that have not arrived whole.
     pub message_bytes: Limit,
     /// Bytes of large answers that the client has not taken.
@@ -85,6 +89,7 @@ impl Peer {
         Self {
             calls: limit(limits.calls),
             streams: limit(limits.streams),
+            asking_streams: limit(limits.asking_streams),
             message_bytes: limit(limits.message_bytes),
             large_answer_bytes: limit(limits.large_answer_bytes),
             small_answer_bytes: limit(limits.small_answer_bytes),

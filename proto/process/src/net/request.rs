@@ -16,19 +16,32 @@ use std::{
 use tokio::time::{Instant, Sleep, sleep};
 use tonic::{Status, codegen::Bytes};
 
-/// How a request of a certain kind is waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How long a request of a certain kind may take to arrive.
+#[derive(Debug, Clone)]
 pub enum Pace {
-    /// The only message, to the end of the request, is there after so long.
+    /// From the start of the request to its end; it has one message.
     Single(Duration),
-    /// The last byte of each message comes so long after its first at the latest. Between messages the stream may
-    /// be silent for about `idle`, then it is ended; for ever if that is none.
-    Stream {
-        /// From the first byte of a message to its last.
-        message: Duration,
-        /// Between messages: up to twice this.
-        idle: Option<Duration>,
-    },
+    /// From the first to the last byte of each message of a stream. The stream may be idle for ever.
+    Endless(Duration),
+    /// The same for a stream that ends when it is idle for too long.
+    Idle(Duration, IdleLimit),
+}
+
+/// How long a stream may be idle: nothing is asked, and all answers are made.
+#[derive(Debug, Clone)]
+pub struct IdleLimit {
+    /// About so long, up to `crowded` longer.
+    pub usual: Duration,
+    /// About so long, up to twice that, while more than half of `streams` are open.
+    pub crowded: Duration,
+    /// All streams of the kind.
+    pub streams: Limit,
+}
+
+impl Pace {
+    fn is_crowded(&self) -> bool {
+        matches!(self, Self::Idle(_, limit) if limit.streams.is_half_held())
+    }
 }
 
 /// A message may take longer than its [`Pace`] says by a second for each so many bytes that came.
@@ -67,9 +80,6 @@ pub struct RequestBody<B> {
     /// and what came since then, in bytes.
     came: usize,
     timer: Option<Pin<Box<Sleep>>>,
-    frames: u64,
-    /// Frames when the timer was last looked at.
-    frames_before: u64,
     over: bool,
     /// A message ended in the bytes that were read last.
     is_whole: bool,
@@ -136,8 +146,6 @@ impl<B> RequestBody<B> {
             since: None,
             came: 0,
             timer: None,
-            frames: 0,
-            frames_before: 0,
             over: false,
             is_whole: false,
             held_back: None,
@@ -157,9 +165,13 @@ impl<B> RequestBody<B> {
     }
 
     fn read(&mut self, bytes: &[u8]) -> Result<(), Unread> {
-        self.frames += 1;
         self.is_whole = false;
         let before = self.messages.came;
+        let is_stream = !matches!(self.limits.pace, Pace::Single(_));
+        if before == 0 && is_stream {
+            // Until now the stream was idle.
+            (self.since, self.came) = (None, 0);
+        }
         self.messages.read(bytes);
         self.came += bytes.len();
         let came = self.messages.came;
@@ -167,7 +179,7 @@ impl<B> RequestBody<B> {
             // A message ended in these bytes.
             self.charge = None;
             self.is_whole = true;
-            if !matches!(self.limits.pace, Pace::Single(_)) {
+            if is_stream {
                 (self.since, self.came) = (None, came);
             }
         }
@@ -183,13 +195,16 @@ impl<B> RequestBody<B> {
         charged.map_err(Unread::Bytes)
     }
 
-    /// Ready once what is waited for is not waited for any more.
+    /// Ready once the request has taken too long.
     fn poll_late(&mut self, context: &mut Context<'_>) -> Poll<Unread> {
-        let message = match self.limits.pace {
-            Pace::Single(message) => message,
-            Pace::Stream { message, .. } if self.messages.came > 0 => message,
-            Pace::Stream { idle: None, .. } => return Poll::Pending,
-            Pace::Stream { idle: Some(idle), .. } => return self.poll_idle(idle, context),
+        let message = match &self.limits.pace {
+            Pace::Single(message) => *message,
+            Pace::Endless(message) | Pace::Idle(message, _) if self.messages.came > 0 => *message,
+            Pace::Endless(_) => return Poll::Pending,
+            Pace::Idle(_, limit) => {
+                let (usual, crowded) = (limit.usual, limit.crowded);
+                return self.poll_idle(usual, crowded, context);
+            }
         };
         let since = *self.since.get_or_insert_with(Instant::now);
         let allowed = Duration::from_secs((self.came / BYTES_PER_SECOND_MIN) as u64);
@@ -202,14 +217,20 @@ impl<B> RequestBody<B> {
     }
 
     /// The timer is set anew when it elapses, not with each message: that costs nothing while a stream is busy.
-    fn poll_idle(&mut self, idle: Duration, context: &mut Context<'_>) -> Poll<Unread> {
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(idle)));
+    fn poll_idle(
+        &mut self,
+        usual: Duration,
+        crowded: Duration,
+        context: &mut Context<'_>,
+    ) -> Poll<Unread> {
+        let since = *self.since.get_or_insert_with(Instant::now);
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(crowded)));
         while timer.as_mut().poll(context).is_ready() {
-            if self.frames == self.frames_before {
+            let idle = since.elapsed();
+            if idle >= usual || idle >= crowded && self.limits.pace.is_crowded() {
                 return Poll::Ready(Unread::Idle);
             }
-            self.frames_before = self.frames;
-            timer.as_mut().reset(Instant::now() + idle);
+            timer.as_mut().reset(Instant::now() + crowded);
         }
         Poll::Pending
     }
@@ -257,7 +278,7 @@ where
         match Pin::new(&mut self.body).poll_frame(context) {
             Poll::Ready(Some(Ok(frame))) => {
                 let read = frame.data_ref().map_or(Ok(()), |bytes| self.read(bytes));
-                let publishes = matches!(self.limits.pace, Pace::Stream { idle: None, .. });
+                let publishes = matches!(self.limits.pace, Pace::Endless(_));
                 match read {
                     Ok(()) if self.is_whole && !publishes => {
                         self.held_back = Some(frame);

@@ -1,4 +1,4 @@
-use super::{BYTES_PER_SECOND_MIN, Pace, RequestBody, RequestLimits};
+use super::{BYTES_PER_SECOND_MIN, IdleLimit, Pace, RequestBody, RequestLimits};
 use crate::net::{
     peer::{Peer, PeerLimits},
     share::{Limit, Reasons},
@@ -15,7 +15,13 @@ use tokio::time::{Instant, advance};
 use tonic::{Code, Status, codegen::Bytes};
 
 const SECOND: Duration = Duration::from_secs(1);
-const STREAM: Pace = Pace::Stream { message: SECOND, idle: Some(Duration::from_secs(60)) };
+
+/// A stream of which there may be ten, and that limit.
+fn asking() -> (Pace, Limit) {
+    let streams = Limit::new(10, Gauge::default());
+    let limit = IdleLimit { usual: 60 * SECOND, crowded: 5 * SECOND, streams: streams.clone() };
+    (Pace::Idle(SECOND, limit), streams)
+}
 
 type Part = Result<Frame<Bytes>, Status>;
 type Request = RequestBody<StreamBody<UnboundedReceiver<Part>>>;
@@ -83,7 +89,7 @@ async fn a_large_request_has_more_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_message_of_a_stream_must_be_whole_in_time() {
-    let (parts, mut stream, held) = request(STREAM);
+    let (parts, mut stream, held) = request(asking().0);
     let bytes = [message(3), message(0), message(100)].concat();
     let (first, rest) = bytes.split_at(20);
     send(&parts, first);
@@ -104,7 +110,7 @@ async fn a_message_of_a_stream_must_be_whole_in_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_in_which_nothing_is_asked_ends_without_an_error() {
-    let (parts, mut stream, _) = request(STREAM);
+    let (parts, mut stream, _) = request(asking().0);
     let began = Instant::now();
     for _ in 0..5 {
         send(&parts, &message(1));
@@ -113,12 +119,36 @@ async fn a_stream_in_which_nothing_is_asked_ends_without_an_error() {
         assert!(waiting.is_err(), "{waiting:?}");
     }
     assert_eq!(next(&mut stream).await, Ok(None));
-    assert!(began.elapsed() <= (5 * 59 + 61) * SECOND, "{:?}", began.elapsed());
+    assert!(began.elapsed() <= (5 * 59 + 65) * SECOND, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_stream_ends_sooner_among_many() {
+    let (pace, streams) = asking();
+    let (parts, mut stream, _) = request(pace);
+    let half = streams.take(5);
+    send(&parts, &message(1));
+    assert_eq!(next(&mut stream).await, Ok(Some(6)));
+    let waiting = tokio::time::timeout(30 * SECOND, next(&mut stream)).await;
+    assert!(waiting.is_err(), "there is room for others");
+    let more = streams.take(1);
+    for _ in 0..20 {
+        send(&parts, &message(1));
+        assert_eq!(next(&mut stream).await, Ok(Some(6)));
+        // While an answer is made, nobody waits for a request.
+        advance(20 * SECOND).await;
+        let waiting = tokio::time::timeout(4 * SECOND, next(&mut stream)).await;
+        assert!(waiting.is_err(), "it is busy");
+    }
+    let began = Instant::now();
+    assert_eq!(next(&mut stream).await, Ok(None));
+    assert!(began.elapsed() <= 6 * SECOND, "{:?}", began.elapsed());
+    drop((half, more));
 }
 
 #[tokio::test]
 async fn what_is_there_in_part_is_bounded() {
-    let (parts, mut stream, held) = request(STREAM);
+    let (parts, mut stream, held) = request(asking().0);
     let bytes = message(6 * BYTES_PER_SECOND_MIN);
     let (first, rest) = bytes.split_at(5 * BYTES_PER_SECOND_MIN);
     send(&parts, first);
@@ -128,7 +158,7 @@ async fn what_is_there_in_part_is_bounded() {
     assert_eq!(next(&mut stream).await, Err(Code::ResourceExhausted));
     drop(stream);
     assert_eq!(held.get(), 0);
-    let (parts, mut stream, held) = request(STREAM);
+    let (parts, mut stream, held) = request(asking().0);
     send(&parts, &bytes);
     assert_eq!(next(&mut stream).await, Ok(Some(bytes.len())), "whole at once");
     assert_eq!(held.get(), 0);
@@ -136,7 +166,7 @@ async fn what_is_there_in_part_is_bounded() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_more_is_asked_while_large_answers_wait() {
-    let (parts, mut stream, _) = request(STREAM);
+    let (parts, mut stream, _) = request(asking().0);
     let answers = stream.peer.large_answer_bytes.clone();
     let five = answers.take(5);
     send(&parts, &message(1));
@@ -149,7 +179,7 @@ async fn nothing_more_is_asked_while_large_answers_wait() {
         drop(six);
         assert_eq!(asked.await, Ok(Some(6)));
     }
-    let (parts, mut publisher, _) = request(Pace::Stream { message: SECOND, idle: None });
+    let (parts, mut publisher, _) = request(Pace::Endless(SECOND));
     let all = publisher.peer.large_answer_bytes.take(10);
     send(&parts, &message(1));
     assert_eq!(next(&mut publisher).await, Ok(Some(6)), "whose answers are small");

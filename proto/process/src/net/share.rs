@@ -10,11 +10,8 @@ pub struct Reasons(Family<[(&'static str, &'static str); 1], Counter>);
 
 impl Reasons {
     /// Registers the counter.
-    #[must_use]
-    pub fn register(registry: &mut Registry, name: &str, help: &str) -> Self {
-        let reasons = Self::default();
-        registry.register(name, help, reasons.0.clone());
-        reasons
+    pub fn register(&self, registry: &mut Registry, name: &str, help: &str) {
+        registry.register(name, help, self.0.clone());
     }
 
     /// Counts one.

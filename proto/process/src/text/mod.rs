@@ -8,20 +8,34 @@ use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
     de::{DeserializeOwned, Error},
 };
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, ops::RangeInclusive, str::FromStr, time::Duration};
 use toml::{Table, Value, de::ValueDeserializer};
 
-/// A length of time, written as 250ms, 10s, 5m or 2h.
+/// A length of time, written as 250ms, 10s, 5m, 2h or 30d.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span(pub Duration);
 
-const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
+const UNITS: [(&str, u64); 5] =
+    [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
 impl Span {
     /// So many seconds.
     #[must_use]
     pub const fn seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
+    }
+
+    /// The time in whole milliseconds, if it is in a range of these.
+    ///
+    /// # Errors
+    /// If it is not: what it is, and what it must be.
+    pub fn millis_within(self, range: RangeInclusive<u32>) -> Result<u32, String> {
+        let millis = u32::try_from(self.0.as_millis()).ok();
+        millis.filter(|millis| range.contains(millis)).ok_or_else(|| {
+            let span = |millis: &u32| Self(Duration::from_millis((*millis).into()));
+            let (min, max) = (span(range.start()), span(range.end()));
+            format!("is {self}, must be {min} to {max}")
+        })
     }
 }
 
@@ -47,7 +61,7 @@ impl FromStr for Span {
         let millis = millis.and_then(|(number, (_, millis))| number.checked_mul(*millis));
         millis
             .map(|millis| Self(Duration::from_millis(millis)))
-            .ok_or_else(|| format!("{text:?} is no time: write 250ms, 10s, 5m or 2h"))
+            .ok_or_else(|| format!("{text:?} is no time: write 250ms, 10s, 5m, 2h or 30d"))
     }
 }
 
@@ -209,9 +223,10 @@ mod tests {
         check("10s", 10_000, "10s");
         check("10m", 600_000, "600s");
         check("2h", 7_200_000, "7200s");
+        check("30d", 2_592_000_000, "2592000s");
         check("1000ms", 1_000, "1s");
         for bad in ["", "10", "s", "1.5s", "-1s", "10 s", "99999999999999999999s"] {
-            let expected = format!("{bad:?} is no time: write 250ms, 10s, 5m or 2h");
+            let expected = format!("{bad:?} is no time: write 250ms, 10s, 5m, 2h or 30d");
             assert_eq!(bad.parse::<Span>(), Err(expected));
         }
     }

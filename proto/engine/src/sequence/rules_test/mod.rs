@@ -129,7 +129,7 @@ fn at(text: &str) -> Resume {
     let Received { sequence, fingerprint, life, .. } = batch(text);
     let incarnation = life.unwrap_or(Incarnation(1));
     let cursor = Cursor { incarnation, sequence, fingerprint: Some(fingerprint) };
-    Resume { cursor, degraded: false }
+    Resume { cursor, degraded: false, main_group: None }
 }
 
 fn check(script: &[(&str, &str)]) -> OutcomeCounts {

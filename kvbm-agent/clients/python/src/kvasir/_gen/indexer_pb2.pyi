@@ -180,7 +180,7 @@ class BatchFingerprint(_message.Message):
     def __init__(self, timestamp_bits: _Optional[int] = ..., payload_hash: _Optional[int] = ...) -> None: ...
 
 class DumpEnd(_message.Message):
-    __slots__ = ("source_index", "source", "watermark", "records", "state", "incomplete", "copy_mode", "fingerprint", "past_incarnations", "dp_ranks")
+    __slots__ = ("source_index", "source", "watermark", "records", "state", "incomplete", "copy_mode", "fingerprint", "past_incarnations", "dp_ranks", "main_group")
     SOURCE_INDEX_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     WATERMARK_FIELD_NUMBER: _ClassVar[int]
@@ -191,6 +191,7 @@ class DumpEnd(_message.Message):
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     PAST_INCARNATIONS_FIELD_NUMBER: _ClassVar[int]
     DP_RANKS_FIELD_NUMBER: _ClassVar[int]
+    MAIN_GROUP_FIELD_NUMBER: _ClassVar[int]
     source_index: int
     source: str
     watermark: _types_pb2.Cursor
@@ -201,7 +202,8 @@ class DumpEnd(_message.Message):
     fingerprint: BatchFingerprint
     past_incarnations: _containers.RepeatedScalarFieldContainer[bytes]
     dp_ranks: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, source_index: _Optional[int] = ..., source: _Optional[str] = ..., watermark: _Optional[_Union[_types_pb2.Cursor, _Mapping]] = ..., records: _Optional[int] = ..., state: _Optional[_Union[_types_pb2.WorkerState, str]] = ..., incomplete: bool = ..., copy_mode: _Optional[_Union[_types_pb2.CopyMode, str]] = ..., fingerprint: _Optional[_Union[BatchFingerprint, _Mapping]] = ..., past_incarnations: _Optional[_Iterable[bytes]] = ..., dp_ranks: _Optional[_Iterable[int]] = ...) -> None: ...
+    main_group: int
+    def __init__(self, source_index: _Optional[int] = ..., source: _Optional[str] = ..., watermark: _Optional[_Union[_types_pb2.Cursor, _Mapping]] = ..., records: _Optional[int] = ..., state: _Optional[_Union[_types_pb2.WorkerState, str]] = ..., incomplete: bool = ..., copy_mode: _Optional[_Union[_types_pb2.CopyMode, str]] = ..., fingerprint: _Optional[_Union[BatchFingerprint, _Mapping]] = ..., past_incarnations: _Optional[_Iterable[bytes]] = ..., dp_ranks: _Optional[_Iterable[int]] = ..., main_group: _Optional[int] = ...) -> None: ...
 
 class DumpWorkerResponse(_message.Message):
     __slots__ = ("chunk", "end")

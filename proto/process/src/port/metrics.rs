@@ -1,13 +1,12 @@
-use super::too_long::TooLong;
-use kvasir_process::net::{ConnectionMetrics, Reasons};
+use crate::net::{ConnectionMetrics, Reasons, TooLong};
 use prometheus_client::{
     metrics::{counter::Counter, gauge::Gauge},
     registry::Registry,
 };
 
-/// Metrics of the gRPC port.
+/// Metrics of a gRPC port.
 #[derive(Debug, Clone, Default)]
-pub struct GrpcMetrics {
+pub struct PortMetrics {
     /// Connections.
     pub(super) connections: ConnectionMetrics,
     /// Requests with one answer that are under way.
@@ -16,7 +15,7 @@ pub struct GrpcMetrics {
     pub(super) requests_refused: Counter,
     /// Streams that are open.
     pub(super) streams: Gauge,
-    /// Those of them that are not `PublishEvents`.
+    /// Those of them that are not publishers'.
     pub(super) asking_streams: Gauge,
     /// Streams refused, because there were too many.
     pub(super) streams_refused: Counter,
@@ -32,14 +31,13 @@ pub struct GrpcMetrics {
     pub(super) limited: Reasons,
 }
 
-impl GrpcMetrics {
+impl PortMetrics {
     /// Registers the metrics.
-    #[must_use]
-    pub fn register(registry: &mut Registry) -> Self {
-        let connections = ConnectionMetrics::register(registry, "grpc");
+    pub fn register(&self, registry: &mut Registry) {
+        let metrics = self;
+        metrics.connections.register(registry, "grpc");
         let help = "Calls refused or ended by a limit, by the limit";
-        let limited = Reasons::register(registry, "grpc_limited", help);
-        let metrics = Self { connections, limited, ..Self::default() };
+        metrics.limited.register(registry, "grpc_limited", help);
         registry.register(
             "grpc_requests_in_flight",
             "Requests with one answer under way",
@@ -47,14 +45,10 @@ impl GrpcMetrics {
         );
         registry.register(
             "grpc_requests_refused",
-            "Requests with one answer refused: --max-in-flight were under way, or an eighth of it in one connection",
+            "Requests with one answer refused: the most were under way, or an eighth of them in one connection",
             metrics.requests_refused.clone(),
         );
-        registry.register(
-            "grpc_streams",
-            "Open streams: FindMatchesStream, DumpWorker, PublishEvents",
-            metrics.streams.clone(),
-        );
+        registry.register("grpc_streams", "Open streams", metrics.streams.clone());
         registry.register(
             "grpc_asking_streams",
             "Open streams other than PublishEvents",
@@ -76,6 +70,5 @@ impl GrpcMetrics {
         registry.register("grpc_large_answer_bytes", help, metrics.large_answer_bytes.clone());
         let help = "Bytes of answers that clients have not taken, in parts of up to 64 KiB";
         registry.register("grpc_small_answer_bytes", help, metrics.small_answer_bytes.clone());
-        metrics
     }
 }

@@ -1,0 +1,56 @@
+//! Lines of the log that an engine could cause too many of.
+
+use super::replay::ReplayError;
+use crate::{decode::DecodeError, throttle::Throttle, zmtp::LinkError};
+use std::{fmt::Display, time::Duration};
+use tokio::time::Instant;
+
+/// Time between two lines of one kind.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+pub(super) struct Logs {
+    link: Throttle,
+    replay: Throttle,
+    content: Throttle,
+}
+
+impl Logs {
+    pub(super) const fn new() -> Self {
+        Self {
+            link: Throttle::every(INTERVAL),
+            replay: Throttle::every(INTERVAL),
+            content: Throttle::every(INTERVAL),
+        }
+    }
+
+    pub(super) fn disconnected(&mut self, error: &LinkError) {
+        if let Some(num_suppressed) = self.link.admit(Instant::now()) {
+            tracing::warn!(%error, num_suppressed, "publisher is not connected");
+        }
+    }
+
+    pub(super) fn replay_failed(&mut self, endpoint: Option<&impl Display>, error: &ReplayError) {
+        if let Some(num_suppressed) = self.replay.admit(Instant::now()) {
+            let endpoint = endpoint.map(ToString::to_string);
+            tracing::warn!(
+                endpoint,
+                %error,
+                num_suppressed,
+                "replay failed: batches that were published before the connection, or lost, stay missing; check the \
+                 replay endpoint"
+            );
+        }
+    }
+
+    pub(super) fn malformed(&mut self, error: &impl Display) {
+        if let Some(num_suppressed) = self.content.admit(Instant::now()) {
+            tracing::warn!(%error, num_suppressed, "malformed message");
+        }
+    }
+
+    pub(super) fn undecodable(&mut self, sequence: u64, error: &DecodeError) {
+        if let Some(num_suppressed) = self.content.admit(Instant::now()) {
+            tracing::warn!(sequence, %error, num_suppressed, "batch cannot be read");
+        }
+    }
+}

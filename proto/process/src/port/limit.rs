@@ -1,0 +1,209 @@
+//! Bounds on calls: on those with one answer until it is made, on streams until the transport has been given all of
+//! their answers. What is not taken of answers counts by its bytes.
+
+use super::{
+    PortMetrics, StreamKind, Streams,
+    config::{
+        BODY_TIMEOUT, LARGE_ANSWER_BYTES_MAX, MESSAGE_BYTES_MAX, MESSAGE_TIMEOUT,
+        PUBLISH_STREAMS_RESERVED, QUERY_STREAM_IDLE, QUERY_STREAM_IDLE_CROWDED,
+        READ_STREAMS_RESERVED, SMALL_ANSWER_BYTES_MAX, STREAMS_MAX,
+    },
+};
+use crate::net::{
+    AnswerBody, AnswerLimits, Call, IdleLimit, Limit, Pace, Peer, RequestBody, RequestLimits, Share,
+};
+use futures::{
+    FutureExt, TryFutureExt,
+    future::{BoxFuture, Either, Ready, ready},
+};
+use prometheus_client::metrics::{counter::Counter, gauge::Gauge};
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+};
+use tonic::{Status, body::Body, codegen::http};
+use tower::{Layer, Service};
+
+/// What begins the path of every call of our services. Calls of the others, such as health, are small.
+const OURS: &str = "/kvasir.v1.";
+#[derive(Clone)]
+pub(super) struct RequestLimit(Arc<Limits>);
+
+struct Limits {
+    kinds: Streams,
+    calls: Limit,
+    streams: Limit,
+    /// Streams other than publishers'.
+    asking_streams: Limit,
+    /// Of these, streams of queries.
+    query_streams: Limit,
+    message_bytes: Limit,
+    answers: AnswerLimits,
+    metrics: PortMetrics,
+}
+
+/// A call within its limits: it counts until this is dropped.
+type Admitted = Vec<Share>;
+
+/// A limit, what there is too much of beyond it, and the reason of the refusal.
+type Bound<'a> = (&'a Limit, &'static str, &'static str);
+
+impl RequestLimit {
+    pub(super) fn new(kinds: Streams, calls_max: usize, metrics: PortMetrics) -> Self {
+        let asking_max = STREAMS_MAX - PUBLISH_STREAMS_RESERVED;
+        Self(Arc::new(Limits {
+            kinds,
+            calls: Limit::new(calls_max, metrics.in_flight.clone()),
+            streams: Limit::new(STREAMS_MAX, metrics.streams.clone()),
+            asking_streams: Limit::new(asking_max, metrics.asking_streams.clone()),
+            query_streams: Limit::new(asking_max - READ_STREAMS_RESERVED, Gauge::default()),
+            message_bytes: Limit::new(MESSAGE_BYTES_MAX, metrics.message_bytes.clone()),
+            answers: AnswerLimits {
+                large: Limit::new(LARGE_ANSWER_BYTES_MAX, metrics.large_answer_bytes.clone()),
+                small: Limit::new(SMALL_ANSWER_BYTES_MAX, metrics.small_answer_bytes.clone()),
+                refused: metrics.limited.clone(),
+            },
+            metrics,
+        }))
+    }
+}
+
+/// What kind of call it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// One request, one answer.
+    Unary,
+    Stream(StreamKind),
+    /// Of the services that every port has: health and reflection.
+    Side,
+}
+
+impl Limits {
+    fn kind(&self, path: &str) -> Kind {
+        let stream = self.kinds.iter().find(|(of, _)| *of == path);
+        match stream {
+            Some(&(_, kind)) => Kind::Stream(kind),
+            None if path.starts_with(OURS) => Kind::Unary,
+            None => Kind::Side,
+        }
+    }
+
+    fn admit(&self, kind: Kind, peer: &Peer) -> Result<Admitted, Status> {
+        let metrics = &self.metrics;
+        let calls = [
+            (&self.calls, "requests are under way", "calls"),
+            (&peer.calls, "requests of this connection are under way", "calls_of_connection"),
+        ];
+        let streams = [
+            (&self.streams, "streams are open", "streams"),
+            (&peer.streams, "streams of this connection are open", "streams_of_connection"),
+        ];
+        let asking = [
+            (&self.asking_streams, "streams other than PublishEvents are open", "asking_streams"),
+            (
+                &peer.asking_streams,
+                "streams of this connection other than PublishEvents are open",
+                "asking_streams_of_connection",
+            ),
+        ];
+        let queries = [(&self.query_streams, "streams of queries are open", "query_streams")];
+        let streams_refused = &metrics.streams_refused;
+        match kind {
+            Kind::Side => Ok(Vec::new()),
+            Kind::Unary => self.take(calls.iter(), &metrics.requests_refused),
+            Kind::Stream(StreamKind::Publish) => self.take(streams.iter(), streams_refused),
+            Kind::Stream(StreamKind::Read) => {
+                self.take(streams.iter().chain(&asking), streams_refused)
+            }
+            Kind::Stream(StreamKind::Query) => {
+                self.take(streams.iter().chain(&asking).chain(&queries), streams_refused)
+            }
+        }
+    }
+
+    /// Takes a share of each limit, or refuses.
+    fn take<'a>(
+        &self,
+        limits: impl Iterator<Item = &'a Bound<'a>>,
+        refused: &Counter,
+    ) -> Result<Admitted, Status> {
+        let take = |(limit, what, reason): &Bound<'_>| {
+            limit.take(1).ok_or_else(|| {
+                refused.inc();
+                self.metrics.limited.count(reason);
+                let max = limit.max();
+                Status::resource_exhausted(format!("{max} {what}, the limit: retry later"))
+            })
+        };
+        limits.map(take).collect()
+    }
+
+    fn request(&self, kind: Kind) -> RequestLimits {
+        let idle = || IdleLimit {
+            usual: QUERY_STREAM_IDLE,
+            crowded: QUERY_STREAM_IDLE_CROWDED,
+            streams: self.query_streams.clone(),
+        };
+        let pace = match kind {
+            Kind::Stream(StreamKind::Query) => Pace::Idle(MESSAGE_TIMEOUT, idle()),
+            Kind::Stream(StreamKind::Publish) | Kind::Side => Pace::Endless(MESSAGE_TIMEOUT),
+            Kind::Stream(StreamKind::Read) | Kind::Unary => Pace::Single(BODY_TIMEOUT),
+        };
+        let (message_bytes, unread) = (self.message_bytes.clone(), self.metrics.limited.clone());
+        RequestLimits { pace, message_bytes, unread }
+    }
+}
+
+impl<S> Layer<S> for RequestLimit {
+    type Service = Limited<S>;
+
+    fn layer(&self, inner: S) -> Limited<S> {
+        Limited { inner, limits: Arc::clone(&self.0) }
+    }
+}
+
+#[derive(Clone)]
+pub(super) struct Limited<S> {
+    inner: S,
+    limits: Arc<Limits>,
+}
+
+type Answer<E> = Result<http::Response<Body>, E>;
+
+impl<S> Service<http::Request<Body>> for Limited<S>
+where
+    S: Service<http::Request<Body>, Response = http::Response<Body>, Future: Send + 'static>,
+{
+    type Response = http::Response<Body>;
+    type Error = S::Error;
+    type Future =
+        Either<BoxFuture<'static, Answer<S::Error>>, Either<S::Future, Ready<Answer<S::Error>>>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        // Every connection of the port has a peer.
+        let Some(peer) = request.extensions().get::<Arc<Peer>>().map(Arc::clone) else {
+            return Either::Right(Either::Left(self.inner.call(request)));
+        };
+        let kind = self.limits.kind(request.uri().path());
+        let admitted = match self.limits.admit(kind, &peer) {
+            Ok(admitted) => admitted,
+            Err(refusal) => return Either::Right(Either::Right(ready(Ok(refusal.into_http())))),
+        };
+        let call = Call::new(request.uri(), &self.limits.metrics.too_long);
+        let (limits, own) = (self.limits.request(kind), Arc::clone(&peer));
+        let request = request.map(|body| Body::new(RequestBody::new(body, limits, own)));
+        let answers = self.limits.answers.clone();
+        let counted = move |response: http::Response<Body>| {
+            // Else a client that does not take small answers would hold the places of all calls.
+            let kept = Some(admitted).filter(|_| kind != Kind::Unary);
+            call.look(response.headers());
+            response.map(|body| Body::new(AnswerBody::new(body, answers, peer, (call, kept))))
+        };
+        let response = self.inner.call(request);
+        Either::Left(response.map_ok(counted).boxed())
+    }
+}

@@ -1,0 +1,25 @@
+//! A gRPC port: limits on connections, calls and what they hold, health, both versions of reflection, spans.
+//! Both servers are made of it, so that what protects one of them protects the other.
+
+mod config;
+mod limit;
+mod metrics;
+mod serve;
+
+pub use config::{PortConfig, UNTAKEN_TIMEOUT};
+pub use metrics::PortMetrics;
+pub use serve::{Port, ServeError, Services};
+
+/// How a call with more than one message in a direction is bounded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamKind {
+    /// Many messages that are acknowledged. It may be idle for ever, and some streams are kept for it.
+    Publish,
+    /// Many requests, each with an answer. It ends when it is idle for too long.
+    Query,
+    /// One request with many answers.
+    Read,
+}
+
+/// The streams of a port's services, by path. All other calls of ours have one request and one answer.
+pub type Streams = &'static [(&'static str, StreamKind)];

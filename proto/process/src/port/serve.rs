@@ -1,0 +1,153 @@
+use super::{
+    PortConfig, PortMetrics, Streams,
+    config::{
+        CONNECTION_ASKING_STREAMS_MAX, CONNECTION_CALLS_MAX, CONNECTION_MESSAGES_MAX,
+        CONNECTION_PART, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, LARGE_ANSWER_BYTES_MAX, PATIENCE,
+        REQUEST_TIMEOUT, SIDE_MESSAGE_BYTES_MAX, SMALL_ANSWER_BYTES_MAX, STREAMS_MAX,
+    },
+    limit::RequestLimit,
+};
+use crate::net::{
+    CONNECTION_WINDOW_BYTES, ConnectionLimits, LimitedListener, PeerLimits, incoming,
+};
+use std::{convert::Infallible, fmt};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tonic::{
+    body::Body,
+    codegen::http::{Request, Response},
+    server::NamedService,
+    service::RoutesBuilder,
+    transport::Server,
+};
+use tonic_health::{ServingStatus, server::HealthReporter};
+use tower::Service;
+
+/// Why a port cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The reflection service cannot be built: a fault of the build.
+    #[error("reflection: {0}")]
+    Reflection(#[from] tonic_reflection::server::Error),
+    /// The transport failed.
+    #[error("gRPC: {0}")]
+    Transport(#[from] tonic::transport::Error),
+}
+
+/// What a port serves.
+#[derive(Default)]
+pub struct Services {
+    routes: RoutesBuilder,
+    names: Vec<&'static str>,
+}
+
+impl Services {
+    /// Adds a service; health reports it by its name.
+    pub fn add<S>(&mut self, service: S)
+    where
+        S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>
+            + NamedService
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        S::Future: Send + 'static,
+    {
+        self.names.push(S::NAME);
+        self.routes.add_service(service);
+    }
+}
+
+impl fmt::Debug for Services {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Services").field(&self.names).finish()
+    }
+}
+
+/// A gRPC port.
+#[derive(Debug, Clone)]
+pub struct Port {
+    /// What calls may take.
+    pub config: PortConfig,
+    /// Which of them are streams.
+    pub streams: Streams,
+    /// Its metrics.
+    pub metrics: PortMetrics,
+    /// What the services are made of, encoded, for reflection.
+    pub descriptors: &'static [u8],
+}
+
+impl Port {
+    /// Serves until `stop` is cancelled and the requests under way are answered.
+    ///
+    /// # Errors
+    /// If the services cannot be built or the transport fails.
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        services: Services,
+        stop: CancellationToken,
+    ) -> Result<(), ServeError> {
+        let connections = self.metrics.connections.clone();
+        let listener = LimitedListener::new(listener, self.limits(), connections);
+        let (reporter, health) = tonic_health::server::health_reporter();
+        let Services { mut routes, mut names } = services;
+        names.push("");
+        set_health(&reporter, &names, ServingStatus::Serving).await;
+        let reflection = || {
+            tonic_reflection::server::Builder::configure()
+                .register_encoded_file_descriptor_set(self.descriptors)
+                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        };
+        let bytes = SIDE_MESSAGE_BYTES_MAX;
+        routes
+            .add_service(health.max_decoding_message_size(bytes))
+            .add_service(reflection().build_v1()?.max_decoding_message_size(bytes))
+            .add_service(reflection().build_v1alpha()?.max_decoding_message_size(bytes));
+        self.server()
+            .layer(RequestLimit::new(self.streams, self.config.max_in_flight, self.metrics))
+            .add_routes(routes.routes())
+            .serve_with_incoming_shutdown(incoming(listener), async move {
+                stop.cancelled().await;
+                set_health(&reporter, &names, ServingStatus::NotServing).await;
+            })
+            .await?;
+        Ok(())
+    }
+
+    fn server(&self) -> Server {
+        let server = Server::builder()
+            .max_concurrent_streams(CONNECTION_CALLS_MAX)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+            .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+            .timeout(REQUEST_TIMEOUT);
+        if self.config.spans { server.trace_fn(request_span) } else { server }
+    }
+
+    fn limits(&self) -> ConnectionLimits {
+        let part = |all: usize| all.div_ceil(CONNECTION_PART);
+        ConnectionLimits {
+            connections: self.config.max_connections,
+            patience: PATIENCE,
+            peer: PeerLimits {
+                calls: part(self.config.max_in_flight),
+                streams: part(STREAMS_MAX),
+                asking_streams: CONNECTION_ASKING_STREAMS_MAX,
+                message_bytes: CONNECTION_MESSAGES_MAX * self.config.message_bytes_max,
+                large_answer_bytes: part(LARGE_ANSWER_BYTES_MAX),
+                small_answer_bytes: part(SMALL_ANSWER_BYTES_MAX),
+            },
+        }
+    }
+}
+
+async fn set_health(reporter: &HealthReporter, names: &[&'static str], status: ServingStatus) {
+    for name in names {
+        reporter.set_service_status(*name, status).await;
+    }
+}
+
+fn request_span(request: &Request<()>) -> tracing::Span {
+    tracing::info_span!("request", path = request.uri().path())
+}
