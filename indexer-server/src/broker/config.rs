@@ -1,12 +1,12 @@
-use kvasir_process::text::ServerUrl;
+use kvasir_process::nats::NatsServers;
 use kvasir_proto::broker::Delivery;
 use std::time::Duration;
 
 /// Where events come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokerConfig {
-    /// The NATS server: `nats://host:port`.
-    pub url: ServerUrl,
+    /// Where to connect.
+    pub servers: NatsServers,
     /// How events come.
     pub delivery: Delivery,
     /// The stream that is made where there is none.

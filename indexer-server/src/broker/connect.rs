@@ -1,5 +1,6 @@
 use super::metrics::BrokerMetrics;
-use async_nats::{Client, ConnectError, ConnectOptions, Event, ServerAddr};
+use async_nats::{Client, ConnectError, Event};
+use kvasir_process::nats::NatsServers;
 use std::{future::ready, time::Duration};
 use tokio::sync::watch;
 
@@ -8,14 +9,10 @@ use tokio::sync::watch;
 const MESSAGES_QUEUED_MAX: usize = 8_192;
 /// Commands to the connection that wait; whoever gives more waits.
 const COMMANDS_QUEUED_MAX: usize = 1_024;
-/// Longest wait for the answer to a request.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// A connection is tried again after this, doubling,
 const RECONNECT_MIN: Duration = Duration::from_millis(50);
 /// up to this.
 const RECONNECT_MAX: Duration = Duration::from_secs(2);
-/// A sign of life of the server is asked for this often.
-const PING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A connection to a NATS server, which comes back by itself. Clones share it.
 #[derive(Debug, Clone)]
@@ -36,7 +33,10 @@ pub(super) struct Link {
 ///
 /// # Errors
 /// If the address cannot be understood.
-pub(super) async fn connect(url: &str, metrics: BrokerMetrics) -> Result<Connection, ConnectError> {
+pub(super) async fn connect(
+    servers: &NatsServers,
+    metrics: BrokerMetrics,
+) -> Result<Connection, ConnectError> {
     let (state, link) = watch::channel(Link::default());
     let note = move |event: &Event| match event {
         Event::Connected => {
@@ -56,13 +56,12 @@ pub(super) async fn connect(url: &str, metrics: BrokerMetrics) -> Result<Connect
             tracing::warn!(%event, "broker")
         }
     };
-    let client = signing_on(url)
+    let client = servers
+        .options(|| true)
         .name("indexer-server")
         .retry_on_initial_connect()
         .subscription_capacity(MESSAGES_QUEUED_MAX)
         .client_capacity(COMMANDS_QUEUED_MAX)
-        .request_timeout(Some(REQUEST_TIMEOUT))
-        .ping_interval(PING_INTERVAL)
         .reconnect_delay_callback(|attempts| {
             let doublings = u32::try_from(attempts).unwrap_or(u32::MAX).min(8);
             RECONNECT_MIN.saturating_mul(1 << doublings).min(RECONNECT_MAX)
@@ -71,21 +70,7 @@ pub(super) async fn connect(url: &str, metrics: BrokerMetrics) -> Result<Connect
             note(&event);
             ready(())
         })
-        .connect(url)
+        .connect(servers.addresses())
         .await?;
     Ok(Connection { client, link })
-}
-
-/// Options that sign on as the URL says: by user and password, or by a token. The client does not look at these.
-fn signing_on(url: &str) -> ConnectOptions {
-    let options = ConnectOptions::new();
-    // A URL that cannot be read is refused when the connection is made.
-    let Ok(server) = url.parse::<ServerAddr>() else { return options };
-    match (server.username(), server.password()) {
-        (Some(user), Some(password)) => {
-            options.user_and_password(user.to_owned(), password.to_owned())
-        }
-        (Some(token), None) => options.token(token.to_owned()),
-        (None, _) => options,
-    }
 }

@@ -66,8 +66,8 @@ impl Broker {
         readiness: &Readiness,
     ) -> Result<Self, ConnectError> {
         let metrics = BrokerMetrics::register(registry);
-        let connection = connect(config.url.expose(), metrics.clone()).await?;
-        let not_ready = readiness.hold(format!("waiting for the broker at {}", config.url));
+        let connection = connect(&config.servers, metrics.clone()).await?;
+        let not_ready = readiness.hold(format!("waiting for the broker at {}", config.servers));
         let position = Position::default();
         Ok(Self { config, connection, position, metrics, not_ready })
     }

@@ -1,6 +1,6 @@
-use super::{ConfigError, Options, check::positive};
+use super::{ConfigError, Options};
 use crate::broker::{BrokerConfig, Delivery, StreamConfig};
-use kvasir_process::text::ByteCount;
+use kvasir_process::{options::positive, text::ByteCount};
 use std::path::Path;
 
 /// In place of a file: the map of shards is in NATS' key-value store.
@@ -11,29 +11,22 @@ const STREAM_BYTES_MIN: usize = 1 << 20;
 
 /// Where events come from by NATS, if any do.
 pub(super) fn broker(options: &Options) -> Result<Option<BrokerConfig>, ConfigError> {
-    let Some(url) = &options.nats_url else {
-        let needing = [
-            ("nats-delivery", options.nats_delivery != Delivery::Core),
-            ("reset-states", options.reset_states),
-            ("shard-map", map_is_by_broker(options)),
-        ];
+    let Some((servers, delivery)) = options.nats.check()? else {
+        let needing =
+            [("reset-states", options.reset_states), ("shard-map", map_is_by_broker(options))];
         let needing = needing.into_iter().find(|(_, needs)| *needs);
         return needing.map_or(Ok(None), |(field, _)| {
             let why = "needs nats-url beside it, such as nats://127.0.0.1:4222";
             Err(ConfigError::invalid(field, why))
         });
     };
-    if !["nats://", "tls://"].iter().any(|scheme| url.expose().starts_with(scheme)) {
-        let why = "must start with nats:// or tls://, for example nats://127.0.0.1:4222";
-        return Err(ConfigError::invalid("nats-url", why));
-    }
     let ByteCount(bytes_max) = options.nats_stream_bytes;
     if bytes_max < STREAM_BYTES_MIN {
         let (bytes, least) = (options.nats_stream_bytes, ByteCount(STREAM_BYTES_MIN));
         let why = format!("is {bytes}, must be {least} or more");
         return Err(ConfigError::invalid("nats-stream-bytes", why));
     }
-    let stays = options.checkpoint_dir.is_some() && options.nats_delivery == Delivery::Jetstream;
+    let stays = options.checkpoint_dir.is_some() && delivery == Delivery::Jetstream;
     if options.reset_states && !stays {
         let why =
             "needs nats-delivery jetstream and checkpoint-dir: else there is nothing to reset";
@@ -43,8 +36,8 @@ pub(super) fn broker(options: &Options) -> Result<Option<BrokerConfig>, ConfigEr
         return Err(ConfigError::invalid("snapshot-threshold", "is 0, must be 1 or more"));
     }
     Ok(Some(BrokerConfig {
-        url: url.clone(),
-        delivery: options.nats_delivery,
+        servers,
+        delivery,
         stream: StreamConfig {
             age_max: positive("nats-stream-age", options.nats_stream_age)?,
             bytes_max: bytes_max as u64,

@@ -14,14 +14,14 @@ use crate::{
 };
 use kvasir_process::{
     http::HttpConfig,
+    options::{positive, target},
     port::PortConfig,
     telemetry::LogConfig,
-    text::{ByteCount, Span},
+    text::ByteCount,
 };
 use kvasir_proto::{
     convert::Registration,
     limits::{GRPC_MESSAGE_BYTES_MAX, QUERY_BLOCKS_MAX},
-    target::read_target,
 };
 use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
 use tokio::sync::Semaphore;
@@ -70,17 +70,8 @@ impl Config {
     /// # Errors
     /// If one of them cannot be used; the error names it.
     pub fn check(options: &Options) -> Result<Self, ConfigError> {
-        if options.listen == options.http_listen && options.listen.port() != 0 {
-            return Err(ConfigError::invalid("http-listen", "must differ from listen"));
-        }
-        let otlp_endpoint = options.otlp_endpoint.as_deref();
-        let otlp_endpoint = otlp_endpoint.map(|at| target("otlp-endpoint", at)).transpose()?;
+        let process = options.process.check()?;
         Ok(Self {
-            log: LogConfig {
-                format: options.log_format,
-                filter: options.log_filter.clone(),
-                otlp_endpoint,
-            },
             index: index(options)?,
             speculation: speculation(options)?,
             checkpoints: checkpoints(options)?,
@@ -94,20 +85,21 @@ impl Config {
                 shard: shard(options)?,
             },
             grpc: GrpcConfig {
-                listen: options.listen,
+                listen: process.listen,
                 port: PortConfig {
                     max_in_flight: count("max-in-flight", options.max_in_flight)?,
                     max_connections: count("max-connections", options.max_connections)?,
                     message_bytes_max: GRPC_MESSAGE_BYTES_MAX,
-                    spans: options.otlp_endpoint.is_some(),
+                    spans: process.log.otlp_endpoint.is_some(),
                 },
             },
-            http: HttpConfig { listen: options.http_listen },
+            http: process.http,
             workers: registrations(&options.worker)?,
             broker: broker(options)?,
             shard_map: map_source(options),
             siblings: siblings(options)?,
-            drain_timeout: positive("drain-timeout", options.drain_timeout)?,
+            drain_timeout: process.drain_timeout,
+            log: process.log,
         })
     }
 }
@@ -168,13 +160,6 @@ fn map_source(options: &Options) -> Option<MapSource> {
     Some(if map_is_by_broker(options) { MapSource::Broker } else { MapSource::File(path) })
 }
 
-pub(super) fn positive(field: &str, Span(time): Span) -> Result<Duration, ConfigError> {
-    if time.is_zero() {
-        return Err(ConfigError::invalid(field, "must be longer than 0s"));
-    }
-    Ok(time)
-}
-
 fn count(field: &str, value: usize) -> Result<usize, ConfigError> {
     let max = Semaphore::MAX_PERMITS;
     if !(1..=max).contains(&value) {
@@ -202,8 +187,4 @@ fn index(options: &Options) -> Result<IndexConfig, ConfigError> {
         return Err(ConfigError::invalid("max-index-bytes", why));
     }
     Ok(IndexConfig { shards: counted, bytes_max })
-}
-
-fn target(field: &str, text: &str) -> Result<String, ConfigError> {
-    read_target(text).map_err(|error| ConfigError::invalid(field, error.to_string()))
 }

@@ -1,36 +1,22 @@
 use super::WorkerSpec;
-use crate::broker::Delivery;
 use clap::{ArgAction, Args};
 use kvasir_process::{
     config,
-    telemetry::LogFormat,
-    text::{self, ByteCount, ServerUrl, Span, optional},
+    options::{NatsOptions, ProcessOptions},
+    text::{self, ByteCount, Span, optional},
 };
 use kvasir_proto::{broker::STREAM_AGE_DEFAULT, convert::LossPolicy, shard::ShardPlace};
 use serde::Serialize;
-use std::{net::SocketAddr, path::PathBuf};
+use std::path::PathBuf;
 
 /// What may be configured, each option by flag, environment and file alike. None is required.
 #[derive(Debug, Clone, PartialEq, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Options {
-    /// Address of the gRPC port
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:50051")]
-    pub listen: SocketAddr,
-    /// Address of the HTTP side port: /metrics, /livez, /readyz
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9091")]
-    pub http_listen: SocketAddr,
-    /// Form of the log lines: text or json
-    #[arg(long, value_name = "FORMAT", default_value_t = LogFormat::Text)]
-    #[serde(serialize_with = "text::serialize")]
-    pub log_format: LogFormat,
-    /// What is logged: a level, or module=level pairs with commas between them
-    #[arg(long, value_name = "FILTER", default_value = "info")]
-    pub log_filter: String,
-    /// Where spans are exported to (OTLP over gRPC), such as http://127.0.0.1:4317; nowhere if not
-    /// set
-    #[arg(long, value_name = "URL")]
-    pub otlp_endpoint: Option<String>,
+    /// Ports, logs and how the process stops.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub process: ProcessOptions,
     /// What is done with a source's blocks once events were lost for good: keep or clear
     #[arg(long, value_name = "POLICY", default_value_t = LossPolicy::Keep)]
     #[serde(serialize_with = "text::serialize")]
@@ -77,15 +63,10 @@ pub struct Options {
     /// Time between two checkpoints, each of what changed since the one before
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(10))]
     pub checkpoint_interval: Span,
-    /// NATS server through which agents publish, such as nats://127.0.0.1:4222 or
-    /// nats://USER:PASSWORD@HOST:4222; none if not set. Their workers register themselves
-    #[arg(long, hide_env_values = true, hide_default_value = true, value_name = "URL")]
-    pub nats_url: Option<ServerUrl>,
-    /// How events come over NATS: core, as they are published, or jetstream, from a stream that keeps
-    /// them for a while
-    #[arg(long, value_name = "DELIVERY", default_value_t = Delivery::Core)]
-    #[serde(serialize_with = "text::serialize")]
-    pub nats_delivery: Delivery,
+    /// The NATS server.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub nats: NatsOptions,
     /// How long that stream keeps events
     #[arg(long, value_name = "TIME", default_value_t = Span(STREAM_AGE_DEFAULT))]
     pub nats_stream_age: Span,
@@ -120,9 +101,6 @@ pub struct Options {
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub siblings: Vec<String>,
-    /// Longest time that stopping takes
-    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(10))]
-    pub drain_timeout: Span,
     /// A worker to register at start: id=,model=,block-size= and, as needed, tenant=, engine=,
     /// endpoint=, replay=, topic=, bind=, dp-rank=, copy-mode=, loss-policy=, lora.NUMBER= (the name of
     /// a LoRA adapter that the engine announces by number), ttl.MEDIUM= (how long blocks on a medium such as
@@ -142,4 +120,6 @@ impl config::Options for Options {
          endpoint=tcp://HOST:5557,replay=tcp://HOST:5558";
     const VARIABLE_PREFIX: &'static str = "KVASIR_";
     const TABLES: &'static [&'static str] = &["worker"];
+    const DEFAULTS: &'static [(&'static str, &'static str)] =
+        &[("listen", "127.0.0.1:50051"), ("http-listen", "127.0.0.1:9091")];
 }

@@ -139,7 +139,7 @@ fn every_refusal_names_the_option() {
     check(&["--speculative-keep-ratio", "1.1"], "speculative-keep-ratio: is 1.1, must be 0 to 1");
     check(&["--speculative-keep-ratio", "NaN"], "speculative-keep-ratio: is NaN, must be 0 to 1");
     check(&["--replay-concurrency", "0"], "replay-concurrency: is 0");
-    check(&["--drain-timeout", "0s"], "drain-timeout: must be longer than 0s");
+    check(&["--drain-timeout", "0s"], "drain-timeout: is 0s, must be longer");
     check(&["--otlp-endpoint", "host"], "otlp-endpoint: \"host\" must be host:port or http://host");
     check(
         &["--otlp-endpoint", "https://a:1"],

@@ -30,7 +30,7 @@ pub(super) fn start(
     let life = told.feed.status().incarnation;
     let status = Arc::new(watch::Sender::new(BrokerStatus::new(life)));
     let seen = status.subscribe();
-    let (url, refresh_interval) = (config.url.clone(), told.heartbeat_interval);
+    let (servers, refresh_interval) = (config.servers.clone(), told.heartbeat_interval);
     let feed = Arc::clone(told.feed);
     let publisher = Publisher::new(feed, config, refresh_interval, Arc::clone(&status));
     let publisher = publisher.map_err(AgentError::Broker)?;
@@ -38,13 +38,13 @@ pub(super) fn start(
     let loads = LoadPublisher {
         address: told.feed.address().clone(),
         board: Arc::clone(told.board),
-        url: url.clone(),
+        servers: servers.clone(),
         min_interval: told.loads_interval,
         refresh_interval,
         status: Arc::clone(&status),
     };
     publishing.spawn("loads over NATS", loads.run(stop.clone()));
-    let answers = answer_questions(Arc::clone(told.service), url, status);
+    let answers = answer_questions(Arc::clone(told.service), servers, status);
     answering.spawn("LocalIndexer over NATS", answers);
     Ok(seen)
 }

@@ -10,7 +10,7 @@ use async_nats::Message;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, SelectAll};
 use futures::{Stream, StreamExt};
-use kvasir_process::text::ServerUrl;
+use kvasir_process::nats::NatsServers;
 use kvasir_proto::broker::{LocalCall, local_subject};
 use kvasir_proto::code::ErrorCode;
 use kvasir_proto::codec::decode;
@@ -25,7 +25,7 @@ use tonic::{Request, Status};
 /// are heard.
 pub async fn answer_questions(
     service: Arc<LocalIndexerService>,
-    url: ServerUrl,
+    servers: NatsServers,
     status: Arc<watch::Sender<BrokerStatus>>,
 ) {
     let stop = service.stop().clone();
@@ -33,7 +33,7 @@ pub async fn answer_questions(
     let answerer = Answerer { service, places, status };
     let mut pauses = Pauses::new();
     loop {
-        let ended = answerer.connection(&url, &mut pauses).await;
+        let ended = answerer.connection(&servers, &mut pauses).await;
         answerer.status.send_modify(|status| status.answering = false);
         let Err(error) = ended else { return };
         if let Some(num_suppressed) = pauses.admit_line() {
@@ -54,11 +54,15 @@ struct Answerer {
 
 impl Answerer {
     /// Makes a connection and uses it until it breaks, or the service ends.
-    async fn connection(&self, url: &ServerUrl, pauses: &mut Pauses) -> Result<(), BrokerError> {
+    async fn connection(
+        &self,
+        servers: &NatsServers,
+        pauses: &mut Pauses,
+    ) -> Result<(), BrokerError> {
         let stop = self.service.stop();
         let connection = select! {
             () = stop.cancelled() => return Ok(()),
-            connection = Connection::open(url) => connection?,
+            connection = Connection::open(servers) => connection?,
         };
         let mut questions = self.subscribe(&connection).await?;
         self.status.send_modify(|status| status.answering = true);

@@ -1,18 +1,15 @@
-use async_nats::ServerAddr;
-use kvasir_process::text::ServerUrl;
+use kvasir_process::nats::NatsServers;
 use kvasir_proto::broker::Delivery;
 use kvasir_proto::convert::Registration;
 use kvasir_proto::types::Incarnation;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Which NATS servers to speak over, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokerConfig {
-    /// `nats://host:port`, several with commas between; with `user:password@` or `token@` where the
-    /// servers ask for that.
-    pub url: ServerUrl,
+    /// Where to connect.
+    pub servers: NatsServers,
     /// How batches are published.
     pub delivery: Delivery,
     /// How indexes that do not know the worker register it: worker and block size are those of the
@@ -20,19 +17,6 @@ pub struct BrokerConfig {
     pub registration: Registration,
     /// Whether it says goodbye once it is told to stop, so that the worker is removed.
     pub deregister: bool,
-}
-
-/// The servers that the URL of a configuration names.
-///
-/// # Errors
-/// If one of them is none; the text names no password.
-pub fn read_servers(url: &str) -> Result<Vec<ServerAddr>, String> {
-    let servers = url.split(',').map(|server| {
-        let server = ServerAddr::from_str(server).map_err(|error| error.to_string())?;
-        if server.host().is_empty() { Err("there is no host".to_owned()) } else { Ok(server) }
-    });
-    let servers: Result<_, _> = servers.collect();
-    servers.map_err(|error| format!("{error}: write nats://host:port, several with commas between"))
 }
 
 /// How far a broker has come.
@@ -87,11 +71,5 @@ pub(super) const FLUSH_BATCHES: usize = 64;
 pub(super) const COMMANDS_QUEUED_MAX: usize = 512;
 /// Messages of one subscription that wait to be looked at.
 pub(super) const MESSAGES_QUEUED_MAX: usize = 256;
-/// Longest time until a connection is there,
-pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// and until a question to the server itself is answered.
-pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// The server is asked for a sign of life this often; what it does not answer ends the connection.
-pub(super) const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// Largest question, in bytes: names and numbers only.
 pub(super) const QUESTION_BYTES_MAX: usize = 16 << 10;

@@ -1,13 +1,10 @@
-use super::config::{
-    COMMANDS_QUEUED_MAX, CONNECT_TIMEOUT, MESSAGES_QUEUED_MAX, PING_INTERVAL, REQUEST_TIMEOUT,
-    read_servers,
-};
+use super::config::{COMMANDS_QUEUED_MAX, MESSAGES_QUEUED_MAX};
 use super::error::BrokerError;
 use async_nats::client::RequestErrorKind;
-use async_nats::{Auth, AuthError, Client, ConnectOptions, Event, ServerAddr};
+use async_nats::{Client, ConnectOptions, Event};
 use bytes::Bytes;
 use kvasir_process::causes::causes;
-use kvasir_process::text::ServerUrl;
+use kvasir_process::nats::NatsServers;
 use kvasir_proto::limits::BROKER_MESSAGE_BYTES_MAX;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,11 +20,10 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Makes a connection to one of the servers of a URL.
-    pub(super) async fn open(url: &ServerUrl) -> Result<Self, BrokerError> {
-        let servers = read_servers(url.expose()).map_err(BrokerError::Connect)?;
+    pub(super) async fn open(servers: &NatsServers) -> Result<Self, BrokerError> {
         let closed = CancellationToken::new();
         let made = Arc::new(AtomicBool::new(false));
-        let connected = options(&servers, &closed, &made).connect(servers).await;
+        let connected = options(servers, &closed, &made).connect(servers.addresses()).await;
         let client = connected.map_err(|error| BrokerError::Connect(causes(&error)))?;
         made.store(true, Ordering::Release);
         let taken = client.max_payload();
@@ -71,37 +67,22 @@ impl Connection {
 }
 
 fn options(
-    servers: &[ServerAddr],
+    servers: &NatsServers,
     closed: &CancellationToken,
     made: &Arc<AtomicBool>,
 ) -> ConnectOptions {
-    let mut auth = Auth::new();
-    for server in servers {
-        let user = server.username().map(str::to_owned);
-        match server.password().map(str::to_owned) {
-            Some(password) => (auth.username, auth.password) = (user, Some(password)),
-            None => auth.token = user.or(auth.token),
-        }
-    }
     let (made, closed) = (Arc::clone(made), closed.clone());
-    // The client has no switch against making a connection again. So it may not sign on twice.
-    let sign_on = move |_nonce| {
-        let again = made.load(Ordering::Acquire).then(|| AuthError::new("it is not made again"));
-        let answer = again.map_or_else(|| Ok(auth.clone()), Err);
-        async move { answer }
-    };
     let note = move |event| {
         if matches!(event, Event::Disconnected | Event::Closed) {
             closed.cancel();
         }
         async {}
     };
-    ConnectOptions::with_auth_callback(sign_on)
+    // The client has no switch against making a connection again. So it may not sign on twice.
+    servers
+        .options(move || !made.load(Ordering::Acquire))
         .event_callback(note)
-        .max_reconnects(servers.len().max(1))
-        .connection_timeout(CONNECT_TIMEOUT)
-        .request_timeout(Some(REQUEST_TIMEOUT))
-        .ping_interval(PING_INTERVAL)
+        .max_reconnects(servers.addresses().len().max(1))
         .client_capacity(COMMANDS_QUEUED_MAX)
         .subscription_capacity(MESSAGES_QUEUED_MAX)
 }

@@ -5,7 +5,7 @@ use super::connection::Connection;
 use super::error::BrokerError;
 use crate::load::LoadBoard;
 use crate::pause::Pauses;
-use kvasir_process::text::ServerUrl;
+use kvasir_process::nats::NatsServers;
 use kvasir_proto::broker::loads_subject;
 use kvasir_proto::convert::WorkerAddress;
 use prost::Message;
@@ -25,7 +25,7 @@ pub struct LoadPublisher {
     /// What is known.
     pub board: Arc<LoadBoard>,
     /// The servers, as in [`BrokerConfig`](super::BrokerConfig).
-    pub url: ServerUrl,
+    pub servers: NatsServers,
     /// Least time between two loads of a rank that changes.
     pub min_interval: Duration,
     /// How often all ranks are said again; not 0.
@@ -62,7 +62,7 @@ impl LoadPublisher {
 
     /// Makes a connection and uses it until it breaks.
     async fn connection(&self) -> Result<Infallible, BrokerError> {
-        let connection = Connection::open(&self.url).await?;
+        let connection = Connection::open(&self.servers).await?;
         let subject = loads_subject(&self.address);
         let mut changes = self.board.changes();
         let mut refreshes = interval(self.refresh_interval);

@@ -24,7 +24,7 @@ mod publish;
 mod reply;
 
 pub use answer::answer_questions;
-pub use config::{BrokerConfig, BrokerStatus, read_servers};
+pub use config::{BrokerConfig, BrokerStatus};
 pub use kvasir_proto::broker::Delivery;
 pub use loads::LoadPublisher;
 pub use publish::Publisher;

@@ -105,7 +105,7 @@ impl Publisher {
     async fn connection(&self) -> Result<(), BrokerError> {
         let connection = select! {
             () = self.stop.cancelled() => return Ok(()),
-            connection = Connection::open(&self.config.url) => connection?,
+            connection = Connection::open(&self.config.servers) => connection?,
         };
         let stream = match self.config.delivery {
             Delivery::Core => None,

@@ -1,6 +1,6 @@
 use super::{Options, SourceSpec};
 use crate::agent::{AgentConfig, INDEXERS_MAX, SourcesConfig};
-use crate::broker::{BrokerConfig, Delivery, read_servers};
+use crate::broker::BrokerConfig;
 use crate::feed::{SourceConfig, new_life};
 use crate::hub::{BATCH_BLOCKS_MAX, BATCH_INTERVAL_MAX, BatchingConfig, HubConfig};
 use crate::ingest::IngestConfig;
@@ -14,8 +14,9 @@ use kvasir_engine::decode::EngineKind;
 use kvasir_engine::normalise::tier_of_medium;
 use kvasir_process::config::ConfigError;
 use kvasir_process::http::HttpConfig;
+use kvasir_process::options::{positive, target};
 use kvasir_process::telemetry::LogConfig;
-use kvasir_process::text::{ByteCount, ServerUrl, Span};
+use kvasir_process::text::{ByteCount, Span};
 use kvasir_proto::convert::{
     ConvertError, Engine, LOCAL_INDEXER_BY_BROKER, Registration, WorkerProfile, read_medium_ttls,
 };
@@ -23,7 +24,6 @@ use kvasir_proto::limits::{
     BATCH_WIRE_BYTES_MAX, LEASE_MS_MAX, LEASE_MS_MIN, MEDIUM_TTL_MS_MAX, MEDIUM_TTL_MS_MIN,
 };
 use kvasir_proto::pb;
-use kvasir_proto::target::read_target;
 use kvasir_proto::types::CopyMode;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -56,27 +56,23 @@ impl Config {
     /// # Errors
     /// If one of them is missing or cannot be used; the error names it.
     pub fn check(options: &Options) -> Result<Self, ConfigError> {
-        if options.listen == options.http_listen && options.listen.port() != 0 {
-            return Err(ConfigError::invalid("http-listen", "must differ from listen"));
-        }
+        let process = options.process.check()?;
         let registration = registration(options)?;
         let indexers = indexers(&options.indexers)?;
-        let otlp_endpoint = options.otlp_endpoint.as_deref();
-        let otlp_endpoint = otlp_endpoint.map(|at| target("otlp-endpoint", at)).transpose()?;
         let zmq = zmq(options)?;
-        if indexers.is_empty() && options.nats_url.is_none() && zmq.is_none() {
+        if indexers.is_empty() && options.nats.nats_url.is_none() && zmq.is_none() {
             let why = "nobody would be told: name an index, or a NATS server with nats-url";
             return Err(ConfigError::invalid("indexers", why));
         }
-        let warnings = out_of_reach(options.listen, &registration, &indexers).into_iter().collect();
+        let warnings = out_of_reach(process.listen, &registration, &indexers).into_iter().collect();
         let copy_mode = registration.copy_mode;
         let by_broker = || Registration {
             local_indexer: Some(LOCAL_INDEXER_BY_BROKER.to_owned()),
             ..registration.clone()
         };
-        let broker = nats_url(options)?.map(|url| BrokerConfig {
-            url,
-            delivery: options.nats_delivery,
+        let broker = options.nats.check()?.map(|(servers, delivery)| BrokerConfig {
+            servers,
+            delivery,
             registration: by_broker(),
             deregister: options.deregister,
         });
@@ -98,18 +94,14 @@ impl Config {
             registration: Some(registration),
             deregister: options.deregister,
             heartbeat_interval: heartbeat_interval(options)?,
-            listen: Some(options.listen),
+            listen: Some(process.listen),
             service: ServiceConfig::DEFAULT,
         };
         Ok(Self {
-            log: LogConfig {
-                format: options.log_format,
-                filter: options.log_filter.clone(),
-                otlp_endpoint,
-            },
-            http: HttpConfig { listen: options.http_listen },
+            log: process.log,
+            http: process.http,
             agent,
-            drain_timeout: positive("drain-timeout", options.drain_timeout)?,
+            drain_timeout: process.drain_timeout,
             warnings,
         })
     }
@@ -240,21 +232,6 @@ fn lease_ms(options: &Options) -> Result<u32, ConfigError> {
     millis.map_err(|why| ConfigError::invalid("lease", why))
 }
 
-/// The NATS server, if there is one.
-fn nats_url(options: &Options) -> Result<Option<ServerUrl>, ConfigError> {
-    let Some(url) = &options.nats_url else {
-        let delivery = options.nats_delivery;
-        if delivery != Delivery::Core {
-            let why =
-                format!("is {delivery}, and no server is named: add nats-url, or leave it out");
-            return Err(ConfigError::invalid("nats-delivery", why));
-        }
-        return Ok(None);
-    };
-    read_servers(url.expose()).map_err(|error| ConfigError::invalid("nats-url", error))?;
-    Ok(Some(url.clone()))
-}
-
 /// The index that cannot ask the agent for what it missed, if there is one: it is on another machine, and the agent
 /// is to be reached on its own.
 fn out_of_reach(
@@ -288,7 +265,7 @@ fn is_loopback(url: &str) -> bool {
 
 fn advertised(options: &Options) -> Result<Option<String>, ConfigError> {
     let Some(url) = &options.advertise else {
-        if options.listen.ip().is_unspecified() && !options.indexers.is_empty() {
+        if options.process.listen.ip().is_unspecified() && !options.indexers.is_empty() {
             let why =
                 "is required where listen is every address: indexes ask there for what they missed";
             return Err(ConfigError::invalid("advertise", why));
@@ -311,10 +288,6 @@ fn indexers(given: &[String]) -> Result<Vec<String>, ConfigError> {
         return Err(ConfigError::invalid(FIELD, why));
     }
     Ok(indexers)
-}
-
-fn target(field: &str, text: &str) -> Result<String, ConfigError> {
-    read_target(text).map_err(|error| ConfigError::invalid(field, error.to_string()))
 }
 
 fn sources(options: &Options, registration: &Registration) -> Result<SourcesConfig, ConfigError> {
@@ -462,12 +435,4 @@ fn heartbeat_interval(options: &Options) -> Result<Duration, ConfigError> {
 
 fn at_least_one(field: &'static str, count: usize) -> Result<usize, ConfigError> {
     if count == 0 { Err(ConfigError::invalid(field, "must be at least 1")) } else { Ok(count) }
-}
-
-fn positive(field: &'static str, Span(time): Span) -> Result<Duration, ConfigError> {
-    if time.is_zero() {
-        Err(ConfigError::invalid(field, "must be longer than 0"))
-    } else {
-        Ok(time)
-    }
 }

@@ -1,12 +1,11 @@
 use super::SourceSpec;
-use crate::broker::Delivery;
 use crate::hub::BatchingConfig;
 use crate::journal::JournalConfig;
 use crate::zmq::ZMQ_TOPIC_DEFAULT;
 use clap::{ArgAction, Args};
 use kvasir_process::config;
-use kvasir_process::telemetry::LogFormat;
-use kvasir_process::text::{self, ByteCount, ServerUrl, Span, optional};
+use kvasir_process::options::{NatsOptions, ProcessOptions};
+use kvasir_process::text::{self, ByteCount, Span, optional};
 use kvasir_proto::convert::{Engine, Role};
 use serde::Serialize;
 use std::net::SocketAddr;
@@ -84,14 +83,10 @@ pub struct Options {
     #[arg(long, value_name = "URLS", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub indexers: Vec<String>,
-    /// NATS server to publish through, such as nats://127.0.0.1:4222 or
-    /// nats://USER:PASSWORD@HOST:4222; none if not set
-    #[arg(long, hide_env_values = true, hide_default_value = true, value_name = "URL")]
-    pub nats_url: Option<ServerUrl>,
-    /// How events go over NATS: core, or jetstream, into a stream that keeps them for a while
-    #[arg(long, value_name = "DELIVERY", default_value_t = Delivery::Core)]
-    #[serde(serialize_with = "text::serialize")]
-    pub nats_delivery: Delivery,
+    /// The NATS server.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub nats: NatsOptions,
     /// Address of a PUB socket on which it is published as an engine would, in vLLM's wire format, without
     /// tokens; none if not set. Only peers that are trusted may reach it
     #[arg(long, value_name = "ADDRESS")]
@@ -102,15 +97,9 @@ pub struct Options {
     /// Topic of what is published there
     #[arg(long, value_name = "TOPIC", default_value = ZMQ_TOPIC_DEFAULT)]
     pub zmq_topic: String,
-    /// Address of the gRPC port: EventIngest for engines, LocalIndexer for indexes, WorkerLoads for routers
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:50052")]
-    pub listen: SocketAddr,
-    /// Where indexes reach that port, such as http://10.0.0.7:50052; the address listened on if not set
+    /// Where indexes reach the gRPC port, such as http://10.0.0.7:50052; the address listened on if not set
     #[arg(long, value_name = "URL")]
     pub advertise: Option<String>,
-    /// Address of the HTTP side port: /metrics, /livez, /readyz
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9092")]
-    pub http_listen: SocketAddr,
     /// Once nothing was heard of the agent for so long, indexes remove the worker
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(60))]
     pub lease: Span,
@@ -143,19 +132,10 @@ pub struct Options {
     /// Most blocks held that are remembered, over all ranks
     #[arg(long, value_name = "COUNT", default_value_t = JournalConfig::DEFAULT.held_blocks_max)]
     pub held_blocks_max: usize,
-    /// Form of the log lines: text or json
-    #[arg(long, value_name = "FORMAT", default_value_t = LogFormat::Text)]
-    #[serde(serialize_with = "text::serialize")]
-    pub log_format: LogFormat,
-    /// What is logged: a level, or module=level pairs with commas between them
-    #[arg(long, value_name = "FILTER", default_value = "info")]
-    pub log_filter: String,
-    /// Where spans are exported to (OTLP over gRPC); nowhere if not set
-    #[arg(long, value_name = "URL")]
-    pub otlp_endpoint: Option<String>,
-    /// Longest time that stopping takes
-    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(10))]
-    pub drain_timeout: Span,
+    /// Ports, logs and how the process stops.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub process: ProcessOptions,
 }
 
 impl config::Options for Options {
@@ -167,4 +147,6 @@ impl config::Options for Options {
          --source endpoint=tcp://127.0.0.1:5557,replay=tcp://127.0.0.1:5558 \\\n    --indexers http://127.0.0.1:50051";
     const VARIABLE_PREFIX: &'static str = "KVASIR_AGENT_";
     const TABLES: &'static [&'static str] = &["source"];
+    const DEFAULTS: &'static [(&'static str, &'static str)] =
+        &[("listen", "127.0.0.1:50052"), ("http-listen", "127.0.0.1:9092")];
 }

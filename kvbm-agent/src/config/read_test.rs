@@ -193,11 +193,11 @@ fn values_that_are_wrong_are_named() {
         ),
         (
             "--nats-delivery=jetstream",
-            "nats-delivery: is jetstream, and no server is named: add nats-url, or leave it out",
+            "nats-delivery: is jetstream, which needs nats-url, such as nats://127.0.0.1:4222",
         ),
         (
             "--nats-url=http://a:4222",
-            "nats-url: invalid scheme for NATS server URL: http: write nats://host:port, several with commas between",
+            "nats-url: a server must start with nats:// or tls://: write nats://host:port, several with commas between",
         ),
         ("--http-listen=127.0.0.1:50052", "http-listen: must differ from listen"),
     ] {
@@ -284,7 +284,7 @@ fn the_engines_metrics_are_read_if_that_is_asked_for() {
             "metrics-url: \"x\" must be host:port or http://",
         ),
         ([url, "--metrics-interval=1ms"], "metrics-interval: is 1ms, must be 10ms or more"),
-        ([url, "--metrics-interval=0s"], "metrics-interval: must be longer than 0"),
+        ([url, "--metrics-interval=0s"], "metrics-interval: is 0s, must be longer"),
     ] {
         let refused = refusal(&[&["--engine=vllm"][..], &arguments].concat());
         assert!(refused.starts_with(expected), "{refused}");

@@ -33,6 +33,8 @@ pub trait Options: Args + Serialize {
     const VARIABLE_PREFIX: &'static str;
     /// Options of which the file has a table each.
     const TABLES: &'static [&'static str] = &[];
+    /// Defaults of shared options in which programs differ, by the option's name.
+    const DEFAULTS: &'static [(&'static str, &'static str)] = &[];
 }
 
 /// Why the configuration is refused.
@@ -136,7 +138,7 @@ pub fn read<O: Options, C>(
 /// # Errors
 /// If a default cannot be read: a fault of the program, which its tests find.
 pub fn defaults<O: Options>() -> Result<O, ConfigError> {
-    let command = O::augment_args(Command::new(O::PROGRAM));
+    let command = with_options::<O>(Command::new(O::PROGRAM));
     Ok(O::from_arg_matches(&command.try_get_matches_from([O::PROGRAM])?)?)
 }
 
@@ -153,7 +155,7 @@ fn with_file<O: Options>(
     };
     let mut command = command::<O>();
     for (option, value) in read_file(path)? {
-        let known = O::augment_args(Command::new(""));
+        let known = with_options::<O>(Command::new(""));
         if !known.get_arguments().any(|at| at.get_long() == Some(&option)) {
             let known = known.get_arguments().filter_map(Arg::get_long).map(str::to_owned);
             return Err(refused(&option, unknown_option(&option, known)));
@@ -234,7 +236,7 @@ fn command<O: Options>() -> Command {
         ))
         .arg(config);
     // What the options' own type says of itself is for its readers.
-    O::augment_args(command)
+    with_options::<O>(command)
         .about(O::ABOUT)
         .long_about(None)
         .mut_args(|option| match variable::<O>(&option) {
@@ -243,6 +245,13 @@ fn command<O: Options>() -> Command {
         })
         .arg(print(PRINT_CONFIG).help(print_config))
         .arg(print(PRINT_TABLE).help("Print the table of all options and exit").hide(true))
+}
+
+/// The command with the program's options and their defaults.
+fn with_options<O: Options>(command: Command) -> Command {
+    O::DEFAULTS.iter().fold(O::augment_args(command), |command, (name, value)| {
+        command.mut_arg(name.replace('-', "_"), |option| option.default_value(*value))
+    })
 }
 
 /// The variable of the environment for an option.
@@ -277,7 +286,7 @@ fn without_passwords(text: &str) -> String {
 /// The table of all options as Markdown: the programs' READMEs show it, and a test keeps them equal.
 #[must_use]
 pub fn options_table<O: Options>() -> String {
-    let command = O::augment_args(Command::new(""));
+    let command = with_options::<O>(Command::new(""));
     let mut table =
         "| flag | environment | file | default | meaning |\n|---|---|---|---|---|\n".to_owned();
     for option in command.get_arguments() {

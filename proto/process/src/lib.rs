@@ -3,6 +3,8 @@
 //! - [`causes`]: an error with all that caused it, in one line.
 //! - [`text`]: values of options, as people write them.
 //! - [`config`]: flags, environment and file.
+//! - [`options`]: options that every program has.
+//! - [`nats`]: connecting to NATS.
 //! - [`telemetry`]: logs, spans, metrics registry, readiness.
 //! - [`descriptors`]: the limit of open files, and what it is for.
 //! - [`net`]: connections with a limit.
@@ -21,6 +23,10 @@ pub mod telemetry;
 mod environment;
 
 pub mod config;
+
+pub mod nats;
+
+pub mod options;
 
 pub mod descriptors;
 

@@ -3,6 +3,7 @@
 use crate::engine::{BLOCK_SIZE, Engine};
 use async_nats::{Client, Subscriber, jetstream};
 use futures::StreamExt;
+use kvasir_process::nats::NatsServers;
 use kvasir_proto::broker::{STREAM, message_id};
 use kvasir_proto::codec::decode;
 use kvasir_proto::convert::{
@@ -121,13 +122,14 @@ pub fn config(broker: &Broker, delivery: Delivery) -> AgentConfig {
         first_sequence: 0,
         journal: JournalConfig { copy_mode: CopyMode::Counted, ..JournalConfig::DEFAULT },
     };
-    let (url, registration) = (broker.server.url().into(), registration());
+    let servers = NatsServers::read(&broker.server.url().into()).expect("a server");
+    let registration = registration();
     AgentConfig {
         source,
         journal_dir: None,
         sources: SourcesConfig::default(),
         indexers: Vec::new(),
-        broker: Some(BrokerConfig { url, delivery, registration, deregister: false }),
+        broker: Some(BrokerConfig { servers, delivery, registration, deregister: false }),
         zmq: None,
         registration: None,
         deregister: false,

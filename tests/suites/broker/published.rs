@@ -2,7 +2,7 @@
 
 use crate::agents::{
     Broker, LIFE, PATIENCE, address, batch, config, delivered, heard, publish, read, start,
-    start_connected, status,
+    start_connected,
 };
 use crate::engine::Engine;
 use async_nats::Subscriber;
@@ -182,10 +182,4 @@ async fn an_agent_says_why_it_does_not_start() {
         let error = Agent::start(config).await.expect_err(expected).to_string();
         assert!(error.starts_with(expected), "{error}");
     }
-    let mut unknown = config(&broker, Delivery::Core);
-    unknown.broker.as_mut().expect("a broker").url = "http://127.0.0.1:1".to_owned().into();
-    let agent = start(unknown).await;
-    let told = status(&agent, |status| status.error.is_some()).await;
-    let error = told.error.expect("an error");
-    assert!(error.contains("invalid scheme"), "{error}");
 }

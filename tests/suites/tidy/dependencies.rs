@@ -1,5 +1,6 @@
 //! What a crate declares, it uses.
 
+use crate::names::Named;
 use crate::sources::{read, root};
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,28 +17,18 @@ fn members() -> Vec<String> {
     members.iter().map(|member| member.as_str().expect("a path").to_owned()).collect()
 }
 
-/// All Rust text of a folder, without crates in it.
-fn text_of(folder: &Path, text: &mut String) {
+/// Crates that the Rust files of a folder name, those of crates in it excepted.
+fn named(folder: &Path, names: &mut BTreeSet<String>) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for path in entries.map(|entry| entry.expect("an entry").path()) {
         if path.is_dir() && !path.join("Cargo.toml").exists() {
-            text_of(&path, text);
+            named(&path, names);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            text.push_str(&fs::read_to_string(&path).expect("a text file"));
+            let text = fs::read_to_string(&path).expect("a text file");
+            let paths = Named::with_tests(&text).paths.into_iter();
+            names.extend(paths.filter_map(|path| path.into_iter().next()));
         }
     }
-}
-
-/// Crates that a text names in a path or an import.
-fn named(text: &str) -> BTreeSet<&str> {
-    let is_part = |at: char| at.is_alphanumeric() || at == '_';
-    let paths = text.match_indices("::").map(|(at, _)| {
-        let before = &text[..at];
-        let begin = before.rfind(|at: char| !is_part(at)).map_or(0, |at| at + 1);
-        before.get(begin..).unwrap_or_default()
-    });
-    let imports = text.split("use ").skip(1).map(|rest| rest.split(|at| !is_part(at)).next());
-    paths.chain(imports.flatten()).collect()
 }
 
 #[test]
@@ -46,17 +37,16 @@ fn every_dependency_that_is_declared_is_used() {
     for member in members() {
         let folder = root().join(&member);
         let manifest: Table = read(&format!("{member}/Cargo.toml")).parse().expect("a manifest");
-        let (mut product, mut all) = (String::new(), String::new());
-        text_of(&folder.join("src"), &mut product);
-        text_of(&folder, &mut all);
-        for (section, text) in
+        let (mut product, mut all) = (BTreeSet::new(), BTreeSet::new());
+        named(&folder.join("src"), &mut product);
+        named(&folder, &mut all);
+        for (section, names) in
             [("dependencies", &product), ("dev-dependencies", &all), ("build-dependencies", &all)]
         {
-            let named = named(text);
             let declared = manifest.get(section).and_then(|section| section.as_table());
             for name in declared.into_iter().flat_map(Table::keys) {
                 let is_excepted = UNNAMED.contains(&(member.as_str(), name.as_str()));
-                if !is_excepted && !named.contains(name.replace('-', "_").as_str()) {
+                if !is_excepted && !names.contains(name.replace('-', "_").as_str()) {
                     unused.push(format!("{member}: {section}: {name}"));
                 }
             }

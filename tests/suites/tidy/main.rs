@@ -4,9 +4,11 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests read their switches from the environment")]
 
+mod cycles;
 mod dependencies;
 mod documents;
 mod layers;
+mod names;
 mod sizes;
 mod sources;
 mod words;

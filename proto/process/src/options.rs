@@ -1,0 +1,126 @@
+//! Options that every program has, described and checked once. A program flattens them into its own.
+
+use crate::{
+    config::ConfigError,
+    http::HttpConfig,
+    nats::NatsServers,
+    telemetry::{LogConfig, LogFormat},
+    text::{self, ServerUrl, Span},
+};
+use clap::Args;
+use kvasir_proto::{broker::Delivery, target::read_target};
+use serde::Serialize;
+use std::{net::SocketAddr, time::Duration};
+
+/// Ports, logs and how the process stops. The two addresses have no default of their own: each program names its
+/// [`DEFAULTS`](crate::config::Options::DEFAULTS).
+#[derive(Debug, Clone, PartialEq, Eq, Args, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ProcessOptions {
+    /// Address of the gRPC port
+    #[arg(long, value_name = "ADDRESS", required = false)]
+    pub listen: SocketAddr,
+    /// Address of the HTTP side port: /metrics, /livez, /readyz
+    #[arg(long, value_name = "ADDRESS", required = false)]
+    pub http_listen: SocketAddr,
+    /// Format of the log lines: text or json
+    #[arg(long, value_name = "FORMAT", default_value_t = LogFormat::Text)]
+    #[serde(serialize_with = "text::serialize")]
+    pub log_format: LogFormat,
+    /// What to log: a level, or module=level pairs separated by commas
+    #[arg(long, value_name = "FILTER", default_value = "info")]
+    pub log_filter: String,
+    /// Export spans to this OTLP endpoint (gRPC), such as http://127.0.0.1:4317
+    #[arg(long, value_name = "URL")]
+    pub otlp_endpoint: Option<String>,
+    /// Stop after this time at the latest
+    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(10))]
+    pub drain_timeout: Span,
+}
+
+/// The same, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessConfig {
+    /// Address of the gRPC port.
+    pub listen: SocketAddr,
+    /// The HTTP side port.
+    pub http: HttpConfig,
+    /// What is logged, how, and where spans go.
+    pub log: LogConfig,
+    /// Longest time that stopping takes.
+    pub drain_timeout: Duration,
+}
+
+impl ProcessOptions {
+    /// Checks the options.
+    ///
+    /// # Errors
+    /// If one of them cannot be used; the error names it.
+    pub fn check(&self) -> Result<ProcessConfig, ConfigError> {
+        if self.listen == self.http_listen && self.listen.port() != 0 {
+            return Err(ConfigError::invalid("http-listen", "must differ from listen"));
+        }
+        let otlp_endpoint = self.otlp_endpoint.as_deref();
+        let otlp_endpoint = otlp_endpoint.map(|at| target("otlp-endpoint", at)).transpose()?;
+        let (format, filter) = (self.log_format, self.log_filter.clone());
+        Ok(ProcessConfig {
+            listen: self.listen,
+            http: HttpConfig { listen: self.http_listen },
+            log: LogConfig { format, filter, otlp_endpoint },
+            drain_timeout: positive("drain-timeout", self.drain_timeout)?,
+        })
+    }
+}
+
+/// The NATS server that agents publish through and indexes read from.
+#[derive(Debug, Clone, PartialEq, Eq, Args, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct NatsOptions {
+    /// NATS server between agents and indexes, such as nats://127.0.0.1:4222 or
+    /// nats://USER:PASSWORD@HOST:4222; several servers of a cluster separated by commas
+    #[arg(long, hide_env_values = true, hide_default_value = true, value_name = "URL")]
+    pub nats_url: Option<ServerUrl>,
+    /// How events travel over NATS: core (at most once), or jetstream (from a stream that retains them)
+    #[arg(long, value_name = "DELIVERY", default_value_t = Delivery::Core)]
+    #[serde(serialize_with = "text::serialize")]
+    pub nats_delivery: Delivery,
+}
+
+impl NatsOptions {
+    /// The servers and how events travel, if there is one.
+    ///
+    /// # Errors
+    /// If the URL names no server, or there is none and another option needs one.
+    pub fn check(&self) -> Result<Option<(NatsServers, Delivery)>, ConfigError> {
+        let delivery = self.nats_delivery;
+        let Some(url) = &self.nats_url else {
+            if delivery == Delivery::Core {
+                return Ok(None);
+            }
+            let why = format!("is {delivery}, which needs nats-url, such as nats://127.0.0.1:4222");
+            return Err(ConfigError::invalid("nats-delivery", why));
+        };
+        let servers = NatsServers::read(url);
+        let servers = servers.map_err(|why| ConfigError::invalid("nats-url", why))?;
+        Ok(Some((servers, delivery)))
+    }
+}
+
+/// A time longer than nothing.
+///
+/// # Errors
+/// If it is 0.
+pub fn positive(field: &str, Span(time): Span) -> Result<Duration, ConfigError> {
+    if time.is_zero() {
+        return Err(ConfigError::invalid(field, "is 0s, must be longer"));
+    }
+    Ok(time)
+}
+
+/// The address of a gRPC port of others.
+///
+/// # Errors
+/// If it is none.
+pub fn target(field: &str, text: &str) -> Result<String, ConfigError> {
+    read_target(text).map_err(|error| ConfigError::invalid(field, error.to_string()))
+}
