@@ -15,6 +15,6 @@ mod map;
 mod place;
 mod text;
 
-pub use error::{MapError, PlaceError, WrongShard};
+pub use error::{MapError, WrongShard};
 pub use map::{BucketRange, ShardMap};
-pub use place::{ShardCount, ShardId, ShardPlace};
+pub use place::{PlaceError, ShardCount, ShardId, ShardPlace};

@@ -1,6 +1,25 @@
-use super::PlaceError;
 use crate::hash::BUCKETS;
 use std::{fmt, str::FromStr};
+
+/// Why the place of a shard, or a number of shards, was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlaceError {
+    /// It is not written as `I/N`.
+    #[error("{0:?} is no shard: write I/N, such as 0/3 for the first of three")]
+    Unreadable(String),
+    /// There may not be so many shards.
+    #[error("{0} shards are not 1 to {max}", max = ShardCount::MAX)]
+    Count(u32),
+    /// There is no such shard.
+    #[error("shard {shard} is not one of {shards} shards: they count from 0, the last is {last}",
+        last = shards.last())]
+    Shard {
+        /// The shard.
+        shard: u32,
+        /// How many there are.
+        shards: ShardCount,
+    },
+}
 
 /// Number of a shard, from 0.
 pub type ShardId = u8;
