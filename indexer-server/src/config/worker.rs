@@ -204,9 +204,6 @@ fn lora_names(spec: &BTreeMap<String, String>) -> Result<BTreeMap<u64, String>, 
         let Ok(id) = number.parse::<u64>() else {
             return Err(format!("{number:?} is no adapter's number: write lora.7=NAME"));
         };
-        if id == 0 {
-            return Err("0 stands for no adapter: numbers of adapters begin with 1".to_owned());
-        }
         if !(1..=NAME_BYTES_MAX).contains(&name.len()) {
             let bytes = name.len();
             return Err(format!(

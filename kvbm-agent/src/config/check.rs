@@ -28,7 +28,6 @@ use kvasir_proto::types::CopyMode;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -179,18 +178,10 @@ fn registration(options: &Options) -> Result<Registration, ConfigError> {
 fn lora_names(lora: &[String]) -> Result<Vec<pb::LoraName>, ConfigError> {
     let read = |text: &String| {
         let (id, name) = text.split_once('=')?;
-        let id: NonZeroU64 = id.parse().ok()?;
-        Some(pb::LoraName { id: id.get(), name: name.to_owned() })
+        Some(pb::LoraName { id: id.parse().ok()?, name: name.to_owned() })
     };
     let names = lora.iter().map(|text| {
-        let why = || {
-            ConfigError::invalid(
-                "lora",
-                format!(
-                    "{text:?} is no number=name; numbers begin with 1: 0 stands for no adapter"
-                ),
-            )
-        };
+        let why = || ConfigError::invalid("lora", format!("{text:?} is no number=name"));
         read(text).ok_or_else(why)
     });
     names.collect()

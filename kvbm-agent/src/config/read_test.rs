@@ -155,14 +155,8 @@ fn values_that_are_wrong_are_named() {
         ),
         ("--label=zone", "label: \"zone\" is no key=value"),
         ("--label=zone=a,zone=b", "label[1].key: repeats zone: each may be given once"),
-        (
-            "--lora=sql",
-            "lora: \"sql\" is no number=name; numbers begin with 1: 0 stands for no adapter",
-        ),
-        (
-            "--lora=0=sql",
-            "lora: \"0=sql\" is no number=name; numbers begin with 1: 0 stands for no adapter",
-        ),
+        ("--lora=sql", "lora: \"sql\" is no number=name"),
+        ("--lora=x=sql", "lora: \"x=sql\" is no number=name"),
         ("--lora=7=", "lora[0].name: is required"),
         ("--lora=7=a,7=b", "lora[1].id: repeats 7: each may be given once"),
         ("--lease=10ms", "lease: is 10ms, must be 1s to 3600s"),

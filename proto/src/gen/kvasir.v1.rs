@@ -1555,8 +1555,8 @@ pub mod indexer_client {
             self.inner.unary(req, path, codec).await
         }
         /// FindMatches, pipelined. Answers come in the order of the requests and repeat their request_id. A refused request
-        /// is answered with an error and does not end the stream. The server ends a stream without an error after one to two
-        /// minutes without a request; open another one then.
+        /// is answered with an error and does not end the stream. The server ends a stream without an error after a
+        /// minute without a request, or sooner while very many streams are open; open another one then.
         pub async fn find_matches_stream(
             &mut self,
             request: impl tonic::IntoStreamingRequest<

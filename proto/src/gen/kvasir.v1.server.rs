@@ -25,8 +25,8 @@ pub mod indexer_server {
             request: tonic::Request<crate::pb::DumpWorkerRequest>,
         ) -> std::result::Result<tonic::Response<Self::DumpWorkerStream>, tonic::Status>;
         /// FindMatches, pipelined. Answers come in the order of the requests and repeat their request_id. A refused request
-        /// is answered with an error and does not end the stream. The server ends a stream without an error after one to two
-        /// minutes without a request; open another one then.
+        /// is answered with an error and does not end the stream. The server ends a stream without an error after a
+        /// minute without a request, or sooner while very many streams are open; open another one then.
         async fn list_workers(
             &self,
             request: tonic::Request<crate::pb::ListWorkersRequest>,
