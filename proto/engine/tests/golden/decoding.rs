@@ -30,6 +30,16 @@ fn golden_frames_decode_to_their_meaning() {
 }
 
 #[test]
+fn the_readme_shows_a_golden_frame_and_its_meaning() {
+    let readme = include_str!("../../README.md");
+    let payload = readme.lines().find_map(|line| line.strip_prefix("payload   ")).expect("a frame");
+    let meaning = readme.split("```json\n").nth(1).and_then(|rest| rest.split("```").next());
+    let meaning: Value = serde_json::from_str(meaning.expect("its meaning")).expect("JSON");
+    let shown = frames().into_iter().find(|frame| frame.payload == hex(payload));
+    assert_eq!(shown.expect("a golden frame").decoded, meaning);
+}
+
+#[test]
 fn replayed_payloads_decode() {
     let mut decoded = 0;
     for line in lines("vllm-replay.jsonl") {
