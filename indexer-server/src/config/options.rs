@@ -6,7 +6,7 @@ use kvasir_process::{
     telemetry::LogFormat,
     text::{self, ByteCount, ServerUrl, Span, optional},
 };
-use kvasir_proto::{broker::STREAM_AGE_DEFAULT, convert::LossPolicy, shard::ShardPlace};
+use kvasir_proto::{broker::STREAM_AGE_DEFAULT, shard::ShardPlace, types::LossPolicy};
 use serde::Serialize;
 use std::{net::SocketAddr, path::PathBuf};
 

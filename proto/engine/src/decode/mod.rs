@@ -36,6 +36,8 @@ pub use event::{
     ExtraKey, Fault, PerBlock, Place, RawEvent, RawRemoved, RawStored, RawTokens, Unreadable,
 };
 
+pub use kvasir_proto::types::EngineKind;
+
 use kvasir_proto::types::DpRank;
 use reader::{Reader, Value};
 
@@ -49,20 +51,6 @@ pub const PAYLOAD_EVENTS_MAX: usize = 65_536;
 pub const EVENT_TOKENS_MAX: usize = 1 << 22;
 /// Most extra keys or multimodal items in one event.
 pub const EVENT_EXTRA_KEYS_MAX: usize = 65_536;
-
-/// Which engine speaks. Fixes what the layouts leave open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum EngineKind {
-    /// vLLM 0.9 and later. A byte hash stands for its last 8 bytes, big-endian.
-    Vllm,
-    /// SGLang 0.5.6 and later. A byte hash stands for its first 8 bytes, big-endian.
-    Sglang,
-    /// TensorRT-LLM, native or bridged. Byte hashes as vLLM's.
-    Trtllm,
-    /// Anything else that speaks one of these layouts, an agent included. Byte hashes as vLLM's; in maps
-    /// `local_hashes`, one for each block, may stand for `token_ids`, which are empty then.
-    Custom,
-}
 
 /// One decoded payload. Strings are borrowed from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,6 +106,10 @@ pub enum DecodeError {
 }
 
 /// Decodes one payload.
+///
+/// The engine decides what the layouts leave open. A byte hash stands for its last 8 bytes,
+/// big-endian; SGLang's for its first 8. Only in maps of a custom engine, `local_hashes`, one for
+/// each block, may replace `token_ids`, which are empty then.
 ///
 /// # Errors
 /// If the envelope is wrong or the extent of a value is lost. A wrong event is no error.

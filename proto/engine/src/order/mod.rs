@@ -25,12 +25,3 @@ pub trait Item {
     /// Memory it takes, in bytes.
     fn bytes(&self) -> usize;
 }
-
-/// What to do with what a source holds once batches of it were lost for good.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum LossPolicy {
-    /// Keep it for a while, as doubtful, or until it is announced again.
-    Keep,
-    /// Drop it at once.
-    Clear,
-}

@@ -4,8 +4,8 @@ use super::{
     lives::{Base, Life, Past, Trust},
     step::{Ask, Input, Numbered, Step},
 };
-use crate::order::{Buffer, HeldShare, Item, LossPolicy, OutcomeCounts};
-use kvasir_proto::types::{Cursor, Incarnation, SourceState};
+use crate::order::{Buffer, HeldShare, Item, OutcomeCounts};
+use kvasir_proto::types::{Cursor, Incarnation, LossPolicy, SourceState};
 use std::{collections::VecDeque, mem, time::Duration};
 
 /// What a checkpoint knows of a source.

@@ -2,7 +2,8 @@ use super::{
     config::{PAST_LIVES_MAX, Recourse},
     recovery::Recovery,
 };
-use crate::order::{Item, LossPolicy};
+use crate::order::Item;
+use kvasir_proto::types::LossPolicy;
 
 impl<I: Item, C> Recovery<I, C> {
     /// Checks the facts that hold between two inputs. In tests and debug builds.

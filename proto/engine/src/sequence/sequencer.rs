@@ -5,8 +5,8 @@ use super::{
     replays::{Plan, Replays},
     step::{Input, Received, Step},
 };
-use crate::order::{Buffer, HeldShare, Item, LossPolicy, OutcomeCounts};
-use kvasir_proto::types::{Cursor, Fingerprint, Incarnation, SourceState};
+use crate::order::{Buffer, HeldShare, Item, OutcomeCounts};
+use kvasir_proto::types::{Cursor, Fingerprint, Incarnation, LossPolicy, SourceState};
 use std::{collections::VecDeque, mem, time::Duration};
 
 /// What a checkpoint knows of a source.

@@ -2,7 +2,8 @@ use super::{
     replays::Plan,
     sequencer::{Connection, Sequencer},
 };
-use crate::order::{Item, LossPolicy};
+use crate::order::Item;
+use kvasir_proto::types::LossPolicy;
 
 impl<I: Item> Sequencer<I> {
     /// Checks the facts that hold between two inputs. In tests and debug builds.
