@@ -5,7 +5,7 @@ use kvasir_process::{
     options::{NatsOptions, ProcessOptions},
     text::{self, ByteCount, Span, optional},
 };
-use kvasir_proto::{broker::STREAM_AGE_DEFAULT, convert::LossPolicy, shard::ShardPlace};
+use kvasir_proto::{broker::STREAM_AGE_DEFAULT, shard::ShardPlace, types::LossPolicy};
 use serde::Serialize;
 use std::path::PathBuf;
 

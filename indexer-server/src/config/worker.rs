@@ -2,13 +2,13 @@ use super::ConfigError;
 use crate::ingest;
 use kvasir_process::text::{Span, optional, read_table};
 use kvasir_proto::{
-    convert::{EndpointSpec, Engine, LossPolicy, Registration, WorkerProfile, read_medium_ttls},
+    convert::{EndpointSpec, Registration, WorkerProfile, read_medium_ttls},
     limits::{
         BLOCK_SIZE_TOKENS_MAX, MEDIUM_TTL_MS_MAX, MEDIUM_TTL_MS_MIN, NAME_BYTES_MAX,
         WORKER_ENDPOINTS_MAX, WORKER_LORA_NAMES_MAX,
     },
     pb,
-    types::{CopyMode, DpRank, PartitionKey, WorkerId},
+    types::{CopyMode, DpRank, EngineKind, LossPolicy, PartitionKey, WorkerId},
 };
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
@@ -28,7 +28,7 @@ pub struct WorkerSpec {
     pub block_size: u32,
     /// vllm, sglang, trtllm or custom (default).
     #[serde(default, with = "optional", skip_serializing_if = "Option::is_none")]
-    pub engine: Option<Engine>,
+    pub engine: Option<EngineKind>,
     /// Where the engine publishes; none for a worker that uses `PublishEvents`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
@@ -137,7 +137,7 @@ type Refused = (&'static str, Box<dyn fmt::Display>);
 
 fn registration(spec: &WorkerSpec) -> Result<Registration, Refused> {
     let refuse = |field| move |why| -> Refused { (field, Box::new(why)) };
-    let engine = spec.engine.unwrap_or(Engine::Custom);
+    let engine = spec.engine.unwrap_or(EngineKind::Custom);
     if !(1..=BLOCK_SIZE_TOKENS_MAX).contains(&spec.block_size) {
         let why = format!("{} is not 1 to {BLOCK_SIZE_TOKENS_MAX}", spec.block_size);
         return Err(("block-size", Box::new(why)));

@@ -1,5 +1,5 @@
 use super::ShardConfig;
-use kvasir_proto::convert::LossPolicy;
+use kvasir_proto::types::LossPolicy;
 use std::time::Duration;
 
 /// How events are taken in.

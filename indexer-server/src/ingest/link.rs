@@ -4,16 +4,15 @@ use super::{Ingest, IngestConfig, IngestError, IngestMetrics};
 use crate::index::{IndexedSource, Origin, Writer, WriterGone};
 use futures::FutureExt;
 use kvasir_engine::{
-    decode::EngineKind,
     expiry::Expired,
     link::{self, Common, LinkConfig, REPLAY_REPLY_TIMEOUT, SourceCommand},
     normalise::{DropKind, Drops, NormaliserConfig, tier_of_medium},
-    sequence::{self, Resume, SequencerConfig},
+    sequence::{Resume, SequencerConfig},
     zmtp::{Attach, Endpoint, EndpointError, Limits},
 };
 use kvasir_index::{Index, SourceStatus};
 use kvasir_proto::{
-    convert::{EndpointSpec, Engine, LossPolicy, Registration},
+    convert::{EndpointSpec, Registration},
     types::{BatchOutcome, DpRank, KvEvent, SourceState},
 };
 use prometheus_client::metrics::counter::Counter;
@@ -65,7 +64,7 @@ impl LinkPlan {
         let mut hasher = DefaultHasher::new();
         (&registration.partition, &registration.worker, &spec.endpoint).hash(&mut hasher);
         let sequencing = SequencerConfig {
-            loss_policy: loss_policy(registration.loss_policy.unwrap_or(defaults.loss_policy)),
+            loss_policy: registration.loss_policy.unwrap_or(defaults.loss_policy),
             degraded_ttl: defaults.degraded_ttl,
             worker_timeout: defaults.worker_timeout,
             probe_interval: defaults.probe_interval,
@@ -73,7 +72,7 @@ impl LinkPlan {
             ..SequencerConfig::default()
         };
         let normaliser = NormaliserConfig {
-            engine: engine_kind(registration.engine),
+            engine: registration.engine,
             block_size: registration.block_size,
             default_rank: spec.rank,
             lora_names: registration.lora_names.clone().into_iter().collect(),
@@ -123,22 +122,6 @@ fn parse_sockets(spec: &EndpointSpec) -> Result<Sockets, (&'static str, Endpoint
     let attach = Attach::parse(&spec.endpoint, spec.bind).map_err(|error| ("endpoint", error))?;
     let replay = spec.replay.as_deref().map(Endpoint::parse_dialable).transpose();
     Ok(Sockets { attach, replay: replay.map_err(|error| ("replay_endpoint", error))? })
-}
-
-const fn engine_kind(engine: Engine) -> EngineKind {
-    match engine {
-        Engine::Vllm => EngineKind::Vllm,
-        Engine::Sglang => EngineKind::Sglang,
-        Engine::Trtllm => EngineKind::Trtllm,
-        Engine::Custom => EngineKind::Custom,
-    }
-}
-
-pub(super) const fn loss_policy(policy: LossPolicy) -> sequence::LossPolicy {
-    match policy {
-        LossPolicy::Keep => sequence::LossPolicy::Keep,
-        LossPolicy::Clear => sequence::LossPolicy::Clear,
-    }
 }
 
 /// One endpoint, with all that its task needs.

@@ -4,7 +4,6 @@ use super::{
     Ingest, IngestError,
     answer::{PendingAnswer, Reply},
     follower::{Audit, Chunk, Follower, Held, Stated},
-    link::loss_policy,
     local::Asked,
     worker::{Publishers, Speaking, Worker},
 };
@@ -170,7 +169,7 @@ impl Worker {
         let is_asked = ingest.local_indexers.is_some() && registration.local_indexer.is_some();
         let config = RecoveryConfig {
             recourse: if is_asked { Recourse::Ask } else { Recourse::Rewind },
-            loss_policy: loss_policy(registration.loss_policy.unwrap_or(config.loss_policy)),
+            loss_policy: registration.loss_policy.unwrap_or(config.loss_policy),
             degraded_ttl: config.degraded_ttl,
             worker_timeout: registration.lease.unwrap_or(config.worker_timeout),
             expires_silent: registration.lease.is_some(),

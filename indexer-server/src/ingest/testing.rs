@@ -5,7 +5,7 @@ use crate::index::{
     IndexConfig, IndexMetrics, Origin, Partitions, Speculation, SpeculationConfig,
     SpeculationMetrics, start_writers,
 };
-use kvasir_proto::convert::LossPolicy;
+use kvasir_proto::types::LossPolicy;
 use prometheus_client::registry::Registry;
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 

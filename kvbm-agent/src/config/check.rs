@@ -10,7 +10,6 @@ use crate::load::{LoadConfig, LoadError, Totals};
 use crate::relay::{RelayConfig, RelayError};
 use crate::service::ServiceConfig;
 use crate::zmq::{TOPIC_BYTES_MAX, ZmqConfig};
-use kvasir_engine::decode::EngineKind;
 use kvasir_engine::normalise::tier_of_medium;
 use kvasir_process::config::ConfigError;
 use kvasir_process::http::HttpConfig;
@@ -18,13 +17,13 @@ use kvasir_process::options::{positive, target};
 use kvasir_process::telemetry::LogConfig;
 use kvasir_process::text::{ByteCount, Span};
 use kvasir_proto::convert::{
-    ConvertError, Engine, LOCAL_INDEXER_BY_BROKER, Registration, WorkerProfile, read_medium_ttls,
+    ConvertError, LOCAL_INDEXER_BY_BROKER, Registration, WorkerProfile, read_medium_ttls,
 };
 use kvasir_proto::limits::{
     BATCH_WIRE_BYTES_MAX, LEASE_MS_MAX, LEASE_MS_MIN, MEDIUM_TTL_MS_MAX, MEDIUM_TTL_MS_MIN,
 };
 use kvasir_proto::pb;
-use kvasir_proto::types::CopyMode;
+use kvasir_proto::types::{CopyMode, EngineKind};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -330,12 +329,6 @@ fn relay(
     spec: &SourceSpec,
     medium_ttls: &[(String, Duration)],
 ) -> Result<RelayConfig, ConfigError> {
-    let engine = match options.engine {
-        Engine::Vllm => EngineKind::Vllm,
-        Engine::Sglang => EngineKind::Sglang,
-        Engine::Trtllm => EngineKind::Trtllm,
-        Engine::Custom => EngineKind::Custom,
-    };
     let relay = RelayConfig {
         bind: spec.bind,
         replay: spec.replay.clone(),
@@ -344,7 +337,7 @@ fn relay(
         lora_names: registration.lora_names.clone().into_iter().collect(),
         medium_ttls: medium_ttls.to_vec(),
         worker_timeout: positive("worker-timeout", options.worker_timeout)?,
-        ..RelayConfig::new(engine, &spec.endpoint)
+        ..RelayConfig::new(options.engine, &spec.endpoint)
     };
     match relay.check() {
         Err(RelayError::Endpoint { field, error }) => {
@@ -387,9 +380,9 @@ fn loads(options: &Options) -> Result<LoadConfig, ConfigError> {
     let refused = |why: &dyn fmt::Display| ConfigError::invalid("metrics-url", why.to_string());
     let scrape = |url: &String| {
         let engine = match options.engine {
-            Engine::Vllm => ScrapedEngine::Vllm,
-            Engine::Sglang => ScrapedEngine::Sglang,
-            other @ (Engine::Trtllm | Engine::Custom) => {
+            EngineKind::Vllm => ScrapedEngine::Vllm,
+            EngineKind::Sglang => ScrapedEngine::Sglang,
+            other @ (EngineKind::Trtllm | EngineKind::Custom) => {
                 let why = format!("engine is {other}: only metrics of vllm and sglang are known");
                 return Err(refused(&why));
             }

@@ -6,7 +6,8 @@ use clap::{ArgAction, Args};
 use kvasir_process::config;
 use kvasir_process::options::{NatsOptions, ProcessOptions};
 use kvasir_process::text::{self, ByteCount, Span, optional};
-use kvasir_proto::convert::{Engine, Role};
+use kvasir_proto::convert::Role;
+use kvasir_proto::types::EngineKind;
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -28,9 +29,9 @@ pub struct Options {
     #[arg(long, value_name = "TOKENS")]
     pub block_size: Option<u32>,
     /// The engine: vllm, sglang, trtllm or custom
-    #[arg(long, value_name = "ENGINE", default_value_t = Engine::Custom)]
+    #[arg(long, value_name = "ENGINE", default_value_t = EngineKind::Custom)]
     #[serde(serialize_with = "text::serialize")]
-    pub engine: Engine,
+    pub engine: EngineKind,
     /// What the worker is for: prefill, decode or both; told to routers
     #[arg(long, value_name = "ROLE")]
     #[serde(serialize_with = "optional::serialize")]

@@ -51,17 +51,13 @@ impl RelayConfig {
     #[must_use]
     pub fn new(engine: EngineKind, endpoint: &str) -> Self {
         let SequencerConfig { worker_timeout, probe_interval, .. } = SequencerConfig::default();
-        let copy_mode = match engine {
-            EngineKind::Vllm => CopyMode::Counted,
-            EngineKind::Sglang | EngineKind::Trtllm | EngineKind::Custom => CopyMode::Set,
-        };
         Self {
             endpoint: endpoint.to_owned(),
             bind: false,
             replay: None,
             topic: String::new(),
             engine,
-            copy_mode,
+            copy_mode: engine.default_copy_mode(),
             rank: 0,
             lora_names: HashMap::new(),
             medium_ttls: Vec::new(),

@@ -38,6 +38,5 @@ pub use profile::{Role, WorkerProfile};
 pub use shard::{Owner, owner, shard_info, write_owner};
 pub use shared::{age_ms, cursor, incarnation, read_cursor, state};
 pub use worker::{
-    EndpointSpec, Engine, LOCAL_INDEXER_BY_BROKER, LossPolicy, Registration, WorkerAddress,
-    read_medium_ttls,
+    EndpointSpec, LOCAL_INDEXER_BY_BROKER, Registration, WorkerAddress, read_medium_ttls,
 };

@@ -12,40 +12,11 @@ use crate::{
     },
     pb,
     target::read_target,
-    types::{CopyMode, DpRank, PartitionKey, WorkerId},
+    types::{CopyMode, DpRank, EngineKind, LossPolicy, PartitionKey, WorkerId},
 };
-use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
-/// Which engine publishes a worker's events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Engine {
-    /// vLLM.
-    Vllm,
-    /// SGLang.
-    Sglang,
-    /// TensorRT-LLM.
-    Trtllm,
-    /// Anything else.
-    Custom,
-}
-
-impl Engine {
-    const ALL: [(Self, &'static str); 4] = [
-        (Self::Vllm, "vllm"),
-        (Self::Sglang, "sglang"),
-        (Self::Trtllm, "trtllm"),
-        (Self::Custom, "custom"),
-    ];
-
-    /// How its second announcements are read unless the registration says.
-    #[must_use]
-    pub const fn default_copy_mode(self) -> CopyMode {
-        match self {
-            Self::Vllm => CopyMode::Counted,
-            Self::Sglang | Self::Trtllm | Self::Custom => CopyMode::Set,
-        }
-    }
-
+impl EngineKind {
     /// The message's value.
     #[must_use]
     pub const fn message(self) -> pb::Engine {
@@ -54,54 +25,6 @@ impl Engine {
             Self::Sglang => pb::Engine::Sglang,
             Self::Trtllm => pb::Engine::Trtllm,
             Self::Custom => pb::Engine::Custom,
-        }
-    }
-}
-
-impl fmt::Display for Engine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = Self::ALL.iter().find(|(engine, _)| engine == self);
-        f.write_str(name.map_or("", |(_, name)| name))
-    }
-}
-
-impl FromStr for Engine {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.iter().find(|(_, name)| *name == text);
-        found
-            .map(|(engine, _)| *engine)
-            .ok_or_else(|| format!("{text:?} is not one of vllm, sglang, trtllm, custom"))
-    }
-}
-
-/// What happens to a source's blocks once events were lost for good.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum LossPolicy {
-    /// Keep blocks from before the loss for a while.
-    Keep,
-    /// Drop them at once.
-    Clear,
-}
-
-impl fmt::Display for LossPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Keep => "keep",
-            Self::Clear => "clear",
-        })
-    }
-}
-
-impl FromStr for LossPolicy {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "keep" => Ok(Self::Keep),
-            "clear" => Ok(Self::Clear),
-            _ => Err(format!("{text:?} is not one of keep, clear")),
         }
     }
 }
@@ -144,7 +67,7 @@ pub struct Registration {
     /// Tokens per block.
     pub block_size: u32,
     /// Its engine.
-    pub engine: Engine,
+    pub engine: EngineKind,
     /// Its sockets, each `endpoint` once.
     pub endpoints: Vec<EndpointSpec>,
     /// How second announcements are read.
@@ -356,12 +279,12 @@ fn medium_ttl((medium, ttl): (&String, &Duration)) -> pb::MediumTtl {
     pb::MediumTtl { medium: medium.clone(), ttl_ms }
 }
 
-fn read_engine(value: i32) -> Result<Engine, ConvertError> {
+fn read_engine(value: i32) -> Result<EngineKind, ConvertError> {
     match pb::Engine::try_from(value) {
-        Ok(pb::Engine::Unspecified | pb::Engine::Custom) => Ok(Engine::Custom),
-        Ok(pb::Engine::Vllm) => Ok(Engine::Vllm),
-        Ok(pb::Engine::Sglang) => Ok(Engine::Sglang),
-        Ok(pb::Engine::Trtllm) => Ok(Engine::Trtllm),
+        Ok(pb::Engine::Unspecified | pb::Engine::Custom) => Ok(EngineKind::Custom),
+        Ok(pb::Engine::Vllm) => Ok(EngineKind::Vllm),
+        Ok(pb::Engine::Sglang) => Ok(EngineKind::Sglang),
+        Ok(pb::Engine::Trtllm) => Ok(EngineKind::Trtllm),
         Err(_) => Err(ConvertError::new("engine", Problem::UnknownValue(value))),
     }
 }

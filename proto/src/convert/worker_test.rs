@@ -163,7 +163,7 @@ fn a_difference_is_named_with_both_values() {
     };
     check(|_| {}, None);
     check(|other| other.block_size = 32, Some(("block_size", "16", "32")));
-    check(|other| other.engine = Engine::Vllm, Some(("engine", "custom", "vllm")));
+    check(|other| other.engine = EngineKind::Vllm, Some(("engine", "custom", "vllm")));
     check(|other| other.copy_mode = CopyMode::Counted, Some(("copy_mode", "set", "counted")));
     check(
         |other| other.loss_policy = Some(LossPolicy::Clear),
@@ -195,14 +195,14 @@ fn a_difference_is_named_with_both_values() {
 
 #[test]
 fn names_of_engines_and_policies_round_trip() {
-    for engine in [Engine::Vllm, Engine::Sglang, Engine::Trtllm, Engine::Custom] {
+    for engine in [EngineKind::Vllm, EngineKind::Sglang, EngineKind::Trtllm, EngineKind::Custom] {
         assert_eq!(engine.to_string().parse(), Ok(engine));
     }
     for policy in [LossPolicy::Keep, LossPolicy::Clear] {
         assert_eq!(policy.to_string().parse(), Ok(policy));
     }
     assert_eq!(
-        "VLLM".parse::<Engine>(),
+        "VLLM".parse::<EngineKind>(),
         Err("\"VLLM\" is not one of vllm, sglang, trtllm, custom".to_owned())
     );
 }

@@ -1,20 +1,24 @@
 //! Value types of the design's words. They import nothing but one another.
 
 mod cursor;
+mod engine;
 mod event;
 mod hash;
 mod held;
 mod load;
+mod loss;
 mod outcome;
 mod partition;
 mod tier;
 mod worker;
 
 pub use cursor::{Cursor, Fingerprint, Incarnation, SourceState};
+pub use engine::EngineKind;
 pub use event::{CopyMode, KvEvent, StoredBlock};
 pub use hash::{BlockName, LocalHash, SequenceHash};
 pub use held::HeldBlock;
 pub use load::WorkerMetrics;
+pub use loss::LossPolicy;
 pub use outcome::{BatchOutcome, BlockCounts, BlockOutcome};
 pub use partition::{NameError, PartitionKey};
 pub use tier::{Tier, TierSet};

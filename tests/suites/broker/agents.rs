@@ -7,11 +7,10 @@ use kvasir_process::nats::NatsServers;
 use kvasir_proto::broker::{STREAM, message_id};
 use kvasir_proto::codec::decode;
 use kvasir_proto::convert::{
-    BrokerMessage, Engine as EngineKind, LOCAL_INDEXER_BY_BROKER, Registration, Said,
-    WorkerAddress, WorkerProfile,
+    BrokerMessage, LOCAL_INDEXER_BY_BROKER, Registration, Said, WorkerAddress, WorkerProfile,
 };
 use kvasir_proto::pb;
-use kvasir_proto::types::{CopyMode, Incarnation, PartitionKey, WorkerId};
+use kvasir_proto::types::{CopyMode, EngineKind, Incarnation, PartitionKey, WorkerId};
 use kvasir_tests::nats::NatsServer;
 use kvbm_agent::agent::{Agent, AgentConfig, HEARTBEAT_INTERVAL_DEFAULT, SourcesConfig};
 use kvbm_agent::broker::{BrokerConfig, BrokerStatus, Delivery};

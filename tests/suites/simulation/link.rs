@@ -82,7 +82,7 @@ impl Link {
         self.status = SourceStatus {
             state: status.state,
             applied: status.applied,
-            last_live: status.last_live,
+            last_live: status.head,
             buffered_batches: status.buffered_batches as u64,
             connected: status.connected,
             verified_at: status.verified_at,

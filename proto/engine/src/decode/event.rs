@@ -1,6 +1,17 @@
 //! Events as the engine sent them: typed, but not yet understood.
 
-use kvasir_proto::types::{BlockName, LocalHash};
+use kvasir_proto::types::{BlockName, DpRank, LocalHash};
+
+/// One decoded payload. Strings are borrowed from it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch<'a> {
+    /// Bits of the time stamp as `f64`, whatever number it was sent as.
+    pub ts_bits: u64,
+    /// Rank that the batch names.
+    pub rank: Option<DpRank>,
+    /// The events, in order.
+    pub events: Vec<RawEvent<'a>>,
+}
 
 /// One event of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +39,7 @@ pub struct RawStored<'a> {
     pub parent: Option<BlockName>,
     /// The tokens of the span the event covers.
     pub tokens: RawTokens,
-    /// `local_hashes`: the blocks' local hashes, from a [`Custom`](super::EngineKind::Custom) engine that has
+    /// `local_hashes`: the blocks' local hashes, from a [`Custom`](kvasir_proto::types::EngineKind::Custom) engine that has
     /// no tokens to show.
     pub local_hashes: Option<Vec<LocalHash>>,
     /// Tokens per block, as the event claims.

@@ -1,8 +1,10 @@
 //! What besides tokens decides what a block holds: lists with one entry per block.
 
-use super::fields::{FieldError, is_nil, key, length, text};
+use super::error::DecodeError;
+use super::event::{ExtraKey, Fault, PerBlock};
+use super::limits::EVENT_EXTRA_KEYS_MAX;
 use super::reader::{Reader, Value};
-use super::{DecodeError, EVENT_EXTRA_KEYS_MAX, ExtraKey, Fault, PerBlock};
+use super::values::{FieldError, is_nil, key, length, text};
 use kvasir_proto::limits::EVENT_BLOCKS_MAX;
 
 /// Reads the entry of one block and pushes its keys.

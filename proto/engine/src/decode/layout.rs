@@ -1,7 +1,7 @@
 //! Which fields events have, by position and by key.
 
-use super::EngineKind;
 use super::reader::Value;
+use kvasir_proto::types::EngineKind;
 
 /// Key of the kind of an event in a map; in an array it comes first.
 pub(super) const TAG: &str = "type";

@@ -26,98 +26,31 @@
     reason = "msgpack's types are a closed set, and all but the expected are the wrong one"
 )]
 
+mod error;
 mod event;
 mod extra;
 mod fields;
 mod layout;
+mod limits;
 mod reader;
+mod values;
 
+pub use error::DecodeError;
 pub use event::{
-    ExtraKey, Fault, PerBlock, Place, RawEvent, RawRemoved, RawStored, RawTokens, Unreadable,
+    Batch, ExtraKey, Fault, PerBlock, Place, RawEvent, RawRemoved, RawStored, RawTokens, Unreadable,
 };
+
+pub use kvasir_proto::types::EngineKind;
+pub use limits::{EVENT_EXTRA_KEYS_MAX, EVENT_TOKENS_MAX, PAYLOAD_EVENTS_MAX};
 
 use kvasir_proto::types::DpRank;
 use reader::{Reader, Value};
 
-/// Most events in one payload. Above [`BATCH_EVENTS_MAX`], which binds publishers of our own
-/// protocol: SGLang before 0.5.23 sends one event per page and its default page is one token, vLLM
-/// 0.33 sends one event per removed block, so a large prefill is thousands of events.
-///
-/// [`BATCH_EVENTS_MAX`]: kvasir_proto::limits::BATCH_EVENTS_MAX
-pub const PAYLOAD_EVENTS_MAX: usize = 65_536;
-/// Most tokens in one event.
-pub const EVENT_TOKENS_MAX: usize = 1 << 22;
-/// Most extra keys or multimodal items in one event.
-pub const EVENT_EXTRA_KEYS_MAX: usize = 65_536;
-
-/// Which engine speaks. Fixes what the layouts leave open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum EngineKind {
-    /// vLLM 0.9 and later. A byte hash stands for its last 8 bytes, big-endian.
-    Vllm,
-    /// SGLang 0.5.6 and later. A byte hash stands for its first 8 bytes, big-endian.
-    Sglang,
-    /// TensorRT-LLM, native or bridged. Byte hashes as vLLM's.
-    Trtllm,
-    /// Anything else that speaks one of these layouts, an agent included. Byte hashes as vLLM's; in maps
-    /// `local_hashes`, one for each block, may stand for `token_ids`, which are empty then.
-    Custom,
-}
-
-/// One decoded payload. Strings are borrowed from it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Batch<'a> {
-    /// Bits of the time stamp as `f64`, whatever number it was sent as.
-    pub ts_bits: u64,
-    /// Rank that the batch names.
-    pub rank: Option<DpRank>,
-    /// The events, in order.
-    pub events: Vec<RawEvent<'a>>,
-}
-
-/// A payload that cannot be read as a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum DecodeError {
-    /// A value claims more bytes or members than there are.
-    #[error("the payload of {payload_bytes} bytes ends inside a value")]
-    Truncated {
-        /// Bytes of the payload.
-        payload_bytes: usize,
-    },
-    /// The byte 0xc1, which msgpack never uses.
-    #[error("byte {offset} of the payload is no msgpack")]
-    Reserved {
-        /// Where it stands.
-        offset: usize,
-    },
-    /// Neither an array of two members or more nor a map.
-    #[error("the payload is neither an array [time stamp, events, rank] nor a map of these")]
-    Envelope,
-    /// The first member is not a number.
-    #[error("the time stamp is not a number")]
-    TimeStamp,
-    /// The second member is not an array.
-    #[error("the events are not an array")]
-    Events,
-    /// More than [`PAYLOAD_EVENTS_MAX`] events.
-    #[error("{events} events, the limit is {PAYLOAD_EVENTS_MAX}")]
-    TooManyEvents {
-        /// Events claimed.
-        events: usize,
-    },
-    /// The third member is neither nil nor an unsigned 32-bit number: whose blocks these are
-    /// cannot be told.
-    #[error("the rank is neither nil nor an unsigned 32-bit number")]
-    Rank,
-    /// Bytes after the batch.
-    #[error("{bytes} bytes follow the batch")]
-    TrailingBytes {
-        /// How many.
-        bytes: usize,
-    },
-}
-
 /// Decodes one payload.
+///
+/// The engine decides what the layouts leave open. A byte hash stands for its last 8 bytes,
+/// big-endian; SGLang's for its first 8. Only in maps of a custom engine, `local_hashes`, one for
+/// each block, may replace `token_ids`, which are empty then.
 ///
 /// # Errors
 /// If the envelope is wrong or the extent of a value is lost. A wrong event is no error.
@@ -170,7 +103,7 @@ impl<'a> Parts<'a> {
     fn of(reader: &mut Reader<'a>, entries: usize) -> Result<Self, DecodeError> {
         let mut parts = Self::default();
         for _ in 0..entries {
-            let part = match fields::key(reader)? {
+            let part = match values::key(reader)? {
                 b"ts" => &mut parts.time_stamp,
                 b"events" => &mut parts.events,
                 // SGLang has another name for it.

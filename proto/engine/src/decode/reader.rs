@@ -1,6 +1,6 @@
 //! Low-level msgpack: a cursor over borrowed bytes that never allocates and never recurses.
 
-use super::DecodeError;
+use super::error::DecodeError;
 use rmp::Marker;
 
 /// One msgpack value. Of an array or map it is the header only; the members follow.

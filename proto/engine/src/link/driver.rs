@@ -397,7 +397,7 @@ impl Driver {
             state: known.state,
             connected: known.connected,
             applied: known.applied,
-            last_live: known.last_live,
+            last_live: known.head,
             buffered_batches: known.buffered_batches,
             verified_at: known.verified_at.map(|at| self.origin + at),
         };

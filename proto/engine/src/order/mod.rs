@@ -1,19 +1,25 @@
-//! What every way of putting a source's batches in order needs: room for those that came before
-//! their turn, outcomes, losses, and when to try again.
+//! What all ways of ordering a source's batches share: the loop from inputs to steps, the buffer of
+//! batches that came before their turn, outcomes, losses, and the rounds that request what is
+//! missing.
 
 mod buffer;
+mod core;
 #[cfg(test)]
 mod dice_test;
 mod held;
 mod jitter;
 mod outcomes;
+mod rounds;
 
 pub(crate) use buffer::{Buffer, Numbered};
+pub use core::OrderStatus;
+pub(crate) use core::{Bounds, Core, LossSteps, Machine, assert_facts, next_step};
 #[cfg(test)]
 pub(crate) use dice_test::Dice;
 pub use held::{HELD_BYTES_MAX, HeldBytes, HeldShare};
 pub(crate) use jitter::{BackOff, Jitter};
 pub use outcomes::OutcomeCounts;
+pub(crate) use rounds::{Pacing, Rounds};
 
 /// Live batches of one source held back while those before them are fetched, by default.
 pub const BUFFER_BATCHES_MAX: usize = 4_096;
@@ -24,13 +30,4 @@ pub const BUFFER_BYTES_MAX: usize = 16 << 20;
 pub trait Item {
     /// Memory it takes, in bytes.
     fn bytes(&self) -> usize;
-}
-
-/// What to do with what a source holds once batches of it were lost for good.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum LossPolicy {
-    /// Keep it for a while, as doubtful, or until it is announced again.
-    Keep,
-    /// Drop it at once.
-    Clear,
 }

@@ -1,5 +1,6 @@
-use crate::order::{BUFFER_BATCHES_MAX, BUFFER_BYTES_MAX, LossPolicy};
+use crate::order::{BUFFER_BATCHES_MAX, BUFFER_BYTES_MAX};
 use kvasir_proto::limits::SOURCE_PAST_LIVES_MAX;
+use kvasir_proto::types::LossPolicy;
 use std::time::Duration;
 
 /// Earlier lives of a source that are remembered, and refused.

@@ -1,8 +1,7 @@
 use super::{
-    asks::Kind,
     config::Recourse,
     lives::{Base, Life, Trust},
-    recovery::{Recovery, Stream},
+    recovery::{Recovery, Round, Stream},
     step::{Numbered, Step},
 };
 use crate::order::Item;
@@ -38,7 +37,7 @@ impl<I: Item, C> Recovery<I, C> {
     pub(super) fn on_disconnected(&mut self) {
         if self.stream != Stream::Down {
             self.stream = Stream::Down;
-            self.heard_at = self.now;
+            self.heard_at = self.core.now;
         }
     }
 
@@ -47,9 +46,9 @@ impl<I: Item, C> Recovery<I, C> {
             return;
         }
         self.stream = Stream::Live;
-        (self.heard_at, self.progress_at) = (self.now, self.now);
+        (self.heard_at, self.progress_at) = (self.core.now, self.core.now);
         if self.life.is_some_and(|life| !life.is_behind() && !life.needs_dump) {
-            self.verified_at = Some(self.now);
+            self.core.verified_at = Some(self.core.now);
         }
     }
 
@@ -73,44 +72,42 @@ impl<I: Item, C> Recovery<I, C> {
         let was_behind = life.is_behind();
         life.note_head(head);
         if !was_behind {
-            self.progress_at = self.now;
+            self.progress_at = self.core.now;
         }
         if self.stream == Stream::Live && !life.is_behind() && !life.needs_dump {
-            self.verified_at = Some(self.now);
+            self.core.verified_at = Some(self.core.now);
         }
     }
 
     pub(super) fn on_live(&mut self, incarnation: Incarnation, batch: Numbered<I>) {
-        self.received += 1;
+        self.core.receive();
         let sequence = batch.sequence;
         if !self.hears((incarnation, false), None) {
-            self.counts.stale += 1;
+            self.core.counts.stale += 1;
             return;
         }
         let Some(life) = &mut self.life else { return };
         let (is_near, was_behind) = (life.believes(sequence), life.is_behind());
         life.note_head(sequence);
         if !was_behind {
-            self.progress_at = self.now;
+            self.progress_at = self.core.now;
         }
-        if life.covers(sequence) || self.buffer.holds(sequence) {
-            self.counts.duplicate += 1;
+        if life.covers(sequence) || self.core.buffer.holds(sequence) {
+            self.core.counts.duplicate += 1;
             return;
         }
         let gap = life.expected().filter(|expected| *expected != sequence);
         if let (Recourse::Rewind, Some(expected)) = (self.config.recourse, gap) {
             life.refused = Some(if is_near { sequence } else { expected });
             self.refused += 1;
-            self.steps.push_back(Step::Refuse { sequence, expected });
+            self.core.push(Step::Refuse { sequence, expected });
             return;
         }
         if !is_near {
-            self.counts.stale += 1;
+            self.core.counts.stale += 1;
             return;
         }
-        self.buffer.insert(batch);
-        let (batches, bytes) = (self.config.buffer_batches_max, self.config.buffer_bytes_max);
-        self.counts.duplicate += self.buffer.shed(batches, bytes);
+        self.core.hold(batch);
     }
 
     /// Whether what is said in the name of a life counts; one that is new ends the one before.
@@ -133,7 +130,7 @@ impl<I: Item, C> Recovery<I, C> {
         if self.stream == Stream::Down {
             self.stream = Stream::Live;
         }
-        self.heard_at = self.now;
+        self.heard_at = self.core.now;
         true
     }
 
@@ -146,8 +143,8 @@ impl<I: Item, C> Recovery<I, C> {
         let base = first.map_or(Base::Open, Base::Before);
         let needs_dump = base == Base::Open && self.config.recourse == Recourse::Ask;
         self.life = Some(Life { needs_dump, ..Life::new(incarnation, base) });
-        self.progress_at = self.now;
-        self.steps.push_back(Step::NewLife { incarnation });
+        self.progress_at = self.core.now;
+        self.core.push(Step::NewLife { incarnation });
     }
 }
 
@@ -155,15 +152,15 @@ impl<I: Item, C> Recovery<I, C> {
 
 impl<I: Item, C> Recovery<I, C> {
     pub(super) fn on_range_batch(&mut self, number: u64, batch: Numbered<I>) {
-        self.received += 1;
+        self.core.receive();
         let sequence = batch.sequence;
         let (Some(round), Some(life)) = (self.asks.current(number), &mut self.life) else {
-            self.counts.stale += 1;
+            self.core.counts.stale += 1;
             return;
         };
-        self.heard_at = self.now;
+        self.heard_at = self.core.now;
         if life.covers(sequence) {
-            self.counts.duplicate += 1;
+            self.core.counts.duplicate += 1;
             return;
         }
         match life.base {
@@ -173,17 +170,17 @@ impl<I: Item, C> Recovery<I, C> {
         }
         if life.expected() != Some(sequence) {
             life.note_head(sequence);
-            self.counts.duplicate += 1;
-            self.steps.push_back(Step::Cancel { round: number });
+            self.core.counts.duplicate += 1;
+            self.core.push(Step::Cancel { round: number });
             self.found_hole(number);
             return;
         }
-        round.kind = Kind::Range { brought: true };
+        *round = Round::Range { brought: true };
         life.note_head(sequence);
-        if self.buffer.holds(sequence) {
-            self.counts.duplicate += 1;
+        if self.core.buffer.holds(sequence) {
+            self.core.counts.duplicate += 1;
         } else {
-            self.buffer.insert(batch);
+            self.core.buffer.insert(batch);
         }
     }
 
@@ -191,7 +188,7 @@ impl<I: Item, C> Recovery<I, C> {
         let Some(life) = self.life.as_mut().filter(|_| self.asks.current(number).is_some()) else {
             return;
         };
-        self.heard_at = self.now;
+        self.heard_at = self.core.now;
         if let Some(head) = head.filter(|head| !life.covers(*head)) {
             life.note_head(head);
             self.found_hole(number);
@@ -199,23 +196,23 @@ impl<I: Item, C> Recovery<I, C> {
         }
         let Some(round) = self.asks.finish(number) else { return };
         // What else was announced does not exist, unless it came meanwhile.
-        life.head = head.max(life.applied()).max(self.buffer.back());
+        life.head = head.max(life.applied()).max(self.core.buffer.back());
         life.target = life.target.min(life.head);
-        if self.buffer.len() > 0 && round.kind == (Kind::Range { brought: false }) {
+        if self.core.buffer.len() > 0 && round == (Round::Range { brought: false }) {
             self.round_brought_nothing();
             return;
         }
         self.asks.succeeded();
         (life.holes, life.trust) = (0, Trust::Full);
-        if self.buffer.len() == 0 && self.stream == Stream::Live {
-            self.verified_at = Some(self.now);
+        if self.core.buffer.len() == 0 && self.stream == Stream::Live {
+            self.core.verified_at = Some(self.core.now);
         }
     }
 
     /// Batches are missing in an answer: it is asked for again, and then a dump.
     fn found_hole(&mut self, number: u64) {
         let (Some(round), Some(life)) = (self.asks.finish(number), &mut self.life) else { return };
-        if round.kind == (Kind::Range { brought: true }) {
+        if round == (Round::Range { brought: true }) {
             self.asks.succeeded();
             life.holes = 0;
             return;
@@ -229,7 +226,7 @@ impl<I: Item, C> Recovery<I, C> {
         if self.asks.finish(number).is_none() {
             return;
         }
-        self.heard_at = self.now;
+        self.heard_at = self.core.now;
         if let Some(life) = &mut self.life {
             life.needs_dump = true;
         }
@@ -249,27 +246,27 @@ impl<I: Item, C> Recovery<I, C> {
 
     /// Begins the life that the source says it lives, now that it was asked.
     fn turn_to(&mut self, present: Incarnation) {
-        self.heard_at = self.now;
+        self.heard_at = self.core.now;
         self.begin_life(present, None);
-        self.asks.outlived(&self.config);
+        self.asks.restarted();
     }
 
     pub(super) fn on_dump_chunk(&mut self, number: u64, chunk: C) {
         if self.begin_dump(number) {
-            self.heard_at = self.now;
-            self.steps.push_back(Step::Chunk { chunk });
+            self.heard_at = self.core.now;
+            self.core.push(Step::Chunk { chunk });
         }
     }
 
     /// Notes that the index is about to hold a part of a dump; `false` if that is of no round.
     fn begin_dump(&mut self, number: u64) -> bool {
         let Some(round) = self.asks.current(number) else { return false };
-        let before = mem::replace(&mut round.kind, Kind::Dump { begun: true });
-        if before != (Kind::Dump { begun: true }) {
+        let before = mem::replace(round, Round::Dump { begun: true });
+        if before != (Round::Dump { begun: true }) {
             if let Some(life) = &mut self.life {
                 life.needs_dump = true;
             }
-            self.steps.push_back(Step::BeginDump);
+            self.core.push(Step::BeginDump);
         }
         true
     }
@@ -291,27 +288,27 @@ impl<I: Item, C> Recovery<I, C> {
         self.begin_dump(number);
         self.asks.finish(number);
         self.asks.succeeded();
-        self.heard_at = self.now;
+        self.heard_at = self.core.now;
         let Some(life) = &mut self.life else { return };
         let base = watermark.map_or(Base::Open, Base::At);
         *life = Life { head: life.head, target: life.target, ..Life::new(incarnation, base) };
         if let Some(watermark) = watermark {
             life.note_head(watermark);
-            self.counts.duplicate += self.buffer.drop_through(watermark);
+            self.core.counts.duplicate += self.core.buffer.drop_through(watermark);
         }
-        self.progress_at = self.now;
-        self.damage = None;
+        self.progress_at = self.core.now;
+        self.core.repair();
         let cursor = watermark.map(|sequence| Cursor { incarnation, sequence, fingerprint: None });
-        if self.stream == Stream::Live && !life.is_behind() && self.buffer.len() == 0 {
-            self.verified_at = Some(self.now);
+        if self.stream == Stream::Live && !life.is_behind() && self.core.buffer.len() == 0 {
+            self.core.verified_at = Some(self.core.now);
         }
-        self.steps.push_back(Step::FinishDump { cursor });
+        self.core.push(Step::FinishDump { cursor });
     }
 
     pub(super) fn on_round_failed(&mut self, number: u64) {
         match self.asks.finish(number) {
             // It broke off on its way: the next goes on behind what it brought.
-            Some(round) if round.kind == (Kind::Range { brought: true }) => self.asks.succeeded(),
+            Some(round) if round == (Round::Range { brought: true }) => self.asks.succeeded(),
             Some(_) => self.round_brought_nothing(),
             None => {}
         }
@@ -319,7 +316,7 @@ impl<I: Item, C> Recovery<I, C> {
 
     /// The loss policy applies after too many of these in a row.
     fn round_brought_nothing(&mut self) {
-        if self.asks.failed(&self.config) {
+        if self.asks.failed() {
             self.give_up();
         }
     }

@@ -33,7 +33,6 @@
 //! **When nobody can be asked** ([`Recourse`]), a publisher whose stream can be wound back is told
 //! what to send; else what is missing is lost at once.
 
-mod asks;
 mod config;
 mod inputs;
 mod lives;
@@ -51,9 +50,10 @@ mod rules_test;
 mod simulation_test;
 
 pub use crate::order::{
-    BUFFER_BATCHES_MAX, BUFFER_BYTES_MAX, HELD_BYTES_MAX, HeldBytes, HeldShare, Item, LossPolicy,
+    BUFFER_BATCHES_MAX, BUFFER_BYTES_MAX, HELD_BYTES_MAX, HeldBytes, HeldShare, Item, OrderStatus,
     OutcomeCounts,
 };
 pub use config::{ATTEMPTS_MAX, NUMBERS_AHEAD_MAX, PAST_LIVES_MAX, Recourse, RecoveryConfig};
-pub use recovery::{Recovery, RecoveryStatus, Resume};
+pub use kvasir_proto::types::LossPolicy;
+pub use recovery::{Recovery, Resume};
 pub use step::{Ask, Input, Numbered, Step};

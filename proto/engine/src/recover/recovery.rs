@@ -1,12 +1,14 @@
 use super::{
-    asks::{Asks, Kind},
     config::{Recourse, RecoveryConfig},
     lives::{Base, Life, Past, Trust},
     step::{Ask, Input, Numbered, Step},
 };
-use crate::order::{Buffer, HeldShare, Item, LossPolicy, OutcomeCounts};
+use crate::order::{
+    self, BackOff, Bounds, Core, HeldShare, Item, Machine, OrderStatus, OutcomeCounts, Pacing,
+    Rounds,
+};
 use kvasir_proto::types::{Cursor, Incarnation, SourceState};
-use std::{collections::VecDeque, mem, time::Duration};
+use std::{mem, time::Duration};
 
 /// What a checkpoint knows of a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,25 +20,6 @@ pub struct Resume {
     /// Lives that were over, the latest last; at most [`PAST_LIVES_MAX`](super::PAST_LIVES_MAX)
     /// are kept.
     pub past: Vec<Incarnation>,
-}
-
-/// What is known of a source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RecoveryStatus {
-    /// How far the source's entry can be trusted.
-    pub state: SourceState,
-    /// Whether the live stream is connected.
-    pub connected: bool,
-    /// How far it was applied.
-    pub applied: Option<Cursor>,
-    /// Highest number known to exist in this life.
-    pub head: Option<u64>,
-    /// Batches held back.
-    pub buffered_batches: usize,
-    /// Bytes held back.
-    pub buffered_bytes: usize,
-    /// When the newest batch was last known to be applied, on the driver's clock.
-    pub verified_at: Option<Duration>,
 }
 
 /// What is missing.
@@ -55,11 +38,13 @@ pub(super) enum Stream {
     Live,
 }
 
-/// Batches were lost for good.
+/// What a round under way asks for, and how far it has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Damage {
-    /// When what is doubtful is dropped.
-    pub(super) drop_suspects_at: Option<Duration>,
+pub(super) enum Round {
+    /// A range: whether a batch of it was news.
+    Range { brought: bool },
+    /// A dump: whether a part of it is in the index.
+    Dump { begun: bool },
 }
 
 /// Orders the batches of one source and has what is missing fetched. See the [module](super).
@@ -69,7 +54,7 @@ pub(super) struct Damage {
 #[derive(Debug, Clone)]
 pub struct Recovery<I, C> {
     pub(super) config: RecoveryConfig,
-    pub(super) now: Duration,
+    pub(super) core: Core<Numbered<I>, Step<I, C>>,
     pub(super) stream: Stream,
     /// When the source was heard last.
     pub(super) heard_at: Duration,
@@ -77,16 +62,9 @@ pub struct Recovery<I, C> {
     pub(super) progress_at: Duration,
     pub(super) life: Option<Life>,
     pub(super) past: Past,
-    pub(super) buffer: Buffer<Numbered<I>>,
-    pub(super) asks: Asks,
-    pub(super) damage: Option<Damage>,
-    pub(super) verified_at: Option<Duration>,
-    pub(super) received: u64,
+    pub(super) asks: Rounds<Round>,
+    /// Batches that the publisher is to send again.
     pub(super) refused: u64,
-    pub(super) counts: OutcomeCounts,
-    pub(super) steps: VecDeque<Step<I, C>>,
-    /// Whether an input is not yet worked out to its end.
-    pub(super) unsettled: bool,
 }
 
 impl<I: Item, C> Recovery<I, C> {
@@ -94,24 +72,28 @@ impl<I: Item, C> Recovery<I, C> {
     /// has a step to be taken.
     #[must_use]
     pub fn new(config: RecoveryConfig, resume: Option<&Resume>, now: Duration) -> Self {
-        let attempts_max = config.attempts_max.max(1);
+        let bounds = Bounds {
+            loss_policy: config.loss_policy,
+            degraded_ttl: config.degraded_ttl,
+            batches_max: config.buffer_batches_max,
+            bytes_max: config.buffer_bytes_max,
+        };
+        let pacing = Pacing {
+            spread: config.ask_spread,
+            back_off: BackOff { min: config.retry_min, max: config.retry_max },
+            attempts_max: config.attempts_max,
+            jitter_seed: config.jitter_seed,
+        };
         let mut recovery = Self {
-            config: RecoveryConfig { attempts_max, ..config },
-            now,
+            config,
+            core: Core::new(bounds, now),
             stream: Stream::Down,
             heard_at: now,
             progress_at: now,
             life: None,
             past: Past::default(),
-            buffer: Buffer::new(),
-            asks: Asks::new(config.jitter_seed),
-            damage: None,
-            verified_at: None,
-            received: 0,
+            asks: Rounds::new(pacing),
             refused: 0,
-            counts: OutcomeCounts::default(),
-            steps: VecDeque::new(),
-            unsettled: false,
         };
         if let Some(resume) = resume {
             let present = resume.cursor.map(|cursor| cursor.incarnation);
@@ -122,7 +104,7 @@ impl<I: Item, C> Recovery<I, C> {
                 Life { head: Some(cursor.sequence), ..life }
             });
             if resume.degraded && recovery.life.is_some() {
-                recovery.degrade();
+                recovery.core.degrade();
             }
         }
         recovery
@@ -130,9 +112,7 @@ impl<I: Item, C> Recovery<I, C> {
 
     /// Takes one input at the time `now`. A `now` earlier than the last one counts as that.
     pub fn handle(&mut self, input: Input<I, C>, now: Duration) {
-        debug_assert!(self.steps.is_empty() && !self.unsettled, "steps are left");
-        self.now = self.now.max(now);
-        self.unsettled = true;
+        self.core.begin(now);
         match input {
             Input::Connected { incarnation, first, head, in_order } => {
                 self.on_connected((incarnation, in_order), first, head);
@@ -162,19 +142,7 @@ impl<I: Item, C> Recovery<I, C> {
 
     /// The next thing to do; none once the last input is worked out to its end.
     pub fn next_step(&mut self) -> Option<Step<I, C>> {
-        loop {
-            if let Some(step) = self.steps.pop_front() {
-                return Some(step);
-            }
-            if self.take_next() {
-                continue;
-            }
-            if !mem::take(&mut self.unsettled) {
-                self.validate();
-                return None;
-            }
-            self.settle();
-        }
+        order::next_step(self)
     }
 
     /// Whether the source is heard if it says that it lives this life: not if that is one of the
@@ -211,41 +179,40 @@ impl<I: Item, C> Recovery<I, C> {
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         let expiry = self.can_expire().then(|| self.heard_at + self.config.worker_timeout);
-        let drops = self.damage.and_then(|damage| damage.drop_suspects_at);
-        let drops = drops.filter(|_| !self.asks.is_dumping());
-        let grace = self.grace_ends().filter(|at| *at > self.now);
+        let drops = self.core.suspects_deadline().filter(|_| !self.is_dumping());
+        let grace = self.grace_ends().filter(|at| *at > self.core.now);
         [expiry, drops, grace, self.asks.deadline()].into_iter().flatten().min()
     }
 
     /// From the next batch on, no more is held back than other sources leave room for, but for the newest
     /// batch.
     pub fn share(&mut self, held: &mut HeldShare) {
-        self.config.buffer_bytes_max = held.note(self.buffer.bytes());
+        self.core.share(held);
     }
 
     /// What is known of the source.
     #[must_use]
-    pub fn status(&self) -> RecoveryStatus {
-        RecoveryStatus {
+    pub fn status(&self) -> OrderStatus {
+        OrderStatus {
             state: self.state(),
             connected: self.stream != Stream::Down,
             applied: self.life.and_then(|life| life.cursor()),
             head: self.life.and_then(|life| life.head),
-            buffered_batches: self.buffer.len(),
-            buffered_bytes: self.buffer.bytes(),
-            verified_at: self.verified_at,
+            buffered_batches: self.core.buffer.len(),
+            buffered_bytes: self.core.buffer.bytes(),
+            verified_at: self.core.verified_at,
         }
     }
 
     /// Sums of outcomes since this was made.
     #[must_use]
     pub const fn counts(&self) -> OutcomeCounts {
-        self.counts
+        self.core.counts
     }
 
     fn state(&self) -> SourceState {
         let Some(life) = self.life else { return SourceState::Cold };
-        if self.damage.is_some() {
+        if self.core.is_degraded() {
             SourceState::Degraded
         } else if life.base == Base::Open && self.config.recourse != Recourse::Ask {
             SourceState::Cold
@@ -264,15 +231,15 @@ impl<I: Item, C> Recovery<I, C> {
     fn has_gap(&self) -> bool {
         let Some(life) = self.life else { return false };
         let refused = life.refused.is_some_and(|sequence| !life.covers(sequence));
-        let late = self.grace_ends().is_some_and(|at| at <= self.now);
-        refused || late || self.buffer.len() > 0
+        let late = self.grace_ends().is_some_and(|at| at <= self.core.now);
+        refused || late || self.core.buffer.len() > 0
     }
 
     /// When announced batches that have not come count as missing.
     fn grace_ends(&self) -> Option<Duration> {
         let life = self.life?;
         let waits = self.config.recourse != Recourse::Rewind && self.stream != Stream::Behind;
-        let waits = waits && life.is_behind() && self.buffer.len() == 0;
+        let waits = waits && life.is_behind() && self.core.buffer.len() == 0;
         waits.then(|| self.progress_at + self.config.announce_grace)
     }
 
@@ -294,83 +261,17 @@ impl<I: Item, C> Recovery<I, C> {
             // From 0 means from the first batch of the life.
             Some(Need::Range { from: life.expected().unwrap_or(0) })
         } else {
-            (self.damage.is_some() || life.lacks_blocks).then_some(Need::Dump)
+            (self.core.is_degraded() || life.lacks_blocks).then_some(Need::Dump)
         }
     }
 
-    /// Applies the next batch if it is there.
-    fn take_next(&mut self) -> bool {
-        let Some(life) = &mut self.life else { return false };
-        if life.needs_dump {
-            return false;
-        }
-        let is_open = life.base == Base::Open;
-        let next = match life.base {
-            Base::Open if self.config.recourse == Recourse::Ask => None,
-            Base::Open => self.buffer.front().map(|batch| batch.sequence),
-            Base::Before(_) | Base::At(_) => life.expected(),
-        };
-        let Some(Numbered { sequence, item }) = next.and_then(|at| self.buffer.take_front(at))
-        else {
-            return false;
-        };
-        life.base = Base::At(sequence);
-        life.note_head(sequence);
-        let incarnation = life.incarnation;
-        let is_newest = !life.is_behind() && self.buffer.len() == 0;
-        if is_open && self.config.recourse == Recourse::Nothing && sequence > 0 {
-            // Whether anything came before it cannot be known.
-            self.degrade();
-        }
-        self.counts.applied += 1;
-        self.progress_at = self.now;
-        if self.stream == Stream::Live && is_newest {
-            self.verified_at = Some(self.now);
-        }
-        let cursor = Cursor { incarnation, sequence, fingerprint: None };
-        self.steps.push_back(Step::Apply { cursor, item });
-        true
-    }
-
-    /// What follows from the present state, once nothing more can be applied.
-    fn settle(&mut self) {
-        self.drop_suspects_when_due();
-        self.expire_when_due();
-        if self.config.recourse == Recourse::Nothing && self.has_gap() && self.give_up() {
-            self.unsettled = true;
-            return;
-        }
-        let Some(need) = self.need() else {
-            self.asks.rest();
-            return;
-        };
-        self.asks.plan(self.now, &self.config);
-        if !self.asks.is_due(self.now) {
-            return;
-        }
-        let Some(Life { incarnation, .. }) = self.life else { return };
-        let (kind, ask) = match need {
-            Need::Range { from } => {
-                (Kind::Range { brought: false }, Ask::Range { incarnation, from })
-            }
-            Need::Dump => (Kind::Dump { begun: false }, Ask::Dump { incarnation }),
-        };
-        let round = self.asks.start(kind);
-        self.steps.push_back(Step::Ask { round, ask });
-    }
-
-    fn drop_suspects_when_due(&mut self) {
-        if self.asks.is_dumping() {
-            return;
-        }
-        let Some(damage) = &mut self.damage else { return };
-        if damage.drop_suspects_at.take_if(|at| *at <= self.now).is_some() {
-            self.steps.push_back(Step::DropSuspects);
-        }
+    /// Whether a dump is being read into the index.
+    pub(super) fn is_dumping(&self) -> bool {
+        self.asks.under_way() == Some(&Round::Dump { begun: true })
     }
 
     fn expire_when_due(&mut self) {
-        if !self.can_expire() || self.now < self.heard_at + self.config.worker_timeout {
+        if !self.can_expire() || self.core.now < self.heard_at + self.config.worker_timeout {
             return;
         }
         self.end_life();
@@ -378,13 +279,13 @@ impl<I: Item, C> Recovery<I, C> {
             self.past.add(life.incarnation);
         }
         self.stream = Stream::Down;
-        self.steps.push_back(Step::Expired);
+        self.core.push(Step::Expired);
     }
 
     /// Goes on without what is missing; whether anything is.
     pub(super) fn give_up(&mut self) -> bool {
-        let late = self.grace_ends().is_some_and(|at| at <= self.now);
-        let front = self.buffer.front().map(|batch| batch.sequence);
+        let late = self.grace_ends().is_some_and(|at| at <= self.core.now);
+        let front = self.core.buffer.front().map(|batch| batch.sequence);
         let proved = |life: &&mut Life| life.trust != Trust::Returned;
         let Some(life) = self.life.as_mut().filter(proved) else { return false };
         let announced = life.head.filter(|_| late).map(|head| head.saturating_add(1));
@@ -392,7 +293,7 @@ impl<I: Item, C> Recovery<I, C> {
         if let (Some(expected), Some(next)) = (life.expected(), front.or(announced))
             && let Some(last) = next.checked_sub(1).filter(|last| *last >= expected)
         {
-            self.counts.lost = self.counts.lost.saturating_add(next - expected);
+            self.core.lose(next - expected);
             life.base = Base::At(last);
             given_up = true;
         }
@@ -402,36 +303,95 @@ impl<I: Item, C> Recovery<I, C> {
         }
         life.holes = 0;
         if given_up {
-            self.progress_at = self.now;
-            self.degrade();
+            self.progress_at = self.core.now;
+            self.core.degrade();
         }
         given_up
     }
 
-    /// What the source holds can no longer be relied on.
-    pub(super) fn degrade(&mut self) {
-        let earlier = self.damage.and_then(|damage| damage.drop_suspects_at);
-        let drop_suspects_at = match self.config.loss_policy {
-            LossPolicy::Keep => {
-                self.steps.push_back(Step::MarkSuspect);
-                // A later loss does not prolong an earlier one's doubt.
-                Some(earlier.unwrap_or(self.now + self.config.degraded_ttl))
-            }
-            LossPolicy::Clear => {
-                self.steps.push_back(Step::ClearLost);
-                None
-            }
-        };
-        self.damage = Some(Damage { drop_suspects_at });
-    }
-
     /// Nothing of the present life counts any more.
     pub(super) fn end_life(&mut self) {
+        self.asks.rest();
         if let Some(round) = self.asks.abandon() {
-            self.steps.push_back(Step::Cancel { round: round.number });
+            self.core.push(Step::Cancel { round });
         }
-        self.counts.stale += self.buffer.clear();
-        self.damage = None;
-        self.verified_at = None;
+        self.core.drop_held();
+        self.core.reset();
+    }
+}
+
+impl<I: Item, C> Machine for Recovery<I, C> {
+    type Batch = Numbered<I>;
+    type Step = Step<I, C>;
+
+    fn core(&mut self) -> &mut Core<Numbered<I>, Step<I, C>> {
+        &mut self.core
+    }
+
+    fn take_next(&mut self) -> bool {
+        let Some(life) = &mut self.life else { return false };
+        if life.needs_dump {
+            return false;
+        }
+        let is_open = life.base == Base::Open;
+        let next = match life.base {
+            Base::Open if self.config.recourse == Recourse::Ask => None,
+            Base::Open => self.core.buffer.front().map(|batch| batch.sequence),
+            Base::Before(_) | Base::At(_) => life.expected(),
+        };
+        let Some(Numbered { sequence, item }) = next.and_then(|at| self.core.buffer.take_front(at))
+        else {
+            return false;
+        };
+        life.base = Base::At(sequence);
+        life.note_head(sequence);
+        let incarnation = life.incarnation;
+        let is_newest = !life.is_behind() && self.core.buffer.len() == 0;
+        if is_open && self.config.recourse == Recourse::Nothing && sequence > 0 {
+            // Whether anything came before it cannot be known.
+            self.core.degrade();
+        }
+        self.core.counts.applied += 1;
+        self.progress_at = self.core.now;
+        if self.stream == Stream::Live && is_newest {
+            self.core.verified_at = Some(self.core.now);
+        }
+        let cursor = Cursor { incarnation, sequence, fingerprint: None };
+        self.core.push(Step::Apply { cursor, item });
+        true
+    }
+
+    fn settle(&mut self) {
+        if !self.is_dumping() {
+            self.core.drop_suspects_when_due();
+        }
+        self.expire_when_due();
+        if self.config.recourse == Recourse::Nothing && self.has_gap() && self.give_up() {
+            self.core.settle_again();
+            return;
+        }
+        let Some(need) = self.need() else {
+            self.asks.rest();
+            return;
+        };
+        self.asks.plan(self.core.now);
+        if !self.asks.is_due(self.core.now) {
+            return;
+        }
+        let Some(Life { incarnation, .. }) = self.life else { return };
+        let (round, ask) = match need {
+            Need::Range { from } => {
+                (Round::Range { brought: false }, Ask::Range { incarnation, from })
+            }
+            Need::Dump => (Round::Dump { begun: false }, Ask::Dump { incarnation }),
+        };
+        let round = self.asks.start(round);
+        self.core.push(Step::Ask { round, ask });
+    }
+
+    fn validate(&self) {
+        if cfg!(debug_assertions) {
+            order::assert_facts(self.facts());
+        }
     }
 }

@@ -1,4 +1,4 @@
-use crate::order::{self, Item};
+use crate::order::{self, Item, LossSteps};
 use kvasir_proto::types::{Cursor, Incarnation};
 
 /// A batch with its number.
@@ -184,4 +184,10 @@ pub enum Step<I, C> {
         /// The round.
         round: u64,
     },
+}
+
+impl<I, C> LossSteps for Step<I, C> {
+    const MARK_SUSPECT: Self = Self::MarkSuspect;
+    const CLEAR_LOST: Self = Self::ClearLost;
+    const DROP_SUSPECTS: Self = Self::DropSuspects;
 }

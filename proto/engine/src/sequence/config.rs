@@ -1,4 +1,5 @@
-use crate::order::{BUFFER_BATCHES_MAX, BUFFER_BYTES_MAX, LossPolicy};
+use crate::order::{BUFFER_BATCHES_MAX, BUFFER_BYTES_MAX};
+use kvasir_proto::types::LossPolicy;
 use std::time::Duration;
 
 /// Rounds of replay in a row that may bring nothing before the missing batches are given up.

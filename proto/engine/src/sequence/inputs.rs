@@ -20,10 +20,10 @@ impl<I: Item> Sequencer<I> {
         // Bytes of a process that is gone come over the connections to it only.
         self.ended = None;
         if self.config.replay {
-            self.replays.recover(self.now, &self.config);
+            self.replays.recover(self.core.now);
         } else if self.life.is_doubtful() {
             if self.life.incarnation().is_some_and(incarnation::is_stated) {
-                self.prove_by = Some(self.now + self.config.worker_timeout);
+                self.prove_by = Some(self.core.now + self.config.worker_timeout);
             } else {
                 self.accept_unproved();
             }
@@ -34,29 +34,29 @@ impl<I: Item> Sequencer<I> {
         if matches!(self.connection, Connection::Down { .. }) {
             return;
         }
-        self.connection = Connection::Down { since: self.now, expired: false };
+        self.connection = Connection::Down { since: self.core.now, expired: false };
         self.prove_by = None;
         if let Some(round) = self.replays.abandon() {
-            self.steps.push_back(Step::CancelReplay { round: round.number });
+            self.core.push(Step::CancelReplay { round });
         }
         self.replays.reset();
         // The publisher keeps what was held back, and only the next connection can tell whether it
         // is still of the same life.
-        self.counts.stale += self.buffer.clear();
+        self.core.drop_held();
         self.life = self.life.doubted();
         self.last_live = self.life.position();
         self.caught_up = false;
     }
 
     pub(super) fn on_live(&mut self, received: Received<I>) {
-        self.received += 1;
+        self.core.receive();
         let Received { sequence, fingerprint, life, .. } = received;
         let Connection::Up { live_seen } = &mut self.connection else {
-            self.counts.stale += 1;
+            self.core.counts.stale += 1;
             return;
         };
         if life.is_some() && life == self.ended {
-            self.counts.stale += 1;
+            self.core.counts.stale += 1;
             return;
         }
         *live_seen = true;
@@ -64,7 +64,7 @@ impl<I: Item> Sequencer<I> {
             Some(life) => self.enter(life),
             None => {
                 if self.last_live.is_some_and(|last| last.is(sequence, fingerprint)) {
-                    self.counts.duplicate += 1;
+                    self.core.counts.duplicate += 1;
                     return;
                 }
                 self.heed_number(&received)
@@ -76,13 +76,11 @@ impl<I: Item> Sequencer<I> {
         if self.last_live.is_none_or(|last| last.sequence < sequence) {
             self.last_live = Some(Position { sequence, fingerprint: Some(fingerprint) });
         }
-        if sequence < self.next || self.buffer.holds(sequence) {
-            self.counts.duplicate += 1;
+        if sequence < self.next || self.core.buffer.holds(sequence) {
+            self.core.counts.duplicate += 1;
             return;
         }
-        self.buffer.insert(received);
-        let (batches, bytes) = (self.config.buffer_batches_max, self.config.buffer_bytes_max);
-        self.counts.duplicate += self.buffer.shed(batches, bytes);
+        self.core.hold(received);
     }
 
     /// Goes by the life that a batch states; `true` if the source's life so far ended with that.
@@ -126,8 +124,8 @@ impl<I: Item> Sequencer<I> {
     }
 
     pub(super) fn on_reply(&mut self, number: u64, received: Received<I>) {
-        self.received += 1;
-        let last_attempt = self.replays.is_last_attempt(&self.config);
+        self.core.receive();
+        let last_attempt = self.replays.is_last_attempt();
         let Received { sequence, fingerprint, life, .. } = received;
         if let Some(life) = life
             && self.replays.current(number).is_some()
@@ -136,19 +134,19 @@ impl<I: Item> Sequencer<I> {
             return;
         }
         let Some(round) = self.replays.current(number) else {
-            self.counts.stale += 1;
+            self.core.counts.stale += 1;
             return;
         };
         let before = round.last;
         round.last = before.max(Some(sequence));
         round.replies += 1;
         if round.replies > REPLAY_REPLIES_MAX {
-            self.counts.duplicate += 1;
+            self.core.counts.duplicate += 1;
             self.break_off(number);
             return;
         }
         if let Some(cursor) = self.life.position().filter(|cursor| sequence <= cursor.sequence) {
-            self.counts.duplicate += 1;
+            self.core.counts.duplicate += 1;
             if cursor.is(sequence, fingerprint) {
                 round.proved = true;
                 self.life = self.life.accepted();
@@ -165,7 +163,7 @@ impl<I: Item> Sequencer<I> {
         let unproved = !round.proved && self.life.position().is_some();
         let hole = !continues && (skipped || unproved);
         if hole && !last_attempt {
-            self.counts.duplicate += 1;
+            self.core.counts.duplicate += 1;
             self.break_off(number);
             return;
         }
@@ -174,31 +172,31 @@ impl<I: Item> Sequencer<I> {
         if !follows {
             self.leap_to(sequence);
         }
-        self.buffer.insert(received);
+        self.core.buffer.insert(received);
     }
 
     /// Goes by the life that a reply states; `true` if it is none of the round's.
     fn refuse_reply_of(&mut self, life: Incarnation, number: u64) -> bool {
         if self.ended == Some(life) {
-            self.counts.stale += 1;
+            self.core.counts.stale += 1;
             self.break_off(number);
             return true;
         }
         let restarted = self.enter(life);
         // The round is over; the next one asks for the batch again.
-        self.counts.duplicate += u64::from(restarted);
+        self.core.counts.duplicate += u64::from(restarted);
         restarted
     }
 
     /// Goes on with a reply that does not follow from the cursor: all below it is given up. Live
     /// batches that were held back for it may be of another life than the reply; they go.
     fn leap_to(&mut self, sequence: u64) {
-        self.counts.stale += self.buffer.drop_through(sequence);
+        self.core.counts.stale += self.core.buffer.drop_through(sequence);
         self.given_up_below = sequence;
         self.life = self.life.accepted();
         if sequence == self.next && !self.life.is_fresh() {
             // Nothing is missing, and still it cannot be proved to be the next.
-            self.degrade();
+            self.core.degrade();
         }
     }
 
@@ -207,9 +205,9 @@ impl<I: Item> Sequencer<I> {
         let nothing_kept = round.cursor.is_some_and(|cursor| round.last < Some(cursor));
         if nothing_kept && self.life.is_doubtful() {
             // The newest batch is older than the cursor.
-            self.replays.outlived(&self.config);
+            self.replays.restarted();
             self.end_life(None);
-        } else if nothing_kept || self.buffer.len() > 0 {
+        } else if nothing_kept || self.core.buffer.len() > 0 {
             // On a connection that has proved its life the former says only that nothing is kept.
             self.attempt_again(&round);
         } else {
@@ -228,33 +226,33 @@ impl<I: Item> Sequencer<I> {
         // The end of a replay can be missing like any other part of it. Either the live stream
         // has gone on from there, or a second round shows that nothing followed.
         let proved_by_live = self.connection == Connection::Up { live_seen: true };
-        if round.brought && !proved_by_live && self.replays.confirm(self.now, &self.config) {
+        if round.brought && !proved_by_live && self.replays.confirm(self.core.now) {
             return;
         }
         self.caught_up = true;
-        self.verified_at = Some(self.now);
-        self.replays.probe_later(self.now, &self.config);
+        self.core.verified_at = Some(self.core.now);
+        self.replays.probe_later(self.core.now);
     }
 
     /// Ends a round early and plans another.
     fn break_off(&mut self, number: u64) {
         if let Some(round) = self.replays.finish(number) {
-            self.steps.push_back(Step::CancelReplay { round: number });
+            self.core.push(Step::CancelReplay { round: number });
             self.attempt_again(&round);
         }
     }
 
     /// Plans another round after one that did not end well, or gives up.
     fn attempt_again(&mut self, round: &Round) {
-        if !self.replays.exhausted_by(round, &self.config) {
-            self.replays.recover(self.now, &self.config);
+        if !self.replays.exhausted_by(round) {
+            self.replays.recover(self.core.now);
             return;
         }
-        self.replays.probe_later(self.now, &self.config);
+        self.replays.probe_later(self.core.now);
         if self.life.is_doubtful() {
             self.accept_unproved();
         }
-        if let Some(front) = self.buffer.front() {
+        if let Some(front) = self.core.buffer.front() {
             self.given_up_below = front.sequence;
         }
     }
@@ -262,6 +260,6 @@ impl<I: Item> Sequencer<I> {
     /// Goes on with a cursor that cannot be proved: what was applied under it is doubtful.
     pub(super) fn accept_unproved(&mut self) {
         self.life = self.life.accepted();
-        self.degrade();
+        self.core.degrade();
     }
 }

@@ -2,12 +2,12 @@ use super::{
     config::SequencerConfig,
     incarnation,
     life::{Life, Position},
-    replays::{Plan, Replays},
+    replays::Replays,
     step::{Input, Received, Step},
 };
-use crate::order::{Buffer, HeldShare, Item, LossPolicy, OutcomeCounts};
+use crate::order::{self, Bounds, Core, HeldShare, Item, Machine, OrderStatus, OutcomeCounts};
 use kvasir_proto::types::{Cursor, Fingerprint, Incarnation, SourceState};
-use std::{collections::VecDeque, mem, time::Duration};
+use std::time::Duration;
 
 /// What a checkpoint knows of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,25 +18,6 @@ pub struct Resume {
     pub degraded: bool,
     /// The engine's main KV-cache group, for whoever reads its batches.
     pub main_group: Option<u32>,
-}
-
-/// What a sequencer knows of its source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SequencerStatus {
-    /// How far the source's entry can be trusted.
-    pub state: SourceState,
-    /// Whether the live stream is connected.
-    pub connected: bool,
-    /// How far it was applied.
-    pub applied: Option<Cursor>,
-    /// Highest number seen live in this life.
-    pub last_live: Option<u64>,
-    /// Batches held back.
-    pub buffered_batches: usize,
-    /// Bytes held back.
-    pub buffered_bytes: usize,
-    /// When the newest batch of the publisher was last known to be applied, on the driver's clock.
-    pub verified_at: Option<Duration>,
 }
 
 /// Whether the live stream is connected.
@@ -53,13 +34,6 @@ pub(super) enum Connection {
     },
 }
 
-/// Batches were lost for good.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Damage {
-    /// When what is doubtful is dropped.
-    pub(super) drop_suspects_at: Option<Duration>,
-}
-
 /// Orders the batches of one source. See the [module](super).
 ///
 /// Feed it with [`handle`](Self::handle), then take all steps with
@@ -70,7 +44,7 @@ pub(super) struct Damage {
 #[derive(Debug, Clone)]
 pub struct Sequencer<I> {
     pub(super) config: SequencerConfig,
-    pub(super) now: Duration,
+    pub(super) core: Core<Received<I>, Step<I>>,
     pub(super) connection: Connection,
     pub(super) life: Life,
     /// The life that a statement of another one ended on this connection: what still comes of it
@@ -86,17 +60,9 @@ pub struct Sequencer<I> {
     /// Highest number seen live, or the cursor's where that was not on this connection: what is
     /// published after a connection was made is newer than all that came before it.
     pub(super) last_live: Option<Position>,
-    pub(super) buffer: Buffer<Received<I>>,
     pub(super) replays: Replays,
     /// Whether all that was announced before some moment of this connection is applied.
     pub(super) caught_up: bool,
-    pub(super) verified_at: Option<Duration>,
-    pub(super) damage: Option<Damage>,
-    pub(super) received: u64,
-    pub(super) counts: OutcomeCounts,
-    pub(super) steps: VecDeque<Step<I>>,
-    /// Whether an input is not yet worked out to its end.
-    pub(super) unsettled: bool,
 }
 
 impl<I: Item> Sequencer<I> {
@@ -104,9 +70,14 @@ impl<I: Item> Sequencer<I> {
     /// one has a step to be taken.
     #[must_use]
     pub fn new(config: SequencerConfig, resume: Option<Resume>, now: Duration) -> Self {
-        let replay_attempts_max = config.replay_attempts_max.max(1);
+        let bounds = Bounds {
+            loss_policy: config.loss_policy,
+            degraded_ttl: config.degraded_ttl,
+            batches_max: config.buffer_batches_max,
+            bytes_max: config.buffer_bytes_max,
+        };
         let mut sequencer = Self {
-            now,
+            core: Core::new(bounds, now),
             connection: Connection::Down { since: now, expired: false },
             life: Life::Fresh(None),
             ended: None,
@@ -114,16 +85,9 @@ impl<I: Item> Sequencer<I> {
             next: 0,
             given_up_below: 0,
             last_live: None,
-            buffer: Buffer::new(),
-            replays: Replays::new(config.jitter_seed),
+            replays: Replays::new(&config),
             caught_up: false,
-            verified_at: None,
-            damage: None,
-            received: 0,
-            counts: OutcomeCounts::default(),
-            steps: VecDeque::new(),
-            unsettled: false,
-            config: SequencerConfig { replay_attempts_max, ..config },
+            config,
         };
         if let Some(Resume { cursor, degraded, .. }) = resume {
             let Cursor { incarnation, sequence, fingerprint } = cursor;
@@ -132,7 +96,7 @@ impl<I: Item> Sequencer<I> {
             sequencer.next = sequencer.life.next();
             sequencer.last_live = Some(position);
             if degraded {
-                sequencer.degrade();
+                sequencer.core.degrade();
             }
         }
         sequencer
@@ -140,9 +104,7 @@ impl<I: Item> Sequencer<I> {
 
     /// Takes one input at the time `now`. A `now` earlier than the last one counts as that.
     pub fn handle(&mut self, input: Input<I>, now: Duration) {
-        debug_assert!(self.steps.is_empty() && !self.unsettled, "steps are left");
-        self.now = self.now.max(now);
-        self.unsettled = true;
+        self.core.begin(now);
         match input {
             Input::Connected => self.on_connected(),
             Input::Disconnected => self.on_disconnected(),
@@ -156,30 +118,18 @@ impl<I: Item> Sequencer<I> {
 
     /// The next thing to do; none once the last input is worked out to its end.
     pub fn next_step(&mut self) -> Option<Step<I>> {
-        loop {
-            if let Some(step) = self.steps.pop_front() {
-                return Some(step);
-            }
-            if self.take_next() {
-                continue;
-            }
-            if !mem::take(&mut self.unsettled) {
-                self.validate();
-                return None;
-            }
-            self.settle();
-        }
+        order::next_step(self)
     }
 
     /// The batch applied last could not be read, or not all of it.
     pub fn content_lost(&mut self) {
-        self.degrade();
+        self.core.degrade();
     }
 
     /// The batch applied last says that the engine's cache is empty: nothing that was lost before
     /// it matters any more.
     pub const fn content_cleared(&mut self) {
-        self.damage = None;
+        self.core.repair();
     }
 
     /// When to hand in [`Input::Tick`] at the latest.
@@ -189,8 +139,7 @@ impl<I: Item> Sequencer<I> {
             Connection::Down { since, expired: false } => Some(since + self.config.worker_timeout),
             Connection::Down { expired: true, .. } | Connection::Up { .. } => None,
         };
-        let drop_suspects_at = self.damage.and_then(|damage| damage.drop_suspects_at);
-        [expiry, drop_suspects_at, self.prove_by, self.replays.deadline()]
+        [expiry, self.core.suspects_deadline(), self.prove_by, self.replays.deadline()]
             .into_iter()
             .flatten()
             .min()
@@ -199,27 +148,27 @@ impl<I: Item> Sequencer<I> {
     /// From the next batch on, no more is held back than other sources leave room for, but for the newest
     /// batch.
     pub fn share(&mut self, held: &mut HeldShare) {
-        self.config.buffer_bytes_max = held.note(self.buffer.bytes());
+        self.core.share(held);
     }
 
     /// What is known of the source.
     #[must_use]
-    pub fn status(&self) -> SequencerStatus {
-        SequencerStatus {
+    pub fn status(&self) -> OrderStatus {
+        OrderStatus {
             state: self.state(),
             connected: matches!(self.connection, Connection::Up { .. }),
             applied: self.cursor(),
-            last_live: self.last_live.map(|position| position.sequence),
-            buffered_batches: self.buffer.len(),
-            buffered_bytes: self.buffer.bytes(),
-            verified_at: self.verified_at,
+            head: self.last_live.map(|position| position.sequence),
+            buffered_batches: self.core.buffer.len(),
+            buffered_bytes: self.core.buffer.bytes(),
+            verified_at: self.core.verified_at,
         }
     }
 
     /// Sums of outcomes since the sequencer was made.
     #[must_use]
     pub const fn counts(&self) -> OutcomeCounts {
-        self.counts
+        self.core.counts
     }
 
     fn cursor(&self) -> Option<Cursor> {
@@ -228,82 +177,28 @@ impl<I: Item> Sequencer<I> {
     }
 
     fn state(&self) -> SourceState {
-        let recovering =
-            self.replays.round().is_some() || matches!(self.replays.plan(), Plan::Recover(_));
-        if self.damage.is_some() {
+        if self.core.is_degraded() {
             SourceState::Degraded
-        } else if self.caught_up && self.buffer.len() > 0 {
+        } else if self.caught_up && self.core.buffer.len() > 0 {
             SourceState::Gap
         } else if self.caught_up {
             SourceState::Exact
-        } else if self.life.is_fresh() && !recovering {
+        } else if self.life.is_fresh() && !self.replays.is_recovering() {
             SourceState::Cold
         } else {
             SourceState::CatchingUp
         }
     }
 
-    /// Applies the next batch if it is there.
-    fn take_next(&mut self) -> bool {
-        if self.life.is_doubtful() {
-            return false;
-        }
-        self.skip_given_up();
-        let Some(received) = self.buffer.take_front(self.next) else { return false };
-        let Received { sequence, fingerprint, item, .. } = received;
-        let incarnation = self.named_from(sequence, fingerprint);
-        let fingerprint = Some(fingerprint);
-        self.life = Life::Known(incarnation, Position { sequence, fingerprint });
-        self.next = self.life.next();
-        self.counts.applied += 1;
-        if self.connection == (Connection::Up { live_seen: true }) && self.buffer.len() == 0 {
-            self.verified_at = Some(self.now);
-        }
-        let cursor = Cursor { incarnation, sequence, fingerprint };
-        self.steps.push_back(Step::Apply { cursor, item });
-        true
-    }
-
-    /// What follows from the present state, once nothing more can be applied.
-    fn settle(&mut self) {
-        self.drop_suspects_when_due();
-        let live_seen = match self.connection {
-            Connection::Down { since, expired } => {
-                self.expire_when_due(since, expired);
-                return;
-            }
-            Connection::Up { live_seen } => live_seen,
-        };
-        self.trust_when_due();
-        if self.buffer.len() > 0 && !self.life.is_doubtful() {
-            self.replays.recover(self.now, &self.config);
-        }
-        if live_seen && self.buffer.len() == 0 && !self.life.is_doubtful() {
-            self.caught_up = true;
-        }
-        let cursor = self.life.position().map(|position| position.sequence);
-        if let Some(round) = self.replays.start_due(self.now, cursor) {
-            let from = cursor.unwrap_or(0);
-            self.steps.push_back(Step::StartReplay { round, from });
-        }
-    }
-
-    fn drop_suspects_when_due(&mut self) {
-        let Some(damage) = &mut self.damage else { return };
-        if damage.drop_suspects_at.take_if(|at| *at <= self.now).is_some() {
-            self.steps.push_back(Step::DropSuspects);
-        }
-    }
-
     fn trust_when_due(&mut self) {
-        let due = self.prove_by.take_if(|at| *at <= self.now).is_some();
+        let due = self.prove_by.take_if(|at| *at <= self.core.now).is_some();
         if due && self.life.is_doubtful() {
             self.accept_unproved();
         }
     }
 
     fn expire_when_due(&mut self, since: Duration, expired: bool) {
-        if expired || self.now < since + self.config.worker_timeout {
+        if expired || self.core.now < since + self.config.worker_timeout {
             return;
         }
         self.connection = Connection::Down { since, expired: true };
@@ -311,14 +206,13 @@ impl<I: Item> Sequencer<I> {
         self.next = 0;
         self.given_up_below = 0;
         self.last_live = None;
-        self.damage = None;
-        self.verified_at = None;
-        self.steps.push_back(Step::Expired);
+        self.core.reset();
+        self.core.push(Step::Expired);
     }
 
     /// Counts what is missing before the first batch at hand as lost, if it was given up.
     fn skip_given_up(&mut self) {
-        let Some(front) = self.buffer.front() else { return };
+        let Some(front) = self.core.buffer.front() else { return };
         let (sequence, fingerprint) = (front.sequence, front.fingerprint);
         let given_up = !self.config.replay || sequence <= self.given_up_below;
         let missing = sequence.saturating_sub(self.next);
@@ -328,26 +222,9 @@ impl<I: Item> Sequencer<I> {
         if self.life.is_fresh() {
             self.life = Life::Fresh(Some(self.named_from(sequence, fingerprint)));
         }
-        self.counts.lost = self.counts.lost.saturating_add(missing);
+        self.core.lose(missing);
         self.next = sequence;
-        self.degrade();
-    }
-
-    /// What the source holds can no longer be relied on.
-    pub(super) fn degrade(&mut self) {
-        let earlier = self.damage.and_then(|damage| damage.drop_suspects_at);
-        let drop_suspects_at = match self.config.loss_policy {
-            LossPolicy::Keep => {
-                self.steps.push_back(Step::MarkSuspect);
-                // A later loss does not prolong an earlier one's doubt.
-                Some(earlier.unwrap_or(self.now + self.config.degraded_ttl))
-            }
-            LossPolicy::Clear => {
-                self.steps.push_back(Step::ClearLost);
-                None
-            }
-        };
-        self.damage = Some(Damage { drop_suspects_at });
+        self.core.degrade();
     }
 
     /// Id of the life, which in a fresh one is the first batch's to give unless it was stated.
@@ -362,7 +239,7 @@ impl<I: Item> Sequencer<I> {
     /// Says that a life begins, once.
     pub(super) fn name_life(&mut self, incarnation: Incarnation) -> Incarnation {
         if self.life.incarnation() != Some(incarnation) {
-            self.steps.push_back(Step::NewLife { incarnation });
+            self.core.push(Step::NewLife { incarnation });
         }
         incarnation
     }
@@ -371,13 +248,13 @@ impl<I: Item> Sequencer<I> {
     /// batch names it.
     pub(super) fn end_life(&mut self, stated: Option<Incarnation>) {
         if let Some(round) = self.replays.abandon() {
-            self.replays.outlived(&self.config);
-            self.steps.push_back(Step::CancelReplay { round: round.number });
+            self.replays.restarted();
+            self.core.push(Step::CancelReplay { round });
         }
-        self.counts.stale += self.buffer.clear();
+        self.core.drop_held();
         self.ended = None;
         self.prove_by = None;
-        self.steps.push_back(match stated {
+        self.core.push(match stated {
             Some(incarnation) => Step::NewLife { incarnation },
             None => Step::Restarted,
         });
@@ -389,10 +266,67 @@ impl<I: Item> Sequencer<I> {
             *live_seen = false;
         }
         self.caught_up = false;
-        self.verified_at = None;
-        self.damage = None;
+        self.core.reset();
         if self.config.replay {
-            self.replays.recover(self.now, &self.config);
+            self.replays.recover(self.core.now);
+        }
+    }
+}
+
+impl<I: Item> Machine for Sequencer<I> {
+    type Batch = Received<I>;
+    type Step = Step<I>;
+
+    fn core(&mut self) -> &mut Core<Received<I>, Step<I>> {
+        &mut self.core
+    }
+
+    fn take_next(&mut self) -> bool {
+        if self.life.is_doubtful() {
+            return false;
+        }
+        self.skip_given_up();
+        let Some(received) = self.core.buffer.take_front(self.next) else { return false };
+        let Received { sequence, fingerprint, item, .. } = received;
+        let incarnation = self.named_from(sequence, fingerprint);
+        let fingerprint = Some(fingerprint);
+        self.life = Life::Known(incarnation, Position { sequence, fingerprint });
+        self.next = self.life.next();
+        self.core.counts.applied += 1;
+        if self.connection == (Connection::Up { live_seen: true }) && self.core.buffer.len() == 0 {
+            self.core.verified_at = Some(self.core.now);
+        }
+        let cursor = Cursor { incarnation, sequence, fingerprint };
+        self.core.push(Step::Apply { cursor, item });
+        true
+    }
+
+    fn settle(&mut self) {
+        self.core.drop_suspects_when_due();
+        let live_seen = match self.connection {
+            Connection::Down { since, expired } => {
+                self.expire_when_due(since, expired);
+                return;
+            }
+            Connection::Up { live_seen } => live_seen,
+        };
+        self.trust_when_due();
+        if self.core.buffer.len() > 0 && !self.life.is_doubtful() {
+            self.replays.recover(self.core.now);
+        }
+        if live_seen && self.core.buffer.len() == 0 && !self.life.is_doubtful() {
+            self.caught_up = true;
+        }
+        let cursor = self.life.position().map(|position| position.sequence);
+        if let Some(round) = self.replays.start_due(self.core.now, cursor) {
+            let from = cursor.unwrap_or(0);
+            self.core.push(Step::StartReplay { round, from });
+        }
+    }
+
+    fn validate(&self) {
+        if cfg!(debug_assertions) {
+            order::assert_facts(self.facts());
         }
     }
 }

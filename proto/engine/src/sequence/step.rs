@@ -1,4 +1,4 @@
-use crate::order::{Item, Numbered};
+use crate::order::{Item, LossSteps, Numbered};
 use kvasir_proto::types::{Cursor, Fingerprint, Incarnation};
 
 /// A batch as it came in.
@@ -92,4 +92,10 @@ pub enum Step<I> {
         /// The round.
         round: u64,
     },
+}
+
+impl<I> LossSteps for Step<I> {
+    const MARK_SUSPECT: Self = Self::MarkSuspect;
+    const CLEAR_LOST: Self = Self::ClearLost;
+    const DROP_SUSPECTS: Self = Self::DropSuspects;
 }

@@ -1,0 +1,163 @@
+//! The values that fields have.
+
+use super::error::DecodeError;
+use super::event::{Fault, RawTokens};
+use super::limits::EVENT_TOKENS_MAX;
+use super::reader::{Reader, Value};
+use kvasir_proto::limits::EVENT_BLOCKS_MAX;
+use kvasir_proto::types::{BlockName, EngineKind, LocalHash};
+
+/// Why a field was not read.
+pub(super) enum FieldError {
+    /// The extent of the value is lost, and so is the batch.
+    Batch(DecodeError),
+    /// The value can be passed over; only its event is lost.
+    Event(Fault),
+}
+
+impl From<DecodeError> for FieldError {
+    fn from(error: DecodeError) -> Self {
+        Self::Batch(error)
+    }
+}
+
+impl From<Fault> for FieldError {
+    fn from(fault: Fault) -> Self {
+        Self::Event(fault)
+    }
+}
+
+/// Reads a key. One that is no string reads as "", which is no field's name.
+pub(super) fn key<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], DecodeError> {
+    let value = reader.value()?;
+    reader.skip_many(value.members())?;
+    Ok(if let Value::Text(key) = value { key } else { b"" })
+}
+
+/// Reads the header of a list of at most `limit` members. The claimed length, which the bytes
+/// that follow can hold, goes to `claimed` even above the limit.
+pub(super) fn length(
+    reader: &mut Reader<'_>,
+    limit: usize,
+    claimed: &mut Option<usize>,
+) -> Result<usize, FieldError> {
+    let Value::Array(count) = reader.value()? else {
+        return Err(Fault::Type.into());
+    };
+    *claimed = Some(count);
+    if count > limit {
+        return Err(Fault::TooMany.into());
+    }
+    Ok(count)
+}
+
+/// A block hash: an integer by bit pattern, bytes, or hexadecimal digits. Of a longer hash the
+/// engine's own convention says which 64 bits stand for it.
+pub(super) fn name(value: Value<'_>, engine: EngineKind) -> Result<BlockName, Fault> {
+    let name = match value {
+        Value::Unsigned(_) | Value::Negative(_) => value.bits(),
+        Value::Binary(bytes) if !bytes.is_empty() => Some(
+            significant(bytes, 8, engine).iter().fold(0, |name, &byte| name << 8 | u64::from(byte)),
+        ),
+        Value::Text(digits) if digits.iter().all(u8::is_ascii_hexdigit) => {
+            let digits = significant(digits, 16, engine);
+            str::from_utf8(digits).ok().and_then(|digits| u64::from_str_radix(digits, 16).ok())
+        }
+        _ => None,
+    };
+    name.map(BlockName).ok_or(Fault::Type)
+}
+
+fn significant(bytes: &[u8], count: usize, engine: EngineKind) -> &[u8] {
+    let found = match engine {
+        EngineKind::Sglang => bytes.get(..count),
+        EngineKind::Vllm | EngineKind::Trtllm | EngineKind::Custom => {
+            bytes.len().checked_sub(count).and_then(|start| bytes.get(start..))
+        }
+    };
+    found.unwrap_or(bytes)
+}
+
+pub(super) fn unsigned(value: Value<'_>) -> Result<u64, Fault> {
+    if let Value::Unsigned(number) = value { Ok(number) } else { Err(Fault::Type) }
+}
+
+pub(super) fn text(value: Value<'_>) -> Result<Option<&str>, Fault> {
+    match value {
+        Value::Nil => Ok(None),
+        Value::Text(bytes) => str::from_utf8(bytes).map(Some).or(Err(Fault::Type)),
+        _ => Err(Fault::Type),
+    }
+}
+
+/// Reads token ids; nil for none.
+pub(super) fn tokens(reader: &mut Reader<'_>) -> Result<RawTokens, FieldError> {
+    if is_nil(reader)? {
+        return Ok(RawTokens::Ids(vec![]));
+    }
+    let count = length(reader, EVENT_TOKENS_MAX, &mut None)?;
+    let mut ahead = *reader;
+    if count > 0 && matches!(ahead.value()?, Value::Array(_)) {
+        reader.skip_many(count)?;
+        return Ok(RawTokens::Pairs);
+    }
+    let mut ids_le = vec![0; count * 4];
+    let (places, _no_rest) = ids_le.as_chunks_mut();
+    if !reader.unsigned_32_le(places)? {
+        return Err(Fault::Type.into());
+    }
+    Ok(RawTokens::Ids(ids_le))
+}
+
+/// Local hashes of the blocks, one each, by bit pattern; nil for none.
+pub(super) fn local_hashes(reader: &mut Reader<'_>) -> Result<Option<Vec<LocalHash>>, FieldError> {
+    if is_nil(reader)? {
+        return Ok(None);
+    }
+    let count = length(reader, EVENT_BLOCKS_MAX, &mut None)?;
+    let mut hashes = Vec::with_capacity(count);
+    for _ in 0..count {
+        hashes.push(LocalHash(reader.value()?.bits().ok_or(Fault::Type)?));
+    }
+    Ok(Some(hashes))
+}
+
+/// How many copies of each name remain; nil where the engine does not know.
+pub(super) fn remaining_copies(reader: &mut Reader<'_>) -> Result<Option<Vec<u32>>, FieldError> {
+    if is_nil(reader)? {
+        return Ok(None);
+    }
+    let count = length(reader, EVENT_BLOCKS_MAX, &mut None)?;
+    let mut copies = Vec::with_capacity(count);
+    for _ in 0..count {
+        copies.push(u32::try_from(unsigned(reader.value()?)?).or(Err(Fault::Type))?);
+    }
+    Ok(Some(copies))
+}
+
+/// Passes over a nil, if that is what comes next.
+pub(super) fn is_nil(reader: &mut Reader<'_>) -> Result<bool, DecodeError> {
+    let mut ahead = *reader;
+    let is_nil = ahead.value()? == Value::Nil;
+    if is_nil {
+        *reader = ahead;
+    }
+    Ok(is_nil)
+}
+
+/// One number for all blocks, or one per block: the least and the greatest.
+pub(super) fn num_block_tokens(reader: &mut Reader<'_>) -> Result<Option<(u64, u64)>, FieldError> {
+    let count = match reader.value()? {
+        Value::Nil => return Ok(None),
+        Value::Unsigned(tokens) => return Ok(Some((tokens, tokens))),
+        Value::Array(count) => count,
+        _ => return Err(Fault::Type.into()),
+    };
+    let mut range: Option<(u64, u64)> = None;
+    for _ in 0..count {
+        let tokens = unsigned(reader.value()?)?;
+        let (least, greatest) = range.unwrap_or((tokens, tokens));
+        range = Some((least.min(tokens), greatest.max(tokens)));
+    }
+    Ok(range)
+}
