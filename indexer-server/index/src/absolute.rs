@@ -9,10 +9,11 @@
 
 use crate::error::IndexError;
 use crate::holder::Place;
-use crate::index::{Index, RankChange};
+use crate::index::Index;
+use crate::rank::RankChange;
 use crate::record::{Announcement, Copies};
-use crate::registry::{Source, SourceId};
 use crate::slots::Slot;
+use crate::source::{Source, SourceId};
 use kvasir_proto::types::{
     BlockCounts, BlockName, BlockOutcome, CopyMode, DpRank, HeldBlock, StoredBlock, Tier,
 };
@@ -132,13 +133,13 @@ impl RankChange<'_> {
     }
 
     fn keys_of(&self, source: SourceId) -> u64 {
-        self.sources.get(&source).map_or(0, |source| source.keys)
+        self.sources.get(&source).map_or(0, Source::keys)
     }
 
     /// Takes back the tiers in which an announced name is not held, and puts its copies and its
     /// parent right. Whether anything changed.
     fn correct(&mut self, by: Announcement, state: &HeldBlock) -> bool {
-        let counted = self.sources.get(&by.source).is_some_and(|at| at.mode == CopyMode::Counted);
+        let counted = self.sources.get(&by.source).is_some_and(|at| at.mode() == CopyMode::Counted);
         let copies = state.copies.map(|copies| if counted { copies } else { copies.min(1) });
         if let Place::Plain(slot) = self.holder.place(self.trie, state.name) {
             let is_ordinary = copies.iter().all(|copies| *copies <= 1)

@@ -3,11 +3,9 @@
 //! Blocks that a rank holds plainly are noted by page of 64 slots, all others by name: the next
 //! image says how these are by then. A chain that is stored costs a number for 64 blocks.
 
-use crate::holder::{Holder, Page};
 use crate::limits::ChangeLimits;
-use crate::slots::{PAGE_SLOTS, Slot, page_of};
+use crate::slots::{Page, Slot, page_of};
 use crate::table::SplitMap;
-use crate::trie::Trie;
 use kvasir_proto::types::BlockName;
 
 /// Places that the next image is to read again.
@@ -41,12 +39,12 @@ impl Changes {
     }
 
     /// Notes the pages of consecutive slots; false if they are too many.
-    fn note_slots(&mut self, slot: Slot, len: u32) -> bool {
+    pub(crate) fn note_slots(&mut self, slot: Slot, len: u32) -> bool {
         (page_of(slot)..=page_of(slot + len - 1)).all(|page| self.note_page(page, 0))
     }
 
     /// Notes a page and slots of it that were let go of; false if there is no room for it.
-    fn note_page(&mut self, page: Page, released: u64) -> bool {
+    pub(crate) fn note_page(&mut self, page: Page, released: u64) -> bool {
         if let Some((last, slots)) = &mut self.last
             && *last == page
         {
@@ -76,7 +74,7 @@ impl Changes {
     }
 
     /// Notes a name; false if there is no room for it.
-    fn note_name(&mut self, name: BlockName) -> bool {
+    pub(crate) fn note_name(&mut self, name: BlockName) -> bool {
         let is_known = self.names.contains(name);
         let has_room = self.names.len() < self.limits.names_max;
         if !is_known && has_room {
@@ -104,44 +102,5 @@ impl Changes {
 
     pub(crate) fn is_counted(&self) -> bool {
         self.pages.is_counted() && self.names.is_counted()
-    }
-}
-
-impl Holder {
-    /// Notes for the next image that what it plainly holds of consecutive slots changed.
-    pub(crate) fn change_slots(&mut self, slot: Slot, len: u32) {
-        if self.changes.as_mut().is_some_and(|changes| !changes.note_slots(slot, len)) {
-            self.changes = None;
-        }
-    }
-
-    /// Notes for the next image that a record changed.
-    pub(crate) fn change_name(&mut self, name: BlockName) {
-        if self.changes.as_mut().is_some_and(|changes| !changes.note_name(name)) {
-            self.changes = None;
-        }
-    }
-
-    /// Notes for the next image that it has let go of a slot: if that is in use for something else,
-    /// it may be for a block below that the rank holds.
-    pub(crate) fn release(&mut self, trie: &Trie, slot: Slot) {
-        let Some(changes) = self.changes.as_mut().filter(|_| trie.slots.is_used(slot)) else {
-            return;
-        };
-        if !changes.note_page(page_of(slot), 1 << (slot % PAGE_SLOTS)) {
-            self.changes = None;
-        }
-    }
-
-    /// Notes for the next image that something besides blocks changed.
-    pub(crate) fn change_heading(&mut self) {
-        if let Some(changes) = &mut self.changes {
-            changes.heading = true;
-        }
-    }
-
-    /// Whether the next image has anything to say of it.
-    pub(crate) fn has_changed(&self) -> bool {
-        self.changes.as_ref().is_none_or(|changes| !changes.is_empty())
     }
 }

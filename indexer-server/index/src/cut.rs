@@ -15,15 +15,15 @@
 
 use crate::changes::Changes;
 use crate::error::IndexError;
-use crate::holder::{Held, Holder, Page};
+use crate::holder::{Held, Holder};
 use crate::image::{
     HoleImage, NameImage, PageImage, Position, RankImage, RunImage, SourceImage, WorkerImage,
 };
 use crate::index::Index;
 use crate::record::Record;
-use crate::registry::{Source, SourceId, SourceStatus};
 use crate::sets::HolderIndex;
-use crate::slots::{NONE, PAGE_SLOTS, Slot};
+use crate::slots::{NONE, PAGE_SLOTS, Page, Slot};
+use crate::source::{Source, SourceId, SourceStatus};
 use crate::table::MapKey;
 use kvasir_proto::types::{BlockName, LocalHash, StoredBlock, Tier, TierSet, WorkerId};
 use roaring::RoaringBitmap;
@@ -160,7 +160,7 @@ impl Index {
     pub fn begin_cut(&mut self, worker: &WorkerId, whole: bool) -> Result<Cut, IndexError> {
         let unknown = || IndexError::UnknownWorker { worker: worker.clone() };
         let known = self.workers.get_mut(worker).ok_or_else(unknown)?;
-        known.untold = false;
+        known.has_news = false;
         let holders: Vec<HolderIndex> = known.ranks.iter().map(|&(_, holder)| holder).collect();
         let ids = known.sources.clone();
         let all_noted = holders.iter().all(|&at| self.is_all_noted(at));
@@ -189,7 +189,7 @@ impl Index {
         for id in ids {
             if let Some(source) = self.sources.get_mut(&id) {
                 image.sources.push(source_image(id, source));
-                source.imaged = Some(source.standing());
+                source.mark_imaged();
             }
         }
         Ok(Cut { image, ranks, current: 0 })
@@ -247,7 +247,7 @@ impl Index {
             self.recount(at);
         }
         if let Some(known) = self.workers.get_mut(&worker) {
-            known.untold = true;
+            known.has_news = true;
         }
     }
 
@@ -391,15 +391,15 @@ impl Index {
 }
 
 fn source_image(id: SourceId, source: &Source) -> SourceImage {
-    let standing = source.standing();
+    let imaged = source.to_image();
     SourceImage {
         id,
-        name: Arc::clone(&source.name),
-        copy_mode: source.mode,
-        status: SourceStatus { state: standing.state, ..source.status.clone() },
-        incomplete: standing.incomplete,
-        doubtful: standing.doubtful,
-        ranks: source.ranks.iter().map(|&(rank, _)| rank).collect(),
+        name: Arc::clone(source.name()),
+        copy_mode: source.mode(),
+        status: SourceStatus { state: imaged.state, ..source.status().clone() },
+        incomplete: imaged.incomplete,
+        doubtful: imaged.suspect,
+        ranks: source.ranks().iter().map(|&(rank, _)| rank).collect(),
     }
 }
 

@@ -2,11 +2,10 @@
 //! has its own, and so finds out whether the index holds what it was told, and where not.
 
 use crate::error::IndexError;
-use crate::index::{Index, RankChange};
-use crate::registry::SourceId;
-use crate::slots::Slot;
-use kvasir_proto::digest::{RankDigest, block_digest};
-use kvasir_proto::types::{BlockName, DpRank, LocalHash, StoredBlock, Tier};
+use crate::index::Index;
+use crate::source::{Source, SourceId};
+use kvasir_proto::digest::RankDigest;
+use kvasir_proto::types::DpRank;
 
 impl Index {
     /// Keeps digests of all that a source holds from now on: 32 KiB for each tier of a rank that holds
@@ -16,7 +15,7 @@ impl Index {
     /// # Errors
     /// If the source is not known.
     pub fn keep_digests(&mut self, source: SourceId) -> Result<bool, IndexError> {
-        let keys = self.source(source)?.keys;
+        let keys = self.source(source)?.keys();
         if self.has_digests(source) {
             return Ok(true);
         }
@@ -35,7 +34,7 @@ impl Index {
     ) -> Result<bool, IndexError> {
         let tiers = ranks.iter().flat_map(|(_, digest)| digest.tiers());
         let blocks: u64 = tiers.map(|(_, digest)| digest.blocks()).sum();
-        Ok(self.source(source)?.keys == blocks && self.begin_digests(source, ranks))
+        Ok(self.source(source)?.keys() == blocks && self.begin_digests(source, ranks))
     }
 
     /// Keeps none any more.
@@ -43,7 +42,7 @@ impl Index {
         let Some(at) = self.sources.get(&source) else {
             return;
         };
-        for (_, holder) in at.ranks.clone() {
+        for (_, holder) in at.ranks().to_vec() {
             if let Some(Some(at)) = self.holders.get_mut(holder as usize) {
                 at.digests.retain(|(id, _)| *id != source);
             }
@@ -73,24 +72,11 @@ impl Index {
         let Ok(known) = self.source(source) else {
             return false;
         };
-        let worker = self.workers.get(&known.worker);
+        let worker = self.workers.get(known.worker());
         let others = worker.into_iter().flat_map(|worker| &worker.sources);
         let others = others.filter(|id| **id != source).filter_map(|id| self.sources.get(id));
-        let is_ours = |rank: &DpRank| known.ranks.iter().any(|(ours, _)| ours == rank);
-        others.flat_map(|other| &other.ranks).any(|(rank, _)| is_ours(rank))
-    }
-
-    /// Whether digests of a source are kept: then at each of its ranks.
-    pub(crate) fn has_digests(&self, source: SourceId) -> bool {
-        self.digests_of(source).next().is_some()
-    }
-
-    fn digests_of(&self, source: SourceId) -> impl Iterator<Item = (DpRank, &RankDigest)> {
-        let ranks = self.source(source).map(|known| known.ranks.clone()).unwrap_or_default();
-        ranks.into_iter().filter_map(move |(rank, holder)| {
-            let kept = &self.holder_at(holder)?.digests;
-            kept.iter().find(|(id, _)| *id == source).map(|(_, digest)| (rank, digest))
-        })
+        let is_ours = |rank: &DpRank| known.holder_of(*rank).is_some();
+        others.flat_map(Source::ranks).any(|(rank, _)| is_ours(rank))
     }
 
     fn begin_digests(&mut self, source: SourceId, ranks: &[(DpRank, RankDigest)]) -> bool {
@@ -98,11 +84,11 @@ impl Index {
         let Some(at) = self.sources.get(&source) else {
             return false;
         };
-        let is_fed = |rank: &DpRank| at.ranks.iter().any(|(fed, _)| fed == rank);
+        let is_fed = |rank: &DpRank| at.holder_of(*rank).is_some();
         if !ranks.iter().all(|(rank, digest)| is_fed(rank) || digest.is_empty()) {
             return false;
         }
-        for (rank, holder) in at.ranks.clone() {
+        for (rank, holder) in at.ranks().to_vec() {
             let given = ranks.iter().find(|(of, _)| *of == rank);
             let digest = given.map(|(_, digest)| digest.clone()).unwrap_or_default();
             if let Some(Some(at)) = self.holders.get_mut(holder as usize) {
@@ -114,81 +100,13 @@ impl Index {
     }
 }
 
-impl RankChange<'_> {
-    /// A source holds a name in a tier in which it did not.
-    pub(crate) fn gain(&mut self, source: SourceId, tier: Tier, block: Content) {
-        self.add_keys(source, 1);
-        if let Some(kept) = self.kept_digest(source) {
-            kept.add(tier, block_digest(block.0, block.1));
-        }
-    }
-
-    /// A source no longer holds a name in a tier.
-    pub(crate) fn lose(&mut self, source: SourceId, tier: Tier, block: Content) {
-        self.drop_keys(source, 1);
-        if let Some(kept) = self.kept_digest(source) {
-            kept.take(tier, block_digest(block.0, block.1));
-        }
-    }
-
-    /// A source holds the names of consecutive slots in a tier in which it did not.
-    pub(crate) fn gain_run(&mut self, source: SourceId, tier: Tier, first: Slot, len: u32) {
-        self.add_keys(source, u64::from(len));
-        self.each_digest(source, first, len, |kept, digest| kept.add(tier, digest));
-    }
-
-    /// A source no longer holds the names of consecutive slots in a tier.
-    pub(crate) fn lose_run(&mut self, source: SourceId, tier: Tier, first: Slot, len: u32) {
-        self.drop_keys(source, u64::from(len));
-        self.each_digest(source, first, len, |kept, digest| kept.take(tier, digest));
-    }
-
-    /// It has become known what a held name stands for.
-    pub(crate) fn relabel(&mut self, block: StoredBlock, before: Option<LocalHash>) {
-        let StoredBlock { name, local } = block;
-        if self.holder.digests.is_empty() || before == Some(local) {
-            return;
-        }
-        let copies = self.holder.records.get(name).map(|record| record.copies.clone());
-        for copies in copies.unwrap_or_default() {
-            if let Some(kept) = self.kept_digest(copies.source) {
-                kept.take(copies.tier, block_digest(name, before));
-                kept.add(copies.tier, block_digest(name, Some(local)));
-            }
-        }
-    }
-
-    fn kept_digest(&mut self, source: SourceId) -> Option<&mut RankDigest> {
-        let kept = self.holder.digests.iter_mut().find(|(id, _)| *id == source);
-        kept.map(|(_, digest)| digest)
-    }
-
-    fn each_digest(
-        &mut self,
-        source: SourceId,
-        first: Slot,
-        len: u32,
-        change: impl Fn(&mut RankDigest, u64),
-    ) {
-        let kept = self.holder.digests.iter_mut().find(|(id, _)| *id == source);
-        let Some((_, kept)) = kept else {
-            return;
-        };
-        let slots = &self.trie.slots;
-        for (name, local) in slots.names(first, len).iter().zip(slots.locals(first, len)) {
-            change(kept, block_digest(BlockName(*name), Some(LocalHash(*local))));
-        }
-    }
-}
-
-/// A name and what it stands for, where that is known.
-pub(crate) type Content = (BlockName, Option<LocalHash>);
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::limits::Limits;
-    use kvasir_proto::types::{CopyMode, KvEvent, WorkerId};
+    use kvasir_proto::types::{
+        BlockName, CopyMode, KvEvent, LocalHash, StoredBlock, Tier, WorkerId,
+    };
 
     fn stored(index: &mut Index, source: SourceId, rank: DpRank, name: u64) {
         let blocks = vec![StoredBlock { name: BlockName(name), local: LocalHash(name) }];

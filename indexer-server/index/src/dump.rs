@@ -6,13 +6,14 @@
 //! cursors: the records, the later ones replacing the earlier, are the worker's exact state at that
 //! moment.
 
+use crate::dirty::DirtyNames;
 use crate::error::IndexError;
-use crate::holder::{Holder, Page};
+use crate::holder::Holder;
 use crate::index::Index;
 use crate::record::Record;
-use crate::registry::{SourceId, SourceStatus};
 use crate::sets::HolderIndex;
-use crate::slots::{NONE, PAGE_SLOTS, Slot};
+use crate::slots::{NONE, PAGE_SLOTS, Page, Slot};
+use crate::source::{SourceId, SourceStatus};
 use kvasir_proto::types::{BlockName, CopyMode, DpRank, LocalHash, Tier, WorkerId};
 use roaring::RoaringBitmap;
 use rustc_hash::FxHashSet;
@@ -62,32 +63,6 @@ pub struct DumpTail {
     pub records: Vec<DumpRecord>,
     /// The sources that fed the dumped ranks.
     pub ends: Vec<DumpSourceEnd>,
-}
-
-/// Names that changed since a dump began.
-#[derive(Debug)]
-pub(crate) struct DirtyNames {
-    dump: u64,
-    names: FxHashSet<BlockName>,
-    names_max: usize,
-    aborted: Option<&'static str>,
-}
-
-impl DirtyNames {
-    pub(crate) fn touch(&mut self, name: BlockName) {
-        if self.aborted.is_some() {
-            return;
-        }
-        self.names.insert(name);
-        if self.names.len() > self.names_max {
-            self.abort("too many names changed meanwhile");
-        }
-    }
-
-    pub(crate) fn abort(&mut self, reason: &'static str) {
-        self.aborted.get_or_insert(reason);
-        self.names = FxHashSet::default();
-    }
 }
 
 /// What is left to read of one rank.
@@ -309,9 +284,7 @@ impl Index {
                 let Some(source) = self.sources.get(&id) else {
                     continue;
                 };
-                let fed = |rank: &&RankScan| {
-                    source.ranks.iter().any(|&(_, holder)| holder == rank.holder)
-                };
+                let fed = |rank: &&RankScan| source.feeds(rank.holder);
                 let mut ranks = Vec::new();
                 for rank in scan.ranks.iter().filter(fed) {
                     self.read_dirty(scan.dump, rank, id, &mut records);
@@ -320,10 +293,10 @@ impl Index {
                 if !ranks.is_empty() {
                     ends.push(DumpSourceEnd {
                         source: id,
-                        name: Arc::clone(&source.name),
-                        status: source.status.clone(),
+                        name: Arc::clone(source.name()),
+                        status: source.status().clone(),
                         incomplete: source.is_incomplete(),
-                        copy_mode: source.mode,
+                        copy_mode: source.mode(),
                         ranks,
                     });
                 }

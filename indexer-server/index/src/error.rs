@@ -1,4 +1,4 @@
-use crate::registry::SourceId;
+use crate::source::SourceId;
 use kvasir_proto::types::{DpRank, WorkerId};
 
 /// Why the index refused a call.

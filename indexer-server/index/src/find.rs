@@ -6,10 +6,10 @@
 
 use crate::index::Index;
 use crate::record::Record;
-use crate::registry::HolderId;
 use crate::segments::NO_SEGMENT;
 use crate::sets::{HolderIndex, SetId, TierSets};
 use crate::slots::{NONE, Slot};
+use crate::source::HolderId;
 use crate::table::index_u32;
 use kvasir_proto::types::{BlockName, LocalHash, Tier, TierSet, WorkerId};
 use std::cmp::Reverse;

@@ -1,12 +1,12 @@
 //! One rank: what it holds beyond the bits in the trie's sets.
 
 use crate::changes::Changes;
-use crate::dump::DirtyNames;
+use crate::dirty::DirtyNames;
 use crate::limits::Limits;
 use crate::record::{Copies, Record};
-use crate::registry::SourceId;
 use crate::sets::HolderIndex;
-use crate::slots::{PAGE_SLOTS, Slot, page_of};
+use crate::slots::{PAGE_SLOTS, Page, Slot, page_of};
+use crate::source::SourceId;
 use crate::table::SplitMap;
 use crate::trie::Trie;
 use kvasir_proto::digest::RankDigest;
@@ -16,9 +16,6 @@ use std::ops::Range;
 
 /// Names that one slot, or one awaited parent, has at a rank.
 pub(crate) type Names = SmallVec<[BlockName; 1]>;
-
-/// Number of a page of slots.
-pub(crate) type Page = u32;
 
 /// State of one rank.
 ///
@@ -362,6 +359,45 @@ impl Holder {
             + self.waiting.bytes()
             + self.digests.capacity() * size_of::<(SourceId, RankDigest)>()
             + self.digests.iter().map(|(_, digest)| digest.bytes()).sum::<usize>()
+    }
+}
+
+impl Holder {
+    /// Notes for the next image that what it plainly holds of consecutive slots changed.
+    pub(crate) fn change_slots(&mut self, slot: Slot, len: u32) {
+        if self.changes.as_mut().is_some_and(|changes| !changes.note_slots(slot, len)) {
+            self.changes = None;
+        }
+    }
+
+    /// Notes for the next image that a record changed.
+    pub(crate) fn change_name(&mut self, name: BlockName) {
+        if self.changes.as_mut().is_some_and(|changes| !changes.note_name(name)) {
+            self.changes = None;
+        }
+    }
+
+    /// Notes for the next image that it has let go of a slot: if that is in use for something else,
+    /// it may be for a block below that the rank holds.
+    pub(crate) fn release(&mut self, trie: &Trie, slot: Slot) {
+        let Some(changes) = self.changes.as_mut().filter(|_| trie.slots.is_used(slot)) else {
+            return;
+        };
+        if !changes.note_page(page_of(slot), 1 << (slot % PAGE_SLOTS)) {
+            self.changes = None;
+        }
+    }
+
+    /// Notes for the next image that something besides blocks changed.
+    pub(crate) fn change_heading(&mut self) {
+        if let Some(changes) = &mut self.changes {
+            changes.heading = true;
+        }
+    }
+
+    /// Whether the next image has anything to say of it.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.changes.as_ref().is_none_or(|changes| !changes.is_empty())
     }
 }
 

@@ -5,8 +5,8 @@
 //! one below it; what was said of a number before is replaced by what is said later. What is kept of
 //! a number that means nothing any more does no harm: nothing that is held refers to it.
 
-use crate::registry::{SourceId, SourceStatus};
 use crate::slots::Slot;
+use crate::source::{SourceId, SourceStatus};
 use kvasir_proto::types::{
     BlockName, CopyMode, DpRank, LocalHash, StoredBlock, Tier, TierSet, WorkerId,
 };

@@ -23,13 +23,13 @@
 //! another name for the same content, a parked name) is an explicit record of that rank.
 //!
 //! Reading order: `runs`, `slots` and `segments` (storage), `sets`, `numbers` and `table` (shared
-//! pieces), `trie` and `hold` (positions and who holds them), `record`, `changes` and `holder` (one
-//! rank), `registry` and `views`, then what is done with them: `store`, `wake`, `remove`, `absolute`,
-//! `sweep`, `shed`, `find`, `dump`, `digest`, `image` with `cut` and `restore`, and `validate`, which states every
-//! invariant.
+//! pieces), `trie` and `hold` (positions and who holds them), `record`, `changes`, `dirty` and
+//! `holder` (one rank), `source` (workers and sources), `index`, `rank`, `registry` and `views`, then
+//! what changes them: `apply`, `store`, `park`, `remove`, `absolute`, `sweep` and `shed`, then what
+//! reads them: `find`, `dump`, `digest`, `image` with `cut` and `restore`, and `validate`, which
+//! states every invariant. No module refers to a later one.
 
 mod error;
-mod index;
 mod limits;
 
 mod hold;
@@ -42,17 +42,24 @@ mod table;
 mod trie;
 
 mod changes;
+mod cursor;
+mod dirty;
 mod holder;
 mod record;
+mod source;
+
+mod index;
+mod rank;
 mod registry;
 mod views;
 
 mod absolute;
+mod apply;
+mod park;
 mod remove;
 mod shed;
 mod store;
 mod sweep;
-mod wake;
 
 mod cut;
 mod digest;
@@ -77,10 +84,10 @@ pub use limits::{ChangeLimits, Limits};
 pub use placements::{
     Dropped, PlacedMatch, PlacedScratch, Placements, Recorded, Recording, RecordingCut,
 };
-pub use registry::{HolderId, SourceId, SourceStatus};
 pub use restore::{Restore, RestoreStep, Restored, Saved};
 pub use shed::Shed;
 pub use slots::{PAGE_SLOTS, Slot};
+pub use source::{HolderId, SourceId, SourceStatus};
 pub use stats::Stats;
 pub use sweep::Cleared;
 pub use views::{HolderView, WorkerView};

@@ -1,7 +1,7 @@
 //! What a rank knows of one name, spelled out: used for every name that is not plain.
 
-use crate::registry::SourceId;
 use crate::slots::Slot;
+use crate::source::SourceId;
 use kvasir_proto::types::{BlockName, CopyMode, LocalHash, Tier};
 use smallvec::SmallVec;
 

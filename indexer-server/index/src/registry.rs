@@ -1,166 +1,15 @@
-//! Workers, their ranks and their sources.
+//! Workers, their ranks and their sources: how they come, go and report.
 
 use crate::error::IndexError;
 use crate::holder::Holder;
 use crate::index::Index;
+use crate::rank::RankChange;
 use crate::record::Announcement;
 use crate::sets::HolderIndex;
-use crate::sweep::SweepCursor;
+use crate::source::{Source, SourceId, SourceStatus};
 use crate::table::index_u32;
 use kvasir_proto::digest::RankDigest;
-use kvasir_proto::types::{CopyMode, Cursor, DpRank, Incarnation, SourceState, Tier, WorkerId};
-use smallvec::SmallVec;
-use std::fmt;
-use std::sync::Arc;
-use std::time::Duration;
-
-/// One event stream of a worker, within one index. Never used twice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SourceId(pub u32);
-
-impl fmt::Display for SourceId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
-
-/// One rank of a worker, within one index and while the worker is there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HolderId(pub(crate) HolderIndex);
-
-/// Where a source stands. Kept beside the blocks, so that an answer's freshness and its blocks are
-/// of one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SourceStatus {
-    /// How far it can be trusted.
-    pub state: SourceState,
-    /// Last applied batch.
-    pub applied: Option<Cursor>,
-    /// Highest sequence number announced in this life.
-    pub last_live: Option<u64>,
-    /// Batches held back while a replay is on its way.
-    pub buffered_batches: u64,
-    /// Whether its transport is connected.
-    pub connected: bool,
-    /// When it was last seen to have nothing newer, since the owner's origin of time.
-    pub verified_at: Option<Duration>,
-    /// Lives of it that are over, the latest last, for whoever follows it after a restart.
-    pub past: Arc<[Incarnation]>,
-    /// The engine's main KV-cache group, for whoever follows it after a restart; none as long as it has stated
-    /// none.
-    pub main_group: Option<u32>,
-}
-
-impl Default for SourceStatus {
-    fn default() -> Self {
-        Self {
-            state: SourceState::Cold,
-            applied: None,
-            last_live: None,
-            buffered_batches: 0,
-            connected: false,
-            verified_at: None,
-            past: Arc::default(),
-            main_group: None,
-        }
-    }
-}
-
-impl SourceStatus {
-    /// Batches announced and not applied.
-    #[must_use]
-    pub fn lag_batches(&self) -> u64 {
-        let Some(announced) = self.last_live else {
-            return 0;
-        };
-        match &self.applied {
-            Some(applied) => announced.saturating_sub(applied.sequence),
-            None => announced.saturating_add(1),
-        }
-    }
-}
-
-#[derive(Debug)]
-pub(crate) struct Source {
-    pub(crate) worker: WorkerId,
-    pub(crate) name: Arc<str>,
-    pub(crate) mode: CopyMode,
-    /// Counts losses: copies announced before the latest are doubtful.
-    pub(crate) epoch: u32,
-    /// Ranks that it feeds.
-    pub(crate) ranks: SmallVec<[(DpRank, HolderIndex); 1]>,
-    /// Number of (name, tier) of which it holds copies.
-    pub(crate) keys: u64,
-    /// As reported, but for the state, which is the worst of those below.
-    pub(crate) status: SourceStatus,
-    /// As reported.
-    reported: SourceState,
-    /// Whether a change is under way that takes several holds.
-    changing: bool,
-    /// Whether blocks that it stored were refused.
-    incomplete: bool,
-    /// Its ranks in which it may lack blocks that were shed.
-    short_ranks: usize,
-    pub(crate) sweep: Option<SweepCursor>,
-    /// The loss epoch up to which nothing that it holds is doubtful.
-    certain_epoch: u32,
-    /// What the last image said of it.
-    pub(crate) imaged: Option<Standing>,
-}
-
-/// What an image says of a source, but for what never changes and what is true for a moment only.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Standing {
-    pub(crate) state: SourceState,
-    applied: Option<Cursor>,
-    last_live: Option<u64>,
-    ranks: usize,
-    pub(crate) incomplete: bool,
-    /// Whether some of what it holds is doubtful.
-    pub(crate) doubtful: bool,
-}
-
-impl Source {
-    /// Blocks that it stored are not held: until it is cleared it is partial at best.
-    pub(crate) fn lacks_blocks(&mut self) {
-        self.incomplete = true;
-        self.show();
-    }
-
-    /// Whether blocks that it stored are not held: refused, or shed.
-    pub(crate) const fn is_incomplete(&self) -> bool {
-        self.incomplete || self.short_ranks > 0
-    }
-
-    pub(crate) fn standing(&self) -> Standing {
-        Standing {
-            state: self.reported,
-            applied: self.status.applied,
-            last_live: self.status.last_live,
-            ranks: self.ranks.len(),
-            incomplete: self.incomplete,
-            doubtful: self.epoch > self.certain_epoch,
-        }
-    }
-
-    /// Shows its state as it was reported, or worse.
-    fn show(&mut self) {
-        let changing = if self.changing { SourceState::CatchingUp } else { SourceState::Exact };
-        let partial = if self.is_incomplete() { SourceState::Partial } else { SourceState::Exact };
-        self.status.state = self.reported.max(changing).max(partial);
-    }
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Worker {
-    /// By rank.
-    pub(crate) ranks: Vec<(DpRank, HolderIndex)>,
-    /// In order of arrival.
-    pub(crate) sources: Vec<SourceId>,
-    /// Whether the next image has news that ranks and sources do not show: one of these went, or the
-    /// last image was given up.
-    pub(crate) untold: bool,
-}
+use kvasir_proto::types::{CopyMode, DpRank, Tier, WorkerId};
 
 impl Index {
     /// Adds a source to a worker, which is created with it, and lets it feed `rank`.
@@ -175,7 +24,7 @@ impl Index {
         copy_mode: CopyMode,
     ) -> Result<SourceId, IndexError> {
         let at = self.workers.entry(worker.clone()).or_default();
-        let named = |id: &SourceId| self.sources.get(id).is_some_and(|at| &*at.name == name);
+        let named = |id: &SourceId| self.sources.get(id).is_some_and(|at| &**at.name() == name);
         if at.sources.iter().any(named) {
             let name = name.to_owned();
             return Err(IndexError::DuplicateSource { worker: worker.clone(), name });
@@ -187,25 +36,7 @@ impl Index {
         let id = SourceId(self.next_source);
         self.next_source += 1;
         at.sources.push(id);
-        self.sources.insert(
-            id,
-            Source {
-                worker: worker.clone(),
-                name: name.into(),
-                mode: copy_mode,
-                epoch: 0,
-                ranks: SmallVec::new(),
-                keys: 0,
-                status: SourceStatus::default(),
-                reported: SourceState::Cold,
-                changing: false,
-                incomplete: false,
-                short_ranks: 0,
-                sweep: None,
-                certain_epoch: 0,
-                imaged: None,
-            },
-        );
+        self.sources.insert(id, Source::new(worker.clone(), name, copy_mode));
         if let Err(error) = self.rank_of(id, rank) {
             self.forget(id);
             return Err(error);
@@ -218,7 +49,7 @@ impl Index {
     /// # Errors
     /// If the source is not known, or not cleared.
     pub fn remove_source(&mut self, source: SourceId) -> Result<(), IndexError> {
-        let copies = self.source(source)?.keys;
+        let copies = self.source(source)?.keys();
         if copies > 0 {
             return Err(IndexError::NotCleared { source_id: source, copies });
         }
@@ -230,7 +61,7 @@ impl Index {
         let Some(source) = self.sources.remove(&id) else {
             return;
         };
-        for &(_, holder) in &source.ranks {
+        for &(_, holder) in source.ranks() {
             if let Some(Some(holder)) = self.holders.get_mut(holder as usize) {
                 if holder.primary == Some(id) {
                     holder.primary = None;
@@ -240,11 +71,11 @@ impl Index {
             }
             self.recount(holder);
         }
-        let Some(worker) = self.workers.get_mut(&source.worker) else {
+        let Some(worker) = self.workers.get_mut(source.worker()) else {
             return;
         };
         worker.sources.retain(|&other| other != id);
-        worker.untold = true;
+        worker.has_news = true;
         if worker.sources.is_empty() {
             for (_, holder) in std::mem::take(&mut worker.ranks) {
                 if let Some(slot) = self.holders.get_mut(holder as usize) {
@@ -254,7 +85,7 @@ impl Index {
                 }
                 self.free_holders.push(holder);
             }
-            self.workers.remove(&source.worker);
+            self.workers.remove(source.worker());
             if self.workers.is_empty() {
                 self.holders = Vec::new();
                 self.free_holders = Vec::new();
@@ -273,7 +104,7 @@ impl Index {
         tier: Tier,
     ) -> Result<Announcement, IndexError> {
         let source = self.source(id)?;
-        Ok(Announcement { source: id, tier, mode: source.mode, epoch: source.epoch })
+        Ok(Announcement { source: id, tier, mode: source.mode(), epoch: source.epoch() })
     }
 
     /// The holder of a source's rank; made if it is new.
@@ -283,10 +114,10 @@ impl Index {
         rank: DpRank,
     ) -> Result<HolderIndex, IndexError> {
         let source = self.source(id)?;
-        if let Some(&(_, holder)) = source.ranks.iter().find(|(at, _)| *at == rank) {
+        if let Some(holder) = source.holder_of(rank) {
             return Ok(holder);
         }
-        let worker = source.worker.clone();
+        let worker = source.worker().clone();
         let made = self.make_rank(&worker, rank);
         match &made {
             Ok(holder) => self.feed_rank(id, rank, *holder),
@@ -297,7 +128,7 @@ impl Index {
 
     fn feed_rank(&mut self, id: SourceId, rank: DpRank, holder: HolderIndex) {
         let has_digests = self.has_digests(id);
-        self.change_source(id, |source| source.ranks.push((rank, holder)));
+        self.change_source(id, |source| source.add_rank(rank, holder));
         if let Some(Some(at)) = self.holders.get_mut(holder as usize)
             && has_digests
         {
@@ -368,36 +199,33 @@ impl Index {
     /// Says where a source stands; unknown sources are passed over. Its state is shown as it is
     /// said, or worse: while a change is under way, or once blocks were refused.
     pub fn set_status(&mut self, source: SourceId, status: SourceStatus) {
-        self.change_source(source, |source| {
-            source.reported = status.state;
-            source.status = status;
-        });
+        self.change_source(source, |source| source.report(status));
     }
 
     /// A change that takes several calls begins or goes on: until [`Index::end_change`] the source
     /// is not exact.
     pub fn begin_change(&mut self, source: SourceId) {
-        self.change_source(source, |source| source.changing = true);
+        self.change_source(source, |source| source.set_changing(true));
     }
 
     /// The change is complete.
     pub fn end_change(&mut self, source: SourceId) {
-        self.change_source(source, |source| source.changing = false);
+        self.change_source(source, |source| source.set_changing(false));
     }
 
     /// Blocks that the source stored are not held: until it is cleared it is partial at best.
     pub fn mark_incomplete(&mut self, source: SourceId) {
-        self.change_source(source, Source::lacks_blocks);
+        self.change_source(source, Source::mark_incomplete);
     }
 
     /// If nothing of it is held, nothing is missing either.
     pub(crate) fn complete_if_empty(&mut self, source: SourceId) {
-        self.change_source(source, |source| source.incomplete &= source.keys > 0);
+        self.change_source(source, Source::complete_if_empty);
     }
 
     /// Nothing that the source holds is doubtful any more.
-    pub(crate) fn settle_doubts(&mut self, source: SourceId) {
-        self.change_source(source, |source| source.certain_epoch = source.epoch);
+    pub(crate) fn settle_suspects(&mut self, source: SourceId) {
+        self.change_source(source, Source::settle_suspects);
     }
 
     /// Blocks of a rank were shed, or not taken because of that: until they are cleared the sources
@@ -417,10 +245,7 @@ impl Index {
             return;
         };
         let worker = self.workers.get(&at.worker);
-        let feeds = |id: &SourceId| {
-            let source = self.sources.get(id);
-            source.is_some_and(|source| source.ranks.iter().any(|&(_, at)| at == holder))
-        };
+        let feeds = |id: &SourceId| self.sources.get(id).is_some_and(|source| source.feeds(holder));
         let sources = worker.into_iter().flat_map(|worker| &worker.sources).copied();
         let lacking = sources.filter(|id| blocks > 0 && is_asked(id) && feeds(id));
         let (known, new): (Vec<_>, Vec<_>) = lacking.partition(|id| at.short.contains(id));
@@ -431,7 +256,7 @@ impl Index {
         at.change_heading();
         at.short.extend(new.iter().copied());
         for id in new {
-            self.change_source(id, |source| source.short_ranks += 1);
+            self.change_source(id, Source::add_short_rank);
         }
     }
 
@@ -440,9 +265,9 @@ impl Index {
         let Some(source) = self.sources.get(&id) else {
             return;
         };
-        let ranks = source.ranks.iter().filter_map(|&(_, holder)| self.holder_at(holder));
+        let ranks = source.ranks().iter().filter_map(|&(_, holder)| self.holder_at(holder));
         let short_ranks = ranks.filter(|holder| holder.short.contains(&id)).count();
-        self.change_source(id, |source| source.short_ranks = short_ranks);
+        self.change_source(id, |source| source.set_short_ranks(short_ranks));
     }
 
     /// Keeps the totals in step with a rank.
@@ -458,13 +283,38 @@ impl Index {
     fn change_source(&mut self, source: SourceId, change: impl FnOnce(&mut Source)) {
         if let Some(source) = self.sources.get_mut(&source) {
             change(source);
-            source.show();
         }
     }
 
     /// Where a source stands.
     #[must_use]
     pub fn status(&self, source: SourceId) -> Option<&SourceStatus> {
-        self.sources.get(&source).map(|source| &source.status)
+        self.sources.get(&source).map(Source::status)
+    }
+
+    /// The rank that a source's event changes; made if it is new.
+    pub(crate) fn change(
+        &mut self,
+        source: SourceId,
+        rank: DpRank,
+    ) -> Result<RankChange<'_>, IndexError> {
+        let holder = self.rank_of(source, rank)?;
+        self.change_of(holder).ok_or(IndexError::UnknownSource { source_id: source })
+    }
+
+    /// Whether digests of a source are kept: then at each of its ranks.
+    pub(crate) fn has_digests(&self, source: SourceId) -> bool {
+        self.digests_of(source).next().is_some()
+    }
+
+    pub(crate) fn digests_of(
+        &self,
+        source: SourceId,
+    ) -> impl Iterator<Item = (DpRank, &RankDigest)> {
+        let ranks = self.source(source).map(Source::ranks).unwrap_or_default();
+        ranks.iter().filter_map(move |&(rank, holder)| {
+            let kept = &self.holder_at(holder)?.digests;
+            kept.iter().find(|(id, _)| *id == source).map(|(_, digest)| (rank, digest))
+        })
     }
 }

@@ -1,7 +1,7 @@
 //! Removed events.
 
 use crate::holder::Place;
-use crate::index::RankChange;
+use crate::rank::RankChange;
 use crate::record::{Announcement, Change};
 use crate::slots::Slot;
 use crate::table::index_u32;

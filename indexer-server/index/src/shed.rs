@@ -6,10 +6,12 @@
 //! not know, and places none that it had parked: the name may mean something else by now to who
 //! holds all.
 
+use crate::cursor::ShedCursor;
 use crate::holder::{Held, Holder};
-use crate::index::{Index, RankChange};
+use crate::index::Index;
+use crate::rank::RankChange;
 use crate::record::Announcement;
-use crate::segments::{Segment, SegmentId};
+use crate::segments::Segment;
 use crate::sets::HolderIndex;
 use crate::slots::Slot;
 use crate::table::index_u32;
@@ -28,15 +30,6 @@ pub struct Shed {
     pub pairs: u64,
     /// Parked names dropped.
     pub parked: u64,
-}
-
-/// Where the next step looks.
-#[derive(Debug, Default)]
-pub(crate) struct ShedCursor {
-    segment: SegmentId,
-    holder: HolderIndex,
-    /// Part of that rank's records.
-    part: usize,
 }
 
 impl Index {
@@ -150,17 +143,6 @@ impl Index {
             }
         }
         pairs
-    }
-
-    /// One rank under change.
-    pub(crate) fn change_of(&mut self, holder: HolderIndex) -> Option<RankChange<'_>> {
-        let holder = self.holders.get_mut(holder as usize)?.as_deref_mut()?;
-        Some(RankChange {
-            trie: &mut self.trie,
-            holder,
-            sources: &mut self.sources,
-            limits: &self.limits,
-        })
     }
 
     fn after_shedding(&mut self, holder: HolderIndex, dropped: u64) {

@@ -17,6 +17,8 @@ use kvasir_proto::types::{BlockName, LocalHash};
 
 /// Number of a slot.
 pub type Slot = u32;
+/// Number of a page of slots.
+pub(crate) type Page = u32;
 /// "No slot": the parent of first blocks, and the end of lists.
 pub(crate) const NONE: u32 = u32::MAX;
 
@@ -110,7 +112,7 @@ const fn in_page(slot: Slot) -> u32 {
 }
 
 /// Number of a slot's page.
-pub(crate) const fn page_of(slot: Slot) -> u32 {
+pub(crate) const fn page_of(slot: Slot) -> Page {
     slot / PAGE_SLOTS
 }
 

@@ -1,7 +1,7 @@
 //! Sizes.
 
 use crate::index::Index;
-use crate::registry::{Source, Worker};
+use crate::source::{Source, Worker};
 
 /// Sizes of an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -5,7 +5,7 @@
 //! is decided on the record of its name.
 
 use crate::holder::{Holder, Place};
-use crate::index::RankChange;
+use crate::rank::RankChange;
 use crate::record::{Announcement, Change, Record};
 use crate::slots::{NONE, Slot};
 use crate::trie::NewRun;
@@ -426,75 +426,5 @@ impl RankChange<'_> {
         }
         self.holder.touch(name);
         BlockOutcome::Applied
-    }
-}
-
-// === placing and parking ===
-
-impl RankChange<'_> {
-    /// Adds a name at the child of `parent` with this content.
-    fn place_record(
-        &mut self,
-        by: Announcement,
-        parent: Slot,
-        block: StoredBlock,
-        mut record: Record,
-        wanted: usize,
-    ) {
-        record.announce(by);
-        self.gain(by.source, by.tier, (block.name, record.local));
-        self.holder.records.insert(block.name, record);
-        self.holder.parked += 1;
-        self.put_record(by, parent, block, wanted);
-        self.holder.touch(block.name);
-    }
-
-    /// Gives a record that has no position one: the child of `parent` with this content.
-    pub(crate) fn put_record(
-        &mut self,
-        by: Announcement,
-        parent: Slot,
-        block: StoredBlock,
-        wanted: usize,
-    ) {
-        let slot = match self.trie.child(parent, block.local) {
-            Some(slot) => {
-                self.spell_out(slot);
-                slot
-            }
-            None => {
-                let new = NewRun::held(parent, self.holder.index, by.tier);
-                let slot = self.trie.create(new, block, wanted);
-                self.holder.note(slot, 1);
-                slot
-            }
-        };
-        if let Some(record) = self.holder.records.get_mut(block.name) {
-            record.slot = Some(slot);
-        }
-        self.holder.parked -= 1;
-        self.holder.slot_names.get_or_default(slot).push(block.name);
-        self.settle(slot);
-    }
-
-    /// Adds a name without a position.
-    fn park(&mut self, by: Announcement, name: BlockName, mut record: Record) -> BlockOutcome {
-        if self.holder.parked >= self.limits.rank_parked_max {
-            return BlockOutcome::Rejected;
-        }
-        record.announce(by);
-        self.gain(by.source, by.tier, (name, record.local));
-        let parent = record.parent;
-        self.holder.records.insert(name, record);
-        self.holder.parked += 1;
-        self.wait(name, parent);
-        self.holder.touch(name);
-        BlockOutcome::Applied
-    }
-
-    pub(crate) fn wait(&mut self, name: BlockName, parent: Option<BlockName>) {
-        if let Some(parent) = parent {
-            self.holder.waiting.get_or_default(parent).push(name);
-        }
     }
 }

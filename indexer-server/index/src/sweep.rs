@@ -1,11 +1,13 @@
 //! Dropping much at once, in bounded steps: clears, lost sources, doubtful blocks.
 
+use crate::cursor::{Kind, SweepCursor};
 use crate::error::IndexError;
-use crate::holder::{Held, Page};
-use crate::index::{Index, RankChange};
+use crate::holder::Held;
+use crate::index::Index;
+use crate::rank::RankChange;
 use crate::record::{Announcement, Copies};
-use crate::registry::SourceId;
-use crate::slots::{PAGE_SLOTS, Slot};
+use crate::slots::{PAGE_SLOTS, Page, Slot};
+use crate::source::SourceId;
 use kvasir_proto::types::{BlockName, CopyMode, DpRank, Tier};
 use smallvec::SmallVec;
 
@@ -16,28 +18,6 @@ pub struct Cleared {
     pub removed: u64,
     /// Whether nothing is left to drop. If not, call again.
     pub done: bool,
-}
-
-/// Which copies of a source a sweep drops.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    All,
-    Doubtful,
-}
-
-/// How far a sweep has come.
-#[derive(Debug, Clone)]
-pub(crate) struct SweepCursor {
-    kind: Kind,
-    only: Option<DpRank>,
-    /// Index into the source's ranks.
-    rank: usize,
-    /// Next part of the records to look at.
-    part: usize,
-    /// Next part of the pages to look at, once all records are done.
-    page_part: usize,
-    /// Pages of the part before that are still to be looked at.
-    pages: Vec<Page>,
 }
 
 /// What a step of a sweep has done of what it may do.
@@ -55,12 +35,6 @@ impl Spent {
     fn left(&self) -> usize {
         let left = self.budget.saturating_sub(self.removed + self.looked_at);
         usize::try_from(left).unwrap_or(usize::MAX)
-    }
-}
-
-impl SweepCursor {
-    const fn begin(kind: Kind, only: Option<DpRank>, rank: usize) -> Self {
-        Self { kind, only, rank, part: 0, page_part: 0, pages: Vec::new() }
     }
 }
 
@@ -84,8 +58,8 @@ impl Index {
         let Some(at) = self.sources.get_mut(&source) else {
             return;
         };
-        at.epoch = at.epoch.saturating_add(1);
-        let ranks = at.ranks.clone();
+        at.raise_epoch();
+        let ranks = at.ranks().to_vec();
         for (_, holder) in ranks {
             let Some(Some(holder)) = self.holders.get_mut(holder as usize) else {
                 continue;
@@ -123,7 +97,7 @@ impl Index {
         let mut cursor = started.unwrap_or(SweepCursor::begin(kind, only, 0));
         let mut spent = Spent { removed: 0, looked_at: 0, budget: budget.max(1) as u64 };
         let mut done = true;
-        while let Some(&(rank, holder)) = self.source(id)?.ranks.get(cursor.rank) {
+        while let Some(&(rank, holder)) = self.source(id)?.ranks().get(cursor.rank) {
             if only.is_none_or(|only| only == rank) {
                 let by = self.announcement(id, Tier::Device)?;
                 let mut change = self.change(id, rank)?;
@@ -142,8 +116,8 @@ impl Index {
         if let Some(source) = self.sources.get_mut(&id) {
             source.sweep = (!done).then_some(cursor);
         }
-        if done && (kind == Kind::Doubtful || self.source(id)?.keys == 0) {
-            self.settle_doubts(id);
+        if done && (kind == Kind::Doubtful || self.source(id)?.keys() == 0) {
+            self.settle_suspects(id);
         }
         if done && kind == Kind::All {
             self.complete_if_empty(id);
@@ -157,7 +131,8 @@ impl RankChange<'_> {
     /// Sweeps one rank; false if the budget ran out first.
     fn sweep(&mut self, by: Announcement, cursor: &mut SweepCursor, spent: &mut Spent) -> bool {
         self.holder.abort_dumps("the worker was cleared");
-        if cursor.kind == Kind::All && self.sources.get(&by.source).is_some_and(|at| at.keys > 0) {
+        if cursor.kind == Kind::All && self.sources.get(&by.source).is_some_and(|at| at.keys() > 0)
+        {
             // An image of what is left is smaller than one of all that went.
             self.holder.changes = None;
         }
@@ -222,11 +197,6 @@ impl RankChange<'_> {
             }
         }
         removed
-    }
-
-    /// What this rank holds next, from `slot` up to `end`; plain slots in runs of at most `run_max`.
-    pub(crate) fn next_held(&self, slot: Slot, end: Slot, run_max: u32) -> Option<Held> {
-        self.holder.next_held(self.trie, slot, end, run_max)
     }
 
     /// Names of one part of the records that the sweep drops, `most` at most; none past the last

@@ -1,12 +1,12 @@
 //! Every invariant of the structure, as a walk over all of it. For tests and diagnosis: it takes
 //! time and memory in proportion to the index.
 
-use crate::holder::{Holder, Page};
+use crate::holder::Holder;
 use crate::index::Index;
-use crate::registry::SourceId;
 use crate::segments::{NO_SEGMENT, Segment, SegmentId};
 use crate::sets::SetId;
-use crate::slots::{NONE, Slot, adjacent, page_of};
+use crate::slots::{NONE, Page, Slot, adjacent, page_of};
+use crate::source::SourceId;
 use kvasir_proto::digest::{RankDigest, block_digest};
 use kvasir_proto::types::{BlockName, Tier};
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,7 +38,11 @@ impl Index {
         }
         for (id, source) in &self.sources {
             let counted = keys.get(id).copied().unwrap_or(0);
-            ensure!(source.keys == counted, "source {id} counts {} of {counted} keys", source.keys);
+            ensure!(
+                source.keys() == counted,
+                "source {id} counts {} of {counted} keys",
+                source.keys()
+            );
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use crate::holder::Holder;
 use crate::index::Index;
-use crate::registry::{HolderId, SourceId, SourceStatus, Worker};
+use crate::source::{HolderId, Source, SourceId, SourceStatus, Worker};
 use kvasir_proto::types::{DpRank, WorkerId};
 use std::ops::Bound;
 
@@ -56,9 +56,7 @@ impl<'a> WorkerView<'a> {
         let index = self.index;
         let mut holders = self.worker.ranks.iter().filter_map(|&(_, at)| index.holder_at(at));
         let mut sources = self.worker.sources.iter().filter_map(|id| index.sources.get(id));
-        self.worker.untold
-            || holders.any(Holder::has_changed)
-            || sources.any(|source| source.imaged.as_ref() != Some(&source.standing()))
+        self.worker.has_news || holders.any(Holder::has_changed) || sources.any(Source::has_changed)
     }
 
     /// Its ranks, in order.
@@ -72,7 +70,7 @@ impl<'a> WorkerView<'a> {
     pub fn sources(&self) -> impl Iterator<Item = (SourceId, &'a str, &'a SourceStatus)> + use<'a> {
         let index = self.index;
         self.worker.sources.iter().filter_map(move |&id| {
-            index.sources.get(&id).map(|source| (id, &*source.name, &source.status))
+            index.sources.get(&id).map(|source| (id, &**source.name(), source.status()))
         })
     }
 }
@@ -122,8 +120,7 @@ impl<'a> HolderView<'a> {
         let worker = self.index.workers.get(&self.holder.worker);
         worker.into_iter().flat_map(|worker| &worker.sources).filter_map(move |id| {
             let source = index.sources.get(id)?;
-            let feeds = source.ranks.iter().any(|&(_, holder)| holder == at);
-            feeds.then_some((*id, &*source.name, &source.status))
+            source.feeds(at).then(|| (*id, &**source.name(), source.status()))
         })
     }
 

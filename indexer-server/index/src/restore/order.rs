@@ -1,7 +1,7 @@
 //! What of a rank is to be placed, parents first.
 #![expect(clippy::indexing_slicing, reason = "places are numbered by this file only")]
 
-use super::SavedRank;
+use super::saved::SavedRank;
 use crate::image::{HoleImage, NameImage, RunImage};
 use crate::slots::Slot;
 use crate::table::index_u32;

@@ -2,10 +2,10 @@
 
 use crate::holder::Place;
 use crate::image::{NameImage, RunImage};
-use crate::index::RankChange;
+use crate::rank::RankChange;
 use crate::record::{Announcement, Copies, Record};
-use crate::registry::SourceId;
 use crate::slots::{NONE, Slot};
+use crate::source::SourceId;
 use crate::trie::NewRun;
 use kvasir_proto::types::{BlockName, CopyMode, LocalHash, StoredBlock, Tier, TierSet};
 use smallvec::SmallVec;
@@ -118,7 +118,7 @@ impl RankChange<'_> {
     }
 
     fn epoch_of(&self, source: SourceId) -> u32 {
-        self.sources.get(&source).map_or(0, |source| source.epoch)
+        self.sources.get(&source).map_or(0, |source| source.epoch())
     }
 
     /// The record of a block that was plain.

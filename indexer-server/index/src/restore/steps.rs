@@ -1,15 +1,16 @@
 //! Feeding an index with what was kept of a worker, in steps.
 
-use super::Saved;
 use super::order::{Above, Item, Order, What, order};
 use super::place::{Landed, SourceIds};
+use super::saved::Saved;
 use crate::error::{DamagedImage, IndexError};
 use crate::image::{NameImage, RunImage, SourceImage};
-use crate::index::{Index, RankChange};
+use crate::index::Index;
+use crate::rank::RankChange;
 use crate::record::Record;
-use crate::registry::{SourceId, SourceStatus};
 use crate::sets::HolderIndex;
 use crate::slots::{NONE, Slot};
+use crate::source::{SourceId, SourceStatus};
 use kvasir_proto::types::{BlockName, DpRank, SourceState, StoredBlock, WorkerId};
 use std::sync::Arc;
 use std::{mem, vec};

@@ -1,0 +1,43 @@
+//! How far work in steps has come: what the next step goes on with.
+
+use crate::segments::SegmentId;
+use crate::sets::HolderIndex;
+use crate::slots::Page;
+use kvasir_proto::types::DpRank;
+
+/// Which copies of a source a sweep drops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    All,
+    Doubtful,
+}
+
+/// How far a sweep has come.
+#[derive(Debug, Clone)]
+pub(crate) struct SweepCursor {
+    pub(crate) kind: Kind,
+    pub(crate) only: Option<DpRank>,
+    /// Index into the source's ranks.
+    pub(crate) rank: usize,
+    /// Next part of the records to look at.
+    pub(crate) part: usize,
+    /// Next part of the pages to look at, once all records are done.
+    pub(crate) page_part: usize,
+    /// Pages of the part before that are still to be looked at.
+    pub(crate) pages: Vec<Page>,
+}
+
+impl SweepCursor {
+    pub(crate) const fn begin(kind: Kind, only: Option<DpRank>, rank: usize) -> Self {
+        Self { kind, only, rank, part: 0, page_part: 0, pages: Vec::new() }
+    }
+}
+
+/// Where the next step looks.
+#[derive(Debug, Default)]
+pub(crate) struct ShedCursor {
+    pub(crate) segment: SegmentId,
+    pub(crate) holder: HolderIndex,
+    /// Part of that rank's records.
+    pub(crate) part: usize,
+}

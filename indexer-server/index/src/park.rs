@@ -1,0 +1,142 @@
+//! Giving names positions, and parking those whose parent is not placed.
+
+use crate::holder::Names;
+use crate::rank::RankChange;
+use crate::record::{Announcement, Record};
+use crate::slots::Slot;
+use crate::trie::NewRun;
+use kvasir_proto::types::{BlockName, BlockOutcome, CopyMode, StoredBlock};
+
+impl RankChange<'_> {
+    /// Adds a name at the child of `parent` with this content.
+    pub(crate) fn place_record(
+        &mut self,
+        by: Announcement,
+        parent: Slot,
+        block: StoredBlock,
+        mut record: Record,
+        wanted: usize,
+    ) {
+        record.announce(by);
+        self.gain(by.source, by.tier, (block.name, record.local));
+        self.holder.records.insert(block.name, record);
+        self.holder.parked += 1;
+        self.put_record(by, parent, block, wanted);
+        self.holder.touch(block.name);
+    }
+
+    /// Gives a record that has no position one: the child of `parent` with this content.
+    pub(crate) fn put_record(
+        &mut self,
+        by: Announcement,
+        parent: Slot,
+        block: StoredBlock,
+        wanted: usize,
+    ) {
+        let slot = match self.trie.child(parent, block.local) {
+            Some(slot) => {
+                self.spell_out(slot);
+                slot
+            }
+            None => {
+                let new = NewRun::held(parent, self.holder.index, by.tier);
+                let slot = self.trie.create(new, block, wanted);
+                self.holder.note(slot, 1);
+                slot
+            }
+        };
+        if let Some(record) = self.holder.records.get_mut(block.name) {
+            record.slot = Some(slot);
+        }
+        self.holder.parked -= 1;
+        self.holder.slot_names.get_or_default(slot).push(block.name);
+        self.settle(slot);
+    }
+
+    /// Adds a name without a position.
+    pub(crate) fn park(
+        &mut self,
+        by: Announcement,
+        name: BlockName,
+        mut record: Record,
+    ) -> BlockOutcome {
+        if self.holder.parked >= self.limits.rank_parked_max {
+            return BlockOutcome::Rejected;
+        }
+        record.announce(by);
+        self.gain(by.source, by.tier, (name, record.local));
+        let parent = record.parent;
+        self.holder.records.insert(name, record);
+        self.holder.parked += 1;
+        self.wait(name, parent);
+        self.holder.touch(name);
+        BlockOutcome::Applied
+    }
+
+    pub(crate) fn wait(&mut self, name: BlockName, parent: Option<BlockName>) {
+        if let Some(parent) = parent {
+            self.holder.waiting.get_or_default(parent).push(name);
+        }
+    }
+}
+
+// === waking ===
+
+impl RankChange<'_> {
+    /// Places everything that waited for a name that has just been placed.
+    pub(crate) fn wake(&mut self, name: BlockName) {
+        if self.holder.is_short() {
+            // They may have been placed before, by a block that was not taken.
+            return;
+        }
+        let mut placed = Names::from_elem(name, 1);
+        while let Some(name) = placed.pop() {
+            if self.holder.waiting.is_empty() {
+                return;
+            }
+            let Some(slot) = self.holder.position(self.trie, name) else {
+                continue;
+            };
+            if self.trie.depth(slot) >= self.limits.chain_blocks_max {
+                continue;
+            }
+            for child in self.holder.waiting.remove(name).unwrap_or_default() {
+                self.place_parked(slot, child);
+                placed.push(child);
+            }
+        }
+    }
+
+    /// Drops a parked name that cannot be placed; who stored it lacks it from now on.
+    pub(crate) fn refuse(&mut self, name: BlockName) {
+        let copies = self.holder.records.get(name).map(|record| record.copies.clone());
+        for copies in copies.unwrap_or_default() {
+            if let Some(source) = self.sources.get_mut(&copies.source) {
+                source.mark_incomplete();
+            }
+        }
+        let placed = self.take_record(name);
+        debug_assert!(placed.is_none(), "{name} is parked");
+    }
+
+    fn place_parked(&mut self, parent: Slot, name: BlockName) {
+        let Some(record) = self.holder.records.get(name) else {
+            return;
+        };
+        let (Some(local), Some(&copies)) = (record.local, record.copies.first()) else {
+            return;
+        };
+        let by = Announcement {
+            source: copies.source,
+            tier: copies.tier,
+            mode: CopyMode::Set,
+            epoch: copies.epoch,
+        };
+        if self.holder.has_all_names(self.trie, self.limits, parent, local) {
+            self.refuse(name);
+            return;
+        }
+        self.put_record(by, parent, StoredBlock { name, local }, 1);
+        self.holder.touch(name);
+    }
+}

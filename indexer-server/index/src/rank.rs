@@ -1,0 +1,182 @@
+//! One rank under change, and the steps of which every change is made.
+
+use crate::holder::{Held, Holder};
+use crate::index::Index;
+use crate::limits::Limits;
+use crate::sets::HolderIndex;
+use crate::slots::Slot;
+use crate::source::{Source, SourceId};
+use crate::trie::Trie;
+use kvasir_proto::digest::{RankDigest, block_digest};
+use kvasir_proto::types::{BlockName, LocalHash, StoredBlock, Tier};
+use std::collections::BTreeMap;
+
+/// A name and its local hash, where that is known.
+pub(crate) type Content = (BlockName, Option<LocalHash>);
+
+/// One rank under change, with all it shares with others.
+#[derive(Debug)]
+pub(crate) struct RankChange<'a> {
+    pub(crate) trie: &'a mut Trie,
+    pub(crate) holder: &'a mut Holder,
+    pub(crate) sources: &'a mut BTreeMap<SourceId, Source>,
+    pub(crate) limits: &'a Limits,
+}
+
+impl Index {
+    /// One rank, to be changed.
+    pub(crate) fn change_of(&mut self, holder: HolderIndex) -> Option<RankChange<'_>> {
+        let holder = self.holders.get_mut(holder as usize)?.as_deref_mut()?;
+        Some(RankChange {
+            trie: &mut self.trie,
+            holder,
+            sources: &mut self.sources,
+            limits: &self.limits,
+        })
+    }
+}
+
+impl RankChange<'_> {
+    /// Loss epoch of the source that plain slots belong to.
+    pub(crate) fn primary_epoch(&self) -> u32 {
+        let primary = self.holder.primary.and_then(|id| self.sources.get(&id));
+        primary.map_or(0, Source::epoch)
+    }
+
+    /// Counts (name, tier) keys that a source gained.
+    pub(crate) fn add_keys(&mut self, source: SourceId, keys: u64) {
+        if let Some(source) = self.sources.get_mut(&source) {
+            source.add_keys(keys);
+        }
+    }
+
+    /// Counts (name, tier) keys that a source lost.
+    pub(crate) fn drop_keys(&mut self, source: SourceId, keys: u64) {
+        if let Some(source) = self.sources.get_mut(&source) {
+            source.drop_keys(keys);
+        }
+    }
+
+    pub(crate) fn settle(&mut self, slot: Slot) {
+        let epoch = self.primary_epoch();
+        self.holder.settle(self.trie, slot, epoch);
+    }
+
+    /// Makes sure that a slot's names are spelled out, if this rank holds it at all.
+    pub(crate) fn spell_out(&mut self, slot: Slot) {
+        if self.holder.is_plain(self.trie, slot) {
+            let epoch = self.primary_epoch();
+            self.holder.spell_out(self.trie, slot, epoch);
+        }
+    }
+
+    /// Takes a record out of its rank; the slot it was at, if any, is to be settled next.
+    pub(crate) fn take_record(&mut self, name: BlockName) -> Option<u32> {
+        let record = self.holder.records.remove(name)?;
+        for copies in &record.copies {
+            self.lose(copies.source, copies.tier, (name, record.local));
+        }
+        self.holder.touch(name);
+        let Some(slot) = record.slot else {
+            self.unpark(name, record.parent);
+            return None;
+        };
+        if let Some(names) = self.holder.slot_names.get_mut(slot) {
+            names.retain(|at| *at != name);
+        }
+        Some(slot)
+    }
+
+    /// Ends the waiting of a parked name.
+    pub(crate) fn unpark(&mut self, name: BlockName, parent: Option<BlockName>) {
+        self.holder.parked -= 1;
+        self.stop_waiting(name, parent);
+    }
+
+    pub(crate) fn stop_waiting(&mut self, name: BlockName, parent: Option<BlockName>) {
+        let Some(parent) = parent else {
+            return;
+        };
+        let Some(names) = self.holder.waiting.get_mut(parent) else {
+            return;
+        };
+        names.retain(|at| *at != name);
+        if names.is_empty() {
+            self.holder.waiting.remove(parent);
+        }
+    }
+
+    /// What this rank holds next, from `slot` up to `end`; plain slots in runs of at most `run_max`.
+    pub(crate) fn next_held(&self, slot: Slot, end: Slot, run_max: u32) -> Option<Held> {
+        self.holder.next_held(self.trie, slot, end, run_max)
+    }
+}
+
+// === keys and digests ===
+
+impl RankChange<'_> {
+    /// A source holds a name in a tier in which it did not.
+    pub(crate) fn gain(&mut self, source: SourceId, tier: Tier, block: Content) {
+        self.add_keys(source, 1);
+        if let Some(kept) = self.kept_digest(source) {
+            kept.add(tier, block_digest(block.0, block.1));
+        }
+    }
+
+    /// A source no longer holds a name in a tier.
+    pub(crate) fn lose(&mut self, source: SourceId, tier: Tier, block: Content) {
+        self.drop_keys(source, 1);
+        if let Some(kept) = self.kept_digest(source) {
+            kept.take(tier, block_digest(block.0, block.1));
+        }
+    }
+
+    /// A source holds the names of consecutive slots in a tier in which it did not.
+    pub(crate) fn gain_run(&mut self, source: SourceId, tier: Tier, first: Slot, len: u32) {
+        self.add_keys(source, u64::from(len));
+        self.each_digest(source, first, len, |kept, digest| kept.add(tier, digest));
+    }
+
+    /// A source no longer holds the names of consecutive slots in a tier.
+    pub(crate) fn lose_run(&mut self, source: SourceId, tier: Tier, first: Slot, len: u32) {
+        self.drop_keys(source, u64::from(len));
+        self.each_digest(source, first, len, |kept, digest| kept.take(tier, digest));
+    }
+
+    /// It has become known what a held name stands for.
+    pub(crate) fn relabel(&mut self, block: StoredBlock, before: Option<LocalHash>) {
+        let StoredBlock { name, local } = block;
+        if self.holder.digests.is_empty() || before == Some(local) {
+            return;
+        }
+        let copies = self.holder.records.get(name).map(|record| record.copies.clone());
+        for copies in copies.unwrap_or_default() {
+            if let Some(kept) = self.kept_digest(copies.source) {
+                kept.take(copies.tier, block_digest(name, before));
+                kept.add(copies.tier, block_digest(name, Some(local)));
+            }
+        }
+    }
+
+    fn kept_digest(&mut self, source: SourceId) -> Option<&mut RankDigest> {
+        let kept = self.holder.digests.iter_mut().find(|(id, _)| *id == source);
+        kept.map(|(_, digest)| digest)
+    }
+
+    fn each_digest(
+        &mut self,
+        source: SourceId,
+        first: Slot,
+        len: u32,
+        change: impl Fn(&mut RankDigest, u64),
+    ) {
+        let kept = self.holder.digests.iter_mut().find(|(id, _)| *id == source);
+        let Some((_, kept)) = kept else {
+            return;
+        };
+        let slots = &self.trie.slots;
+        for (name, local) in slots.names(first, len).iter().zip(slots.locals(first, len)) {
+            change(kept, block_digest(BlockName(*name), Some(LocalHash(*local))));
+        }
+    }
+}
