@@ -186,7 +186,7 @@ impl Inlet {
     /// What comes from now on is not the newest.
     pub(super) async fn behind(&mut self) {
         self.behind = true;
-        self.ingest.set_deaf(true);
+        self.ingest.set_input_paused(true);
         for heard in self.sessions.values_mut() {
             heard.is_live = false;
             heard.session.behind().await;
@@ -196,7 +196,7 @@ impl Inlet {
     /// All there is was read.
     pub(super) async fn caught_up(&mut self) {
         self.behind = false;
-        self.ingest.set_deaf(false);
+        self.ingest.set_input_paused(false);
         for heard in self.sessions.values().filter(|heard| heard.is_live) {
             heard.session.caught_up().await;
         }
@@ -205,7 +205,7 @@ impl Inlet {
     /// Nothing counts as heard before it is heard again.
     pub(super) async fn forget(&mut self) {
         self.behind = false;
-        self.ingest.set_deaf(false);
+        self.ingest.set_input_paused(false);
         for heard in mem::take(&mut self.sessions).into_values() {
             heard.session.close().await;
         }

@@ -1,4 +1,4 @@
-use super::{ConfigError, Options, check::positive};
+use super::{ConfigError, Options, bounds::positive};
 use crate::broker::{BrokerConfig, Delivery, StreamConfig};
 use kvasir_process::text::ByteCount;
 use std::path::Path;

@@ -1,5 +1,6 @@
 use super::{
     ConfigError, Options,
+    bounds::{count, positive},
     broker::{broker, map_is_by_broker},
     shard::shard,
     worker::registrations,
@@ -12,19 +13,13 @@ use crate::{
     siblings::SIBLINGS_MAX,
     snapshot::CheckpointConfig,
 };
-use kvasir_process::{
-    http::HttpConfig,
-    port::PortConfig,
-    telemetry::LogConfig,
-    text::{ByteCount, Span},
-};
+use kvasir_process::{http::HttpConfig, port::PortConfig, telemetry::LogConfig, text::ByteCount};
 use kvasir_proto::{
     convert::Registration,
     limits::{GRPC_MESSAGE_BYTES_MAX, QUERY_BLOCKS_MAX},
     target::read_target,
 };
 use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
-use tokio::sync::Semaphore;
 
 /// Checked options, by the module that they are for.
 #[derive(Debug, Clone, PartialEq)]
@@ -166,21 +161,6 @@ fn siblings(options: &Options) -> Result<Vec<String>, ConfigError> {
 fn map_source(options: &Options) -> Option<MapSource> {
     let path = options.shard_map.clone()?;
     Some(if map_is_by_broker(options) { MapSource::Broker } else { MapSource::File(path) })
-}
-
-pub(super) fn positive(field: &str, Span(time): Span) -> Result<Duration, ConfigError> {
-    if time.is_zero() {
-        return Err(ConfigError::invalid(field, "must be longer than 0s"));
-    }
-    Ok(time)
-}
-
-fn count(field: &str, value: usize) -> Result<usize, ConfigError> {
-    let max = Semaphore::MAX_PERMITS;
-    if !(1..=max).contains(&value) {
-        return Err(ConfigError::invalid(field, format!("is {value}, must be 1 to {max}")));
-    }
-    Ok(value)
 }
 
 /// Least bytes for each shard: a worker and a table or two of each kind need some 200 KiB.

@@ -1,6 +1,7 @@
 //! Configuration: flags, then environment, then file, then defaults; checked as a whole before any
 //! port is opened.
 
+mod bounds;
 mod broker;
 mod check;
 mod options;

@@ -1,4 +1,4 @@
-use super::server::Parts;
+use super::Parts;
 use crate::{
     index::{Partition, SPECULATIVE_OUTCOMES},
     query::{SourceView, describe},

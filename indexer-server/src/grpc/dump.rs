@@ -1,7 +1,7 @@
 use super::{
+    Parts,
     config::{CHUNKS_QUEUED_MAX, DUMP_STALL_TIMEOUT},
     outlet::{Last, Outlet, outlet},
-    server::Parts,
     status::{status, stopping},
 };
 use crate::index::{Dump, DumpError, DumpPart};

@@ -236,7 +236,7 @@ impl Follower {
         };
         // It takes as long as a dump.
         let Some(asked) = &self.asked else { return Ok(false) };
-        let Some(_turn) = self.turns.try_read(&asked.agent) else { return Ok(false) };
+        let Some(_turn) = self.ingest.turns.try_read(&asked.agent) else { return Ok(false) };
         let writer = self.ingest.writer.clone();
         let read_all = async {
             let mut dump = Dump::begin(&self.worker.partition, writer, &query).await?;
