@@ -121,7 +121,10 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("codec", &["limits"]),
             ("find_codec", &["codec", "convert"]),
             ("broker", &["convert", "hash", "limits", "types"]),
-            ("convert", &["types", "hash", "digest", "shard", "limits", "target", "code", "pb"]),
+            (
+                "convert",
+                &["types", "hash", "digest", "shard", "limits", "target", "code", "codec", "pb"],
+            ),
         ],
     ),
 ];
@@ -195,6 +198,24 @@ fn imports_follow_the_table() {
         }
     }
     assert!(faults.is_empty(), "{faults:#?}");
+}
+
+/// Only the server's gRPC port works with generated messages; conversions hand everything else values.
+#[test]
+fn messages_stay_at_the_port() {
+    let files = rust_files();
+    let server = files.iter().filter(|source| {
+        source.path.starts_with("indexer-server/src/")
+            && !source.path.starts_with("indexer-server/src/grpc/")
+            && !source.is_test()
+    });
+    for source in server {
+        for line in source.text.lines().take(source.production_lines()) {
+            let is_word = |at: char| at.is_ascii_alphanumeric() || at == '_';
+            let names_messages = line.split(|at| !is_word(at)).any(|word| word == "pb");
+            assert!(!names_messages, "{}: {line}", source.path);
+        }
+    }
 }
 
 #[test]
