@@ -2,8 +2,8 @@
 //! already.
 
 use crate::{
-    index::{Partition, RegisteredBy, ResumedSource},
     ingest::{Expected, Ingest, Remembered},
+    partitions::{Partition, RegisteredBy, ResumedSource},
     siblings::{Copier, CopyError, Fetched, Offer, Sibling},
     snapshot::{Restorer, StoredWorker},
 };

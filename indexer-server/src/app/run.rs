@@ -6,8 +6,8 @@ use super::{
 };
 use crate::{
     grpc,
-    index::{Origin, Speculation, WriterThreads},
     ingest::{Ingest, IngestError},
+    partitions::{Origin, Speculation, WriterThreads},
 };
 use kvasir_process::{
     http,

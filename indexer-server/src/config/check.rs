@@ -8,8 +8,8 @@ use super::{
 use crate::{
     broker::BrokerConfig,
     grpc::GrpcConfig,
-    index::{IndexConfig, SHARDS_MAX, SpeculationConfig},
     ingest::IngestConfig,
+    partitions::{IndexConfig, SHARDS_MAX, SpeculationConfig},
     siblings::SIBLINGS_MAX,
     snapshot::CheckpointConfig,
 };

@@ -4,7 +4,7 @@ use super::{
     outlet::{Last, Outlet, outlet},
     status::{status, stopping},
 };
-use crate::index::{Dump, DumpError, DumpPart};
+use crate::partitions::{Dump, DumpError, DumpPart};
 use crate::query::QueryError;
 use futures::Stream;
 use kvasir_index::{DumpRecord, DumpSourceEnd, IndexError, SourceId};

@@ -1,6 +1,6 @@
 use crate::{
-    index::{Origin, Partitions, Speculation, Writer},
     ingest::Ingest,
+    partitions::{Origin, Partitions, Speculation, Writer},
     query::{Finder, QueryMetrics},
     snapshot::Checkpoints,
 };

@@ -1,7 +1,7 @@
 //! A source that pushes, as its streams see it: a queue of commands to its task, and the task's state.
 
 use super::{IngestError, answer::Reply};
-use crate::index::IndexedSource;
+use crate::partitions::IndexedSource;
 use kvasir_proto::{
     convert::{Heartbeat, Hello, PublishedBatch},
     types::Cursor,

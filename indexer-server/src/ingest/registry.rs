@@ -6,7 +6,7 @@ use super::{
     turns::Turns,
     worker::{Links, Worker},
 };
-use crate::index::{Origin, Partitions, RegisteredBy, ResumedSource, Speculation, Writer};
+use crate::partitions::{Origin, Partitions, RegisteredBy, ResumedSource, Speculation, Writer};
 use dashmap::DashMap;
 use kvasir_engine::link::Common;
 use kvasir_proto::{

@@ -7,7 +7,7 @@ use super::{
     publisher::{Command, Opened, Publisher, Shared},
     worker::{Publishers, Speaking, Worker},
 };
-use crate::index::ResumedSource;
+use crate::partitions::ResumedSource;
 use kvasir_index::IndexError;
 use kvasir_proto::{
     convert::{Heartbeat, Hello, PublishedBatch},

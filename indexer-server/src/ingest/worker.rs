@@ -1,5 +1,5 @@
 use super::{IngestError, publisher::Publisher};
-use crate::index::{IndexedSource, Origin, Partition, RegisteredBy};
+use crate::partitions::{IndexedSource, Origin, Partition, RegisteredBy};
 use crossbeam_utils::atomic::AtomicCell;
 use kvasir_proto::{
     convert::{Registration, WorkerAddress},

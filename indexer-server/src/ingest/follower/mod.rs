@@ -14,7 +14,7 @@ use super::{
     publisher::{Command, Opened, Shared},
     worker::Worker,
 };
-use crate::index::ResumedSource;
+use crate::partitions::ResumedSource;
 use audit::Audit;
 use kvasir_engine::recover::{
     Ask, HeldBytes, HeldShare, Input, Item, Numbered, OutcomeCounts, Recourse, Recovery,

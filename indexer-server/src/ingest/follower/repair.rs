@@ -2,8 +2,8 @@
 
 use super::Follower;
 use super::audit::{Answer, BUCKETS_MAX, Blocks, put};
-use crate::index::{Dump, DumpError, DumpPart, IndexedSource};
 use crate::ingest::{IngestError, local::Question};
+use crate::partitions::{Dump, DumpError, DumpPart, IndexedSource};
 use kvasir_engine::recover::Input;
 use kvasir_index::{DumpRecord, Index};
 use kvasir_proto::convert::{DumpQuery, RankBuckets};

@@ -2,12 +2,12 @@
 
 use super::{Chunk, Follower, Held};
 use crate::{
-    index::IndexedSource,
     ingest::{
         IngestError,
         answer::{BatchAnswer, Refusal},
         local::Round,
     },
+    partitions::IndexedSource,
 };
 use kvasir_engine::{normalise::Drops, recover::Step};
 use kvasir_index::SourceStatus;

@@ -2,7 +2,7 @@
 
 use super::{CheckpointError, CheckpointMetrics, Keeper, Positions, stream::Stream};
 use crate::{
-    index::{Partitions, RegisteredBy, Shard, Writer},
+    partitions::{Partitions, RegisteredBy, Shard, Writer},
     snapshot::{Change, StoreError, StreamPosition, Unwritten, WorkerState},
 };
 use kvasir_index::{CutReceipt, IndexError, WorkerImage};
