@@ -10,7 +10,7 @@
 
 use bench_figures::{Part, Section, Table};
 use crossbeam_utils::{CachePadded, sync::ShardedLock};
-use indexer_server::index::{Pace, Shard};
+use indexer_server::partitions::{Pace, Shard};
 use kvasir_index::{Index, Limits, Query, QueryKey, Scratch, SourceId};
 use kvasir_proto::types::{
     BlockName, CopyMode, KvEvent, LocalHash, StoredBlock, Tier, TierSet, WorkerId,

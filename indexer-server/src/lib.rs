@@ -1,10 +1,10 @@
 //! indexer-server: takes in KV-cache events, keeps the index in memory, answers which worker holds
 //! which leading blocks of a prompt.
 //!
-//! The modules stand in the order in which data flows; each uses those before it only, and
-//! [`ingest`], [`query`], [`siblings`] and [`snapshot`] know nothing of one another:
+//! The modules are listed in the order in which data flows. Each uses earlier ones only, and
+//! [`ingest`], [`query`], [`siblings`] and [`snapshot`] do not use one another:
 //!
-//! - [`index`]: partitions in shards behind their locks, and the threads that write them.
+//! - [`partitions`]: the index of each (model, tenant), in shards behind locks, and the threads that write them.
 //! - [`ingest`]: events in, from engines' sockets and from `PublishEvents`; the worker registry.
 //! - [`snapshot`]: checkpoints of the index, and the way back.
 //! - [`broker`]: events by NATS, and snapshots there.
@@ -14,7 +14,7 @@
 //! - [`config`]: flags, environment and file, checked before anything is opened.
 //! - [`app`]: wires all of it, runs it, stops it in order.
 
-pub mod index;
+pub mod partitions;
 
 pub mod ingest;
 pub mod query;

@@ -1,7 +1,7 @@
 //! What a server that keeps checkpoints knows after a restart, and says when it cannot keep them.
 
 use anyhow::{Context, Result, ensure};
-use indexer_server::index::RegisteredBy;
+use indexer_server::partitions::RegisteredBy;
 use indexer_server::snapshot::{Change, SnapshotConfig, SnapshotStore, WorkerState};
 use kvasir_index::WorkerImage;
 use kvasir_proto::pb;

@@ -3,11 +3,11 @@ use crate::{
     broker::{Broker, LocalByBroker, ShardMaps},
     config::{Config, ConfigError, MapSource},
     grpc::Parts,
-    index::{
+    ingest::{Ingest, IngestMetrics, WorkerStandings},
+    partitions::{
         IndexMetrics, Origin, Partitions, Speculation, SpeculationMetrics, Writer, WriterThreads,
         start_writers,
     },
-    ingest::{Ingest, IngestMetrics, WorkerStandings},
     query::{Finder, QueryMetrics},
     snapshot::{Checkpoints, StoreError},
 };

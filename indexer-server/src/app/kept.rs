@@ -1,7 +1,7 @@
 use crate::{
     broker::{Broker, Position, Snapshots},
-    index::{Partitions, RegisteredBy, Writer},
     ingest::Ingest,
+    partitions::{Partitions, RegisteredBy, Writer},
     snapshot::{
         CheckpointConfig, CheckpointMetrics, Checkpointer, Checkpoints, Keeper, Restorer, Roster,
         SnapshotConfig, StoreError, StoredWorker, StreamPosition,

@@ -2,17 +2,13 @@
 //! already.
 
 use crate::{
-    index::{Partition, RegisteredBy, ResumedSource},
     ingest::{Expected, Ingest, Remembered},
+    partitions::{Partition, RegisteredBy, ResumedSource},
     siblings::{Copier, CopyError, Fetched, Offer, Sibling},
     snapshot::{Restorer, StoredWorker},
 };
 use kvasir_process::telemetry::NotReady;
-use kvasir_proto::{
-    convert::{Registration, WorkerAddress},
-    pb,
-};
-use prost::Message;
+use kvasir_proto::convert::{Registration, WorkerAddress};
 use std::{collections::BTreeSet, sync::Arc};
 use tokio::{select, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -70,10 +66,10 @@ pub(super) async fn plan(
     let mut plan = Plan::default();
     let mut unknown = Vec::new();
     for StoredWorker { address, registration, registered_by, sources, .. } in stored {
-        let registration = match read(&registration) {
+        let registration = match Registration::decode(&registration) {
             Ok(registration) => registration,
             Err(error) => {
-                tracing::warn!(worker = %address, error, "not restored");
+                tracing::warn!(worker = %address, %error, "not restored: its registration cannot be read");
                 continue;
             }
         };
@@ -135,12 +131,6 @@ impl Plan {
             self.workers.extend(planned);
         }
     }
-}
-
-fn read(registration: &[u8]) -> Result<Registration, String> {
-    let request = pb::RegisterWorkerRequest::decode(registration);
-    let request = request.map_err(|error| format!("its registration cannot be read: {error}"))?;
-    Registration::try_from(request).map_err(|error| error.to_string())
 }
 
 async fn expect(

@@ -6,8 +6,8 @@ use super::{
 };
 use crate::{
     grpc,
-    index::{Origin, Speculation, WriterThreads},
     ingest::{Ingest, IngestError},
+    partitions::{Origin, Speculation, WriterThreads},
 };
 use kvasir_process::{
     http,
@@ -115,7 +115,7 @@ impl App {
         tasks.spawn("http", async { Ok(http.await?) });
         let ingest = Arc::clone(&self.parts.ingest);
         // Nobody is heard before the broker is.
-        ingest.set_deaf(self.broker.is_some());
+        ingest.set_input_paused(self.broker.is_some());
         let (workers, stop) = (self.config.workers, self.parts.stop.clone());
         let (stop_checkpoints, restored) = (CancellationToken::new(), CancellationToken::new());
         let mut map_follower = self.map_follower;

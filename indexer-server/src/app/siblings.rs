@@ -1,8 +1,8 @@
 use super::{BuildError, restore::Plan};
 use crate::{
     grpc::SiblingClient,
-    index::Writer,
     ingest::Ingest,
+    partitions::Writer,
     siblings::{Copier, Sibling, SiblingMetrics, offers},
 };
 use kvasir_process::telemetry::NotReady;

@@ -6,9 +6,7 @@ use crate::ingest::{Ingest, IngestError, PendingAnswer, Session};
 use bytes::Bytes;
 use kvasir_proto::{
     broker::{events_subject, heartbeats_subject},
-    codec,
-    convert::{BrokerMessage, ConvertError, PublishedBatch, Said, WorkerAddress},
-    pb,
+    convert::{BrokerMessage, BytesError, PublishedBatch, Said, WorkerAddress},
     types::Incarnation,
 };
 use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
@@ -39,9 +37,7 @@ struct Heard {
 #[derive(Debug, thiserror::Error)]
 enum Untaken {
     #[error("malformed: {0}")]
-    Codec(#[from] Box<tonic::Status>),
-    #[error("malformed: {0}")]
-    Convert(#[from] ConvertError),
+    Malformed(#[from] BytesError),
     #[error("malformed: its subject must be {expected}")]
     Subject { expected: String },
     #[error(transparent)]
@@ -90,8 +86,7 @@ impl Inlet {
         payload: Bytes,
         age: Duration,
     ) -> Result<Option<PendingAnswer>, Untaken> {
-        let message: pb::BrokerMessage = codec::decode(payload).map_err(Box::new)?;
-        let message = BrokerMessage::try_from(message)?;
+        let message = BrokerMessage::decode(payload)?;
         check_subject(subject, &message)?;
         if self.is_early(&message) {
             return Ok(None);
@@ -110,7 +105,8 @@ impl Inlet {
             // It has left by now.
             Said::Goodbye => Ok(None),
             Said::Batch(batch) => {
-                let batch = PublishedBatch::read(batch, heard.session.block_size())?;
+                let batch = PublishedBatch::read(batch, heard.session.block_size());
+                let batch = batch.map_err(BytesError::from)?;
                 if in_order {
                     return Ok(Some(heard.session.apply(batch).await));
                 }
@@ -186,7 +182,7 @@ impl Inlet {
     /// What comes from now on is not the newest.
     pub(super) async fn behind(&mut self) {
         self.behind = true;
-        self.ingest.set_deaf(true);
+        self.ingest.set_input_paused(true);
         for heard in self.sessions.values_mut() {
             heard.is_live = false;
             heard.session.behind().await;
@@ -196,7 +192,7 @@ impl Inlet {
     /// All there is was read.
     pub(super) async fn caught_up(&mut self) {
         self.behind = false;
-        self.ingest.set_deaf(false);
+        self.ingest.set_input_paused(false);
         for heard in self.sessions.values().filter(|heard| heard.is_live) {
             heard.session.caught_up().await;
         }
@@ -205,7 +201,7 @@ impl Inlet {
     /// Nothing counts as heard before it is heard again.
     pub(super) async fn forget(&mut self) {
         self.behind = false;
-        self.ingest.set_deaf(false);
+        self.ingest.set_input_paused(false);
         for heard in mem::take(&mut self.sessions).into_values() {
             heard.session.close().await;
         }

@@ -5,14 +5,11 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use kvasir_proto::{
     broker::{LocalCall, answer, local_subject},
-    codec,
     convert::{
-        DigestsPart, DigestsQuery, EventsPart, EventsQuery, LocalDumpPart, LocalDumpQuery,
-        LocalSource,
+        BytesError, DigestsPart, DigestsQuery, EventsPart, EventsQuery, LocalDumpPart,
+        LocalDumpQuery, LocalSource,
     },
-    pb,
 };
-use prost::Message as _;
 
 /// Asks agents at their workers' subjects.
 #[derive(Debug, Clone)]
@@ -53,37 +50,28 @@ impl LocalByBroker {
 impl LocalIndexers for LocalByBroker {
     fn events(&self, _url: &str, query: EventsQuery, block_size: u32) -> Parts<EventsPart> {
         let source = query.source.clone();
-        let question = pb::GetEventsRequest::from(query).encode_to_vec();
-        let parts = self.ask(&source, LocalCall::Events, question);
-        let read = move |part: Result<Bytes, AskError>| {
-            Ok(EventsPart::read(decode::<pb::GetEventsResponse>(part?)?, block_size)?)
-        };
-        parts.map(read).boxed()
+        let parts = self.ask(&source, LocalCall::Events, query.encode());
+        parts.map(move |part| EventsPart::decode(part?, block_size).map_err(unread)).boxed()
     }
 
     fn dump(&self, _url: &str, query: LocalDumpQuery) -> Parts<LocalDumpPart> {
         let source = query.source.clone();
-        let question = pb::LocalDumpRequest::from(query).encode_to_vec();
-        let parts = self.ask(&source, LocalCall::Dump, question);
-        let read = |part: Result<Bytes, AskError>| {
-            Ok(LocalDumpPart::try_from(decode::<pb::LocalDumpResponse>(part?)?)?)
-        };
-        parts.map(read).boxed()
+        let parts = self.ask(&source, LocalCall::Dump, query.encode());
+        parts.map(|part| LocalDumpPart::decode(part?).map_err(unread)).boxed()
     }
 
     fn digests(&self, _url: &str, query: DigestsQuery) -> Parts<DigestsPart> {
         let source = query.source.clone();
-        let question = pb::GetDigestsRequest::from(query).encode_to_vec();
-        let parts = self.ask(&source, LocalCall::Digests, question);
-        let read = |part: Result<Bytes, AskError>| {
-            Ok(DigestsPart::try_from(decode::<pb::GetDigestsResponse>(part?)?)?)
-        };
-        parts.map(read).boxed()
+        let parts = self.ask(&source, LocalCall::Digests, query.encode());
+        parts.map(|part| DigestsPart::decode(part?).map_err(unread)).boxed()
     }
 }
 
-fn decode<M: prost::Message + prost::Name + Default>(part: Bytes) -> Result<M, AskError> {
-    codec::decode(part).map_err(|status| AskError::Refused(status.message().to_owned()))
+fn unread(error: BytesError) -> AskError {
+    match error {
+        BytesError::Unreadable(why) => AskError::Refused(why),
+        BytesError::Invalid(error) => AskError::Malformed(error),
+    }
 }
 
 /// An answer on its way.

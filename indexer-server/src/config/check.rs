@@ -7,14 +7,14 @@ use super::{
 use crate::{
     broker::BrokerConfig,
     grpc::GrpcConfig,
-    index::{IndexConfig, SHARDS_MAX, SpeculationConfig},
     ingest::IngestConfig,
+    partitions::{IndexConfig, SHARDS_MAX, SpeculationConfig},
     siblings::SIBLINGS_MAX,
     snapshot::CheckpointConfig,
 };
 use kvasir_process::{
     http::HttpConfig,
-    options::{positive, target},
+    options::{count, positive, target},
     port::PortConfig,
     telemetry::LogConfig,
     text::ByteCount,
@@ -24,7 +24,6 @@ use kvasir_proto::{
     limits::{GRPC_MESSAGE_BYTES_MAX, QUERY_BLOCKS_MAX},
 };
 use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
-use tokio::sync::Semaphore;
 
 /// Checked options, by the module that they are for.
 #[derive(Debug, Clone, PartialEq)]
@@ -158,14 +157,6 @@ fn siblings(options: &Options) -> Result<Vec<String>, ConfigError> {
 fn map_source(options: &Options) -> Option<MapSource> {
     let path = options.shard_map.clone()?;
     Some(if map_is_by_broker(options) { MapSource::Broker } else { MapSource::File(path) })
-}
-
-fn count(field: &str, value: usize) -> Result<usize, ConfigError> {
-    let max = Semaphore::MAX_PERMITS;
-    if !(1..=max).contains(&value) {
-        return Err(ConfigError::invalid(field, format!("is {value}, must be 1 to {max}")));
-    }
-    Ok(value)
 }
 
 /// Least bytes for each shard: a worker and a table or two of each kind need some 200 KiB.

@@ -7,7 +7,6 @@ use kvasir_proto::{
         BLOCK_SIZE_TOKENS_MAX, MEDIUM_TTL_MS_MAX, MEDIUM_TTL_MS_MIN, NAME_BYTES_MAX,
         WORKER_ENDPOINTS_MAX, WORKER_LORA_NAMES_MAX,
     },
-    pb,
     types::{CopyMode, DpRank, EngineKind, LossPolicy, PartitionKey, WorkerId},
 };
 use serde::{Deserialize, Serialize};
@@ -188,7 +187,7 @@ fn medium_ttls(spec: &WorkerSpec) -> Result<BTreeMap<String, Duration>, String> 
         let ttl: Span = text.parse()?;
         let ttl_ms = ttl.millis_within(MEDIUM_TTL_MS_MIN..=MEDIUM_TTL_MS_MAX);
         let ttl_ms = ttl_ms.map_err(|why| format!("{medium} {why}"))?;
-        Ok::<_, String>(pb::MediumTtl { medium: medium.clone(), ttl_ms })
+        Ok::<_, String>((medium.clone(), ttl_ms))
     };
     let ttls = spec.ttl.iter().map(read).collect::<Result<_, _>>()?;
     read_medium_ttls(ttls).map_err(|error| error.to_string())

@@ -1,6 +1,6 @@
-use super::server::Parts;
+use super::Parts;
 use crate::{
-    index::{Partition, SPECULATIVE_OUTCOMES},
+    partitions::{Partition, SPECULATIVE_OUTCOMES},
     query::{SourceView, describe},
 };
 use kvasir_index::SourceStatus;

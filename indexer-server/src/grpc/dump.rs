@@ -1,10 +1,10 @@
 use super::{
+    Parts,
     config::{CHUNKS_QUEUED_MAX, DUMP_STALL_TIMEOUT},
     outlet::{Last, Outlet, outlet},
-    server::Parts,
     status::{status, stopping},
 };
-use crate::index::{Dump, DumpError, DumpPart};
+use crate::partitions::{Dump, DumpError, DumpPart};
 use crate::query::QueryError;
 use futures::Stream;
 use kvasir_index::{DumpRecord, DumpSourceEnd, IndexError, SourceId};

@@ -1,7 +1,6 @@
 use super::{
-    admin,
+    Parts, admin,
     dump::{self, DumpStream},
-    server::Parts,
     status::{status, stopping},
 };
 use kvasir_proto::{

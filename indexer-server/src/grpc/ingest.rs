@@ -1,7 +1,7 @@
 use super::{
+    Parts,
     config::{ANSWERS_QUEUED_MAX, HELLO_TIMEOUT},
     outlet::{Last, Outlet, outlet},
-    server::Parts,
     status::{status, stopping},
 };
 use crate::ingest::{Accepted, BatchAnswer, IngestError, PendingAnswer, Refusal, Session};

@@ -9,11 +9,13 @@ mod indexer;
 mod ingest;
 mod local;
 mod outlet;
+mod parts;
 mod server;
 mod sibling;
 mod status;
 
 pub use config::GrpcConfig;
 pub use local::LocalClients;
-pub use server::{Parts, serve};
+pub use parts::Parts;
+pub use server::serve;
 pub use sibling::SiblingClient;

@@ -2,7 +2,7 @@
 //! they were announced, so that nobody knows how old they are. They are dropped.
 
 use super::{Ingest, IngestError, worker::Worker};
-use crate::index::{Dump, DumpError, DumpPart, ResumedSource};
+use crate::partitions::{Dump, DumpError, DumpPart, ResumedSource};
 use kvasir_engine::normalise::tier_of_medium;
 use kvasir_proto::{
     convert::DumpQuery,

@@ -1,4 +1,4 @@
-use crate::index::{Partition, PartitionError, WriterGone};
+use crate::partitions::{Partition, PartitionError, WriterGone};
 use kvasir_engine::zmtp::EndpointError;
 use kvasir_index::IndexError;
 use kvasir_proto::{

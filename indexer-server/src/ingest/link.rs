@@ -1,7 +1,7 @@
 //! One engine endpoint: a task that runs `kvasir-engine`'s link and hands on what it says.
 
 use super::{Ingest, IngestConfig, IngestError, IngestMetrics};
-use crate::index::{IndexedSource, Origin, Writer, WriterGone};
+use crate::partitions::{IndexedSource, Origin, Writer, WriterGone};
 use futures::FutureExt;
 use kvasir_engine::{
     expiry::Expired,

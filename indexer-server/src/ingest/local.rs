@@ -231,7 +231,7 @@ impl fmt::Debug for Round {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::Origin;
+    use crate::partitions::Origin;
     use kvasir_proto::{
         convert::WorkerAddress,
         types::{BlockName, HeldBlock, Incarnation, PartitionKey, WorkerId},

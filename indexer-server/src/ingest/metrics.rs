@@ -1,4 +1,4 @@
-use crate::index::{INDEX_OUTCOMES, IndexMetrics};
+use crate::partitions::{INDEX_OUTCOMES, IndexMetrics};
 use kvasir_engine::{
     link::ReplayOutcome,
     normalise::{DropReason, Drops},

@@ -15,6 +15,7 @@ mod placement;
 mod publisher;
 mod registry;
 mod resume;
+mod session;
 mod standing;
 #[cfg(test)]
 mod testing;
@@ -31,8 +32,8 @@ pub use metrics::{
     RefusalLabels,
 };
 pub use ownership::ShardConfig;
-pub use publisher::{Accepted, Session};
 pub use registry::{Ingest, Registered};
 pub use resume::{Expected, Remembered};
+pub use session::{Accepted, Session};
 pub use standing::{RANKS_SHOWN_MAX, WorkerStandings};
 pub use worker::Speaking;

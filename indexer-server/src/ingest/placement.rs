@@ -1,5 +1,5 @@
 use super::{Ingest, IngestError};
-use crate::index::{SpeculationError, Speculative};
+use crate::partitions::{SpeculationError, Speculative};
 use kvasir_index::Recorded;
 use kvasir_proto::{convert::Placement, types::WorkerKey};
 use std::sync::Arc;

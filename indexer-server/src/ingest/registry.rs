@@ -6,7 +6,7 @@ use super::{
     turns::Turns,
     worker::{Links, Worker},
 };
-use crate::index::{Origin, Partitions, RegisteredBy, ResumedSource, Speculation, Writer};
+use crate::partitions::{Origin, Partitions, RegisteredBy, ResumedSource, Speculation, Writer};
 use dashmap::DashMap;
 use kvasir_engine::link::Common;
 use kvasir_proto::{
@@ -37,8 +37,8 @@ pub struct Ingest {
     pub(super) workers: DashMap<WorkerAddress, Arc<Worker>>,
     pub(super) ownership: Ownership,
     pub(super) map_changes: watch::Sender<()>,
-    /// Whether workers cannot be heard for reasons that are not theirs.
-    pub(super) deaf: AtomicBool,
+    /// Whether workers cannot reach the server for reasons that are not theirs.
+    input_paused: AtomicBool,
     /// Held while the set of workers changes: registrations and removals are rare and whole.
     pub(super) control: Mutex<()>,
     pub(super) links: Common,
@@ -86,7 +86,7 @@ impl Ingest {
             workers: DashMap::new(),
             ownership,
             map_changes: watch::Sender::new(()),
-            deaf: AtomicBool::new(false),
+            input_paused: AtomicBool::new(false),
             control: Mutex::default(),
             links,
             sockets: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
@@ -111,14 +111,14 @@ impl Ingest {
         Self { sockets: Arc::new(Semaphore::new(sockets_max)), sockets_max, ..self }
     }
 
-    /// Says whether workers cannot be heard for reasons that are not theirs: the broker is down, or what it
-    /// keeps is still being read. As long as that is so no lease runs out.
-    pub fn set_deaf(&self, deaf: bool) {
-        self.deaf.store(deaf, Ordering::Release);
+    /// Pauses the input while workers cannot reach the server for reasons that are not theirs: the broker is
+    /// down, or its backlog is still being read. Meanwhile no lease runs out.
+    pub fn set_input_paused(&self, paused: bool) {
+        self.input_paused.store(paused, Ordering::Release);
     }
 
-    pub(super) fn is_deaf(&self) -> bool {
-        self.deaf.load(Ordering::Acquire)
+    pub(super) fn is_input_paused(&self) -> bool {
+        self.input_paused.load(Ordering::Acquire)
     }
 
     /// Shows `visit` the registrations of a page, by partition and worker, and the first behind it, until

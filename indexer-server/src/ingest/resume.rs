@@ -2,7 +2,7 @@
 //! the index.
 
 use super::{Ingest, IngestError, link::LinkPlan, worker::Worker};
-use crate::index::{Partition, RegisteredBy, ResumedSource};
+use crate::partitions::{Partition, RegisteredBy, ResumedSource};
 use kvasir_proto::convert::{Registration, WorkerAddress};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;

@@ -1,7 +1,7 @@
 //! What tests of this module begin with.
 
 use super::{Ingest, IngestConfig, IngestMetrics};
-use crate::index::{
+use crate::partitions::{
     IndexConfig, IndexMetrics, Origin, Partitions, Speculation, SpeculationConfig,
     SpeculationMetrics, start_writers,
 };

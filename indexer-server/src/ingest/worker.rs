@@ -1,5 +1,5 @@
 use super::{IngestError, publisher::Publisher};
-use crate::index::{IndexedSource, Origin, Partition, RegisteredBy};
+use crate::partitions::{IndexedSource, Origin, Partition, RegisteredBy};
 use crossbeam_utils::atomic::AtomicCell;
 use kvasir_proto::{
     convert::{Registration, WorkerAddress},
@@ -7,6 +7,7 @@ use kvasir_proto::{
 };
 use std::{
     collections::BTreeMap,
+    mem,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -178,6 +179,19 @@ impl Worker {
             () = self.cancel.cancelled() => false,
             _ = self.restored.wait() => true,
         }
+    }
+
+    /// Ends the tasks of all publishers and lets no new one in. Returns their sources.
+    pub(super) async fn close_publishers(&self) -> Vec<IndexedSource> {
+        let mut publishers = self.publishers.lock().await;
+        publishers.closed = true;
+        let closed = mem::take(&mut publishers.by_name);
+        while let Some(ended) = publishers.tasks.join_next().await {
+            if let Err(error) = ended {
+                tracing::error!(%error, worker = %self.id(), "the task of a publisher failed");
+            }
+        }
+        closed.into_values().filter_map(|publisher| publisher.shared().source()).collect()
     }
 
     pub(super) fn unknown(&self) -> IngestError {

@@ -1,4 +1,4 @@
-use crate::index::{Origin, Partition};
+use crate::partitions::{Origin, Partition};
 use kvasir_index::SourceStatus;
 use kvasir_proto::types::{DpRank, WorkerId};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-use crate::index::{DumpError, WriterGone};
+use crate::partitions::{DumpError, WriterGone};
 use kvasir_index::IndexError;
 use kvasir_proto::{code::ErrorCode, convert::TooManyBlocks, types::PartitionKey};
 

@@ -1,5 +1,5 @@
 use super::{QueryError, QueryMetrics, speculative};
-use crate::index::{Origin, Partition, Partitions};
+use crate::partitions::{Origin, Partition, Partitions};
 use kvasir_index::{Index, Match, PlacedScratch, Query, QueryKey, Scratch, SourceStatus};
 use kvasir_proto::{
     convert::{FindAnswer, FindQuery, QueryInput, WorkerMatch},

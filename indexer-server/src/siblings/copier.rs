@@ -1,7 +1,9 @@
 //! One worker after the other: fetched from whoever has it, then put into the index.
 
 use super::{CopyError, Fetched, Sibling, SiblingMetrics, fetch::fetch};
-use crate::index::{IndexedSource, Partition, ResumedSource, ResumedWorker, Writer, WriterGone};
+use crate::partitions::{
+    IndexedSource, Partition, ResumedSource, ResumedWorker, Writer, WriterGone,
+};
 use kvasir_index::{Index, IndexError, SourceStatus, WorkerView};
 use kvasir_proto::{
     convert::{DumpQuery, DumpedSource, WorkerAddress},

@@ -1,4 +1,4 @@
-use crate::index::WriterGone;
+use crate::partitions::WriterGone;
 use kvasir_index::IndexError;
 use kvasir_process::hurry::Late;
 use kvasir_proto::{convert::ConvertError, limits::WORKERS_MAX};

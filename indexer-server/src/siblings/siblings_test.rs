@@ -1,7 +1,7 @@
 use super::{
     Copier, CopyError, DumpParts, ListPages, Offer, Sibling, SiblingMetrics, fetch::fetch, offers,
 };
-use crate::index::{
+use crate::partitions::{
     IndexConfig, IndexMetrics, Partitions, Shard, Writer, WriterThreads, start_writers,
 };
 use futures::{StreamExt, stream};

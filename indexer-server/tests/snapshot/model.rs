@@ -1,7 +1,7 @@
 //! What a store must hold, as plain maps; and workers whose n-th state everybody can compute.
 
 use indexer_server::{
-    index::RegisteredBy,
+    partitions::RegisteredBy,
     snapshot::{Change, SnapshotConfig, SnapshotStore, StoreError, WorkerState},
 };
 use kvasir_index::{

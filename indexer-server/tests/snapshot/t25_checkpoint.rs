@@ -3,7 +3,7 @@
 
 use crate::model::address;
 use indexer_server::{
-    index::{
+    partitions::{
         IndexConfig, IndexMetrics, IndexedSource, Partitions, RegisteredBy, Writer, start_writers,
     },
     snapshot::{

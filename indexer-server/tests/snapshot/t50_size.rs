@@ -2,7 +2,7 @@
 
 use crate::model::{REGISTRATION, address};
 use indexer_server::{
-    index::RegisteredBy,
+    partitions::RegisteredBy,
     snapshot::{Change, Figures, SnapshotConfig, SnapshotStore, WorkerState},
 };
 use kvasir_index::{

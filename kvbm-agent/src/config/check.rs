@@ -206,7 +206,7 @@ fn medium_ttls(options: &Options) -> Result<Vec<(String, Duration)>, ConfigError
         let ttl: Span = ttl.parse().map_err(invalid)?;
         let ttl_ms = ttl.millis_within(MEDIUM_TTL_MS_MIN..=MEDIUM_TTL_MS_MAX);
         let ttl_ms = ttl_ms.map_err(|why| invalid(format!("{medium} {why}")))?;
-        Ok(pb::MediumTtl { medium: medium.to_owned(), ttl_ms })
+        Ok((medium.to_owned(), ttl_ms))
     };
     let ttls = options.medium_ttl.iter().map(read).collect::<Result<_, _>>()?;
     let ttls = read_medium_ttls(ttls).map_err(|error| invalid(error.to_string()))?;

@@ -11,6 +11,7 @@ use clap::Args;
 use kvasir_proto::{broker::Delivery, target::read_target};
 use serde::Serialize;
 use std::{net::SocketAddr, time::Duration};
+use tokio::sync::Semaphore;
 
 /// Ports, logs and how the process stops. The two addresses have no default of their own: each program names its
 /// [`DEFAULTS`](crate::config::Options::DEFAULTS).
@@ -115,6 +116,18 @@ pub fn positive(field: &str, Span(time): Span) -> Result<Duration, ConfigError> 
         return Err(ConfigError::invalid(field, "is 0s, must be longer"));
     }
     Ok(time)
+}
+
+/// A number of permits of a semaphore.
+///
+/// # Errors
+/// If it is 0, or more than a semaphore has.
+pub fn count(field: &str, value: usize) -> Result<usize, ConfigError> {
+    let max = Semaphore::MAX_PERMITS;
+    if !(1..=max).contains(&value) {
+        return Err(ConfigError::invalid(field, format!("is {value}, must be 1 to {max}")));
+    }
+    Ok(value)
 }
 
 /// The address of a gRPC port of others.

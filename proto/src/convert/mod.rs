@@ -3,6 +3,7 @@
 //! enforced here.
 
 mod broker;
+mod bytes;
 mod digest;
 mod dump;
 mod error;
@@ -19,6 +20,7 @@ mod shared;
 mod worker;
 
 pub use broker::{BrokerMessage, Said};
+pub use bytes::BytesError;
 pub use digest::{DigestsPart, DigestsQuery};
 pub use dump::{
     DumpQuery, DumpedSource, ListedSource, ListedWorker, WorkerDumpPart, dumped_source,

@@ -178,7 +178,10 @@ impl TryFrom<pb::RegisterWorkerRequest> for Registration {
         let profile = request.profile.map(WorkerProfile::try_from).transpose();
         let profile = profile.map_err(|error| error.within("profile"))?;
         let copy_mode = read_copy_mode("copy_mode", request.copy_mode)?;
-        let medium_ttls = read_medium_ttls(request.medium_ttls)?;
+        let medium_ttls = {
+            let ttls = request.medium_ttls.into_iter().map(|at| (at.medium, at.ttl_ms));
+            read_medium_ttls(ttls.collect())?
+        };
         if request.endpoints.is_empty() && !medium_ttls.is_empty() {
             let actual = "is set without endpoints".to_owned();
             let expected = "none: who publishes over PublishEvents removes for itself".to_owned();
@@ -339,17 +342,17 @@ fn read_lora_names(names: Vec<pb::LoraName>) -> Result<BTreeMap<u64, String>, Co
     Ok(read)
 }
 
-/// Reads times to live, by the medium's name in capitals.
+/// Checks times to live in milliseconds by medium. Returns them by the medium's name in capitals.
 ///
 /// # Errors
 /// If there are too many, one of them is out of its range, or a medium is given twice; the error
 /// names the entry.
 pub fn read_medium_ttls(
-    ttls: Vec<pb::MediumTtl>,
+    ttls: Vec<(String, u32)>,
 ) -> Result<BTreeMap<String, Duration>, ConvertError> {
     check_count("medium_ttls", ttls.len(), WORKER_MEDIUM_TTLS_MAX)?;
     let mut read = BTreeMap::new();
-    for (index, pb::MediumTtl { medium, ttl_ms }) in ttls.into_iter().enumerate() {
+    for (index, (medium, ttl_ms)) in ttls.into_iter().enumerate() {
         let (min, max) = (MEDIUM_TTL_MS_MIN.into(), MEDIUM_TTL_MS_MAX.into());
         let checked = check_required("medium", &medium, NAME_BYTES_MAX)
             .and_then(|()| check_range("ttl_ms", ttl_ms.into(), min, max))

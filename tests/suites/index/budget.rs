@@ -5,7 +5,7 @@ use crate::{
     sharded::Sharded,
     shedding::{Play, Shedding, Tried},
 };
-use indexer_server::index::Relief;
+use indexer_server::partitions::Relief;
 use kvasir_index::Shed;
 use kvasir_tests::script::{Script, ScriptRng};
 use rand::{Rng, SeedableRng};

@@ -7,7 +7,7 @@ use crate::{
     subject::{DumpedRecord, DumpedTail, Piece, RankSizes, Refusal, Sizes, Subject},
 };
 use indexer_server::{
-    index::{IndexConfig, Origin, Partition, Partitions, Shard},
+    partitions::{IndexConfig, Origin, Partition, Partitions, Shard},
     query::{Finder, QueryMetrics},
 };
 use kvasir_index::{DumpScan, DumpTail, Index, Shed, SourceId};

@@ -39,9 +39,9 @@ const HELD_OPERATIONS_MAX: usize = 1 << 20;
 
 /// What is known of a source's agreement with its agent.
 #[derive(Default)]
-pub(in crate::ingest) struct Audit {
+pub(super) struct Audit {
     /// Whether heartbeats bring digests at all.
-    pub(super) is_wanted: bool,
+    is_wanted: bool,
     /// The newest batch that a heartbeat named, and the agent's digest after it, until compared.
     announced: Option<(Option<u64>, u64)>,
     stage: Stage,
@@ -94,6 +94,11 @@ enum Due {
 }
 
 impl Audit {
+    /// Whether heartbeats bring digests, so that the index is to keep its own.
+    pub(super) const fn is_wanted(&self) -> bool {
+        self.is_wanted
+    }
+
     /// Whether batches are to be held back.
     pub(super) const fn holds(&self) -> bool {
         !matches!(self.stage, Stage::Idle)
@@ -276,7 +281,7 @@ impl Follower {
     ) -> Result<(), IngestError> {
         let asked = self.asked.as_ref().zip(self.stream_life);
         // Whoever waits for a dump needs the turns more.
-        let turn = asked.and_then(|(asked, _)| self.turns.try_read(&asked.agent));
+        let turn = asked.and_then(|(asked, _)| self.ingest.turns.try_read(&asked.agent));
         let (Some((asked, life)), Some(turn)) = (asked, turn) else {
             return self.end_audit("abandoned").await;
         };

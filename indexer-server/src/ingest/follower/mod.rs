@@ -6,29 +6,38 @@ mod audited_test;
 mod repair;
 mod steps;
 
-pub(super) use audit::Audit;
-
 use super::{
     Ingest, IngestError,
     answer::{BatchAnswer, Refusal, Waiting},
     local::{AskError, Asked, Part, Round},
     publisher::{Command, Opened, Shared},
-    turns::Turns,
     worker::Worker,
 };
-use kvasir_engine::recover::{Ask, HeldShare, Input, Item, Numbered, OutcomeCounts, Recovery};
+use crate::partitions::ResumedSource;
+use audit::Audit;
+use kvasir_engine::recover::{
+    Ask, HeldBytes, HeldShare, Input, Item, Numbered, OutcomeCounts, Recourse, Recovery,
+    RecoveryConfig, Resume,
+};
 use kvasir_index::SourceStatus;
 use kvasir_proto::{
-    convert::{EventsPart, Heartbeat, Hello, LocalDumpPart, PublishedBatch},
+    convert::{EventsPart, Heartbeat, Hello, LocalDumpPart, LocalSource, PublishedBatch},
     types::{BlockCounts, CopyMode, DpRank, HeldBlock, Incarnation, KvEvent, SourceState},
 };
-use std::{collections::VecDeque, future::pending, mem, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    future::pending,
+    hash::{DefaultHasher, Hash, Hasher},
+    mem,
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{select, sync::mpsc, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 /// A batch, as the recovery holds it back.
 #[derive(Debug)]
-pub(super) struct Held(PublishedBatch);
+struct Held(PublishedBatch);
 
 impl Item for Held {
     fn bytes(&self) -> usize {
@@ -39,7 +48,7 @@ impl Item for Held {
 
 /// What a source says of itself, where it speaks for an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stated {
+struct Stated {
     state: SourceState,
     /// When the newest of what the engine said was last known to be in the stream; none for at once.
     verified_at: Option<Duration>,
@@ -48,50 +57,48 @@ pub(super) struct Stated {
 }
 
 impl Stated {
-    pub(super) const EXACT: Self =
-        Self { state: SourceState::Exact, verified_at: None, engine_away: false };
+    const EXACT: Self = Self { state: SourceState::Exact, verified_at: None, engine_away: false };
 }
 
 /// A part of a dump: names of one rank.
-pub(super) type Chunk = (DpRank, Vec<HeldBlock>);
+type Chunk = (DpRank, Vec<HeldBlock>);
 
 /// What the task is made of.
 pub(super) struct Follower {
-    pub(super) ingest: Arc<Ingest>,
-    pub(super) worker: Arc<Worker>,
-    pub(super) name: String,
-    pub(super) shared: Arc<Shared>,
-    pub(super) recovery: Recovery<Held, Chunk>,
-    pub(super) copy_mode: CopyMode,
+    ingest: Arc<Ingest>,
+    worker: Arc<Worker>,
+    name: String,
+    shared: Arc<Shared>,
+    recovery: Recovery<Held, Chunk>,
+    copy_mode: CopyMode,
     /// Who can be asked, if anybody.
-    pub(super) asked: Option<Asked>,
-    pub(super) turns: Arc<Turns>,
-    pub(super) held: HeldShare,
+    asked: Option<Asked>,
+    held: HeldShare,
     /// The latest stream; those before are fenced.
-    pub(super) stream: u64,
-    pub(super) fence: CancellationToken,
+    stream: u64,
+    fence: CancellationToken,
     /// The life that the stream which is open is in.
-    pub(super) stream_life: Option<Incarnation>,
+    stream_life: Option<Incarnation>,
     /// Batches of that stream that are not answered yet.
-    pub(super) waiting: VecDeque<Waiting>,
+    waiting: VecDeque<Waiting>,
     /// Number that was wanted next when they were looked through last.
-    pub(super) expected: Option<u64>,
-    pub(super) round: Option<Round>,
+    expected: Option<u64>,
+    round: Option<Round>,
     /// Whether the index holds a part of a dump: what no batch of the source left behind. So there
     /// is no cursor to go on from, above all none for a checkpoint.
-    pub(super) is_torn: bool,
+    is_torn: bool,
     /// Whether the dump that has just ended lacks blocks.
-    pub(super) dump_is_incomplete: bool,
+    dump_is_incomplete: bool,
     /// Whether the index holds what the source says that it does.
-    pub(super) audit: Audit,
+    audit: Audit,
     /// As the last heartbeat of its stream said.
-    pub(super) stated: Stated,
+    stated: Stated,
     /// Lives that are over.
-    pub(super) past: Arc<[Incarnation]>,
+    past: Arc<[Incarnation]>,
     /// As the index was told last.
-    pub(super) shown: SourceStatus,
+    shown: SourceStatus,
     /// As the metrics were told last.
-    pub(super) counted: OutcomeCounts,
+    counted: OutcomeCounts,
 }
 
 /// What happened next.
@@ -103,6 +110,48 @@ enum Event {
 }
 
 impl Follower {
+    /// The follower of a source of `worker`: a new one, or one that a checkpoint or a sibling knows.
+    pub(super) fn new(
+        ingest: &Arc<Ingest>,
+        worker: &Arc<Worker>,
+        name: &str,
+        shared: Arc<Shared>,
+        resumed: Option<&ResumedSource>,
+    ) -> Self {
+        let resume = resumed.map(|resumed| Resume {
+            cursor: resumed.status.applied,
+            degraded: resumed.status.state == SourceState::Degraded,
+            past: resumed.status.past.to_vec(),
+        });
+        let recovery = recovery(ingest, worker, name, resume.as_ref());
+        let asked = ingest.local_indexers.clone().zip(worker.registration.local_indexer.clone());
+        let source = LocalSource { address: worker.address(), name: name.to_owned() };
+        let block_size = worker.partition.block_size();
+        Self {
+            ingest: Arc::clone(ingest),
+            worker: Arc::clone(worker),
+            name: name.to_owned(),
+            shared,
+            past: recovery.past().collect(),
+            recovery,
+            copy_mode: resumed.map_or(CopyMode::Set, |resumed| resumed.copy_mode),
+            asked: asked.map(|(indexers, url)| Asked::new(indexers, url, source, block_size)),
+            held: HeldBytes::share(Arc::clone(&ingest.links.held)),
+            stream: 0,
+            fence: CancellationToken::new(),
+            stream_life: None,
+            waiting: VecDeque::new(),
+            expected: None,
+            round: None,
+            is_torn: false,
+            dump_is_incomplete: false,
+            audit: Audit::default(),
+            stated: Stated::EXACT,
+            shown: SourceStatus::default(),
+            counted: OutcomeCounts::default(),
+        }
+    }
+
     /// Follows the source until cancelled, or nobody is left to hand in anything.
     pub(super) async fn run(
         mut self,
@@ -172,11 +221,11 @@ impl Follower {
                 self.input(Input::CaughtUp).await
             }
             Command::Behind { .. } | Command::CaughtUp { .. } => Ok(()),
-            // Its stream says that by itself.
-            Command::Hold(_) if self.stream_life.is_some() => Ok(()),
-            Command::Hold(deaf) => {
-                self.shared.set_held(deaf);
-                self.input(if deaf { Input::Behind } else { Input::Disconnected }).await
+            // An open stream sends `Behind` and `CaughtUp` itself.
+            Command::InputPaused(_) if self.stream_life.is_some() => Ok(()),
+            Command::InputPaused(paused) => {
+                self.shared.set_input_paused(paused);
+                self.input(if paused { Input::Behind } else { Input::Disconnected }).await
             }
             Command::Heal => match self.shared.source() {
                 Some(source) if self.index_lacks(&source).await? => {
@@ -251,11 +300,11 @@ impl Follower {
         }
         self.worker.heard(self.ingest.origin);
         if let Some(asked) = &self.asked {
-            self.turns.heard(&asked.agent);
+            self.ingest.turns.heard(&asked.agent);
         }
-        if self.shared.is_held() {
-            // It is heard now, maybe before it is told that it can be.
-            self.shared.set_held(false);
+        if self.shared.is_input_paused() {
+            // This stream may arrive before the command that ends the pause.
+            self.shared.set_input_paused(false);
             self.input(Input::Disconnected).await?;
         }
         self.copy_mode = hello.copy_mode;
@@ -409,11 +458,34 @@ impl Follower {
         }
         self.fence.cancel();
         self.stream_life = None;
-        self.recovery = self.worker.recovery(&self.ingest, &self.name, None);
+        self.recovery = recovery(&self.ingest, &self.worker, &self.name, None);
         self.counted = OutcomeCounts::default();
         self.shown = SourceStatus { state: SourceState::Cold, ..SourceStatus::default() };
         Ok(())
     }
+}
+
+/// A recovery of a source of a worker.
+fn recovery(
+    ingest: &Ingest,
+    worker: &Worker,
+    name: &str,
+    resume: Option<&Resume>,
+) -> Recovery<Held, Chunk> {
+    let (registration, config) = (&worker.registration, &ingest.config);
+    let mut hasher = DefaultHasher::new();
+    (&registration.partition, &registration.worker, name).hash(&mut hasher);
+    let is_asked = ingest.local_indexers.is_some() && registration.local_indexer.is_some();
+    let config = RecoveryConfig {
+        recourse: if is_asked { Recourse::Ask } else { Recourse::Rewind },
+        loss_policy: registration.loss_policy.unwrap_or(config.loss_policy),
+        degraded_ttl: config.degraded_ttl,
+        worker_timeout: registration.lease.unwrap_or(config.worker_timeout),
+        expires_silent: registration.lease.is_some(),
+        jitter_seed: hasher.finish(),
+        ..RecoveryConfig::default()
+    };
+    Recovery::new(config, resume, ingest.origin.elapsed())
 }
 
 /// The next part of the round under way; waits for ever if there is none.

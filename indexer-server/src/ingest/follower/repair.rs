@@ -2,8 +2,8 @@
 
 use super::Follower;
 use super::audit::{Answer, BUCKETS_MAX, Blocks, put};
-use crate::index::{Dump, DumpError, DumpPart, IndexedSource};
 use crate::ingest::{IngestError, local::Question};
+use crate::partitions::{Dump, DumpError, DumpPart, IndexedSource};
 use kvasir_engine::recover::Input;
 use kvasir_index::{DumpRecord, Index};
 use kvasir_proto::convert::{DumpQuery, RankBuckets};
@@ -236,7 +236,7 @@ impl Follower {
         };
         // It takes as long as a dump.
         let Some(asked) = &self.asked else { return Ok(false) };
-        let Some(_turn) = self.turns.try_read(&asked.agent) else { return Ok(false) };
+        let Some(_turn) = self.ingest.turns.try_read(&asked.agent) else { return Ok(false) };
         let writer = self.ingest.writer.clone();
         let read_all = async {
             let mut dump = Dump::begin(&self.worker.partition, writer, &query).await?;

@@ -2,12 +2,12 @@
 
 use super::{Chunk, Follower, Held};
 use crate::{
-    index::IndexedSource,
     ingest::{
         IngestError,
         answer::{BatchAnswer, Refusal},
         local::Round,
     },
+    partitions::IndexedSource,
 };
 use kvasir_engine::{normalise::Drops, recover::Step};
 use kvasir_index::SourceStatus;
@@ -62,7 +62,7 @@ impl Follower {
                 self.change_lost(&step).await?;
             }
             Step::Ask { round, ask } => {
-                let start = |asked| Round::start(round, ask, asked, Arc::clone(&self.turns));
+                let start = |asked| Round::start(round, ask, asked, Arc::clone(&self.ingest.turns));
                 self.round = self.asked.as_ref().map(start);
             }
             Step::Cancel { .. } => {
@@ -181,7 +181,7 @@ impl Follower {
         let (worker, named) = (&self.worker, (self.name.as_str(), self.copy_mode));
         let writer = &self.ingest.writer;
         let added = writer.add_source(&worker.partition, worker.id(), named, rank).await??;
-        if self.audit.is_wanted {
+        if self.audit.is_wanted() {
             // While it holds nothing it need not be read for that.
             let id = added.id();
             writer.change(added.shard(), move |index| index.keep_digests(id)).await??;
@@ -218,7 +218,7 @@ impl Follower {
 
     fn note_shown(&mut self, status: &SourceStatus) {
         self.ingest.metrics.count_state(self.shown.state, status.state);
-        self.shared.set_waits(status.state == SourceState::CatchingUp);
+        self.shared.set_catching_up(status.state == SourceState::CatchingUp);
         self.shown = status.clone();
     }
 

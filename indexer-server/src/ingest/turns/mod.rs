@@ -2,7 +2,7 @@
 
 mod queue;
 
-use crate::index::Origin;
+use crate::partitions::Origin;
 use queue::{Ticket, TurnQueue};
 use std::{
     collections::HashMap,

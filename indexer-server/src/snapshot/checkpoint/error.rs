@@ -1,4 +1,4 @@
-use crate::index::WriterGone;
+use crate::partitions::WriterGone;
 use crate::snapshot::StoreError;
 use kvasir_index::IndexError;
 use kvasir_proto::code::ErrorCode;

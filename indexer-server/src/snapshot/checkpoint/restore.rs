@@ -2,7 +2,7 @@
 
 use super::Keeper;
 use crate::{
-    index::{Partition, ResumedSource, ResumedWorker, Shard, Writer, WriterGone},
+    partitions::{Partition, ResumedSource, ResumedWorker, Shard, Writer, WriterGone},
     snapshot::{Restored, SnapshotStore, StoreError, StoredWorker, StreamPosition},
 };
 use kvasir_index::{DamagedImage, IndexError, Restore, Saved};

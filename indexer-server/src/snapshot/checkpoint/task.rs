@@ -2,15 +2,11 @@
 
 use super::{CheckpointError, CheckpointMetrics, Keeper, Positions, stream::Stream};
 use crate::{
-    index::{Partitions, RegisteredBy, Shard, Writer},
+    partitions::{Partitions, RegisteredBy, Shard, Writer},
     snapshot::{Change, StoreError, StreamPosition, Unwritten, WorkerState},
 };
 use kvasir_index::{CutReceipt, IndexError, WorkerImage};
-use kvasir_proto::{
-    convert::{Registration, WorkerAddress},
-    pb,
-};
-use prost::Message;
+use kvasir_proto::convert::{Registration, WorkerAddress};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt, mem,
@@ -341,7 +337,7 @@ impl Checkpointer {
         batch: &mut Batch,
     ) -> Result<(), CheckpointError> {
         let address = registration.address();
-        let registration = pb::RegisterWorkerRequest::from(registration).encode_to_vec();
+        let registration = registration.encode();
         let stored = self.stored.get(&address);
         let is_same = stored.is_some_and(|at| at.registration.as_ref() == Some(&registration));
         let whole = !is_same || stale.contains(&address);

@@ -3,7 +3,7 @@ use super::{
     WorkerRecord, WorkerState, contents_bounds, decode_hole, decode_name, decode_page, encode_hole,
     encode_name, encode_page, generation_bounds,
 };
-use crate::index::RegisteredBy;
+use crate::partitions::RegisteredBy;
 use kvasir_index::{
     HoleImage, NameImage, PAGE_SLOTS, PageImage, Position, RunImage, SourceId, SourceImage,
     SourceStatus, WorkerImage,

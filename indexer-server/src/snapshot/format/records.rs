@@ -3,7 +3,7 @@
 //! [`FORMAT_VERSION`](super::FORMAT_VERSION).
 
 use super::{reader::FormatError, registered_by::RegisteredByRecord};
-use crate::index::RegisteredBy;
+use crate::partitions::RegisteredBy;
 use kvasir_index::{RankImage, SourceId, SourceImage, SourceStatus, WorkerImage};
 use kvasir_proto::{
     convert::WorkerAddress,

@@ -1,4 +1,4 @@
-use crate::index::RegisteredBy;
+use crate::partitions::RegisteredBy;
 
 /// Who wants a worker. 0 is what older servers wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]

@@ -1,6 +1,6 @@
 //! Ours as the server keeps it: behind a sharded lock that the writer holds for a bounded number
 //! of block operations, in steps, and lets go of with the step in which a reader came. The rules are
-//! the server's (`indexer-server/src/index/shard.rs`, `pace.rs` and `command.rs`), written again: the
+//! the server's (`indexer-server/src/partitions/shard.rs`, `pace.rs` and `command.rs`), written again: the
 //! server needs a newer tokio than one of the peers allows, so it cannot be built into this bench. One thread
 //! writes here, so the turns that the server's writers take are left out.
 

@@ -1,4 +1,4 @@
-use crate::index::Partitions;
+use crate::partitions::Partitions;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},

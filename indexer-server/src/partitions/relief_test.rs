@@ -1,5 +1,5 @@
 use super::*;
-use crate::index::{Bytes, HOLD_OPERATIONS_MAX, IndexConfig, Partition};
+use crate::partitions::{Bytes, HOLD_OPERATIONS_MAX, IndexConfig, Partition};
 use kvasir_index::{Limits, SourceId};
 use kvasir_proto::types::{
     BlockName, CopyMode, KvEvent, LocalHash, PartitionKey, StoredBlock, Tier, WorkerId,

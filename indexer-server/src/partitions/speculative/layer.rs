@@ -14,7 +14,7 @@ use std::{
 
 /// What is speculative in one partition, beside its index and behind a lock of its own.
 #[derive(Default)]
-pub(in crate::index) struct Layer {
+pub(in crate::partitions) struct Layer {
     placements: ShardedLock<Placements>,
     /// Blocks in there: while there are none, queries touch nothing else.
     blocks: AtomicUsize,
@@ -25,7 +25,7 @@ impl Layer {
         self.blocks.load(Ordering::Acquire)
     }
 
-    pub(in crate::index) fn size(&self) -> SpeculativeSize {
+    pub(in crate::partitions) fn size(&self) -> SpeculativeSize {
         self.read(|at| SpeculativeSize { blocks: at.blocks(), bytes: at.bytes() })
     }
 
@@ -41,7 +41,7 @@ impl Layer {
     }
 
     /// Ranks that are expected to hold leading blocks of a prompt, and how many.
-    pub(in crate::index) fn find<'a>(
+    pub(in crate::partitions) fn find<'a>(
         &self,
         locals: &[LocalHash],
         now: Duration,

@@ -1,5 +1,5 @@
 use super::*;
-use crate::index::STEP_OPERATIONS_MAX;
+use crate::partitions::STEP_OPERATIONS_MAX;
 use kvasir_index::Limits;
 use kvasir_proto::types::{
     BlockName, CopyMode, Cursor, Incarnation, LocalHash, SourceState, StoredBlock, Tier, WorkerId,

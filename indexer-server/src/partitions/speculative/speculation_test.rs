@@ -1,5 +1,5 @@
 use super::*;
-use crate::index::IndexConfig;
+use crate::partitions::IndexConfig;
 use kvasir_index::{Limits, PlacedScratch};
 use kvasir_process::telemetry::new_registry;
 use kvasir_proto::types::PartitionKey;

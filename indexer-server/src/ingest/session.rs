@@ -1,0 +1,262 @@
+//! The streams of sources that push. Each sends commands to the task of its source.
+
+use super::{
+    Ingest, IngestError,
+    answer::PendingAnswer,
+    follower::Follower,
+    publisher::{Command, Opened, Publisher, Shared},
+    worker::{Publishers, Speaking, Worker},
+};
+use crate::partitions::ResumedSource;
+use kvasir_index::IndexError;
+use kvasir_proto::{
+    convert::{Heartbeat, Hello, PublishedBatch},
+    limits::WORKER_SOURCES_MAX,
+    types::Cursor,
+};
+use std::sync::Arc;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+/// One open stream of a publisher. Close it when the stream ends.
+#[derive(Debug)]
+pub struct Session {
+    ingest: Arc<Ingest>,
+    worker: Arc<Worker>,
+    publisher: Arc<Publisher>,
+    number: u64,
+    fence: CancellationToken,
+}
+
+/// A stream is open.
+#[derive(Debug)]
+pub struct Accepted {
+    /// The stream.
+    pub session: Session,
+    /// Where the index stands for this incarnation.
+    pub applied: Option<Cursor>,
+}
+
+impl Ingest {
+    /// Opens a stream for a source; an earlier stream of the same source is fenced. A new
+    /// incarnation clears what the one before stored; where a log brings it that keeps lives in their
+    /// order (`in_order`), it is believed to begin where it says.
+    ///
+    /// # Errors
+    /// If the worker belongs to another shard or is not registered, the hello contradicts it, its
+    /// incarnation is over, or the worker has too many sources.
+    pub async fn open(
+        self: &Arc<Self>,
+        hello: &Hello,
+        in_order: bool,
+    ) -> Result<Accepted, IngestError> {
+        self.check_shard(&hello.address.worker)?;
+        let found = self.workers.get(&hello.address).map(|entry| Arc::clone(&entry));
+        let Some(worker) = found else {
+            return Err(IngestError::UnknownWorker { address: hello.address.clone() });
+        };
+        if worker.partition.block_size() != hello.block_size {
+            return Err(IngestError::block_size(&worker.partition, hello.block_size));
+        }
+        if !worker.opened().await {
+            return Err(worker.unknown());
+        }
+        let mut publishers = worker.publishers.lock().await;
+        if publishers.closed {
+            return Err(worker.unknown());
+        }
+        let sources = publishers.by_name.len() + worker.registration.endpoints.len();
+        let publisher = match publishers.by_name.get(&hello.source) {
+            Some(publisher) => Arc::clone(publisher),
+            None if sources >= WORKER_SOURCES_MAX => {
+                let (worker, limit) = (worker.id().clone(), WORKER_SOURCES_MAX);
+                return Err(IndexError::TooMany { worker, what: "sources", limit }.into());
+            }
+            None => {
+                let (publisher, task) = self.publisher(&worker, &hello.source, None);
+                publishers.tasks.spawn(task);
+                publishers.by_name.insert(hello.source.clone(), Arc::clone(&publisher));
+                publisher
+            }
+        };
+        let (reply, answer) = oneshot::channel();
+        let command = Command::Open { hello: hello.clone(), in_order, reply };
+        // Without the task there is no answer.
+        let _ended = publisher.send(command).await;
+        let failed =
+            |_ended| if worker.is_removed() { worker.unknown() } else { IngestError::Failed };
+        let Opened { stream, fence, applied } = answer.await.map_err(failed)??;
+        drop(publishers);
+        self.metrics.publishers.inc();
+        let ingest = Arc::clone(self);
+        let session = Session { ingest, worker, publisher, number: stream, fence };
+        Ok(Accepted { session, applied })
+    }
+
+    /// Takes back a publisher that a checkpoint knows: a stream of the life that it was in goes on
+    /// where it stood. False if the checkpoint says nothing of a life.
+    pub(super) async fn resume_publisher(
+        self: &Arc<Self>,
+        worker: &Arc<Worker>,
+        resumed: &ResumedSource,
+    ) -> bool {
+        if resumed.status.applied.is_none() {
+            return false;
+        }
+        let mut publishers = worker.publishers.lock().await;
+        let (publisher, task) = self.publisher(worker, &resumed.name, Some(resumed));
+        publishers.tasks.spawn(task);
+        publishers.by_name.insert(resumed.name.clone(), publisher);
+        true
+    }
+
+    /// A publisher and its task.
+    fn publisher(
+        self: &Arc<Self>,
+        worker: &Arc<Worker>,
+        name: &str,
+        resumed: Option<&ResumedSource>,
+    ) -> (Arc<Publisher>, impl Future<Output = ()> + Send + use<>) {
+        let shared = Arc::new(Shared::of(resumed.map(|resumed| resumed.source.clone())));
+        let (publisher, commands) = Publisher::new(Arc::clone(&shared));
+        let follower = Follower::new(self, worker, name, shared, resumed);
+        (Arc::new(publisher), follower.run(commands, worker.cancel.clone()))
+    }
+
+    /// Has publishers dumped of whose worker blocks were shed, once there is room for these again. A
+    /// publisher that is busy is asked the next time.
+    fn heal(&self, worker: &Worker, publishers: &Publishers) {
+        if worker.registration.local_indexer.is_none() {
+            return;
+        }
+        let shed = {
+            let index = worker.partition.shard_of(worker.id()).read();
+            let ranks = index.worker(worker.id()).into_iter().flat_map(|at| at.holders());
+            ranks.map(|rank| rank.shed_blocks()).sum::<u64>()
+        };
+        if shed > 0 && self.partitions.budget().has_room_for(shed) {
+            for publisher in publishers.by_name.values() {
+                publisher.try_send(Command::Heal);
+            }
+        }
+    }
+
+    /// Forgets publishers that have expired, removes workers whose lease has run out, and has those
+    /// healed that lack blocks for which there is room again.
+    ///
+    /// # Errors
+    /// If the server is stopping.
+    pub async fn expire(self: &Arc<Self>) -> Result<(), IngestError> {
+        self.turns.advance();
+        let workers: Vec<_> = self.workers.iter().map(|entry| Arc::clone(&entry)).collect();
+        for worker in workers {
+            let paused = self.is_input_paused() && worker.registration.lease.is_some();
+            if paused {
+                worker.heard(self.origin);
+            } else if worker.is_open() && worker.lease_is_over(self.origin) {
+                self.remove_expired(&worker).await?;
+                continue;
+            }
+            let mut publishers = worker.publishers.lock().await;
+            self.heal(&worker, &publishers);
+            pause_input(&publishers, paused);
+            publishers.by_name.retain(|_, publisher| !publisher.shared().is_idle());
+            while let Some(ended) = publishers.tasks.try_join_next() {
+                if let Err(error) = ended {
+                    tracing::error!(%error, worker = %worker.id(), "the task of a publisher failed");
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Tells the tasks of publishers whether the input is paused. One whose queue is full is told the next time.
+fn pause_input(publishers: &Publishers, paused: bool) {
+    for publisher in publishers.by_name.values() {
+        if publisher.shared().is_input_paused() != paused {
+            publisher.try_send(Command::InputPaused(paused));
+        }
+    }
+}
+
+impl Session {
+    /// Cancelled once another stream took over or the worker was removed.
+    #[must_use]
+    pub const fn fenced(&self) -> &CancellationToken {
+        &self.fence
+    }
+
+    /// Says that whoever said `hello` is at the other end of a connection: nobody else takes the worker's place meanwhile,
+    /// if that is the worker's agent.
+    #[must_use]
+    pub fn speaks(&self, hello: &Hello) -> Option<Speaking> {
+        let agent = hello.local_indexer.as_ref();
+        let is_agent = agent.is_some() && agent == self.worker.registration.local_indexer.as_ref();
+        is_agent.then(|| Speaking::of(&self.worker))
+    }
+
+    /// Tokens per block.
+    #[must_use]
+    pub fn block_size(&self) -> u32 {
+        self.worker.partition.block_size()
+    }
+
+    /// The sequence number wanted next, once all that was handed in is taken; any (0) before the
+    /// first batch.
+    pub async fn expected(&self) -> u64 {
+        let (reply, answer) = oneshot::channel();
+        // Fails, like the answer, if the stream is over.
+        let _over = self.publisher.send(Command::Expected { reply }).await;
+        answer.await.unwrap_or(0)
+    }
+
+    /// Counts a batch that could not be read; it is not in the index and will be sent again.
+    pub fn count_invalid(&self) {
+        self.ingest.metrics.count_refusal("invalid");
+    }
+
+    /// Hands in a batch. Answers come in the order in which batches can be applied.
+    pub async fn apply(&self, batch: PublishedBatch) -> PendingAnswer {
+        let (reply, answer) = oneshot::channel();
+        let command = Command::Batch { stream: self.number, batch, reply: Some(reply) };
+        // Fails, and with it the answer, if the stream is over.
+        let _over = self.publisher.send(command).await;
+        PendingAnswer(answer)
+    }
+
+    /// Hands in a batch whose answer nobody waits for.
+    pub async fn feed(&self, batch: PublishedBatch) {
+        let command = Command::Batch { stream: self.number, batch, reply: None };
+        let _over = self.publisher.send(command).await;
+    }
+
+    /// The publisher says that it is there, and where it stands.
+    pub async fn heartbeat(&self, heartbeat: Heartbeat) {
+        let command = Command::Heartbeat { stream: self.number, heartbeat };
+        let _over = self.publisher.send(command).await;
+    }
+
+    /// What is handed in from now on is not the newest: the log that brings it is read from further back,
+    /// or cannot be reached. Until it has [caught up](Self::caught_up) the source's silence says nothing.
+    pub async fn behind(&self) {
+        let _over = self.publisher.send(Command::Behind { stream: self.number }).await;
+    }
+
+    /// The log was read to its end.
+    pub async fn caught_up(&self) {
+        let _over = self.publisher.send(Command::CaughtUp { stream: self.number }).await;
+    }
+
+    /// Whether the source does not wait for what it lacks.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        !self.publisher.shared().is_catching_up()
+    }
+
+    /// The stream has ended.
+    pub async fn close(self) {
+        self.ingest.metrics.publishers.dec();
+        let _over = self.publisher.send(Command::Close { stream: self.number }).await;
+    }
+}
