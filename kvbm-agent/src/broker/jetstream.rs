@@ -4,7 +4,6 @@ use super::config::{ACK_TIMEOUT, UNACKED_BATCHES_MAX, UNACKED_BYTES_MAX};
 use super::connection::Connection;
 use super::error::BrokerError;
 use super::publish::{End, Position, Session};
-use crate::journal::Batch;
 use async_nats::jetstream::context::{
     Context, ContextBuilder, PublishAckFuture, PublishError, PublishErrorKind,
 };
@@ -12,6 +11,7 @@ use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config, DiscardPolicy};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use kvasir_feed::journal::Batch;
 use kvasir_proto::broker::{
     DUPLICATES_WITHIN, EVENTS_ALL, STREAM, STREAM_AGE_DEFAULT, STREAM_BYTES_DEFAULT,
 };

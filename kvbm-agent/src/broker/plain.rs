@@ -3,8 +3,8 @@
 use super::config::FLUSH_BATCHES;
 use super::error::BrokerError;
 use super::publish::{End, Position, Session};
-use crate::journal::Batch;
 use async_nats::client::PublishErrorKind;
+use kvasir_feed::journal::Batch;
 use tokio::select;
 
 /// Publishes a life over one connection.

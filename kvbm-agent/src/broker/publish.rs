@@ -3,12 +3,12 @@ use super::connection::Connection;
 use super::error::BrokerError;
 use super::message::{Envelope, LifeEnvelope};
 use super::{BrokerConfig, Delivery, jetstream, plain};
-use crate::feed::{Feed, News};
-use crate::journal::{Batch, RangeError};
-use crate::pause::Pauses;
 use async_nats::client::PublishErrorKind;
 use bytes::Bytes;
 use futures::FutureExt;
+use kvasir_feed::feed::{Feed, News};
+use kvasir_feed::journal::{Batch, RangeError};
+use kvasir_feed::pause::Pauses;
 use kvasir_proto::convert::ConvertError;
 use kvasir_proto::types::{Incarnation, SourceState};
 use std::mem;
@@ -69,12 +69,12 @@ impl Publisher {
             () = self.stop.cancelled() => return,
             () = self.feed.until_settled() => {}
         }
-        let mut pauses = Pauses::new();
+        let mut pauses = Pauses::default();
         loop {
             let before = self.progress();
             let Err(error) = self.connection().await else { return };
             if self.progress() != before {
-                pauses.was_of_use();
+                pauses.reset();
             }
             self.note(&error, pauses.admit_line());
             if !pauses.wait(&self.stop).await {

@@ -1,9 +1,9 @@
 use super::SourceSpec;
 use crate::broker::Delivery;
-use crate::hub::BatchingConfig;
-use crate::journal::JournalConfig;
 use crate::zmq::ZMQ_TOPIC_DEFAULT;
 use clap::{ArgAction, Args};
+use kvasir_feed::hub::BatchingConfig;
+use kvasir_feed::journal::JournalConfig;
 use kvasir_process::config;
 use kvasir_process::telemetry::LogFormat;
 use kvasir_process::text::{self, ByteCount, ServerUrl, Span, optional};

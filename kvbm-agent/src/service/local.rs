@@ -3,7 +3,7 @@ use super::digests::send_digests;
 use super::events::send_events;
 use super::records::send_dump;
 use super::{ServiceConfig, server::Served};
-use crate::feed::Feed;
+use kvasir_feed::feed::Feed;
 use kvasir_proto::code::ErrorCode;
 use kvasir_proto::convert::{
     ConvertError, DigestsQuery, EventsQuery, LocalDumpQuery, LocalSource, LocalSourceStatus,

@@ -1,8 +1,8 @@
 use super::config::REQUEST_BYTES_MAX;
 use super::loads::WorkerLoadsService;
 use super::local::LocalIndexerService;
-use crate::feed::Feed;
 use crate::ingest::EventIngestService;
+use kvasir_feed::feed::Feed;
 use kvasir_process::port::{
     Port, PortConfig, PortMetrics, ServeError, Services, StreamKind, Streams,
 };

@@ -98,15 +98,15 @@ pub async fn keep_up(
         () = keeper.stop.cancelled() => return keeper.leave().await,
         () = keeper.feed.until_settled() => {}
     }
-    let mut pauses = Pauses::new();
+    let mut pauses = Pauses::default();
     loop {
         let before = keeper.progress();
         match keeper.stream().await {
             Ok(End::Stopped) => return keeper.leave().await,
-            Ok(End::NewLife) => pauses.was_of_use(),
+            Ok(End::NewLife) => pauses.reset(),
             Err(error) => {
                 if keeper.progress() != before {
-                    pauses.was_of_use();
+                    pauses.reset();
                 }
                 keeper.note(&error, pauses.admit_line());
                 if !pauses.wait(&keeper.stop).await {

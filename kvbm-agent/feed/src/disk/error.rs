@@ -5,7 +5,7 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DiskError {
     /// There is no such journal in this build.
-    #[error("{}: this build keeps no journal on disk: build kvbm-agent with its feature `disk`", folder.display())]
+    #[error("{}: this build has no journal on disk: build kvbm-agent with its feature `disk`", folder.display())]
     Absent {
         /// The folder.
         folder: PathBuf,

@@ -11,15 +11,15 @@ const TURN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One at a time, of answers that take much memory or work.
 #[derive(Debug)]
-pub(crate) struct Turns {
+pub(super) struct Turns {
     turn: Arc<Semaphore>,
     /// The one whose turn it is, and those that wait.
     places: Arc<Semaphore>,
 }
 
-/// One's turn, until dropped.
+/// A turn, until dropped.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub struct Turn {
     _turn: OwnedSemaphorePermit,
     _place: OwnedSemaphorePermit,
 }
@@ -34,7 +34,7 @@ impl Turns {
     ///
     /// # Errors
     /// If too many wait, or waiting takes too long.
-    pub(crate) async fn wait(&self) -> Result<Turn, FeedError> {
+    pub(super) async fn wait(&self) -> Result<Turn, FeedError> {
         let place = Arc::clone(&self.places).try_acquire_owned();
         let place = place.map_err(|_full| FeedError::TooManyWait { limit: WAITING_MAX })?;
         let turn = timeout(TURN_TIMEOUT, Arc::clone(&self.turn).acquire_owned()).await;

@@ -1,4 +1,5 @@
-use super::turns::Turns;
+use super::FeedError;
+use super::turns::{Turn, Turns};
 use crate::disk::{Disk, KeptSource, NewLife, Opened, Restored, SourceChange, Verdict};
 use crate::journal::{
     AppendError, BatchRange, DigestError, Journal, JournalConfig, JournalStatus, RangeError,
@@ -86,7 +87,7 @@ pub struct Feed {
     standing: Mutex<Standing>,
     pub(super) dump_turns: Turns,
     /// Of those that copy [digests](Self::digests).
-    pub(crate) digest_turns: Turns,
+    digest_turns: Turns,
 }
 
 impl Feed {
@@ -285,6 +286,14 @@ impl Feed {
     #[must_use]
     pub fn ranks(&self) -> Vec<DpRank> {
         self.journal.lock().ranks()
+    }
+
+    /// Waits for a turn to copy [digests](Self::digests): whoever has one holds it until its copies are sent.
+    ///
+    /// # Errors
+    /// If too many wait, or waiting takes too long.
+    pub async fn digest_turn(&self) -> Result<Turn, FeedError> {
+        self.digest_turns.wait().await
     }
 
     /// Digests of what it holds, after its newest batch. Holds the journal's lock while they are copied:

@@ -11,3 +11,4 @@ pub use dump::FeedDump;
 pub use error::FeedError;
 pub use image::keep_image;
 pub use source::{Feed, News, SourceConfig, Standing, new_life};
+pub use turns::Turn;

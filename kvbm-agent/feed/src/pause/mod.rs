@@ -1,5 +1,5 @@
-//! Pauses before a peer is tried again: they double, and differ between processes, so that a fleet
-//! does not return in step. With them, how often the log says that it is away.
+//! Pauses between attempts to reach a peer: they double, and differ between processes, so that a fleet does not
+//! return in step. They also limit how often the log reports that the peer is away.
 
 use kvasir_engine::throttle::Throttle;
 use kvasir_engine::zmtp::Backoff;
@@ -10,38 +10,41 @@ use tokio::select;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-/// From this,
+/// First pause.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
-/// up to this.
+/// Longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Time between two log lines of a peer that stays away.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The pauses before one peer.
-pub(crate) struct Pauses {
+/// The pauses between attempts to reach one peer.
+#[derive(Debug)]
+pub struct Pauses {
     backoff: Backoff,
     log: Throttle,
 }
 
-impl Pauses {
-    pub(crate) fn new() -> Self {
+impl Default for Pauses {
+    fn default() -> Self {
         let backoff = Backoff::new(PAUSE_MIN, PAUSE_MAX);
         Self { backoff, log: Throttle::every(LOG_INTERVAL) }
     }
+}
 
-    /// Whether to log that the peer is away, and how many tries since the last line say the same.
-    pub(crate) fn admit_line(&mut self) -> Option<u64> {
+impl Pauses {
+    /// Whether to log that the peer is away, and how many attempts were not logged since the last line.
+    pub fn admit_line(&mut self) -> Option<u64> {
         self.log.admit(Instant::now())
     }
 
-    /// The peer was of use: that it is away is news, and the next pause is short again.
-    pub(crate) fn was_of_use(&mut self) {
+    /// The peer answered: its next failure is logged at once, and the next pause is short again.
+    pub fn reset(&mut self) {
         self.log.reset();
         self.backoff.reset();
     }
 
     /// Waits; returns false at once when `stop` is cancelled.
-    pub(crate) async fn wait(&mut self, stop: &CancellationToken) -> bool {
+    pub async fn wait(&mut self, stop: &CancellationToken) -> bool {
         select! {
             () = stop.cancelled() => false,
             () = sleep(self.backoff.next_delay(random())) => true,
