@@ -1,4 +1,4 @@
-use super::local::{Outlet, Sent, failed};
+use super::outlet::{Outlet, Sent, failed};
 use kvasir_feed::feed::Feed;
 use kvasir_feed::journal::{DigestError, RankDigests};
 use kvasir_proto::code::ErrorCode;

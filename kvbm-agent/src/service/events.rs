@@ -1,5 +1,5 @@
 use super::config::LOOK_BATCHES;
-use super::local::{Outlet, Sent};
+use super::outlet::{Outlet, Sent};
 use kvasir_feed::feed::Feed;
 use kvasir_feed::journal::{Batch, RangeError};
 use kvasir_proto::convert::{EventsPart, EventsQuery, publish_batch};

@@ -1,5 +1,5 @@
 use super::config::STEP_RECORDS;
-use super::local::{Outlet, Sent, failed};
+use super::outlet::{Outlet, Sent, failed};
 use kvasir_feed::feed::{Feed, FeedDump, FeedError};
 use kvasir_feed::journal::{DumpCut, DumpError, DumpStep};
 use kvasir_proto::convert::{LocalDumpEnd, LocalDumpPart, LocalDumpQuery, RankBuckets};

@@ -1,4 +1,3 @@
-use super::waiting::{BATCH_BLOCKS_MAX, BATCH_INTERVAL_MAX, BatchingConfig};
 use crate::consolidate::SOURCES_MAX;
 use crate::journal::AppendError;
 use kvasir_proto::code::ErrorCode;
@@ -33,6 +32,46 @@ impl HubConfig {
 impl Default for HubConfig {
     fn default() -> Self {
         Self::DEFAULT
+    }
+}
+
+/// Longest that anything may wait.
+pub const BATCH_INTERVAL_MAX: Duration = Duration::from_secs(10);
+/// Most blocks that may wait.
+pub const BATCH_BLOCKS_MAX: usize = 65_536;
+
+/// How long sources' batches wait for others, to be said together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchingConfig {
+    /// How long the first of them waits, at most [`BATCH_INTERVAL_MAX`]; 0 to say each as it comes.
+    pub interval: Duration,
+    /// Once so many blocks wait, stored and removed ones over all ranks, they are said: 1 to
+    /// [`BATCH_BLOCKS_MAX`].
+    pub blocks_max: usize,
+}
+
+impl BatchingConfig {
+    /// Each batch is said as it comes.
+    pub const DEFAULT: Self = Self { interval: Duration::ZERO, blocks_max: 4_096 };
+
+    /// Whether nothing waits ever.
+    #[must_use]
+    pub const fn is_off(&self) -> bool {
+        self.interval.is_zero()
+    }
+
+    /// Checks it.
+    ///
+    /// # Errors
+    /// If a value is out of its range.
+    pub fn check(&self) -> Result<(), HubError> {
+        if self.interval > BATCH_INTERVAL_MAX {
+            return Err(HubError::BatchInterval(self.interval));
+        }
+        if !(1..=BATCH_BLOCKS_MAX).contains(&self.blocks_max) {
+            return Err(HubError::BatchBlocks(self.blocks_max));
+        }
+        Ok(())
     }
 }
 

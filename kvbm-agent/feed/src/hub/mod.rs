@@ -18,10 +18,9 @@ mod report;
 mod sources;
 mod waiting;
 
-pub use config::{HubConfig, HubError};
+pub use config::{BATCH_BLOCKS_MAX, BATCH_INTERVAL_MAX, BatchingConfig, HubConfig, HubError};
 pub use inlet::{Hub, Inlet, Taken};
 pub use report::{SourceCounts, SourceReport, SourceStatus};
-pub use waiting::{BATCH_BLOCKS_MAX, BATCH_INTERVAL_MAX, BatchingConfig};
 
 #[cfg(test)]
 mod hub_test;

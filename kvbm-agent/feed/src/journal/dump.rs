@@ -1,19 +1,12 @@
 //! Dumps of an inventory, read a step at a time while batches go on.
 
-use super::inventory::{Inventory, Rank};
+use super::inventory::Inventory;
 use super::names::Names;
+use super::scan::{DumpId, Scan};
 use super::{DumpAbort, DumpError};
 use kvasir_proto::types::{BlockName, DpRank, HeldBlock, Incarnation};
 use rustc_hash::FxHashSet;
 use std::mem;
-
-/// Records looked at for each that a step may return: those that were read as ancestors already cost
-/// a look too.
-const LOOKS_PER_RECORD: usize = 4;
-
-/// A dump under way. Take steps to its end, or cancel it: changes are noted for it meanwhile.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DumpId(pub(super) u32);
 
 /// What one step of a dump gave.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,79 +35,6 @@ pub struct DumpCut {
     pub incomplete: Vec<DpRank>,
 }
 
-/// What a dump under way has to remember.
-#[derive(Debug)]
-pub(super) struct Scan {
-    id: DumpId,
-    /// The rank being read, with ancestors of its next record, the nearest to the root on top.
-    rank: DpRank,
-    ancestors: Vec<BlockName>,
-    dirty_names: usize,
-}
-
-// === impl Scan ===
-
-impl Scan {
-    pub(super) const fn id(&self) -> DumpId {
-        self.id
-    }
-
-    /// What marks records that it has read.
-    pub(super) const fn mark(&self) -> u32 {
-        self.id.0
-    }
-
-    /// Counts a changed name; returns how many there are.
-    pub(super) const fn count_dirty(&mut self) -> usize {
-        self.dirty_names += 1;
-        self.dirty_names
-    }
-
-    /// Reads up to `records_max` records of the rank. Its end is reached when nothing is left.
-    fn read(&mut self, rank: &mut Rank, records_max: usize, records: &mut Vec<HeldBlock>) {
-        let mut looks = records_max.saturating_mul(LOOKS_PER_RECORD);
-        while looks > 0 && records.len() < records_max {
-            looks -= 1;
-            let Some(&name) = self.ancestors.last() else {
-                if rank.position >= rank.names.len() {
-                    return;
-                }
-                let unread = mark(&mut rank.names, rank.position, self.id.0);
-                rank.position += 1;
-                self.ancestors.extend(unread);
-                continue;
-            };
-            let found = rank.names.find(name).and_then(|slot| rank.names.at(slot)).copied();
-            let Some(record) = found else {
-                // It went meanwhile, and that is noted.
-                self.ancestors.pop();
-                continue;
-            };
-            let parent = record.parent().and_then(|parent| rank.names.find(parent));
-            match parent.and_then(|slot| mark(&mut rank.names, slot, self.id.0)) {
-                Some(parent) => self.ancestors.push(parent),
-                None => {
-                    records.push(rank.names.held(&record));
-                    self.ancestors.pop();
-                }
-            }
-        }
-    }
-
-    fn has_read(&self, rank: &Rank) -> bool {
-        self.ancestors.is_empty() && rank.position >= rank.names.len()
-    }
-}
-
-/// Marks a record as read by a dump: its name if it was not yet.
-fn mark(names: &mut Names, slot: usize, dump: u32) -> Option<BlockName> {
-    let record = names.at_mut(slot).filter(|record| record.read_by != dump)?;
-    record.read_by = dump;
-    Some(record.name())
-}
-
-// === impl Inventory ===
-
 impl Inventory {
     pub(super) fn begin_dump(&mut self) -> Result<DumpId, DumpError> {
         if self.scan.is_some() {
@@ -123,7 +43,7 @@ impl Inventory {
         // 0 marks what no dump has read.
         self.last_dump = self.last_dump.checked_add(1).unwrap_or(1);
         let id = DumpId(self.last_dump);
-        self.scan = Some(Scan { id, rank: 0, ancestors: Vec::new(), dirty_names: 0 });
+        self.scan = Some(Scan::new(id));
         Ok(id)
     }
 

@@ -1,7 +1,8 @@
 //! What a source holds, over all its ranks, and which of it a dump under way must say again.
 
-use super::dump::{DumpId, Scan};
 use super::names::{Names, Record};
+use super::rank::{Entry, Rank};
+use super::scan::{DumpId, Scan};
 use super::{AppendError, DumpAbort, JournalConfig};
 use kvasir_proto::digest::{RankDigest, block_digest};
 use kvasir_proto::limits::{DUMP_DIRTY_NAMES_MAX, WORKER_RANKS_MAX};
@@ -13,49 +14,6 @@ use std::collections::BTreeMap;
 
 /// Names that are looked up before the first of them is needed: so many stay near.
 const AHEAD_NAMES: usize = 64;
-
-/// One rank.
-#[derive(Debug)]
-pub(super) struct Rank {
-    pub(super) names: Names,
-    /// Where the dump under way reads next.
-    pub(super) position: usize,
-    /// Names that have changed since it read them.
-    pub(super) dirty: FxHashSet<BlockName>,
-    /// Blocks were not taken since the rank was cleared last.
-    incomplete: bool,
-    /// Of its names.
-    digest: RankDigest,
-}
-
-/// What a name adds to its rank's digest.
-#[derive(PartialEq, Eq)]
-struct Entry {
-    local: Option<LocalHash>,
-    tiers: [bool; Tier::COUNT],
-}
-
-impl Entry {
-    fn of(record: &Record) -> Self {
-        Self { local: record.local(), tiers: record.tiers() }
-    }
-}
-
-impl Rank {
-    /// Keeps the digest up where a name's entry may have changed.
-    fn change_digest(&mut self, name: BlockName, before: &Entry, after: &Entry) {
-        if before == after {
-            return;
-        }
-        let tiers = |entry: &Entry| Tier::ALL.into_iter().zip(entry.tiers);
-        let digest = block_digest(name, before.local);
-        tiers(before)
-            .filter(|(_, held)| *held)
-            .for_each(|(tier, _)| self.digest.take(tier, digest));
-        let digest = block_digest(name, after.local);
-        tiers(after).filter(|(_, held)| *held).for_each(|(tier, _)| self.digest.add(tier, digest));
-    }
-}
 
 /// The names that a source holds.
 #[derive(Debug)]
@@ -214,13 +172,7 @@ impl Inventory {
     }
 
     fn rank(&mut self, number: DpRank) -> &mut Rank {
-        self.ranks.entry(number).or_insert_with(|| Rank {
-            names: Names::new(),
-            position: 0,
-            dirty: FxHashSet::default(),
-            incomplete: false,
-            digest: RankDigest::default(),
-        })
+        self.ranks.entry(number).or_insert_with(Rank::new)
     }
 
     fn read_ahead(&self, number: DpRank, names: impl Iterator<Item = BlockName>) {
@@ -343,7 +295,7 @@ impl Inventory {
     /// Cuts the dump off that is under way, if there is one.
     pub(super) fn abort(&mut self, reason: DumpAbort) {
         if let Some(scan) = self.scan.take() {
-            self.aborted = Some((scan.id(), reason));
+            self.aborted = Some((scan.id, reason));
             self.forget_scan();
         }
     }

@@ -33,16 +33,19 @@ mod image;
 mod inventory;
 mod kept;
 mod names;
+mod rank;
 mod ring;
+mod scan;
 mod split;
 mod store;
 
 pub use batch::Batch;
 pub use config::JournalConfig;
-pub use dump::{DumpCut, DumpId, DumpStep};
+pub use dump::{DumpCut, DumpStep};
 pub use error::{AppendError, DigestError, DumpAbort, DumpError, RangeError};
 pub use kept::KeptLife;
 pub use ring::BatchRange;
+pub use scan::DumpId;
 pub use store::{Journal, JournalStatus, RankDigests};
 
 #[cfg(test)]
