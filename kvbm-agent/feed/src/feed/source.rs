@@ -161,57 +161,54 @@ impl Feed {
     /// where it is more than one message carries.
     ///
     /// # Errors
-    /// If the batch breaks a limit, or the life's numbers are used up: then nothing has changed.
+    /// If an event breaks a limit, or the life's numbers are used up: then nothing has changed.
     pub fn publish(&self, rank: DpRank, events: Vec<KvEvent>) -> Result<u64, AppendError> {
-        let last = self.publish_all(rank, vec![events], SourceChange::None)?;
+        let last = self.record(Some((rank, events)), SourceChange::None)?;
         // What was appended has a number.
         last.ok_or(AppendError::Exhausted)
     }
 
-    /// Takes what a source has said at once at one rank, in pieces that the journal takes, and where the source
-    /// stands then: on disk, if there is one, together and before anybody is told. Returns the number of the last
-    /// batch; none without pieces.
+    /// Takes what a source has published at once at one rank, and where the source is then: on disk, if there is
+    /// one, both together and before any reader is notified. Returns the number of the last batch; none without
+    /// events.
     ///
     /// # Errors
-    /// As [`publish`](Self::publish), of the first piece that is not taken; those before it are.
+    /// As [`publish`](Self::publish).
     pub fn publish_all(
         &self,
         rank: DpRank,
-        pieces: Vec<Vec<KvEvent>>,
+        events: Vec<KvEvent>,
+        source: SourceChange<'_>,
+    ) -> Result<Option<u64>, AppendError> {
+        self.record(Some((rank, events)).filter(|(_, events)| !events.is_empty()), source)
+    }
+
+    fn record(
+        &self,
+        published: Option<(DpRank, Vec<KvEvent>)>,
         source: SourceChange<'_>,
     ) -> Result<Option<u64>, AppendError> {
         let mut journal = self.journal.lock();
-        let (mut head, mut refused) = (None, None);
         let mut batches = Vec::new();
-        for piece in pieces {
-            let appended = match &self.disk {
-                None => journal.append(rank, piece),
-                Some(_) => {
-                    journal.append_each(rank, piece, |batch| batches.push(Arc::clone(batch)))
-                }
-            };
-            match appended {
-                Ok(last) => head = Some(last),
-                Err(error) => {
-                    refused = Some(error);
-                    break;
-                }
-            }
-        }
+        let appended = published.map(|(rank, events)| match &self.disk {
+            None => journal.append(rank, events),
+            Some(_) => journal.append_each(rank, events, |batch| batches.push(Arc::clone(batch))),
+        });
+        let mut appended = appended.transpose();
         if let Some(disk) = &self.disk {
             disk.write(&batches, source);
             if disk.takes_back_its_life() {
                 // Its numbers would be given twice.
                 journal.retell(new_life());
-                head = journal.head();
+                appended = appended.map(|_last| journal.head());
             }
         }
-        if head.is_some() {
-            // Within the lock, so that news are told in order.
+        if let Ok(head @ Some(_)) = appended {
+            // Within the lock, so that readers are notified in order.
             let incarnation = journal.incarnation();
             self.news.send_modify(|news| (news.incarnation, news.head) = (incarnation, head));
         }
-        refused.map_or(Ok(head), Err)
+        appended
     }
 
     /// The cache starts empty again.

@@ -1,4 +1,4 @@
-use super::pieces::pieces;
+use super::merge::merge_removals;
 use super::sources::{Gone, Key, Sources};
 use super::waiting::Waiting;
 use super::{HubConfig, HubError, SourceCounts, SourceReport, SourceStatus};
@@ -197,7 +197,7 @@ impl Hub {
     ) -> Result<Option<u64>, AppendError> {
         // Where anything waits, nothing is on disk.
         let Some(waiting) = &self.waiting else {
-            return self.feed.publish_all(rank, pieces(events), change);
+            return self.feed.publish_all(rank, merge_removals(events), change);
         };
         let (mut waiting, now) = (waiting.lock(), Instant::now());
         let slept = waiting.due().is_none();
@@ -214,7 +214,7 @@ impl Hub {
     fn say_all(&self, said: impl IntoIterator<Item = (DpRank, Vec<KvEvent>)>) -> Option<u64> {
         let mut last = None;
         for (rank, events) in said {
-            match self.feed.publish_all(rank, pieces(events), SourceChange::None) {
+            match self.feed.publish_all(rank, merge_removals(events), SourceChange::None) {
                 Ok(sequence) => last = sequence.or(last),
                 // What it may be was checked when it was taken.
                 Err(error) => tracing::error!(%error, rank, "what has waited is not said"),

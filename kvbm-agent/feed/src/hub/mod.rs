@@ -13,7 +13,7 @@
 mod config;
 mod inlet;
 mod kept;
-mod pieces;
+mod merge;
 mod report;
 mod sources;
 mod waiting;

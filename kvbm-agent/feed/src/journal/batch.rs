@@ -1,11 +1,9 @@
 use super::AppendError;
-use kvasir_proto::limits::{BATCH_EVENTS_MAX, EVENT_BLOCKS_MAX, GRPC_MESSAGE_BYTES_MAX};
+use kvasir_proto::limits::EVENT_BLOCKS_MAX;
 use kvasir_proto::types::{DpRank, KvEvent, StoredBlock};
 use std::mem::size_of;
 use std::sync::Arc;
 
-/// Most bytes of what is taken at once, as on the wire: it becomes several batches.
-pub(super) const APPEND_BYTES_MAX: usize = GRPC_MESSAGE_BYTES_MAX;
 /// What a batch and an event take on the wire at most, besides their blocks.
 pub(super) const BATCH_OVERHEAD_BYTES: usize = 32;
 pub(super) const EVENT_OVERHEAD_BYTES: usize = 40;
@@ -24,23 +22,14 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Checks events against what is taken at once, and leaves out those that name no block: they say
-    /// nothing.
+    /// Checks that no event has too many blocks, and leaves out those that name none: they change nothing.
     pub(super) fn checked(mut events: Vec<KvEvent>) -> Result<Vec<KvEvent>, AppendError> {
         events.retain(|event| event.operations() > 0);
-        let (count, limit) = (events.len(), BATCH_EVENTS_MAX);
-        if count > limit {
-            return Err(AppendError::TooManyEvents { count, limit });
-        }
         for (index, event) in events.iter().enumerate() {
             let (count, limit) = (event.operations(), EVENT_BLOCKS_MAX);
             if count > limit {
                 return Err(AppendError::TooManyBlocks { index, count, limit });
             }
-        }
-        let (bytes, limit) = (wire_bytes(&events), APPEND_BYTES_MAX);
-        if bytes > limit {
-            return Err(AppendError::TooLarge { bytes, limit });
         }
         Ok(events)
     }
@@ -63,7 +52,7 @@ impl Batch {
         self.rank
     }
 
-    /// What happened, in order; at most [`BATCH_EVENTS_MAX`] events.
+    /// What happened, in order; at most [`BATCH_EVENTS_MAX`](kvasir_proto::limits::BATCH_EVENTS_MAX) events.
     #[must_use]
     pub const fn events(&self) -> &[KvEvent] {
         &self.events

@@ -45,20 +45,8 @@ fn a_batch_beyond_a_limit_changes_nothing() {
     check(
         &mut journal,
         0,
-        vec![stored(None, 0..1); BATCH_EVENTS_MAX + 1],
-        "the batch has 4097 events, the limit is 4096: append several batches",
-    );
-    check(
-        &mut journal,
-        0,
         vec![KvEvent::Cleared, stored(None, 0..many + 1)],
         "events[1] has 65537 blocks, the limit is 65536: cut it into several",
-    );
-    check(
-        &mut journal,
-        0,
-        vec![stored(None, 0..many); 8],
-        "the events take 8388960 bytes, the limit is 8388608: append them in several calls",
     );
     for rank in 0..u32::try_from(WORKER_RANKS_MAX).expect("small") {
         journal.append(rank, vec![stored(None, 0..1)]).expect("a rank");

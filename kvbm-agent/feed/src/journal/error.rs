@@ -6,14 +6,6 @@ pub enum AppendError {
     /// The incarnation's numbers are used up.
     #[error("the sequence numbers of this incarnation are used up: begin a new incarnation")]
     Exhausted,
-    /// Too many events.
-    #[error("the batch has {count} events, the limit is {limit}: append several batches")]
-    TooManyEvents {
-        /// How many.
-        count: usize,
-        /// The most that are taken.
-        limit: usize,
-    },
     /// Too many blocks in one event.
     #[error("events[{index}] has {count} blocks, the limit is {limit}: cut it into several")]
     TooManyBlocks {
@@ -21,14 +13,6 @@ pub enum AppendError {
         index: usize,
         /// How many blocks.
         count: usize,
-        /// The most that are taken.
-        limit: usize,
-    },
-    /// Too much at once.
-    #[error("the events take {bytes} bytes, the limit is {limit}: append them in several calls")]
-    TooLarge {
-        /// Their bytes on the wire.
-        bytes: usize,
         /// The most that are taken.
         limit: usize,
     },

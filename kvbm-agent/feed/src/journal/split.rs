@@ -1,11 +1,12 @@
-//! One batch as several: what the engine says at once may be more than a message may carry.
+//! One batch as several: an engine may publish more at once than a message may carry.
 
 use super::batch::{BATCH_OVERHEAD_BYTES, EVENT_OVERHEAD_BYTES, block_bytes, event_bytes};
+use kvasir_proto::limits::BATCH_EVENTS_MAX;
 use kvasir_proto::types::KvEvent;
 use std::mem;
 
-/// Cuts events into batches of at most `bytes_max` bytes on the wire, at least one. Carried out one
-/// after the other they do what the events do.
+/// Cuts events into batches of at most [`BATCH_EVENTS_MAX`] events and `bytes_max` bytes on the wire; into one of
+/// none where there are none. Applied one after the other they do what the events do.
 pub(super) fn split(events: Vec<KvEvent>, bytes_max: usize) -> Vec<Box<[KvEvent]>> {
     let mut pieces =
         Pieces { bytes_max, bytes: BATCH_OVERHEAD_BYTES, events: vec![], done: vec![] };
@@ -26,6 +27,9 @@ struct Pieces {
 
 impl Pieces {
     fn add(&mut self, mut event: KvEvent) {
+        if self.events.len() >= BATCH_EVENTS_MAX {
+            self.close();
+        }
         loop {
             let room = self.bytes_max.saturating_sub(self.bytes);
             if event_bytes(&event) <= room {
@@ -53,6 +57,7 @@ impl Pieces {
     }
 
     fn close(&mut self) {
+        debug_assert!(self.events.len() <= BATCH_EVENTS_MAX, "{} events", self.events.len());
         // Events that were all cut off at the end of a batch leave none; no events are one batch.
         if !self.events.is_empty() || self.done.is_empty() {
             self.done.push(mem::take(&mut self.events).into_boxed_slice());

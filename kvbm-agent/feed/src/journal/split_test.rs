@@ -1,7 +1,7 @@
 use super::split::split;
 use super::{Batch, DumpStep, Journal, JournalConfig};
 use kvasir_proto::convert::publish_batch;
-use kvasir_proto::limits::{BATCH_WIRE_BYTES_MAX, EVENT_BLOCKS_MAX};
+use kvasir_proto::limits::{BATCH_EVENTS_MAX, BATCH_WIRE_BYTES_MAX, EVENT_BLOCKS_MAX};
 use kvasir_proto::types::{
     BlockName, CopyMode, HeldBlock, Incarnation, KvEvent, LocalHash, StoredBlock, Tier,
 };
@@ -114,6 +114,14 @@ fn a_large_batch_has_several_numbers() {
     assert_eq!(held.values().filter(|record| record.parent.is_none()).count(), 2);
     let next = journal.append(0, vec![]).expect("a batch of nothing has a number too");
     assert_eq!(next, 12);
+}
+
+#[test]
+fn a_batch_has_so_many_events() {
+    let event = KvEvent::Removed { tier: Tier::Device, names: vec![BlockName(1)] };
+    let pieces = split(vec![event; 2 * BATCH_EVENTS_MAX + 1], BATCH_WIRE_BYTES_MAX);
+    let lengths: Vec<usize> = pieces.iter().map(|piece| piece.len()).collect();
+    assert_eq!(lengths, [BATCH_EVENTS_MAX, BATCH_EVENTS_MAX, 1]);
 }
 
 #[test]

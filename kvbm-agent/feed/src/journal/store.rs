@@ -135,8 +135,9 @@ impl Journal {
         self.ring.oldest()
     }
 
-    /// Takes what happened at one rank, and gives it the next number; if it is more than
-    /// [`BATCH_WIRE_BYTES_MAX`] bytes on the wire, the next numbers, of which it returns the last.
+    /// Takes what happened at one rank, and gives it the next number. If it is more than one message carries
+    /// ([`BATCH_WIRE_BYTES_MAX`], [`BATCH_EVENTS_MAX`](kvasir_proto::limits::BATCH_EVENTS_MAX)), it is cut and gets the
+    /// next numbers, of which the last is returned.
     ///
     /// # Errors
     /// If the events break a limit, or too few numbers are left: then nothing has changed.

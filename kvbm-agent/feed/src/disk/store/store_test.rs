@@ -69,8 +69,8 @@ fn say(feed: &Feed, number: u64) {
     let gone = number.saturating_sub(30);
     let names = (10 * gone..10 * gone + 10).map(BlockName).collect();
     let removed = KvEvent::Removed { tier: Tier::Device, names };
-    let pieces = if number > 30 { vec![vec![stored, removed]] } else { vec![vec![stored]] };
-    feed.publish_all(0, pieces, SourceChange::Put(&source(number))).expect("a batch");
+    let events = if number > 30 { vec![stored, removed] } else { vec![stored] };
+    feed.publish_all(0, events, SourceChange::Put(&source(number))).expect("a batch");
 }
 
 fn held(feed: &Feed) -> Vec<u64> {
