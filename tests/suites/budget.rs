@@ -2,6 +2,7 @@
 //! it says about that agrees.
 
 use anyhow::{Context, Result, ensure};
+use kvasir_feed::uplink::{SourceIdentity, Uplink};
 use kvasir_proto::pb;
 use kvasir_proto::pb::dump_worker_response::Part;
 use kvasir_proto::types::{
@@ -12,7 +13,6 @@ use kvasir_tests::client::{self, Indexer};
 use kvasir_tests::demo::metrics;
 use kvasir_tests::oracle::{Oracle, OracleLimits, Question, QuestionKey, SourceNo};
 use kvasir_tests::server::Server;
-use kvbm_agent::uplink::{SourceIdentity, Uplink};
 use std::net::SocketAddr;
 
 const MODEL: &str = "m";

@@ -2,6 +2,7 @@
 //! server; and against one that never answers.
 
 use futures::stream;
+use kvasir_feed::uplink::{Acknowledged, SourceIdentity, Uplink, UplinkError};
 use kvasir_proto::hash::Namespace;
 use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
 use kvasir_proto::pb;
@@ -13,7 +14,6 @@ use kvasir_proto::types::{
 };
 use kvasir_tests::client;
 use kvasir_tests::server::Server;
-use kvbm_agent::uplink::{Acknowledged, SourceIdentity, Uplink, UplinkError};
 use router_client::{
     Answer, ClientConfig, ClientError, IndexerClient, Prompt, ShardedClient, ShardedConfig,
 };

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use indexer_server::partitions::RegisteredBy;
 use indexer_server::snapshot::{Change, SnapshotConfig, SnapshotStore, WorkerState};
+use kvasir_feed::uplink::{SourceIdentity, Uplink};
 use kvasir_index::WorkerImage;
 use kvasir_proto::pb;
 use kvasir_proto::types::{
@@ -12,7 +13,6 @@ use kvasir_tests::client::{self, Indexer};
 use kvasir_tests::demo::metrics;
 use kvasir_tests::engine::{EngineConfig, MockEngine, Prompt};
 use kvasir_tests::server::Server;
-use kvbm_agent::uplink::{SourceIdentity, Uplink};
 use prost::Message;
 use std::net::SocketAddr;
 use std::path::Path;

@@ -1,8 +1,8 @@
 use super::AgentError;
 use crate::broker::{BrokerConfig, BrokerStatus, LoadPublisher, Publisher, answer_questions};
-use crate::feed::Feed;
 use crate::load::LoadBoard;
 use crate::service::LocalIndexerService;
+use kvasir_feed::feed::Feed;
 use kvasir_process::tasks::Tasks;
 use std::sync::Arc;
 use std::time::Duration;

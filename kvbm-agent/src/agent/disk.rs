@@ -1,6 +1,6 @@
 use super::AgentError;
-use crate::disk::{DiskConfig, DiskError, KeptSource, Opened, leave, open};
-use crate::feed::{Feed, SourceConfig};
+use kvasir_feed::disk::{DiskConfig, DiskError, KeptSource, Opened, leave, open};
+use kvasir_feed::feed::{Feed, SourceConfig};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tokio::task::spawn_blocking;
@@ -38,8 +38,8 @@ pub(super) async fn open_feed(
 #[cfg(feature = "disk")]
 mod tests {
     use super::*;
-    use crate::disk::NewLife;
-    use crate::journal::JournalConfig;
+    use kvasir_feed::disk::NewLife;
+    use kvasir_feed::journal::JournalConfig;
     use kvasir_proto::convert::WorkerAddress;
     use kvasir_proto::types::{Incarnation, PartitionKey, WorkerId};
     use std::fs;

@@ -1,8 +1,8 @@
 use super::AgentError;
-use crate::feed::Feed;
 use crate::load::scrape::{ScrapeStatus, scrape};
 use crate::load::{LoadBoard, LoadConfig};
 use crate::service::{ServiceConfig, WorkerLoadsService};
+use kvasir_feed::feed::Feed;
 use kvasir_process::tasks::Tasks;
 use std::sync::Arc;
 use std::time::Duration;

@@ -4,30 +4,30 @@
 
 mod broker;
 mod disk;
+mod error;
 mod loads;
 mod sources;
 mod zmq;
 
+pub use error::AgentError;
 pub use sources::SourcesConfig;
 
 use crate::broker::{BrokerConfig, BrokerStatus};
-use crate::disk::{Disk, DiskError, DiskStatus};
-use crate::feed::{Feed, SourceConfig, keep_image};
-use crate::hub::{Hub, HubError};
 use crate::ingest::{EventIngestService, Refusals};
-use crate::journal::{AppendError, JournalStatus};
 use crate::load::scrape::ScrapeStatus;
-use crate::load::{LoadConfig, LoadError, WorkerMetricsPublisher};
-use crate::relay::RelayError;
+use crate::load::{LoadConfig, WorkerMetricsPublisher};
 use crate::service::{LocalIndexerService, Served, ServiceConfig, WorkerLoadsService, serve};
-use crate::uplink::{Overrun, UplinkConfig, UplinkStatus, keep_up};
-use crate::zmq::{ZmqConfig, ZmqConfigError, ZmqEndpoints, ZmqStatus};
+use crate::zmq::{ZmqConfig, ZmqEndpoints, ZmqStatus};
+use kvasir_feed::disk::{Disk, DiskStatus};
+use kvasir_feed::feed::{Feed, SourceConfig, keep_image};
+use kvasir_feed::hub::Hub;
+use kvasir_feed::journal::{AppendError, JournalStatus};
+use kvasir_feed::uplink::{Overrun, UplinkConfig, UplinkStatus, keep_up};
 use kvasir_process::port::PortMetrics;
 use kvasir_process::tasks::{Ended, Tasks};
-use kvasir_proto::convert::{ConvertError, Registration};
+use kvasir_proto::convert::Registration;
 use kvasir_proto::target::{TargetError, read_target};
 use kvasir_proto::types::{DpRank, Incarnation, KvEvent};
-use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -79,57 +79,6 @@ pub struct AgentConfig {
     pub listen: Option<SocketAddr>,
     /// Bounds of that service.
     pub service: ServiceConfig,
-}
-
-/// Why an agent does not run.
-#[derive(Debug, thiserror::Error)]
-pub enum AgentError {
-    /// The source breaks the contract.
-    #[error("source: {0}")]
-    Source(#[from] ConvertError),
-    /// The folder of its journal cannot be used.
-    #[error("journal-dir: {0}")]
-    Disk(#[from] DiskError),
-    /// The journal on disk could not be read, for a fault of ours.
-    #[error("journal-dir: reading it failed: remove it, or start without")]
-    DiskPanic,
-    /// What feeds it does not go together.
-    #[error(transparent)]
-    Hub(#[from] HubError),
-    /// An engine cannot be relayed.
-    #[error(transparent)]
-    Relay(#[from] RelayError),
-    /// How busy it is cannot be told so.
-    #[error(transparent)]
-    Loads(#[from] LoadError),
-    /// Nobody could publish.
-    #[error("EventIngest needs an address to listen on")]
-    NoPort,
-    /// Too many indexers.
-    #[error("{count} indexers are given, the limit is {limit}")]
-    TooManyIndexers {
-        /// How many.
-        count: usize,
-        /// The most that are taken.
-        limit: usize,
-    },
-    /// The address of an indexer can be none.
-    #[error("indexers: {0}")]
-    Indexer(#[from] TargetError),
-    /// What is said of the worker over NATS is not of this source, or breaks the contract.
-    #[error("broker: {0}")]
-    Broker(#[source] ConvertError),
-    /// It cannot be published as an engine would.
-    #[error(transparent)]
-    Zmq(#[from] ZmqConfigError),
-    /// The port cannot be had.
-    #[error("listen: cannot listen on {address}: {error}; choose another address with --listen")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// Why.
-        error: io::Error,
-    },
 }
 
 /// A running agent. Dropped without [`stop`](Self::stop), it ends at once and delivers nothing more.

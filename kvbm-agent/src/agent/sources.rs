@@ -1,9 +1,9 @@
 use super::AgentError;
-use crate::disk::KeptSource;
-use crate::feed::Feed;
-use crate::hub::{Hub, HubConfig};
 use crate::ingest::{EventIngestService, IngestConfig, Refusals};
 use crate::relay::{Relay, RelayConfig, common};
+use kvasir_feed::disk::KeptSource;
+use kvasir_feed::feed::Feed;
+use kvasir_feed::hub::{Hub, HubConfig};
 use kvasir_process::tasks::Tasks;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 use super::AgentError;
-use crate::feed::Feed;
 use crate::zmq::{ZmqConfig, ZmqEndpoints, ZmqSockets, ZmqStatus};
+use kvasir_feed::feed::Feed;
 use kvasir_process::tasks::Tasks;
 use std::sync::Arc;
 use tokio::sync::watch;

@@ -1,9 +1,9 @@
 use super::view::View;
-use crate::disk::{DiskStatus, Verdict};
-use crate::hub::SourceReport;
 use crate::ingest::{Refusals, StreamRefusal};
-use crate::journal::JournalStatus;
 use crate::load::scrape::ScrapeStatus;
+use kvasir_feed::disk::{DiskStatus, Verdict};
+use kvasir_feed::hub::SourceReport;
+use kvasir_feed::journal::JournalStatus;
 use kvasir_proto::types::{Incarnation, SourceState};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -223,7 +223,7 @@ fn family<M: EncodeMetric>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal::{Journal, JournalConfig};
+    use kvasir_feed::journal::{Journal, JournalConfig};
 
     #[test]
     fn what_lacks_is_counted_within_the_life() {

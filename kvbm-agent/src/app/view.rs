@@ -1,9 +1,9 @@
 use crate::agent::Agent;
 use crate::broker::BrokerStatus;
-use crate::hub::{Hub, SourceReport};
 use crate::ingest::Refusals;
 use crate::load::scrape::ScrapeStatus;
-use crate::uplink::UplinkStatus;
+use kvasir_feed::hub::{Hub, SourceReport};
+use kvasir_feed::uplink::UplinkStatus;
 use kvasir_proto::types::SourceState;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -86,7 +86,7 @@ fn of_source(report: &SourceReport) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hub::{SourceCounts, SourceStatus};
+    use kvasir_feed::hub::{SourceCounts, SourceStatus};
     use kvasir_proto::types::CopyMode;
 
     #[test]

@@ -4,12 +4,12 @@ use super::config::{BrokerStatus, QUESTION_BYTES_MAX};
 use super::connection::Connection;
 use super::error::BrokerError;
 use super::reply::{CutOff, EncodedPart, Reply};
-use crate::pause::Pauses;
 use crate::service::{LocalIndexerService, failed};
 use async_nats::Message;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, SelectAll};
 use futures::{Stream, StreamExt};
+use kvasir_feed::pause::Pauses;
 use kvasir_process::nats::NatsServers;
 use kvasir_proto::broker::{LocalCall, local_subject};
 use kvasir_proto::code::ErrorCode;
@@ -31,7 +31,7 @@ pub async fn answer_questions(
     let stop = service.stop().clone();
     let places = Arc::new(Semaphore::new(service.config().streams_max));
     let answerer = Answerer { service, places, status };
-    let mut pauses = Pauses::new();
+    let mut pauses = Pauses::default();
     loop {
         let ended = answerer.connection(&servers, &mut pauses).await;
         answerer.status.send_modify(|status| status.answering = false);
@@ -66,7 +66,7 @@ impl Answerer {
         };
         let mut questions = self.subscribe(&connection).await?;
         self.status.send_modify(|status| status.answering = true);
-        pauses.was_of_use();
+        pauses.reset();
         let mut answers = JoinSet::new();
         loop {
             select! {

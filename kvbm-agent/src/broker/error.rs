@@ -1,4 +1,4 @@
-use crate::journal::RangeError;
+use kvasir_feed::journal::RangeError;
 
 /// Why a connection is given up.
 #[derive(Debug, thiserror::Error)]

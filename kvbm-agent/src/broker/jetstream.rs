@@ -3,8 +3,7 @@
 use super::config::{ACK_TIMEOUT, UNACKED_BATCHES_MAX, UNACKED_BYTES_MAX};
 use super::connection::Connection;
 use super::error::BrokerError;
-use super::publish::{End, Position, Session};
-use crate::journal::Batch;
+use super::session::{End, Position, Session};
 use async_nats::jetstream::context::{
     Context, ContextBuilder, PublishAckFuture, PublishError, PublishErrorKind,
 };
@@ -12,6 +11,7 @@ use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config, DiscardPolicy};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use kvasir_feed::journal::Batch;
 use kvasir_proto::broker::{
     DUPLICATES_WITHIN, EVENTS_ALL, STREAM, STREAM_AGE_DEFAULT, STREAM_BYTES_DEFAULT,
 };
@@ -80,14 +80,13 @@ pub(super) async fn publish(
     position: &mut Position,
     stream: &Context,
 ) -> Result<End, BrokerError> {
-    let publisher = session.publisher;
-    let mut news = publisher.feed.news();
+    let mut news = session.feed.news();
     let mut unacked = Unacked::default();
     loop {
         session.beat_if_due(position).await?;
-        let stopping = publisher.stop.is_cancelled();
+        let stopping = session.stop.is_cancelled();
         // What comes meanwhile may wait: acknowledgements are looked at between.
-        let Some(batches) = publisher.take(position, unacked.room())? else {
+        let Some(batches) = session.take(position, unacked.room())? else {
             return Ok(End::NewLife);
         };
         for batch in batches {
@@ -103,11 +102,11 @@ pub(super) async fn publish(
             return Ok(End::Stopped);
         }
         select! {
-            Some(sequence) = unacked.acknowledged() => publisher.published(sequence?),
+            Some(sequence) = unacked.acknowledged() => session.published(sequence?),
             // The source outlives its publisher.
             _known = news.changed() => session.hear(&mut news),
             _ = session.heartbeats.tick() => session.beat(position).await?,
-            () = publisher.stop.cancelled(), if !stopping => {}
+            () = session.stop.cancelled(), if !stopping => {}
             () = session.connection.closed() => return Err(BrokerError::Lost),
         }
     }
@@ -125,7 +124,7 @@ async fn send(
     match sent {
         Ok(acknowledgement) => Ok(wait(acknowledgement).boxed()),
         Err(error) if error.kind() == PublishErrorKind::MaxPayloadExceeded => {
-            session.publisher.skip(batch, &error.to_string());
+            session.skip(batch, &error.to_string());
             Ok(async { Ok(()) }.boxed())
         }
         Err(error) => Err(BrokerError::Publish(error.to_string())),

@@ -4,7 +4,7 @@ use super::config::BrokerStatus;
 use super::connection::Connection;
 use super::error::BrokerError;
 use crate::load::LoadBoard;
-use crate::pause::Pauses;
+use kvasir_feed::pause::Pauses;
 use kvasir_process::nats::NatsServers;
 use kvasir_proto::broker::loads_subject;
 use kvasir_proto::convert::WorkerAddress;
@@ -37,7 +37,7 @@ pub struct LoadPublisher {
 impl LoadPublisher {
     /// Publishes until `stop` is cancelled, over a connection of its own.
     pub async fn run(self, stop: CancellationToken) {
-        let mut pauses = Pauses::new();
+        let mut pauses = Pauses::default();
         loop {
             let before = self.published();
             let Err(error) = select! {
@@ -45,7 +45,7 @@ impl LoadPublisher {
                 ended = self.connection() => ended,
             };
             if self.published() != before {
-                pauses.was_of_use();
+                pauses.reset();
             }
             if let Some(num_suppressed) = pauses.admit_line() {
                 tracing::warn!(%error, num_suppressed, "no loads are published");

@@ -1,9 +1,9 @@
 //! What is published, as bytes.
 
 use super::BrokerConfig;
-use crate::feed::Feed;
-use crate::journal::Batch;
 use bytes::{Bytes, BytesMut};
+use kvasir_feed::feed::Feed;
+use kvasir_feed::journal::Batch;
 use kvasir_proto::broker::{events_subject, heartbeats_subject, message_id};
 use kvasir_proto::convert::{
     BrokerMessage, ConvertError, Heartbeat, Problem, Registration, Said, WorkerAddress,

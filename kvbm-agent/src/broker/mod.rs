@@ -22,6 +22,7 @@ mod message;
 mod plain;
 mod publish;
 mod reply;
+mod session;
 
 pub use answer::answer_questions;
 pub use config::{BrokerConfig, BrokerStatus};

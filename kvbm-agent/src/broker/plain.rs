@@ -2,9 +2,9 @@
 
 use super::config::FLUSH_BATCHES;
 use super::error::BrokerError;
-use super::publish::{End, Position, Session};
-use crate::journal::Batch;
+use super::session::{End, Position, Session};
 use async_nats::client::PublishErrorKind;
+use kvasir_feed::journal::Batch;
 use tokio::select;
 
 /// Publishes a life over one connection.
@@ -12,12 +12,11 @@ pub(super) async fn publish(
     session: &mut Session<'_>,
     position: &mut Position,
 ) -> Result<End, BrokerError> {
-    let publisher = session.publisher;
-    let mut news = publisher.feed.news();
+    let mut news = session.feed.news();
     loop {
         session.beat_if_due(position).await?;
-        let stopping = publisher.stop.is_cancelled();
-        let Some(batches) = publisher.take(position, FLUSH_BATCHES)? else {
+        let stopping = session.stop.is_cancelled();
+        let Some(batches) = session.take(position, FLUSH_BATCHES)? else {
             return Ok(End::NewLife);
         };
         if let Some(last) = batches.last() {
@@ -26,7 +25,7 @@ pub(super) async fn publish(
             }
             session.connection.flush().await?;
             position.next = last.sequence().checked_add(1);
-            publisher.published(last.sequence());
+            session.published(last.sequence());
             continue;
         }
         if stopping {
@@ -36,7 +35,7 @@ pub(super) async fn publish(
             // The source outlives its publisher.
             _known = news.changed() => session.hear(&mut news),
             _ = session.heartbeats.tick() => session.beat(position).await?,
-            () = publisher.stop.cancelled() => {}
+            () = session.stop.cancelled() => {}
             () = session.connection.closed() => return Err(BrokerError::Lost),
         }
     }
@@ -55,6 +54,6 @@ async fn send(
     let PublishErrorKind::MaxPayloadExceeded = error.kind() else {
         return Err(BrokerError::Publish(error.to_string()));
     };
-    session.publisher.skip(batch, &error.to_string());
+    session.skip(batch, &error.to_string());
     Ok(())
 }

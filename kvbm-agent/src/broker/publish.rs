@@ -1,47 +1,29 @@
 use super::config::BrokerStatus;
 use super::connection::Connection;
 use super::error::BrokerError;
-use super::message::{Envelope, LifeEnvelope};
+use super::message::Envelope;
+use super::session::{End, Position, Session};
 use super::{BrokerConfig, Delivery, jetstream, plain};
-use crate::feed::{Feed, News};
-use crate::journal::{Batch, RangeError};
-use crate::pause::Pauses;
-use async_nats::client::PublishErrorKind;
-use bytes::Bytes;
-use futures::FutureExt;
+use kvasir_feed::feed::Feed;
+use kvasir_feed::pause::Pauses;
 use kvasir_proto::convert::ConvertError;
-use kvasir_proto::types::{Incarnation, SourceState};
-use std::mem;
+use kvasir_proto::types::Incarnation;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::select;
 use tokio::sync::watch;
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 /// Publishes what a source says.
 #[derive(Debug)]
 pub struct Publisher {
-    pub(super) feed: Arc<Feed>,
+    feed: Arc<Feed>,
     config: BrokerConfig,
     envelope: Envelope,
     heartbeat_interval: Duration,
-    pub(super) status: Arc<watch::Sender<BrokerStatus>>,
-    pub(super) stop: CancellationToken,
-}
-
-/// How a life's publishing came to its end.
-pub(super) enum End {
-    Stopped,
-    NewLife,
-}
-
-/// How far a life is published.
-pub(super) struct Position {
-    pub(super) life: Incarnation,
-    /// Number of the next batch to publish; none once the last was.
-    pub(super) next: Option<u64>,
-    pub(super) envelope: LifeEnvelope,
+    status: Arc<watch::Sender<BrokerStatus>>,
+    stop: CancellationToken,
 }
 
 impl Publisher {
@@ -69,12 +51,12 @@ impl Publisher {
             () = self.stop.cancelled() => return,
             () = self.feed.until_settled() => {}
         }
-        let mut pauses = Pauses::new();
+        let mut pauses = Pauses::default();
         loop {
             let before = self.progress();
             let Err(error) = self.connection().await else { return };
             if self.progress() != before {
-                pauses.was_of_use();
+                pauses.reset();
             }
             self.note(&error, pauses.admit_line());
             if !pauses.wait(&self.stop).await {
@@ -120,7 +102,14 @@ impl Publisher {
         let mut heartbeats = interval(self.heartbeat_interval);
         heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let state = self.feed.news().borrow().state;
-        let mut session = Session { publisher: self, connection, heartbeats, state };
+        let mut session = Session {
+            feed: &self.feed,
+            status: &self.status,
+            stop: &self.stop,
+            connection,
+            heartbeats,
+            state,
+        };
         loop {
             let mut position = self.position();
             let end = match &stream {
@@ -155,90 +144,5 @@ impl Publisher {
         });
         let next = published.map_or(Some(own_first), |published| published.checked_add(1));
         Position { life, next, envelope: self.envelope.of_life(life, first) }
-    }
-
-    /// The next batches of a life, perhaps none yet; none at all once it is over.
-    pub(super) fn take(
-        &self,
-        position: &mut Position,
-        batches_max: usize,
-    ) -> Result<Option<Vec<Arc<Batch>>>, BrokerError> {
-        while let Some(next) = position.next {
-            match self.feed.range(position.life, next..=u64::MAX, batches_max) {
-                Ok(range) => return Ok(Some(range.batches)),
-                Err(RangeError::TooOld { oldest, .. }) => {
-                    let lost = oldest.saturating_sub(next);
-                    tracing::warn!(source = self.feed.name(), lost, "the journal was overrun");
-                    self.status.send_modify(|status| status.skipped_batches += lost);
-                    position.next = Some(oldest);
-                }
-                Err(RangeError::WrongIncarnation { .. }) => return Ok(None),
-                Err(error @ RangeError::Ahead { .. }) => return Err(error.into()),
-            }
-        }
-        Ok(Some(Vec::new()))
-    }
-
-    /// A batch that the server refuses would be refused for ever.
-    pub(super) fn skip(&self, batch: &Batch, error: &str) {
-        let (source, sequence) = (self.feed.name(), batch.sequence());
-        tracing::warn!(source, sequence, error, "a batch is not published");
-        let text = format!("batch {sequence} is not published: {error}");
-        self.status.send_modify(|status| {
-            status.skipped_batches += 1;
-            status.error = Some(text.into());
-        });
-    }
-
-    /// A life is published up to a batch.
-    pub(super) fn published(&self, sequence: u64) {
-        self.status.send_modify(|status| status.published = Some(sequence));
-    }
-}
-
-/// One connection in use.
-pub(super) struct Session<'a> {
-    pub(super) publisher: &'a Publisher,
-    pub(super) connection: Connection,
-    pub(super) heartbeats: Interval,
-    /// How far the source can be trusted, as far as heartbeats were hurried for it.
-    state: SourceState,
-}
-
-impl Session<'_> {
-    /// Says that the source is there, if it is time to.
-    pub(super) async fn beat_if_due(&mut self, position: &Position) -> Result<(), BrokerError> {
-        match self.heartbeats.tick().now_or_never() {
-            Some(_due) => self.beat(position).await,
-            None => Ok(()),
-        }
-    }
-
-    /// Says that the source is there, and how far it is.
-    pub(super) async fn beat(&self, position: &Position) -> Result<(), BrokerError> {
-        match self.publisher.feed.heartbeat(position.life) {
-            Some(heartbeat) => self.send(position.envelope.heartbeat(heartbeat)).await,
-            None => Ok(()),
-        }
-    }
-
-    /// Takes what is new; says at once if that is how far the source can be trusted.
-    pub(super) fn hear(&mut self, news: &mut watch::Receiver<News>) {
-        let state = news.borrow_and_update().state;
-        if mem::replace(&mut self.state, state) != state {
-            self.heartbeats.reset_immediately();
-        }
-    }
-
-    /// Sends what is no batch.
-    async fn send(&self, (subject, message): (String, Bytes)) -> Result<(), BrokerError> {
-        let sent = self.connection.with(self.connection.client().publish(subject, message)).await?;
-        // A server with so small a limit is complained of for batches.
-        sent.or_else(|error| match error.kind() {
-            PublishErrorKind::MaxPayloadExceeded => Ok(()),
-            PublishErrorKind::InvalidSubject | PublishErrorKind::Send => {
-                Err(BrokerError::Publish(error.to_string()))
-            }
-        })
     }
 }

@@ -1,8 +1,8 @@
 use super::SourceSpec;
-use crate::hub::BatchingConfig;
-use crate::journal::JournalConfig;
 use crate::zmq::ZMQ_TOPIC_DEFAULT;
 use clap::{ArgAction, Args};
+use kvasir_feed::hub::BatchingConfig;
+use kvasir_feed::journal::JournalConfig;
 use kvasir_process::config;
 use kvasir_process::options::{NatsOptions, ProcessOptions};
 use kvasir_process::text::{self, ByteCount, Span, optional};

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-/// Bounds of the service. Its sources are bounded by [`HubConfig`](crate::hub::HubConfig).
+/// Bounds of the service. Its sources are bounded by [`HubConfig`](kvasir_feed::hub::HubConfig).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IngestConfig {
     /// Most streams at a time.

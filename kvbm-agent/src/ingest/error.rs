@@ -1,5 +1,5 @@
 use super::StreamRefusal;
-use crate::hub::HubError;
+use kvasir_feed::hub::HubError;
 use kvasir_proto::code::ErrorCode;
 use kvasir_proto::convert::WorkerAddress;
 

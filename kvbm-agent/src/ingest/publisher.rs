@@ -1,9 +1,9 @@
 use super::{IngestConfig, IngestError};
-use crate::disk::{KeptSource, SourceKind};
-use crate::hub::{Hub, HubError, Inlet, SourceStatus};
 use kvasir_engine::recover::{
     Input, Item, LossPolicy, Numbered, Recourse, Recovery, RecoveryConfig, Resume, Step,
 };
+use kvasir_feed::disk::{KeptSource, SourceKind};
+use kvasir_feed::hub::{Hub, HubError, Inlet, SourceStatus};
 use kvasir_proto::convert::{Hello, PublishedBatch};
 use kvasir_proto::types::{CopyMode, Cursor, Incarnation, KvEvent, StoredBlock};
 use std::convert::Infallible;

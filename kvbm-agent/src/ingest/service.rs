@@ -1,12 +1,11 @@
 use super::config::{ANSWERS_QUEUED_MAX, EXPIRY_INTERVAL, HELLO_TIMEOUT};
 use super::publisher::{Opened, Publisher};
 use super::refusals::Who;
-use super::stream::{End, OpenStream};
+use super::stream::{self, End, OpenStream, Requests, Source, malformed, refused};
 use super::{IngestConfig, IngestError, Refusals, StreamRefusal};
-use crate::disk::SourceKind;
-use crate::hub::Hub;
-use kvasir_proto::code::ErrorCode;
-use kvasir_proto::convert::{ConvertError, Hello, Publication};
+use kvasir_feed::disk::SourceKind;
+use kvasir_feed::hub::Hub;
+use kvasir_proto::convert::{Hello, Publication};
 use kvasir_proto::pb;
 use kvasir_proto::pb::event_ingest_server::EventIngest;
 use parking_lot::Mutex;
@@ -20,7 +19,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Request, Response, Status};
 
 /// The service `EventIngest` in front of an agent's hub.
 pub struct EventIngestService {
@@ -38,12 +37,6 @@ struct Shared {
     publishers: Mutex<BTreeMap<String, Source>>,
     refusals: Arc<Refusals>,
 }
-
-/// A source that publishes here.
-pub(super) type Source = Arc<Mutex<Publisher>>;
-
-pub(super) type Said = pb::PublishEventsResponse;
-pub(super) type Requests = Streaming<pb::PublishEventsRequest>;
 
 impl fmt::Debug for EventIngestService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -139,7 +132,7 @@ impl Shared {
         &self,
         peer: Option<SocketAddr>,
         mut requests: Requests,
-        answers: &mpsc::Sender<Result<Said, Status>>,
+        answers: &mpsc::Sender<Result<stream::Response, Status>>,
     ) -> End {
         let hello = match timeout(HELLO_TIMEOUT, requests.message()).await {
             Ok(first) => read_hello(first.map_err(Box::new)?),
@@ -171,15 +164,6 @@ impl Shared {
     }
 }
 
-/// An error as a status.
-pub(super) fn refused(code: ErrorCode, error: &impl fmt::Display) -> Box<Status> {
-    Box::new(Status::new(code.into(), error.to_string()))
-}
-
-pub(super) fn malformed(error: &ConvertError) -> Box<Status> {
-    refused(error.code(), error)
-}
-
 fn read_hello(first: Option<pb::PublishEventsRequest>) -> Result<Hello, Status> {
     let Some(request) = first else {
         return Err(Status::invalid_argument("hello is required: send it first"));
@@ -194,7 +178,7 @@ fn read_hello(first: Option<pb::PublishEventsRequest>) -> Result<Hello, Status> 
 
 #[tonic::async_trait]
 impl EventIngest for EventIngestService {
-    type PublishEventsStream = ReceiverStream<Result<Said, Status>>;
+    type PublishEventsStream = ReceiverStream<Result<stream::Response, Status>>;
 
     /// The stream is served by a task of its own, which ends with the service.
     async fn publish_events(

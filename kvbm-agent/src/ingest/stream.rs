@@ -1,21 +1,30 @@
-use super::publisher::Answer;
+use super::publisher::{Answer, Publisher};
 use super::refusals::Who;
-use super::service::{Requests, Said, Source, malformed, refused};
 use super::{Refusals, StreamRefusal};
-use kvasir_proto::convert::{self, Publication, PublishedBatch};
+use kvasir_proto::code::ErrorCode;
+use kvasir_proto::convert::{self, ConvertError, Publication, PublishedBatch};
 use kvasir_proto::pb::publish_events_response::Message;
 use kvasir_proto::pb::{self, RefusalReason};
 use kvasir_proto::types::Cursor;
+use parking_lot::Mutex;
+use std::fmt;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::select;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tonic::Status;
+use tonic::{Status, Streaming};
+
+/// A source that publishes here.
+pub(super) type Source = Arc<Mutex<Publisher>>;
+
+pub(super) type Response = pb::PublishEventsResponse;
+pub(super) type Requests = Streaming<pb::PublishEventsRequest>;
 
 /// How a stream ends: plainly, with one more answer, or with an error.
-pub(super) type End = Result<Option<Said>, Box<Status>>;
+pub(super) type End = Result<Option<Response>, Box<Status>>;
 
 /// Whether it goes on, else how it ends.
 type Flow = ControlFlow<End>;
@@ -30,7 +39,7 @@ pub(super) struct OpenStream<'a> {
     pub(super) block_size: u32,
     pub(super) stall_timeout: Duration,
     pub(super) source: &'a Source,
-    pub(super) answers: &'a mpsc::Sender<Result<Said, Status>>,
+    pub(super) answers: &'a mpsc::Sender<Result<Response, Status>>,
 }
 
 impl OpenStream<'_> {
@@ -118,7 +127,7 @@ impl OpenStream<'_> {
     }
 }
 
-fn fenced(sequence: u64) -> Said {
+fn fenced(sequence: u64) -> Response {
     let text = "another stream took this source over".to_owned();
     response(refusal(sequence, RefusalReason::Fenced, 0, text))
 }
@@ -128,6 +137,15 @@ fn refusal(sequence: u64, reason: RefusalReason, expected: u64, message: String)
     Message::Refusal(pb::PublishRefusal { sequence, reason, expected_sequence, message })
 }
 
-fn response(message: Message) -> Said {
+fn response(message: Message) -> Response {
     pb::PublishEventsResponse { message: Some(message) }
+}
+
+/// An error as a status.
+pub(super) fn refused(code: ErrorCode, error: &impl fmt::Display) -> Box<Status> {
+    Box::new(Status::new(code.into(), error.to_string()))
+}
+
+pub(super) fn malformed(error: &ConvertError) -> Box<Status> {
+    refused(error.code(), error)
 }

@@ -12,5 +12,5 @@ pub mod scrape;
 
 pub use board::{LoadBoard, WorkerMetricsPublisher};
 pub use config::LoadConfig;
-pub use error::LoadError;
+pub use error::{LoadError, UrlError};
 pub use loads::{Known, Loads, Totals};

@@ -1,9 +1,9 @@
-use crate::hub::HubError;
 use kvasir_engine::decode::EngineKind;
 use kvasir_engine::link::{Common, LinkConfig, REPLAY_REPLY_TIMEOUT};
 use kvasir_engine::normalise::NormaliserConfig;
 use kvasir_engine::sequence::{LossPolicy, SequencerConfig};
 use kvasir_engine::zmtp::{Attach, Endpoint, EndpointError, Limits};
+use kvasir_feed::hub::HubError;
 use kvasir_proto::types::{CopyMode, DpRank};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};

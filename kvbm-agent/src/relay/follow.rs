@@ -1,11 +1,11 @@
 use super::{RelayConfig, RelayError};
-use crate::disk::SourceKind;
-use crate::hub::{Hub, Inlet, SourceStatus};
 use futures::FutureExt;
 use kvasir_engine::expiry::Expired;
 use kvasir_engine::link::{self, Common, LinkConfig, SourceCommand};
 use kvasir_engine::normalise::Drops;
 use kvasir_engine::sequence::Resume;
+use kvasir_feed::disk::SourceKind;
+use kvasir_feed::hub::{Hub, Inlet, SourceStatus};
 use kvasir_proto::types::{Cursor, DpRank, KvEvent};
 use std::mem;
 use std::panic::AssertUnwindSafe;

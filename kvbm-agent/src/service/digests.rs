@@ -1,6 +1,6 @@
-use super::local::{Outlet, Sent, failed};
-use crate::feed::Feed;
-use crate::journal::{DigestError, RankDigests};
+use super::outlet::{Outlet, Sent, failed};
+use kvasir_feed::feed::Feed;
+use kvasir_feed::journal::{DigestError, RankDigests};
 use kvasir_proto::code::ErrorCode;
 use kvasir_proto::convert::{DigestsPart, DigestsQuery};
 use kvasir_proto::pb;
@@ -13,7 +13,7 @@ pub(super) async fn send_digests(
     outlet: &Outlet<pb::GetDigestsResponse>,
 ) -> Sent {
     // As long as one has its copies, nobody else makes others.
-    let _turn = match feed.digest_turns.wait().await {
+    let _turn = match feed.digest_turn().await {
         Ok(turn) => turn,
         Err(error) => return outlet.send(Err(failed(error.code(), error))).await,
     };

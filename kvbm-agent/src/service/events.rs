@@ -1,7 +1,7 @@
 use super::config::LOOK_BATCHES;
-use super::local::{Outlet, Sent};
-use crate::feed::Feed;
-use crate::journal::{Batch, RangeError};
+use super::outlet::{Outlet, Sent};
+use kvasir_feed::feed::Feed;
+use kvasir_feed::journal::{Batch, RangeError};
 use kvasir_proto::convert::{EventsPart, EventsQuery, publish_batch};
 use kvasir_proto::pb;
 use std::sync::Arc;

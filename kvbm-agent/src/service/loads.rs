@@ -2,7 +2,7 @@
 
 use super::ServiceConfig;
 use super::config::LOADS_QUEUED_MAX;
-use super::local::{CutOff, Sent, failed, refused};
+use super::outlet::{CutOff, Sent, failed, refused};
 use crate::load::{Known, LoadBoard};
 use kvasir_proto::code::ErrorCode;
 use kvasir_proto::convert::{LoadsQuery, WorkerAddress, WorkerLoad};

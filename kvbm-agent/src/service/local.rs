@@ -1,26 +1,35 @@
+use super::ServiceConfig;
 use super::config::PARTS_QUEUED_MAX;
 use super::digests::send_digests;
 use super::events::send_events;
+use super::outlet::{Outlet, Sent, failed, refused};
 use super::records::send_dump;
-use super::{ServiceConfig, server::Served};
-use crate::feed::Feed;
+use kvasir_feed::feed::Feed;
 use kvasir_proto::code::ErrorCode;
 use kvasir_proto::convert::{
-    ConvertError, DigestsQuery, EventsQuery, LocalDumpQuery, LocalSource, LocalSourceStatus,
-    LocalStatus, WorkerAddress,
+    DigestsQuery, EventsQuery, LocalDumpQuery, LocalSource, LocalSourceStatus, LocalStatus,
+    WorkerAddress,
 };
 use kvasir_proto::pb;
 use kvasir_proto::pb::local_indexer_server::LocalIndexer;
-use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::select;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::time::timeout;
+use tokio::sync::{Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status};
+
+/// What an agent serves: the sources of one worker.
+#[derive(Debug, Clone)]
+pub struct Served {
+    /// The worker.
+    pub address: WorkerAddress,
+    /// Its tokens per block.
+    pub block_size: u32,
+    /// Its sources, each name once.
+    pub sources: Vec<Arc<Feed>>,
+}
 
 /// The service `LocalIndexer` over one worker's sources, whichever way questions come.
 #[derive(Debug)]
@@ -32,42 +41,7 @@ pub struct LocalIndexerService {
     stop: CancellationToken,
 }
 
-/// Why a stream is not sent on: its client is gone, or takes nothing.
-pub(super) struct CutOff;
-
-/// Whether a stream goes on.
-pub(super) type Sent = Result<(), CutOff>;
-
-/// The task's end of a stream.
-pub(super) struct Outlet<T> {
-    parts: mpsc::Sender<Result<T, Status>>,
-    stall_timeout: Duration,
-    _stream: OwnedSemaphorePermit,
-}
-
 type Parts<T> = ReceiverStream<Result<T, Status>>;
-
-impl<T> Outlet<T> {
-    pub(super) async fn send(&self, part: Result<T, Status>) -> Sent {
-        match timeout(self.stall_timeout, self.parts.send(part)).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(_gone)) => Err(CutOff),
-            Err(_late) => {
-                tracing::info!("a client that takes nothing is cut off");
-                Err(CutOff)
-            }
-        }
-    }
-}
-
-/// An error as a status.
-pub(crate) fn failed(code: ErrorCode, error: impl fmt::Display) -> Status {
-    Status::new(code.into(), error.to_string())
-}
-
-pub(super) fn refused(error: ConvertError) -> Status {
-    failed(error.code(), error)
-}
 
 impl LocalIndexerService {
     /// The service, until `stop` is cancelled: then streams under way end, without their last message.

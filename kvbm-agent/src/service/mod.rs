@@ -9,11 +9,12 @@ mod digests;
 mod events;
 mod loads;
 mod local;
+mod outlet;
 mod records;
 mod server;
 
 pub use config::ServiceConfig;
 pub use loads::WorkerLoadsService;
-pub use local::LocalIndexerService;
-pub(crate) use local::failed;
-pub use server::{Served, serve};
+pub use local::{LocalIndexerService, Served};
+pub(crate) use outlet::failed;
+pub use server::serve;

@@ -1,7 +1,7 @@
 use super::config::STEP_RECORDS;
-use super::local::{Outlet, Sent, failed};
-use crate::feed::{Feed, FeedDump, FeedError};
-use crate::journal::{DumpCut, DumpError, DumpStep};
+use super::outlet::{Outlet, Sent, failed};
+use kvasir_feed::feed::{Feed, FeedDump, FeedError};
+use kvasir_feed::journal::{DumpCut, DumpError, DumpStep};
 use kvasir_proto::convert::{LocalDumpEnd, LocalDumpPart, LocalDumpQuery, RankBuckets};
 use kvasir_proto::digest::{block_digest, digest_bucket};
 use kvasir_proto::pb;

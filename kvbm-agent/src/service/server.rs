@@ -1,12 +1,10 @@
 use super::config::REQUEST_BYTES_MAX;
 use super::loads::WorkerLoadsService;
 use super::local::LocalIndexerService;
-use crate::feed::Feed;
 use crate::ingest::EventIngestService;
 use kvasir_process::port::{
     Port, PortConfig, PortMetrics, ServeError, Services, StreamKind, Streams,
 };
-use kvasir_proto::convert::WorkerAddress;
 use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
 use kvasir_proto::pb::FILE_DESCRIPTOR_SET;
 use kvasir_proto::pb::event_ingest_server::EventIngestServer;
@@ -27,17 +25,6 @@ const STREAMS: Streams = &[
 const CALLS_MAX: usize = 1_024;
 /// Most connections: each replica of an index and each router has one or two.
 const CONNECTIONS_MAX: usize = 1_024;
-
-/// What an agent serves: the sources of one worker.
-#[derive(Debug, Clone)]
-pub struct Served {
-    /// The worker.
-    pub address: WorkerAddress,
-    /// Its tokens per block.
-    pub block_size: u32,
-    /// Its sources, each name once.
-    pub sources: Vec<Arc<Feed>>,
-}
 
 /// Serves a port until the service ends; `EventIngest` beside it, if there is one.
 ///

@@ -1,6 +1,6 @@
 //! Batches as vLLM 0.33 writes them: `[time stamp, [event, …], rank]`, each event a map.
 
-use crate::journal::Batch;
+use kvasir_feed::journal::Batch;
 use kvasir_proto::types::{BlockName, Incarnation, KvEvent, StoredBlock, Tier};
 use rmp::encode::{
     ByteBuf, ValueWriteError, write_array_len, write_f64, write_map_len, write_nil, write_str,

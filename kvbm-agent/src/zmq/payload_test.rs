@@ -1,7 +1,7 @@
 use super::*;
-use crate::journal::{Journal, JournalConfig};
 use kvasir_engine::decode::{EngineKind, decode};
 use kvasir_engine::normalise::{Normaliser, NormaliserConfig};
+use kvasir_feed::journal::{Journal, JournalConfig};
 use kvasir_proto::types::{DpRank, LocalHash};
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -2,9 +2,9 @@ use super::config::{BATCHES_AT_ONCE, FLUSH_TIMEOUT, UNSENT_BYTES_MAX, ZmqStatus}
 use super::frames;
 use super::payload::Encoder;
 use super::room::Room;
-use crate::feed::Feed;
-use crate::journal::{Batch, RangeError};
 use bytes::Bytes;
+use kvasir_feed::feed::Feed;
+use kvasir_feed::journal::{Batch, RangeError};
 use kvasir_proto::types::Incarnation;
 use std::sync::Arc;
 use tokio::select;

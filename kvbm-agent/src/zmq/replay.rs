@@ -4,9 +4,9 @@ use super::config::{
 use super::frames;
 use super::payload::Encoder;
 use super::room::Room;
-use crate::feed::Feed;
-use crate::journal::{Batch, JournalStatus, RangeError};
 use bytes::Bytes;
+use kvasir_feed::feed::Feed;
+use kvasir_feed::journal::{Batch, JournalStatus, RangeError};
 use kvasir_proto::types::Incarnation;
 use std::sync::Arc;
 use tokio::select;

@@ -1,8 +1,8 @@
 use super::config::{TOPIC_BYTES_MAX, ZmqConfig, ZmqConfigError, ZmqStatus};
 use super::publish::Publisher;
 use super::replay::Replayer;
-use crate::feed::Feed;
 use bytes::Bytes;
+use kvasir_feed::feed::Feed;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};

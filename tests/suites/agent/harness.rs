@@ -1,14 +1,14 @@
 //! Agents and servers for these tests.
 
 use crate::engine::{BLOCK_SIZE, Engine};
+use kvasir_feed::feed::SourceConfig;
+use kvasir_feed::journal::JournalConfig;
 use kvasir_proto::convert::WorkerAddress;
 use kvasir_proto::pb;
 use kvasir_proto::types::{CopyMode, Incarnation, PartitionKey, WorkerId};
 use kvasir_tests::client;
 use kvasir_tests::server::Server;
 use kvbm_agent::agent::{Agent, AgentConfig, HEARTBEAT_INTERVAL_DEFAULT, SourcesConfig};
-use kvbm_agent::feed::SourceConfig;
-use kvbm_agent::journal::JournalConfig;
 use kvbm_agent::load::LoadConfig;
 use kvbm_agent::service::ServiceConfig;
 use std::collections::BTreeMap;

@@ -5,17 +5,17 @@ use crate::harness::{
     LIFE, MODEL, PATIENCE, WORKER, address, config, delivered, indexed, publish, start, url,
 };
 use crate::relay::{engine, load, relay};
+use kvasir_feed::disk::{NewLife, Verdict};
+use kvasir_feed::feed::new_life;
+use kvasir_feed::uplink::{SourceIdentity, Uplink, UplinkError, UplinkStatus};
 use kvasir_proto::convert::Registration;
 use kvasir_proto::pb;
 use kvasir_proto::types::{BlockName, CopyMode, KvEvent, LocalHash, StoredBlock, Tier};
 use kvasir_tests::client;
 use kvasir_tests::server::Server;
 use kvbm_agent::agent::{Agent, AgentConfig};
-use kvbm_agent::disk::{NewLife, Verdict};
-use kvbm_agent::feed::new_life;
 use kvbm_agent::ingest::IngestConfig;
 use kvbm_agent::relay::RelayConfig;
-use kvbm_agent::uplink::{SourceIdentity, Uplink, UplinkError, UplinkStatus};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use std::net::SocketAddr;

@@ -3,6 +3,8 @@
 use crate::engine::prompt_tokens;
 use crate::harness::{self, LIFE, MODEL, PATIENCE, WORKER, config, delivered, indexed, start, url};
 use kvasir_engine::decode::EngineKind;
+use kvasir_feed::hub::{HubConfig, SourceStatus};
+use kvasir_feed::publisher::{Content, KvEventPublisher, NewBlocks};
 use kvasir_proto::hash::{Namespace, local_hashes, tokens_le};
 use kvasir_proto::pb;
 use kvasir_proto::types::{BlockName, CopyMode, Incarnation, SourceState, Tier};
@@ -10,8 +12,6 @@ use kvasir_tests::client::{self, Chain};
 use kvasir_tests::engine::{EngineConfig, EngineError, MockEngine, Prompt, Truth};
 use kvasir_tests::server::Server;
 use kvbm_agent::agent::{Agent, AgentConfig};
-use kvbm_agent::hub::{HubConfig, SourceStatus};
-use kvbm_agent::publisher::{Content, KvEventPublisher, NewBlocks};
 use kvbm_agent::relay::RelayConfig;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;

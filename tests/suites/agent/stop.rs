@@ -3,8 +3,8 @@
 use crate::engine::Engine;
 use crate::fake::{Index, Script};
 use crate::harness::{PATIENCE, config, publish, start, url};
+use kvasir_feed::hub::{BATCH_BLOCKS_MAX, BATCH_INTERVAL_MAX, BatchingConfig, HubConfig};
 use kvasir_proto::types::CopyMode;
-use kvbm_agent::hub::{BATCH_BLOCKS_MAX, BATCH_INTERVAL_MAX, BatchingConfig, HubConfig};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;

@@ -1,6 +1,7 @@
 //! A server under attack, with what must hold meanwhile.
 
 use anyhow::{Context, Result, ensure};
+use kvasir_feed::uplink::{SourceIdentity, Uplink};
 use kvasir_proto::pb;
 use kvasir_proto::types::{
     BlockName, Incarnation, KvEvent, PartitionKey, StoredBlock, Tier, WorkerId,
@@ -8,7 +9,6 @@ use kvasir_proto::types::{
 use kvasir_tests::client;
 use kvasir_tests::demo::metrics;
 use kvasir_tests::server::Server;
-use kvbm_agent::uplink::{SourceIdentity, Uplink};
 use router_client::{Calls, ClientConfig, IndexerClient, Prompt};
 use std::fs;
 use std::net::SocketAddr;

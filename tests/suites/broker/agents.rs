@@ -3,6 +3,8 @@
 use crate::engine::{BLOCK_SIZE, Engine};
 use async_nats::{Client, Subscriber, jetstream};
 use futures::StreamExt;
+use kvasir_feed::feed::SourceConfig;
+use kvasir_feed::journal::JournalConfig;
 use kvasir_process::nats::NatsServers;
 use kvasir_proto::broker::{STREAM, message_id};
 use kvasir_proto::codec::decode;
@@ -14,8 +16,6 @@ use kvasir_proto::types::{CopyMode, EngineKind, Incarnation, PartitionKey, Worke
 use kvasir_tests::nats::NatsServer;
 use kvbm_agent::agent::{Agent, AgentConfig, HEARTBEAT_INTERVAL_DEFAULT, SourcesConfig};
 use kvbm_agent::broker::{BrokerConfig, BrokerStatus, Delivery};
-use kvbm_agent::feed::SourceConfig;
-use kvbm_agent::journal::JournalConfig;
 use kvbm_agent::load::LoadConfig;
 use kvbm_agent::service::ServiceConfig;
 use std::collections::BTreeMap;

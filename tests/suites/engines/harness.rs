@@ -2,15 +2,15 @@
 
 use anyhow::{Context, Result, ensure};
 use kvasir_engine::decode::EngineKind;
+use kvasir_feed::feed::SourceConfig;
+use kvasir_feed::hub::{SourceReport, SourceStatus};
+use kvasir_feed::journal::JournalConfig;
 use kvasir_proto::convert::WorkerAddress;
 use kvasir_proto::pb;
 use kvasir_proto::types::{Incarnation, PartitionKey, SourceState, WorkerId};
 use kvasir_tests::client::{self, Chain, Indexer};
 use kvasir_tests::server::Server;
 use kvbm_agent::agent::{Agent, AgentConfig, HEARTBEAT_INTERVAL_DEFAULT, SourcesConfig};
-use kvbm_agent::feed::SourceConfig;
-use kvbm_agent::hub::{SourceReport, SourceStatus};
-use kvbm_agent::journal::JournalConfig;
 use kvbm_agent::load::LoadConfig;
 use kvbm_agent::relay::RelayConfig;
 use kvbm_agent::service::ServiceConfig;

@@ -2,6 +2,8 @@
 
 use crate::harness::{BLOCK_SIZE, MODEL, PATIENCE, anywhere, metric, ready, url};
 use anyhow::{Context, Result, ensure};
+use kvasir_feed::feed::SourceConfig;
+use kvasir_feed::journal::JournalConfig;
 use kvasir_proto::convert::WorkerAddress;
 use kvasir_proto::pb;
 use kvasir_proto::types::{
@@ -11,8 +13,6 @@ use kvasir_tests::client;
 use kvasir_tests::place::free_port;
 use kvasir_tests::server::Server;
 use kvbm_agent::agent::{Agent, AgentConfig, HEARTBEAT_INTERVAL_DEFAULT, SourcesConfig};
-use kvbm_agent::feed::SourceConfig;
-use kvbm_agent::journal::JournalConfig;
 use kvbm_agent::load::LoadConfig;
 use kvbm_agent::service::ServiceConfig;
 use std::collections::BTreeMap;

@@ -6,11 +6,11 @@ use crate::{
     truth::Truth,
 };
 use kvasir_engine::recover::{Ask, Numbered};
-use kvasir_proto::types::Incarnation;
-use kvasir_tests::script::ScriptRng;
-use kvbm_agent::journal::{
+use kvasir_feed::journal::{
     Batch, DumpError, DumpStep, Journal, JournalConfig, JournalStatus, RangeError,
 };
+use kvasir_proto::types::Incarnation;
+use kvasir_tests::script::ScriptRng;
 use rand::Rng;
 use std::{
     collections::{BTreeMap, VecDeque},

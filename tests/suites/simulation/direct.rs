@@ -6,8 +6,8 @@ use crate::{
     world::World,
 };
 use kvasir_engine::recover::Numbered;
+use kvasir_feed::journal::{DumpId, RangeError};
 use kvasir_proto::types::Incarnation;
-use kvbm_agent::journal::{DumpId, RangeError};
 use rand::Rng;
 use std::{
     collections::{BTreeSet, VecDeque},

@@ -3,11 +3,11 @@
 
 use crate::{fault::Fault, seen::Seen, server::Checkpoint};
 use kvasir_engine::recover::{Ask, Input, Item, Numbered, Recovery, RecoveryConfig, Resume, Step};
+use kvasir_feed::journal::DumpId;
 use kvasir_index::{Index, SourceId, SourceStatus};
 use kvasir_proto::types::{
     CopyMode, DpRank, HeldBlock, Incarnation, KvEvent, SourceState, WorkerId,
 };
-use kvbm_agent::journal::DumpId;
 use std::{collections::VecDeque, mem, time::Duration};
 
 /// Positions dropped in one call of a sweep.

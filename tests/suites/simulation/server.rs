@@ -7,6 +7,7 @@ use crate::{
     seen::Seen,
 };
 use kvasir_engine::{recover::RecoveryConfig, sequence::SequencerConfig};
+use kvasir_feed::journal::DumpId;
 use kvasir_index::{
     ChangeLimits, CutReceipt, Index, Limits, Restore, SourceId, SourceStatus, WorkerImage,
 };
@@ -15,7 +16,6 @@ use kvasir_tests::{
     kept::{Kept, Loss},
     script::ScriptRng,
 };
-use kvbm_agent::journal::DumpId;
 use rand::{Rng, SeedableRng};
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},

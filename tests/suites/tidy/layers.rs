@@ -73,43 +73,30 @@ const EDGES: &[(&str, &[Edges])] = &[
         ],
     ),
     (
-        "kvbm-agent/src",
+        "kvbm-agent/feed/src",
         &[
             ("journal", &[]),
             ("disk", &["journal"]),
             ("feed", &["journal", "disk"]),
             ("consolidate", &[]),
             ("hub", &["consolidate", "journal", "disk", "feed"]),
-            ("relay", &["disk", "hub"]),
             ("publisher", &["hub"]),
-            ("ingest", &["disk", "hub"]),
-            ("load", &[]),
             ("pause", &[]),
             ("uplink", &["journal", "feed", "pause"]),
-            ("service", &["journal", "feed", "ingest", "load"]),
-            ("broker", &["journal", "feed", "load", "pause", "service"]),
-            ("zmq", &["journal", "feed"]),
-            (
-                "agent",
-                &[
-                    "journal", "disk", "feed", "hub", "load", "relay", "ingest", "uplink",
-                    "service", "broker", "zmq",
-                ],
-            ),
-            (
-                "config",
-                &[
-                    "agent", "broker", "feed", "hub", "ingest", "journal", "load", "relay",
-                    "service", "zmq",
-                ],
-            ),
-            (
-                "app",
-                &[
-                    "agent", "broker", "config", "disk", "hub", "ingest", "journal", "load",
-                    "uplink",
-                ],
-            ),
+        ],
+    ),
+    (
+        "kvbm-agent/src",
+        &[
+            ("relay", &[]),
+            ("ingest", &[]),
+            ("load", &[]),
+            ("service", &["ingest", "load"]),
+            ("broker", &["load", "service"]),
+            ("zmq", &[]),
+            ("agent", &["load", "relay", "ingest", "service", "broker", "zmq"]),
+            ("config", &["agent", "broker", "ingest", "load", "relay", "service", "zmq"]),
+            ("app", &["agent", "broker", "config", "ingest", "load"]),
         ],
     ),
     (
@@ -210,8 +197,8 @@ fn crates_stay_without_what_is_not_theirs() {
     for (name, banned) in [
         ("kvasir-index", &["tokio", "tonic", "tracing", "prost"][..]),
         ("kvasir-engine", &["tonic", "prost"][..]),
-        // What engines link: nothing of the agent's journal on disk.
-        ("kvasir-c", &["kvasir-store", "rocksdb", "librocksdb-sys"][..]),
+        // Engines link it: without the agent, and without a journal on disk.
+        ("kvasir-c", &["kvbm-agent", "kvasir-store", "rocksdb", "librocksdb-sys"][..]),
     ] {
         let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
         let output = Command::new(cargo)

@@ -3,6 +3,7 @@
 
 use crate::folder;
 use anyhow::{Context, Result, ensure};
+use kvasir_feed::uplink::{SourceIdentity, Uplink};
 use kvasir_proto::pb;
 use kvasir_proto::pb::dump_worker_response::Part;
 use kvasir_proto::types::{
@@ -14,7 +15,6 @@ use kvasir_tests::engine::publisher::Endpoints;
 use kvasir_tests::engine::{EngineConfig, MockEngine, Prompt};
 use kvasir_tests::nats::NatsServer;
 use kvasir_tests::server::Server;
-use kvbm_agent::uplink::{SourceIdentity, Uplink};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::SocketAddr;

@@ -3,14 +3,14 @@
 use crate::checkpoint::{BLOCK_SIZE, MODEL, anywhere, chain, publisher};
 use crate::folder;
 use anyhow::{Context, Result, bail, ensure};
+use kvasir_feed::disk::{self, DiskConfig, Restored};
+use kvasir_feed::journal::{DumpStep, JournalConfig};
 use kvasir_proto::convert::WorkerAddress;
 use kvasir_proto::types::{CopyMode, Incarnation, KvEvent, PartitionKey, WorkerId};
 use kvasir_tests::client;
 use kvasir_tests::demo::metrics;
 use kvasir_tests::engine::{EngineConfig, MockEngine, Prompt};
 use kvasir_tests::server::{Addresses, Server};
-use kvbm_agent::disk::{self, DiskConfig, Restored};
-use kvbm_agent::journal::{DumpStep, JournalConfig};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
@@ -79,7 +79,7 @@ async fn record_pushed(version: &Path) -> Result<()> {
 }
 
 /// Blocks come and go until an image is written, and a little longer.
-async fn churn(uplink: &mut kvbm_agent::uplink::Uplink, agent: &Server) -> Result<()> {
+async fn churn(uplink: &mut kvasir_feed::uplink::Uplink, agent: &Server) -> Result<()> {
     let mut more = 0;
     for names in 1..BATCHES_MAX {
         let stored = chain(names, 0, 20);

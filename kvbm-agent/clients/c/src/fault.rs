@@ -1,6 +1,6 @@
 use crate::types::Code;
-use kvbm_agent::hub::HubError;
-use kvbm_agent::publisher::PublishError;
+use kvasir_feed::hub::HubError;
+use kvasir_feed::publisher::PublishError;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
 use std::fmt;

@@ -4,12 +4,12 @@
 
 use crate::fault::Fault;
 use crate::types::{KVASIR_TIER_DEVICE, KVASIR_TIER_DISK, KVASIR_TIER_HOST, Multimodal, Stored};
+use kvasir_feed::publisher::{Content, NewBlocks};
 use kvasir_proto::hash::{MultimodalSpan, Namespace, multimodal_hash};
 use kvasir_proto::limits::{
     EVENT_BLOCKS_MAX, MULTIMODAL_IDENTIFIER_BYTES_MAX, NAME_BYTES_MAX, QUERY_MULTIMODAL_ITEMS_MAX,
 };
 use kvasir_proto::types::{BlockName, LocalHash, Tier};
-use kvbm_agent::publisher::{Content, NewBlocks};
 use std::ffi::c_char;
 use std::{slice, str};
 

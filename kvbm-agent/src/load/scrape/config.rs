@@ -1,4 +1,4 @@
-use super::fetch::Target;
+use super::target::Target;
 use crate::load::LoadError;
 use std::fmt;
 use std::time::Duration;

@@ -3,24 +3,6 @@ use crate::load::LoadError;
 use std::io;
 use std::time::Duration;
 
-/// Why a URL is refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum UrlError {
-    /// It is none.
-    #[error("{url:?} is not a URL: {reason}")]
-    Malformed {
-        /// As configured.
-        url: String,
-        /// Why.
-        reason: String,
-    },
-    /// It is another kind of URL.
-    #[error(
-        "{0:?} must be host:port or http://host:port, with a path unless that is /metrics, and nothing more"
-    )]
-    Unsupported(String),
-}
-
 /// Why metrics cannot be fetched.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {

@@ -7,8 +7,9 @@ mod error;
 mod exposition;
 mod fetch;
 mod run;
+mod target;
 
 pub use config::{ScrapeConfig, ScrapedEngine};
 pub use engine::read_metrics;
-pub use error::{FetchError, ReadError, ScrapeError, UrlError};
+pub use error::{FetchError, ReadError, ScrapeError};
 pub use run::{ScrapeStatus, scrape};

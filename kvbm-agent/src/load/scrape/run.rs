@@ -1,4 +1,5 @@
-use super::fetch::{Target, fetch};
+use super::fetch::fetch;
+use super::target::Target;
 use super::{ScrapeConfig, ScrapeError, read_metrics};
 use crate::load::{LoadBoard, LoadError};
 use std::sync::Arc;
@@ -55,7 +56,7 @@ async fn look(
     config: &ScrapeConfig,
     block_size: u32,
 ) -> Result<(), ScrapeError> {
-    let body = fetch(target, config).await?;
+    let body = fetch(target, config.timeout, config.body_bytes_max).await?;
     let ranks = read_metrics(config.engine, &body, block_size)?;
     let mut seen = Ok(());
     for (rank, metrics) in ranks {

@@ -1,0 +1,14 @@
+//! One source as the tasks of an agent share it: who it is, its journal behind a lock that is held for
+//! bounded steps only, and word of what is new. Whoever publishes never waits for a peer.
+
+mod dump;
+mod error;
+mod image;
+mod source;
+mod turns;
+
+pub use dump::FeedDump;
+pub use error::FeedError;
+pub use image::keep_image;
+pub use source::{Feed, News, SourceConfig, Standing, new_life};
+pub use turns::Turn;

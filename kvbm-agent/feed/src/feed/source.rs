@@ -1,0 +1,353 @@
+use super::FeedError;
+use super::turns::{Turn, Turns};
+use crate::disk::{Disk, KeptSource, NewLife, Opened, Restored, SourceChange, Verdict};
+use crate::journal::{
+    AppendError, BatchRange, DigestError, Journal, JournalConfig, JournalStatus, RangeError,
+    RankDigests,
+};
+use kvasir_proto::convert::{ConvertError, Heartbeat, Hello, WorkerAddress};
+use kvasir_proto::pb;
+use kvasir_proto::types::{DpRank, Incarnation, KvEvent, SourceState};
+use parking_lot::Mutex;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::mem;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// Who a source is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceConfig {
+    /// The worker that holds the blocks.
+    pub address: WorkerAddress,
+    /// Name of the source, unique within the worker, 1 to 256 bytes.
+    pub name: String,
+    /// Tokens per block.
+    pub block_size: u32,
+    /// Life of the cache: a new one whenever it starts empty.
+    pub incarnation: Incarnation,
+    /// Number of the first batch of that life.
+    pub first_sequence: u64,
+    /// Bounds of the journal, and how second announcements are read.
+    pub journal: JournalConfig,
+}
+
+/// A life that nobody has lived: two keys of the system's randomness.
+#[must_use]
+pub fn new_life() -> Incarnation {
+    let half = || u128::from(RandomState::new().hash_one(0));
+    Incarnation(half() << 64 | half())
+}
+
+/// How far a source has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct News {
+    /// The present life.
+    pub incarnation: Incarnation,
+    /// Its newest batch; none before the first.
+    pub head: Option<u64>,
+    /// How far what it says can be trusted.
+    pub state: SourceState,
+}
+
+/// How far what a source says can be trusted, where it speaks for others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// The worst of them.
+    pub state: SourceState,
+    /// When the newest of what they said was last known to be taken, of all the oldest; none if that is
+    /// always so.
+    pub verified_at: Option<Instant>,
+    /// Whether all of them are connected.
+    pub connected: bool,
+}
+
+impl Standing {
+    /// Speaks for itself.
+    pub const OWN: Self = Self { state: SourceState::Exact, verified_at: None, connected: true };
+}
+
+/// One source.
+#[derive(Debug)]
+pub struct Feed {
+    address: WorkerAddress,
+    name: String,
+    block_size: u32,
+    journal: Mutex<Journal>,
+    /// Written ahead, under the journal's lock; none if it is in memory only.
+    disk: Option<Disk>,
+    /// The life that begins if the one on disk is over, and its first number.
+    fresh: (Incarnation, u64),
+    /// Whether it is known which life goes on. Until then nothing is said.
+    settled: watch::Sender<bool>,
+    news: watch::Sender<News>,
+    standing: Mutex<Standing>,
+    pub(super) dump_turns: Turns,
+    /// Of those that copy [digests](Self::digests).
+    digest_turns: Turns,
+}
+
+impl Feed {
+    /// A source that has said nothing yet.
+    ///
+    /// # Errors
+    /// If its name or its block size breaks the contract.
+    pub fn new(config: SourceConfig) -> Result<Self, ConvertError> {
+        Ok(Self::open(config, None)?.0)
+    }
+
+    /// A source whose journal is on disk too. One that goes on with what was there says nothing before it is
+    /// [settled](Self::settle) whether that holds; its own sources are returned as they stood.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn open(
+        config: SourceConfig,
+        opened: Option<Opened>,
+    ) -> Result<(Self, Vec<KeptSource>), ConvertError> {
+        let fresh = (config.incarnation, config.first_sequence);
+        let begin = || Journal::new(fresh.0, fresh.1, config.journal);
+        let (disk, journal, sources) = match opened {
+            None => (None, begin(), None),
+            Some(Opened { disk, restored: Err(why) }) => {
+                disk.decide(Verdict::NewLife(why));
+                (Some(disk), begin(), None)
+            }
+            Some(Opened { disk, restored: Ok(Restored { journal, sources }) }) => {
+                (Some(disk), journal, Some(sources))
+            }
+        };
+        let JournalStatus { incarnation, head, .. } = journal.status();
+        let feed = Self {
+            address: config.address,
+            name: config.name,
+            block_size: config.block_size,
+            journal: Mutex::new(journal),
+            disk,
+            fresh,
+            settled: watch::Sender::new(sources.is_none()),
+            news: watch::Sender::new(News { incarnation, head, state: Standing::OWN.state }),
+            standing: Mutex::new(Standing::OWN),
+            dump_turns: Turns::new(),
+            digest_turns: Turns::new(),
+        };
+        // What no index would accept is found out here.
+        Hello::try_from(pb::PublishHello::from(feed.hello()))?;
+        Ok((feed, sources.unwrap_or_default()))
+    }
+
+    /// The worker that holds the blocks.
+    #[must_use]
+    pub const fn address(&self) -> &WorkerAddress {
+        &self.address
+    }
+
+    /// Name of the source.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Tokens per block.
+    #[must_use]
+    pub const fn block_size(&self) -> u32 {
+        self.block_size
+    }
+
+    /// Takes what happened at one rank, and gives it a number; several, of which it returns the last,
+    /// where it is more than one message carries.
+    ///
+    /// # Errors
+    /// If an event breaks a limit, or the life's numbers are used up: then nothing has changed.
+    pub fn publish(&self, rank: DpRank, events: Vec<KvEvent>) -> Result<u64, AppendError> {
+        let last = self.record(Some((rank, events)), SourceChange::None)?;
+        // What was appended has a number.
+        last.ok_or(AppendError::Exhausted)
+    }
+
+    /// Takes what a source has published at once at one rank, and where the source is then: on disk, if there is
+    /// one, both together and before any reader is notified. Returns the number of the last batch; none without
+    /// events.
+    ///
+    /// # Errors
+    /// As [`publish`](Self::publish).
+    pub fn publish_all(
+        &self,
+        rank: DpRank,
+        events: Vec<KvEvent>,
+        source: SourceChange<'_>,
+    ) -> Result<Option<u64>, AppendError> {
+        self.record(Some((rank, events)).filter(|(_, events)| !events.is_empty()), source)
+    }
+
+    fn record(
+        &self,
+        published: Option<(DpRank, Vec<KvEvent>)>,
+        source: SourceChange<'_>,
+    ) -> Result<Option<u64>, AppendError> {
+        let mut journal = self.journal.lock();
+        let mut batches = Vec::new();
+        let appended = published.map(|(rank, events)| match &self.disk {
+            None => journal.append(rank, events),
+            Some(_) => journal.append_each(rank, events, |batch| batches.push(Arc::clone(batch))),
+        });
+        let mut appended = appended.transpose();
+        if let Some(disk) = &self.disk {
+            disk.write(&batches, source);
+            if disk.takes_back_its_life() {
+                // Its numbers would be given twice.
+                journal.retell(new_life());
+                appended = appended.map(|_last| journal.head());
+            }
+        }
+        if let Ok(head @ Some(_)) = appended {
+            // Within the lock, so that readers are notified in order.
+            let incarnation = journal.incarnation();
+            self.news.send_modify(|news| (news.incarnation, news.head) = (incarnation, head));
+        }
+        appended
+    }
+
+    /// The cache starts empty again.
+    pub fn begin_life(&self, incarnation: Incarnation, first_sequence: u64) {
+        let mut journal = self.journal.lock();
+        journal.begin_life(incarnation, first_sequence);
+        if let Some(disk) = &self.disk {
+            disk.begin_life(incarnation, first_sequence);
+        }
+        self.news.send_modify(|news| (news.incarnation, news.head) = (incarnation, None));
+    }
+
+    /// A new life in which all stays held, and whose first batches say what, as [`Journal::retell`].
+    pub fn retell(&self, incarnation: Incarnation) {
+        let mut journal = self.journal.lock();
+        journal.retell(incarnation);
+        let head = journal.head();
+        self.news.send_modify(|news| (news.incarnation, news.head) = (incarnation, head));
+    }
+
+    /// The journal on disk; none if it is in memory only.
+    #[must_use]
+    pub const fn disk(&self) -> Option<&Disk> {
+        self.disk.as_ref()
+    }
+
+    /// The life that was on disk goes on, or is over: then a new one begins.
+    pub fn settle(&self, verdict: Verdict) {
+        if matches!(verdict, Verdict::NewLife(NewLife::Engine | NewLife::NoSource)) {
+            let (incarnation, first) = self.fresh;
+            self.begin_life(incarnation, first);
+        }
+        if let Some(disk) = &self.disk {
+            disk.decide(verdict);
+        }
+        self.settled.send_replace(true);
+    }
+
+    /// Whether it is known which life goes on. Until then nothing may be said.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        *self.settled.borrow()
+    }
+
+    /// Waits until it is known which life goes on.
+    pub async fn until_settled(&self) {
+        // Its sender is ours.
+        let mut settled = self.settled.subscribe();
+        let _known = settled.wait_for(|settled| *settled).await;
+    }
+
+    /// Tells of what is new from now on.
+    #[must_use]
+    pub fn news(&self) -> watch::Receiver<News> {
+        self.news.subscribe()
+    }
+
+    /// Up to `batches_max` batches of a range of one life, as [`Journal::range`].
+    ///
+    /// # Errors
+    /// As [`Journal::range`].
+    pub fn range(
+        &self,
+        incarnation: Incarnation,
+        range: RangeInclusive<u64>,
+        batches_max: usize,
+    ) -> Result<BatchRange, RangeError> {
+        self.journal.lock().range(incarnation, range, batches_max)
+    }
+
+    /// Ranks that hold something.
+    #[must_use]
+    pub fn ranks(&self) -> Vec<DpRank> {
+        self.journal.lock().ranks()
+    }
+
+    /// Waits for a turn to copy [digests](Self::digests): whoever has one holds it until its copies are sent.
+    ///
+    /// # Errors
+    /// If too many wait, or waiting takes too long.
+    pub async fn digest_turn(&self) -> Result<Turn, FeedError> {
+        self.digest_turns.wait().await
+    }
+
+    /// Digests of what it holds, after its newest batch. Holds the journal's lock while they are copied:
+    /// 32 KiB for each tier of a rank that holds anything.
+    ///
+    /// # Errors
+    /// As [`Journal::digests`].
+    pub fn digests(&self, incarnation: Incarnation) -> Result<RankDigests, DigestError> {
+        self.journal.lock().digests(incarnation)
+    }
+
+    /// What indexes are told of it between batches; none if it lives another life.
+    #[must_use]
+    pub fn heartbeat(&self, incarnation: Incarnation) -> Option<Heartbeat> {
+        let (head_sequence, digest) = {
+            let journal = self.journal.lock();
+            if journal.incarnation() != incarnation {
+                return None;
+            }
+            (journal.head(), journal.digest())
+        };
+        let Standing { state, verified_at, connected } = *self.standing.lock();
+        let verified_age = verified_at.map_or(Duration::ZERO, |at| at.elapsed());
+        Some(Heartbeat { head_sequence, digest, state, verified_age, engine_away: !connected })
+    }
+
+    /// What the source says can be trusted so far from now on; indexes are told at once if that changes.
+    pub fn stand(&self, standing: Standing) {
+        let before = mem::replace(&mut *self.standing.lock(), standing);
+        if (before.state, before.connected) != (standing.state, standing.connected) {
+            self.news.send_modify(|news| news.state = standing.state);
+        }
+    }
+
+    /// Where it stands.
+    #[must_use]
+    pub fn status(&self) -> JournalStatus {
+        self.journal.lock().status()
+    }
+
+    /// How it introduces itself to an index.
+    #[must_use]
+    pub fn hello(&self) -> Hello {
+        let JournalStatus { incarnation, first, head, copy_mode, .. } = self.status();
+        Hello {
+            address: self.address.clone(),
+            source: self.name.clone(),
+            block_size: self.block_size,
+            incarnation,
+            copy_mode,
+            first_sequence: Some(first),
+            head_sequence: head,
+            local_indexer: None,
+        }
+    }
+
+    pub(crate) fn with_journal<T>(&self, change: impl FnOnce(&mut Journal) -> T) -> T {
+        change(&mut self.journal.lock())
+    }
+}

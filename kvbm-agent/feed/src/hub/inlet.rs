@@ -1,0 +1,409 @@
+use super::merge::merge_removals;
+use super::sources::{Gone, Key, Sources};
+use super::waiting::Waiting;
+use super::{HubConfig, HubError, SourceCounts, SourceReport, SourceStatus};
+use crate::disk::{KeptSource, SourceChange, SourceKind, Verdict};
+use crate::feed::Feed;
+use crate::journal::AppendError;
+use kvasir_proto::types::{CopyMode, Cursor, DpRank, KvEvent, SourceState};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use tokio::select;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+/// Where all sources of an agent come together. See the [module](super).
+#[derive(Debug)]
+pub struct Hub {
+    feed: Arc<Feed>,
+    sources: Mutex<Sources>,
+    /// What waits to be said with what comes after it, locked within `sources`; none where nothing does.
+    waiting: Option<Mutex<Waiting>>,
+    /// Something waits that is due at another time than was known.
+    due_changed: Notify,
+}
+
+/// A batch was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    /// Its number among those of its source and rank, from 0; one more each time.
+    pub id: u64,
+    /// Number of the last batch of the agent's stream that it became; none if nothing is new by it, or if it waits
+    /// for others to be said together.
+    pub sequence: Option<u64>,
+    /// Blocks that were not taken, for there was no room.
+    pub refused: u64,
+}
+
+/// Where one source puts in what it has to say.
+#[derive(Debug)]
+pub struct Inlet {
+    hub: Arc<Hub>,
+    key: Key,
+    name: String,
+}
+
+impl Hub {
+    /// A hub in front of a feed, which nobody else publishes to.
+    ///
+    /// # Errors
+    /// If a bound is out of its range, or the number of sources does not go with the feed's copy mode.
+    pub fn new(feed: Arc<Feed>, config: HubConfig) -> Result<Self, HubError> {
+        Self::resume(feed, config, Vec::new())
+    }
+
+    /// A hub in front of a feed of which some sources were kept on disk. Open those that may go on with
+    /// [`open_kept`](Self::open_kept), then [`begin`](Self::begin).
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), or if sources are consolidated and the feed is on disk.
+    pub fn resume(
+        feed: Arc<Feed>,
+        config: HubConfig,
+        kept: Vec<KeptSource>,
+    ) -> Result<Self, HubError> {
+        config.batching.check()?;
+        let mut sources = Sources::new(config, feed.status().copy_mode)?;
+        if feed.disk().is_some() {
+            if config.consolidate {
+                return Err(HubError::DiskOfMany);
+            }
+            if !config.batching.is_off() {
+                return Err(HubError::DiskWaits);
+            }
+            sources.keep(kept, feed.is_settled());
+        }
+        let batching = Some(config.batching).filter(|batching| !batching.is_off());
+        let waiting = batching.map(|batching| Mutex::new(Waiting::new(batching)));
+        let sources = Mutex::new(sources);
+        Ok(Self { feed, sources, waiting, due_changed: Notify::new() })
+    }
+
+    /// Sources of a kind that were kept and are not open yet.
+    #[must_use]
+    pub fn kept(&self, kind: SourceKind) -> Vec<KeptSource> {
+        self.sources.lock().kept(kind)
+    }
+
+    /// All that are configured are open: what else was kept is gone.
+    pub fn begin(&self) {
+        let mut sources = self.sources.lock();
+        let (gone, forgotten) = sources.begin(self.feed.ranks());
+        self.tell(gone);
+        for name in forgotten {
+            self.write(SourceChange::Forget(&name));
+        }
+    }
+
+    /// Names of the sources that go on where they were kept, if their engines prove that they lived on.
+    #[must_use]
+    pub fn pending(&self) -> Vec<String> {
+        self.sources.lock().all_pending()
+    }
+
+    /// Opens a source. Of its life only its name is left once it is closed.
+    ///
+    /// # Errors
+    /// If there are as many as may be, one of that name is open, or its copy mode is not the agent's
+    /// where it is passed through.
+    pub fn open(self: &Arc<Self>, name: &str, copy_mode: CopyMode) -> Result<Inlet, HubError> {
+        self.open_as(name, copy_mode, None)
+    }
+
+    /// As [`open`](Self::open), for a source that may go on where it was kept, and is kept itself: what it says
+    /// comes with [cursors](Inlet::take_at).
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_kept(
+        self: &Arc<Self>,
+        name: &str,
+        copy_mode: CopyMode,
+        kind: SourceKind,
+    ) -> Result<Inlet, HubError> {
+        self.open_as(name, copy_mode, Some(kind))
+    }
+
+    fn open_as(
+        self: &Arc<Self>,
+        name: &str,
+        copy_mode: CopyMode,
+        kind: Option<SourceKind>,
+    ) -> Result<Inlet, HubError> {
+        let key = self.sources.lock().open(name, copy_mode, kind)?;
+        Ok(Inlet { hub: Arc::clone(self), key, name: name.to_owned() })
+    }
+
+    /// The agent's stream.
+    #[must_use]
+    pub const fn feed(&self) -> &Arc<Feed> {
+        &self.feed
+    }
+
+    /// All open sources.
+    #[must_use]
+    pub fn reports(&self) -> Vec<SourceReport> {
+        self.sources.lock().reports(self.feed.block_size())
+    }
+
+    /// How far an open source can be trusted, with word of every change until it is closed.
+    #[must_use]
+    pub fn watch(&self, name: &str) -> Option<watch::Receiver<SourceStatus>> {
+        self.sources.lock().watch(name)
+    }
+
+    /// Blocks that wait to be said with what comes after them: taken, and not in the journal yet.
+    #[must_use]
+    pub fn waiting_blocks(&self) -> usize {
+        self.waiting.as_ref().map_or(0, |waiting| waiting.lock().blocks())
+    }
+
+    /// Says what waits when it is due, until cancelled. What waits then is left to [`flush`](Self::flush).
+    pub async fn keep(&self, stop: CancellationToken) {
+        let Some(waiting) = &self.waiting else { return };
+        loop {
+            let due = waiting.lock().due();
+            let wake_up = async {
+                match due {
+                    Some(due) => sleep_until(due).await,
+                    None => self.due_changed.notified().await,
+                }
+            };
+            select! {
+                () = stop.cancelled() => return,
+                () = wake_up => {}
+            }
+            let _order = self.sources.lock();
+            let due = waiting.lock().take_due(Instant::now());
+            self.say_all(due);
+        }
+    }
+
+    /// Says at once what waits.
+    pub fn flush(&self) {
+        let Some(waiting) = &self.waiting else { return };
+        let _order = self.sources.lock();
+        let all = waiting.lock().take_all();
+        self.say_all(all);
+    }
+
+    /// Publishes, or lets it wait; the lock is held, so that what sources say keeps its order.
+    fn publish(
+        &self,
+        rank: DpRank,
+        events: Vec<KvEvent>,
+        change: SourceChange<'_>,
+    ) -> Result<Option<u64>, AppendError> {
+        // Where anything waits, nothing is on disk.
+        let Some(waiting) = &self.waiting else {
+            return self.feed.publish_all(rank, merge_removals(events), change);
+        };
+        let (mut waiting, now) = (waiting.lock(), Instant::now());
+        let slept = waiting.due().is_none();
+        waiting.add(rank, events, now);
+        let due = waiting.take_due(now);
+        if slept && waiting.due().is_some() {
+            self.due_changed.notify_one();
+        }
+        drop(waiting);
+        Ok(self.say_all(due))
+    }
+
+    /// Puts it into the journal, rank by rank; returns the number of the last batch.
+    fn say_all(&self, said: impl IntoIterator<Item = (DpRank, Vec<KvEvent>)>) -> Option<u64> {
+        let mut last = None;
+        for (rank, events) in said {
+            match self.feed.publish_all(rank, merge_removals(events), SourceChange::None) {
+                Ok(sequence) => last = sequence.or(last),
+                // What it may be was checked when it was taken.
+                Err(error) => tracing::error!(%error, rank, "what has waited is not said"),
+            }
+        }
+        last
+    }
+
+    /// Says what a source no longer holds, and what that decides.
+    fn tell(&self, gone: Gone) {
+        for (rank, events) in gone.said {
+            if let Err(error) = self.publish(rank, events, SourceChange::None) {
+                tracing::error!(%error, rank, "what a source no longer holds is not said");
+            }
+        }
+        if let Some(verdict) = gone.verdict {
+            self.feed.settle(verdict);
+        }
+    }
+
+    /// Writes where a source stands.
+    fn write(&self, change: SourceChange<'_>) {
+        if let Err(error) = self.feed.publish_all(0, Vec::new(), change) {
+            tracing::error!(%error, "where a source stands is not written");
+        }
+    }
+}
+
+impl Inlet {
+    /// Name of the source.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Tokens per block.
+    #[must_use]
+    pub fn block_size(&self) -> u32 {
+        self.hub.feed.block_size()
+    }
+
+    /// Where it stood on disk, as long as its engine was not heard: it goes on from there, or is cleared.
+    #[must_use]
+    pub fn pending(&self) -> Option<KeptSource> {
+        self.hub.sources.lock().pending(self.key)
+    }
+
+    /// The engine's main KV-cache group has become known, or is another one: it is kept with the next batch.
+    pub fn set_main_group(&self, main_group: Option<u32>) {
+        self.hub.sources.lock().set_main_group(self.key, main_group);
+    }
+
+    /// Whether the source may speak of a rank now. What it says of one that is kept for another would not be taken,
+    /// and is to be said once that one is heard, or gone.
+    ///
+    /// # Errors
+    /// If the rank is kept for a source that may go on.
+    pub fn check_turn(&self, rank: DpRank) -> Result<(), HubError> {
+        self.hub.sources.lock().check_turn(self.key, rank)
+    }
+
+    /// Takes what happened at one rank, in order; in the journal when it returns.
+    ///
+    /// # Errors
+    /// If the source was closed, an event has too many blocks, there are too many ranks, or the numbers
+    /// of the agent's stream are used up.
+    pub fn take(&self, rank: DpRank, events: Vec<KvEvent>) -> Result<Taken, HubError> {
+        self.take_from(rank, events, None)
+    }
+
+    /// As [`take`](Self::take), for a source that is kept: it stands at `cursor` then.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub fn take_at(
+        &self,
+        rank: DpRank,
+        events: Vec<KvEvent>,
+        cursor: Cursor,
+    ) -> Result<Taken, HubError> {
+        self.take_from(rank, events, Some(cursor))
+    }
+
+    fn take_from(
+        &self,
+        rank: DpRank,
+        events: Vec<KvEvent>,
+        cursor: Option<Cursor>,
+    ) -> Result<Taken, HubError> {
+        let (hub, mut sources) = (&self.hub, self.hub.sources.lock());
+        if cursor.is_some() && sources.prove(self.key) {
+            hub.feed.settle(Verdict::Kept);
+        }
+        let outcome = sources.take(self.key, rank, events, cursor)?;
+        let change = sources.change(self.key);
+        // The lock is held, so that what sources say keeps its order.
+        let sequence = hub.publish(rank, outcome.events, change)?;
+        if outcome.refused > 0 {
+            hub.feed.stand(sources.standing());
+        }
+        Ok(Taken { id: outcome.id, sequence, refused: outcome.refused })
+    }
+
+    /// The source holds nothing any more, at any rank: its life is over.
+    pub fn clear(&self) {
+        self.go(true);
+    }
+
+    /// The source holds nothing any more, at any rank, as far as is known: events of its life were lost for good.
+    pub fn lose(&self) {
+        self.go(false);
+    }
+
+    fn go(&self, is_over: bool) {
+        let mut sources = self.hub.sources.lock();
+        if let Ok(gone) = sources.gone(self.key, is_over) {
+            self.hub.tell(gone);
+            self.hub.write(sources.change(self.key));
+            self.hub.feed.stand(sources.standing());
+        }
+    }
+
+    /// The source is gone, and with it all that it holds. What comes through this inlet afterwards is refused.
+    pub fn close(&self) {
+        let mut sources = self.hub.sources.lock();
+        // Closed is closed.
+        if let Ok(gone) = sources.close(self.key) {
+            self.hub.tell(gone);
+            self.hub.write(SourceChange::Forget(&self.name));
+            self.hub.feed.stand(sources.standing());
+        }
+    }
+
+    /// The source, which holds nothing, has its second announcements read otherwise from now on.
+    ///
+    /// # Errors
+    /// If the source is passed through and this is not the agent's copy mode, or it was closed.
+    pub fn set_copy_mode(&self, copy_mode: CopyMode) -> Result<(), HubError> {
+        self.hub.sources.lock().set_copy_mode(self.key, copy_mode)
+    }
+
+    /// Counts what was not handed in, unless the source was closed.
+    pub fn count(&self, change: impl FnOnce(&mut SourceCounts)) {
+        let (mut sources, block_size) = (self.hub.sources.lock(), self.block_size());
+        let known = sources.lacking(self.key, block_size).is_some();
+        if let Ok(counts) = sources.counts(self.key) {
+            let before = counts.not_taken();
+            change(counts);
+            if counts.not_taken() > before {
+                if let Some(complaint) = sources.lacking(self.key, block_size).filter(|_| !known) {
+                    tracing::warn!(source = self.name, complaint, "blocks are not taken");
+                }
+                sources.lack(self.key);
+                self.hub.feed.stand(sources.standing());
+                self.hub.write(sources.change(self.key));
+            }
+        }
+    }
+
+    /// Counts operations that were refused with an error.
+    pub fn count_refused(&self, operations: u64, error: &HubError) {
+        let is_others = matches!(error, HubError::RankTaken { .. } | HubError::RankKept { .. });
+        self.count(|counts| {
+            let count = if is_others { &mut counts.misplaced } else { &mut counts.refused };
+            *count += operations;
+        });
+    }
+
+    /// Shows how far the source can be trusted.
+    pub fn show(&self, status: SourceStatus) {
+        let mut sources = self.hub.sources.lock();
+        // What counts as applied was compared with the engine's own.
+        let is_heard =
+            status.connected && matches!(status.state, SourceState::Exact | SourceState::Gap);
+        let status = SourceStatus { state: sources.state(self.key, status.state), ..status };
+        if let Ok(shown) = sources.status(self.key) {
+            shown.send_if_modified(|before| {
+                let changed = *before != status;
+                let SourceStatus { state, connected, .. } = status;
+                if (before.state, before.connected) != (state, connected) {
+                    tracing::info!(source = self.name, %state, connected, "source state");
+                }
+                *before = status;
+                changed
+            });
+            self.hub.feed.stand(sources.standing());
+        }
+        if is_heard && sources.prove(self.key) {
+            self.hub.feed.settle(Verdict::Kept);
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! What all sources of an agent say, as one stream: each says it through its [`Inlet`], from any thread,
+//! and it goes into the agent's [`Feed`](crate::feed::Feed) in order.
+//!
+//! - Where each rank has one source, its events are passed through, under the source's own names and copy
+//!   mode: nothing is held twice. Where a rank may have several, they are
+//!   [consolidated](crate::consolidate), in copy mode set.
+//! - A source that begins a new life, has lost events or is gone is cleared. The life of the agent's
+//!   stream goes on: it is not the source's.
+//! - A batch is said as it comes, or waits for others for a configured time: then it is neither in the journal nor known to
+//!   any reader, and heartbeats do not count it.
+//! - Each call holds one lock, for what it has to say; a clear, for all that the source holds.
+
+mod config;
+mod inlet;
+mod kept;
+mod merge;
+mod report;
+mod sources;
+mod waiting;
+
+pub use config::{BATCH_BLOCKS_MAX, BATCH_INTERVAL_MAX, BatchingConfig, HubConfig, HubError};
+pub use inlet::{Hub, Inlet, Taken};
+pub use report::{SourceCounts, SourceReport, SourceStatus};
+
+#[cfg(test)]
+mod hub_test;
+#[cfg(test)]
+#[cfg(feature = "disk")]
+mod kept_test;
+#[cfg(test)]
+mod waiting_test;

@@ -1,0 +1,58 @@
+//! Small batches of a rank as one: what waits to be said. Pure: time is an argument.
+
+use super::config::BatchingConfig;
+use kvasir_proto::types::{DpRank, KvEvent};
+use std::collections::BTreeMap;
+use std::mem;
+use tokio::time::Instant;
+
+/// What waits, in order for each rank. Nothing is left out of it: a block that is stored and removed in the meantime
+/// is said to be both, since only the reader knows how copies count.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    config: BatchingConfig,
+    ranks: BTreeMap<DpRank, Vec<KvEvent>>,
+    /// Block operations in them.
+    blocks: usize,
+    /// When all of it is said at the latest; none while nothing waits.
+    due: Option<Instant>,
+}
+
+impl Waiting {
+    pub(super) const fn new(config: BatchingConfig) -> Self {
+        Self { config, ranks: BTreeMap::new(), blocks: 0, due: None }
+    }
+
+    /// Blocks that wait.
+    pub(super) const fn blocks(&self) -> usize {
+        self.blocks
+    }
+
+    /// When what waits is to be said at the latest; none while nothing waits.
+    pub(super) const fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Takes what is said of a rank. A clear is not to wait, nor what came before it.
+    pub(super) fn add(&mut self, rank: DpRank, events: Vec<KvEvent>, now: Instant) {
+        if events.is_empty() {
+            return;
+        }
+        self.blocks += events.iter().map(KvEvent::operations).sum::<usize>();
+        let at_once = self.blocks >= self.config.blocks_max || events.contains(&KvEvent::Cleared);
+        self.ranks.entry(rank).or_default().extend(events);
+        let due = self.due.unwrap_or(now + self.config.interval);
+        self.due = Some(if at_once { now } else { due });
+    }
+
+    /// What is to be said now, rank by rank.
+    pub(super) fn take_due(&mut self, now: Instant) -> BTreeMap<DpRank, Vec<KvEvent>> {
+        if self.due.is_some_and(|due| due <= now) { self.take_all() } else { BTreeMap::new() }
+    }
+
+    /// All that waits, rank by rank.
+    pub(super) fn take_all(&mut self) -> BTreeMap<DpRank, Vec<KvEvent>> {
+        (self.blocks, self.due) = (0, None);
+        mem::take(&mut self.ranks)
+    }
+}

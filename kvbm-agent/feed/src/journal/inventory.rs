@@ -1,0 +1,317 @@
+//! What a source holds, over all its ranks, and which of it a dump under way must say again.
+
+use super::names::{Names, Record};
+use super::rank::{Entry, Rank};
+use super::scan::{DumpId, Scan};
+use super::{AppendError, DumpAbort, JournalConfig};
+use kvasir_proto::digest::{RankDigest, block_digest};
+use kvasir_proto::limits::{DUMP_DIRTY_NAMES_MAX, WORKER_RANKS_MAX};
+use kvasir_proto::types::{
+    BlockName, CopyMode, DpRank, HeldBlock, KvEvent, LocalHash, StoredBlock, Tier,
+};
+use rustc_hash::FxHashSet;
+use std::collections::BTreeMap;
+
+/// Names that are looked up before the first of them is needed: so many stay near.
+const AHEAD_NAMES: usize = 64;
+
+/// The names that a source holds.
+#[derive(Debug)]
+pub(super) struct Inventory {
+    copy_mode: CopyMode,
+    held_blocks_max: usize,
+    pub(super) ranks: BTreeMap<DpRank, Rank>,
+    held_blocks: usize,
+    pub(super) scan: Option<Scan>,
+    pub(super) last_dump: u32,
+    /// The dump that was cut off last, and why.
+    pub(super) aborted: Option<(DumpId, DumpAbort)>,
+}
+
+/// Where a stored block belongs.
+#[derive(Clone, Copy)]
+struct Place {
+    parent: Option<BlockName>,
+    local: Option<LocalHash>,
+    tier: Tier,
+}
+
+impl Inventory {
+    pub(super) const fn new(config: &JournalConfig) -> Self {
+        Self {
+            copy_mode: config.copy_mode,
+            held_blocks_max: config.held_blocks_max,
+            ranks: BTreeMap::new(),
+            held_blocks: 0,
+            scan: None,
+            last_dump: 0,
+            aborted: None,
+        }
+    }
+
+    /// Names held, over all ranks.
+    pub(super) const fn held_blocks(&self) -> usize {
+        self.held_blocks
+    }
+
+    /// Ranks that may hold blocks which were not taken.
+    pub(super) fn incomplete(&self) -> impl Iterator<Item = DpRank> {
+        let incomplete = self.ranks.iter().filter(|(_, rank)| rank.incomplete);
+        incomplete.map(|(number, _)| *number)
+    }
+
+    pub(super) fn is_incomplete(&self) -> bool {
+        self.incomplete().next().is_some()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.ranks.values().map(|rank| rank.names.bytes() + rank.digest.bytes()).sum()
+    }
+
+    /// Digest of all that is held; none where blocks are missing.
+    pub(super) fn digest(&self) -> Option<u64> {
+        let totals = self.ranks.iter().map(|(&number, rank)| rank.digest.total(number));
+        (!self.is_incomplete()).then(|| totals.fold(0, u64::wrapping_add))
+    }
+
+    /// Digests by rank.
+    pub(super) fn digests(&self) -> Vec<(DpRank, RankDigest)> {
+        self.ranks.iter().map(|(&number, rank)| (number, rank.digest.clone())).collect()
+    }
+
+    /// A new life holds nothing.
+    pub(super) fn begin_life(&mut self) {
+        self.abort(DumpAbort::NewIncarnation);
+        self.ranks.clear();
+        self.held_blocks = 0;
+    }
+
+    /// Refuses a rank that is one too many.
+    pub(super) fn check_rank(&self, rank: DpRank) -> Result<(), AppendError> {
+        let limit = WORKER_RANKS_MAX;
+        if self.ranks.len() < limit || self.ranks.contains_key(&rank) {
+            return Ok(());
+        }
+        Err(AppendError::TooManyRanks { rank, limit })
+    }
+
+    /// Carries out one event.
+    pub(super) fn apply(&mut self, rank: DpRank, event: &KvEvent) {
+        match event {
+            KvEvent::Stored { parent, tier, blocks } => {
+                let mut parent = *parent;
+                for blocks in blocks.chunks(AHEAD_NAMES) {
+                    self.read_ahead(rank, blocks.iter().map(|block| block.name));
+                    for &StoredBlock { name, local } in blocks {
+                        self.store(rank, name, Place { parent, local: Some(local), tier: *tier });
+                        parent = Some(name);
+                    }
+                }
+            }
+            KvEvent::StoredNames { tier, names } => {
+                for names in names.chunks(AHEAD_NAMES) {
+                    self.read_ahead(rank, names.iter().copied());
+                    for &name in names {
+                        self.store(rank, name, Place { parent: None, local: None, tier: *tier });
+                    }
+                }
+            }
+            KvEvent::Removed { tier, names } | KvEvent::Gone { tier, names } => {
+                let all_copies = matches!(event, KvEvent::Gone { .. });
+                for names in names.chunks(AHEAD_NAMES) {
+                    self.read_ahead(rank, names.iter().copied());
+                    if let Some(rank) = self.ranks.get(&rank) {
+                        rank.names.read_ahead_last(names.len());
+                    }
+                    for &name in names {
+                        self.remove(rank, name, *tier, all_copies);
+                    }
+                }
+            }
+            KvEvent::Cleared => self.clear(rank),
+        }
+    }
+
+    /// Ranks that hold something.
+    pub(super) fn ranks(&self) -> Vec<DpRank> {
+        let held = self.ranks.iter().filter(|(_, rank)| rank.names.len() > 0);
+        held.map(|(number, _)| *number).collect()
+    }
+
+    /// Sets what is held under a name, as a dump had it; later records of a name replace earlier ones.
+    pub(super) fn bring_back(&mut self, number: DpRank, held: &HeldBlock) {
+        let HeldBlock { name, parent, local, copies } = *held;
+        if let Some(rank) = self.ranks.get_mut(&number)
+            && let Some(slot) = rank.names.find(name)
+        {
+            if let Some(before) = rank.names.at(slot).map(Entry::of) {
+                let nothing = Entry { local: None, tiers: [false; Tier::COUNT] };
+                rank.change_digest(name, &before, &nothing);
+            }
+            for tier in Tier::ALL {
+                rank.names.set_copies(slot, tier, 0);
+            }
+            rank.names.remove(slot);
+            self.held_blocks -= 1;
+        }
+        let mut tiers = Tier::ALL.into_iter().zip(copies).filter(|(_, copies)| *copies > 0);
+        let Some((tier, count)) = tiers.next() else { return };
+        self.store_new(number, name, Place { parent, local, tier });
+        let Some(rank) = self.ranks.get_mut(&number) else { return };
+        let Some(slot) = rank.names.find(name) else { return };
+        rank.names.set_copies(slot, tier, count);
+        for (tier, count) in tiers {
+            rank.names.set_copies(slot, tier, count);
+            rank.digest.add(tier, block_digest(name, local));
+        }
+    }
+
+    /// Blocks were not taken that a rank may hold; perhaps it has no others.
+    pub(super) fn mark_incomplete(&mut self, number: DpRank) {
+        self.rank(number).incomplete = true;
+    }
+
+    fn rank(&mut self, number: DpRank) -> &mut Rank {
+        self.ranks.entry(number).or_insert_with(Rank::new)
+    }
+
+    fn read_ahead(&self, number: DpRank, names: impl Iterator<Item = BlockName>) {
+        if let Some(rank) = self.ranks.get(&number) {
+            rank.names.read_ahead(names);
+        }
+    }
+
+    fn store(&mut self, number: DpRank, name: BlockName, place: Place) {
+        let found = self.ranks.get(&number).and_then(|rank| rank.names.find(name));
+        let Some(slot) = found else {
+            self.store_new(number, name, place);
+            return;
+        };
+        self.note(number, slot);
+        let Some(rank) = self.ranks.get_mut(&number) else { return };
+        let Some(&record) = rank.names.at(slot) else { return };
+        let before = Entry::of(&record);
+        let (parent, local) = (record.parent(), record.local());
+        let same = place.local.is_none() || (parent, local) == (place.parent, place.local);
+        if !same {
+            if local.is_some() {
+                // Its name has come to mean something else: what it meant is not held any more.
+                for tier in Tier::ALL {
+                    rank.names.set_copies(slot, tier, 0);
+                }
+            }
+            if let Some(record) = rank.names.at_mut(slot) {
+                record.link(place.parent, place.local);
+            }
+        }
+        let Some(record) = rank.names.at(slot) else { return };
+        let copies = rank.names.copies(record, place.tier);
+        let copies = match self.copy_mode {
+            CopyMode::Counted => copies.saturating_add(1),
+            CopyMode::Set => 1,
+        };
+        rank.names.set_copies(slot, place.tier, copies);
+        let Some(after) = rank.names.at(slot).map(Entry::of) else { return };
+        rank.change_digest(name, &before, &after);
+    }
+
+    fn store_new(&mut self, number: DpRank, name: BlockName, place: Place) {
+        let is_full = self.held_blocks >= self.held_blocks_max;
+        let rank = self.rank(number);
+        if is_full {
+            rank.incomplete = true;
+            return;
+        }
+        let slot = rank.names.insert(Record::new(name, place.parent, place.local));
+        rank.names.set_copies(slot, place.tier, 1);
+        rank.digest.add(place.tier, block_digest(name, place.local));
+        self.held_blocks += 1;
+    }
+
+    fn remove(&mut self, number: DpRank, name: BlockName, tier: Tier, all_copies: bool) {
+        let Some(rank) = self.ranks.get(&number) else { return };
+        let Some(slot) = rank.names.find(name) else { return };
+        let copies = rank.names.at(slot).map_or(0, |record| rank.names.copies(record, tier));
+        if copies == 0 {
+            return;
+        }
+        self.note(number, slot);
+        let left = match self.copy_mode {
+            CopyMode::Counted if !all_copies => copies - 1,
+            CopyMode::Counted | CopyMode::Set => 0,
+        };
+        let Some(rank) = self.ranks.get_mut(&number) else { return };
+        let local = rank.names.at(slot).and_then(Record::local);
+        if left == 0 {
+            rank.digest.take(tier, block_digest(name, local));
+        }
+        if rank.names.set_copies(slot, tier, left) {
+            return;
+        }
+        let moved = rank.names.remove(slot);
+        let was_read = slot < rank.position;
+        rank.position = rank.position.min(rank.names.len());
+        self.held_blocks -= 1;
+        if moved && was_read {
+            // The last record lies among those that were read now.
+            self.note_unread(number, slot);
+        }
+    }
+
+    fn clear(&mut self, number: DpRank) {
+        let Some(rank) = self.ranks.remove(&number) else { return };
+        self.held_blocks -= rank.names.len();
+        self.abort(DumpAbort::Cleared);
+    }
+
+    /// Notes that a record changes that the dump under way has read.
+    fn note(&mut self, number: DpRank, slot: usize) {
+        let Some(dump) = self.scan.as_ref().map(Scan::mark) else { return };
+        self.note_if(number, slot, |record| record.read_by == dump);
+    }
+
+    /// Notes a record that the dump under way would not read any more.
+    fn note_unread(&mut self, number: DpRank, slot: usize) {
+        let Some(dump) = self.scan.as_ref().map(Scan::mark) else { return };
+        self.note_if(number, slot, |record| {
+            let unread = record.read_by != dump;
+            record.read_by = dump;
+            unread
+        });
+    }
+
+    fn note_if(&mut self, number: DpRank, slot: usize, is_due: impl FnOnce(&mut Record) -> bool) {
+        let Some(rank) = self.ranks.get_mut(&number) else { return };
+        let Some(record) = rank.names.at_mut(slot) else { return };
+        let name = record.name();
+        if is_due(record) && rank.dirty.insert(name) {
+            let dirty_names = self.scan.as_mut().map_or(0, Scan::count_dirty);
+            if dirty_names > DUMP_DIRTY_NAMES_MAX {
+                self.abort(DumpAbort::TooManyChanges);
+            }
+        }
+    }
+
+    /// Cuts the dump off that is under way, if there is one.
+    pub(super) fn abort(&mut self, reason: DumpAbort) {
+        if let Some(scan) = self.scan.take() {
+            self.aborted = Some((scan.id, reason));
+            self.forget_scan();
+        }
+    }
+
+    /// Frees what a dump has noted.
+    pub(super) fn forget_scan(&mut self) {
+        for rank in self.ranks.values_mut() {
+            rank.position = 0;
+            rank.dirty = FxHashSet::default();
+        }
+    }
+
+    /// The state of a name, held or not.
+    pub(super) fn state(names: &Names, name: BlockName) -> HeldBlock {
+        let gone = HeldBlock { name, parent: None, local: None, copies: [0; Tier::COUNT] };
+        let record = names.find(name).and_then(|slot| names.at(slot));
+        record.map_or(gone, |record| names.held(record))
+    }
+}

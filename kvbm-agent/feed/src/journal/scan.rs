@@ -1,0 +1,87 @@
+//! How far a dump has read.
+
+use super::names::Names;
+use super::rank::Rank;
+use kvasir_proto::types::{BlockName, DpRank, HeldBlock};
+
+/// Records looked at for each that a step may return: those that were read as ancestors already cost
+/// a look too.
+const LOOKS_PER_RECORD: usize = 4;
+
+/// A dump under way. Take steps to its end, or cancel it: changes are noted for it meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DumpId(pub(super) u32);
+
+/// What a dump under way has to remember.
+#[derive(Debug)]
+pub(super) struct Scan {
+    pub(super) id: DumpId,
+    /// The rank being read, with ancestors of its next record, the nearest to the root on top.
+    pub(super) rank: DpRank,
+    ancestors: Vec<BlockName>,
+    dirty_names: usize,
+}
+
+impl Scan {
+    pub(super) const fn new(id: DumpId) -> Self {
+        Self { id, rank: 0, ancestors: Vec::new(), dirty_names: 0 }
+    }
+
+    /// What marks records that it has read.
+    pub(super) const fn mark(&self) -> u32 {
+        self.id.0
+    }
+
+    /// Counts a changed name; returns how many there are.
+    pub(super) const fn count_dirty(&mut self) -> usize {
+        self.dirty_names += 1;
+        self.dirty_names
+    }
+
+    /// Reads up to `records_max` records of the rank. Its end is reached when nothing is left.
+    pub(super) fn read(
+        &mut self,
+        rank: &mut Rank,
+        records_max: usize,
+        records: &mut Vec<HeldBlock>,
+    ) {
+        let mut looks = records_max.saturating_mul(LOOKS_PER_RECORD);
+        while looks > 0 && records.len() < records_max {
+            looks -= 1;
+            let Some(&name) = self.ancestors.last() else {
+                if rank.position >= rank.names.len() {
+                    return;
+                }
+                let unread = mark(&mut rank.names, rank.position, self.id.0);
+                rank.position += 1;
+                self.ancestors.extend(unread);
+                continue;
+            };
+            let found = rank.names.find(name).and_then(|slot| rank.names.at(slot)).copied();
+            let Some(record) = found else {
+                // It went meanwhile, and that is noted.
+                self.ancestors.pop();
+                continue;
+            };
+            let parent = record.parent().and_then(|parent| rank.names.find(parent));
+            match parent.and_then(|slot| mark(&mut rank.names, slot, self.id.0)) {
+                Some(parent) => self.ancestors.push(parent),
+                None => {
+                    records.push(rank.names.held(&record));
+                    self.ancestors.pop();
+                }
+            }
+        }
+    }
+
+    pub(super) fn has_read(&self, rank: &Rank) -> bool {
+        self.ancestors.is_empty() && rank.position >= rank.names.len()
+    }
+}
+
+/// Marks a record as read by a dump: its name if it was not yet.
+fn mark(names: &mut Names, slot: usize, dump: u32) -> Option<BlockName> {
+    let record = names.at_mut(slot).filter(|record| record.read_by != dump)?;
+    record.read_by = dump;
+    Some(record.name())
+}

@@ -1,0 +1,100 @@
+//! One batch as several: an engine may publish more at once than a message may carry.
+
+use super::batch::{BATCH_OVERHEAD_BYTES, EVENT_OVERHEAD_BYTES, block_bytes, event_bytes};
+use kvasir_proto::limits::BATCH_EVENTS_MAX;
+use kvasir_proto::types::KvEvent;
+use std::mem;
+
+/// Cuts events into batches of at most [`BATCH_EVENTS_MAX`] events and `bytes_max` bytes on the wire; into one of
+/// none where there are none. Applied one after the other they do what the events do.
+pub(super) fn split(events: Vec<KvEvent>, bytes_max: usize) -> Vec<Box<[KvEvent]>> {
+    let mut pieces =
+        Pieces { bytes_max, bytes: BATCH_OVERHEAD_BYTES, events: vec![], done: vec![] };
+    for event in events {
+        pieces.add(event);
+    }
+    pieces.close();
+    pieces.done
+}
+
+struct Pieces {
+    bytes_max: usize,
+    /// The batch that is being filled, and its bytes.
+    bytes: usize,
+    events: Vec<KvEvent>,
+    done: Vec<Box<[KvEvent]>>,
+}
+
+impl Pieces {
+    fn add(&mut self, mut event: KvEvent) {
+        if self.events.len() >= BATCH_EVENTS_MAX {
+            self.close();
+        }
+        loop {
+            let room = self.bytes_max.saturating_sub(self.bytes);
+            if event_bytes(&event) <= room {
+                self.bytes += event_bytes(&event);
+                self.events.push(event);
+                return;
+            }
+            let mut fit = room.saturating_sub(EVENT_OVERHEAD_BYTES) / block_bytes(&event);
+            if self.events.is_empty() {
+                // A limit that is too small for anything must not go on for ever.
+                fit = fit.max(1);
+            }
+            match cut(&mut event, fit) {
+                Some(rest) => {
+                    self.events.push(mem::replace(&mut event, rest));
+                    self.close();
+                }
+                None if self.events.is_empty() => {
+                    self.events.push(event);
+                    return self.close();
+                }
+                None => self.close(),
+            }
+        }
+    }
+
+    fn close(&mut self) {
+        debug_assert!(self.events.len() <= BATCH_EVENTS_MAX, "{} events", self.events.len());
+        // Events that were all cut off at the end of a batch leave none; no events are one batch.
+        if !self.events.is_empty() || self.done.is_empty() {
+            self.done.push(mem::take(&mut self.events).into_boxed_slice());
+        }
+        self.bytes = BATCH_OVERHEAD_BYTES;
+    }
+}
+
+/// Leaves the first `fit` blocks in an event; returns the rest as an event of its own, if both have
+/// some.
+fn cut(event: &mut KvEvent, fit: usize) -> Option<KvEvent> {
+    if fit == 0 || fit >= event.operations() {
+        return None;
+    }
+    match event {
+        KvEvent::Stored { tier, blocks, .. } => {
+            let rest = blocks.split_off(fit);
+            blocks.shrink_to_fit();
+            // The chain goes on where it was cut.
+            let parent = blocks.last().map(|block| block.name);
+            Some(KvEvent::Stored { parent, tier: *tier, blocks: rest })
+        }
+        KvEvent::StoredNames { tier, names } => {
+            let rest = names.split_off(fit);
+            names.shrink_to_fit();
+            Some(KvEvent::StoredNames { tier: *tier, names: rest })
+        }
+        KvEvent::Removed { tier, names } => {
+            let rest = names.split_off(fit);
+            names.shrink_to_fit();
+            Some(KvEvent::Removed { tier: *tier, names: rest })
+        }
+        KvEvent::Gone { tier, names } => {
+            let rest = names.split_off(fit);
+            names.shrink_to_fit();
+            Some(KvEvent::Gone { tier: *tier, names: rest })
+        }
+        KvEvent::Cleared => None,
+    }
+}

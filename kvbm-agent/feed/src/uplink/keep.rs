@@ -1,0 +1,330 @@
+use super::register::{register, remove};
+use super::window::UNACKED_BATCHES_MAX;
+use super::{Acknowledged, Uplink, UplinkError};
+use crate::feed::{Feed, new_life};
+use crate::journal::RangeError;
+use crate::pause::Pauses;
+use kvasir_proto::convert::{Hello, Registration};
+use kvasir_proto::types::{Incarnation, SourceState};
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::select;
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+/// A stream whose oldest batch has no answer for so long is replaced. An index that fetches what it
+/// missed answers late.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// What becomes of a peer that lacks batches which the journal does not keep any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Overrun {
+    /// It is sent the oldest that are kept, and asks the agent's `LocalIndexer` for the rest.
+    Skip,
+    /// It is told in a new life all that is held: for one that can ask nobody, and feeds that nobody else is
+    /// told of.
+    Retell,
+}
+
+/// Where an uplink leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UplinkConfig {
+    /// The indexer: `http://host:port`.
+    pub endpoint: String,
+    /// It is told this often that the source is there, and how far it is; not 0.
+    pub heartbeat_interval: Duration,
+    /// How the worker is registered before each stream; none if somebody else sees to it.
+    pub registration: Option<Registration>,
+    /// Whether the worker is removed once the uplink is told to stop.
+    pub deregister: bool,
+    /// What it does once the journal has lost what the peer lacks.
+    pub overrun: Overrun,
+}
+
+/// How far an uplink has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UplinkStatus {
+    /// A stream is open.
+    pub connected: bool,
+    /// The life that is spoken of.
+    pub incarnation: Incarnation,
+    /// The last batch of that life that the index has.
+    pub acknowledged: Option<u64>,
+    /// Batches that the journal had lost before they could be sent: the index asks for a dump.
+    pub skipped_batches: u64,
+    /// Times that it was told in a new life all that is held.
+    pub retold: u64,
+    /// Block operations that the index did not take: it credits less.
+    pub rejected_blocks: u64,
+    /// Streams opened since start.
+    pub streams: u64,
+    /// Why the last stream ended or could not be opened; none once the index has accepted one again.
+    pub error: Option<Arc<str>>,
+    /// Whether that is a refusal, which will be the same until one side is configured otherwise.
+    pub refused: bool,
+}
+
+impl UplinkStatus {
+    /// Nothing is known of the index yet.
+    #[must_use]
+    pub const fn new(incarnation: Incarnation) -> Self {
+        Self {
+            connected: false,
+            incarnation,
+            acknowledged: None,
+            skipped_batches: 0,
+            retold: 0,
+            rejected_blocks: 0,
+            streams: 0,
+            error: None,
+            refused: false,
+        }
+    }
+}
+
+/// Keeps a stream of a source open to an indexer, and tells in `status` how far it has come. Once `stop` is cancelled it sends what the journal has, waits for
+/// the answers and ends; without a stream it ends at once.
+pub async fn keep_up(
+    feed: Arc<Feed>,
+    config: UplinkConfig,
+    status: watch::Sender<UplinkStatus>,
+    stop: CancellationToken,
+) {
+    let keeper = Keeper { feed, config, status, stop, has_place: AtomicBool::new(false) };
+    select! {
+        () = keeper.stop.cancelled() => return keeper.leave().await,
+        () = keeper.feed.until_settled() => {}
+    }
+    let mut pauses = Pauses::default();
+    loop {
+        let before = keeper.progress();
+        match keeper.stream().await {
+            Ok(End::Stopped) => return keeper.leave().await,
+            Ok(End::NewLife) => pauses.reset(),
+            Err(error) => {
+                if keeper.progress() != before {
+                    pauses.reset();
+                }
+                keeper.note(&error, pauses.admit_line());
+                if !pauses.wait(&keeper.stop).await {
+                    return keeper.leave().await;
+                }
+            }
+        }
+    }
+}
+
+/// How a stream came to its end.
+enum End {
+    Stopped,
+    NewLife,
+}
+
+struct Keeper {
+    feed: Arc<Feed>,
+    config: UplinkConfig,
+    status: watch::Sender<UplinkStatus>,
+    stop: CancellationToken,
+    /// The worker is this agent's, as far as is known: a stream was accepted, and since then nobody was heard to have
+    /// taken its place.
+    has_place: AtomicBool,
+}
+
+/// One stream of one life.
+struct Position {
+    life: Incarnation,
+    /// Number of the next batch to send; none once the last was sent.
+    next: Option<u64>,
+    /// When the oldest batch under way was sent, or the last answer came.
+    since: Instant,
+    /// How far the source can be trusted, as far as heartbeats were hurried for it.
+    state: SourceState,
+    /// A heartbeat is due.
+    owes_heartbeat: bool,
+}
+
+impl Keeper {
+    /// What tells that a stream was of use.
+    fn progress(&self) -> (Incarnation, Option<u64>) {
+        let status = self.status.borrow();
+        (status.incarnation, status.acknowledged)
+    }
+
+    /// Notes why there is no stream, and logs it if that is to be; then so many times were left out.
+    fn note(&self, error: &UplinkError, line: Option<u64>) {
+        let text: Arc<str> = error.to_string().into();
+        if let Some(num_suppressed) = line {
+            let (source, endpoint) = (self.feed.name(), &self.config.endpoint);
+            let error = &*text;
+            tracing::warn!(source, endpoint, error, num_suppressed, "the uplink is down");
+        }
+        self.status.send_modify(|status| {
+            (status.connected, status.error) = (false, Some(text));
+            status.refused = error.is_refusal();
+        });
+        if error.is_refusal() || error.is_fenced() {
+            self.has_place.store(false, Ordering::Release);
+        }
+    }
+
+    /// Opens a stream and uses it to its end.
+    async fn stream(&self) -> Result<End, UplinkError> {
+        let mut news = self.feed.news();
+        let hello = self.feed.hello();
+        let life = hello.incarnation;
+        let first = hello.first_sequence.unwrap_or_default();
+        let mut uplink = select! {
+            () = self.stop.cancelled() => return Ok(End::Stopped),
+            uplink = self.open(hello) => uplink?,
+        };
+        self.accepted(life, uplink.applied());
+        let next = uplink.applied().map_or(Some(first), |applied| applied.checked_add(1));
+        let state = news.borrow_and_update().state;
+        let mut position =
+            Position { life, next, since: Instant::now(), state, owes_heartbeat: true };
+        let mut heartbeats = interval(self.config.heartbeat_interval);
+        heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            // Before any batch, the first time: an index takes a source for exact that says nothing else.
+            self.heartbeat_if_due(&uplink, &mut position);
+            if let Some(end) = self.fill(&mut uplink, &mut position)? {
+                return Ok(end);
+            }
+            let (stopping, waiting) = (self.stop.is_cancelled(), !uplink.window().is_empty());
+            if stopping && !waiting {
+                return Ok(End::Stopped);
+            }
+            select! {
+                answer = uplink.acknowledged() => {
+                    let Acknowledged { sequence, rejected, .. } = answer?;
+                    position.since = Instant::now();
+                    self.status.send_modify(|status| {
+                        status.acknowledged = Some(sequence);
+                        status.rejected_blocks += rejected;
+                    });
+                }
+                // The source outlives its uplinks.
+                _known = news.changed() => {
+                    let state = news.borrow_and_update().state;
+                    position.owes_heartbeat |= mem::replace(&mut position.state, state) != state;
+                }
+                _ = heartbeats.tick() => position.owes_heartbeat = true,
+                () = self.stop.cancelled(), if !stopping => {}
+                () = sleep_until(position.since + ANSWER_TIMEOUT), if waiting => {
+                    return Err(UplinkError::Silent(ANSWER_TIMEOUT));
+                }
+            }
+        }
+    }
+
+    /// Opens a stream of a worker that is registered.
+    async fn open(&self, mut hello: Hello) -> Result<Uplink, UplinkError> {
+        let endpoint = &self.config.endpoint;
+        if let Some(registration) = &self.config.registration {
+            let copy_mode = hello.copy_mode;
+            let registration = Registration { copy_mode, ..registration.clone() };
+            register(endpoint, &registration).await?;
+            hello.local_indexer = registration.local_indexer;
+        }
+        Uplink::open_as(endpoint, hello).await
+    }
+
+    /// The worker goes with its agent; not one that is another agent's.
+    async fn leave(&self) {
+        if !self.config.deregister || !self.has_place.load(Ordering::Acquire) {
+            return;
+        }
+        let endpoint = &self.config.endpoint;
+        if let Err(error) = remove(endpoint, self.feed.address()).await {
+            tracing::info!(endpoint, %error, "the worker is left to its lease");
+        }
+    }
+
+    fn accepted(&self, life: Incarnation, applied: Option<u64>) {
+        tracing::info!(
+            source = self.feed.name(),
+            endpoint = self.config.endpoint,
+            applied,
+            "uplink open"
+        );
+        self.status.send_modify(|status| {
+            (status.connected, status.error, status.refused) = (true, None, false);
+            (status.incarnation, status.acknowledged) = (life, applied);
+            status.streams += 1;
+        });
+        self.has_place.store(true, Ordering::Release);
+    }
+
+    /// Says how the source stands, if that is due and there is room; else it stays due.
+    fn heartbeat_if_due(&self, uplink: &Uplink, position: &mut Position) {
+        if position.owes_heartbeat {
+            let heartbeat = self.feed.heartbeat(position.life);
+            position.owes_heartbeat = !heartbeat.is_none_or(|said| uplink.heartbeat(said));
+        }
+    }
+
+    /// Sends what there is and may be under way.
+    fn fill(
+        &self,
+        uplink: &mut Uplink,
+        position: &mut Position,
+    ) -> Result<Option<End>, UplinkError> {
+        while let Some(next) = position.next.filter(|_| uplink.window().has_room()) {
+            let range = self.feed.range(position.life, next..=u64::MAX, UNACKED_BATCHES_MAX);
+            let batches = match range {
+                Ok(range) => range.batches,
+                Err(RangeError::TooOld { .. }) if self.config.overrun == Overrun::Retell => {
+                    self.retell();
+                    return Ok(Some(End::NewLife));
+                }
+                Err(RangeError::TooOld { oldest, .. }) => {
+                    self.skip(next, oldest);
+                    position.next = Some(oldest);
+                    continue;
+                }
+                Err(RangeError::WrongIncarnation { .. }) => return Ok(Some(End::NewLife)),
+                Err(RangeError::Ahead { head }) => {
+                    let applied = next.saturating_sub(1);
+                    return Err(UplinkError::AheadOfJournal { applied, head });
+                }
+            };
+            if batches.is_empty() {
+                break;
+            }
+            if uplink.window().is_empty() {
+                position.since = Instant::now();
+            }
+            for batch in batches {
+                if !uplink.window().has_room() {
+                    break;
+                }
+                let numbered = (batch.sequence(), batch.rank(), batch.events());
+                uplink.send(numbered, batch.wire_bytes());
+                position.next = batch.sequence().checked_add(1);
+            }
+        }
+        Ok(None)
+    }
+
+    fn retell(&self) {
+        let (source, endpoint) = (self.feed.name(), &self.config.endpoint);
+        tracing::warn!(
+            source,
+            endpoint,
+            "the peer lacks what the journal has lost: all is told anew"
+        );
+        self.feed.retell(new_life());
+        self.status.send_modify(|status| status.retold += 1);
+    }
+
+    /// Batches that are not kept any more cannot be sent: the index sees a gap.
+    fn skip(&self, next: u64, oldest: u64) {
+        let batches = oldest.saturating_sub(next);
+        let (source, endpoint) = (self.feed.name(), &self.config.endpoint);
+        tracing::warn!(source, endpoint, batches, "the journal does not have what the index lacks");
+        self.status.send_modify(|status| status.skipped_batches += batches);
+    }
+}

@@ -1,0 +1,121 @@
+//! One connection in use: what both ways of publishing share.
+
+use super::config::BrokerStatus;
+use super::connection::Connection;
+use super::error::BrokerError;
+use super::message::LifeEnvelope;
+use async_nats::client::PublishErrorKind;
+use bytes::Bytes;
+use futures::FutureExt;
+use kvasir_feed::feed::{Feed, News};
+use kvasir_feed::journal::{Batch, RangeError};
+use kvasir_proto::types::{Incarnation, SourceState};
+use std::mem;
+use std::sync::Arc;
+use tokio::sync::watch;
+use tokio::time::Interval;
+use tokio_util::sync::CancellationToken;
+
+/// How a life's publishing came to its end.
+pub(super) enum End {
+    Stopped,
+    NewLife,
+}
+
+/// How far a life is published.
+pub(super) struct Position {
+    pub(super) life: Incarnation,
+    /// Number of the next batch to publish; none once the last was.
+    pub(super) next: Option<u64>,
+    pub(super) envelope: LifeEnvelope,
+}
+
+/// One connection in use.
+pub(super) struct Session<'a> {
+    pub(super) feed: &'a Feed,
+    pub(super) status: &'a watch::Sender<BrokerStatus>,
+    pub(super) stop: &'a CancellationToken,
+    pub(super) connection: Connection,
+    pub(super) heartbeats: Interval,
+    /// How far the source can be trusted, as far as heartbeats were hurried for it.
+    pub(super) state: SourceState,
+}
+
+impl Session<'_> {
+    /// The next batches of a life, perhaps none yet; none at all once it is over.
+    pub(super) fn take(
+        &self,
+        position: &mut Position,
+        batches_max: usize,
+    ) -> Result<Option<Vec<Arc<Batch>>>, BrokerError> {
+        while let Some(next) = position.next {
+            match self.feed.range(position.life, next..=u64::MAX, batches_max) {
+                Ok(range) => return Ok(Some(range.batches)),
+                Err(RangeError::TooOld { oldest, .. }) => {
+                    let lost = oldest.saturating_sub(next);
+                    tracing::warn!(source = self.feed.name(), lost, "the journal was overrun");
+                    self.status.send_modify(|status| status.skipped_batches += lost);
+                    position.next = Some(oldest);
+                }
+                Err(RangeError::WrongIncarnation { .. }) => return Ok(None),
+                Err(error @ RangeError::Ahead { .. }) => return Err(error.into()),
+            }
+        }
+        Ok(Some(Vec::new()))
+    }
+
+    /// A batch that the server refuses would be refused for ever.
+    pub(super) fn skip(&self, batch: &Batch, error: &str) {
+        let (source, sequence) = (self.feed.name(), batch.sequence());
+        tracing::warn!(source, sequence, error, "a batch is not published");
+        let text = format!("batch {sequence} is not published: {error}");
+        self.status.send_modify(|status| {
+            status.skipped_batches += 1;
+            status.error = Some(text.into());
+        });
+    }
+
+    /// A life is published up to a batch.
+    pub(super) fn published(&self, sequence: u64) {
+        self.status.send_modify(|status| status.published = Some(sequence));
+    }
+
+    /// Says that the source is there, if it is time to.
+    pub(super) async fn beat_if_due(&mut self, position: &Position) -> Result<(), BrokerError> {
+        match self.heartbeats.tick().now_or_never() {
+            Some(_due) => self.beat(position).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Says that the source is there, and how far it is.
+    pub(super) async fn beat(&self, position: &Position) -> Result<(), BrokerError> {
+        match self.feed.heartbeat(position.life) {
+            Some(heartbeat) => self.send(position.envelope.heartbeat(heartbeat)).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Takes what is new; says at once if that is how far the source can be trusted.
+    pub(super) fn hear(&mut self, news: &mut watch::Receiver<News>) {
+        let state = news.borrow_and_update().state;
+        if mem::replace(&mut self.state, state) != state {
+            self.heartbeats.reset_immediately();
+        }
+    }
+
+    /// Sends what is no batch.
+    pub(super) async fn send(
+        &self,
+        (subject, message): (String, Bytes),
+    ) -> Result<(), BrokerError> {
+        let sent = self.connection.with(self.connection.client().publish(subject, message)).await?;
+        // A server with so small a limit is complained of for batches.
+        sent.or_else(|error| match error.kind() {
+            PublishErrorKind::MaxPayloadExceeded => Ok(()),
+            PublishErrorKind::InvalidSubject | PublishErrorKind::Send => {
+                Err(BrokerError::Publish(error.to_string()))
+            }
+        })
+    }
+}

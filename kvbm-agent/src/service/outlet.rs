@@ -1,0 +1,44 @@
+//! Where the parts of a stream go.
+
+use kvasir_proto::code::ErrorCode;
+use kvasir_proto::convert::ConvertError;
+use std::fmt;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::time::timeout;
+use tonic::Status;
+
+/// Why a stream is not sent on: its client is gone, or takes nothing.
+pub(super) struct CutOff;
+
+/// Whether a stream goes on.
+pub(super) type Sent = Result<(), CutOff>;
+
+/// The task's end of a stream.
+pub(super) struct Outlet<T> {
+    pub(super) parts: mpsc::Sender<Result<T, Status>>,
+    pub(super) stall_timeout: Duration,
+    pub(super) _stream: OwnedSemaphorePermit,
+}
+
+impl<T> Outlet<T> {
+    pub(super) async fn send(&self, part: Result<T, Status>) -> Sent {
+        match timeout(self.stall_timeout, self.parts.send(part)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_gone)) => Err(CutOff),
+            Err(_late) => {
+                tracing::info!("a client that takes nothing is cut off");
+                Err(CutOff)
+            }
+        }
+    }
+}
+
+/// An error as a status.
+pub(crate) fn failed(code: ErrorCode, error: impl fmt::Display) -> Status {
+    Status::new(code.into(), error.to_string())
+}
+
+pub(super) fn refused(error: ConvertError) -> Status {
+    failed(error.code(), error)
+}
