@@ -8,6 +8,7 @@
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
+use bench_figures::number::median;
 use bench_figures::{Part, Section, Table};
 use crossbeam_utils::{CachePadded, sync::ShardedLock};
 use indexer_server::index::{Pace, Shard};
@@ -389,12 +390,6 @@ fn arriving(latencies: &[u64], quantile: f64) -> f64 {
     0.0
 }
 
-fn median(rounds: &[Measured], of: fn(&Measured) -> f64) -> f64 {
-    let mut values: Vec<f64> = rounds.iter().map(of).collect();
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 fn locks(mut index: impl FnMut() -> Index) -> Vec<(&'static str, Box<dyn Guarded>)> {
     let shard = Shard::new(0, Limits::default(), &Arc::default());
     shard.write(|empty| *empty = index());
@@ -454,7 +449,8 @@ fn compare(count: usize, mut say: impl FnMut(Section)) {
         let heads = heads.into_iter().chain(["p50 on arrival ns", "M blocks/s"]);
         let mut table = Table::new(heads);
         for ((name, _), rounds) in locks.iter().zip(&rounds) {
-            let median = |of| median(rounds, of);
+            let median =
+                |of: fn(&Measured) -> f64| median(&rounds.iter().map(of).collect::<Vec<_>>());
             let (reads, writes) = (median(|at| at.reads) / 1e6, median(|at| at.writes) / 1e6);
             let (p50, p99, p999) = (median(|at| at.p50), median(|at| at.p99), median(|at| at.p999));
             let arriving = median(|at| at.arriving);

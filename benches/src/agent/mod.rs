@@ -10,13 +10,13 @@ mod stream;
 mod way;
 
 use anyhow::Result;
-use bench_figures::Raw;
+use bench_figures::print_part;
 use clap::{Parser, Subcommand};
 use cores::Cores;
 use report::Record;
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::runtime;
 use way::To;
@@ -103,19 +103,14 @@ impl Args {
 /// If a process cannot be started or ends, or something is lost on the way.
 pub fn run(args: Args) -> Result<bool> {
     if let Some(Role::Report { folder }) = &args.role {
-        return report(folder).map(|()| true);
+        print_part(folder, report::part)?;
+        return Ok(true);
     }
     let (args, cores) = (args.clone().small(), Cores::split(!args.no_pin)?);
     cores.enter_others()?;
     // Its threads are started from here, and run where this one may.
     let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(measure(&args, &cores))
-}
-
-fn report(folder: &Path) -> Result<()> {
-    let (records, incidents) = Raw::lines(&Raw::read_all(folder)?)?;
-    println!("{}", serde_json::to_string(&report::part(&records, incidents))?);
-    Ok(())
 }
 
 async fn measure(args: &Args, cores: &Cores) -> Result<bool> {
@@ -162,7 +157,7 @@ async fn measure(args: &Args, cores: &Cores) -> Result<bool> {
             }
         }
     }
-    let (text, met) = report::text(&records);
+    let (text, met) = report::part(&records, Vec::new()).report();
     std::fs::write(&args.report, &text)?;
     println!("\n{text}");
     Ok(met)

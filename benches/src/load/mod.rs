@@ -12,8 +12,8 @@ mod fleet;
 mod ingest;
 mod library;
 pub(crate) mod open;
-mod plots;
 mod raw;
+mod record;
 mod report;
 mod run;
 mod shapes;
@@ -24,7 +24,7 @@ pub use fleet::mixed;
 pub use run::run;
 
 use anyhow::Result;
-use bench_figures::Raw;
+use bench_figures::print_part;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -33,9 +33,7 @@ use std::path::Path;
 /// # Errors
 /// If a file is not one of these.
 pub fn report(folder: &Path) -> Result<()> {
-    let (records, incidents) = Raw::lines(&Raw::read_all(folder)?)?;
-    println!("{}", serde_json::to_string(&report::part(&records, incidents))?);
-    Ok(())
+    Ok(print_part(folder, report::part)?)
 }
 
 /// The process of the echo: says where it listens, serves until its standard input ends.

@@ -7,7 +7,8 @@ use super::fleet::Fleet;
 use super::ingest::Publishers;
 use super::library::Prompts;
 use super::raw::Caller;
-use super::report::{self, Ingested, Record};
+use super::record::{Ingested, Record};
+use super::report;
 use super::shapes::{Question, Questions, SHAPES, Shape};
 use super::{echo, open};
 use anyhow::{Context, Result, ensure};
@@ -108,10 +109,10 @@ pub async fn run(args: Args) -> Result<bool> {
     run.server.stop().await;
     drop(run.echo);
     run.out.flush()?;
-    let report = report::report(&run.records);
-    std::fs::write(&run.args.report, &report.text)?;
-    println!("\n{}", report.text);
-    Ok(report.met)
+    let (text, met) = report::part(&run.records, Vec::new()).report();
+    std::fs::write(&run.args.report, &text)?;
+    println!("\n{text}");
+    Ok(met)
 }
 
 impl Run {

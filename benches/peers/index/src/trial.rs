@@ -231,7 +231,6 @@ impl Trial {
             pairs: self.pairs,
             seed: self.seed,
             figures: BTreeMap::new(),
-            curves: BTreeMap::new(),
         }
     }
 

@@ -108,10 +108,7 @@ fn main() -> Result<()> {
         Command::Publish(Publish { seed, workers, events }) => {
             publish::publish(&Stream::new(seed, workers, events))
         }
-        Command::Report { folder } => {
-            println!("{}", serde_json::to_string(&report::of_folder(&folder)?)?);
-            Ok(())
-        }
+        Command::Report { folder } => Ok(bench_figures::print_part(&folder, report::part)?),
         Command::Trial(options) => {
             // One thread: it starts the server and is its only client.
             let runtime = Builder::new_current_thread().enable_all().build()?;
