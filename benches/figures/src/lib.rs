@@ -5,12 +5,14 @@
 //! - [`raw`]: what trials printed, a file each, of which parts are made;
 //! - [`mod@table`][]: tables;
 //! - [`memory`]: how much of it there is;
-//! - [`number`]: figures as people write them.
+//! - [`number`]: figures as people write them;
+//! - [`random`]: numbers that look random.
 
 pub mod figure;
 pub mod memory;
 pub mod number;
 pub mod part;
+pub mod random;
 pub mod raw;
 pub mod table;
 

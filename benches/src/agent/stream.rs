@@ -1,6 +1,6 @@
 //! What the engine says: vLLM's frames, made of numbers.
 
-use super::super::load::mixed;
+use bench_figures::random::mixed;
 use kvasir_tests::engine::wire::{BatchStyle, EngineEvent, HashForm, WireForm};
 
 /// Tokens of a block.

@@ -4,6 +4,7 @@
 //! each, system prompts by all.
 
 use anyhow::{Context, Result, bail, ensure};
+use bench_figures::random::mixed;
 use futures::{StreamExt, TryStreamExt, stream};
 use kvasir_proto::hash::{Namespace, local_hashes, sequence_hashes, tokens_le};
 use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
@@ -13,7 +14,8 @@ use kvasir_proto::pb::publish_events_request::Message as Request;
 use kvasir_proto::pb::publish_events_response::Message as Response;
 use kvasir_proto::types::LocalHash;
 use kvasir_tests::client::Indexer;
-use tonic::transport::Channel;
+use std::net::SocketAddr;
+use tonic::transport::{Channel, Endpoint};
 
 /// Model of the fleet.
 pub const MODEL: &str = "load";
@@ -23,7 +25,8 @@ pub const BLOCK_SIZE: u32 = 16;
 pub const EVENT_BLOCKS: usize = 16;
 
 const BLOCK_TOKENS: usize = BLOCK_SIZE as usize;
-const WORKERS: u64 = 64;
+/// Workers of the fleet.
+pub const WORKERS: u64 = 64;
 const BATCH_EVENTS: usize = 32;
 /// Workers that publish at the same time while the index is filled.
 const FILLED_AT_ONCE: usize = 4;
@@ -58,15 +61,6 @@ pub struct Fleet {
     own: u64,
     long: u64,
     system: u64,
-}
-
-/// Numbers that look random and are the same in each run.
-#[must_use]
-pub const fn mixed(number: u64) -> u64 {
-    let mut value = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
 }
 
 impl Fleet {
@@ -126,47 +120,58 @@ impl Fleet {
         locals
     }
 
-    /// Registers all workers and publishes all they hold, in events of 16 blocks.
-    ///
-    /// # Errors
-    /// If the server refuses something, or a block operation is not applied.
-    pub async fn fill(self, indexer: &mut Indexer, channel: Channel) -> Result<()> {
-        for worker in 0..WORKERS {
-            register(indexer, &worker_id(worker)).await?;
-        }
-        let workers = stream::iter(0..WORKERS);
-        let fills = workers.map(|worker| self.fill_worker(worker, channel.clone()));
-        fills.buffer_unordered(FILLED_AT_ONCE).try_collect::<Vec<()>>().await?;
-        Ok(())
-    }
-
-    async fn fill_worker(self, worker: u64, channel: Channel) -> Result<()> {
-        let batches = self.batches(worker);
-        let operations = batches.iter().map(operations).sum::<u64>();
-        let mut acknowledged = 0;
-        let hello = hello(worker_id(worker), 0);
-        let requests = stream::iter(std::iter::once(hello).chain(batches));
-        let mut publisher = ingest_client(channel);
-        let mut answers = publisher.publish_events(requests).await?.into_inner();
-        while let Some(answer) = answers.message().await? {
-            acknowledged += applied(answer)?;
-        }
-        ensure!(acknowledged == operations, "{acknowledged} of {operations} blocks were applied");
-        Ok(())
-    }
-
-    fn batches(self, worker: u64) -> Vec<pb::PublishEventsRequest> {
+    /// What a worker publishes.
+    #[must_use]
+    pub fn events(self, worker: u64) -> Vec<pb::PublishedEvent> {
         let mut events = Vec::new();
         for kind in Kind::ALL {
             for number in 0..self.prompts(kind) {
                 if self.holders(kind, number).contains(&worker) {
-                    events.extend(stored(&self.locals(kind, number, kind.blocks())));
+                    let locals = self.locals(kind, number, kind.blocks());
+                    let names: Vec<u64> = sequence_hashes(&locals).map(|name| name.0).collect();
+                    let locals: Vec<u64> = locals.iter().map(|local| local.0).collect();
+                    events.extend(stored(&names, &locals));
                 }
             }
         }
-        let batches = (0..).zip(events.chunks(BATCH_EVENTS));
-        batches.map(|(sequence, events)| batch(sequence, events.to_vec())).collect()
+        events
     }
+}
+
+/// Registers all workers, and publishes for each what `events` says.
+///
+/// # Errors
+/// If the server refuses something, or a block operation is not applied.
+pub async fn fill(
+    indexer: &mut Indexer,
+    server: SocketAddr,
+    events: impl Fn(u64) -> Vec<pb::PublishedEvent>,
+) -> Result<()> {
+    let channel = Endpoint::from_shared(format!("http://{server}"))?.connect().await?;
+    for worker in 0..WORKERS {
+        register(indexer, &worker_id(worker)).await?;
+    }
+    let fills = (0..WORKERS).map(|worker| {
+        let (channel, events) = (channel.clone(), &events);
+        async move { fill_worker(worker, channel, &events(worker)).await }
+    });
+    stream::iter(fills).buffer_unordered(FILLED_AT_ONCE).try_collect::<Vec<()>>().await?;
+    Ok(())
+}
+
+async fn fill_worker(worker: u64, channel: Channel, events: &[pb::PublishedEvent]) -> Result<()> {
+    let batches = (0..).zip(events.chunks(BATCH_EVENTS));
+    let batches = batches.map(|(sequence, events)| batch(sequence, events.to_vec()));
+    let requests: Vec<_> = std::iter::once(hello(worker_id(worker), 0)).chain(batches).collect();
+    let operations = requests.iter().map(operations).sum::<u64>();
+    let mut acknowledged = 0;
+    let mut publisher = ingest_client(channel);
+    let mut answers = publisher.publish_events(stream::iter(requests)).await?.into_inner();
+    while let Some(answer) = answers.message().await? {
+        acknowledged += applied(answer)?;
+    }
+    ensure!(acknowledged == operations, "{acknowledged} of {operations} blocks were applied");
+    Ok(())
 }
 
 /// Name of a worker of the fleet.
@@ -219,23 +224,20 @@ pub const fn batch(sequence: u64, events: Vec<pb::PublishedEvent>) -> pb::Publis
     pb::PublishEventsRequest { message: Some(Request::Batch(batch)) }
 }
 
-/// The events with which an engine announces a prompt. Its names follow from the content.
-fn stored(locals: &[LocalHash]) -> Vec<pb::PublishedEvent> {
-    let names: Vec<u64> = sequence_hashes(locals).map(|name| name.0).collect();
-    let parents = names.iter().copied().skip(EVENT_BLOCKS - 1).step_by(EVENT_BLOCKS).map(Some);
-    let parents = std::iter::once(None).chain(parents);
-    let events = locals.chunks(EVENT_BLOCKS).zip(names.chunks(EVENT_BLOCKS)).zip(parents);
-    let event = |((locals, names), parent_name): ((&[LocalHash], &[u64]), _)| {
+/// The events with which an engine announces a chain of blocks.
+pub fn stored(names: &[u64], locals: &[u64]) -> Vec<pb::PublishedEvent> {
+    let mut parent_name = None;
+    let event = |(names, locals): (&[u64], &[u64])| {
         let stored = pb::BlocksStored {
             parent_name,
             names: names.to_vec(),
-            local_hashes: locals.iter().map(|local| local.0).collect(),
+            local_hashes: locals.to_vec(),
             ..Default::default()
         };
-        let event = Some(pb::published_event::Event::Stored(stored));
-        pb::PublishedEvent { event }
+        parent_name = names.last().copied();
+        pb::PublishedEvent { event: Some(pb::published_event::Event::Stored(stored)) }
     };
-    events.map(event).collect()
+    names.chunks(EVENT_BLOCKS).zip(locals.chunks(EVENT_BLOCKS)).map(event).collect()
 }
 
 fn operations(request: &pb::PublishEventsRequest) -> u64 {

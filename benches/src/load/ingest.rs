@@ -1,8 +1,9 @@
 //! Events that are published while questions are measured, by a process of its own.
 
 use super::child::{Role, cpu_time, stdin_ended};
-use super::fleet::{EVENT_BLOCKS, MODEL, applied, batch, hello, ingest_client, mixed, register};
+use super::fleet::{EVENT_BLOCKS, MODEL, applied, batch, hello, ingest_client, register};
 use anyhow::{Context, Result};
+use bench_figures::random::mixed;
 use futures::{StreamExt, future};
 use kvasir_proto::pb;
 use kvasir_proto::pb::published_event::Event;
@@ -46,10 +47,9 @@ impl Publishers {
     ///
     /// # Errors
     /// If they cannot be started.
-    pub async fn start(server: SocketAddr, rate: u64, batch_events: usize) -> Result<Self> {
+    pub async fn start(server: SocketAddr, rate: u64) -> Result<Self> {
         let (server, rate) = (server.to_string(), rate.to_string());
-        let batch_events = batch_events.to_string();
-        let mut role = Role::start(&["publish", &server, &rate, &batch_events])?;
+        let mut role = Role::start(&["publish", &server, &rate])?;
         role.line().await.context("publishers that are ready")?;
         sleep(SETTLE).await;
         let process_id = role.process_id().context("a process")?;
@@ -94,21 +94,15 @@ impl Mark {
 ///
 /// # Errors
 /// If the server refuses something.
-pub async fn publish(
-    server: SocketAddr,
-    rate: u64,
-    batch_events: usize,
-    ready: impl FnOnce(),
-) -> Result<()> {
+pub async fn publish(server: SocketAddr, rate: u64, ready: impl FnOnce()) -> Result<()> {
     let mut indexer = client::connect(server).await?;
     for publisher in 0..PUBLISHERS {
         register(&mut indexer, &worker_id(publisher)).await?;
     }
     ready();
     let (stop, stopped) = watch::channel(false);
-    let rate = rate as f64 / PUBLISHERS as f64 / (EVENT_BLOCKS * batch_events) as f64;
-    let publishers =
-        (0..PUBLISHERS).map(|at| Publisher::run(at, server, (rate, batch_events), stopped.clone()));
+    let rate = rate as f64 / PUBLISHERS as f64 / EVENT_BLOCKS as f64;
+    let publishers = (0..PUBLISHERS).map(|at| Publisher::run(at, server, rate, stopped.clone()));
     let until = async {
         stdin_ended().await;
         // Without listeners, all have ended.
@@ -138,7 +132,7 @@ impl Publisher {
     async fn run(
         number: u64,
         server: SocketAddr,
-        (rate, batch_events): (f64, usize),
+        rate: f64,
         mut stopped: watch::Receiver<bool>,
     ) -> Result<()> {
         // A connection each, as engines would have.
@@ -166,8 +160,7 @@ impl Publisher {
                     _ = ticks.tick() => {}
                 }
                 while (sequence as f64) < begin.elapsed().as_secs_f64() * rate {
-                    let events = (0..batch_events).map(|_| source.next_event()).collect();
-                    sender.send(batch(sequence, events)).await?;
+                    sender.send(batch(sequence, vec![source.next_event()])).await?;
                     sequence += 1;
                 }
             }

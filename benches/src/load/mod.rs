@@ -20,7 +20,6 @@ mod shapes;
 
 pub use args::{Args, Role};
 pub use checkpoints::{CheckpointArgs, run as run_checkpoints};
-pub use fleet::mixed;
 pub use run::run;
 
 use anyhow::Result;
@@ -48,8 +47,8 @@ pub async fn echo() -> Result<()> {
 ///
 /// # Errors
 /// If the server refuses something.
-pub async fn publish(server: SocketAddr, rate: u64, batch_events: usize) -> Result<()> {
-    ingest::publish(server, rate, batch_events, || println!("ready")).await?;
+pub async fn publish(server: SocketAddr, rate: u64) -> Result<()> {
+    ingest::publish(server, rate, || println!("ready")).await?;
     println!("done");
     Ok(())
 }
