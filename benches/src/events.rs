@@ -8,14 +8,12 @@ use std::hint::black_box;
 const DUMP_CHUNK: usize = 2_048;
 
 /// The blocks of a prompt, named by their content.
-#[must_use]
 pub fn blocks_of(locals: &[LocalHash]) -> Vec<StoredBlock> {
     let names = sequence_hashes(locals).map(|name| BlockName(name.0));
     locals.iter().zip(names).map(|(&local, name)| StoredBlock { name, local }).collect()
 }
 
 /// The events that announce a chain, of so many blocks each.
-#[must_use]
 pub fn stored(chain: &[StoredBlock], event_blocks: usize) -> Vec<KvEvent> {
     let mut parent = None;
     let event = |part: &[StoredBlock]| {
@@ -27,7 +25,6 @@ pub fn stored(chain: &[StoredBlock], event_blocks: usize) -> Vec<KvEvent> {
 }
 
 /// The events that remove a chain, last block first.
-#[must_use]
 pub fn removed(chain: &[StoredBlock], event_blocks: usize) -> Vec<KvEvent> {
     let names: Vec<BlockName> = chain.iter().rev().map(|block| block.name).collect();
     let event = |part: &[BlockName]| KvEvent::Removed { tier: Tier::Device, names: part.to_vec() };

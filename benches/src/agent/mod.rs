@@ -99,9 +99,6 @@ impl Args {
 }
 
 /// Does what is asked for; true if all bars are met, or it was no measurement.
-///
-/// # Errors
-/// If a process cannot be started or ends, or something is lost on the way.
 pub fn run(args: Args) -> Result<bool> {
     if let Some(Role::Report { folder }) = &args.role {
         print_part(folder, report::part)?;

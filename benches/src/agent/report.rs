@@ -28,13 +28,11 @@ pub struct Record {
 
 impl Record {
     /// One without figures yet.
-    #[must_use]
     pub fn new(part: &str, case: String) -> Self {
         Self { part: part.to_owned(), case, trial: 0, figures: BTreeMap::new() }
     }
 
     /// With one more.
-    #[must_use]
     pub fn with(mut self, name: &str, value: f64) -> Self {
         self.figures.insert(name.to_owned(), value);
         self
@@ -77,7 +75,6 @@ fn bar(
 }
 
 /// What is to be reached, for each case that was measured.
-#[must_use]
 pub fn bars(records: &[Record]) -> Vec<Bar> {
     let mut bars = Vec::new();
     for case in cases(records, "throughput") {
@@ -106,7 +103,6 @@ pub fn bars(records: &[Record]) -> Vec<Bar> {
 }
 
 /// What was measured, for the report of all benches.
-#[must_use]
 pub fn part(records: &[Record], incidents: Vec<Incident>) -> Part {
     const METHOD: &str = "An engine's ZMQ publisher (vLLM's frames), a real kvbm-agent process, and an index over gRPC: \
         the least one that acknowledges, or the real server. Blocks are stored and removed ones; rates are per second of the \

@@ -63,7 +63,6 @@ pub enum Role {
 
 impl Args {
     /// Whether a part was asked for.
-    #[must_use]
     pub fn has_part(&self, part: &str) -> bool {
         self.parts.is_empty() || self.parts.iter().any(|wanted| wanted == part)
     }

@@ -55,7 +55,6 @@ const CPU: (fn(&Record) -> f64, &str) = (|record| record.server_cpu_us, "µs CPU
 const RATE: (fn(&Record) -> f64, &str) = (|record| record.requests_per_second, "/s");
 
 /// All bars, whether or not there are measurements for them.
-#[must_use]
 pub fn bars(records: &[Record]) -> Vec<Bar> {
     let mut bars = Vec::new();
     for shape in HASHES {

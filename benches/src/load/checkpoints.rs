@@ -66,9 +66,6 @@ struct Restored {
 }
 
 /// Measures, and prints a line of JSON for each trial and the medians at the end.
-///
-/// # Errors
-/// If a server cannot be started, refuses something, or comes back with less.
 pub async fn run(args: CheckpointArgs) -> Result<()> {
     let (mut ingests, mut restores) = (Vec::new(), Vec::new());
     for trial in 0..args.trials {

@@ -65,7 +65,6 @@ pub struct Fleet {
 
 impl Fleet {
     /// About 1.6 M (worker, block) pairs; a tenth of that if `quick`.
-    #[must_use]
     pub const fn new(quick: bool) -> Self {
         if quick {
             Self { own: 96, long: 4, system: 2 }
@@ -75,7 +74,6 @@ impl Fleet {
     }
 
     /// Prompts of a kind.
-    #[must_use]
     pub const fn prompts(self, kind: Kind) -> u64 {
         match kind {
             Kind::Own => self.own,
@@ -85,7 +83,6 @@ impl Fleet {
     }
 
     /// Workers that hold a prompt.
-    #[must_use]
     pub fn holders(self, kind: Kind, number: u64) -> Vec<u64> {
         match kind {
             Kind::System => (0..WORKERS).collect(),
@@ -94,7 +91,6 @@ impl Fleet {
     }
 
     /// (worker, block) pairs of all prompts.
-    #[must_use]
     pub fn pairs(self) -> usize {
         let of = |kind: Kind| {
             let numbers = 0..self.prompts(kind);
@@ -104,7 +100,6 @@ impl Fleet {
     }
 
     /// Tokens of the first `blocks` blocks of a prompt.
-    #[must_use]
     pub fn tokens(self, kind: Kind, number: u64, blocks: usize) -> Vec<u32> {
         let stem = mixed((kind as u64) << 32 | number);
         let token = |at: usize| mixed(stem.wrapping_add(at as u64)) % TOKEN_IDS;
@@ -112,7 +107,6 @@ impl Fleet {
     }
 
     /// Local hashes of the first `blocks` blocks of a prompt.
-    #[must_use]
     pub fn locals(self, kind: Kind, number: u64, blocks: usize) -> Vec<LocalHash> {
         let tokens = self.tokens(kind, number, blocks);
         let (mut locals, seed) = (Vec::new(), Namespace::default().seed());
@@ -121,7 +115,6 @@ impl Fleet {
     }
 
     /// What a worker publishes.
-    #[must_use]
     pub fn events(self, worker: u64) -> Vec<pb::PublishedEvent> {
         let mut events = Vec::new();
         for kind in Kind::ALL {
@@ -139,9 +132,6 @@ impl Fleet {
 }
 
 /// Registers all workers, and publishes for each what `events` says.
-///
-/// # Errors
-/// If the server refuses something, or a block operation is not applied.
 pub async fn fill(
     indexer: &mut Indexer,
     server: SocketAddr,
@@ -175,13 +165,11 @@ async fn fill_worker(worker: u64, channel: Channel, events: &[pb::PublishedEvent
 }
 
 /// Name of a worker of the fleet.
-#[must_use]
 pub fn worker_id(worker: u64) -> String {
     format!("worker-{worker:02}")
 }
 
 /// A client of the ingest service with the server's limits.
-#[must_use]
 pub fn ingest_client(channel: Channel) -> EventIngestClient<Channel> {
     EventIngestClient::new(channel)
         .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
@@ -189,9 +177,6 @@ pub fn ingest_client(channel: Channel) -> EventIngestClient<Channel> {
 }
 
 /// Registers a worker of the fleet's model.
-///
-/// # Errors
-/// If the server refuses.
 pub async fn register(indexer: &mut Indexer, worker_id: &str) -> Result<()> {
     let request = pb::RegisterWorkerRequest {
         worker_id: worker_id.to_owned(),
@@ -204,7 +189,6 @@ pub async fn register(indexer: &mut Indexer, worker_id: &str) -> Result<()> {
 }
 
 /// The first message of a publisher's stream.
-#[must_use]
 pub fn hello(worker_id: String, incarnation: u128) -> pb::PublishEventsRequest {
     let hello = pb::PublishHello {
         model: MODEL.to_owned(),
@@ -218,7 +202,6 @@ pub fn hello(worker_id: String, incarnation: u128) -> pb::PublishEventsRequest {
 }
 
 /// A batch of a publisher's stream.
-#[must_use]
 pub const fn batch(sequence: u64, events: Vec<pb::PublishedEvent>) -> pb::PublishEventsRequest {
     let batch = pb::PublishBatch { sequence, dp_rank: 0, events };
     pb::PublishEventsRequest { message: Some(Request::Batch(batch)) }
@@ -251,9 +234,6 @@ fn operations(request: &pb::PublishEventsRequest) -> u64 {
 }
 
 /// Blocks that an answer to a publisher says were applied.
-///
-/// # Errors
-/// If it is a refusal.
 pub fn applied(answer: pb::PublishEventsResponse) -> Result<u64> {
     match answer.message {
         Some(Response::Accepted(_)) => Ok(0),

@@ -44,9 +44,6 @@ pub struct Mark {
 
 impl Publishers {
     /// Starts them, and waits until they are steady.
-    ///
-    /// # Errors
-    /// If they cannot be started.
     pub async fn start(server: SocketAddr, rate: u64) -> Result<Self> {
         let (server, rate) = (server.to_string(), rate.to_string());
         let mut role = Role::start(&["publish", &server, &rate])?;
@@ -57,9 +54,6 @@ impl Publishers {
     }
 
     /// Where they stand.
-    ///
-    /// # Errors
-    /// If the server or the process is gone.
     pub async fn mark(&self, indexer: &mut Indexer) -> Result<Mark> {
         let stats = indexer.get_stats(pb::GetStatsRequest::default()).await?.into_inner();
         let counters = stats.counters.iter();
@@ -69,9 +63,6 @@ impl Publishers {
     }
 
     /// Ends them.
-    ///
-    /// # Errors
-    /// If a batch was refused.
     pub async fn stop(self) -> Result<()> {
         let last = self.role.finish().await?;
         anyhow::ensure!(last == "done", "publishers: {last}");
@@ -81,7 +72,6 @@ impl Publishers {
 
 impl Mark {
     /// Block operations applied per second since `before`, and cores that the publishers used.
-    #[must_use]
     pub fn since(self, before: Self) -> (f64, f64) {
         let seconds = (self.at - before.at).as_secs_f64();
         let operations = self.operations.saturating_sub(before.operations);
@@ -91,9 +81,6 @@ impl Mark {
 }
 
 /// What the process of the publishers does: until standard input ends.
-///
-/// # Errors
-/// If the server refuses something.
 pub async fn publish(server: SocketAddr, rate: u64, ready: impl FnOnce()) -> Result<()> {
     let mut indexer = client::connect(server).await?;
     for publisher in 0..PUBLISHERS {

@@ -28,25 +28,16 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 /// Prints what the raw files of a folder say, for the report of all benches.
-///
-/// # Errors
-/// If a file is not one of these.
 pub fn report(folder: &Path) -> Result<()> {
     Ok(print_part(folder, report::part)?)
 }
 
 /// The process of the echo: says where it listens, serves until its standard input ends.
-///
-/// # Errors
-/// If it cannot listen.
 pub async fn echo() -> Result<()> {
     echo::serve(|address| println!("{address}"), child::stdin_ended()).await
 }
 
 /// The process of the publishers: says that it begins, publishes until its standard input ends.
-///
-/// # Errors
-/// If the server refuses something.
 pub async fn publish(server: SocketAddr, rate: u64) -> Result<()> {
     ingest::publish(server, rate, || println!("ready")).await?;
     println!("done");

@@ -63,7 +63,6 @@ pub struct Record {
 
 impl Record {
     /// What was measured in a window of this length.
-    #[must_use]
     pub fn new(tally: &Tally, cpu: Duration, length: Duration) -> Self {
         let at = |percentile| tally.latencies.value_at_percentile(percentile) as f64 / 1e3;
         let answers = tally.served as f64;
@@ -90,7 +89,6 @@ impl Record {
     }
 
     /// The same, with its place in the run.
-    #[must_use]
     pub fn at(
         self,
         (part, trial): (&str, usize),
@@ -102,7 +100,6 @@ impl Record {
     }
 
     /// How much is asked: questions in flight, or the share of the capacity.
-    #[must_use]
     pub fn load(&self) -> String {
         match self.rate {
             Some(_) => "30 %".to_owned(),

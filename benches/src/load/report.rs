@@ -7,7 +7,6 @@ use bench_figures::{Incident, Part, Table};
 use std::collections::BTreeMap;
 
 /// What was measured, for the report of all benches.
-#[must_use]
 pub fn part(records: &[Record], incidents: Vec<Incident>) -> Part {
     const TITLE: &str = "FindMatches end to end, beside a bare echo";
     const METHOD: &str = "The real server and, as a process of its own, plain tonic that echoes \

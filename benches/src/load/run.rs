@@ -105,9 +105,6 @@ struct Run {
 }
 
 /// The whole run; true if all bars are met.
-///
-/// # Errors
-/// If a process cannot be started or ends, or an answer of the index is wrong.
 pub async fn run(args: Args) -> Result<bool> {
     let mut run = Run::prepare(args).await?;
     run.measure().await?;

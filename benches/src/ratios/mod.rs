@@ -63,9 +63,6 @@ struct Measured {
 }
 
 /// Measures and reports; false if a ratio is beyond its tolerance and that was to be checked.
-///
-/// # Errors
-/// If the file of baselines cannot be read or written, or there is no such case.
 pub fn run(args: &Args) -> Result<bool> {
     let mut baselines: BTreeMap<String, Baseline> = match fs::read_to_string(&args.baseline) {
         Ok(text) => serde_json::from_str(&text).context("the baselines")?,

@@ -49,9 +49,6 @@ impl Report {
     }
 
     /// Writes it into a file.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
     pub(crate) fn write(&self, path: &Path) -> Result<()> {
         fs::write(path, self.markdown()).with_context(|| format!("write {}", path.display()))
     }

@@ -113,9 +113,6 @@ impl Options {
 }
 
 /// Runs what is not done yet and writes the report.
-///
-/// # Errors
-/// If the folder cannot be written, or the report cannot be made.
 pub(crate) fn run(options: &Options) -> Result<End> {
     // What a quick run measured is never mixed with what another one did.
     let raw = options.out.join(if options.quick { "raw-quick" } else { "raw" });

@@ -89,9 +89,6 @@ pub(crate) struct Job {
 
 /// All trials of a run, in order. The content differs from round to round, not from index to
 /// index.
-///
-/// # Errors
-/// If no group has such a name.
 pub(crate) fn plan(plan: &Plan) -> Result<Vec<Job>> {
     let wanted = |name: &str| plan.groups.iter().any(|only| name.contains(only.as_str()));
     let mut groups = groups(Size::new(plan.quick), plan.trace.clone());
