@@ -5,11 +5,13 @@
 //! with engines that hash deterministically. That is 1 M distinct positions and 2 M (worker, block)
 //! pairs: far more than a cache holds, so each answer reads memory that it has not just read.
 
+use bench_figures::random::mixed;
 use divan::{Bencher, black_box, counter::ItemsCount};
+use kvasir_benches::events::{self, blocks_of, removed, stored};
 use kvasir_index::{DumpRecord, Index, Limits, Query, QueryKey, Scratch, SourceId};
 use kvasir_proto::{
     hash::{Namespace, local_hashes, sequence_hashes, tokens_le},
-    types::{BlockName, CopyMode, KvEvent, LocalHash, StoredBlock, Tier, TierSet, WorkerId},
+    types::{BlockName, CopyMode, KvEvent, LocalHash, TierSet, WorkerId},
 };
 use std::{
     cell::{Cell, RefCell},
@@ -36,48 +38,13 @@ struct Fleet {
 
 static FLEET: LazyLock<Fleet> = LazyLock::new(Fleet::build);
 
-/// Hashes that look random and are the same in each run.
-fn hash(number: u64) -> u64 {
-    let mut value = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
-}
-
 fn prompt(number: u64) -> Vec<LocalHash> {
     let family = number % FAMILIES;
     let local = |block: usize| {
         let owner = if block < SHARED_BLOCKS { family } else { FAMILIES + number };
-        LocalHash(hash(owner << 32 | block as u64))
+        LocalHash(mixed(owner << 32 | block as u64))
     };
     (0..PROMPT_BLOCKS).map(local).collect()
-}
-
-fn blocks_of(prompt: &[LocalHash]) -> Vec<StoredBlock> {
-    let names = sequence_hashes(prompt).map(|name| BlockName(name.0));
-    prompt.iter().zip(names).map(|(&local, name)| StoredBlock { name, local }).collect()
-}
-
-/// The events with which an engine announces a prompt.
-fn stored(prompt: &[LocalHash]) -> Vec<KvEvent> {
-    let blocks = blocks_of(prompt);
-    let parents = (0..blocks.len())
-        .step_by(EVENT_BLOCKS)
-        .map(|first| first.checked_sub(1).and_then(|before| blocks.get(before)));
-    let parts = blocks.chunks(EVENT_BLOCKS).zip(parents);
-    let event = |(part, parent): (&[StoredBlock], Option<&StoredBlock>)| KvEvent::Stored {
-        parent: parent.map(|block| block.name),
-        tier: Tier::Device,
-        blocks: part.to_vec(),
-    };
-    parts.map(event).collect()
-}
-
-/// The events with which an engine takes a prompt back, tail first.
-fn removed(prompt: &[LocalHash]) -> Vec<KvEvent> {
-    let names: Vec<_> = blocks_of(prompt).iter().rev().map(|block| block.name).collect();
-    let event = |part: &[BlockName]| KvEvent::Removed { tier: Tier::Device, names: part.to_vec() };
-    names.chunks(EVENT_BLOCKS).map(event).collect()
 }
 
 impl Fleet {
@@ -90,7 +57,7 @@ impl Fleet {
         let sources: Vec<_> = (0..WORKERS).map(add).collect();
         let mut fleet = Self { index, sources, prompts: (0..PROMPTS).map(prompt).collect() };
         for (number, prompt) in fleet.prompts.iter().enumerate() {
-            let events = stored(prompt);
+            let events = stored(&blocks_of(prompt), EVENT_BLOCKS);
             for copy in [0, 7] {
                 let source = fleet.sources[(number + copy) % fleet.sources.len()];
                 for event in &events {
@@ -104,7 +71,7 @@ impl Fleet {
     /// Another prompt each time, in an order that no prefetcher guesses.
     fn some_prompt(&self, asked: &Cell<u64>) -> &[LocalHash] {
         asked.set(asked.get() + 1);
-        &self.prompts[(hash(asked.get()) % PROMPTS) as usize]
+        &self.prompts[(mixed(asked.get()) % PROMPTS) as usize]
     }
 
     fn ask(&self, key: QueryKey<'_>, scratch: &mut Scratch) -> usize {
@@ -136,7 +103,7 @@ fn lookup_hit_by_name(bencher: Bencher<'_, '_>, blocks: usize) {
     let mut scratch = Scratch::default();
     bencher.counter(ItemsCount::new(blocks)).bench_local(|| {
         asked.set(asked.get() + 1);
-        let names = &names[(hash(asked.get()) % PROMPTS) as usize];
+        let names = &names[(mixed(asked.get()) % PROMPTS) as usize];
         fleet.ask(QueryKey::Names(names), &mut scratch)
     });
 }
@@ -200,8 +167,8 @@ fn bench_apply(bencher: Bencher<'_, '_>, worker: usize, jobs: &[Job]) {
 
 fn store_jobs(prompts: impl Iterator<Item = u64>) -> Vec<Job> {
     let job = |number| {
-        let prompt = prompt(number);
-        Job { prepare: removed(&prompt), timed: stored(&prompt) }
+        let blocks = blocks_of(&prompt(number));
+        Job { prepare: removed(&blocks, EVENT_BLOCKS), timed: stored(&blocks, EVENT_BLOCKS) }
     };
     prompts.map(job).collect()
 }
@@ -253,26 +220,15 @@ fn dump_worker(bencher: Bencher<'_, '_>) {
     let worker = WorkerId::new("worker-0").expect("a short name");
     let mut chunk: Vec<DumpRecord> = Vec::new();
     let records = 32 * PROMPT_BLOCKS;
-    bencher.counter(ItemsCount::new(records)).bench_local(|| {
-        let mut scan = fleet.index.begin_dump(&worker, None).expect("a known worker");
-        let mut records = 0;
-        loop {
-            chunk.clear();
-            let more = fleet.index.dump_chunk(&mut scan, 2_048, &mut chunk).expect("undisturbed");
-            records += black_box(&chunk).len();
-            if !more {
-                break;
-            }
-        }
-        fleet.index.finish_dump(scan).expect("undisturbed");
-        records
-    });
+    bencher
+        .counter(ItemsCount::new(records))
+        .bench_local(|| events::dump(&mut fleet.index, &worker, &mut chunk));
 }
 
 /// From 4,096 tokens to local and sequence hashes.
 #[divan::bench(args = [16, 64])]
 fn hash_4096_tokens(bencher: Bencher<'_, '_>, block_size: usize) {
-    let tokens: Vec<u32> = (0..4_096).map(|at| hash(at) as u32 % 128_000).collect();
+    let tokens: Vec<u32> = (0..4_096).map(|at| mixed(at) as u32 % 128_000).collect();
     let seed = Namespace::default().seed();
     let mut locals = Vec::new();
     bencher.counter(ItemsCount::new(tokens.len())).bench_local(|| {

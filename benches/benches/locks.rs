@@ -8,12 +8,15 @@
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
+use bench_figures::number::median;
+use bench_figures::random::mixed;
 use bench_figures::{Part, Section, Table};
 use crossbeam_utils::{CachePadded, sync::ShardedLock};
 use indexer_server::partitions::{Pace, Shard};
+use kvasir_benches::events::{removed, stored};
 use kvasir_index::{Index, Limits, Query, QueryKey, Scratch, SourceId};
 use kvasir_proto::types::{
-    BlockName, CopyMode, KvEvent, LocalHash, StoredBlock, Tier, TierSet, WorkerId,
+    BlockName, CopyMode, KvEvent, LocalHash, StoredBlock, TierSet, WorkerId,
 };
 use std::{
     borrow::Cow,
@@ -39,36 +42,12 @@ const ROUNDS: usize = 5;
 /// Rounds with `--quick`.
 const QUICK_ROUNDS: usize = 1;
 
-/// Hashes that look random and are the same in each run.
-fn hash(number: u64) -> u64 {
-    let mut value = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
-}
-
 fn chain(number: u64) -> Vec<StoredBlock> {
     let block = |at: u64| {
-        let id = hash(number << 32 | at);
-        StoredBlock { name: BlockName(id), local: LocalHash(hash(id)) }
+        let id = mixed(number << 32 | at);
+        StoredBlock { name: BlockName(id), local: LocalHash(mixed(id)) }
     };
     (0..CHAIN_BLOCKS).map(block).collect()
-}
-
-fn stored(chain: &[StoredBlock]) -> Vec<KvEvent> {
-    let mut parent = None;
-    let event = |part: &[StoredBlock]| {
-        let event = KvEvent::Stored { parent, tier: Tier::Device, blocks: part.to_vec() };
-        parent = part.last().map(|block| block.name);
-        event
-    };
-    chain.chunks(EVENT_BLOCKS).map(event).collect()
-}
-
-fn removed(chain: &[StoredBlock]) -> Vec<KvEvent> {
-    let names: Vec<_> = chain.iter().rev().map(|block| block.name).collect();
-    let event = |part: &[BlockName]| KvEvent::Removed { tier: Tier::Device, names: part.to_vec() };
-    names.chunks(EVENT_BLOCKS).map(event).collect()
 }
 
 struct Fleet {
@@ -88,10 +67,10 @@ impl Fleet {
         let own: Vec<_> = (CHAINS..CHAINS + WRITTEN_CHAINS).map(chain).collect();
         // Sources of an index are numbered in the order in which they are added.
         let source = |chain: usize| SourceId(chain as u32 % WORKERS);
-        let of_all = |events: fn(&[StoredBlock]) -> Vec<KvEvent>| {
+        let of_all = |events: fn(&[StoredBlock], usize) -> Vec<KvEvent>| {
             let chains = own.iter().enumerate();
             chains.flat_map(move |(number, chain)| {
-                events(chain).into_iter().map(move |event| (source(number), event))
+                events(chain, EVENT_BLOCKS).into_iter().map(move |event| (source(number), event))
             })
         };
         let written = of_all(stored).chain(of_all(removed)).collect();
@@ -106,7 +85,7 @@ impl Fleet {
         };
         let sources: Vec<_> = (0..WORKERS).map(add).collect();
         for (chain, source) in self.chains.iter().zip(sources.iter().cycle()) {
-            for event in stored(chain) {
+            for event in stored(chain, EVENT_BLOCKS) {
                 index.apply(*source, 0, &event).expect("a known source");
             }
         }
@@ -267,7 +246,7 @@ fn read(lock: &dyn Guarded, fleet: &Fleet, seed: u64, stop: &AtomicBool) -> Vec<
     let mut number = seed << 32;
     while !stop.load(Ordering::Relaxed) {
         number += 1;
-        let locals = &fleet.asked[(hash(number) % CHAINS) as usize];
+        let locals = &fleet.asked[(mixed(number) % CHAINS) as usize];
         let key = QueryKey::Locals(locals);
         let query = Query { key, tiers: TierSet::ALL, workers: None, minimum_overlap: 1 };
         let begin = Instant::now();
@@ -389,12 +368,6 @@ fn arriving(latencies: &[u64], quantile: f64) -> f64 {
     0.0
 }
 
-fn median(rounds: &[Measured], of: fn(&Measured) -> f64) -> f64 {
-    let mut values: Vec<f64> = rounds.iter().map(of).collect();
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 fn locks(mut index: impl FnMut() -> Index) -> Vec<(&'static str, Box<dyn Guarded>)> {
     let shard = Shard::new(0, Limits::default(), &Arc::default());
     shard.write(|empty| *empty = index());
@@ -454,7 +427,8 @@ fn compare(count: usize, mut say: impl FnMut(Section)) {
         let heads = heads.into_iter().chain(["p50 on arrival ns", "M blocks/s"]);
         let mut table = Table::new(heads);
         for ((name, _), rounds) in locks.iter().zip(&rounds) {
-            let median = |of| median(rounds, of);
+            let median =
+                |of: fn(&Measured) -> f64| median(&rounds.iter().map(of).collect::<Vec<_>>());
             let (reads, writes) = (median(|at| at.reads) / 1e6, median(|at| at.writes) / 1e6);
             let (p50, p99, p999) = (median(|at| at.p50), median(|at| at.p99), median(|at| at.p999));
             let arriving = median(|at| at.arriving);

@@ -2,5 +2,6 @@
 //! end to end in [`agent`].
 
 pub mod agent;
+pub mod events;
 pub mod load;
 pub mod ratios;

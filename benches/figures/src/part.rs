@@ -1,6 +1,6 @@
 //! One part of the benches, as data: what was to be reached, and everything that was measured.
 
-use crate::Table;
+use crate::{Figure, Side, Table};
 use serde::{Deserialize, Serialize};
 
 /// What a part says.
@@ -14,10 +14,68 @@ pub struct Part {
     pub bars: Vec<Bar>,
     /// Everything that was measured.
     pub sections: Vec<Section>,
-    /// The same as pictures.
-    pub plots: Vec<Plot>,
     /// Trials without figures, and why.
     pub incidents: Vec<Incident>,
+}
+
+impl Part {
+    /// Adds a table with its heading, if anything in it was measured.
+    pub fn add(&mut self, title: impl Into<String>, note: impl Into<String>, table: Table) {
+        if !table.is_empty() {
+            self.sections.push(Section { title: title.into(), note: note.into(), table });
+        }
+    }
+
+    /// Notes and tables in Markdown.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let notes = self.notes.iter().map(|note| format!("{note}\n\n"));
+        let section = |Section { title, note, table }: &Section| match note.is_empty() {
+            true => format!("### {title}\n\n{table}\n"),
+            false => format!("### {title}\n\n{note}\n\n{table}\n"),
+        };
+        notes.chain(self.sections.iter().map(section)).collect()
+    }
+
+    /// The report of this part alone in Markdown, and whether all bars that were measured are met.
+    #[must_use]
+    pub fn report(&self) -> (String, bool) {
+        let measured = || self.bars.iter().filter(|bar| bar.value.is_some());
+        let met = measured().all(|bar| bar.verdict() == Verdict::Met);
+        (format!("{}{}", self.markdown(), bar_table(measured())), met)
+    }
+}
+
+/// Bars, what was measured, and whether they are met: a row each.
+#[must_use]
+pub fn bar_table<'a>(bars: impl Iterator<Item = &'a Bar>) -> Table {
+    let heads = ["what", "bar", "measured", "", "ours", "other", "spread", "trials"];
+    let mut table = Table::new(heads);
+    for bar in bars {
+        let Bar { what, wanted, measured, ours, other, .. } = bar;
+        let both = |of: fn(&Side) -> String| {
+            let sides = [of(ours), of(other)].into_iter().filter(|side| !side.is_empty());
+            sides.collect::<Vec<_>>().join(", ")
+        };
+        // One trial has no spread.
+        let spread = both(|side| if side.trials > 1 { side.spread.clone() } else { String::new() });
+        let trials = both(|side| match side.trials {
+            0 => String::new(),
+            trials => trials.to_string(),
+        });
+        let verdict = bar.verdict().text();
+        table.row([
+            what.as_str(),
+            wanted,
+            measured,
+            verdict,
+            &ours.text,
+            &other.text,
+            &spread,
+            &trials,
+        ]);
+    }
+    table
 }
 
 /// A trial without figures, and why.
@@ -82,15 +140,16 @@ pub enum Verdict {
     NotMeasured,
 }
 
-/// One side of a comparison, as text.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Side {
-    /// The median, with its unit, and whose it is if that is not clear.
-    pub text: String,
-    /// Largest less smallest, as a share of the median.
-    pub spread: String,
-    /// Trials that it is the median of.
-    pub trials: usize,
+impl Verdict {
+    /// In words.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Met => "met",
+            Self::Missed => "**missed**",
+            Self::NotMeasured => "not measured",
+        }
+    }
 }
 
 /// Something that was to be reached.
@@ -133,6 +192,14 @@ impl Bar {
         Self { value, measured: value.map_or(String::new(), |at| format!("{at:.2} ×")), ..self }
     }
 
+    /// With the figure of ours that was measured, if it was; `show` writes it.
+    #[must_use]
+    pub fn with_figure(self, figure: Option<Figure>, show: impl Fn(f64) -> String) -> Self {
+        let Some(figure) = figure else { return self };
+        let ours = figure.side(show);
+        Self { value: Some(figure.median), measured: ours.text.clone(), ours, ..self }
+    }
+
     /// What became of it.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
@@ -144,72 +211,6 @@ impl Bar {
             _ => Verdict::NotMeasured,
         }
     }
-}
-
-/// How values are laid out along an axis.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Scale {
-    /// Equal distances for equal differences.
-    Linear,
-    /// Equal distances for equal ratios; values must be above 0.
-    Logarithmic,
-}
-
-/// What stands around a plot.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Axes {
-    /// Below it, with the unit.
-    pub x: String,
-    /// Left of it, with the unit.
-    pub y: String,
-    /// Along the x axis.
-    pub x_scale: Scale,
-    /// Along the y axis of lines; bars are linear.
-    pub y_scale: Scale,
-}
-
-impl Axes {
-    /// Both axes linear.
-    pub fn linear(x: &str, y: &str) -> Self {
-        let (x_scale, y_scale) = (Scale::Linear, Scale::Linear);
-        Self { x: x.to_owned(), y: y.to_owned(), x_scale, y_scale }
-    }
-
-    /// The x axis logarithmic.
-    pub fn logarithmic(x: &str, y: &str) -> Self {
-        Self { x_scale: Scale::Logarithmic, ..Self::linear(x, y) }
-    }
-}
-
-/// One line, or one bar of each group.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Series<T> {
-    /// In the legend.
-    pub name: String,
-    /// Its values.
-    pub values: Vec<T>,
-}
-
-/// What is drawn.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Drawing {
-    /// Lines through (x, y) points.
-    Lines(Vec<Series<(f64, f64)>>),
-    /// Groups of bars: their names, and one value per group and series.
-    Bars(Vec<String>, Vec<Series<f64>>),
-}
-
-/// A plot.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Plot {
-    /// Name of its file, without the ending.
-    pub name: String,
-    /// Above it.
-    pub title: String,
-    /// Around it.
-    pub axes: Axes,
-    /// What it shows.
-    pub drawing: Drawing,
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What trials printed: a file each, so that a run that was interrupted goes on where it was.
 
-use crate::Incident;
+use crate::{Incident, Part};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use std::fs;
@@ -123,6 +123,20 @@ impl Raw {
         }
         Ok((lines, incidents))
     }
+}
+
+/// Prints what the trials in a folder say, as a line of JSON; `part` makes it of their lines.
+///
+/// # Errors
+/// If a file cannot be read or is not one of these trials.
+pub fn print_part<T: DeserializeOwned>(
+    folder: &Path,
+    part: impl FnOnce(&[T], Vec<Incident>) -> Part,
+) -> Result<(), RawError> {
+    let (lines, incidents) = Raw::lines(&Raw::read_all(folder)?)?;
+    let text = serde_json::to_string(&part(&lines, incidents));
+    println!("{}", text.map_err(|source| RawError::Form { path: folder.to_owned(), source })?);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -23,18 +23,6 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// Its heads.
-    #[must_use]
-    pub fn heads(&self) -> &[String] {
-        &self.heads
-    }
-
-    /// Its rows, each as long as the heads.
-    #[must_use]
-    pub fn rows(&self) -> &[Vec<String>] {
-        &self.rows
-    }
-
     /// Whether nothing was added.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -12,9 +12,6 @@ pub struct Cores {
 
 impl Cores {
     /// The first processor that we may use for the agent, if there is another.
-    ///
-    /// # Errors
-    /// If the system does not say which there are.
     pub fn split(wanted: bool) -> Result<Self> {
         let all = sched_getaffinity(None).context("ask for the processors that may be used")?;
         let mut numbers = (0..CpuSet::MAX_CPU).filter(|number| all.is_set(*number));
@@ -29,7 +26,6 @@ impl Cores {
     }
 
     /// In words.
-    #[must_use]
     pub const fn text(&self) -> &'static str {
         match self.split {
             Some(_) => "the agent on a processor of its own",
@@ -38,17 +34,11 @@ impl Cores {
     }
 
     /// This thread, and those it starts, run where the agent may.
-    ///
-    /// # Errors
-    /// If the system refuses.
     pub fn enter_agents(&self) -> Result<()> {
         self.split.map_or(Ok(()), |(agents, _)| enter(&agents))
     }
 
     /// This thread, and those it starts, run where the others may.
-    ///
-    /// # Errors
-    /// If the system refuses.
     pub fn enter_others(&self) -> Result<()> {
         self.split.map_or(Ok(()), |(_, others)| enter(&others))
     }

@@ -40,19 +40,16 @@ pub struct Index {
 
 impl Index {
     /// One that notes when batches come.
-    #[must_use]
     pub fn noting() -> Self {
         Self { arrivals: Some(Arc::default()), ..Self::default() }
     }
 
     /// Blocks stored and removed so far.
-    #[must_use]
     pub const fn operations(&self) -> &Arc<AtomicU64> {
         &self.operations
     }
 
     /// What came, and when, since this was asked last.
-    #[must_use]
     pub fn take_arrivals(&self) -> Arrivals {
         let arrivals = self.arrivals.iter();
         let mut taken = arrivals.map(|all| all.lock().unwrap_or_else(PoisonError::into_inner));
@@ -60,9 +57,6 @@ impl Index {
     }
 
     /// Serves it on a free port.
-    ///
-    /// # Errors
-    /// If there is none.
     pub async fn start(&self, tasks: &mut JoinSet<()>) -> Result<SocketAddr> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;

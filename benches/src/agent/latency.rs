@@ -50,9 +50,6 @@ fn has(arrivals: &Arrivals, number: u64) -> bool {
 }
 
 /// Latencies at a steady rate of blocks stored and removed a second. A latency begins when its batch was due.
-///
-/// # Errors
-/// If anything of it fails.
 pub async fn latency(
     (rate, batch_events, held): (f64, u64, u64),
     length: Duration,

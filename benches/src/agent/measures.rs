@@ -5,8 +5,8 @@ use super::index::Index;
 use super::report::Record;
 use super::stream::{BLOCK_SIZE, EVENT_BLOCKS, Stream};
 use super::way::{Cost, To, Way};
-use crate::load::mixed;
 use anyhow::Result;
+use bench_figures::random::mixed;
 use kvasir_engine::decode::{EngineKind, decode};
 use kvasir_engine::normalise::{Normaliser, NormaliserConfig};
 use kvasir_proto::hash::{Namespace, local_hash};
@@ -33,9 +33,6 @@ fn rates(record: Record, what: &str, cost: Cost) -> Record {
 
 /// Blocks per second of the agent's processor time: while its engine fills up, and while each block takes the place
 /// of another.
-///
-/// # Errors
-/// If anything of it fails.
 pub async fn throughput(
     (to, batch_events, held): (To, u64, u64),
     length: Duration,
@@ -59,9 +56,6 @@ pub async fn throughput(
 }
 
 /// Resident memory for each held block.
-///
-/// # Errors
-/// If anything of it fails.
 pub async fn memory(held: u64, cores: &Cores) -> Result<Record> {
     let stream = Stream::new(1, LITTLE_HELD);
     let mut way = Way::start(To::Bare, Index::default(), stream, cores).await?;
@@ -97,7 +91,6 @@ pub async fn memory(held: u64, cores: &Cores) -> Result<Record> {
 }
 
 /// What the machine takes for parts that cannot be left out, in this process.
-#[must_use]
 pub fn limits(batch_events: u64, held: u64) -> Record {
     let per_block = |begin: Instant, blocks: u64| begin.elapsed().as_nanos() as f64 / blocks as f64;
     let tokens: Vec<u8> =

@@ -10,13 +10,13 @@ mod stream;
 mod way;
 
 use anyhow::Result;
-use bench_figures::Raw;
+use bench_figures::print_part;
 use clap::{Parser, Subcommand};
 use cores::Cores;
 use report::Record;
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::runtime;
 use way::To;
@@ -37,27 +37,12 @@ pub struct Args {
     /// Number of the first round.
     #[arg(long, default_value_t = 0)]
     pub first_trial: usize,
-    /// Milliseconds of each measurement.
-    #[arg(long, default_value_t = 4_000)]
-    pub measure_ms: u64,
     /// Fewer blocks and shorter measurements, once: to see that it works.
     #[arg(long)]
     pub quick: bool,
     /// Parts to run, of throughput, disk, latency, memory and limits; all by default.
     #[arg(long, value_delimiter = ',')]
     pub parts: Vec<String>,
-    /// Stored events of 16 blocks in each batch, one throughput case each.
-    #[arg(long, value_delimiter = ',', default_values_t = [1, 32])]
-    pub batch_events: Vec<u64>,
-    /// Blocks that the engine holds, for throughput and latency.
-    #[arg(long, default_value_t = 1_000_000)]
-    pub held: u64,
-    /// Blocks stored and removed a second, for latency.
-    #[arg(long, default_value_t = 100_000)]
-    pub rate: u64,
-    /// Blocks that are held when memory is looked at, one case each.
-    #[arg(long, value_delimiter = ',', default_values_t = [1_000_000, 4_000_000])]
-    pub memory_held: Vec<u64>,
     /// Let the agent run on all processors; else it has one for itself, where there are two.
     #[arg(long)]
     pub no_pin: bool,
@@ -82,40 +67,48 @@ pub enum Role {
     },
 }
 
+/// Stored events of 16 blocks in each batch, one throughput case each.
+const BATCH_EVENTS: [u64; 2] = [1, 32];
+/// Blocks stored and removed a second, for latency.
+const RATE: f64 = 100_000.0;
+
+/// How much is measured.
+struct Size {
+    trials: usize,
+    /// Length of each measurement.
+    length: Duration,
+    /// Blocks that the engine holds, for throughput and latency.
+    held: u64,
+    /// Blocks that are held when memory is looked at, one case each.
+    memory_held: &'static [u64],
+}
+
 impl Args {
-    fn has_part(&self, part: &str) -> bool {
-        self.parts.is_empty() || self.parts.iter().any(|wanted| wanted == part)
+    fn size(&self) -> Size {
+        if self.quick {
+            let length = Duration::from_millis(500);
+            return Size { trials: 1, length, held: 50_000, memory_held: &[200_000] };
+        }
+        let (length, memory_held) = (Duration::from_secs(4), &[1_000_000, 4_000_000]);
+        Size { trials: self.trials, length, held: 1_000_000, memory_held }
     }
 
-    /// Smaller, if it is only to be seen that it works.
-    fn small(self) -> Self {
-        if !self.quick {
-            return self;
-        }
-        let memory_held = vec![200_000];
-        Self { trials: 1, measure_ms: 500, held: 50_000, memory_held, ..self }
+    fn has_part(&self, part: &str) -> bool {
+        self.parts.is_empty() || self.parts.iter().any(|wanted| wanted == part)
     }
 }
 
 /// Does what is asked for; true if all bars are met, or it was no measurement.
-///
-/// # Errors
-/// If a process cannot be started or ends, or something is lost on the way.
 pub fn run(args: Args) -> Result<bool> {
     if let Some(Role::Report { folder }) = &args.role {
-        return report(folder).map(|()| true);
+        print_part(folder, report::part)?;
+        return Ok(true);
     }
-    let (args, cores) = (args.clone().small(), Cores::split(!args.no_pin)?);
+    let cores = Cores::split(!args.no_pin)?;
     cores.enter_others()?;
     // Its threads are started from here, and run where this one may.
     let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(measure(&args, &cores))
-}
-
-fn report(folder: &Path) -> Result<()> {
-    let (records, incidents) = Raw::lines(&Raw::read_all(folder)?)?;
-    println!("{}", serde_json::to_string(&report::part(&records, incidents))?);
-    Ok(())
 }
 
 async fn measure(args: &Args, cores: &Cores) -> Result<bool> {
@@ -131,38 +124,38 @@ async fn measure(args: &Args, cores: &Cores) -> Result<bool> {
         records.push(record);
         anyhow::Ok(())
     };
-    let length = Duration::from_millis(args.measure_ms);
-    for trial in (args.first_trial..).take(args.trials) {
+    let Size { trials, length, held, memory_held } = args.size();
+    for trial in (args.first_trial..).take(trials) {
         if args.has_part("throughput") {
-            for &events in &args.batch_events {
+            for events in BATCH_EVENTS {
                 for to in [To::Bare, To::Server] {
-                    let case = (to, events, args.held);
+                    let case = (to, events, held);
                     keep(measures::throughput(case, length, cores).await?, trial)?;
                 }
             }
         }
         if args.has_part("disk") {
-            for &events in &args.batch_events {
-                let case = (To::BareFromDisk, events, args.held);
+            for events in BATCH_EVENTS {
+                let case = (To::BareFromDisk, events, held);
                 keep(measures::throughput(case, length, cores).await?, trial)?;
             }
         }
         if args.has_part("latency") {
-            let case = (args.rate as f64, 1, args.held);
+            let case = (RATE, 1, held);
             keep(latency::latency(case, length, cores).await?, trial)?;
         }
         if args.has_part("memory") {
-            for &held in &args.memory_held {
+            for &held in memory_held {
                 keep(measures::memory(held, cores).await?, trial)?;
             }
         }
         if args.has_part("limits") {
-            for &events in &args.batch_events {
-                keep(measures::limits(events, args.held), trial)?;
+            for events in BATCH_EVENTS {
+                keep(measures::limits(events, held), trial)?;
             }
         }
     }
-    let (text, met) = report::text(&records);
+    let (text, met) = report::part(&records, Vec::new()).report();
     std::fs::write(&args.report, &text)?;
     println!("\n{text}");
     Ok(met)

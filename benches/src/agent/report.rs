@@ -1,7 +1,7 @@
 //! Records of measurements, and what is made of them.
 
-use bench_figures::number::{median, millions, short, spread};
-use bench_figures::{Bar, Incident, Limit, Part, Section, Side, Table, Verdict};
+use bench_figures::number::{millions, short};
+use bench_figures::{Bar, Figure, Incident, Limit, Part, Table};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,13 +28,11 @@ pub struct Record {
 
 impl Record {
     /// One without figures yet.
-    #[must_use]
     pub fn new(part: &str, case: String) -> Self {
         Self { part: part.to_owned(), case, trial: 0, figures: BTreeMap::new() }
     }
 
     /// With one more.
-    #[must_use]
     pub fn with(mut self, name: &str, value: f64) -> Self {
         self.figures.insert(name.to_owned(), value);
         self
@@ -49,10 +47,10 @@ impl fmt::Display for Record {
     }
 }
 
-/// The figures of a case: one of each trial.
-fn values(records: &[Record], (part, case, name): (&str, &str, &str)) -> Vec<f64> {
+/// A figure of a case, in all trials.
+fn figure(records: &[Record], (part, case, name): (&str, &str, &str)) -> Option<Figure> {
     let those = records.iter().filter(|record| record.part == part && record.case == case);
-    those.filter_map(|record| record.figures.get(name).copied()).collect()
+    Figure::of(those.filter_map(|record| record.figures.get(name).copied()))
 }
 
 /// The cases of a part, in the order in which they were measured first.
@@ -70,70 +68,54 @@ fn cases<'a>(records: &'a [Record], part: &str) -> Vec<&'a str> {
 fn bar(
     (id, what): (String, String),
     limit: Limit,
-    values: &[f64],
+    figure: Option<Figure>,
     show: impl Fn(f64) -> String,
 ) -> Bar {
-    let bar = Bar::new(id, what, limit, limit.text(&show));
-    if values.is_empty() {
-        return bar;
-    }
-    let middle = median(values);
-    let spread = format!("{:.0} %", spread(values) * 100.0);
-    let ours = Side { text: show(middle), spread, trials: values.len() };
-    Bar { value: Some(middle), measured: show(middle), ours, ..bar }
+    Bar::new(id, what, limit, limit.text(&show)).with_figure(figure, show)
 }
 
 /// What is to be reached, for each case that was measured.
-#[must_use]
 pub fn bars(records: &[Record]) -> Vec<Bar> {
     let mut bars = Vec::new();
     for case in cases(records, "throughput") {
-        for (figure, what) in [("stored", "filling up"), ("replaced", "each block for another")] {
-            let all = values(records, ("throughput", case, &format!("{figure}_per_cpu_second")));
-            let id = format!("agent.throughput.{}.{figure}", case.replace([',', ' '], ""));
+        for (name, what) in [("stored", "filling up"), ("replaced", "each block for another")] {
+            let all = figure(records, ("throughput", case, &format!("{name}_per_cpu_second")));
+            let id = format!("agent.throughput.{}.{name}", case.replace([',', ' '], ""));
             let what = format!("agent, {what}, {case}: blocks per second of its processor time");
             let limit = Limit::AtLeast(BLOCKS_PER_CPU_SECOND_MIN);
-            bars.push(bar((id, what), limit, &all, millions));
+            bars.push(bar((id, what), limit, all, millions));
         }
     }
     for case in cases(records, "latency") {
-        let all = values(records, ("latency", case, "added_p99_us"));
+        let all = figure(records, ("latency", case, "added_p99_us"));
         let name = ("agent.latency.added".to_owned(), format!("agent, {case}: added latency, p99"));
         let limit = Limit::AtMost(ADDED_P99_US_MAX);
-        bars.push(bar(name, limit, &all, |value| format!("{} µs", short(value))));
+        bars.push(bar(name, limit, all, |value| format!("{} µs", short(value))));
     }
     for case in cases(records, "memory") {
-        let all = values(records, ("memory", case, "bytes_per_block"));
+        let all = figure(records, ("memory", case, "bytes_per_block"));
         let id = format!("agent.memory.{}", case.replace(' ', ""));
         let what = format!("agent, {case}: resident memory for each held block");
         let limit = Limit::AtMost(BYTES_PER_BLOCK_MAX);
-        bars.push(bar((id, what), limit, &all, |value| format!("{} B", short(value))));
+        bars.push(bar((id, what), limit, all, |value| format!("{} B", short(value))));
     }
     bars
 }
 
 /// What was measured, for the report of all benches.
-#[must_use]
 pub fn part(records: &[Record], incidents: Vec<Incident>) -> Part {
     const METHOD: &str = "An engine's ZMQ publisher (vLLM's frames), a real kvbm-agent process, and an index over gRPC: \
         the least one that acknowledges, or the real server. Blocks are stored and removed ones; rates are per second of the \
         agent's processor time, all its threads together. A latency begins when its batch was due; what is added is, batch by \
         batch, the time after a subscriber in the same run had it from the engine itself. Limits are measured in the bench's own \
         process: reading a frame includes its hashes.";
-    let sections =
-        ["throughput", "disk", "latency", "memory", "limits"].into_iter().filter_map(|part| {
-            let table = table(records, part);
-            let (title, note) = (part.to_owned(), String::new());
-            (!table.is_empty()).then_some(Section { title, note, table })
-        });
-    Part {
-        title: "The agent between an engine and an index".to_owned(),
-        notes: vec![METHOD.to_owned()],
-        bars: bars(records),
-        sections: sections.collect(),
-        plots: Vec::new(),
-        incidents,
+    let title = "The agent between an engine and an index".to_owned();
+    let (notes, bars) = (vec![METHOD.to_owned()], bars(records));
+    let mut part = Part { title, notes, bars, incidents, ..Part::default() };
+    for name in ["throughput", "disk", "latency", "memory", "limits"] {
+        part.add(name, "", table(records, name));
     }
+    part
 }
 
 /// Medians: a row for each case and figure.
@@ -142,44 +124,19 @@ fn table(records: &[Record], part: &str) -> Table {
     for case in cases(records, part) {
         let first = records.iter().find(|record| record.part == part && record.case == case);
         for name in first.iter().flat_map(|record| record.figures.keys()) {
-            let all = values(records, (part, case, name));
-            table.row([
-                case.to_owned(),
-                name.replace('_', " "),
-                short(median(&all)),
-                format!("{:.0} %", spread(&all) * 100.0),
-                all.len().to_string(),
-            ]);
+            let Some(all) = figure(records, (part, case, name)) else { continue };
+            let side = all.side(short);
+            let trials = all.trials.to_string();
+            table.row([case.to_owned(), name.replace('_', " "), side.text, side.spread, trials]);
         }
     }
     table
 }
 
-/// The report in Markdown, and whether all bars are met.
-#[must_use]
-pub fn text(records: &[Record]) -> (String, bool) {
-    let part = part(records, Vec::new());
-    let mut text = String::new();
-    for note in &part.notes {
-        text += &format!("{note}\n\n");
-    }
-    for section in &part.sections {
-        text += &format!("### {}\n\n{}\n", section.title, section.table);
-    }
-    let mut bars = Table::new(["bar", "wanted", "measured", ""]);
-    let mut met = true;
-    for bar in part.bars {
-        met &= bar.verdict() == Verdict::Met;
-        let verdict = if bar.verdict() == Verdict::Met { "met" } else { "**missed**" };
-        bars.row([bar.what, bar.wanted, bar.measured, verdict.to_owned()]);
-    }
-    text += &bars.to_string();
-    (text, met)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bench_figures::Verdict;
 
     #[test]
     fn a_bar_is_met_by_the_median() {

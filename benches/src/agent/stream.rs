@@ -1,6 +1,6 @@
 //! What the engine says: vLLM's frames, made of numbers.
 
-use super::super::load::mixed;
+use bench_figures::random::mixed;
 use kvasir_tests::engine::wire::{BatchStyle, EngineEvent, HashForm, WireForm};
 
 /// Tokens of a block.
@@ -31,7 +31,6 @@ const fn name(block: u64) -> u64 {
 }
 
 /// Number of the block that has a name: they are stored in this order.
-#[must_use]
 pub const fn block(name: u64) -> u64 {
     name.wrapping_mul(UNNAMING).wrapping_sub(1)
 }
@@ -58,7 +57,6 @@ pub struct Said {
 
 impl Stream {
     /// An engine with room for so many blocks, which says so many stored events at once.
-    #[must_use]
     pub const fn new(batch_events: u64, held_max: u64) -> Self {
         let style = BatchStyle {
             form: WireForm::Map,
@@ -73,7 +71,6 @@ impl Stream {
     }
 
     /// Blocks held.
-    #[must_use]
     pub const fn held(&self) -> u64 {
         self.stored - self.removed
     }
@@ -84,7 +81,6 @@ impl Stream {
     }
 
     /// The batch that the block of this number is stored by.
-    #[must_use]
     pub const fn batch_of(&self, block: u64) -> u64 {
         block / (EVENT_BLOCKS * self.batch_events)
     }

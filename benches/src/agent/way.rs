@@ -55,7 +55,6 @@ pub enum To {
 
 impl To {
     /// What it is called.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Bare => "bare",
@@ -101,9 +100,6 @@ pub struct Cost {
 
 impl Way {
     /// Starts it, and waits until the first batches have come through.
-    ///
-    /// # Errors
-    /// If a process does not start, or nothing comes through.
     pub async fn start(to: To, index: Index, stream: Stream, cores: &Cores) -> Result<Self> {
         let config = PublisherConfig {
             topic: String::new(),
@@ -152,9 +148,6 @@ impl Way {
     }
 
     /// The engine says its next batch.
-    ///
-    /// # Errors
-    /// If its socket fails.
     pub async fn say(&mut self) -> Result<()> {
         let said = self.stream.next_batch();
         self.said += said.operations;
@@ -162,9 +155,6 @@ impl Way {
     }
 
     /// The engine says as much as goes through, while `go_on`.
-    ///
-    /// # Errors
-    /// If its socket fails, or nothing goes through any more.
     pub async fn say_while(&mut self, mut go_on: impl FnMut(&Stream) -> bool) -> Result<()> {
         while go_on(&self.stream) {
             self.say().await?;
@@ -179,9 +169,6 @@ impl Way {
     }
 
     /// Waits until all has come through that was said, each block once.
-    ///
-    /// # Errors
-    /// If it does not.
     pub async fn settle(&self) -> Result<()> {
         let begin = Instant::now();
         while self.arrived() < self.said && begin.elapsed() < PATIENCE {
@@ -203,9 +190,6 @@ impl Way {
     }
 
     /// What the agent has cost so far.
-    ///
-    /// # Errors
-    /// If it has ended.
     pub fn mark(&self) -> Result<Mark> {
         let cpu = cpu_time(self.process_id()?)?;
         Ok(Mark { at: Instant::now(), cpu, arrived: self.arrived() })
@@ -216,9 +200,6 @@ impl Way {
     }
 
     /// Resident memory of the agent, in bytes.
-    ///
-    /// # Errors
-    /// If it has ended.
     pub fn resident_bytes(&self) -> Result<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process_id()?))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -227,9 +208,6 @@ impl Way {
     }
 
     /// One of the agent's own figures.
-    ///
-    /// # Errors
-    /// If it has none of that name.
     pub async fn metric(&self, name: &str) -> Result<f64> {
         let samples = metrics::fetch(self.agent.addresses.http).await?;
         let at = samples.iter().find(|at| at.name.ends_with(name));
@@ -237,9 +215,6 @@ impl Way {
     }
 
     /// Ends its processes.
-    ///
-    /// # Errors
-    /// If the agent has lost something on the way.
     pub async fn stop(mut self) -> Result<()> {
         let losses = self.metric("source_losses_total").await?;
         ensure!(losses == 0.0, "the agent lost events {losses} times");
@@ -250,7 +225,6 @@ impl Way {
 
 impl Mark {
     /// What was spent since `before`.
-    #[must_use]
     pub fn since(self, before: Self) -> Cost {
         Cost {
             operations: (self.arrived - before.arrived) as f64,

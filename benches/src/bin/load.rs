@@ -28,9 +28,7 @@ async fn main() -> ExitCode {
         Some(Role::Report { folder }) => load::report(&folder).map(|()| true),
         Some(Role::Checkpoints(args)) => load::run_checkpoints(args).await.map(|()| true),
         Some(Role::Echo) => load::echo().await.map(|()| true),
-        Some(Role::Publish { server, rate, batch_events }) => {
-            load::publish(server, rate, batch_events).await.map(|()| true)
-        }
+        Some(Role::Publish { server, rate }) => load::publish(server, rate).await.map(|()| true),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

@@ -20,27 +20,15 @@ pub struct Args {
     /// Number of the first round: even ones ask the echo first, odd ones the index.
     #[arg(long, default_value_t = 0)]
     pub first_trial: usize,
-    /// Milliseconds of each measurement.
-    #[arg(long, default_value_t = 1_000)]
-    pub measure_ms: u64,
     /// A smaller index, fewer and shorter measurements: to see that it works.
     #[arg(long)]
     pub quick: bool,
-    /// These shapes of questions only, by name; all by default.
-    #[arg(long, value_delimiter = ',')]
-    pub shapes: Vec<String>,
     /// Parts to run, of closed, open, offered, ingest and library; all by default.
     #[arg(long, value_delimiter = ',')]
     pub parts: Vec<String>,
-    /// Requests in flight in the closed loops.
-    #[arg(long, value_delimiter = ',', default_values_t = [1, 16, 64])]
-    pub in_flight: Vec<usize>,
     /// Block operations a second that are published beside the questions of part ingest.
     #[arg(long, default_value_t = 500_000)]
     pub ingest_rate: u64,
-    /// Events of 16 blocks in each published batch.
-    #[arg(long, default_value_t = 1)]
-    pub batch_events: usize,
     /// Where the raw measurements go, a line of JSON each.
     #[arg(long, default_value = "load.jsonl")]
     pub out: PathBuf,
@@ -70,14 +58,11 @@ pub enum Role {
         server: SocketAddr,
         /// Block operations a second.
         rate: u64,
-        /// Events of 16 blocks in each batch.
-        batch_events: usize,
     },
 }
 
 impl Args {
     /// Whether a part was asked for.
-    #[must_use]
     pub fn has_part(&self, part: &str) -> bool {
         self.parts.is_empty() || self.parts.iter().any(|wanted| wanted == part)
     }

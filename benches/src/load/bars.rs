@@ -1,8 +1,7 @@
 //! What the measurements must reach: ratios within one run, medians over its trials.
 
-use super::report::Record;
-use bench_figures::number::{median, spread};
-use bench_figures::{Bar, Limit, Side};
+use super::record::Record;
+use bench_figures::{Bar, Figure, Limit};
 use std::collections::BTreeMap;
 
 /// Part of the hashing time by which a question with tokens may be slower than the echo.
@@ -38,22 +37,16 @@ fn beside_echo<'a>(records: &'a [Record], place: Place<'_>) -> Vec<Pair<'a>> {
     index.into_iter().filter_map(|(trial, at)| Some((at, *echo.get(&trial)?))).collect()
 }
 
-/// A bar with what was measured: the ratios of the trials, and both sides as `side` reads them.
+/// A bar with what was measured: the median of the trials' ratios, and both sides as `shown` reads them.
 fn measured(bar: Bar, pairs: &[Pair<'_>], ratio: Value, shown: (fn(&Record) -> f64, &str)) -> Bar {
-    let ratios: Vec<f64> = pairs.iter().map(|(ours, other)| ratio(ours, other)).collect();
     let (value, unit) = shown;
-    let side = |values: Vec<f64>, whose: &str| match values.is_empty() {
-        true => Side::default(),
-        false => Side {
-            text: format!("{:.0} {unit}{whose}", median(&values)),
-            spread: format!("{:.0} %", spread(&values) * 100.0),
-            trials: values.len(),
-        },
+    let side = |figure: Option<Figure>| {
+        figure.map(|at| at.side(|value| format!("{value:.0} {unit}"))).unwrap_or_default()
     };
-    let ours = side(pairs.iter().map(|(ours, _)| value(ours)).collect(), "");
-    let other = side(pairs.iter().map(|(_, other)| value(other)).collect(), "");
-    let ratio = (!ratios.is_empty()).then(|| median(&ratios));
-    Bar { ours, other, ..bar.with_ratio(ratio) }
+    let ours = side(Figure::of(pairs.iter().map(|(ours, _)| value(ours))));
+    let other = side(Figure::of(pairs.iter().map(|(_, other)| value(other))));
+    let ratio = Figure::of(pairs.iter().map(|(ours, other)| ratio(ours, other)));
+    Bar { ours, other, ..bar.with_ratio(ratio.map(|at| at.median)) }
 }
 
 const P50: (fn(&Record) -> f64, &str) = (|record| record.p50_us, "µs");
@@ -62,7 +55,6 @@ const CPU: (fn(&Record) -> f64, &str) = (|record| record.server_cpu_us, "µs CPU
 const RATE: (fn(&Record) -> f64, &str) = (|record| record.requests_per_second, "/s");
 
 /// All bars, whether or not there are measurements for them.
-#[must_use]
 pub fn bars(records: &[Record]) -> Vec<Bar> {
     let mut bars = Vec::new();
     for shape in HASHES {
@@ -124,14 +116,13 @@ fn tokens(records: &[Record], shape: &str, bars: &mut Vec<Bar>) {
 fn applied(records: &[Record]) -> Bar {
     let ingested = records.iter().filter_map(|record| record.ingested);
     let reached = ingested.map(|at| at.blocks_per_second / at.asked_per_second as f64);
-    let reached: Vec<f64> = reached.collect();
     let bar = Bar::ratio(
         "load.ingest.applied".to_owned(),
         "block operations applied beside the questions".to_owned(),
         Limit::AtLeast(0.95),
         "those wanted",
     );
-    bar.with_ratio((!reached.is_empty()).then(|| median(&reached)))
+    bar.with_ratio(Figure::of(reached).map(|at| at.median))
 }
 
 /// How much longer the p99 is with events beside the questions.

@@ -2,13 +2,12 @@
 //! to be back after a kill.
 
 use super::child::cpu_time;
-use super::fleet::{EVENT_BLOCKS, applied, batch, hello, ingest_client, mixed, register};
+use super::fleet::{self, WORKERS};
 use super::ingest::Publishers;
 use anyhow::{Context, Result, ensure};
 use bench_figures::number::median;
-use futures::{StreamExt, TryStreamExt, stream};
+use bench_figures::random::mixed;
 use kvasir_proto::pb;
-use kvasir_proto::pb::published_event::Event;
 use kvasir_tests::client::{self, Indexer};
 use kvasir_tests::demo::metrics;
 use kvasir_tests::server::Server;
@@ -18,16 +17,9 @@ use std::path::Path;
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
-use tonic::transport::{Channel, Endpoint};
 
-/// Workers of the fleet that is restored.
-const WORKERS: u64 = 64;
-/// Blocks of its chains: the least, and how many more at most.
+/// Blocks of the chains that are restored: the least, and how many more at most.
 const CHAIN_BLOCKS: (u64, u64) = (64, 449);
-/// Events of a batch while it is filled.
-const BATCH_EVENTS: usize = 32;
-/// Workers that are filled at the same time.
-const FILLED_AT_ONCE: usize = 4;
 /// How often a server that restores is asked whether it is ready.
 const ASK_EVERY: Duration = Duration::from_millis(10);
 /// Longest wait for it.
@@ -74,9 +66,6 @@ struct Restored {
 }
 
 /// Measures, and prints a line of JSON for each trial and the medians at the end.
-///
-/// # Errors
-/// If a server cannot be started, refuses something, or comes back with less.
 pub async fn run(args: CheckpointArgs) -> Result<()> {
     let (mut ingests, mut restores) = (Vec::new(), Vec::new());
     for trial in 0..args.trials {
@@ -124,7 +113,7 @@ async fn ingest(args: CheckpointArgs, with_checkpoints: bool) -> Result<Ingest> 
     let mut server = start(kept, args.interval_ms).await?;
     let process = server.process_id().context("a process")?;
     let mut indexer = client::connect(server.addresses.grpc).await?;
-    let publishers = Publishers::start(server.addresses.grpc, args.rate, 1).await?;
+    let publishers = Publishers::start(server.addresses.grpc, args.rate).await?;
     let (before, cpu, written) =
         (publishers.mark(&mut indexer).await?, cpu_time(process)?, written(&server).await?);
     let begin = Instant::now();
@@ -151,9 +140,8 @@ async fn restore(args: CheckpointArgs) -> Result<Restored> {
     // Written when asked for only.
     let mut server = start(Some(folder.path()), 86_400_000).await?;
     let mut indexer = client::connect(server.addresses.grpc).await?;
-    let url = format!("http://{}", server.addresses.grpc);
-    let channel = Endpoint::from_shared(url)?.connect().await?;
-    fill(&mut indexer, channel, args.pairs / WORKERS).await?;
+    let blocks = args.pairs / WORKERS;
+    fleet::fill(&mut indexer, server.addresses.grpc, |worker| events(worker, blocks)).await?;
     let pairs = held(&mut indexer).await?;
     let mut checkpoint = async |compact| {
         let request = pb::CreateCheckpointRequest { compact };
@@ -187,51 +175,18 @@ async fn held(indexer: &mut Indexer) -> Result<u64> {
     Ok(stats.partitions.iter().map(|partition| partition.pairs).sum())
 }
 
-/// Fills the index with chains that one worker each holds.
-async fn fill(indexer: &mut Indexer, channel: Channel, blocks: u64) -> Result<()> {
-    let worker_id = |worker: u64| format!("distinct-{worker:02}");
-    for worker in 0..WORKERS {
-        register(indexer, &worker_id(worker)).await?;
-    }
-    let fills = stream::iter(0..WORKERS).map(|worker| {
-        let mut publisher = ingest_client(channel.clone());
-        async move {
-            let batches = batches(worker, blocks);
-            let requests = std::iter::once(hello(worker_id(worker), 0)).chain(batches);
-            let answers = publisher.publish_events(stream::iter(requests)).await?;
-            let mut answers = answers.into_inner();
-            while let Some(answer) = answers.message().await? {
-                applied(answer)?;
-            }
-            anyhow::Ok(())
-        }
-    });
-    fills.buffer_unordered(FILLED_AT_ONCE).try_collect::<Vec<()>>().await?;
-    Ok(())
-}
-
-fn batches(worker: u64, blocks: u64) -> Vec<pb::PublishEventsRequest> {
+/// The chains that one worker alone holds.
+fn events(worker: u64, blocks: u64) -> Vec<pb::PublishedEvent> {
     let mut events = Vec::new();
     let (mut stored, mut chain) = (0, 0);
     while stored < blocks {
         let stem = mixed(worker << 32 | chain);
         let length = (CHAIN_BLOCKS.0 + stem % CHAIN_BLOCKS.1).min(blocks - stored);
-        let name = |block: u64| mixed(stem.wrapping_add(block));
-        let names: Vec<u64> = (0..length).map(name).collect();
-        for (at, names) in names.chunks(EVENT_BLOCKS).enumerate() {
-            let parent = (at * EVENT_BLOCKS) as u64;
-            events.push(pb::PublishedEvent {
-                event: Some(Event::Stored(pb::BlocksStored {
-                    parent_name: parent.checked_sub(1).map(name),
-                    names: names.to_vec(),
-                    local_hashes: names.iter().map(|name| mixed(*name)).collect(),
-                    ..Default::default()
-                })),
-            });
-        }
+        let names: Vec<u64> = (0..length).map(|block| mixed(stem.wrapping_add(block))).collect();
+        let locals: Vec<u64> = names.iter().map(|name| mixed(*name)).collect();
+        events.extend(fleet::stored(&names, &locals));
         stored += length;
         chain += 1;
     }
-    let batches = (0..).zip(events.chunks(BATCH_EVENTS));
-    batches.map(|(sequence, events)| batch(sequence, events.to_vec())).collect()
+    events
 }

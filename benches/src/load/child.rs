@@ -22,9 +22,6 @@ pub struct Role {
 
 impl Role {
     /// Starts it.
-    ///
-    /// # Errors
-    /// If it cannot be started.
     pub fn start(arguments: &[&str]) -> Result<Self> {
         let own = std::env::current_exe().context("find our own binary")?;
         let mut child = Command::new(own)
@@ -40,24 +37,17 @@ impl Role {
     }
 
     /// The next line that it prints.
-    ///
-    /// # Errors
-    /// If it ends, or stays silent.
     pub async fn line(&mut self) -> Result<String> {
         let line = timeout(LINE_TIMEOUT, self.lines.next_line()).await.context("a line")??;
         line.context("a process of the run ended early")
     }
 
     /// The number of its process.
-    #[must_use]
     pub fn process_id(&self) -> Option<u32> {
         self.child.id()
     }
 
     /// Lets it end, and says what it says last.
-    ///
-    /// # Errors
-    /// If it says nothing.
     pub async fn finish(mut self) -> Result<String> {
         drop(self.stdin.take());
         let last = self.line().await?;
@@ -80,9 +70,6 @@ pub async fn stdin_ended() {
 }
 
 /// Processor time that a process has used so far, in all its threads, to 10 ms.
-///
-/// # Errors
-/// If there is no such process.
 pub fn cpu_time(process_id: u32) -> Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{process_id}/stat"))?;
     // The name in brackets may hold anything; what follows is numbers.

@@ -30,22 +30,17 @@ pub struct Window {
 
 impl Window {
     /// A window of this length, after warming up.
-    #[must_use]
     pub fn after_warm_up(length: Duration) -> Self {
         let begin = Instant::now() + WARM_UP;
         Self { begin, end: begin + length }
     }
 
     /// Whether a moment lies in it.
-    #[must_use]
     pub fn has(self, at: Instant) -> bool {
         (self.begin..self.end).contains(&at)
     }
 
     /// Waits for the end; says what processor time the process used within the window.
-    ///
-    /// # Errors
-    /// If the process is gone.
     pub async fn cpu_time(self, process_id: u32) -> Result<Duration> {
         sleep_until(self.begin).await;
         let before = cpu_time(process_id)?;
@@ -67,9 +62,6 @@ pub struct Tally {
 
 impl Tally {
     /// Nothing yet.
-    ///
-    /// # Errors
-    /// Never with these bounds.
     pub fn new() -> Result<Self> {
         let latencies = Histogram::new_with_max(LATENCY_MAX_NS, 3).context("a histogram")?;
         Ok(Self { latencies, served: 0, failures: 0 })
@@ -100,9 +92,6 @@ impl Tally {
     }
 
     /// Adds another's.
-    ///
-    /// # Errors
-    /// Never: all have the same bounds.
     pub fn merge(&mut self, other: &Self) -> Result<()> {
         self.latencies.add(&other.latencies).context("equal bounds")?;
         self.served += other.served;
@@ -112,9 +101,6 @@ impl Tally {
 }
 
 /// Calls with one answer each.
-///
-/// # Errors
-/// If a task of the loop is lost.
 pub async fn unary(
     caller: &Caller,
     questions: &Arc<[Question]>,
@@ -146,9 +132,6 @@ pub async fn unary(
 }
 
 /// One stream with so many questions under way.
-///
-/// # Errors
-/// If the stream fails.
 pub async fn stream(
     caller: &Caller,
     questions: &Arc<[Question]>,

@@ -115,9 +115,6 @@ impl Service<http::Request<Body>> for Echo {
 }
 
 /// Serves on a free port until `stop` is ready; `listening` learns which.
-///
-/// # Errors
-/// If there is no port to listen on, or the transport fails.
 pub async fn serve(
     listening: impl FnOnce(SocketAddr),
     stop: impl Future<Output = ()>,

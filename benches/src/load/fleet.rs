@@ -4,6 +4,7 @@
 //! each, system prompts by all.
 
 use anyhow::{Context, Result, bail, ensure};
+use bench_figures::random::mixed;
 use futures::{StreamExt, TryStreamExt, stream};
 use kvasir_proto::hash::{Namespace, local_hashes, sequence_hashes, tokens_le};
 use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
@@ -13,7 +14,8 @@ use kvasir_proto::pb::publish_events_request::Message as Request;
 use kvasir_proto::pb::publish_events_response::Message as Response;
 use kvasir_proto::types::LocalHash;
 use kvasir_tests::client::Indexer;
-use tonic::transport::Channel;
+use std::net::SocketAddr;
+use tonic::transport::{Channel, Endpoint};
 
 /// Model of the fleet.
 pub const MODEL: &str = "load";
@@ -23,7 +25,8 @@ pub const BLOCK_SIZE: u32 = 16;
 pub const EVENT_BLOCKS: usize = 16;
 
 const BLOCK_TOKENS: usize = BLOCK_SIZE as usize;
-const WORKERS: u64 = 64;
+/// Workers of the fleet.
+pub const WORKERS: u64 = 64;
 const BATCH_EVENTS: usize = 32;
 /// Workers that publish at the same time while the index is filled.
 const FILLED_AT_ONCE: usize = 4;
@@ -60,18 +63,8 @@ pub struct Fleet {
     system: u64,
 }
 
-/// Numbers that look random and are the same in each run.
-#[must_use]
-pub const fn mixed(number: u64) -> u64 {
-    let mut value = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
-}
-
 impl Fleet {
     /// About 1.6 M (worker, block) pairs; a tenth of that if `quick`.
-    #[must_use]
     pub const fn new(quick: bool) -> Self {
         if quick {
             Self { own: 96, long: 4, system: 2 }
@@ -81,7 +74,6 @@ impl Fleet {
     }
 
     /// Prompts of a kind.
-    #[must_use]
     pub const fn prompts(self, kind: Kind) -> u64 {
         match kind {
             Kind::Own => self.own,
@@ -91,7 +83,6 @@ impl Fleet {
     }
 
     /// Workers that hold a prompt.
-    #[must_use]
     pub fn holders(self, kind: Kind, number: u64) -> Vec<u64> {
         match kind {
             Kind::System => (0..WORKERS).collect(),
@@ -100,7 +91,6 @@ impl Fleet {
     }
 
     /// (worker, block) pairs of all prompts.
-    #[must_use]
     pub fn pairs(self) -> usize {
         let of = |kind: Kind| {
             let numbers = 0..self.prompts(kind);
@@ -110,7 +100,6 @@ impl Fleet {
     }
 
     /// Tokens of the first `blocks` blocks of a prompt.
-    #[must_use]
     pub fn tokens(self, kind: Kind, number: u64, blocks: usize) -> Vec<u32> {
         let stem = mixed((kind as u64) << 32 | number);
         let token = |at: usize| mixed(stem.wrapping_add(at as u64)) % TOKEN_IDS;
@@ -118,7 +107,6 @@ impl Fleet {
     }
 
     /// Local hashes of the first `blocks` blocks of a prompt.
-    #[must_use]
     pub fn locals(self, kind: Kind, number: u64, blocks: usize) -> Vec<LocalHash> {
         let tokens = self.tokens(kind, number, blocks);
         let (mut locals, seed) = (Vec::new(), Namespace::default().seed());
@@ -126,57 +114,62 @@ impl Fleet {
         locals
     }
 
-    /// Registers all workers and publishes all they hold, in events of 16 blocks.
-    ///
-    /// # Errors
-    /// If the server refuses something, or a block operation is not applied.
-    pub async fn fill(self, indexer: &mut Indexer, channel: Channel) -> Result<()> {
-        for worker in 0..WORKERS {
-            register(indexer, &worker_id(worker)).await?;
-        }
-        let workers = stream::iter(0..WORKERS);
-        let fills = workers.map(|worker| self.fill_worker(worker, channel.clone()));
-        fills.buffer_unordered(FILLED_AT_ONCE).try_collect::<Vec<()>>().await?;
-        Ok(())
-    }
-
-    async fn fill_worker(self, worker: u64, channel: Channel) -> Result<()> {
-        let batches = self.batches(worker);
-        let operations = batches.iter().map(operations).sum::<u64>();
-        let mut acknowledged = 0;
-        let hello = hello(worker_id(worker), 0);
-        let requests = stream::iter(std::iter::once(hello).chain(batches));
-        let mut publisher = ingest_client(channel);
-        let mut answers = publisher.publish_events(requests).await?.into_inner();
-        while let Some(answer) = answers.message().await? {
-            acknowledged += applied(answer)?;
-        }
-        ensure!(acknowledged == operations, "{acknowledged} of {operations} blocks were applied");
-        Ok(())
-    }
-
-    fn batches(self, worker: u64) -> Vec<pb::PublishEventsRequest> {
+    /// What a worker publishes.
+    pub fn events(self, worker: u64) -> Vec<pb::PublishedEvent> {
         let mut events = Vec::new();
         for kind in Kind::ALL {
             for number in 0..self.prompts(kind) {
                 if self.holders(kind, number).contains(&worker) {
-                    events.extend(stored(&self.locals(kind, number, kind.blocks())));
+                    let locals = self.locals(kind, number, kind.blocks());
+                    let names: Vec<u64> = sequence_hashes(&locals).map(|name| name.0).collect();
+                    let locals: Vec<u64> = locals.iter().map(|local| local.0).collect();
+                    events.extend(stored(&names, &locals));
                 }
             }
         }
-        let batches = (0..).zip(events.chunks(BATCH_EVENTS));
-        batches.map(|(sequence, events)| batch(sequence, events.to_vec())).collect()
+        events
     }
 }
 
+/// Registers all workers, and publishes for each what `events` says.
+pub async fn fill(
+    indexer: &mut Indexer,
+    server: SocketAddr,
+    events: impl Fn(u64) -> Vec<pb::PublishedEvent>,
+) -> Result<()> {
+    let channel = Endpoint::from_shared(format!("http://{server}"))?.connect().await?;
+    for worker in 0..WORKERS {
+        register(indexer, &worker_id(worker)).await?;
+    }
+    let fills = (0..WORKERS).map(|worker| {
+        let (channel, events) = (channel.clone(), &events);
+        async move { fill_worker(worker, channel, &events(worker)).await }
+    });
+    stream::iter(fills).buffer_unordered(FILLED_AT_ONCE).try_collect::<Vec<()>>().await?;
+    Ok(())
+}
+
+async fn fill_worker(worker: u64, channel: Channel, events: &[pb::PublishedEvent]) -> Result<()> {
+    let batches = (0..).zip(events.chunks(BATCH_EVENTS));
+    let batches = batches.map(|(sequence, events)| batch(sequence, events.to_vec()));
+    let requests: Vec<_> = std::iter::once(hello(worker_id(worker), 0)).chain(batches).collect();
+    let operations = requests.iter().map(operations).sum::<u64>();
+    let mut acknowledged = 0;
+    let mut publisher = ingest_client(channel);
+    let mut answers = publisher.publish_events(stream::iter(requests)).await?.into_inner();
+    while let Some(answer) = answers.message().await? {
+        acknowledged += applied(answer)?;
+    }
+    ensure!(acknowledged == operations, "{acknowledged} of {operations} blocks were applied");
+    Ok(())
+}
+
 /// Name of a worker of the fleet.
-#[must_use]
 pub fn worker_id(worker: u64) -> String {
     format!("worker-{worker:02}")
 }
 
 /// A client of the ingest service with the server's limits.
-#[must_use]
 pub fn ingest_client(channel: Channel) -> EventIngestClient<Channel> {
     EventIngestClient::new(channel)
         .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
@@ -184,9 +177,6 @@ pub fn ingest_client(channel: Channel) -> EventIngestClient<Channel> {
 }
 
 /// Registers a worker of the fleet's model.
-///
-/// # Errors
-/// If the server refuses.
 pub async fn register(indexer: &mut Indexer, worker_id: &str) -> Result<()> {
     let request = pb::RegisterWorkerRequest {
         worker_id: worker_id.to_owned(),
@@ -199,7 +189,6 @@ pub async fn register(indexer: &mut Indexer, worker_id: &str) -> Result<()> {
 }
 
 /// The first message of a publisher's stream.
-#[must_use]
 pub fn hello(worker_id: String, incarnation: u128) -> pb::PublishEventsRequest {
     let hello = pb::PublishHello {
         model: MODEL.to_owned(),
@@ -213,29 +202,25 @@ pub fn hello(worker_id: String, incarnation: u128) -> pb::PublishEventsRequest {
 }
 
 /// A batch of a publisher's stream.
-#[must_use]
 pub const fn batch(sequence: u64, events: Vec<pb::PublishedEvent>) -> pb::PublishEventsRequest {
     let batch = pb::PublishBatch { sequence, dp_rank: 0, events };
     pb::PublishEventsRequest { message: Some(Request::Batch(batch)) }
 }
 
-/// The events with which an engine announces a prompt. Its names follow from the content.
-fn stored(locals: &[LocalHash]) -> Vec<pb::PublishedEvent> {
-    let names: Vec<u64> = sequence_hashes(locals).map(|name| name.0).collect();
-    let parents = names.iter().copied().skip(EVENT_BLOCKS - 1).step_by(EVENT_BLOCKS).map(Some);
-    let parents = std::iter::once(None).chain(parents);
-    let events = locals.chunks(EVENT_BLOCKS).zip(names.chunks(EVENT_BLOCKS)).zip(parents);
-    let event = |((locals, names), parent_name): ((&[LocalHash], &[u64]), _)| {
+/// The events with which an engine announces a chain of blocks.
+pub fn stored(names: &[u64], locals: &[u64]) -> Vec<pb::PublishedEvent> {
+    let mut parent_name = None;
+    let event = |(names, locals): (&[u64], &[u64])| {
         let stored = pb::BlocksStored {
             parent_name,
             names: names.to_vec(),
-            local_hashes: locals.iter().map(|local| local.0).collect(),
+            local_hashes: locals.to_vec(),
             ..Default::default()
         };
-        let event = Some(pb::published_event::Event::Stored(stored));
-        pb::PublishedEvent { event }
+        parent_name = names.last().copied();
+        pb::PublishedEvent { event: Some(pb::published_event::Event::Stored(stored)) }
     };
-    events.map(event).collect()
+    names.chunks(EVENT_BLOCKS).zip(locals.chunks(EVENT_BLOCKS)).map(event).collect()
 }
 
 fn operations(request: &pb::PublishEventsRequest) -> u64 {
@@ -249,9 +234,6 @@ fn operations(request: &pb::PublishEventsRequest) -> u64 {
 }
 
 /// Blocks that an answer to a publisher says were applied.
-///
-/// # Errors
-/// If it is a refusal.
 pub fn applied(answer: pb::PublishEventsResponse) -> Result<u64> {
     match answer.message {
         Some(Response::Accepted(_)) => Ok(0),

@@ -1,8 +1,9 @@
 //! Events that are published while questions are measured, by a process of its own.
 
 use super::child::{Role, cpu_time, stdin_ended};
-use super::fleet::{EVENT_BLOCKS, MODEL, applied, batch, hello, ingest_client, mixed, register};
+use super::fleet::{EVENT_BLOCKS, MODEL, applied, batch, hello, ingest_client, register};
 use anyhow::{Context, Result};
+use bench_figures::random::mixed;
 use futures::{StreamExt, future};
 use kvasir_proto::pb;
 use kvasir_proto::pb::published_event::Event;
@@ -43,13 +44,9 @@ pub struct Mark {
 
 impl Publishers {
     /// Starts them, and waits until they are steady.
-    ///
-    /// # Errors
-    /// If they cannot be started.
-    pub async fn start(server: SocketAddr, rate: u64, batch_events: usize) -> Result<Self> {
+    pub async fn start(server: SocketAddr, rate: u64) -> Result<Self> {
         let (server, rate) = (server.to_string(), rate.to_string());
-        let batch_events = batch_events.to_string();
-        let mut role = Role::start(&["publish", &server, &rate, &batch_events])?;
+        let mut role = Role::start(&["publish", &server, &rate])?;
         role.line().await.context("publishers that are ready")?;
         sleep(SETTLE).await;
         let process_id = role.process_id().context("a process")?;
@@ -57,9 +54,6 @@ impl Publishers {
     }
 
     /// Where they stand.
-    ///
-    /// # Errors
-    /// If the server or the process is gone.
     pub async fn mark(&self, indexer: &mut Indexer) -> Result<Mark> {
         let stats = indexer.get_stats(pb::GetStatsRequest::default()).await?.into_inner();
         let counters = stats.counters.iter();
@@ -69,9 +63,6 @@ impl Publishers {
     }
 
     /// Ends them.
-    ///
-    /// # Errors
-    /// If a batch was refused.
     pub async fn stop(self) -> Result<()> {
         let last = self.role.finish().await?;
         anyhow::ensure!(last == "done", "publishers: {last}");
@@ -81,7 +72,6 @@ impl Publishers {
 
 impl Mark {
     /// Block operations applied per second since `before`, and cores that the publishers used.
-    #[must_use]
     pub fn since(self, before: Self) -> (f64, f64) {
         let seconds = (self.at - before.at).as_secs_f64();
         let operations = self.operations.saturating_sub(before.operations);
@@ -91,24 +81,15 @@ impl Mark {
 }
 
 /// What the process of the publishers does: until standard input ends.
-///
-/// # Errors
-/// If the server refuses something.
-pub async fn publish(
-    server: SocketAddr,
-    rate: u64,
-    batch_events: usize,
-    ready: impl FnOnce(),
-) -> Result<()> {
+pub async fn publish(server: SocketAddr, rate: u64, ready: impl FnOnce()) -> Result<()> {
     let mut indexer = client::connect(server).await?;
     for publisher in 0..PUBLISHERS {
         register(&mut indexer, &worker_id(publisher)).await?;
     }
     ready();
     let (stop, stopped) = watch::channel(false);
-    let rate = rate as f64 / PUBLISHERS as f64 / (EVENT_BLOCKS * batch_events) as f64;
-    let publishers =
-        (0..PUBLISHERS).map(|at| Publisher::run(at, server, (rate, batch_events), stopped.clone()));
+    let rate = rate as f64 / PUBLISHERS as f64 / EVENT_BLOCKS as f64;
+    let publishers = (0..PUBLISHERS).map(|at| Publisher::run(at, server, rate, stopped.clone()));
     let until = async {
         stdin_ended().await;
         // Without listeners, all have ended.
@@ -138,7 +119,7 @@ impl Publisher {
     async fn run(
         number: u64,
         server: SocketAddr,
-        (rate, batch_events): (f64, usize),
+        rate: f64,
         mut stopped: watch::Receiver<bool>,
     ) -> Result<()> {
         // A connection each, as engines would have.
@@ -166,8 +147,7 @@ impl Publisher {
                     _ = ticks.tick() => {}
                 }
                 while (sequence as f64) < begin.elapsed().as_secs_f64() * rate {
-                    let events = (0..batch_events).map(|_| source.next_event()).collect();
-                    sender.send(batch(sequence, events)).await?;
+                    sender.send(batch(sequence, vec![source.next_event()])).await?;
                     sequence += 1;
                 }
             }

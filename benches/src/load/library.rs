@@ -20,16 +20,12 @@ pub struct Prompts(Arc<[Vec<u32>]>);
 
 impl Prompts {
     /// The first blocks of all prompts of their own.
-    #[must_use]
     pub fn new(fleet: Fleet) -> Self {
         let prompts = 0..fleet.prompts(Kind::Own);
         Self(prompts.map(|number| fleet.tokens(Kind::Own, number, BLOCKS)).collect())
     }
 
     /// Asks in a closed loop, through one client.
-    ///
-    /// # Errors
-    /// If a task of the loop is lost.
     pub async fn closed(
         &self,
         server: SocketAddr,

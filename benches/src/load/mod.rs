@@ -12,46 +12,34 @@ mod fleet;
 mod ingest;
 mod library;
 pub(crate) mod open;
-mod plots;
 mod raw;
+mod record;
 mod report;
 mod run;
 mod shapes;
 
 pub use args::{Args, Role};
 pub use checkpoints::{CheckpointArgs, run as run_checkpoints};
-pub use fleet::mixed;
 pub use run::run;
 
 use anyhow::Result;
-use bench_figures::Raw;
+use bench_figures::print_part;
 use std::net::SocketAddr;
 use std::path::Path;
 
 /// Prints what the raw files of a folder say, for the report of all benches.
-///
-/// # Errors
-/// If a file is not one of these.
 pub fn report(folder: &Path) -> Result<()> {
-    let (records, incidents) = Raw::lines(&Raw::read_all(folder)?)?;
-    println!("{}", serde_json::to_string(&report::part(&records, incidents))?);
-    Ok(())
+    Ok(print_part(folder, report::part)?)
 }
 
 /// The process of the echo: says where it listens, serves until its standard input ends.
-///
-/// # Errors
-/// If it cannot listen.
 pub async fn echo() -> Result<()> {
     echo::serve(|address| println!("{address}"), child::stdin_ended()).await
 }
 
 /// The process of the publishers: says that it begins, publishes until its standard input ends.
-///
-/// # Errors
-/// If the server refuses something.
-pub async fn publish(server: SocketAddr, rate: u64, batch_events: usize) -> Result<()> {
-    ingest::publish(server, rate, batch_events, || println!("ready")).await?;
+pub async fn publish(server: SocketAddr, rate: u64) -> Result<()> {
+    ingest::publish(server, rate, || println!("ready")).await?;
     println!("done");
     Ok(())
 }

@@ -24,9 +24,6 @@ pub type Due = (usize, Instant);
 
 /// Says when questions are due, up to the end of the window: from a thread of its own, because timers
 /// of the runtime are exact to a millisecond only. It returns how many there was no room for.
-///
-/// # Errors
-/// If there can be no further thread.
 pub fn pace(rate: f64, window: Window, due: mpsc::Sender<Due>) -> Result<JoinHandle<u64>> {
     let interval = Duration::from_secs_f64(1.0 / rate);
     let run = move || {
@@ -64,9 +61,6 @@ fn finish(mut tally: Tally, pacer: JoinHandle<u64>) -> Result<Tally> {
 }
 
 /// Calls with one answer each, `rate` a second.
-///
-/// # Errors
-/// If a task of the loop is lost.
 pub async fn unary(
     caller: &Caller,
     questions: &Arc<[Question]>,
@@ -100,9 +94,6 @@ pub async fn unary(
 }
 
 /// One stream, `rate` questions a second.
-///
-/// # Errors
-/// If the stream fails.
 pub async fn stream(
     caller: &Caller,
     questions: &Arc<[Question]>,

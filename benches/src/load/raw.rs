@@ -63,9 +63,6 @@ pub struct Caller {
 
 impl Caller {
     /// Connects.
-    ///
-    /// # Errors
-    /// If nobody listens there.
     pub async fn connect(
         address: SocketAddr,
         unary: &'static str,
@@ -82,9 +79,6 @@ impl Caller {
     }
 
     /// One question, one answer.
-    ///
-    /// # Errors
-    /// If the server refuses or is gone.
     pub async fn ask(&mut self, message: Bytes) -> Result<Bytes, Status> {
         self.grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
         let answer = self.grpc.unary(Request::new(message), self.unary.clone(), RawCodec).await;
@@ -92,9 +86,6 @@ impl Caller {
     }
 
     /// A stream of questions and one of answers.
-    ///
-    /// # Errors
-    /// If the server refuses or is gone.
     pub async fn open(
         &mut self,
         questions: impl Stream<Item = Bytes> + Send + 'static,

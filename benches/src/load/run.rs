@@ -3,14 +3,15 @@
 use super::args::Args;
 use super::child::Role;
 use super::closed::{self, Tally, Window};
-use super::fleet::Fleet;
+use super::fleet::{self, Fleet};
 use super::ingest::Publishers;
 use super::library::Prompts;
 use super::raw::Caller;
-use super::report::{self, Ingested, Record};
+use super::record::{Ingested, Record};
+use super::report;
 use super::shapes::{Question, Questions, SHAPES, Shape};
 use super::{echo, open};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use kvasir_tests::client::{self, Indexer};
 use kvasir_tests::server::Server;
 use router_client::Calls;
@@ -26,6 +27,11 @@ const FIND_STREAM: &str = "/kvasir.v1.Indexer/FindMatchesStream";
 /// Overload is to be seen as latency, not as refusals; and what was published stays, although its
 /// publishers are gone.
 const FLAGS: [&str; 4] = ["--max-in-flight", "65536", "--worker-timeout", "86400s"];
+/// Questions in flight in the closed loops.
+const IN_FLIGHT: [usize; 3] = [1, 16, 64];
+/// Length of a measurement, and of one of a quick run.
+const LENGTH: Duration = Duration::from_secs(1);
+const QUICK_LENGTH: Duration = Duration::from_millis(250);
 /// Share of a closed loop's capacity at which latencies are measured.
 const OPEN_SHARE: f64 = 0.3;
 /// Shares of that capacity that are offered, in part offered.
@@ -99,26 +105,21 @@ struct Run {
 }
 
 /// The whole run; true if all bars are met.
-///
-/// # Errors
-/// If a process cannot be started or ends, or an answer of the index is wrong.
 pub async fn run(args: Args) -> Result<bool> {
     let mut run = Run::prepare(args).await?;
     run.measure().await?;
     run.server.stop().await;
     drop(run.echo);
     run.out.flush()?;
-    let report = report::report(&run.records);
-    std::fs::write(&run.args.report, &report.text)?;
-    println!("\n{}", report.text);
-    Ok(report.met)
+    let (text, met) = report::part(&run.records, Vec::new()).report();
+    std::fs::write(&run.args.report, &text)?;
+    println!("\n{text}");
+    Ok(met)
 }
 
 impl Run {
     async fn prepare(args: Args) -> Result<Self> {
         let begin = Instant::now();
-        let known = |name: &String| SHAPES.iter().any(|shape| shape.name == *name);
-        ensure!(args.shapes.iter().all(known), "--shapes: one is not known: {:?}", args.shapes);
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let server = Server::start_with(any, any, &FLAGS).await?;
         let mut echo = Role::start(&["echo"])?;
@@ -126,19 +127,15 @@ impl Run {
         let mut indexer = client::connect(server.addresses.grpc).await?;
         let fleet = Fleet::new(args.quick);
         println!("filling the index: {} (worker, block) pairs", fleet.pairs());
-        let channel =
-            tonic::transport::Endpoint::from_shared(format!("http://{}", server.addresses.grpc))?;
-        fleet.fill(&mut indexer, channel.connect().await?).await?;
+        fleet::fill(&mut indexer, server.addresses.grpc, |worker| fleet.events(worker)).await?;
         let mut index = Caller::connect(server.addresses.grpc, FIND, FIND_STREAM).await?;
         let other = Caller::connect(echo_address, echo::UNARY, echo::STREAM).await?;
         let mut shapes = Vec::new();
         for shape in SHAPES {
-            if args.shapes.is_empty() || args.shapes.iter().any(|name| name == shape.name) {
-                let questions = shape.questions(fleet, &mut index).await?;
-                let (asked, answered) = questions.sizes();
-                println!("{}: {asked} bytes asked, {answered} answered", shape.name);
-                shapes.push((shape, questions));
-            }
+            let questions = shape.questions(fleet, &mut index).await?;
+            let (asked, answered) = questions.sizes();
+            println!("{}: {asked} bytes asked, {answered} answered", shape.name);
+            shapes.push((shape, questions));
         }
         println!("ready after {:.1} s", begin.elapsed().as_secs_f64());
         let out = BufWriter::new(File::create(&args.out)?);
@@ -185,7 +182,7 @@ impl Run {
 
     async fn closed(&mut self, trial: usize, shape: usize) -> Result<()> {
         for mode in Mode::ALL {
-            for in_flight in self.args.in_flight.clone() {
+            for in_flight in IN_FLIGHT {
                 let load = Load::InFlight(in_flight);
                 for target in Self::order(trial) {
                     let case = Case { part: "closed", trial, shape, mode, load, target };
@@ -244,8 +241,8 @@ impl Run {
             for target in Self::order(trial) {
                 self.record(Case { part: "quiet", load, target, ..case }, None).await?;
             }
-            let (rate, events) = (self.args.ingest_rate, self.args.batch_events);
-            let publishers = Publishers::start(self.server.addresses.grpc, rate, events).await?;
+            let rate = self.args.ingest_rate;
+            let publishers = Publishers::start(self.server.addresses.grpc, rate).await?;
             for target in Self::order(trial) {
                 self.record(Case { load, target, ..case }, Some(&publishers)).await?;
             }
@@ -257,7 +254,7 @@ impl Run {
     /// The client library, by single calls and by its stream.
     async fn library(&mut self, trial: usize) -> Result<()> {
         for (mode, calls) in [("unary", Calls::Single), ("stream", Calls::Pipelined)] {
-            for in_flight in self.args.in_flight.clone() {
+            for in_flight in IN_FLIGHT {
                 let window = Window::after_warm_up(self.length());
                 let cpu = window.cpu_time(self.process_id(Target::Index)?);
                 let asked =
@@ -271,8 +268,8 @@ impl Run {
         Ok(())
     }
 
-    fn length(&self) -> Duration {
-        Duration::from_millis(if self.args.quick { 250 } else { self.args.measure_ms })
+    const fn length(&self) -> Duration {
+        if self.args.quick { QUICK_LENGTH } else { LENGTH }
     }
 
     fn process_id(&self, target: Target) -> Result<u32> {

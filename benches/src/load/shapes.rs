@@ -67,7 +67,6 @@ pub struct Questions {
 
 impl Questions {
     /// Bytes of a question and of its answer.
-    #[must_use]
     pub fn sizes(&self) -> (usize, usize) {
         let question = self.index.first().map_or(0, |question| question.message.len());
         let answer = self.echo.first().map(|question| question.expected);
@@ -81,9 +80,6 @@ impl Questions {
 impl Shape {
     /// Makes the questions, and asks the index each of them once: the answers must be complete, and
     /// their sizes are those of the echo's answers.
-    ///
-    /// # Errors
-    /// If an answer is not what the fleet holds.
     pub async fn questions(self, fleet: Fleet, indexer: &mut Caller) -> Result<Questions> {
         let mut questions = Questions {
             index: [].into(),

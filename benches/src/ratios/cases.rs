@@ -1,12 +1,13 @@
 //! The cases: an operation, and the yardstick that it is measured against.
 
-use super::fleet::{Fleet, PROMPT_BLOCKS, PROMPTS, locals, removed, stored};
-use crate::load::mixed;
+use super::fleet::{EVENT_BLOCKS, Fleet, PROMPT_BLOCKS, PROMPTS, locals};
+use crate::events::{blocks_of, dump, stored};
+use bench_figures::random::mixed;
 use kvasir_engine::decode::{EngineKind, decode};
 use kvasir_engine::normalise::{Normaliser, NormaliserConfig};
 use kvasir_index::{DumpRecord, Query, QueryKey, Scratch};
 use kvasir_proto::hash::{Namespace, local_hashes, sequence_hashes, tokens_le};
-use kvasir_proto::types::{LocalHash, TierSet, WorkerId};
+use kvasir_proto::types::{KvEvent, LocalHash, StoredBlock, Tier, TierSet, WorkerId};
 use kvasir_tests::engine::wire::{BatchStyle, EngineEvent, HashForm, WireForm};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -16,7 +17,6 @@ use std::rc::Rc;
 const BLOCK_SIZE: usize = 16;
 /// Keys of the table that lookups and changes are measured against: as many as the fleet has pairs.
 const KEYS: u64 = 1 << 20;
-const DUMP_CHUNK: usize = 2_048;
 
 /// An operation and its yardstick.
 pub struct Case {
@@ -39,7 +39,7 @@ pub fn all() -> Vec<Case> {
         apply(&fleet, &table),
         lookup("lookup-64", 64, &fleet, &table),
         lookup("lookup-512", 512, &fleet, &table),
-        dump(&fleet),
+        dumped(&fleet),
     ]
 }
 
@@ -107,7 +107,13 @@ fn frame(name: &'static str, blocks: u64) -> Case {
 fn apply(fleet: &Rc<RefCell<Fleet>>, table: &Rc<RefCell<HashMap<u64, u64>>>) -> Case {
     let (fleet, table) = (Rc::clone(fleet), Rc::clone(table));
     let new = locals(PROMPTS + 1);
-    let (store, remove) = (stored(&new), removed(&new));
+    let blocks = blocks_of(&new);
+    let store = stored(&blocks, EVENT_BLOCKS);
+    let removed = |part: &[StoredBlock]| KvEvent::Removed {
+        tier: Tier::Device,
+        names: part.iter().map(|block| block.name).collect(),
+    };
+    let remove: Vec<KvEvent> = blocks.chunks(EVENT_BLOCKS).rev().map(removed).collect();
     let operation = Box::new(move || {
         let mut fleet = fleet.borrow_mut();
         fleet.apply(5, &store);
@@ -158,26 +164,12 @@ fn lookup(
 }
 
 /// All that one worker holds.
-#[expect(clippy::expect_used, reason = "nothing disturbs the dump")]
-fn dump(fleet: &Rc<RefCell<Fleet>>) -> Case {
+#[expect(clippy::expect_used, reason = "the name is a good one")]
+fn dumped(fleet: &Rc<RefCell<Fleet>>) -> Case {
     let fleet = Rc::clone(fleet);
     let worker = WorkerId::new("worker-0").expect("a name");
     let mut chunk: Vec<DumpRecord> = Vec::new();
-    let mut dump = move || {
-        let mut fleet = fleet.borrow_mut();
-        let mut scan = fleet.index.begin_dump(&worker, None).expect("a known worker");
-        let mut records = 0;
-        loop {
-            chunk.clear();
-            let more = fleet.index.dump_chunk(&mut scan, DUMP_CHUNK, &mut chunk);
-            records += black_box(&chunk).len();
-            if !more.expect("undisturbed") {
-                break;
-            }
-        }
-        fleet.index.finish_dump(scan).expect("undisturbed");
-        records
-    };
+    let mut dump = move || dump(&mut fleet.borrow_mut().index, &worker, &mut chunk);
     let records = dump();
     assert!(records >= PROMPT_BLOCKS, "{records} records");
     let operation = Box::new(move || {

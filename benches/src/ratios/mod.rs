@@ -6,7 +6,8 @@ mod cases;
 mod fleet;
 
 use anyhow::{Context, Result, ensure};
-use bench_figures::{Part, Section, Table};
+use bench_figures::number::median;
+use bench_figures::{Part, Table};
 use cases::Case;
 use clap::Parser;
 use serde::{Deserialize, Serialize};
@@ -62,9 +63,6 @@ struct Measured {
 }
 
 /// Measures and reports; false if a ratio is beyond its tolerance and that was to be checked.
-///
-/// # Errors
-/// If the file of baselines cannot be read or written, or there is no such case.
 pub fn run(args: &Args) -> Result<bool> {
     let mut baselines: BTreeMap<String, Baseline> = match fs::read_to_string(&args.baseline) {
         Ok(text) => serde_json::from_str(&text).context("the baselines")?,
@@ -116,9 +114,9 @@ pub fn run(args: &Args) -> Result<bool> {
 fn part(table: Table) -> Part {
     const NOTE: &str = "What an operation costs beside a yardstick of the same run: medians of 41 \
         rounds in one process, beside the committed ratios of benches/baseline.json.";
-    let title = "Micro-benches as ratios".to_owned();
-    let section = Section { title: "Ratios".to_owned(), note: NOTE.to_owned(), table };
-    Part { title, sections: vec![section], ..Part::default() }
+    let mut part = Part { title: "Micro-benches as ratios".to_owned(), ..Part::default() };
+    part.add("Ratios", NOTE, table);
+    part
 }
 
 const WORSE: &str = "**worse**";
@@ -139,11 +137,8 @@ fn measure(mut case: Case) -> Measured {
     let rounds: Vec<(f64, f64)> = (0..ROUNDS)
         .map(|_| (time(&mut *case.operation, runs), time(&mut *case.yardstick, reference_runs)))
         .collect();
-    let median = |value: fn(&(f64, f64)) -> f64| {
-        let mut values: Vec<f64> = rounds.iter().map(value).collect();
-        values.sort_by(f64::total_cmp);
-        values.get(ROUNDS / 2).copied().unwrap_or_default()
-    };
+    let median =
+        |value: fn(&(f64, f64)) -> f64| median(&rounds.iter().map(value).collect::<Vec<f64>>());
     Measured {
         operation: median(|(operation, _)| *operation),
         yardstick: median(|(_, yardstick)| *yardstick),

@@ -47,9 +47,6 @@ impl Job {
     }
 
     /// Runs it. None if the run was interrupted: then nothing of it is left.
-    ///
-    /// # Errors
-    /// If it cannot be started or its output cannot be kept.
     pub(crate) fn run(&self, identity: String, scratch: &Path) -> Result<Option<Raw>> {
         let begin = Instant::now();
         let file = |name: &str| {

@@ -1,16 +1,12 @@
 //! All benches, one trial after the other, and one report. `benches/report` builds what it needs and
 //! starts it; `benches/README.md` says how to read the outcome.
 
-mod plot;
-
-mod html;
-mod machine;
-mod report;
-
 mod explanations;
 mod job;
+mod machine;
 mod part;
 mod progress;
+mod report;
 mod run;
 
 use clap::Parser;

@@ -72,9 +72,6 @@ impl Name {
     }
 
     /// Names the programs that it measures with and that it measures.
-    ///
-    /// # Errors
-    /// If one is not there.
     pub(crate) fn programs(self, settings: &Settings) -> Result<String> {
         let product = |name: &str| settings.product.join(name);
         let peers = |name: &str| settings.peers.join(name);
@@ -98,9 +95,6 @@ impl Name {
     }
 
     /// Its jobs, in order.
-    ///
-    /// # Errors
-    /// If something that it needs is not there.
     pub(crate) fn jobs(self, settings: &Settings) -> Result<Vec<Job>> {
         match self {
             Self::Index => index_jobs(settings),
@@ -122,9 +116,6 @@ impl Name {
     }
 
     /// What its trials say.
-    ///
-    /// # Errors
-    /// If a raw file is not one of its.
     pub(crate) fn report(self, settings: &Settings, folder: &Path) -> Result<Part> {
         let folder_text = folder.display().to_string();
         let quick = settings.quick.then_some("--quick");

@@ -2,7 +2,7 @@
 
 use crate::explanations::Explanations;
 use crate::job::{Job, STOP};
-use crate::machine::Machine;
+use crate::machine;
 use crate::part::{Name, Settings};
 use crate::progress::Progress;
 use crate::report::{Head, Report};
@@ -55,6 +55,9 @@ pub(crate) struct Options {
     /// What is measured, for the report.
     #[arg(long, value_name = "NAME", default_value = "unknown", hide = true)]
     commit: String,
+    /// Day of the run, for the report.
+    #[arg(long, value_name = "DAY", default_value = "unknown", hide = true)]
+    date: String,
     /// Texts for missed bars.
     #[arg(long, value_name = "FILE", hide = true)]
     explanations: PathBuf,
@@ -110,9 +113,6 @@ impl Options {
 }
 
 /// Runs what is not done yet and writes the report.
-///
-/// # Errors
-/// If the folder cannot be written, or the report cannot be made.
 pub(crate) fn run(options: &Options) -> Result<End> {
     // What a quick run measured is never mixed with what another one did.
     let raw = options.out.join(if options.quick { "raw-quick" } else { "raw" });
@@ -122,7 +122,7 @@ pub(crate) fn run(options: &Options) -> Result<End> {
     }
     let settings = options.settings(scratch)?;
     listen_for_signals()?;
-    let machine = Machine::here();
+    let machine = machine::description();
     let mut failures = Vec::new();
     let mut todo = Vec::new();
     for name in Name::ALL.into_iter().filter(|&name| options.wants(name)) {
@@ -145,7 +145,8 @@ pub(crate) fn run(options: &Options) -> Result<End> {
             Err(error) => failures.push((name.text(), format!("{error:#}"))),
         }
     }
-    let head = Head { machine, commit: options.commit.clone(), quick: options.quick };
+    let (date, commit, quick) = (options.date.clone(), options.commit.clone(), options.quick);
+    let head = Head { date, machine, commit, quick };
     write(options, head, parts, failures)
 }
 
@@ -171,9 +172,9 @@ fn write(
         fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
     let explanations = Explanations::parse(&explanations);
     let report = Report { head, parts, failures, explanations };
-    report.write(&options.out)?;
-    println!("{}", report.summary());
-    println!("{}", options.out.join("report.md").display());
+    let path = options.out.join("report.md");
+    report.write(&path)?;
+    println!("{}\n{}", report.summary(), path.display());
     Ok(if report.is_complete() { End::Good } else { End::Failed })
 }
 

@@ -15,8 +15,6 @@ pub(crate) struct Line {
     pub(crate) seed: u64,
     /// By name; names say what, of what, and in which unit.
     pub(crate) figures: BTreeMap<String, f64>,
-    /// Distributions and series, by name.
-    pub(crate) curves: BTreeMap<String, Vec<(f64, f64)>>,
 }
 
 impl Line {
@@ -24,11 +22,10 @@ impl Line {
         self.figures.insert(name.into(), value);
     }
 
-    /// Keeps median, tail and distribution of latencies.
+    /// Adds median and tail of latencies.
     pub(crate) fn set_latencies(&mut self, name: &str, latencies: &Sorted) {
         for (label, share) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
             self.set(format!("{name}.{label}_ns"), latencies.quantile(share));
         }
-        self.curves.insert(name.to_owned(), latencies.curve());
     }
 }

@@ -1,22 +1,16 @@
 //! The index beside the best published ones. `benches/README.md` says how to run and read it.
 
-mod random;
-
-mod workload;
-
-mod indexes;
-
-mod line;
-mod meter;
-mod samples;
-
-mod measures;
-mod trial;
-
 mod agree;
-
+mod indexes;
+mod line;
+mod measures;
+mod meter;
 mod plan;
+mod random;
 mod report;
+mod samples;
+mod trial;
+mod workload;
 
 use clap::{Parser, Subcommand};
 use serde::Serialize;
@@ -60,7 +54,9 @@ fn main() -> anyhow::Result<()> {
             Ok(())
         }
         Command::Report { folder, quick } => {
-            print(&report::of_folder(&folder, plan::Size::new(quick))?)
+            let size = plan::Size::new(quick);
+            let part = |records: &[_], incidents| report::part(records, incidents, size);
+            Ok(bench_figures::print_part(&folder, part)?)
         }
     }
 }

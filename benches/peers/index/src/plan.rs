@@ -7,7 +7,6 @@ use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
 
-const KINDS: [Kind; 3] = [Kind::Distinct, Kind::Shared8, Kind::Prefix64];
 const ALL: &[Subject] = &[Subject::Kvasir, Subject::Chain, Subject::Crtc, Subject::Positional];
 /// Without the one that is far behind in lookups and never frees.
 const FAST: &[Subject] = &[Subject::Kvasir, Subject::Chain, Subject::Crtc];
@@ -90,9 +89,6 @@ pub(crate) struct Job {
 
 /// All trials of a run, in order. The content differs from round to round, not from index to
 /// index.
-///
-/// # Errors
-/// If no group has such a name.
 pub(crate) fn plan(plan: &Plan) -> Result<Vec<Job>> {
     let wanted = |name: &str| plan.groups.iter().any(|only| name.contains(only.as_str()));
     let mut groups = groups(Size::new(plan.quick), plan.trace.clone());
@@ -166,7 +162,7 @@ fn groups(size: Size, trace: Option<PathBuf>) -> Vec<Group> {
         seed: 1,
     };
     let mut groups = Vec::new();
-    for kind in KINDS {
+    for kind in Kind::ALL {
         let name = |what| format!("{}-{what}", kind.name());
         let base = [Measure::Lookup, Measure::RemoveTail];
         groups.push(Group::new(name("base"), ALL, trial(kind, &base)));
@@ -181,7 +177,7 @@ fn groups(size: Size, trace: Option<PathBuf>) -> Vec<Group> {
         let shards = trial(kind, &base);
         groups.push(Group::new(name("shards"), SHARDED, shards).at_most(FEW));
     }
-    for kind in KINDS {
+    for kind in Kind::ALL {
         let group = |what: &str, subjects, measure| {
             let name = format!("{}-{what}", kind.name());
             Group::new(name, subjects, trial(kind, &[measure]))

@@ -1,11 +1,5 @@
 //! Latencies, in nanoseconds.
 
-/// Shares at which a distribution is kept.
-const SHARES: [f64; 25] = [
-    0.0, 0.01, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75,
-    0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999,
-];
-
 /// Measured latencies.
 #[derive(Debug, Default)]
 pub(crate) struct Samples(Vec<u64>);
@@ -40,10 +34,5 @@ impl Sorted {
     pub(crate) fn quantile(&self, share: f64) -> f64 {
         let rank = (share * self.0.len() as f64).ceil() as usize;
         self.0[rank.clamp(1, self.0.len()) - 1] as f64
-    }
-
-    /// (latency, share) at fixed shares.
-    pub(crate) fn curve(&self) -> Vec<(f64, f64)> {
-        SHARES.iter().map(|&share| (self.quantile(share), share)).collect()
     }
 }

@@ -129,9 +129,6 @@ pub(crate) enum Record {
 
 /// Runs a trial, if there is memory for it.
 ///
-/// # Errors
-/// If the trace cannot be read, or the index cannot do what is measured.
-///
 /// # Panics
 /// At the first wrong size or answer.
 pub(crate) fn trial(trial: &Trial) -> Result<Record> {
@@ -231,7 +228,6 @@ impl Trial {
             pairs: self.pairs,
             seed: self.seed,
             figures: BTreeMap::new(),
-            curves: BTreeMap::new(),
         }
     }
 

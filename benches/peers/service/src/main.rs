@@ -67,9 +67,6 @@ struct Trial {
     /// The Python that `setup` made.
     #[arg(long, value_name = "PATH")]
     dynamo_python: PathBuf,
-    /// `--threads` of Dynamo's indexer.
-    #[arg(long, value_name = "COUNT", default_value_t = 2)]
-    dynamo_threads: usize,
     /// Folder for the server's log.
     #[arg(long, value_name = "FOLDER")]
     logs: PathBuf,
@@ -79,15 +76,9 @@ struct Trial {
     /// (worker, block) pairs to store; a multiple of 16.
     #[arg(long, value_name = "COUNT", default_value_t = 2_000_000)]
     pairs: u64,
-    /// Workers, with a publisher each.
-    #[arg(long, value_name = "COUNT", default_value_t = 64)]
-    workers: usize,
     /// Queries in each series.
     #[arg(long, value_name = "COUNT", default_value_t = 3_000)]
     requests: usize,
-    /// Seed of everything random.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
     /// A tenth of the pairs and of the queries.
     #[arg(long)]
     quick: bool,
@@ -96,22 +87,13 @@ struct Trial {
 #[derive(Debug, Args)]
 struct Publish {
     #[arg(long)]
-    seed: u64,
-    #[arg(long)]
-    workers: usize,
-    #[arg(long)]
     events: u64,
 }
 
 fn main() -> Result<()> {
     match Options::parse().command {
-        Command::Publish(Publish { seed, workers, events }) => {
-            publish::publish(&Stream::new(seed, workers, events))
-        }
-        Command::Report { folder } => {
-            println!("{}", serde_json::to_string(&report::of_folder(&folder)?)?);
-            Ok(())
-        }
+        Command::Publish(Publish { events }) => publish::publish(&Stream::new(events)),
+        Command::Report { folder } => Ok(bench_figures::print_part(&folder, report::part)?),
         Command::Trial(options) => {
             // One thread: it starts the server and is its only client.
             let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -132,17 +114,15 @@ fn main() -> Result<()> {
 async fn run(options: Trial) -> Result<()> {
     let share = if options.quick { 10 } else { 1 };
     let events = options.pairs / EVENT_BLOCKS / share;
-    let stream = Stream::new(options.seed, options.workers, events);
+    let stream = Stream::new(events);
     fs::create_dir_all(&options.logs)
         .with_context(|| format!("create {}", options.logs.display()))?;
     let plan = Plan {
         stream,
-        seed: options.seed,
         requests: options.requests / usize::try_from(share)?,
         programs: Programs {
             indexer_server: options.indexer_server,
             dynamo_python: options.dynamo_python,
-            dynamo_threads: options.dynamo_threads,
         },
         logs: options.logs,
     };

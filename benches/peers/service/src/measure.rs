@@ -1,7 +1,7 @@
 //! Measurements: one JSON object each.
 
 use anyhow::Result;
-use bench_figures::number::{median, spread};
+use bench_figures::Figure;
 use serde::{Deserialize, Serialize};
 use std::{io, io::Write, time::Duration};
 
@@ -27,26 +27,10 @@ impl Measurement {
     }
 }
 
-/// A figure over the trials.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Figure {
-    /// The median.
-    pub median: f64,
-    /// Largest less smallest, as a share of it.
-    pub spread: f64,
-    /// How many trials.
-    pub trials: usize,
-}
-
 /// A figure of a server; none if it was not measured.
 pub fn figure(all: &[Measurement], subject: &str, measure: &str) -> Option<Figure> {
     let taken = all.iter().filter(|at| at.subject == subject && at.measure == measure);
-    let values: Vec<f64> = taken.map(|at| at.value).collect();
-    (!values.is_empty()).then(|| Figure {
-        median: median(&values),
-        spread: spread(&values),
-        trials: values.len(),
-    })
+    Figure::of(taken.map(|at| at.value))
 }
 
 /// The smallest value that `share` of all values do not exceed, in microseconds.

@@ -1,5 +1,6 @@
 //! Child processes: started in a group of their own, measured from outside, ended by id.
 
+use crate::stream::WORKERS;
 use anyhow::{Context, Result, bail, ensure};
 use nix::{
     sys::signal::{Signal, killpg},
@@ -165,10 +166,9 @@ pub struct Publishers {
 
 impl Publishers {
     /// Starts them and waits until they listen.
-    pub async fn start(seed: u64, workers: usize, events: u64) -> Result<Self> {
+    pub async fn start(events: u64) -> Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
-            .args(["publish", "--seed", &seed.to_string()])
-            .args(["--workers", &workers.to_string(), "--events", &events.to_string()])
+            .args(["publish", "--events", &events.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .process_group(0)
@@ -181,7 +181,7 @@ impl Publishers {
         let mut publishers = Self { _child: child, stdin, lines, ports: Vec::new() };
         let bound = publishers.line("bound ").await?;
         publishers.ports = bound.split(',').map(str::parse).collect::<Result<_, _>>()?;
-        ensure!(publishers.ports.len() == workers, "a port for each worker: {bound}");
+        ensure!(publishers.ports.len() == WORKERS, "a port for each worker: {bound}");
         Ok(publishers)
     }
 

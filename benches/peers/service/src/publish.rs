@@ -3,7 +3,7 @@
 //! It talks to the bench in lines: `bound PORT,PORT,…`, then `subscribed`; on `go` it sends all, and
 //! says `sent SECONDS`. It ends when its standard input does.
 
-use crate::stream::Stream;
+use crate::stream::{Stream, WORKERS};
 use anyhow::{Context, Result, ensure};
 use std::io::{self, BufRead, Write};
 use tokio::time::Instant;
@@ -27,14 +27,14 @@ pub fn publish(stream: &Stream) -> Result<()> {
         .iter()
         .map(|events| {
             let times = (0_u32..).map(|at| 1.7e9 + f64::from(at) / 1_000.0);
-            events.iter().zip(times).map(|(event, time)| stream.payload(*event, time)).collect()
+            events.iter().zip(times).map(|(event, time)| Stream::payload(*event, time)).collect()
         })
         .collect();
 
     let context = zmq::Context::new();
     let mut sockets = Vec::new();
     let mut ports = Vec::new();
-    for _ in 0..stream.workers() {
+    for _ in 0..WORKERS {
         // A PUB socket that lets us see the subscriptions.
         let socket = context.socket(XPUB)?;
         socket.set_sndhwm(UNLIMITED)?;

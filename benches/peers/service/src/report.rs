@@ -1,14 +1,10 @@
 //! What goes into the report: medians beside each other, with what must be reached.
 
 use crate::{
-    measure::{Figure, Measurement, figure},
+    measure::{Measurement, figure},
     subject::{Dynamo, Kvasir, Subject},
 };
-use anyhow::Result;
-use bench_figures::{
-    Axes, Bar, Drawing, Incident, Limit, Part, Plot, Raw, Section, Series, Side, Table,
-};
-use std::path::Path;
+use bench_figures::{Bar, Figure, Incident, Limit, Part, Side, Table};
 
 const TITLE: &str = "The service beside Dynamo's";
 const METHOD: &str = "`python -m dynamo.indexer` (ai-dynamo 1.6.1) and `indexer-server` on the same \
@@ -20,71 +16,39 @@ const MEBIBYTE: f64 = 1_048_576.0;
 const DUMP_GROWTH_MAX_MIB: f64 = 16.0;
 const AGAINST: &str = "Dynamo's";
 
-/// A row: what it is called, theirs, ours, what to divide by, decimals.
-struct Row(&'static str, &'static str, &'static str, f64, usize);
+/// A row: what it is called, the measure, what to divide by, decimals.
+struct Row(&'static str, &'static str, f64, usize);
 
 const ROWS: &[Row] = &[
-    Row(
-        "ingest, M pairs / CPU s",
-        "ingest_pairs_per_cpu_second",
-        "ingest_pairs_per_cpu_second",
-        1e6,
-        2,
-    ),
-    Row("ingest, M pairs / s", "ingest_pairs_per_second", "ingest_pairs_per_second", 1e6, 2),
-    Row("RSS, bytes / pair", "resident_bytes_per_pair", "resident_bytes_per_pair", 1.0, 1),
-    Row("RSS before, MiB", "base_resident_bytes", "base_resident_bytes", MEBIBYTE, 1),
-    Row("64 blocks by hash, CPU µs", "query_hashes_64_cpu_us", "query_hashes_64_cpu_us", 1.0, 1),
-    Row("256 blocks by hash, CPU µs", "query_hashes_256_cpu_us", "query_hashes_256_cpu_us", 1.0, 1),
-    Row("… p50 µs", "query_hashes_256_p50_us", "query_hashes_256_p50_us", 1.0, 0),
-    Row("… p99 µs", "query_hashes_256_p99_us", "query_hashes_256_p99_us", 1.0, 0),
-    Row(
-        "… ours in a stream, 16 in flight, CPU µs",
-        "query_hashes_256_cpu_us",
-        "query_hashes_stream_256_cpu_us",
-        1.0,
-        1,
-    ),
-    Row("512 blocks by hash, CPU µs", "query_hashes_512_cpu_us", "query_hashes_512_cpu_us", 1.0, 1),
-    Row("64 blocks by tokens, CPU µs", "query_tokens_64_cpu_us", "query_tokens_64_cpu_us", 1.0, 1),
-    Row(
-        "256 blocks by tokens, CPU µs",
-        "query_tokens_256_cpu_us",
-        "query_tokens_256_cpu_us",
-        1.0,
-        1,
-    ),
-    Row("… p50 µs", "query_tokens_256_p50_us", "query_tokens_256_p50_us", 1.0, 0),
-    Row("… p99 µs", "query_tokens_256_p99_us", "query_tokens_256_p99_us", 1.0, 0),
-    Row(
-        "… ours in a stream, 16 in flight, CPU µs",
-        "query_tokens_256_cpu_us",
-        "query_tokens_stream_256_cpu_us",
-        1.0,
-        1,
-    ),
-    Row(
-        "512 blocks by tokens, CPU µs",
-        "query_tokens_512_cpu_us",
-        "query_tokens_512_cpu_us",
-        1.0,
-        1,
-    ),
-    Row("dump of everything, s", "dump_seconds", "dump_seconds", 1.0, 2),
-    Row("… CPU s", "dump_cpu_seconds", "dump_cpu_seconds", 1.0, 2),
-    Row("… memory on top, MiB", "dump_peak_growth_bytes", "dump_peak_growth_bytes", MEBIBYTE, 1),
-    Row("… bytes / pair", "dump_bytes_per_pair", "dump_bytes_per_pair", 1.0, 1),
+    Row("ingest, M pairs / CPU s", "ingest_pairs_per_cpu_second", 1e6, 2),
+    Row("ingest, M pairs / s", "ingest_pairs_per_second", 1e6, 2),
+    Row("RSS, bytes / pair", "resident_bytes_per_pair", 1.0, 1),
+    Row("RSS before, MiB", "base_resident_bytes", MEBIBYTE, 1),
+    Row("64 blocks by hash, CPU µs", "query_hashes_64_cpu_us", 1.0, 1),
+    Row("256 blocks by hash, CPU µs", "query_hashes_256_cpu_us", 1.0, 1),
+    Row("… p50 µs", "query_hashes_256_p50_us", 1.0, 0),
+    Row("… p99 µs", "query_hashes_256_p99_us", 1.0, 0),
+    Row("… ours in a stream, 16 in flight, CPU µs", "query_hashes_stream_256_cpu_us", 1.0, 1),
+    Row("512 blocks by hash, CPU µs", "query_hashes_512_cpu_us", 1.0, 1),
+    Row("64 blocks by tokens, CPU µs", "query_tokens_64_cpu_us", 1.0, 1),
+    Row("256 blocks by tokens, CPU µs", "query_tokens_256_cpu_us", 1.0, 1),
+    Row("… p50 µs", "query_tokens_256_p50_us", 1.0, 0),
+    Row("… p99 µs", "query_tokens_256_p99_us", 1.0, 0),
+    Row("… ours in a stream, 16 in flight, CPU µs", "query_tokens_stream_256_cpu_us", 1.0, 1),
+    Row("512 blocks by tokens, CPU µs", "query_tokens_512_cpu_us", 1.0, 1),
+    Row("dump of everything, s", "dump_seconds", 1.0, 2),
+    Row("… CPU s", "dump_cpu_seconds", 1.0, 2),
+    Row("… memory on top, MiB", "dump_peak_growth_bytes", MEBIBYTE, 1),
+    Row("… bytes / pair", "dump_bytes_per_pair", 1.0, 1),
 ];
 
-/// What must be reached beside Dynamo's: id, what it is, theirs, ours, unit, the bar.
-type Compared =
-    (&'static str, &'static str, &'static str, &'static str, (f64, &'static str), Limit);
+/// What must be reached beside Dynamo's: id, what it is, the measure, unit, the bar.
+type Compared = (&'static str, &'static str, &'static str, (f64, &'static str), Limit);
 
 const COMPARED: &[Compared] = &[
     (
         "service.ingest",
         "service: ingest, pairs per CPU s",
-        "ingest_pairs_per_cpu_second",
         "ingest_pairs_per_cpu_second",
         (1e6, "M"),
         Limit::AtLeast(4.0),
@@ -93,14 +57,12 @@ const COMPARED: &[Compared] = &[
         "service.query.unary",
         "service: CPU of a 256-block query by hash, single calls",
         "query_hashes_256_cpu_us",
-        "query_hashes_256_cpu_us",
         (1.0, "µs"),
         Limit::AtMost(0.15),
     ),
     (
         "service.query.stream",
         "service: CPU of a 256-block query by hash, ours in a stream of 16",
-        "query_hashes_256_cpu_us",
         "query_hashes_stream_256_cpu_us",
         (1.0, "µs"),
         Limit::AtMost(0.15),
@@ -109,7 +71,6 @@ const COMPARED: &[Compared] = &[
         "service.memory",
         "service: RSS per pair",
         "resident_bytes_per_pair",
-        "resident_bytes_per_pair",
         (1.0, "bytes"),
         Limit::AtMost(0.6),
     ),
@@ -117,28 +78,20 @@ const COMPARED: &[Compared] = &[
         "service.dump",
         "service: dump of everything, wall time",
         "dump_seconds",
-        "dump_seconds",
         (1.0, "s"),
         Limit::AtMost(0.1),
     ),
 ];
 
-/// From the raw files of a folder.
-///
-/// # Errors
-/// If a file is not one of these.
-pub fn of_folder(folder: &Path) -> Result<Part> {
-    let (taken, incidents) = Raw::lines(&Raw::read_all(folder)?)?;
-    Ok(part(&taken, incidents))
-}
-
-fn part(taken: &[Measurement], incidents: Vec<Incident>) -> Part {
-    let theirs = |measure: &str| figure(taken, Dynamo::NAME, measure);
+/// What the trials say.
+pub fn part(taken: &[Measurement], incidents: Vec<Incident>) -> Part {
+    // Dynamo's has no stream: ours is compared with its single calls.
+    let theirs = |measure: &str| figure(taken, Dynamo::NAME, &measure.replace("_stream", ""));
     let ours = |measure: &str| figure(taken, Kvasir::NAME, measure);
     let mut bars: Vec<Bar> = COMPARED
         .iter()
-        .map(|&(id, what, of_theirs, of_ours, unit, limit)| {
-            let (own, other) = (ours(of_ours), theirs(of_theirs));
+        .map(|&(id, what, measure, unit, limit)| {
+            let (own, other) = (ours(measure), theirs(measure));
             let ratio = own.zip(other).map(|(own, other)| own.median / other.median);
             let bar = Bar::ratio(id.to_owned(), what.to_owned(), limit, AGAINST);
             Bar { ours: side(own, unit), other: side(other, unit), ..bar.with_ratio(ratio) }
@@ -146,8 +99,8 @@ fn part(taken: &[Measurement], incidents: Vec<Incident>) -> Part {
         .collect();
     bars.push(dump_growth(ours("dump_peak_growth_bytes"), theirs("dump_peak_growth_bytes")));
     let mut table = Table::new(["measure", "dynamo.indexer", "indexer-server", "ratio"]);
-    for &Row(title, of_theirs, of_ours, unit, decimals) in ROWS {
-        let (other, own) = (theirs(of_theirs), ours(of_ours));
+    for &Row(title, measure, unit, decimals) in ROWS {
+        let (other, own) = (theirs(measure), ours(measure));
         let show = |at: Option<Figure>| {
             at.map_or("not measured".to_owned(), |at| format!("{:.decimals$}", at.median / unit))
         };
@@ -156,57 +109,28 @@ fn part(taken: &[Measurement], incidents: Vec<Incident>) -> Part {
             table.row([title.to_owned(), show(other), show(own), ratio.unwrap_or_default()]);
         }
     }
-    let mut sections = Vec::new();
-    if !table.is_empty() {
-        let (title, note) = ("Service".to_owned(), "Medians of the trials.".to_owned());
-        sections.push(Section { title, note, table });
-    }
-    let plots = [
-        ("service-ingest", "Ingest", "ingest_pairs_per_cpu_second", 1.0, "pairs per CPU second"),
-        ("service-memory", "Memory", "resident_bytes_per_pair", 1.0, "RSS per pair, bytes"),
-        ("service-query", "256-block query by hash", "query_hashes_256_cpu_us", 1.0, "CPU µs"),
-    ];
-    let plots = plots.into_iter().filter_map(|(name, title, measure, unit, y)| {
-        plot((name, title, y), [theirs(measure)?.median / unit, ours(measure)?.median / unit])
-    });
-    let notes = vec![METHOD.to_owned()];
-    let plots = plots.collect();
-    Part { title: TITLE.to_owned(), notes, bars, sections, plots, incidents }
+    let (title, notes) = (TITLE.to_owned(), vec![METHOD.to_owned()]);
+    let mut part = Part { title, notes, bars, incidents, ..Part::default() };
+    part.add("Service", "Medians of the trials.", table);
+    part
 }
 
 /// Dumping in constant memory.
 fn dump_growth(ours: Option<Figure>, theirs: Option<Figure>) -> Bar {
     let unit = (MEBIBYTE, "MiB");
-    let value = ours.map(|at| at.median / MEBIBYTE);
     let bar = Bar::new(
         "service.dump.memory".to_owned(),
         "service: memory on top during a dump of everything".to_owned(),
         Limit::AtMost(DUMP_GROWTH_MAX_MIB),
         format!("constant: ≤ {DUMP_GROWTH_MAX_MIB} MiB"),
     );
+    let value = ours.map(|at| at.median / MEBIBYTE);
     let measured = value.map_or(String::new(), |value| format!("{value:.1} MiB"));
     Bar { value, measured, ours: side(ours, unit), other: side(theirs, unit), ..bar }
 }
 
 fn side(figure: Option<Figure>, (unit, name): (f64, &str)) -> Side {
-    figure.map_or(Side::default(), |at| Side {
-        text: format!("{:.2} {name}", at.median / unit),
-        spread: format!("{:.0} %", at.spread * 100.0),
-        trials: at.trials,
-    })
-}
-
-fn plot((name, title, y): (&str, &str, &str), values: [f64; 2]) -> Option<Plot> {
-    let one = |name: &str, value| Series { name: name.to_owned(), values: vec![value] };
-    let series = vec![one("dynamo.indexer", values[0]), one("indexer-server", values[1])];
-    let (name, title) = (name.to_owned(), format!("{title}: the services"));
-    let drawing = Drawing::Bars(vec![String::new()], series);
-    values.iter().any(|&value| value > 0.0).then(|| Plot {
-        name,
-        title,
-        axes: Axes::linear("", y),
-        drawing,
-    })
+    figure.map(|at| at.side(|value| format!("{:.2} {name}", value / unit))).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -229,7 +153,7 @@ mod tests {
         let part = part(&[], Vec::new());
         assert_eq!(part.bars.len(), 6);
         assert!(part.bars.iter().all(|bar| bar.verdict() == Verdict::NotMeasured));
-        assert!(part.sections.is_empty() && part.plots.is_empty());
+        assert!(part.sections.is_empty());
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! The workload: which worker announces which blocks, and the prompts that ask for them. Pure, and
-//! the same for a seed.
+//! the same in each run.
 
+use bench_figures::random::mixed;
 use kvasir_proto::hash::{Namespace, local_hashes, tokens_le};
 
+/// Workers, with a publisher each.
+pub const WORKERS: usize = 64;
 /// Tokens per block.
 pub const BLOCK_TOKENS: u32 = 16;
 /// Blocks per event.
@@ -11,8 +14,11 @@ pub const EVENT_BLOCKS: u64 = 16;
 const VOCABULARY: u64 = 128_256;
 /// Shortest and longest chain, in events of [`EVENT_BLOCKS`].
 const CHAIN_EVENTS: (u64, u64) = (4, 32);
-/// Multiplier of the generator's counter: the golden ratio, odd.
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+/// What is random is drawn for one purpose each: numbers begin with it.
+const LENGTHS: u64 = 1 << 60;
+const NAMES: u64 = 2 << 60;
+const TOKENS: u64 = 3 << 60;
+const PROMPTS: u64 = 4 << 60;
 
 /// A chain of blocks that one worker holds and nobody else.
 #[derive(Debug, Clone, Copy)]
@@ -48,30 +54,21 @@ pub struct Prompt {
 /// Everything the engines announce.
 #[derive(Debug, Clone)]
 pub struct Stream {
-    seed: u64,
-    workers: usize,
     chains: Vec<Chain>,
 }
 
-/// SplitMix64's output function: a bijection.
-const fn mix(mut word: u64) -> u64 {
-    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
-}
-
 impl Stream {
-    /// A stream of `events` events over `workers` workers, which differ by one event at most.
-    pub fn new(seed: u64, workers: usize, events: u64) -> Self {
+    /// A stream of `events` events over all workers, which differ by one event at most.
+    pub fn new(events: u64) -> Self {
         let mut chains = Vec::new();
         let (mut first_block, mut draws) = (0, 0_u64);
-        for worker in 0..workers {
-            let (index, count) = (worker as u64, workers as u64);
+        for worker in 0..WORKERS {
+            let (index, count) = (worker as u64, WORKERS as u64);
             let mut left = events / count + u64::from(index < events % count);
             while left > 0 {
                 draws += 1;
                 let (shortest, longest) = CHAIN_EVENTS;
-                let drawn = mix(!seed ^ draws.wrapping_mul(GOLDEN)) % (longest - shortest + 1);
+                let drawn = mixed(LENGTHS ^ draws) % (longest - shortest + 1);
                 let length = (shortest + drawn).min(left);
                 let blocks = length * EVENT_BLOCKS;
                 chains.push(Chain { worker, first_block, blocks });
@@ -79,12 +76,7 @@ impl Stream {
                 left -= length;
             }
         }
-        Self { seed, workers, chains }
-    }
-
-    /// Number of workers.
-    pub fn workers(&self) -> usize {
-        self.workers
+        Self { chains }
     }
 
     /// (worker, block) pairs announced, all distinct.
@@ -99,7 +91,7 @@ impl Stream {
 
     /// For each worker its events, in order.
     pub fn events_by_worker(&self) -> Vec<Vec<Event>> {
-        let mut events = vec![Vec::new(); self.workers];
+        let mut events = vec![Vec::new(); WORKERS];
         for chain in &self.chains {
             let starts = (0..chain.blocks).step_by(EVENT_BLOCKS as usize);
             events[chain.worker].extend(starts.map(|start| Event {
@@ -110,21 +102,21 @@ impl Stream {
         events
     }
 
-    fn name(&self, block: u64) -> u64 {
-        mix(self.seed.wrapping_add((block + 1).wrapping_mul(GOLDEN)))
+    fn name(block: u64) -> u64 {
+        mixed(NAMES ^ block)
     }
 
-    fn tokens(&self, first_block: u64, blocks: u64) -> impl Iterator<Item = u32> {
+    fn tokens(first_block: u64, blocks: u64) -> impl Iterator<Item = u32> {
         let per_block = u64::from(BLOCK_TOKENS);
-        let (first, seed) = (first_block * per_block, self.seed.rotate_left(32));
+        let first = first_block * per_block;
         (first..first + blocks * per_block).map(move |token| {
-            let drawn = mix(seed ^ token.wrapping_mul(GOLDEN)) % VOCABULARY;
+            let drawn = mixed(TOKENS ^ token) % VOCABULARY;
             u32::try_from(drawn).expect("a vocabulary of 32 bits")
         })
     }
 
     /// The payload of an event as vLLM 0.11 to 0.23 sends it: msgpack, arrays, one event a batch.
-    pub fn payload(&self, event: Event, time: f64) -> Vec<u8> {
+    pub fn payload(event: Event, time: f64) -> Vec<u8> {
         use rmp::encode::{write_array_len, write_f64, write_nil, write_str, write_uint};
         let mut out = Vec::with_capacity(2048);
         let mut write = || -> Result<(), rmp::encode::ValueWriteError> {
@@ -135,16 +127,16 @@ impl Stream {
             write_str(&mut out, "BlockStored")?;
             write_array_len(&mut out, EVENT_BLOCKS as u32)?;
             for block in event.first_block..event.first_block + EVENT_BLOCKS {
-                write_uint(&mut out, self.name(block))?;
+                write_uint(&mut out, Self::name(block))?;
             }
             match event.is_root {
                 true => {
                     write_nil(&mut out).map_err(rmp::encode::ValueWriteError::InvalidMarkerWrite)?
                 }
-                false => write_uint(&mut out, self.name(event.first_block - 1)).map(drop)?,
+                false => write_uint(&mut out, Self::name(event.first_block - 1)).map(drop)?,
             }
             write_array_len(&mut out, EVENT_BLOCKS as u32 * BLOCK_TOKENS)?;
-            for token in self.tokens(event.first_block, EVENT_BLOCKS) {
+            for token in Self::tokens(event.first_block, EVENT_BLOCKS) {
                 write_uint(&mut out, token.into())?;
             }
             write_uint(&mut out, BLOCK_TOKENS.into())?;
@@ -169,9 +161,9 @@ impl Stream {
         assert!(!long.is_empty(), "no chain has {blocks} blocks");
         (0..count as u64)
             .map(|draw| {
-                let drawn = mix(self.seed ^ blocks ^ draw.wrapping_mul(GOLDEN)) % long.len() as u64;
+                let drawn = mixed(PROMPTS ^ blocks << 32 ^ draw) % long.len() as u64;
                 let chain = long[usize::try_from(drawn).expect("an index")];
-                let tokens: Vec<u32> = self.tokens(chain.first_block, blocks).collect();
+                let tokens: Vec<u32> = Self::tokens(chain.first_block, blocks).collect();
                 let bytes = tokens_le(&tokens);
                 let mut hashes = Vec::new();
                 let seed = Namespace::default().seed();

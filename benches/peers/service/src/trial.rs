@@ -30,8 +30,6 @@ const IN_FLIGHT: usize = 16;
 pub struct Plan {
     /// What is announced and asked for.
     pub stream: Stream,
-    /// Its seed.
-    pub seed: u64,
     /// Queries in a series.
     pub requests: usize,
     /// Where the servers are.
@@ -46,7 +44,7 @@ pub async fn run<S: Subject>(plan: &Plan, trial: usize) -> Result<()> {
     let trial = &mut Trial { plan, trial, name: S::NAME };
     let stream = &plan.stream;
     trial.progress("starts");
-    let mut publishers = Publishers::start(plan.seed, stream.workers(), stream.events()).await?;
+    let mut publishers = Publishers::start(stream.events()).await?;
     let mut subject = S::start(&plan.programs, &log).await?;
     for (worker, port) in publishers.ports.iter().enumerate() {
         subject.register(worker, *port).await?;
@@ -173,7 +171,7 @@ impl Trial<'_> {
         let resident = subject.server().resident_bytes()?;
         subject.server().reset_peak()?;
         let cpu = subject.server().cpu()?;
-        let dumping = subject.dump(stream.workers());
+        let dumping = subject.dump();
         let dump = timeout(DUMP_TIMEOUT, dumping).await.context("the dump takes too long")??;
         let cpu = subject.server().cpu()? - cpu;
         let grown = subject.server().peak_bytes()?.saturating_sub(resident);

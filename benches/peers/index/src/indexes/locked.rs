@@ -135,6 +135,25 @@ fn piece(event: &KvEvent, from: usize, count: usize) -> Cow<'_, KvEvent> {
     })
 }
 
+/// Ends an event that is complete, or leaves it under way; the operations of the next step's event that are done.
+fn end_step(
+    index: &mut kvasir_index::Index,
+    source: SourceId,
+    event: &KvEvent,
+    taken: usize,
+    goes_on: bool,
+) -> usize {
+    if taken == event.operations() {
+        index.end_change(source);
+        index.set_status(source, SourceStatus::default());
+        return 0;
+    }
+    if !goes_on {
+        index.begin_change(source);
+    }
+    taken
+}
+
 impl Index for Locked {
     const NAME: &'static str = "kvasir";
     const EXACT: bool = true;
@@ -162,23 +181,14 @@ impl Index for Locked {
         while events.peek().is_some() {
             partition.write(|index| {
                 pace.begin();
-                while let Some((worker, event)) = events.peek() {
+                let mut goes_on = true;
+                while goes_on && let Some((worker, event)) = events.peek() {
+                    let now = pace.step().min(event.operations() - taken);
                     let source = sources[*worker as usize];
-                    let left = event.operations() - taken;
-                    let now = left.min(pace.step());
                     index.apply(source, kvasir::RANK, &piece(event, taken, now)).expect("known");
-                    taken += now;
-                    let go_on = pace.go_on(now, partition.is_awaited());
-                    if now == left {
-                        index.end_change(source);
-                        index.set_status(source, SourceStatus::default());
-                        (taken, _) = (0, events.next());
-                    } else if !go_on {
-                        index.begin_change(source);
-                    }
-                    if !go_on {
-                        break;
-                    }
+                    goes_on = pace.go_on(now, partition.is_awaited());
+                    taken = end_step(index, source, event, taken + now, goes_on);
+                    let _complete = events.next_if(|_| taken == 0);
                 }
             });
         }

@@ -6,6 +6,7 @@ use crate::indexes::Index;
 use crate::line::Line;
 use crate::meter::resident_bytes;
 use crate::workload::{Content, Fleet, Order, Script, cases, removals};
+use bench_figures::number;
 
 /// Operations of one kind before it is the other's turn.
 const TURN_OPERATIONS: usize = 256;
@@ -82,9 +83,6 @@ impl Series {
         line.set("churn.remove_kept", kept(&self.removed));
         line.set("churn.store.cpu_rate", median(last_half(&self.stored)));
         line.set("churn.remove.cpu_rate", median(last_half(&self.removed)));
-        line.curves.insert("churn.memory".to_owned(), self.bytes);
-        line.curves.insert("churn.store".to_owned(), self.stored);
-        line.curves.insert("churn.remove".to_owned(), self.removed);
     }
 }
 
@@ -93,9 +91,7 @@ fn last_half(points: &[(f64, f64)]) -> &[(f64, f64)] {
 }
 
 fn median(points: &[(f64, f64)]) -> f64 {
-    let mut values: Vec<f64> = points.iter().map(|&(_, value)| value).collect();
-    values.sort_unstable_by(f64::total_cmp);
-    values[values.len() / 2]
+    number::median(&points.iter().map(|&(_, value)| value).collect::<Vec<f64>>())
 }
 
 /// Speed of the last half beside that of the first three turnovers.

@@ -1,17 +1,16 @@
 //! What must be reached, whether or not it was measured.
 
-use super::figures::{At, CHAIN, Figure, Figures, INDEXES, OURS, calls};
+use super::figures::{At, CHAIN, Figures, INDEXES, OURS, calls};
 use crate::plan::Size;
 use crate::workload::Kind;
 use bench_figures::number::{millions, short};
-use bench_figures::{Bar, Limit, Side};
+use bench_figures::{Bar, Figure, Limit, Side};
 
 /// Fewest blocks that any order of removal must reach per CPU second.
 const REMOVE_RATE_MIN: f64 = 1e6;
 /// By how much the bytes by its own account may differ from RSS, either way.
 const ACCOUNT_SLACK: f64 = 0.1;
 const ORDERS: [&str; 4] = ["tail", "scattered", "events", "random"];
-const KINDS: [Kind; 3] = [Kind::Distinct, Kind::Shared8, Kind::Prefix64];
 const BEST: &str = "the best peer";
 const WITH_MAPS: &str = "ChainIndex with its lane maps";
 
@@ -28,7 +27,7 @@ struct Rows<'a> {
 pub(crate) fn all(figures: &Figures, size: Size) -> Vec<Bar> {
     let mut bars = Vec::new();
     let each = |bars: &mut Vec<Bar>, add: fn(&mut Rows<'_>)| {
-        for kind in KINDS {
+        for kind in Kind::ALL {
             add(&mut Rows { figures, at: At::new(kind, size.pairs), bars });
         }
     };
@@ -65,8 +64,8 @@ impl Rows<'_> {
         let all = peers.iter().all(|at| measured(at.0));
         let ratio = own.zip(best).filter(|_| all);
         let ratio = ratio.map(|(own, (best, _))| own.median / best.median);
-        let ours = own.map_or(Side::default(), |own| side(own, "", show));
-        let other = best.map_or(Side::default(), |(best, label)| side(best, label, show));
+        let ours = side(own, "", show);
+        let other = best.map_or(Side::default(), |(best, label)| side(Some(best), label, show));
         self.bars.push(Bar { ours, other, ..bar.with_ratio(ratio) });
     }
 
@@ -75,10 +74,7 @@ impl Rows<'_> {
         let own = self.figures.get(self.at, OURS, ours);
         let (id, what) = self.names(id, what);
         let bar = Bar::new(id, what, limit, limit.text(show));
-        let value = own.map(|own| own.median);
-        let measured = value.map_or(String::new(), show);
-        let ours = own.map_or(Side::default(), |own| side(own, "", show));
-        self.bars.push(Bar { value, measured, ours, ..bar });
+        self.bars.push(bar.with_figure(own, show));
     }
 
     /// A bar's names.
@@ -203,8 +199,7 @@ impl Rows<'_> {
         // Hundredths of a per cent: 0.9 is not exactly a tenth away from 1.
         let value = beside.map(|beside| ((beside - 1.0).abs() * 1e4).round() / 1e4);
         let measured = beside.map_or(String::new(), |beside| format!("{beside:.2} ×"));
-        let ours = accounted.map_or(Side::default(), |at| side(at, "accounted", short));
-        let other = full.map_or(Side::default(), |at| side(at, "RSS", short));
+        let (ours, other) = (side(accounted, "accounted", short), side(full, "RSS", short));
         self.bars.push(Bar { value, measured, ours, other, ..bar });
     }
 }
@@ -220,17 +215,16 @@ fn growth(figures: &Figures, size: Size, case: &str) -> Bar {
     let against = format!("with {} pairs", pairs(size.pairs));
     let bar = Bar::ratio(format!("index.size.{case}"), what, Limit::AtMost(2.0), &against);
     let ratio = large.zip(small).map(|(large, small)| large.median / small.median);
-    let ours = large.map_or(Side::default(), |at| side(at, "", ns));
-    let other = small.map_or(Side::default(), |at| side(at, "smaller", ns));
+    let (ours, other) = (side(large, "", ns), side(small, "smaller", ns));
     Bar { ours, other, ..bar.with_ratio(ratio) }
 }
 
-fn side(figure: Figure, label: &str, show: fn(f64) -> String) -> Side {
-    let text = match label {
-        "" => show(figure.median),
-        label => format!("{}: {label}", show(figure.median)),
+fn side(figure: Option<Figure>, label: &str, show: fn(f64) -> String) -> Side {
+    let text = |value: f64| match label {
+        "" => show(value),
+        label => format!("{}: {label}", show(value)),
     };
-    Side { text, spread: format!("{:.0} %", figure.spread * 100.0), trials: figure.trials }
+    figure.map(|at| at.side(text)).unwrap_or_default()
 }
 
 /// One figure of each peer.

@@ -3,7 +3,7 @@
 use crate::plan::MANY_WORKERS;
 use crate::trial::Record;
 use crate::workload::Kind;
-use bench_figures::number::{median, spread};
+use bench_figures::Figure;
 use std::collections::BTreeMap;
 
 pub(crate) const OURS: &str = "kvasir";
@@ -42,22 +42,10 @@ impl At {
     }
 }
 
-type Points = Vec<(f64, f64)>;
-
-/// A figure in all its trials.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Figure {
-    pub(crate) median: f64,
-    /// Largest less smallest, as a share of the median.
-    pub(crate) spread: f64,
-    pub(crate) trials: usize,
-}
-
 /// All figures of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     figures: BTreeMap<(At, String, String), Vec<f64>>,
-    curves: BTreeMap<(At, String, String), Vec<Points>>,
 }
 
 impl Figures {
@@ -72,10 +60,6 @@ impl Figures {
                 let key = (at, line.index.clone(), name.clone());
                 all.figures.entry(key).or_default().push(value);
             }
-            for (name, points) in &line.curves {
-                let key = (at, line.index.clone(), name.clone());
-                all.curves.entry(key).or_default().push(points.clone());
-            }
         }
         all
     }
@@ -83,20 +67,6 @@ impl Figures {
     /// One figure of one index, if it was measured.
     pub(crate) fn get(&self, at: At, index: &str, name: &str) -> Option<Figure> {
         let values = self.figures.get(&(at, index.to_owned(), name.to_owned()))?;
-        Some(Figure { median: median(values), spread: spread(values), trials: values.len() })
-    }
-
-    /// A distribution, point by point the median of the trials' x; or a series, of their y.
-    pub(crate) fn curve(&self, at: At, index: &str, name: &str) -> Option<Points> {
-        let trials = self.curves.get(&(at, index.to_owned(), name.to_owned()))?;
-        let points = trials.iter().map(Vec::len).min()?;
-        let middle = |point: usize| {
-            let part = |part: fn(&(f64, f64)) -> f64| {
-                let values: Vec<f64> = trials.iter().map(|trial| part(&trial[point])).collect();
-                median(&values)
-            };
-            (part(|at| at.0), part(|at| at.1))
-        };
-        Some((0..points).map(middle).collect())
+        Figure::of(values.iter().copied())
     }
 }

@@ -2,20 +2,16 @@
 //!
 //! - [`figures`]: medians by index, workload and size;
 //! - [`bars`]: what must be reached, as ratios to peers in the same run;
-//! - [`tables`]: everything that was measured;
-//! - [`plots`]: distributions, series and bars.
+//! - [`tables`]: everything that was measured.
 
 mod bars;
 mod figures;
-mod plots;
 mod tables;
 
 use crate::plan::Size;
 use crate::trial::Record;
-use anyhow::Result;
-use bench_figures::{Incident, Part, Raw};
+use bench_figures::{Incident, Part};
 use figures::Figures;
-use std::path::Path;
 
 const TITLE: &str = "The index beside published ones";
 const PEERS: &str = "chain: `ChainIndex` of kv-index 2.0.0 with its lane maps; crtc and positional: \
@@ -23,16 +19,8 @@ const PEERS: &str = "chain: `ChainIndex` of kv-index 2.0.0 with its lane maps; c
     kvasir-4: ours in 2 and 4 shards by worker. The same prebuilt work for each, each trial in a \
     process of its own, trials interleaved, medians; allocator: ";
 
-/// From the raw files of a folder.
-///
-/// # Errors
-/// If a file is not one of these.
-pub(crate) fn of_folder(folder: &Path, size: Size) -> Result<Part> {
-    let (records, incidents) = Raw::lines(&Raw::read_all(folder)?)?;
-    Ok(part(&records, incidents, size))
-}
-
-fn part(records: &[Record], mut incidents: Vec<Incident>, size: Size) -> Part {
+/// What the trials say.
+pub(crate) fn part(records: &[Record], mut incidents: Vec<Incident>, size: Size) -> Part {
     let figures = Figures::new(records);
     for record in records {
         if let Record::Skipped { index, pairs } = record {
@@ -43,14 +31,11 @@ fn part(records: &[Record], mut incidents: Vec<Incident>, size: Size) -> Part {
         true => "mimalloc, collected.",
         false => "the system's, trimmed.",
     };
-    Part {
-        title: TITLE.to_owned(),
-        notes: vec![format!("{PEERS}{allocator}")],
-        bars: bars::all(&figures, size),
-        sections: tables::all(&figures, size),
-        plots: plots::all(&figures, size),
-        incidents,
-    }
+    let (title, notes) = (TITLE.to_owned(), vec![format!("{PEERS}{allocator}")]);
+    let bars = bars::all(&figures, size);
+    let mut part = Part { title, notes, bars, incidents, ..Part::default() };
+    tables::add(&mut part, &figures, size);
+    part
 }
 
 #[cfg(test)]
@@ -62,9 +47,9 @@ mod tests {
 
     fn line(index: &str, pairs: usize, figures: &[(&str, f64)]) -> Record {
         let figures = figures.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
-        let (workload, workers, seed, curves) = (Kind::Distinct, 64, 1, Default::default());
+        let (workload, workers, seed) = (Kind::Distinct, 64, 1);
         let index = index.to_owned();
-        Record::Trial(Line { index, workload, workers, pairs, seed, figures, curves })
+        Record::Trial(Line { index, workload, workers, pairs, seed, figures })
     }
 
     fn bar(part: &Part, id: &str) -> Bar {
@@ -79,7 +64,7 @@ mod tests {
         for bar in &part.bars {
             assert_eq!(bar.verdict(), Verdict::NotMeasured, "{}", bar.id);
         }
-        assert!(part.sections.is_empty() && part.plots.is_empty());
+        assert!(part.sections.is_empty());
     }
 
     #[test]

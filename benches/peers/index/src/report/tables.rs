@@ -4,17 +4,12 @@ use super::figures::{At, CHAIN, Figures, INDEXES, OURS, SHARDED, calls};
 use crate::plan::Size;
 use crate::workload::{Kind, cases};
 use bench_figures::number::{millions, short};
-use bench_figures::{Section, Table};
+use bench_figures::{Part, Table};
 
-const KINDS: [Kind; 3] = [Kind::Distinct, Kind::Shared8, Kind::Prefix64];
-
-/// All sections in which something was measured.
-pub(crate) fn all(figures: &Figures, size: Size) -> Vec<Section> {
-    let mut all = Vec::new();
-    let mut add = |title: String, note: &str, table: Table| {
-        all.push(Section { title, note: note.to_owned(), table });
-    };
-    for kind in KINDS {
+/// Adds all tables in which something was measured.
+pub(crate) fn add(part: &mut Part, figures: &Figures, size: Size) {
+    let mut add = |title: String, note: &str, table: Table| part.add(title, note, table);
+    for kind in Kind::ALL {
         let at = At::new(kind, size.pairs);
         let title = |what: &str| format!("{what}: {}", kind.name());
         add(title("Storing, removing, memory"), THROUGHPUT, throughput(figures, at, &INDEXES));
@@ -28,7 +23,7 @@ pub(crate) fn all(figures: &Figures, size: Size) -> Vec<Section> {
         let lookups = lookups(figures, at, "lookup", indexes);
         add(title("1, 2 and 4 shards, lookups"), LOOKUPS, lookups);
     }
-    for kind in KINDS {
+    for kind in Kind::ALL {
         let at = At::many(kind, size.pairs);
         let title = |what: &str| format!("{what}, 1,000 workers: {}", kind.name());
         add(title("Storing, removing, memory"), THROUGHPUT, throughput(figures, at, &INDEXES));
@@ -36,8 +31,6 @@ pub(crate) fn all(figures: &Figures, size: Size) -> Vec<Section> {
     }
     add("A recorded trace".to_owned(), TRACE, trace(figures, size));
     add("Size: distinct".to_owned(), SIZE, sizes(figures, size));
-    all.retain(|section| !section.table.is_empty());
-    all
 }
 
 fn is_sharded(figures: &Figures, at: At) -> bool {

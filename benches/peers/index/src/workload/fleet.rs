@@ -31,6 +31,8 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    pub(crate) const ALL: [Self; 3] = [Self::Distinct, Self::Shared8, Self::Prefix64];
+
     /// As on the command line.
     pub(crate) fn name(self) -> String {
         let value = self.to_possible_value();

@@ -95,7 +95,6 @@ mod tests {
 
     const SEED: u64 = 7;
     const PAIRS: usize = 64_000;
-    const KINDS: [Kind; 3] = [Kind::Distinct, Kind::Shared8, Kind::Prefix64];
     const ORDERS: [Order; 5] =
         [Order::Tail, Order::Chains, Order::Scattered, Order::Events, Order::Random];
 
@@ -125,7 +124,7 @@ mod tests {
 
     #[test]
     fn fleets_hold_as_many_pairs_as_asked() {
-        for kind in KINDS {
+        for kind in Kind::ALL {
             let fleet = Fleet::new(kind, 8, PAIRS, SEED);
             assert_eq!(fleet.pairs, PAIRS, "{kind:?}");
             assert_eq!(held(&fleet).len(), PAIRS, "{kind:?}");
@@ -160,7 +159,7 @@ mod tests {
 
     #[test]
     fn each_order_removes_everything_once_and_some_leave_no_holes() {
-        for kind in KINDS {
+        for kind in Kind::ALL {
             let fleet = Fleet::new(kind, 8, PAIRS, SEED);
             for order in ORDERS {
                 let mut held = held(&fleet);

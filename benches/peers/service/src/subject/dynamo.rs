@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 use std::path::Path;
 use tokio::{process::Command, time::Instant};
 
+/// Its `--threads`.
+const THREADS: &str = "2";
 /// The counter of events that reached the index.
 const APPLIED: &str = "dynamo_kvrouter_kv_cache_events_applied";
 /// What each block of a dump has once.
@@ -60,7 +62,7 @@ impl Subject for Dynamo {
         let mut command = Command::new(&programs.dynamo_python);
         command
             .args(["-m", "dynamo.indexer", "--port", &address.port().to_string()])
-            .args(["--threads", &programs.dynamo_threads.to_string()]);
+            .args(["--threads", THREADS]);
         let mut server = Server::start(command, log)?;
         let connection = Connection::new(listening(&mut server, address, log).await?)?;
         Ok(Self { server, connection })
@@ -111,7 +113,7 @@ impl Subject for Dynamo {
         Ok(None)
     }
 
-    async fn dump(&mut self, _workers: usize) -> Result<Dump> {
+    async fn dump(&mut self) -> Result<Dump> {
         let request = self.connection.request("GET", "/dump", "");
         let started = Instant::now();
         let body = self.connection.exchange(&request).await?;

@@ -3,7 +3,7 @@
 use super::{Dump, Form, Latencies, MODEL, Programs, Subject, free_address, listening};
 use crate::{
     process::Server,
-    stream::{BLOCK_TOKENS, Prompt},
+    stream::{BLOCK_TOKENS, Prompt, WORKERS},
 };
 use anyhow::{Context, Result, bail, ensure};
 use futures::channel::mpsc;
@@ -133,10 +133,10 @@ impl Subject for Kvasir {
         }
     }
 
-    async fn dump(&mut self, workers: usize) -> Result<Dump> {
+    async fn dump(&mut self) -> Result<Dump> {
         let (mut pairs, mut bytes) = (0, 0);
         let started = Instant::now();
-        for worker in 0..workers {
+        for worker in 0..WORKERS {
             let request = pb::DumpWorkerRequest {
                 model: MODEL.to_owned(),
                 worker_id: worker_id(worker),

@@ -33,8 +33,6 @@ pub struct Programs {
     pub indexer_server: PathBuf,
     /// The Python that `python -m dynamo.indexer` works with.
     pub dynamo_python: PathBuf,
-    /// Its `--threads`.
-    pub dynamo_threads: usize,
 }
 
 /// How a prompt is asked for.
@@ -90,7 +88,7 @@ pub trait Subject: Sized {
         in_flight: usize,
     ) -> Result<Option<Latencies>>;
     /// Everything it holds.
-    async fn dump(&mut self, workers: usize) -> Result<Dump>;
+    async fn dump(&mut self) -> Result<Dump>;
     /// Ends it.
     async fn stop(self) -> Result<()>;
 }
