@@ -23,13 +23,13 @@ pub struct BrokerMessage {
     pub incarnation: Incarnation,
     /// Number of the first batch of this incarnation.
     pub first_sequence: u64,
-    /// What the source says.
-    pub said: Said,
+    /// What the source sent.
+    pub message: SourceMessage,
 }
 
-/// What a source says over a broker.
+/// What a source sends over a broker.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Said {
+pub enum SourceMessage {
     /// A batch; not read yet, since reading needs the block size.
     Batch(pb::PublishBatch),
     /// It is there.
@@ -42,10 +42,10 @@ impl BrokerMessage {
     /// How the source would introduce itself on a stream of its own.
     #[must_use]
     pub fn hello(&self) -> Hello {
-        let head_sequence = match &self.said {
-            Said::Batch(batch) => Some(batch.sequence),
-            Said::Heartbeat(heartbeat) => heartbeat.head_sequence,
-            Said::Goodbye => None,
+        let head_sequence = match &self.message {
+            SourceMessage::Batch(batch) => Some(batch.sequence),
+            SourceMessage::Heartbeat(heartbeat) => heartbeat.head_sequence,
+            SourceMessage::Goodbye => None,
         };
         Hello {
             address: self.registration.address(),
@@ -78,30 +78,32 @@ impl TryFrom<pb::BrokerMessage> for BrokerMessage {
         // What is announced without end would stay without end.
         registration.lease.get_or_insert(LEASE_BY_BROKER_DEFAULT);
         check_required("source", &message.source, NAME_BYTES_MAX)?;
-        let said = match message.said.ok_or_else(|| required("batch, heartbeat or goodbye"))? {
-            broker_message::Said::Batch(batch) => Said::Batch(batch),
+        let content = match message.said.ok_or_else(|| required("batch, heartbeat or goodbye"))? {
+            broker_message::Said::Batch(batch) => SourceMessage::Batch(batch),
             broker_message::Said::Heartbeat(heartbeat) => {
                 let heartbeat = Heartbeat::try_from(heartbeat);
-                Said::Heartbeat(heartbeat.map_err(|error| error.within("heartbeat"))?)
+                SourceMessage::Heartbeat(heartbeat.map_err(|error| error.within("heartbeat"))?)
             }
-            broker_message::Said::Goodbye(pb::PublishGoodbye {}) => Said::Goodbye,
+            broker_message::Said::Goodbye(pb::PublishGoodbye {}) => SourceMessage::Goodbye,
         };
         Ok(Self {
             registration,
             source: message.source,
             incarnation: read_incarnation("incarnation", &message.incarnation)?,
             first_sequence: message.first_sequence,
-            said,
+            message: content,
         })
     }
 }
 
 impl From<BrokerMessage> for pb::BrokerMessage {
     fn from(message: BrokerMessage) -> Self {
-        let said = match message.said {
-            Said::Batch(batch) => broker_message::Said::Batch(batch),
-            Said::Heartbeat(heartbeat) => broker_message::Said::Heartbeat(heartbeat.into()),
-            Said::Goodbye => broker_message::Said::Goodbye(pb::PublishGoodbye {}),
+        let said = match message.message {
+            SourceMessage::Batch(batch) => broker_message::Said::Batch(batch),
+            SourceMessage::Heartbeat(heartbeat) => {
+                broker_message::Said::Heartbeat(heartbeat.into())
+            }
+            SourceMessage::Goodbye => broker_message::Said::Goodbye(pb::PublishGoodbye {}),
         };
         Self {
             worker: Some((&message.registration).into()),

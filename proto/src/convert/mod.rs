@@ -18,7 +18,7 @@ mod shard;
 mod shared;
 mod worker;
 
-pub use broker::{BrokerMessage, Said};
+pub use broker::{BrokerMessage, SourceMessage};
 pub use digest::{DigestsPart, DigestsQuery};
 pub use dump::{
     DumpQuery, DumpedSource, ListedSource, ListedWorker, WorkerDumpPart, dumped_source,

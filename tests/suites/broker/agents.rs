@@ -7,7 +7,7 @@ use kvasir_process::nats::NatsServers;
 use kvasir_proto::broker::{STREAM, message_id};
 use kvasir_proto::codec::decode;
 use kvasir_proto::convert::{
-    BrokerMessage, Engine as EngineKind, LOCAL_INDEXER_BY_BROKER, Registration, Said,
+    BrokerMessage, Engine as EngineKind, LOCAL_INDEXER_BY_BROKER, Registration, SourceMessage,
     WorkerAddress, WorkerProfile,
 };
 use kvasir_proto::pb;
@@ -187,8 +187,8 @@ pub fn read(payload: bytes::Bytes) -> BrokerMessage {
 }
 
 pub fn batch(message: &BrokerMessage) -> &pb::PublishBatch {
-    match &message.said {
-        Said::Batch(batch) => batch,
-        Said::Heartbeat(_) | Said::Goodbye => panic!("no batch: {message:?}"),
+    match &message.message {
+        SourceMessage::Batch(batch) => batch,
+        SourceMessage::Heartbeat(_) | SourceMessage::Goodbye => panic!("no batch: {message:?}"),
     }
 }
