@@ -27,8 +27,8 @@ pub const WORKER_RANKS_MAX: usize = 1_024;
 pub const WORKER_ENDPOINTS_MAX: usize = 64;
 /// Most sources of one worker: endpoints and publishers together.
 pub const WORKER_SOURCES_MAX: usize = 128;
-/// Lives of a source that are over and are remembered, so that none of them comes back.
-pub const SOURCE_PAST_LIVES_MAX: usize = 8;
+/// Past incarnations of a source that are remembered, so that none of them comes back.
+pub const SOURCE_PAST_INCARNATIONS_MAX: usize = 8;
 /// Most names of numbered LoRA adapters in one registration.
 pub const WORKER_LORA_NAMES_MAX: usize = 1_024;
 /// Most media with a time to live in one registration.

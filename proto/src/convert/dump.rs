@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{
     limits::{
-        DUMP_CHUNK_RECORDS_DEFAULT, DUMP_CHUNK_RECORDS_MAX, NAME_BYTES_MAX, SOURCE_PAST_LIVES_MAX,
-        WORKER_RANKS_MAX, WORKER_SOURCES_MAX,
+        DUMP_CHUNK_RECORDS_DEFAULT, DUMP_CHUNK_RECORDS_MAX, NAME_BYTES_MAX,
+        SOURCE_PAST_INCARNATIONS_MAX, WORKER_RANKS_MAX, WORKER_SOURCES_MAX,
     },
     pb::{self, dump_worker_response::Part},
     types::{
@@ -92,7 +92,7 @@ pub struct DumpedSource {
     pub copy_mode: CopyMode,
     /// The last batch that the records contain.
     pub applied: Option<Cursor>,
-    /// Lives that are over, the oldest first; at most [`SOURCE_PAST_LIVES_MAX`].
+    /// Lives that are over, the oldest first; at most [`SOURCE_PAST_INCARNATIONS_MAX`].
     pub past: Vec<Incarnation>,
     /// The engine's main KV-cache group; none as long as it has stated none.
     pub main_group: Option<u32>,
@@ -151,7 +151,7 @@ fn read_chunk(chunk: pb::DumpChunk) -> Result<WorkerDumpPart, ConvertError> {
 
 fn read_end(end: pb::DumpEnd) -> Result<WorkerDumpPart, ConvertError> {
     check_required("source", &end.source, NAME_BYTES_MAX)?;
-    check_count("past_incarnations", end.past_incarnations.len(), SOURCE_PAST_LIVES_MAX)?;
+    check_count("past_incarnations", end.past_incarnations.len(), SOURCE_PAST_INCARNATIONS_MAX)?;
     check_count("dp_ranks", end.dp_ranks.len(), WORKER_RANKS_MAX)?;
     let mode = read_copy_mode("copy_mode", end.copy_mode)?;
     let past = end.past_incarnations.iter().enumerate();
