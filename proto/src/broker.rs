@@ -1,18 +1,19 @@
-//! Names of what goes over NATS: subjects, the stream, buckets. Publishers and indexes must agree on
-//! them; none names a shard, so that moving a bucket concerns no publisher.
+//! Names of subjects, the stream and buckets in NATS. Publishers and indexes must agree on them. None names a
+//! shard, so publishers need not know when a bucket moves.
 //!
 //! | subject | what |
 //! | --- | --- |
-//! | `kvasir.v1.events.<tenant>.<model>.<bucket>.<worker>.<rank>` | batches; the stream keeps these |
+//! | `kvasir.v1.events.<tenant>.<model>.<bucket>.<worker>.<rank>` | batches; the stream retains these |
 //! | `kvasir.v1.heartbeats.<tenant>.<model>.<bucket>.<worker>` | heartbeats |
-//! | `kvasir.v1.local.<tenant>.<model>.<worker>.<call>` | questions to an agent's `LocalIndexer` |
+//! | `kvasir.v1.local.<tenant>.<model>.<worker>.<call>` | requests to an agent's `LocalIndexer` |
 //! | `kvasir.v1.loads.<tenant>.<model>.<bucket>.<worker>` | how busy its ranks are |
 //!
-//! In tenants, models and workers every byte but ASCII letters, digits, `-` and `_` is written as `=`
-//! and two digits, upper case; an empty one as `=`.
+//! In tenants, models and workers every byte except ASCII letters, digits, `-` and `_` is written as `=`
+//! and two hexadecimal digits in upper case; an empty name is written as `=`.
 //!
-//! Messages on the first two are `BrokerMessage`, on the last `WorkerLoad`. A question is the request message of the call, with a
-//! reply subject; each part of the answer is one message there, with the headers of [`answer`].
+//! Messages on the first two subjects are `BrokerMessage`, on the last `WorkerLoad`. A request to an agent is the
+//! request message of the call, with a reply subject. Each part of the answer is one message there, with the headers
+//! of [`answer`].
 
 use crate::{
     convert::WorkerAddress,
@@ -27,11 +28,11 @@ use std::{
 
 /// The stream of all batches: subjects [`EVENTS_ALL`].
 pub const STREAM: &str = "kvasir-events";
-/// How long the stream keeps a batch where nothing else is configured,
+/// How long the stream retains a batch by default.
 pub const STREAM_AGE_DEFAULT: Duration = Duration::from_secs(3_600);
-/// and how many bytes.
+/// How many bytes the stream retains by default.
 pub const STREAM_BYTES_DEFAULT: u64 = 1 << 30;
-/// A batch that is published twice within this time is in the stream once.
+/// The stream's window of duplicates: a batch published twice within it is stored once.
 pub const DUPLICATES_WITHIN: Duration = Duration::from_secs(120);
 /// Subjects of all batches.
 pub const EVENTS_ALL: &str = "kvasir.v1.events.>";
@@ -39,24 +40,23 @@ pub const EVENTS_ALL: &str = "kvasir.v1.events.>";
 pub const HEARTBEATS_ALL: &str = "kvasir.v1.heartbeats.>";
 /// Subjects of all loads.
 pub const LOADS_ALL: &str = "kvasir.v1.loads.>";
-/// What object stores of snapshots are named after, one of each shard: `kvasir-snapshots-shard-I-of-N`.
+/// Prefix of the object stores of snapshots, one for each shard: `kvasir-snapshots-shard-I-of-N`.
 pub const SNAPSHOTS: &str = "kvasir-snapshots";
-/// The key-value bucket in which indexes post how far of the stream they have on disk.
+/// The key-value bucket in which indexes publish the stream position that they have on disk.
 pub const COVERAGE: &str = "kvasir-coverage";
-/// The key-value bucket of the map of shards,
+/// The key-value bucket of the shard map.
 pub const SHARDS: &str = "kvasir-shards";
-/// and its key there.
+/// The key of the shard map in its bucket.
 pub const SHARD_MAP: &str = "map";
 
-/// Headers of the parts of an answer. Each part's reply subject is where it is confirmed, by an empty
-/// message, once it was taken: at most [`ANSWER_PARTS_AHEAD_MAX`](crate::limits::ANSWER_PARTS_AHEAD_MAX)
-/// are on their way.
+/// Headers of the parts of an answer. The reader confirms each part by an empty message to the part's reply
+/// subject; at most [`ANSWER_PARTS_AHEAD_MAX`](crate::limits::ANSWER_PARTS_AHEAD_MAX) parts are unconfirmed.
 pub mod answer {
-    /// Number of the part, from 0: one that is missing is noticed.
+    /// Number of the part, from 0, by which the reader notices a missing one.
     pub const PART: &str = "Kvasir-Part";
-    /// In place of a part: the answer ends with an error. Its gRPC code, as a number;
+    /// The gRPC code, as a number, of the error that ends the answer in place of a part.
     pub const ERROR_CODE: &str = "Nats-Service-Error-Code";
-    /// and its text.
+    /// The text of that error.
     pub const ERROR: &str = "Nats-Service-Error";
 }
 
@@ -74,7 +74,7 @@ pub enum LocalCall {
 }
 
 impl LocalCall {
-    /// All of them.
+    /// All calls.
     pub const ALL: [Self; 4] = [Self::Events, Self::Dump, Self::Digests, Self::Status];
 
     const fn word(self) -> &'static str {
@@ -87,28 +87,28 @@ impl LocalCall {
     }
 }
 
-/// Where the batches of a rank go.
+/// Subject of the batches of a rank.
 #[must_use]
 pub fn events_subject(address: &WorkerAddress, rank: DpRank) -> String {
     let (Names { tenant, model, worker }, bucket) = (names(address), bucket(&address.worker));
     format!("kvasir.v1.events.{tenant}.{model}.{bucket}.{worker}.{rank}")
 }
 
-/// Where the heartbeats of a worker's sources go.
+/// Subject of the heartbeats of a worker's sources.
 #[must_use]
 pub fn heartbeats_subject(address: &WorkerAddress) -> String {
     let (Names { tenant, model, worker }, bucket) = (names(address), bucket(&address.worker));
     format!("kvasir.v1.heartbeats.{tenant}.{model}.{bucket}.{worker}")
 }
 
-/// Where the loads of a worker's ranks go.
+/// Subject of the loads of a worker's ranks.
 #[must_use]
 pub fn loads_subject(address: &WorkerAddress) -> String {
     let (Names { tenant, model, worker }, bucket) = (names(address), bucket(&address.worker));
     format!("kvasir.v1.loads.{tenant}.{model}.{bucket}.{worker}")
 }
 
-/// Where a worker's agent is asked.
+/// Subject of requests to a worker's agent.
 #[must_use]
 pub fn local_subject(address: &WorkerAddress, call: LocalCall) -> String {
     let Names { tenant, model, worker } = names(address);
@@ -127,7 +127,7 @@ pub fn heartbeats_of_bucket(bucket: u8) -> String {
     format!("kvasir.v1.heartbeats.*.*.{bucket}.*")
 }
 
-/// Names a batch to the stream, which takes each once in its window of duplicates.
+/// Id of a batch, by which the stream recognises duplicates within its window.
 #[must_use]
 pub fn message_id(
     address: &WorkerAddress,
@@ -175,9 +175,9 @@ impl Display for Token<'_> {
 /// How events go over NATS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {
-    /// To whoever listens when they are published; nobody keeps them.
+    /// To current subscribers only; nothing is retained.
     Core,
-    /// Into the stream of JetStream, which acknowledges them and keeps them for a while.
+    /// Into a JetStream stream, which acknowledges them and retains them for a time.
     Jetstream,
 }
 
@@ -234,9 +234,9 @@ mod tests {
     }
 
     #[test]
-    fn names_are_told_apart() {
-        let id = |worker: &str, source: &str, life, sequence| {
-            message_id(&address("m", "", worker), source, Incarnation(life), sequence)
+    fn message_ids_are_unique() {
+        let id = |worker: &str, source: &str, incarnation, sequence| {
+            message_id(&address("m", "", worker), source, Incarnation(incarnation), sequence)
         };
         let ids = [id("a", "b", 1, 1), id("a.b", "", 1, 1), id("a", "b", 2, 1), id("a", "b", 1, 2)];
         for (at, one) in ids.iter().enumerate() {

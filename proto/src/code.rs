@@ -11,7 +11,7 @@ pub enum ErrorCode {
     FailedPrecondition,
     /// A named limit was reached.
     ResourceExhausted,
-    /// The operation was cut off by a concurrent change; retry it whole.
+    /// A concurrent change interrupted the operation; retry it from the beginning.
     Aborted,
     /// The server is starting or stopping; retry elsewhere or later.
     Unavailable,

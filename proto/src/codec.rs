@@ -2,8 +2,8 @@
 //! decoded.
 //!
 //! An empty entry of a list takes two bytes on the wire and a hundred times that in memory, so
-//! the largest message could take gigabytes before its conversion counts the entries. Here they are
-//! counted on the wire, where they cost nothing.
+//! the largest message could take gigabytes before its conversion counts the entries. This codec counts
+//! them on the wire, at no cost in memory.
 
 use crate::limits::{
     BATCH_EVENTS_MAX, BROKER_MESSAGE_BYTES_MAX, DUMP_CHUNK_RECORDS_MAX, GRPC_MESSAGE_BYTES_MAX,
@@ -24,12 +24,11 @@ use tonic::{
 /// Largest request that is neither a query nor a batch of events.
 pub const SMALL_REQUEST_BYTES_MAX: usize = 1 << 20;
 
-/// A list is counted as it comes and refused here above so many times its limit. Between the limit
-/// and this, conversion refuses it, which can tell the client which request of a stream is meant
-/// and does not end the stream.
+/// This codec refuses a list with more than so many times its limit. Between the limit and that, the
+/// conversion refuses it: the conversion can name the request of a stream, and does not end the stream.
 pub const EXCESS_MAX: usize = 4;
 
-/// Protobuf, with requests that are refused before they are decoded where they exceed their bounds.
+/// Protobuf that refuses requests beyond their bounds before it decodes them.
 pub struct BoundedCodec<T, U>(PhantomData<(T, U)>);
 
 impl<T, U> Default for BoundedCodec<T, U> {
@@ -77,12 +76,12 @@ impl<T, U: Message + Name + Default> Decoder for BoundedCodec<T, U> {
     type Error = Status;
 
     fn decode(&mut self, source: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
-        // One piece, not copied: the `bytes` fields of the message share it.
+        // One buffer, not copied: the `bytes` fields of the message share it.
         decode(source.copy_to_bytes(source.remaining())).map(Some)
     }
 }
 
-/// Reads a message that came by another way than gRPC, within the same bounds.
+/// Reads a message that did not come over gRPC, within the same bounds.
 ///
 /// # Errors
 /// If it exceeds its bounds or is not protobuf.
@@ -91,13 +90,13 @@ pub fn decode<U: Message + Name + Default>(message: Bytes) -> Result<U, Status> 
     U::decode(message).map_err(malformed)
 }
 
-/// As gRPC reports messages that are not protobuf.
+/// The status with which gRPC reports messages that are not protobuf.
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 pub(crate) fn malformed(error: DecodeError) -> Status {
     Status::internal(error.to_string())
 }
 
-/// What a request may be, seen on the wire.
+/// Bounds of a message on the wire.
 struct Bounds {
     message: &'static str,
     bytes_max: usize,
@@ -106,9 +105,9 @@ struct Bounds {
 
 /// A list of messages or strings within a request.
 struct List {
-    /// Its name, as errors say it.
+    /// Its name in error texts.
     name: &'static str,
-    /// Numbers of the fields that lead to it.
+    /// Numbers of the fields on the path to it.
     path: &'static [u32],
     /// Its most entries.
     limit: usize,
@@ -159,7 +158,7 @@ static REQUESTS: [Bounds; 15] = [
     small("WatchLoadsRequest", &[]),
 ];
 
-/// What comes by a broker.
+/// Messages that come over a broker.
 static BROKER_MESSAGES: [Bounds; 2] = [
     Bounds {
         message: "BrokerMessage",
@@ -175,7 +174,7 @@ static BROKER_MESSAGES: [Bounds; 2] = [
     small("WorkerLoad", &[]),
 ];
 
-/// Answers that indexes and routers take from agents. Those of an index to its clients are not measured.
+/// Answers that indexes and routers read from agents. Answers of an index to its clients are not measured.
 static AGENT_ANSWERS: [Bounds; 6] = [
     large("GetEventsResponse", &[list("batch.events", &[1, 3], BATCH_EVENTS_MAX)]),
     large("LocalDumpResponse", &[list("chunk.records", &[1, 2], DUMP_CHUNK_RECORDS_MAX)]),
@@ -211,7 +210,7 @@ fn refusal(text: fmt::Arguments<'_>) -> Status {
 }
 
 /// Entries of the list at `path`, in all occurrences of the messages around it: the decoder merges
-/// them. It reads with the decoder's own functions, so that what one reads, the other reads too.
+/// them. It reads with the decoder's own functions, so that both agree on every message.
 fn count(mut message: &[u8], path: &[u32]) -> Result<usize, DecodeError> {
     let Some((&field, inner)) = path.split_first() else { return Ok(1) };
     let mut entries = 0;

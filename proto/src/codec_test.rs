@@ -27,11 +27,11 @@ fn entries_are_counted_on_the_wire() {
     check(&batch(0), &[2, 3], 0);
     check(&batch(5), &[2, 3], 5);
     check(&batch(5), &[1, 3], 0);
-    // Occurrences of the message around are merged.
+    // Occurrences of the enclosing message are merged.
     check(&[batch(5), batch(7)].concat(), &[2, 3], 12);
     // Field 3 as a varint, as 8 and as 4 bytes: not an entry.
     check(&[0x18, 7, 0x19, 1, 2, 3, 4, 5, 6, 7, 8, 0x1d, 1, 2, 3, 4, 0x1a, 0], &[3], 1);
-    // An entry inside an unknown group does not count, one behind it does.
+    // An entry inside an unknown group does not count, one after it does.
     check(&[0x23, 0x1a, 0, 0x24, 0x1a, 0], &[3], 1);
     // The length may be written longer than it needs to be.
     check(&[0x1a, 0x82, 0x80, 0x00, 1, 2, 0x1a, 0], &[3], 2);
@@ -40,7 +40,7 @@ fn entries_are_counted_on_the_wire() {
 #[test]
 fn malformed_messages_are_errors() {
     for message in [
-        // A key without a number, a wire type that is none, a group that ends or never does.
+        // A key without a number, an invalid wire type, a group that only ends or never ends.
         &[0x02, 0][..],
         &[0x1e],
         &[0x24],
@@ -58,7 +58,7 @@ fn malformed_messages_are_errors() {
     assert!(count(&[0x23; 1_000_000], &[3]).is_err());
 }
 
-/// Where the decoder goes through, counting does too and agrees.
+/// If the decoder accepts a message, so does counting, and both agree.
 #[test]
 fn every_truncation_is_counted_as_it_is_decoded() {
     let message = [batch(3), batch(200)].concat();
@@ -82,11 +82,11 @@ fn every_truncation_is_counted_as_it_is_decoded() {
 fn requests_beyond_their_bounds_are_refused() {
     let check = |name: &str, message: &[u8], code: Code, text: &str| {
         let outcome = measure(name, message);
-        let (actual, said) = match &outcome {
+        let (actual, message) = match &outcome {
             Ok(()) => (Code::Ok, ""),
             Err(status) => (status.code(), status.message()),
         };
-        assert_eq!((actual, said), (code, text), "{name}");
+        assert_eq!((actual, message), (code, text), "{name}");
     };
     let events = pb::PublishEventsRequest::NAME;
     check(events, &batch(BATCH_EVENTS_MAX * EXCESS_MAX), Code::Ok, "");
@@ -106,7 +106,7 @@ fn requests_beyond_their_bounds_are_refused() {
     assert_eq!(measure(events, &[0x12, 9]).expect_err("too short").code(), Code::Internal);
 }
 
-/// A message that a peer sends, or a list in one, that the tables do not know would not be bounded.
+/// A message of a peer, or a list in one, that is missing from the tables would not be bounded.
 #[test]
 fn the_tables_know_every_request_and_every_list_of_messages_or_strings() {
     let set = FileDescriptorSet::decode(pb::FILE_DESCRIPTOR_SET).expect("the package");
@@ -131,7 +131,7 @@ fn the_tables_know_every_request_and_every_list_of_messages_or_strings() {
     }
 }
 
-/// Name and path of every list of messages or strings in a message, those within others included.
+/// Name and path of every list of messages or strings in a message, nested ones included.
 fn find_lists(
     messages: &[&DescriptorProto],
     name: &str,

@@ -1,7 +1,7 @@
-//! Digests of what a source holds: equal where two sides hold the same, and where they do not, they
-//! tell in which parts. Kept up block by block, at the cost of one hash each.
+//! Digests of what a source holds: equal if two sides hold the same, and otherwise they show which parts
+//! differ. They are updated block by block, at the cost of one hash each.
 //!
-//! - A block's digest is XXH3-64 of its name, followed by its local hash where that is known, both
+//! - A block's digest is XXH3-64 of its name, followed by its local hash if that is known, both
 //!   little-endian.
 //! - Its bucket is the upper 12 bits of that; a bucket's digest is the wrapping sum of those of its
 //!   blocks, for each tier of each rank.
@@ -9,8 +9,8 @@
 //!   of (rank as 32 bits, number of the tier in [`Tier::ALL`] + 1 as 32 bits, sum of all its blocks'
 //!   digests, their number), little-endian.
 //!
-//! A sum of 64 bits misses a difference once in 2^64 times; nobody is kept from making one on purpose, but who
-//! can say what an engine holds can say so anyway.
+//! A 64-bit sum misses a difference once in 2^64 times by chance. It does not resist collisions made on purpose;
+//! whoever could make one can publish false events anyway.
 
 use crate::types::{BlockName, DpRank, LocalHash, Tier};
 use xxhash_rust::xxh3::xxh3_64;
@@ -36,7 +36,7 @@ pub const fn digest_bucket(digest: u64) -> u16 {
     (digest >> (u64::BITS - BUCKET_BITS)) as u16
 }
 
-/// What one rank holds in one tier.
+/// Digest of what one rank holds in one tier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TierDigest {
     blocks: u64,
@@ -51,7 +51,7 @@ impl Default for TierDigest {
 }
 
 impl TierDigest {
-    /// A tier of so many blocks, with the digests of these buckets; others are 0.
+    /// A tier of `blocks` blocks, with the digests of these buckets; all others are 0.
     #[must_use]
     pub fn of(blocks: u64, buckets: impl IntoIterator<Item = (u16, u64)>) -> Self {
         let mut digest = Self { blocks, ..Self::default() };
@@ -92,21 +92,21 @@ impl TierDigest {
     }
 }
 
-/// What one rank holds, by tier: 32 KiB for each that holds anything.
+/// Digest of what one rank holds, by tier: 32 KiB for each tier that holds anything.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RankDigest {
     tiers: [Option<TierDigest>; Tier::COUNT],
 }
 
 impl RankDigest {
-    /// A block is held in a tier.
+    /// Adds a block to a tier.
     pub fn add(&mut self, tier: Tier, digest: u64) {
         if let Some(at) = self.tiers.get_mut(tier.index()) {
             at.get_or_insert_default().add(digest);
         }
     }
 
-    /// It is not held there any more.
+    /// Takes a block from a tier.
     pub fn take(&mut self, tier: Tier, digest: u64) {
         let Some(at) = self.tiers.get_mut(tier.index()) else { return };
         if let Some(held) = at {
@@ -117,7 +117,7 @@ impl RankDigest {
         }
     }
 
-    /// Replaces a tier; one without blocks is none.
+    /// Replaces a tier; a tier without blocks is removed.
     pub fn set(&mut self, tier: Tier, digest: TierDigest) {
         if let Some(at) = self.tiers.get_mut(tier.index()) {
             *at = Some(digest).filter(|digest| digest.blocks > 0);
@@ -141,7 +141,7 @@ impl RankDigest {
         self.tiers().count() * DIGEST_BUCKETS * size_of::<u64>()
     }
 
-    /// What it adds to the digest of its source.
+    /// The rank's part of the digest of its source.
     #[must_use]
     pub fn total(&self, rank: DpRank) -> u64 {
         let mut total = 0_u64;
@@ -187,7 +187,7 @@ mod tests {
         block_digest(BlockName(name), local.map(LocalHash))
     }
 
-    /// What agents in other languages are to compute.
+    /// Vectors for agents in other languages.
     #[test]
     fn vectors() {
         assert_eq!(digest(1, None), xxh3_64(&1_u64.to_le_bytes()));

@@ -1,5 +1,5 @@
-//! The codec of a server that answers prompts: requests are measured as all are, then read and
-//! answers written without messages in between.
+//! The codec of a server that answers prompts. It measures requests as [`crate::codec`] does, then reads them and
+//! writes answers without generated messages in between.
 
 use crate::{
     codec::{malformed, measure},
@@ -12,7 +12,7 @@ use tonic::{
     codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
 };
 
-/// Bytes of an answer that are room for without growing: one with a few matches.
+/// Initial capacity for an answer: enough for a few matches.
 const ANSWER_BYTES: usize = 512;
 
 /// Reads [`FindRequest`]s and writes answers of one kind.
@@ -20,7 +20,7 @@ pub struct FindCodec<A>(PhantomData<A>);
 
 /// Writes answers of one kind.
 pub struct FindEncoder<A> {
-    /// An answer while it is written; kept for the next one of a stream.
+    /// Buffer of the answer being written; reused for the next one of a stream.
     answer: Vec<u8>,
     of: PhantomData<A>,
 }

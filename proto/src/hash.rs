@@ -2,13 +2,13 @@
 //! interoperable bit for bit with `dynamo-kv-router` 1.6.1 and `kv-index` 2.0.0 (golden vectors in
 //! `tests/golden_hashes.rs`).
 //!
-//! - seed = 1337 + XXH3-64(LoRA name, seed 0) + XXH3-64(salt, seed 1), wrapping, each only if given
+//! - seed = 1337 + XXH3-64(LoRA name, seed 0) + XXH3-64(salt, seed 1), wrapping, each term only if set
 //! - local hash = XXH3-64(little-endian u32 tokens of the block ‖ its multimodal hashes, ascending,
 //!   as little-endian u64; seed)
 //! - bucket of a worker = XXH3-64(`worker_id` as UTF-8, seed 0) mod 256
 //! - sequence hash: `s[0] = l[0]`, `s[i] = XXH3-64(s[i-1] ‖ l[i], seed 1337)`, both little-endian
 //!
-//! Only whole blocks are hashed. Cost is one pass over the tokens and no allocation per block:
+//! Only complete blocks are hashed. The cost is one pass over the tokens and no allocation per block:
 //! a 16-token block is 64 bytes, so a 4,096-token prompt reads 16 KiB and writes 2 KiB.
 
 use crate::types::{LocalHash, SequenceHash, WorkerId};
@@ -21,7 +21,7 @@ pub const HASH_SCHEME: &str = "xxh3-64/1337";
 const SEED: u64 = 1337;
 const SALT_SEED: u64 = 1;
 
-/// What, besides its tokens, decides the content of a prompt's blocks.
+/// What decides the content of a prompt's blocks besides its tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Namespace<'a> {
     /// LoRA adapter; "" for none.
@@ -51,9 +51,9 @@ impl Namespace<'_> {
 pub struct Seed(pub u64);
 
 impl Seed {
-    /// A namespace that no query can name: what is hashed with it never matches.
+    /// A namespace that no query can name: blocks hashed with it never match.
     ///
-    /// `discriminator` keeps unrelated unmatched content apart.
+    /// `discriminator` separates unrelated content of this kind.
     #[must_use]
     pub fn opaque(discriminator: &[u8]) -> Self {
         Self(!xxh3_64_with_seed(discriminator, SEED))
@@ -94,7 +94,7 @@ pub fn tokens_le(tokens: &[u32]) -> Cow<'_, [u8]> {
     }
 }
 
-/// Local hash of one whole block. `multimodal` must be ascending.
+/// Local hash of one complete block. `multimodal` must be ascending.
 #[must_use]
 pub fn local_hash(block_le: &[u8], multimodal: &[u64], seed: Seed) -> LocalHash {
     if multimodal.is_empty() {
@@ -108,7 +108,7 @@ pub fn local_hash(block_le: &[u8], multimodal: &[u64], seed: Seed) -> LocalHash 
     LocalHash(hasher.digest())
 }
 
-/// Local hashes of all whole blocks of `tokens_le`, appended to `out`. A `block_size` of 0 yields
+/// Local hashes of all complete blocks of `tokens_le`, appended to `out`. A `block_size` of 0 yields
 /// none.
 pub fn local_hashes(
     tokens_le: &[u8],
@@ -144,11 +144,11 @@ pub fn local_hashes(
     }
 }
 
-/// Number of buckets, for ever: subjects and maps of shards name buckets.
+/// Number of buckets. It can never change: subjects and shard maps name buckets.
 pub const BUCKETS: usize = 256;
 
-/// The bucket of a worker, below [`BUCKETS`], for ever: shards own buckets, and a worker goes
-/// where its bucket goes.
+/// The bucket of a worker, below [`BUCKETS`]. It can never change: shards own buckets, and a worker moves with
+/// its bucket.
 #[must_use]
 pub fn bucket(worker: &WorkerId) -> u8 {
     let [lowest, ..] = xxh3_64(worker.as_str().as_bytes()).to_le_bytes();
@@ -157,7 +157,7 @@ pub fn bucket(worker: &WorkerId) -> u8 {
 
 const _: () = assert!(BUCKETS == 1 << u8::BITS);
 
-/// Canonical sequence hash of a block whose parent has `parent`.
+/// Canonical sequence hash of a block whose parent has the sequence hash `parent`.
 #[must_use]
 pub fn sequence_hash(parent: Option<SequenceHash>, local: LocalHash) -> SequenceHash {
     let Some(parent) = parent else {

@@ -2,14 +2,14 @@
 //!
 //! - [`types`]: value types without serialisation: hashes, workers, tiers, cursors, events.
 //! - [`hash`]: tokens to block hashes, the one implementation that all sides use.
-//! - [`digest`]: of what a source holds, so that two sides find out where they differ.
+//! - [`digest`]: digests of what a source holds, by which two sides find where they differ.
 //! - [`shard`]: which shard a worker belongs to.
 //! - [`target`]: addresses of gRPC ports, as people write them.
 //! - [`limits`]: every bound on what a peer may send.
 //! - [`code`]: the restricted set of error codes and its table to gRPC status.
 //! - `pb`, `codec`, `find_codec`, `convert` and `broker` (feature `grpc`): generated messages, their
-//!   measuring on the wire, the fast way of prompts and their answers, conversions that reject and
-//!   never panic, and the names of what goes over NATS.
+//!   size checks on the wire, the fast path for prompts and their answers, conversions that reject and
+//!   never panic, and the names of subjects, streams and buckets in NATS.
 
 #[cfg(feature = "grpc")]
 pub mod broker;

@@ -1,5 +1,5 @@
 //! Every bound on what a peer may send, with its unit in its name. One file, so that server,
-//! client and documents cannot disagree; the table in `indexer-server/README.md` is checked against it.
+//! client and documents cannot disagree; a test checks the table in `indexer-server/README.md` against it.
 
 /// Longest model name, tenant, worker id, source name, LoRA name, salt or topic.
 pub const NAME_BYTES_MAX: usize = 256;
@@ -17,7 +17,7 @@ pub const QUERY_MULTIMODAL_ITEMS_MAX: usize = 1_024;
 pub const QUERY_WORKER_IDS_MAX: usize = 4_096;
 /// Longest time to live of a placement, in milliseconds.
 pub const PLACEMENT_TTL_MS_MAX: u32 = 3_600_000;
-/// Time to live of a placement, in milliseconds, where the request does not say.
+/// Time to live of a placement, in milliseconds, if the request does not set it.
 pub const PLACEMENT_TTL_MS_DEFAULT: u32 = 120_000;
 /// Most workers (all partitions) one server accepts.
 pub const WORKERS_MAX: usize = 16_384;
@@ -27,8 +27,8 @@ pub const WORKER_RANKS_MAX: usize = 1_024;
 pub const WORKER_ENDPOINTS_MAX: usize = 64;
 /// Most sources of one worker: endpoints and publishers together.
 pub const WORKER_SOURCES_MAX: usize = 128;
-/// Lives of a source that are over and are remembered, so that none of them comes back.
-pub const SOURCE_PAST_LIVES_MAX: usize = 8;
+/// Past incarnations of a source that are remembered, so that none of them comes back.
+pub const SOURCE_PAST_INCARNATIONS_MAX: usize = 8;
 /// Most names of numbered LoRA adapters in one registration.
 pub const WORKER_LORA_NAMES_MAX: usize = 1_024;
 /// Most media with a time to live in one registration.
@@ -37,9 +37,9 @@ pub const WORKER_MEDIUM_TTLS_MAX: usize = 16;
 pub const MEDIUM_TTL_MS_MIN: u32 = 100;
 /// Longest time to live of blocks on a medium, in milliseconds: 30 days.
 pub const MEDIUM_TTL_MS_MAX: u32 = 2_592_000_000;
-/// Most workers in one page of ListWorkers, and so many where the request does not say.
+/// Most workers in one page of ListWorkers, and the default.
 pub const LIST_PAGE_WORKERS_MAX: usize = 4_096;
-/// Most bytes of the workers in one page of ListWorkers: a page ends before the worker that exceeds it.
+/// Most bytes of the workers in one page of ListWorkers: a page ends before the worker that would exceed it.
 pub const LIST_PAGE_BYTES_MAX: usize = 1 << 20;
 /// Most labels of one worker.
 pub const WORKER_LABELS_MAX: usize = 64;
@@ -47,7 +47,7 @@ pub const WORKER_LABELS_MAX: usize = 64;
 pub const LEASE_MS_MIN: u32 = 1_000;
 /// Longest lease of a worker, in milliseconds.
 pub const LEASE_MS_MAX: u32 = 3_600_000;
-/// Batches of one publisher that may wait for their answers; more are not read.
+/// Most batches of one publisher that wait for their answers; the server reads no more until one is answered.
 pub const UNANSWERED_BATCHES_MAX: usize = 1_024;
 /// Most partitions one server accepts.
 pub const PARTITIONS_MAX: usize = 4_096;
@@ -57,39 +57,38 @@ pub const EVENT_BLOCKS_MAX: usize = 65_536;
 pub const BATCH_EVENTS_MAX: usize = 4_096;
 /// Most records in one chunk of a dump.
 pub const DUMP_CHUNK_RECORDS_MAX: usize = 8_192;
-/// Records in a chunk of a dump, where the request does not say.
+/// Records in one chunk of a dump, if the request does not set it.
 pub const DUMP_CHUNK_RECORDS_DEFAULT: usize = 2_048;
 /// Largest gRPC message in either direction.
 pub const GRPC_MESSAGE_BYTES_MAX: usize = 8 << 20;
-/// Largest message over NATS: servers take 1 MiB by default, of which headers and the subject need some.
+/// Largest message over NATS: servers accept 1 MiB by default, headers and subject included.
 pub const BROKER_MESSAGE_BYTES_MAX: usize = 1_000_000;
-/// Largest batch of an agent on the wire: what is more is several batches.
+/// Largest batch of an agent on the wire: what is larger is split into several batches.
 pub const BATCH_WIRE_BYTES_MAX: usize = 512 << 10;
-/// Parts of an answer of LocalIndexer over NATS that may be on their way; each is confirmed when it was
-/// taken.
+/// Most unconfirmed parts of an answer of LocalIndexer over NATS; the reader confirms each part it has read.
 pub const ANSWER_PARTS_AHEAD_MAX: usize = 8;
 /// Deepest chain of blocks in the index.
 pub const CHAIN_BLOCKS_MAX: usize = 65_536;
 /// Most parked names of one rank: held, parent unknown.
 pub const RANK_PARKED_MAX: usize = 65_536;
-/// Most names of one rank for one block: one content under several names of the engine's.
+/// Most names of one rank for one block: an engine may give one content several names.
 pub const BLOCK_NAMES_MAX: usize = 256;
-/// Most names touched while one dump is under way; more abort it.
+/// Most names that may change during one dump; more abort it.
 pub const DUMP_DIRTY_NAMES_MAX: usize = 1 << 16;
 /// Shortest time between two answers of WatchLoads, in milliseconds.
 pub const LOADS_INTERVAL_MS_MIN: u32 = 10;
 /// Longest time between two answers of WatchLoads, in milliseconds.
 pub const LOADS_INTERVAL_MS_MAX: u32 = 60_000;
-/// Time between two answers of WatchLoads, in milliseconds, where the request does not say.
+/// Time between two answers of WatchLoads, in milliseconds, if the request does not set it.
 pub const LOADS_INTERVAL_MS_DEFAULT: u32 = 100;
-/// Largest map of shards, as text, in bytes.
+/// Largest shard map, as text, in bytes.
 pub const SHARD_MAP_BYTES_MAX: usize = 64 << 10;
 
 const _: () = assert!(QUERY_TOKENS_MAX * 4 <= GRPC_MESSAGE_BYTES_MAX);
 const _: () = assert!(QUERY_BLOCKS_MAX * 8 <= GRPC_MESSAGE_BYTES_MAX);
 const _: () = assert!(QUERY_BLOCKS_MAX <= CHAIN_BLOCKS_MAX);
 const _: () = assert!(DUMP_CHUNK_RECORDS_DEFAULT <= DUMP_CHUNK_RECORDS_MAX);
-// The largest worker is smaller than a page: names of its endpoints (three each), adapters, labels (key
+// The largest worker fits into a page: names of its endpoints (three each), adapters, labels (key
 // and value), sources (with the replay endpoint) and ranks, with 64 bytes for the rest of each entry.
 const _: () = assert!(
     WORKER_ENDPOINTS_MAX * (3 * NAME_BYTES_MAX + 64)

@@ -7,36 +7,36 @@ use std::time::Duration;
 #[cfg(feature = "grpc")]
 use tonic::transport::Endpoint;
 
-/// The scheme of all targets: no port of Kvasir speaks TLS.
+/// The scheme of all targets: no port of Kvasir uses TLS.
 const SCHEME: &str = "http://";
 
-/// Longest time until a connection is there.
+/// Longest time to connect.
 #[cfg(feature = "grpc")]
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The other side is asked for a sign of life this often,
+/// Interval of keep-alive pings.
 #[cfg(feature = "grpc")]
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
-/// and has this long to answer.
+/// Longest wait for the answer to a keep-alive ping.
 #[cfg(feature = "grpc")]
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a text can be no target.
+/// Why a text is not a valid target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     /// It is too long.
     #[error("has {0} bytes, the limit is {NAME_BYTES_MAX}")]
     TooLong(usize),
-    /// It names no host and port, or more than these.
+    /// It is not a host and a port alone.
     #[error("{0:?} must be host:port or http://host:port, such as 10.0.0.2:50051")]
     Malformed(String),
 }
 
-/// A target as `http://host:port`, from that or from `host:port`. The one place that reads targets, so that
-/// servers, agents and clients accept the same.
+/// Reads a target, `http://host:port` or `host:port`, and returns it as `http://host:port`. All servers, agents and
+/// clients read targets here, so that they accept the same.
 ///
 /// # Errors
-/// If it can be no target: no host, no port, another scheme, a user, a path or a query. An IPv6 address needs
-/// brackets.
+/// If the text is not a valid target: no host, no port, another scheme, a user, a path or a query. An IPv6 address
+/// needs brackets.
 pub fn read_target(text: &str) -> Result<String, TargetError> {
     if text.len() > NAME_BYTES_MAX {
         return Err(TargetError::TooLong(text.len()));
@@ -50,11 +50,11 @@ pub fn read_target(text: &str) -> Result<String, TargetError> {
     if is_host(host) && is_port { Ok(format!("{SCHEME}{address}")) } else { Err(malformed()) }
 }
 
-/// Where a gRPC port is dialled. All who dial one do it by this, so that they accept the same and find out alike that
-/// the other side is gone. It takes 5 s at most to connect, unless [`Endpoint::connect_timeout`] says otherwise.
+/// The endpoint of a gRPC port. All gRPC clients of the workspace connect by this, so that they accept the same targets
+/// and notice a lost peer in the same time. The connect timeout is 5 s; change it by [`Endpoint::connect_timeout`].
 ///
 /// # Errors
-/// If the text can be no target.
+/// If the text is not a valid target.
 #[cfg(feature = "grpc")]
 pub fn endpoint(text: &str) -> Result<Endpoint, TargetError> {
     let malformed = |_error| TargetError::Malformed(text.to_owned());
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_no_target_is_named() {
+    fn invalid_targets_are_refused() {
         for text in [
             "",
             ":",

@@ -1,4 +1,4 @@
-//! `src/gen` is what the `.proto` files say. With `KVASIR_REGENERATE=1` this test rewrites it.
+//! `src/gen` matches the `.proto` files. With `KVASIR_REGENERATE=1` this test rewrites it.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -19,7 +19,7 @@ const FILES: [&str; 6] = [
     "kvasir/v1/loads.proto",
 ];
 
-/// Calls that are served by hand.
+/// Calls that the generated code does not serve.
 const PROMPTS: [&str; 2] = ["FindMatches", "FindMatchesStream"];
 
 #[test]
@@ -52,7 +52,7 @@ fn generated_code_is_current() {
 fn generate(out: &Path, set: FileDescriptorSet, change: impl FnOnce(Builder) -> Builder) {
     fs::create_dir(out).expect("a temporary folder");
     let mut config = Config::new();
-    // The codec knows a request by its name.
+    // The codec recognises a request by its name.
     config.enable_type_names();
     let builder = tonic_prost_build::configure()
         .bytes(".")

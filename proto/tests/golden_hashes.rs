@@ -68,7 +68,7 @@ fn seeds_equal_the_published_ones() {
     assert_eq!(salt.seed().0, 1_948_188_790_972_764_086);
 }
 
-/// Computed with the `xxhash` package of PyPI. These never change: subjects and maps name buckets.
+/// Computed with the `xxhash` package of PyPI. These never change: subjects and shard maps name buckets.
 #[test]
 fn buckets_are_fixed_for_ever() {
     let longest = "a".repeat(256);

@@ -6,7 +6,7 @@ use crate::ingest::{Ingest, IngestError, PendingAnswer, Session};
 use bytes::Bytes;
 use kvasir_proto::{
     broker::{events_subject, heartbeats_subject},
-    convert::{BrokerMessage, BytesError, PublishedBatch, Said, WorkerAddress},
+    convert::{BrokerMessage, BytesError, PublishedBatch, SourceMessage, WorkerAddress},
     types::Incarnation,
 };
 use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
@@ -91,20 +91,20 @@ impl Inlet {
         if self.is_early(&message) {
             return Ok(None);
         }
-        if message.said == Said::Goodbye {
+        if message.message == SourceMessage::Goodbye {
             self.leave(&message).await?;
             return Ok(None);
         }
         let in_order = self.in_order;
         let heard = self.heard(&message, age).await?;
-        match message.said {
-            Said::Heartbeat(heartbeat) => {
+        match message.message {
+            SourceMessage::Heartbeat(heartbeat) => {
                 heard.session.heartbeat(heartbeat).await;
                 Ok(None)
             }
             // It has left by now.
-            Said::Goodbye => Ok(None),
-            Said::Batch(batch) => {
+            SourceMessage::Goodbye => Ok(None),
+            SourceMessage::Batch(batch) => {
                 let batch = PublishedBatch::read(batch, heard.session.block_size());
                 let batch = batch.map_err(BytesError::from)?;
                 if in_order {
@@ -119,7 +119,7 @@ impl Inlet {
     /// Whether a heartbeat tells of a life that the log will tell of in its turn. Heartbeats are not in the log, so they
     /// may be of any life.
     fn is_early(&self, message: &BrokerMessage) -> bool {
-        let Said::Heartbeat(heartbeat) = &message.said else { return false };
+        let SourceMessage::Heartbeat(heartbeat) = &message.message else { return false };
         if !self.in_order || self.is_open(message) {
             return false;
         }
@@ -151,13 +151,13 @@ impl Inlet {
         let key = (message.registration.address(), message.source.clone());
         let is_open = self.is_open(message);
         // Heartbeats are few: they bring what has changed of the registration.
-        if !is_open || matches!(message.said, Said::Heartbeat(_)) {
+        if !is_open || matches!(message.message, SourceMessage::Heartbeat(_)) {
             let in_order = self.in_order && self.behind;
             let _known = self.ingest.introduce(&message.registration, in_order).await?;
         }
         let fenced = |heard: &Heard| heard.session.fenced().is_cancelled();
         if !is_open || self.sessions.get(&key).is_none_or(fenced) {
-            let in_order = self.in_order && matches!(message.said, Said::Batch(_));
+            let in_order = self.in_order && matches!(message.message, SourceMessage::Batch(_));
             let accepted = self.ingest.open(&message.hello(), in_order).await?;
             if self.behind || self.in_order {
                 accepted.session.behind().await;
@@ -238,9 +238,9 @@ impl Inlet {
 /// Who may publish on a subject is for the broker to say: a message speaks for no other worker.
 fn check_subject(subject: &str, message: &BrokerMessage) -> Result<(), Untaken> {
     let address = message.registration.address();
-    let expected = match &message.said {
-        Said::Batch(batch) => events_subject(&address, batch.dp_rank),
-        Said::Heartbeat(_) | Said::Goodbye => heartbeats_subject(&address),
+    let expected = match &message.message {
+        SourceMessage::Batch(batch) => events_subject(&address, batch.dp_rank),
+        SourceMessage::Heartbeat(_) | SourceMessage::Goodbye => heartbeats_subject(&address),
     };
     if subject == expected { Ok(()) } else { Err(Untaken::Subject { expected }) }
 }

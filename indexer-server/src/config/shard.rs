@@ -89,11 +89,11 @@ mod tests {
             assert_eq!(check(place, Some(map)).expect_err(map), expected);
         };
         refused(None, map, "shard-map: needs shard beside it, such as 0/3");
-        let other = "shard-map: FILE: the map has 2 shards, not the 3 that there are";
+        let other = "shard-map: FILE: the map has 2 shards, must have 3";
         refused(Some("0/3"), map, other);
         refused(Some("0/2"), "version 1", "shard-map: FILE: shards is missing");
         let stale = map.replace("version 2", "version 0");
-        let expected = "shard-map: FILE: version 0 is not above 0, the one that holds: count it up";
+        let expected = "shard-map: FILE: version is 0, must be above 0, the one in use";
         refused(Some("0/2"), &stale, expected);
         let long = " ".repeat(SHARD_MAP_BYTES_MAX + 1);
         refused(Some("0/2"), &long, "shard-map: FILE: has more than 65536 bytes, the limit");

@@ -6,7 +6,7 @@ use kvasir_feed::feed::Feed;
 use kvasir_feed::journal::Batch;
 use kvasir_proto::broker::{events_subject, heartbeats_subject, message_id};
 use kvasir_proto::convert::{
-    BrokerMessage, ConvertError, Heartbeat, Problem, Registration, Said, WorkerAddress,
+    BrokerMessage, ConvertError, Heartbeat, Problem, Registration, SourceMessage, WorkerAddress,
     publish_batch,
 };
 use kvasir_proto::pb::{self, broker_message};
@@ -58,8 +58,8 @@ impl Envelope {
 
     fn message(&self, incarnation: Incarnation, first_sequence: u64) -> pb::BrokerMessage {
         let (registration, source) = (self.registration.clone(), self.source.clone());
-        let said = Said::Heartbeat(Heartbeat::at(None));
-        BrokerMessage { registration, source, incarnation, first_sequence, said }.into()
+        let message = SourceMessage::Heartbeat(Heartbeat::at(None));
+        BrokerMessage { registration, source, incarnation, first_sequence, message }.into()
     }
 
     pub(super) fn of_life(&self, incarnation: Incarnation, first_sequence: u64) -> LifeEnvelope {

@@ -9,43 +9,43 @@ use crate::{
 };
 use std::time::Duration;
 
-/// Lease of a worker that speaks over a broker and names none.
+/// Lease of a worker that publishes over a broker and states no lease.
 const LEASE_BY_BROKER_DEFAULT: Duration = Duration::from_secs(60);
 
 /// A checked `BrokerMessage`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BrokerMessage {
-    /// The worker, as it is registered where it is not yet.
+    /// The worker, with which an index registers it if it is not registered yet.
     pub registration: Registration,
     /// Name of the source.
     pub source: String,
-    /// Life of the source's cache.
+    /// Incarnation of the source's cache.
     pub incarnation: Incarnation,
     /// Number of the first batch of this incarnation.
     pub first_sequence: u64,
-    /// What the source says.
-    pub said: Said,
+    /// What the source sent.
+    pub message: SourceMessage,
 }
 
-/// What a source says over a broker.
+/// What a source sends over a broker.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Said {
+pub enum SourceMessage {
     /// A batch; not read yet, since reading needs the block size.
     Batch(pb::PublishBatch),
-    /// It is there.
+    /// The source is alive.
     Heartbeat(Heartbeat),
-    /// It is about to end, and its worker with it.
+    /// The source is about to end, and its worker with it.
     Goodbye,
 }
 
 impl BrokerMessage {
-    /// How the source would introduce itself on a stream of its own.
+    /// The first message that the source would send on a gRPC stream.
     #[must_use]
     pub fn hello(&self) -> Hello {
-        let head_sequence = match &self.said {
-            Said::Batch(batch) => Some(batch.sequence),
-            Said::Heartbeat(heartbeat) => heartbeat.head_sequence,
-            Said::Goodbye => None,
+        let head_sequence = match &self.message {
+            SourceMessage::Batch(batch) => Some(batch.sequence),
+            SourceMessage::Heartbeat(heartbeat) => heartbeat.head_sequence,
+            SourceMessage::Goodbye => None,
         };
         Hello {
             address: self.registration.address(),
@@ -55,7 +55,7 @@ impl BrokerMessage {
             copy_mode: self.registration.copy_mode,
             first_sequence: Some(self.first_sequence),
             head_sequence,
-            // There is no stream of its own that could end.
+            // A broker's source has no stream of its own that could end.
             local_indexer: None,
         }
     }
@@ -69,39 +69,42 @@ impl TryFrom<pb::BrokerMessage> for BrokerMessage {
         let worker = message.worker.ok_or_else(|| required("worker"))?;
         let mut registration =
             Registration::try_from(worker).map_err(|error| error.within("worker"))?;
-        // Nobody can be told to send again here; where nobody answers, what is missing is given up.
+        // A publisher over a broker cannot be asked to resend. If its agent does not answer either, missing
+        // batches are given up.
         registration.local_indexer.get_or_insert_with(|| LOCAL_INDEXER_BY_BROKER.to_owned());
         if !registration.endpoints.is_empty() {
-            let refused = Problem::Unexpected("for a worker that speaks over a broker");
+            let refused = Problem::Unexpected("for a worker that publishes over a broker");
             return Err(ConvertError::new("worker.endpoints", refused));
         }
-        // What is announced without end would stay without end.
+        // Without a lease, the worker would never be removed.
         registration.lease.get_or_insert(LEASE_BY_BROKER_DEFAULT);
         check_required("source", &message.source, NAME_BYTES_MAX)?;
-        let said = match message.said.ok_or_else(|| required("batch, heartbeat or goodbye"))? {
-            broker_message::Said::Batch(batch) => Said::Batch(batch),
+        let content = match message.said.ok_or_else(|| required("batch, heartbeat or goodbye"))? {
+            broker_message::Said::Batch(batch) => SourceMessage::Batch(batch),
             broker_message::Said::Heartbeat(heartbeat) => {
                 let heartbeat = Heartbeat::try_from(heartbeat);
-                Said::Heartbeat(heartbeat.map_err(|error| error.within("heartbeat"))?)
+                SourceMessage::Heartbeat(heartbeat.map_err(|error| error.within("heartbeat"))?)
             }
-            broker_message::Said::Goodbye(pb::PublishGoodbye {}) => Said::Goodbye,
+            broker_message::Said::Goodbye(pb::PublishGoodbye {}) => SourceMessage::Goodbye,
         };
         Ok(Self {
             registration,
             source: message.source,
             incarnation: read_incarnation("incarnation", &message.incarnation)?,
             first_sequence: message.first_sequence,
-            said,
+            message: content,
         })
     }
 }
 
 impl From<BrokerMessage> for pb::BrokerMessage {
     fn from(message: BrokerMessage) -> Self {
-        let said = match message.said {
-            Said::Batch(batch) => broker_message::Said::Batch(batch),
-            Said::Heartbeat(heartbeat) => broker_message::Said::Heartbeat(heartbeat.into()),
-            Said::Goodbye => broker_message::Said::Goodbye(pb::PublishGoodbye {}),
+        let said = match message.message {
+            SourceMessage::Batch(batch) => broker_message::Said::Batch(batch),
+            SourceMessage::Heartbeat(heartbeat) => {
+                broker_message::Said::Heartbeat(heartbeat.into())
+            }
+            SourceMessage::Goodbye => broker_message::Said::Goodbye(pb::PublishGoodbye {}),
         };
         Self {
             worker: Some((&message.registration).into()),

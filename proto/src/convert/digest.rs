@@ -1,4 +1,4 @@
-//! Digests of what a source holds, as an agent answers them.
+//! Requests to an agent for the digests of what a source holds, and its answers.
 
 use super::{
     ConvertError, LocalSource, Problem, incarnation,
@@ -16,7 +16,7 @@ use crate::{
 pub struct DigestsQuery {
     /// The source.
     pub source: LocalSource,
-    /// Its life.
+    /// Its incarnation.
     pub incarnation: Incarnation,
 }
 
@@ -29,17 +29,17 @@ pub enum DigestsPart {
         rank: DpRank,
         /// The tier.
         tier: Tier,
-        /// What is held there.
+        /// Digest of what is held there.
         digest: TierDigest,
     },
-    /// That was all.
+    /// The answer is complete.
     End {
-        /// The last batch whose effects are in it.
+        /// The last batch that the digests contain.
         watermark: Option<u64>,
     },
-    /// The source lives another life.
+    /// The source has another incarnation.
     WrongIncarnation {
-        /// This one.
+        /// The current one.
         present: Incarnation,
     },
 }
@@ -123,8 +123,8 @@ impl From<DigestsPart> for pb::GetDigestsResponse {
             DigestsPart::End { watermark } => {
                 Part::End(pb::DigestsEnd { watermark_sequence: watermark })
             }
-            DigestsPart::WrongIncarnation { present: life } => {
-                Part::WrongIncarnation(present(life))
+            DigestsPart::WrongIncarnation { present: current } => {
+                Part::WrongIncarnation(present(current))
             }
         };
         Self { part: Some(part) }
@@ -137,14 +137,14 @@ mod tests {
     use crate::convert::WorkerAddress;
     use crate::types::{PartitionKey, WorkerId};
 
-    const LIFE: Incarnation = Incarnation(7);
+    const INCARNATION: Incarnation = Incarnation(7);
 
     #[test]
     fn digests_arrive_as_they_were_sent() {
         let partition = PartitionKey::new("m", "t").expect("names");
         let address = WorkerAddress { partition, worker: WorkerId::new("w").expect("a name") };
         let source = LocalSource { address, name: "s".to_owned() };
-        let query = DigestsQuery { source, incarnation: LIFE };
+        let query = DigestsQuery { source, incarnation: INCARNATION };
         let read = DigestsQuery::try_from(pb::GetDigestsRequest::from(query.clone()));
         assert_eq!(read, Ok(query));
         let digest = TierDigest::of(3, [(0, 5), (4_095, u64::MAX)]);
@@ -152,7 +152,7 @@ mod tests {
             DigestsPart::Tier { rank: 3, tier: Tier::Disk, digest },
             DigestsPart::End { watermark: None },
             DigestsPart::End { watermark: Some(0) },
-            DigestsPart::WrongIncarnation { present: LIFE },
+            DigestsPart::WrongIncarnation { present: INCARNATION },
         ] {
             let read = DigestsPart::try_from(pb::GetDigestsResponse::from(part.clone()));
             assert_eq!(read, Ok(part));

@@ -1,4 +1,4 @@
-//! Everything that an index holds of a worker, from one index to another: the list of its workers
+//! Everything that an index holds about a worker, sent from one index to another: the list of its workers
 //! and their dumps, in both directions.
 
 use super::{
@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{
     limits::{
-        DUMP_CHUNK_RECORDS_DEFAULT, DUMP_CHUNK_RECORDS_MAX, NAME_BYTES_MAX, SOURCE_PAST_LIVES_MAX,
-        WORKER_RANKS_MAX, WORKER_SOURCES_MAX,
+        DUMP_CHUNK_RECORDS_DEFAULT, DUMP_CHUNK_RECORDS_MAX, NAME_BYTES_MAX,
+        SOURCE_PAST_INCARNATIONS_MAX, WORKER_RANKS_MAX, WORKER_SOURCES_MAX,
     },
     pb::{self, dump_worker_response::Part},
     types::{
@@ -39,13 +39,13 @@ impl TryFrom<pb::DumpWorkerRequest> for DumpQuery {
     type Error = ConvertError;
 
     fn try_from(request: pb::DumpWorkerRequest) -> Result<Self, ConvertError> {
-        let asked = request.chunk_records.map_or(DUMP_CHUNK_RECORDS_DEFAULT as u64, u64::from);
-        check_range("chunk_records", asked, 1, DUMP_CHUNK_RECORDS_MAX as u64)?;
+        let requested = request.chunk_records.map_or(DUMP_CHUNK_RECORDS_DEFAULT as u64, u64::from);
+        check_range("chunk_records", requested, 1, DUMP_CHUNK_RECORDS_MAX as u64)?;
         Ok(Self {
             partition: PartitionKey::new(&request.model, &request.tenant)?,
             worker: WorkerId::new(&request.worker_id)?,
             rank: request.dp_rank,
-            chunk_records: usize::try_from(asked).unwrap_or(DUMP_CHUNK_RECORDS_MAX),
+            chunk_records: usize::try_from(requested).unwrap_or(DUMP_CHUNK_RECORDS_MAX),
         })
     }
 }
@@ -78,27 +78,27 @@ pub enum WorkerDumpPart {
         number: u32,
         /// Records of it in the dump.
         records: u64,
-        /// Where it stood.
+        /// Its status.
         source: DumpedSource,
     },
 }
 
-/// A checked `DumpEnd`: where a source stood when the dump was cut.
+/// A checked `DumpEnd`: the status of a source when the dump was cut.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DumpedSource {
     /// Its name.
     pub name: String,
-    /// How second announcements are read.
+    /// How repeated announcements count.
     pub copy_mode: CopyMode,
     /// The last batch that the records contain.
     pub applied: Option<Cursor>,
-    /// Lives that are over, the oldest first; at most [`SOURCE_PAST_LIVES_MAX`].
+    /// Past incarnations, the oldest first; at most [`SOURCE_PAST_INCARNATIONS_MAX`].
     pub past: Vec<Incarnation>,
-    /// The engine's main KV-cache group; none as long as it has stated none.
+    /// The engine's main KV-cache group; none until the engine states it.
     pub main_group: Option<u32>,
     /// Its state.
     pub state: SourceState,
-    /// Whether blocks that it announced are missing.
+    /// Whether announced blocks are missing.
     pub incomplete: bool,
     /// Dumped ranks that it feeds, at most [`WORKER_RANKS_MAX`].
     pub ranks: Vec<DpRank>,
@@ -120,7 +120,7 @@ pub struct ListedWorker {
 pub struct ListedSource {
     /// Its state.
     pub state: SourceState,
-    /// Where it stands, without a fingerprint.
+    /// Its cursor, without a fingerprint.
     pub applied: Option<Cursor>,
 }
 
@@ -151,11 +151,11 @@ fn read_chunk(chunk: pb::DumpChunk) -> Result<WorkerDumpPart, ConvertError> {
 
 fn read_end(end: pb::DumpEnd) -> Result<WorkerDumpPart, ConvertError> {
     check_required("source", &end.source, NAME_BYTES_MAX)?;
-    check_count("past_incarnations", end.past_incarnations.len(), SOURCE_PAST_LIVES_MAX)?;
+    check_count("past_incarnations", end.past_incarnations.len(), SOURCE_PAST_INCARNATIONS_MAX)?;
     check_count("dp_ranks", end.dp_ranks.len(), WORKER_RANKS_MAX)?;
     let mode = read_copy_mode("copy_mode", end.copy_mode)?;
     let past = end.past_incarnations.iter().enumerate();
-    let past = past.map(|(at, life)| read_incarnation(&format!("past_incarnations[{at}]"), life));
+    let past = past.map(|(at, id)| read_incarnation(&format!("past_incarnations[{at}]"), id));
     let applied = match (&end.watermark, end.fingerprint) {
         (Some(watermark), fingerprint) => {
             let applied = read_cursor(watermark).map_err(|error| error.within("watermark"))?;
@@ -183,7 +183,7 @@ fn read_end(end: pb::DumpEnd) -> Result<WorkerDumpPart, ConvertError> {
     Ok(WorkerDumpPart::End { number: end.source_index, records: end.records, source })
 }
 
-/// The end of a source's part of a dump, with the source's number there and its records.
+/// The message that ends a source's part of a dump, with the source's number in it and its count of records.
 #[must_use]
 pub fn dumped_source(number: u32, records: u64, source: DumpedSource) -> pb::DumpEnd {
     let fingerprint = source.applied.and_then(|applied| applied.fingerprint);
@@ -270,12 +270,11 @@ mod tests {
 
     fn dumped() -> DumpedSource {
         let fingerprint = Fingerprint { ts_bits: 5, payload_hash: 6 };
-        let life = Incarnation(7);
         DumpedSource {
             name: "tcp://engine:5557".to_owned(),
             copy_mode: CopyMode::Counted,
             applied: Some(Cursor {
-                incarnation: life,
+                incarnation: Incarnation(7),
                 sequence: 9,
                 fingerprint: Some(fingerprint),
             }),

@@ -1,7 +1,7 @@
 use crate::{code::ErrorCode, hash::HASH_SCHEME, limits::NAME_BYTES_MAX, types::NameError};
 use std::fmt;
 
-/// Why a message was refused: the field, as a path within the message, and what is wrong with it.
+/// Why a message was refused: the field, as a path within the message, and its problem.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field} {problem}")]
 pub struct ConvertError {
@@ -14,10 +14,10 @@ pub struct ConvertError {
 /// What is wrong with a field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// It must be set.
+    /// The field must be set.
     #[error("is required")]
     Required,
-    /// It must not be set here.
+    /// The field must not be set here.
     #[error("must not be set {0}")]
     Unexpected(&'static str),
     /// A text is too long.
@@ -28,7 +28,7 @@ pub enum Problem {
         /// The most that is accepted.
         limit: usize,
     },
-    /// A name could forge lines of a log or a report.
+    /// A name has a control character, which could forge lines of a log or a report.
     #[error("has a control character: remove it")]
     ControlCharacter,
     /// A list has too many entries.
@@ -49,10 +49,10 @@ pub enum Problem {
         /// The most that is accepted.
         max: u64,
     },
-    /// It does not fit the rest of the message.
+    /// The value contradicts the rest of the message.
     #[error("{actual}, must be {expected}")]
     Mismatch {
-        /// What it is, with its verb: "has 3 entries".
+        /// The value, with a verb: "has 3 entries".
         actual: String,
         /// What is accepted.
         expected: String,
@@ -60,10 +60,10 @@ pub enum Problem {
     /// An enum value that this version does not know.
     #[error("has the unknown value {0}")]
     UnknownValue(i32),
-    /// An entry that must be unique is there twice.
+    /// A list repeats an entry that must be unique.
     #[error("repeats {0}: each may be given once")]
     Repeated(String),
-    /// Hashes of another scheme would never match.
+    /// The hash scheme is another one: its hashes would never match.
     #[error("is {0:?}, this server hashes with {HASH_SCHEME:?}")]
     HashScheme(String),
 }
@@ -75,13 +75,13 @@ impl ConvertError {
         Self { field: field.into(), problem }
     }
 
-    /// The same error seen from the message around: `names` within `events[2]`.
+    /// The same error as seen from the enclosing message: `names` within `events[2]`.
     #[must_use]
     pub fn within(self, outer: impl fmt::Display) -> Self {
         Self { field: format!("{outer}.{}", self.field), problem: self.problem }
     }
 
-    /// Code to report it with.
+    /// The code that reports it.
     #[must_use]
     pub const fn code(&self) -> ErrorCode {
         match self.problem {

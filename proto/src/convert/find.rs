@@ -23,17 +23,17 @@ use std::{borrow::Cow, fmt, time::Duration};
 pub struct FindQuery {
     /// Index to ask.
     pub partition: PartitionKey,
-    /// Block size the client assumes, in tokens.
+    /// Block size that the client assumes, in tokens.
     pub block_size: Option<u32>,
     /// The prompt.
     pub input: QueryInput,
-    /// Tiers that count as held; never empty.
+    /// Tiers that count; never empty.
     pub tiers: TierSet,
     /// These workers only.
     pub workers: Option<Vec<WorkerId>>,
     /// Leave out workers with fewer matching blocks.
     pub minimum_overlap_blocks: u32,
-    /// The best so many only.
+    /// Return at most this many matches, the best.
     pub top_k: Option<usize>,
 }
 
@@ -49,7 +49,7 @@ pub enum QueryInput {
         /// Multimodal content; ends within the prompt.
         multimodal: Vec<MultimodalSpan>,
     },
-    /// Local hashes of the whole blocks.
+    /// Local hashes of the complete blocks.
     Locals(Vec<LocalHash>),
     /// The engine's own names of the blocks.
     Names(Vec<BlockName>),
@@ -95,13 +95,13 @@ impl fmt::Debug for QueryTokens {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the tokens fill {blocks} blocks, the limit is {QUERY_BLOCKS_MAX}: send fewer")]
 pub struct TooManyBlocks {
-    /// Whole blocks of the prompt.
+    /// Complete blocks of the prompt.
     pub blocks: usize,
 }
 
 impl QueryInput {
-    /// Local hashes of the prompt's whole blocks of `block_size` tokens, made in `buffer` if the
-    /// prompt is given by tokens; none if it is given by names.
+    /// Local hashes of the prompt's complete blocks of `block_size` tokens, computed into `buffer` if the
+    /// prompt is given as tokens; none if it is given by names.
     ///
     /// # Errors
     /// If tokens fill more than [`QUERY_BLOCKS_MAX`] blocks.
@@ -127,7 +127,7 @@ impl QueryInput {
     }
 }
 
-/// The fields of a request as they were received.
+/// The unchecked fields of a request.
 #[derive(Default)]
 pub(super) struct Fields<'a> {
     pub(super) request_id: u64,
@@ -149,7 +149,7 @@ pub(super) struct Fields<'a> {
 }
 
 impl Fields<'_> {
-    /// The query that they make.
+    /// Checks the fields and makes them a query.
     pub(super) fn check(self) -> Result<FindQuery, ConvertError> {
         let partition = PartitionKey::new(self.model, self.tenant)?;
         let block_size = self.block_size.map(check_block_size).transpose()?;
@@ -311,7 +311,7 @@ fn refuse_extras(request: &Fields<'_>) -> Result<(), ConvertError> {
 /// The answer to one [`FindQuery`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FindAnswer {
-    /// Whole blocks of the query.
+    /// Complete blocks of the query.
     pub query_blocks: u32,
     /// Most matching blocks of any worker that passed the filter.
     pub best_overlap_blocks: u32,
@@ -319,7 +319,7 @@ pub struct FindAnswer {
     pub block_size: u32,
     /// Best first.
     pub matches: Vec<WorkerMatch>,
-    /// Workers of which not all is back yet, by id.
+    /// Ids of workers that are not fully restored yet.
     pub restoring: Vec<WorkerId>,
 }
 
@@ -332,26 +332,26 @@ pub struct WorkerMatch {
     pub rank: DpRank,
     /// Leading blocks of the query that it holds.
     pub blocks: u32,
-    /// Leading blocks of the query that placements announced for it.
+    /// Leading blocks of the query that are expected there because of placements.
     pub speculative_blocks: u32,
-    /// How many of them lie in each tier, by [`Tier::index`].
+    /// How many of its `blocks` are in each tier, by [`Tier::index`].
     pub by_tier: [u32; Tier::COUNT],
     /// Worst state among its sources.
     pub state: SourceState,
-    /// Where that source stands.
+    /// Cursor of that source.
     pub applied: Option<Cursor>,
-    /// Batches that it announced and that are not applied.
+    /// Announced batches of it that are not applied yet.
     pub lag_batches: u64,
-    /// Time since it was last seen to have nothing newer.
+    /// Time since it was last confirmed to have nothing newer.
     pub verified_age: Option<Duration>,
-    /// Blocks that the rank was told to hold and that the index lacks for its byte budget.
+    /// Blocks of the rank that the index lacks because of its byte budget.
     pub shed_blocks: u64,
     /// Whether all sources that feed the rank are connected; false if there are none.
     pub connected: bool,
 }
 
 impl WorkerMatch {
-    /// Leading blocks of the query that it holds or is expected to hold: what matches go by.
+    /// Leading blocks of the query that it holds or is expected to hold: matches are sorted by this.
     #[must_use]
     pub fn expected_blocks(&self) -> u32 {
         self.blocks.max(self.speculative_blocks)

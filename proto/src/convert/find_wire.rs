@@ -1,5 +1,5 @@
-//! Prompts read from their bytes, and answers written as theirs, without messages in between: these
-//! two are what a server does all day. The generated messages say the same, and tests compare.
+//! Reads queries from bytes and writes answers to bytes, without generated messages in between: this is a
+//! server's hot path. Tests compare both with the generated messages.
 
 use super::{
     ConvertError,
@@ -19,7 +19,7 @@ use prost::{
     },
 };
 
-/// A `FindMatchesRequest` as a server takes it.
+/// A `FindMatchesRequest` as a server reads it.
 #[derive(Debug)]
 pub struct FindRequest {
     /// Repeated in the answer.
@@ -48,10 +48,10 @@ impl FindRequest {
 }
 
 impl<'a> Fields<'a> {
-    /// Takes the field that `at` begins with; it was seen to be whole.
+    /// Reads the field that `at` begins with, which is known to be complete.
     fn merge(
         &mut self,
-        whole: &'a Bytes,
+        message: &'a Bytes,
         (tag, wire_type): (u32, WireType),
         at: &'a [u8],
     ) -> Result<(), DecodeError> {
@@ -69,7 +69,7 @@ impl<'a> Fields<'a> {
             11 => {
                 let payload = payload(wire_type, at)?;
                 self.token_ids_le =
-                    if payload.is_empty() { Bytes::new() } else { whole.slice_ref(payload) };
+                    if payload.is_empty() { Bytes::new() } else { message.slice_ref(payload) };
                 Ok(())
             }
             12 => numbers(wire_type, &mut self.local_hashes, at, LocalHash),
@@ -95,11 +95,11 @@ impl<'a> Fields<'a> {
 /// Content of a field with a length.
 fn payload(wire_type: WireType, mut at: &[u8]) -> Result<&[u8], DecodeError> {
     if wire_type != WireType::LengthDelimited {
-        // The decoder's own words for it.
+        // For the decoder's own error text.
         bytes::merge(wire_type, &mut Bytes::new(), &mut at, DecodeContext::default())?;
     }
     let length = usize::try_from(decode_varint(&mut at)?).unwrap_or(usize::MAX);
-    // The field was seen to be whole.
+    // The field is known to be complete.
     Ok(at.get(..length).unwrap_or_default())
 }
 
@@ -109,7 +109,7 @@ fn text<'a>(wire_type: WireType, value: &mut &'a str, mut at: &'a [u8]) -> Resul
             *value = text;
             Ok(())
         }
-        // The decoder's own words for it.
+        // For the decoder's own error text.
         Err(_) => string::merge(wire_type, &mut String::new(), &mut at, DecodeContext::default()),
     }
 }
@@ -143,7 +143,7 @@ pub trait WriteAnswer {
 /// The answer to a single request.
 #[derive(Debug)]
 pub struct FindReply {
-    /// Of the request.
+    /// Id of the request.
     pub request_id: u64,
     /// The answer.
     pub answer: FindAnswer,
@@ -152,7 +152,7 @@ pub struct FindReply {
 /// The answer to one request of a stream.
 #[derive(Debug)]
 pub struct FindStreamReply {
-    /// Of the request.
+    /// Id of the request.
     pub request_id: u64,
     /// The answer, or why there is none.
     pub outcome: Result<FindAnswer, pb::StreamError>,
@@ -176,7 +176,7 @@ impl WriteAnswer for FindStreamReply {
 
 // Tags below are less than 16, so that keys have one byte.
 
-/// A number; as in proto3, it is left out if it is zero.
+/// A number; as in proto3, zero is left out.
 fn number(tag: u8, value: u64, out: &mut Vec<u8>) {
     if value != 0 {
         out.push(tag << 3);
@@ -200,8 +200,8 @@ fn text_field(tag: u8, text: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(text);
 }
 
-/// A message within the message. Its length is known afterwards: most have one byte of it, and the
-/// others are moved.
+/// A message within the message. Its length is known only afterwards: most lengths take one byte, for a longer
+/// one the content moves.
 fn embed(tag: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     out.push(tag << 3 | 2);
     let at = out.len();

@@ -6,7 +6,7 @@ use crate::{
 use prost::Message;
 use std::time::Duration;
 
-/// Numbers that look random; the seed is the test's.
+/// Pseudo-random numbers from the test's seed.
 struct Numbers(u64);
 
 impl Numbers {
@@ -106,7 +106,7 @@ impl Numbers {
     }
 }
 
-/// The message that an answer is.
+/// The generated message of an answer.
 fn message_of(answer: &FindAnswer, request_id: u64) -> pb::FindMatchesResponse {
     let matches = answer.matches.iter().map(|found| pb::WorkerMatch {
         worker_id: found.worker.as_str().to_owned(),
@@ -167,7 +167,7 @@ fn answers_are_written_as_their_messages_are() {
     assert_eq!(written(&reply), streamed.encode_to_vec());
 }
 
-/// The fields of the message that the decoder reads, as a query has them.
+/// Checks that a query has the fields of the message that the decoder reads.
 fn assert_same(request: &pb::FindMatchesRequest, read: &FindRequest, what: &str) {
     assert_eq!(read.request_id, request.request_id, "{what}");
     let query = read.query.as_ref().expect(what);
@@ -218,7 +218,7 @@ fn requests_are_read_as_their_messages_are() {
     }
 }
 
-/// Whatever the bytes are, both ways of reading refuse them or both do not, with the same words.
+/// Whatever the bytes are, both readers accept them, or both refuse them with the same text.
 #[test]
 fn broken_messages_are_refused_as_the_decoder_refuses_them() {
     let (mut refused, mut taken) = (0, 0);

@@ -28,46 +28,46 @@ pub struct Hello {
     pub source: String,
     /// Tokens per block.
     pub block_size: u32,
-    /// Life of the source's cache.
+    /// Incarnation of the source's cache.
     pub incarnation: Incarnation,
-    /// How second announcements are read.
+    /// How repeated announcements count.
     pub copy_mode: CopyMode,
-    /// Number of the first batch of this incarnation, where the publisher says.
+    /// Number of the first batch of this incarnation, if the publisher states it.
     pub first_sequence: Option<u64>,
-    /// Number of the newest one, where the publisher says.
+    /// Number of the newest one, if the publisher states it.
     pub head_sequence: Option<u64>,
-    /// Where its agent can be asked, if it speaks for the worker.
+    /// Address of the worker's agent, if the publisher is one.
     pub local_indexer: Option<String>,
 }
 
 /// One checked message of a publisher.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Publication {
-    /// The first.
+    /// The first message.
     Hello(Hello),
-    /// Later ones; not read yet, since reading needs the block size.
+    /// A batch; not read yet, since reading needs the block size.
     Batch(pb::PublishBatch),
-    /// Between them.
+    /// A heartbeat between batches.
     Heartbeat(Heartbeat),
 }
 
 /// A checked `PublishHeartbeat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heartbeat {
-    /// Number of the newest batch, where there is one.
+    /// Number of the newest batch, if there is one.
     pub head_sequence: Option<u64>,
-    /// [Digest](crate::digest) of all that is held after it, where that is told.
+    /// [Digest](crate::digest) of all that is held after that batch, if the source states it.
     pub digest: Option<u64>,
-    /// How far what the source says can be trusted.
+    /// How far the source's events can be trusted.
     pub state: SourceState,
-    /// How long ago the newest of what the engine said was last known to be in the stream.
+    /// How long ago the stream was last confirmed to contain the engine's newest events.
     pub verified_age: Duration,
-    /// Whether an engine that it speaks for is not connected to it.
+    /// Whether an engine of the source is not connected to it.
     pub engine_away: bool,
 }
 
 impl Heartbeat {
-    /// Of a source that says no more than where it stands.
+    /// A heartbeat that states only the head; the state is exact, as of now.
     #[must_use]
     pub const fn at(head_sequence: Option<u64>) -> Self {
         let (state, verified_age) = (SourceState::Exact, Duration::ZERO);
@@ -105,7 +105,7 @@ impl From<Heartbeat> for pb::PublishHeartbeat {
     }
 }
 
-/// A checked `PublishBatch`: its tokens are hashed and gone.
+/// A checked `PublishBatch`, with hashes in place of tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishedBatch {
     /// Number within the incarnation.
@@ -174,7 +174,7 @@ impl From<Hello> for pb::PublishHello {
     }
 }
 
-/// A batch on the wire, with local hashes.
+/// The message of a batch, with local hashes.
 #[must_use]
 pub fn publish_batch(sequence: u64, rank: DpRank, events: &[KvEvent]) -> pb::PublishBatch {
     let events = events.iter().map(|event| pb::PublishedEvent { event: Some(published(event)) });
@@ -330,7 +330,7 @@ fn check_equal(
         return Ok(());
     }
     let actual = format!("has {actual} {unit}");
-    let expected = format!("{expected}, as the number of names says");
+    let expected = format!("{expected}, to match the names");
     Err(ConvertError::new(field, Problem::Mismatch { actual, expected }))
 }
 

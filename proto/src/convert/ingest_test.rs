@@ -84,7 +84,7 @@ fn every_refusal_of_a_stored_event_names_the_field_and_the_fix() {
     check(pb::BlocksStored { tier: 9, ..stored() }, "tier has the unknown value 9");
     check(
         pb::BlocksStored { local_hashes: vec![1], ..stored() },
-        "local_hashes has 1 entries, must be 2, as the number of names says",
+        "local_hashes has 1 entries, must be 2, to match the names",
     );
     check(
         pb::BlocksStored { local_hashes: vec![1], ..tokens() },
@@ -92,7 +92,7 @@ fn every_refusal_of_a_stored_event_names_the_field_and_the_fix() {
     );
     check(
         pb::BlocksStored { token_ids_le: Bytes::from_static(&[0; 12]), ..tokens() },
-        "token_ids_le has 3 tokens, must be 4, as the number of names says",
+        "token_ids_le has 3 tokens, must be 4, to match the names",
     );
     check(
         pb::BlocksStored { token_ids_le: Bytes::from_static(&[0; 13]), ..tokens() },

@@ -9,7 +9,7 @@ use std::fmt::Write;
 const PAGE_TOKEN: &str = "page_token";
 /// Between the names in a token; no name has it.
 const SEPARATOR: char = '\0';
-/// Longest token: three names and two separators, two digits a byte.
+/// Longest token: three names and two separators, two digits per byte.
 const PAGE_TOKEN_BYTES_MAX: usize = (3 * NAME_BYTES_MAX + 2) * 2;
 
 /// A checked `ListWorkersRequest`.
@@ -21,7 +21,7 @@ pub struct ListQuery {
     pub tenant: Option<String>,
     /// Most workers of the page.
     pub page_size: usize,
-    /// The page begins behind this worker, whether or not it is still there.
+    /// The page begins after this worker, whether or not it still exists.
     pub after: Option<WorkerAddress>,
 }
 
@@ -54,7 +54,7 @@ impl TryFrom<pb::ListWorkersRequest> for ListQuery {
     }
 }
 
-/// The token of the page that begins behind a worker.
+/// The token of the page that begins after a worker.
 #[must_use]
 pub fn page_token(last: &Registration) -> String {
     let (partition, worker) = (&last.partition, &last.worker);
@@ -69,7 +69,7 @@ pub fn page_token(last: &Registration) -> String {
 
 fn read_page_token(token: &str) -> Result<WorkerAddress, ConvertError> {
     read_names(token).ok_or_else(|| {
-        let actual = "is none of this server's".to_owned();
+        let actual = "was not issued by this server".to_owned();
         let expected = "empty or the next_page_token of an answer".to_owned();
         ConvertError::new(PAGE_TOKEN, Problem::Mismatch { actual, expected })
     })
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_says_behind_which_worker_the_page_begins() {
+    fn a_token_names_the_worker_before_its_page() {
         let longest = "ü".repeat(NAME_BYTES_MAX / 2);
         for (model, tenant, worker) in
             [("m", "", "w"), ("m/1", "t, u", "a b"), (&*longest, &*longest, &*longest)]
@@ -150,7 +150,7 @@ mod tests {
         for bad in ["x", "é", "6D", cut, &long, "6d", "6d0074", "6d007400770078"] {
             refused(
                 request(bad),
-                "page_token is none of this server's, must be empty or the next_page_token of an answer",
+                "page_token was not issued by this server, must be empty or the next_page_token of an answer",
             );
         }
         let page = |page_size| pb::ListWorkersRequest { page_size, ..Default::default() };

@@ -21,35 +21,35 @@ pub struct WorkerLoad {
     pub rank: DpRank,
     /// How busy it is.
     pub metrics: WorkerMetrics,
-    /// How long ago it was so.
+    /// Age of the metrics.
     pub age: Duration,
 }
 
 /// A checked `WatchLoadsRequest`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadsQuery {
-    /// The worker that is meant.
+    /// The worker.
     pub address: WorkerAddress,
-    /// Least time between two answers.
+    /// Shortest time between two answers.
     pub min_interval: Duration,
 }
 
-/// Checks how busy a rank is said to be.
+/// Checks the metrics of a rank.
 ///
 /// # Errors
-/// If a part is not within 0 to 1, or more is in use than there is; with the field's name.
+/// If a share is not within 0 to 1, or more is in use than exists; the error names the field.
 pub fn check_metrics(metrics: &WorkerMetrics) -> Result<(), ConvertError> {
-    check_part("gpu_cache_usage_perc", metrics.gpu_cache_usage_perc)?;
-    check_part("gpu_prefix_cache_hit_rate", metrics.gpu_prefix_cache_hit_rate)?;
+    check_share("gpu_cache_usage_perc", metrics.gpu_cache_usage_perc)?;
+    check_share("gpu_prefix_cache_hit_rate", metrics.gpu_prefix_cache_hit_rate)?;
     let (active, total) = (metrics.request_active_slots, metrics.request_total_slots);
     check_used("request_active_slots", active, total)?;
     check_used("kv_active_blocks", metrics.kv_active_blocks, metrics.kv_total_blocks)
 }
 
-fn check_part(field: &str, part: Option<f64>) -> Result<(), ConvertError> {
-    match part {
-        Some(part) if !(0.0..=1.0).contains(&part) => {
-            let (actual, expected) = (format!("is {part}"), "0 to 1".to_owned());
+fn check_share(field: &str, share: Option<f64>) -> Result<(), ConvertError> {
+    match share {
+        Some(share) if !(0.0..=1.0).contains(&share) => {
+            let (actual, expected) = (format!("is {share}"), "0 to 1".to_owned());
             Err(ConvertError::new(field, Problem::Mismatch { actual, expected }))
         }
         _ => Ok(()),

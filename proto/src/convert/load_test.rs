@@ -40,7 +40,7 @@ fn what_is_within_its_range_comes_through_as_it_is() {
         kv_total_blocks: None,
         ..load()
     };
-    // Only what is known of both can contradict itself.
+    // A number is checked against its total only if both are known.
     let half = pb::WorkerLoad { kv_total_blocks: None, kv_active_blocks: Some(9), ..load() };
     for message in [load(), nothing, half, pb::WorkerLoad { age_ms: u64::MAX, ..load() }] {
         let read = WorkerLoad::try_from(message.clone()).expect("valid");
@@ -83,7 +83,7 @@ fn what_is_out_of_range_is_named() {
 }
 
 #[test]
-fn readers_say_how_often() {
+fn the_interval_of_a_watch_is_bounded() {
     let ask = |min_interval_ms| {
         let (model, worker_id) = ("m".to_owned(), "w".to_owned());
         LoadsQuery::try_from(pb::WatchLoadsRequest {

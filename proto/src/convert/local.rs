@@ -1,5 +1,5 @@
-//! What agents and indexes say to each other over `LocalIndexer`, in both directions: an index asks
-//! and reads answers, an agent reads questions and answers.
+//! Messages between indexes and agents over `LocalIndexer`, in both directions: an index writes requests
+//! and reads answers, an agent reads requests and writes answers.
 
 use super::{
     ConvertError, Problem, PublishedBatch, WorkerAddress, incarnation, publish_batch,
@@ -22,7 +22,7 @@ use crate::{
 };
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
-/// Which source of an agent is meant.
+/// A source of an agent, as a request names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalSource {
     /// The worker that the agent must serve.
@@ -36,9 +36,9 @@ pub struct LocalSource {
 pub struct EventsQuery {
     /// The source.
     pub source: LocalSource,
-    /// Its life.
+    /// Its incarnation.
     pub incarnation: Incarnation,
-    /// First and last number that is wanted, never empty; up to [`u64::MAX`] for all there are.
+    /// First and last number to send, never empty; up to [`u64::MAX`] for all there are.
     pub range: RangeInclusive<u64>,
 }
 
@@ -47,7 +47,7 @@ pub struct EventsQuery {
 pub struct LocalDumpQuery {
     /// The source.
     pub source: LocalSource,
-    /// Its life; none for the present one.
+    /// Its incarnation; none for the current one.
     pub incarnation: Option<Incarnation>,
     /// Most records in one chunk, at least 1.
     pub chunk_records: usize,
@@ -68,21 +68,21 @@ pub enum EventsPart {
         /// The newest batch.
         head: Option<u64>,
     },
-    /// The rest of the range is not kept any more.
+    /// The rest of the range is not retained any more.
     TooOld {
-        /// The oldest batch that is.
+        /// The oldest retained batch.
         oldest: u64,
-        /// The newest.
+        /// The newest batch.
         head: u64,
     },
-    /// The range begins beyond what there is.
+    /// The range begins beyond the newest batch.
     Ahead {
         /// The newest batch.
         head: Option<u64>,
     },
-    /// The source lives another life.
+    /// The source has another incarnation.
     WrongIncarnation {
-        /// This one.
+        /// The current one.
         present: Incarnation,
     },
 }
@@ -90,7 +90,7 @@ pub enum EventsPart {
 /// A checked `LocalDumpEnd`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocalDumpEnd {
-    /// The life that was dumped.
+    /// The incarnation that was dumped.
     pub incarnation: Incarnation,
     /// The last batch that the records contain.
     pub watermark: Option<u64>,
@@ -112,9 +112,9 @@ pub enum LocalDumpPart {
     },
     /// The dump is complete.
     End(LocalDumpEnd),
-    /// The source lives another life.
+    /// The source has another incarnation.
     WrongIncarnation {
-        /// This one.
+        /// The current one.
         present: Incarnation,
     },
 }
@@ -124,9 +124,9 @@ pub enum LocalDumpPart {
 pub struct LocalSourceStatus {
     /// Name of the source.
     pub name: String,
-    /// Its life.
+    /// Its incarnation.
     pub incarnation: Incarnation,
-    /// Number of the first batch of this life.
+    /// Number of the first batch of this incarnation.
     pub first: u64,
     /// Oldest batch in the journal.
     pub oldest: Option<u64>,
@@ -140,7 +140,7 @@ pub struct LocalSourceStatus {
     pub held_blocks: u64,
     /// Bytes that they take.
     pub inventory_bytes: u64,
-    /// How second announcements are read.
+    /// How repeated announcements count.
     pub copy_mode: CopyMode,
     /// Whether blocks that the source announced are missing from dumps.
     pub incomplete: bool,
@@ -220,8 +220,8 @@ impl TryFrom<pb::LocalDumpRequest> for LocalDumpQuery {
     type Error = ConvertError;
 
     fn try_from(request: pb::LocalDumpRequest) -> Result<Self, ConvertError> {
-        let asked = request.chunk_records.map_or(DUMP_CHUNK_RECORDS_DEFAULT as u64, u64::from);
-        check_range("chunk_records", asked, 1, DUMP_CHUNK_RECORDS_MAX as u64)?;
+        let requested = request.chunk_records.map_or(DUMP_CHUNK_RECORDS_DEFAULT as u64, u64::from);
+        check_range("chunk_records", requested, 1, DUMP_CHUNK_RECORDS_MAX as u64)?;
         let address = read_address(&request.model, &request.tenant, &request.worker_id)?;
         let incarnation = match request.incarnation.as_ref() {
             [] => None,
@@ -237,7 +237,7 @@ impl TryFrom<pb::LocalDumpRequest> for LocalDumpQuery {
             source: read_source(address, request.source)?,
             incarnation,
             buckets: Some(buckets).filter(|buckets| !buckets.is_empty()),
-            chunk_records: usize::try_from(asked).unwrap_or(DUMP_CHUNK_RECORDS_MAX),
+            chunk_records: usize::try_from(requested).unwrap_or(DUMP_CHUNK_RECORDS_MAX),
         })
     }
 }
@@ -324,8 +324,8 @@ impl From<EventsPart> for pb::GetEventsResponse {
             EventsPart::Ahead { head } => {
                 EventsMessage::Ahead(pb::EventsAhead { head_sequence: head })
             }
-            EventsPart::WrongIncarnation { present: life } => {
-                EventsMessage::WrongIncarnation(present(life))
+            EventsPart::WrongIncarnation { present: current } => {
+                EventsMessage::WrongIncarnation(present(current))
             }
         };
         Self { part: Some(part) }
@@ -390,8 +390,8 @@ impl From<LocalDumpPart> for pb::LocalDumpResponse {
                 records: end.records,
                 incomplete: end.incomplete,
             }),
-            LocalDumpPart::WrongIncarnation { present: life } => {
-                DumpMessage::WrongIncarnation(present(life))
+            LocalDumpPart::WrongIncarnation { present: current } => {
+                DumpMessage::WrongIncarnation(present(current))
             }
         };
         Self { part: Some(part) }

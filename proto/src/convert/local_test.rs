@@ -6,7 +6,7 @@ use crate::{
 use prost::{Message, bytes::Bytes};
 
 const BLOCK_SIZE: u32 = 2;
-const LIFE: Incarnation = Incarnation(7);
+const INCARNATION: Incarnation = Incarnation(7);
 
 fn source() -> LocalSource {
     let partition = PartitionKey::new("m", "t").expect("names");
@@ -23,12 +23,12 @@ fn refused<T: std::fmt::Debug>(outcome: Result<T, ConvertError>, expected: &str)
 #[test]
 fn questions_arrive_as_they_were_asked() {
     for range in [0..=u64::MAX, 5..=5, 5..=9, u64::MAX..=u64::MAX] {
-        let query = EventsQuery { source: source(), incarnation: LIFE, range };
+        let query = EventsQuery { source: source(), incarnation: INCARNATION, range };
         let read = EventsQuery::try_from(pb::GetEventsRequest::from(query.clone()));
         assert_eq!(read, Ok(query));
     }
     let some: RankBuckets = [(0, vec![0, 7, 4_095]), (9, vec![3])].into();
-    for (incarnation, buckets) in [(None, None), (Some(LIFE), Some(some))] {
+    for (incarnation, buckets) in [(None, None), (Some(INCARNATION), Some(some))] {
         let (source, chunk_records) = (source(), 8_192);
         let query = LocalDumpQuery { source, incarnation, chunk_records, buckets };
         let read = LocalDumpQuery::try_from(pb::LocalDumpRequest::from(query.clone()));
@@ -38,7 +38,7 @@ fn questions_arrive_as_they_were_asked() {
 
 #[test]
 fn every_refusal_of_a_question_names_the_field_and_the_fix() {
-    let asked = EventsQuery { source: source(), incarnation: LIFE, range: 5..=9 };
+    let asked = EventsQuery { source: source(), incarnation: INCARNATION, range: 5..=9 };
     let asked = pb::GetEventsRequest::from(asked);
     let check = |change: &dyn Fn(&mut pb::GetEventsRequest), expected: &str| {
         let mut request = asked.clone();
@@ -119,7 +119,7 @@ fn ranges_arrive_as_they_were_sent() {
         EventsPart::TooOld { oldest: 0, head: u64::MAX },
         EventsPart::Ahead { head: None },
         EventsPart::Ahead { head: Some(u64::MAX) },
-        EventsPart::WrongIncarnation { present: LIFE },
+        EventsPart::WrongIncarnation { present: INCARNATION },
     ] {
         let sent = pb::GetEventsResponse::from(part.clone()).encode_to_vec();
         let received = pb::GetEventsResponse::decode(sent.as_slice()).expect("protobuf");
@@ -160,7 +160,8 @@ fn dumps_arrive_as_they_were_sent() {
         local: Some(LocalHash(0)),
         copies: [1, 0, 0],
     };
-    let end = LocalDumpEnd { incarnation: LIFE, watermark: None, records: 0, incomplete: false };
+    let end =
+        LocalDumpEnd { incarnation: INCARNATION, watermark: None, records: 0, incomplete: false };
     for part in [
         LocalDumpPart::Chunk { rank: 1_023, records: vec![unplaced, placed] },
         LocalDumpPart::End(end),
@@ -170,7 +171,7 @@ fn dumps_arrive_as_they_were_sent() {
             incomplete: true,
             ..end
         }),
-        LocalDumpPart::WrongIncarnation { present: LIFE },
+        LocalDumpPart::WrongIncarnation { present: INCARNATION },
     ] {
         let sent = pb::LocalDumpResponse::from(part.clone()).encode_to_vec();
         let received = pb::LocalDumpResponse::decode(sent.as_slice()).expect("protobuf");
@@ -204,7 +205,7 @@ fn a_malformed_dump_is_refused() {
 fn a_status_arrives_as_it_was_sent_and_is_checked() {
     let source = LocalSourceStatus {
         name: "s".to_owned(),
-        incarnation: LIFE,
+        incarnation: INCARNATION,
         first: 3,
         oldest: Some(4),
         head: Some(5),

@@ -1,6 +1,6 @@
-//! Conversions between messages and value types, one file per message family. They reject, naming
-//! the field and the fix, and never panic; every limit of [`crate::limits`] on a request is
-//! enforced here.
+//! Conversions between messages and value types, one file per message family. A conversion rejects an
+//! invalid message with the field and the fix, and never panics. It enforces every limit of [`crate::limits`]
+//! on a request.
 
 mod broker;
 mod bytes;
@@ -19,7 +19,7 @@ mod shard;
 mod shared;
 mod worker;
 
-pub use broker::{BrokerMessage, Said};
+pub use broker::{BrokerMessage, SourceMessage};
 pub use bytes::BytesError;
 pub use digest::{DigestsPart, DigestsQuery};
 pub use dump::{

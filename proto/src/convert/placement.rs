@@ -17,11 +17,11 @@ pub struct Placement {
     pub address: WorkerAddress,
     /// Its rank, below [`WORKER_RANKS_MAX`].
     pub rank: DpRank,
-    /// Block size the client assumes, in tokens.
+    /// Block size that the client assumes, in tokens.
     pub block_size: Option<u32>,
-    /// The prompt; never by names.
+    /// The prompt; never given by names.
     pub input: QueryInput,
-    /// How long it counts.
+    /// How long the placement counts.
     pub ttl: Duration,
 }
 
@@ -37,7 +37,7 @@ impl TryFrom<pb::RecordPlacementRequest> for Placement {
         let ttl_ms = request.ttl_ms.unwrap_or(PLACEMENT_TTL_MS_DEFAULT);
         check_range("ttl_ms", ttl_ms.into(), 1, PLACEMENT_TTL_MS_MAX.into())?;
         let rank = request.dp_rank;
-        // The prompt is read as that of a query, so that what is recorded is what is asked for.
+        // The prompt is read as a query's is, so that a query for the same prompt matches the placement.
         let query = Fields {
             model: &request.model,
             tenant: &request.tenant,

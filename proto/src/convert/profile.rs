@@ -8,10 +8,10 @@ use crate::{
 };
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-/// What a worker is for.
+/// The phases of inference that a worker runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Role {
-    /// It does not say.
+    /// Not stated.
     #[default]
     Unspecified,
     /// Prompts only.
@@ -48,21 +48,21 @@ impl FromStr for Role {
     }
 }
 
-/// What routers want to know of a worker besides its cache; the index keeps it and gives it back.
+/// Facts about a worker for routers, besides its cache; the index stores and returns them unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WorkerProfile {
-    /// What it is for.
+    /// The phases that it runs.
     pub role: Role,
     /// Blocks that fit into each rank's accelerator.
     pub total_kv_blocks: Option<u64>,
-    /// Most tokens of one step of each rank.
+    /// Most tokens that each rank computes in one step.
     pub max_num_batched_tokens: Option<u64>,
-    /// Whatever else, by key; at most [`WORKER_LABELS_MAX`].
+    /// Anything else, by key; at most [`WORKER_LABELS_MAX`].
     pub labels: BTreeMap<String, String>,
 }
 
 impl WorkerProfile {
-    /// The first field in which two differ, with both values in words.
+    /// The first field in which two profiles differ, with both values in words.
     pub(super) fn difference(&self, other: &Self) -> Option<(&'static str, String, String)> {
         let number =
             |at: Option<u64>| at.map_or_else(|| "none".to_owned(), |number| number.to_string());
@@ -186,12 +186,12 @@ mod tests {
             profile().difference(&other).map(|(field, mine, theirs)| (field, mine + "/" + &theirs))
         };
         assert_eq!(other(|_| {}), None);
-        let said = |field, words: &str| Some((field, words.to_owned()));
-        assert_eq!(other(|at| at.role = Role::Both), said("profile.role", "prefill/both"));
+        let differs = |field, words: &str| Some((field, words.to_owned()));
+        assert_eq!(other(|at| at.role = Role::Both), differs("profile.role", "prefill/both"));
         assert_eq!(
             other(|at| at.total_kv_blocks = None),
-            said("profile.total_kv_blocks", "0/none")
+            differs("profile.total_kv_blocks", "0/none")
         );
-        assert_eq!(other(|at| at.labels.clear()), said("profile.labels", "zone=/none"));
+        assert_eq!(other(|at| at.labels.clear()), differs("profile.labels", "zone=/none"));
     }
 }

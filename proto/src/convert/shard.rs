@@ -1,4 +1,4 @@
-//! Which shard a server is, and where a worker belongs that came to the wrong one.
+//! Which shard a server is, and the metadata of a refusal that names the owner of a worker.
 
 use crate::{
     pb,
@@ -11,25 +11,25 @@ const OWNER: &str = "kvasir-owner-shard";
 const BUCKET: &str = "kvasir-bucket";
 const VERSION: &str = "kvasir-shard-map-version";
 
-/// Who owns the worker that a refusal is about.
+/// The owner of the worker that a request named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
     /// Bucket of the worker.
     pub bucket: u8,
     /// The shard that owns it.
     pub shard: ShardId,
-    /// Version of the map that says so.
+    /// Version of the map that names the owner.
     pub version: u64,
 }
 
-/// Writes into the metadata of a refusal who owns the worker.
+/// Writes the owner of the worker into the metadata of a refusal.
 pub fn write_owner(wrong: &WrongShard, metadata: &mut MetadataMap) {
     metadata.insert(OWNER, u16::from(wrong.owner).into());
     metadata.insert(BUCKET, u16::from(wrong.bucket).into());
     metadata.insert(VERSION, wrong.version.into());
 }
 
-/// Who owns the worker, if the metadata of a refusal says so.
+/// The owner of the worker, if the metadata of a refusal names it.
 #[must_use]
 pub fn owner(metadata: &MetadataMap) -> Option<Owner> {
     let (shard, bucket) = (read(metadata, OWNER)?, read(metadata, BUCKET)?);
@@ -40,7 +40,7 @@ fn read<N: FromStr>(metadata: &MetadataMap, key: &str) -> Option<N> {
     metadata.get(key)?.to_str().ok()?.parse().ok()
 }
 
-/// A shard and what it has, on the wire.
+/// A shard and its buckets, on the wire.
 #[must_use]
 pub fn shard_info(place: ShardPlace, map: &ShardMap) -> pb::ShardInfo {
     pb::ShardInfo {
@@ -62,7 +62,7 @@ mod tests {
     use crate::{shard::ShardCount, types::WorkerId};
 
     #[test]
-    fn a_refusal_says_where_to_go() {
+    fn a_refusal_names_the_owner() {
         let mut metadata = MetadataMap::new();
         assert_eq!(owner(&metadata), None);
         let worker = WorkerId::new("w").expect("a name");
@@ -75,17 +75,17 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_says_what_it_has() {
+    fn a_shard_lists_its_buckets() {
         let shards = ShardCount::new(4).expect("a number");
         let map = ShardMap::even(shards).moving(9, 3).expect("a shard");
         let info = shard_info(ShardPlace::new(3, shards).expect("a shard"), &map);
-        let stretch = |first, last| pb::BucketRange { first, last };
+        let range = |first, last| pb::BucketRange { first, last };
         let expected = pb::ShardInfo {
             shard: 3,
             shards: 4,
             map_version: 1,
-            owned: vec![stretch(192, 255)],
-            taken: vec![stretch(9, 9)],
+            owned: vec![range(192, 255)],
+            taken: vec![range(9, 9)],
         };
         assert_eq!(info, expected);
     }

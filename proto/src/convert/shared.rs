@@ -10,25 +10,25 @@ use crate::{
 use prost::bytes::Bytes;
 use std::time::Duration;
 
-/// So much of a scheme that is not known is repeated.
+/// Most characters of an unknown scheme that the error repeats.
 const HASH_SCHEME_SHOWN_MAX: usize = 64;
 
-/// An incarnation on the wire: its 16 bytes in the order they are displayed.
+/// An incarnation on the wire: its 16 bytes in the order in which they are displayed.
 #[must_use]
 pub fn incarnation(incarnation: Incarnation) -> Bytes {
     Bytes::copy_from_slice(&incarnation.0.to_be_bytes())
 }
 
-/// A cursor on the wire; its fingerprint stays here.
+/// A cursor on the wire, which has no fingerprint.
 #[must_use]
 pub fn cursor(cursor: Cursor) -> pb::Cursor {
     pb::Cursor { incarnation: incarnation(cursor.incarnation), sequence: cursor.sequence }
 }
 
-/// A cursor from the wire, where it has no fingerprint.
+/// A cursor from the wire, without a fingerprint.
 ///
 /// # Errors
-/// If its incarnation has not 16 bytes.
+/// If its incarnation does not have 16 bytes.
 pub fn read_cursor(cursor: &pb::Cursor) -> Result<Cursor, ConvertError> {
     let incarnation = read_incarnation("incarnation", &cursor.incarnation)?;
     Ok(Cursor { incarnation, sequence: cursor.sequence, fingerprint: None })
@@ -78,7 +78,7 @@ pub(super) const fn copy_mode(mode: CopyMode) -> pb::CopyMode {
     }
 }
 
-/// An age on the wire, in whole milliseconds.
+/// An age on the wire, in milliseconds.
 #[must_use]
 pub fn age_ms(age: Duration) -> u64 {
     u64::try_from(age.as_millis()).unwrap_or(u64::MAX)
@@ -157,7 +157,7 @@ pub(super) fn check_count(field: &str, count: usize, limit: usize) -> Result<(),
     Err(ConvertError::new(field, Problem::TooMany { count, limit }))
 }
 
-/// A hash scheme, where one is stated, is the one of all hashes here.
+/// If the request states a hash scheme, it must be ours.
 pub(super) fn check_hash_scheme(stated: Option<&str>) -> Result<(), ConvertError> {
     let Some(other) = stated.filter(|scheme| *scheme != HASH_SCHEME) else { return Ok(()) };
     let scheme = other.chars().take(HASH_SCHEME_SHOWN_MAX).collect();

@@ -17,7 +17,7 @@ use crate::{
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 impl EngineKind {
-    /// The message's value.
+    /// The value on the wire.
     #[must_use]
     pub const fn message(self) -> pb::Engine {
         match self {
@@ -32,15 +32,15 @@ impl EngineKind {
 /// Sockets of one engine rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndpointSpec {
-    /// Where the engine publishes; with `bind`, where it connects to.
+    /// The engine's PUB socket; with `bind`, the address to listen on, to which the engine connects.
     pub endpoint: String,
-    /// Where the engine replays.
+    /// The engine's replay socket.
     pub replay: Option<String>,
     /// Topic prefix to subscribe to.
     pub topic: String,
     /// Listen instead of connecting.
     pub bind: bool,
-    /// Rank of batches that name none.
+    /// Rank of batches that state none.
     pub rank: DpRank,
 }
 
@@ -68,27 +68,27 @@ pub struct Registration {
     pub block_size: u32,
     /// Its engine.
     pub engine: EngineKind,
-    /// Its sockets, each `endpoint` once.
+    /// Its sockets; each `endpoint` appears once.
     pub endpoints: Vec<EndpointSpec>,
-    /// How second announcements are read.
+    /// How repeated announcements count.
     pub copy_mode: CopyMode,
-    /// What a loss does; none for the server's default.
+    /// What happens after a loss; none for the server's default.
     pub loss_policy: Option<LossPolicy>,
     /// Names of the adapters that the engine announces by number.
     pub lora_names: BTreeMap<u64, String>,
-    /// How long blocks on a medium are held after they were last announced, by the medium's name in
+    /// How long a block on a medium counts as held after its last announcement, by the medium's name in
     /// capitals; only with `endpoints`.
     pub medium_ttls: BTreeMap<String, Duration>,
-    /// URL of the service that is asked for what publishers' streams lack.
+    /// URL of the agent that supplies what publishers' streams lack.
     pub local_indexer: Option<String>,
-    /// How long nothing may be heard of the worker before it is removed.
+    /// How long the worker may be silent before it is removed.
     pub lease: Option<Duration>,
-    /// What routers want to know of it.
+    /// Facts about it for routers.
     pub profile: WorkerProfile,
 }
 
 impl Registration {
-    /// The worker that it is of.
+    /// Which worker it registers.
     #[must_use]
     pub fn address(&self) -> WorkerAddress {
         WorkerAddress { partition: self.partition.clone(), worker: self.worker.clone() }
@@ -184,7 +184,8 @@ impl TryFrom<pb::RegisterWorkerRequest> for Registration {
         };
         if request.endpoints.is_empty() && !medium_ttls.is_empty() {
             let actual = "is set without endpoints".to_owned();
-            let expected = "none: who publishes over PublishEvents removes for itself".to_owned();
+            let expected =
+                "empty: publishers over PublishEvents remove blocks themselves".to_owned();
             return Err(ConvertError::new("medium_ttls", Problem::Mismatch { actual, expected }));
         }
         Ok(Self {
@@ -204,10 +205,10 @@ impl TryFrom<pb::RegisterWorkerRequest> for Registration {
     }
 }
 
-/// In place of an address: the agent is asked over the broker, at the worker's subject.
+/// In place of an address: requests to the agent go over the broker, to the worker's subject.
 pub const LOCAL_INDEXER_BY_BROKER: &str = "nats";
 
-/// What can be asked is an address, not a path.
+/// An agent's address without a path, or [`LOCAL_INDEXER_BY_BROKER`].
 pub(super) fn read_local_indexer(url: String) -> Result<Option<String>, ConvertError> {
     const FIELD: &str = "local_indexer_endpoint";
     if url.is_empty() {
@@ -345,8 +346,8 @@ fn read_lora_names(names: Vec<pb::LoraName>) -> Result<BTreeMap<u64, String>, Co
 /// Checks times to live in milliseconds by medium. Returns them by the medium's name in capitals.
 ///
 /// # Errors
-/// If there are too many, one of them is out of its range, or a medium is given twice; the error
-/// names the entry.
+/// If there are too many, one of them is out of range, or a medium occurs twice; the error names the
+/// entry.
 pub fn read_medium_ttls(
     ttls: Vec<(String, u32)>,
 ) -> Result<BTreeMap<String, Duration>, ConvertError> {
@@ -368,7 +369,7 @@ pub fn read_medium_ttls(
     Ok(read)
 }
 
-/// A checked `RemoveWorkerRequest`: which worker is meant.
+/// A checked `RemoveWorkerRequest`: the name of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerAddress {
     /// Its partition.

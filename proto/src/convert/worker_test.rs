@@ -116,8 +116,8 @@ fn times_to_live_are_read_and_refused_by_entry() {
     check(many, "medium_ttls has 17 entries, the limit is 16: send fewer");
     let alone = pb::RegisterWorkerRequest { medium_ttls: vec![ttl("CPU", 100)], ..request() };
     let refused = Registration::try_from(alone).expect_err("no endpoints").to_string();
-    let expected = "medium_ttls is set without endpoints, must be none: who publishes over PublishEvents \
-                    removes for itself";
+    let expected = "medium_ttls is set without endpoints, must be empty: publishers over PublishEvents \
+                    remove blocks themselves";
     assert_eq!(refused, expected);
 }
 

@@ -1,20 +1,20 @@
 use super::{ShardCount, ShardId};
 use crate::types::WorkerId;
 
-/// Why a map of shards was refused.
+/// Why a shard map was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
     /// A line cannot be read.
     #[error(
-        "line {line}: {text:?} is none of: version N, shards N, buckets A-B shard I, moving A-B shard I"
+        "line {line}: {text:?} is not one of: version N, shards N, buckets A-B shard I, moving A-B shard I"
     )]
     Unreadable {
         /// Number of the line, from 1.
         line: usize,
-        /// What it says, cut short.
+        /// Its text, truncated.
         text: String,
     },
-    /// A line names something that is not there.
+    /// A line has an invalid value, or contradicts another line.
     #[error("line {line}: {problem}")]
     Refused {
         /// Number of the line, from 1.
@@ -29,24 +29,24 @@ pub enum MapError {
     #[error("bucket {0} has no shard: name one in a line such as \"buckets {0} shard 0\"")]
     Unowned(u8),
     /// The map is for another number of shards.
-    #[error("the map has {map} shards, not the {expected} that there are")]
+    #[error("the map has {map} shards, must have {expected}")]
     Count {
         /// Shards of the map.
         map: ShardCount,
-        /// Shards that there are.
+        /// Shards of the map in use.
         expected: ShardCount,
     },
-    /// The map is not newer than the one that holds.
-    #[error("version {found} is not above {present}, the one that holds: count it up")]
+    /// The map is not newer than the one in use.
+    #[error("version is {found}, must be above {present}, the one in use")]
     Stale {
         /// Version of the map.
         found: u64,
-        /// Version of the one that holds.
+        /// Version of the map in use.
         present: u64,
     },
 }
 
-/// A worker was brought to a shard that does not own its bucket.
+/// A request for a worker reached a shard that does not own the worker's bucket.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "worker_id {:?} is in bucket {bucket}, which belongs to shard {owner}, and this is shard {asked} \
@@ -61,6 +61,6 @@ pub struct WrongShard {
     pub owner: ShardId,
     /// The shard that was asked.
     pub asked: ShardId,
-    /// Version of the map that says so.
+    /// Version of the map that names the owner.
     pub version: u64,
 }

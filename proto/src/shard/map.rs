@@ -4,7 +4,7 @@ use crate::{
     types::WorkerId,
 };
 
-/// A stretch of buckets, ends included.
+/// A range of buckets, ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BucketRange {
     /// The first.
@@ -24,7 +24,7 @@ pub struct ShardMap {
 }
 
 impl ShardMap {
-    /// Equal stretches, version 0: what holds while no map is given.
+    /// The map in use while none is configured: equal ranges, version 0.
     #[must_use]
     pub fn even(shards: ShardCount) -> Self {
         let mut owners = [0; BUCKETS];
@@ -34,7 +34,7 @@ impl ShardMap {
         Self { version: 0, shards, owners, takers: owners }
     }
 
-    /// Its version: of two maps the higher holds.
+    /// Its version: of two maps, the one with the higher version is used.
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.version
@@ -60,16 +60,16 @@ impl ShardMap {
         taker.filter(|taker| *taker != self.owner(bucket))
     }
 
-    /// Whether `shard` has workers of a bucket: it owns it, or it is taking it over.
+    /// Whether `shard` accepts workers of a bucket: it owns the bucket, or the bucket is moving to it.
     #[must_use]
     pub fn accepts(&self, shard: ShardId, bucket: u8) -> bool {
         self.owner(bucket) == shard || self.taker(bucket) == Some(shard)
     }
 
-    /// Whether `place` has this worker.
+    /// Checks that `place` accepts this worker.
     ///
     /// # Errors
-    /// If it has not; the error names the shard that does.
+    /// If it does not; the error names the owner.
     pub fn check(&self, place: ShardPlace, worker: &WorkerId) -> Result<(), WrongShard> {
         let (bucket, asked) = (bucket(worker), place.shard());
         if self.accepts(asked, bucket) {
@@ -79,7 +79,7 @@ impl ShardMap {
         Err(WrongShard { worker, bucket, owner, asked, version })
     }
 
-    /// Whether this map may take the place of `present`.
+    /// Checks that this map may replace `present`.
     ///
     /// # Errors
     /// If it has another number of shards, or is not newer.
@@ -94,7 +94,7 @@ impl ShardMap {
     }
 
     /// The next version, in which a bucket is moving to `to`, which accepts its workers from then
-    /// on. Moving to its owner ends that.
+    /// on. Moving a bucket to its owner cancels a move.
     ///
     /// # Errors
     /// If there is no such shard.
@@ -120,21 +120,21 @@ impl ShardMap {
         Ok(map)
     }
 
-    /// Stretches of buckets that a shard owns.
+    /// Ranges of buckets that a shard owns.
     #[must_use]
     pub fn owned(&self, shard: ShardId) -> Vec<BucketRange> {
-        stretches(|bucket| self.owner(bucket) == shard)
+        ranges(|bucket| self.owner(bucket) == shard)
     }
 
-    /// Stretches of buckets that are moving to a shard.
+    /// Ranges of buckets that are moving to a shard.
     #[must_use]
     pub fn taken(&self, shard: ShardId) -> Vec<BucketRange> {
-        stretches(|bucket| self.taker(bucket) == Some(shard))
+        ranges(|bucket| self.taker(bucket) == Some(shard))
     }
 }
 
-/// The buckets for which `belongs`, in as few stretches as there are.
-fn stretches(belongs: impl Fn(u8) -> bool) -> Vec<BucketRange> {
+/// The buckets for which `belongs` is true, in as few ranges as possible.
+fn ranges(belongs: impl Fn(u8) -> bool) -> Vec<BucketRange> {
     let mut ranges: Vec<BucketRange> = Vec::new();
     for bucket in (0..=u8::MAX).filter(|bucket| belongs(*bucket)) {
         match ranges.last_mut() {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_own_equal_stretches() {
+    fn shards_own_equal_ranges() {
         for shards in 1..=256 {
             let map = ShardMap::even(count(shards));
             let sizes: Vec<usize> = (0..=map.shards().last())
@@ -185,9 +185,9 @@ mod tests {
         assert_eq!(moved.taken(2), []);
         let [low, high] = *moved.owned(0) else { panic!("{:?}", moved.owned(0)) };
         assert_eq!((low.last, high.first), (16, 18));
-        // One that is given up leaves all as it was, under a new version.
-        let given_up = moving.clone().moving(17, 0).expect("a shard");
-        assert_eq!(given_up, ShardMap { version: 2, ..even });
+        // A cancelled move leaves everything as it was, under a new version.
+        let cancelled = moving.clone().moving(17, 0).expect("a shard");
+        assert_eq!(cancelled, ShardMap { version: 2, ..even });
         assert!(moved.clone().moved(17, 3).is_err());
 
         assert_eq!(moved.check_after(&moving), Ok(()));

@@ -5,13 +5,13 @@ use std::{fmt, str::FromStr};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlaceError {
     /// It is not written as `I/N`.
-    #[error("{0:?} is no shard: write I/N, such as 0/3 for the first of three")]
+    #[error("{0:?} is not a shard: write I/N, such as 0/3 for the first of three")]
     Unreadable(String),
-    /// There may not be so many shards.
-    #[error("{0} shards are not 1 to {max}", max = ShardCount::MAX)]
+    /// The number of shards is out of range.
+    #[error("the number of shards is {0}, must be 1 to {max}", max = ShardCount::MAX)]
     Count(u32),
     /// There is no such shard.
-    #[error("shard {shard} is not one of {shards} shards: they count from 0, the last is {last}",
+    #[error("shard {shard} is not one of {shards} shards: they are numbered from 0, the last is {last}",
         last = shards.last())]
     Shard {
         /// The shard.
@@ -29,15 +29,15 @@ pub type ShardId = u8;
 pub struct ShardCount(u16);
 
 impl ShardCount {
-    /// One shard: everything.
+    /// A single shard, which owns everything.
     pub const ONE: Self = Self(1);
     /// Most shards.
     pub const MAX: u16 = 256;
 
-    /// So many shards.
+    /// A number of shards.
     ///
     /// # Errors
-    /// If they are none or too many.
+    /// If it is 0 or above [`ShardCount::MAX`].
     pub fn new(shards: u32) -> Result<Self, PlaceError> {
         let count = u16::try_from(shards).ok().filter(|count| (1..=Self::MAX).contains(count));
         count.map(Self).ok_or(PlaceError::Count(shards))
@@ -56,7 +56,7 @@ impl ShardCount {
         last
     }
 
-    /// One of these shards.
+    /// The id of one of these shards.
     ///
     /// # Errors
     /// If there is no such shard.
@@ -65,7 +65,7 @@ impl ShardCount {
         found.ok_or(PlaceError::Shard { shard, shards: self })
     }
 
-    /// Owner of a bucket where no map says otherwise: equal stretches, in order.
+    /// Owner of a bucket without a map: equal ranges, in order.
     #[must_use]
     pub fn even_owner(self, bucket: u8) -> ShardId {
         let [.., owner] =
@@ -151,17 +151,17 @@ mod tests {
             assert_eq!(refused.to_string(), expected, "{text}");
         };
         for bad in ["", "/", "1", "1/", "/3", "a/3", "1/b", "-1/3", "+1/3", "1 / 3", "1/3/5"] {
-            let expected = "is no shard: write I/N, such as 0/3 for the first of three";
+            let expected = "is not a shard: write I/N, such as 0/3 for the first of three";
             check(bad, &format!("{bad:?} {expected}"));
         }
-        check("0/0", "0 shards are not 1 to 256");
-        check("0/257", "257 shards are not 1 to 256");
-        let last = "they count from 0, the last is";
+        check("0/0", "the number of shards is 0, must be 1 to 256");
+        check("0/257", "the number of shards is 257, must be 1 to 256");
+        let last = "they are numbered from 0, the last is";
         check("3/3", &format!("shard 3 is not one of 3 shards: {last} 2"));
         check("256/256", &format!("shard 256 is not one of 256 shards: {last} 255"));
         check(
             "99999999999/3",
-            "\"99999999999/3\" is no shard: write I/N, such as 0/3 for the first of three",
+            "\"99999999999/3\" is not a shard: write I/N, such as 0/3 for the first of three",
         );
     }
 }

@@ -1,4 +1,4 @@
-//! A map of shards as text, one fact a line; what follows a `#` is a remark:
+//! A shard map as text, one fact per line; a `#` starts a comment:
 //!
 //! ```text
 //! version 4
@@ -39,7 +39,7 @@ impl fmt::Display for ShardMap {
     }
 }
 
-/// What the lines so far say.
+/// The facts of the lines read so far.
 #[derive(Default)]
 struct Read {
     version: Option<u64>,
@@ -132,7 +132,7 @@ impl Read {
         let (first, last) = buckets.split_once('-').unwrap_or((buckets, buckets));
         let ends = number::<u32>(first).zip(number::<u32>(last)).ok_or(Problem::Unreadable)?;
         let Some((first, last)) = u8::try_from(ends.0).ok().zip(u8::try_from(ends.1).ok()) else {
-            return Err(Problem::Refused(format!("buckets {buckets} are not 0 to 255")));
+            return Err(Problem::Refused(format!("buckets {buckets} must be 0 to 255")));
         };
         if first > last {
             return Err(Problem::Refused(format!("buckets {buckets} end before they begin")));
@@ -153,7 +153,7 @@ fn once<T>(place: &mut Option<T>, name: &str, value: T) -> Result<(), Problem> {
     Ok(())
 }
 
-/// No two lines may speak of one bucket.
+/// Adds a fact; no two lines may name the same bucket.
 fn add(
     facts: &mut Vec<(BucketRange, ShardId)>,
     fact: (BucketRange, ShardId),
@@ -197,7 +197,7 @@ mod tests {
             let refused = text.parse::<ShardMap>().expect_err(text);
             assert_eq!(refused.to_string(), expected, "{text}");
         };
-        let none_of = "is none of: version N, shards N, buckets A-B shard I, moving A-B shard I";
+        let none_of = "is not one of: version N, shards N, buckets A-B shard I, moving A-B shard I";
         check("", "version is missing");
         check("version 1", "shards is missing");
         check(
@@ -208,14 +208,14 @@ mod tests {
         check("version 1\nversion 1", "line 2: version is given twice");
         check("version -1", &format!("line 1: \"version -1\" {none_of}"));
         check("\nversion", &format!("line 2: \"version\" {none_of}"));
-        check("shards 0", "line 1: 0 shards are not 1 to 256");
+        check("shards 0", "line 1: the number of shards is 0, must be 1 to 256");
         check("buckets 0-255 shard 0", "line 1: the line with shards must come first");
-        check("shards 2\nbuckets 0-256 shard 0", "line 2: buckets 0-256 are not 0 to 255");
+        check("shards 2\nbuckets 0-256 shard 0", "line 2: buckets 0-256 must be 0 to 255");
         check("shards 2\nbuckets 9-8 shard 0", "line 2: buckets 9-8 end before they begin");
         check(
             "shards 2\nbuckets 0-9 shard 2",
-            "line 2: shard 2 is not one of 2 shards: they count \
-              from 0, the last is 1",
+            "line 2: shard 2 is not one of 2 shards: they are \
+              numbered from 0, the last is 1",
         );
         check(
             "shards 2\nbuckets 0-9 shard 0\nbuckets 9 shard 1",

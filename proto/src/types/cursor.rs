@@ -1,7 +1,7 @@
 use std::fmt;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Opaque id of one life of a source's cache. Compare for equality only: a restart is a new one.
+/// Opaque id of a source's cache: a restart with an empty cache gets a new one. Compare for equality only.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Incarnation(pub u128);
 
@@ -17,8 +17,8 @@ impl fmt::Display for Incarnation {
     }
 }
 
-/// Tells whether two batches with one sequence number are the same batch, and so whether a source
-/// that states no incarnation still lives the life the cursor was taken in.
+/// Identifies a batch beyond its sequence number. Two batches with the same number and different fingerprints
+/// show that a source that states no incarnation was restarted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint {
     /// Bits of the batch's `f64` time stamp.
@@ -38,11 +38,11 @@ impl Fingerprint {
 /// How far one source has been applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cursor {
-    /// Life of the source.
+    /// The source's incarnation.
     pub incarnation: Incarnation,
     /// Sequence number of the last applied batch.
     pub sequence: u64,
-    /// Fingerprint of that batch; none where the source states its incarnation.
+    /// Fingerprint of that batch; none if the source states its incarnation.
     pub fingerprint: Option<Fingerprint>,
 }
 
@@ -51,7 +51,7 @@ pub struct Cursor {
 pub enum SourceState {
     /// Everything announced is in the index.
     Exact,
-    /// A replay, dump or restore is on its way.
+    /// A replay, dump or restore is running.
     CatchingUp,
     /// Batches are known to be missing and are being fetched.
     Gap,
@@ -59,12 +59,12 @@ pub enum SourceState {
     Partial,
     /// Batches were lost for good.
     Degraded,
-    /// Nothing has been heard yet.
+    /// Nothing has been received yet.
     Cold,
 }
 
 impl SourceState {
-    /// Each of them, best first.
+    /// All states, best first.
     pub const ALL: [Self; 6] =
         [Self::Exact, Self::CatchingUp, Self::Gap, Self::Partial, Self::Degraded, Self::Cold];
 }

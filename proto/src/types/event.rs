@@ -1,12 +1,12 @@
 use super::{BlockName, LocalHash, Tier};
 use std::fmt;
 
-/// How announcements of a block that is already held are read.
+/// How repeated announcements of a block count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CopyMode {
-    /// A store is one more copy, a removal one less; held while above 0.
+    /// A store adds a copy, a removal takes one away; the block is held while a copy is left.
     Counted,
-    /// A store says "held", a removal says "not held".
+    /// A store means held, a removal means not held, however often they repeat.
     Set,
 }
 
@@ -36,19 +36,19 @@ pub enum KvEvent {
     Stored {
         /// Name of the block before the first; none at the start of a prompt.
         parent: Option<BlockName>,
-        /// Where they lie.
+        /// The tier they are in.
         tier: Tier,
         /// The blocks, in order.
         blocks: Vec<StoredBlock>,
     },
-    /// Names are held, of which the event gave no tokens: a tier more for names that are known.
+    /// Names are held, announced without tokens: this adds a tier to names that are known.
     StoredNames {
-        /// Where they lie.
+        /// The tier they are in.
         tier: Tier,
         /// The names.
         names: Vec<BlockName>,
     },
-    /// Names are no longer held in a tier; of a source that counts, one copy of each is not.
+    /// Names are no longer held in a tier; if the source counts copies, each name loses one copy.
     Removed {
         /// The tier they left.
         tier: Tier,
@@ -62,7 +62,7 @@ pub enum KvEvent {
         /// The names.
         names: Vec<BlockName>,
     },
-    /// All that the source stored for the rank is gone.
+    /// Everything the source stored for the rank is gone.
     Cleared,
 }
 

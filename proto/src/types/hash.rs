@@ -10,7 +10,7 @@ macro_rules! hash_newtype {
         pub struct $name(pub u64);
 
         impl $name {
-            /// The same numbers, without their meaning.
+            /// The hashes as plain numbers.
             #[must_use]
             pub fn numbers(hashes: &[Self]) -> &[u64] {
                 bytemuck::must_cast_slice(hashes)
@@ -32,17 +32,17 @@ macro_rules! hash_newtype {
 }
 
 hash_newtype! {
-    /// Hash of the tokens inside one block (with LoRA, salt and multimodal identity), wherever in
-    /// a prompt the block stands. Queries carry these.
+    /// Hash of the tokens inside one block (with LoRA, salt and multimodal identity), independent of
+    /// its position in the prompt. Queries carry these.
     LocalHash
 }
 
 hash_newtype! {
-    /// Canonical hash of a block with its whole prefix, computed from local hashes.
+    /// Canonical hash of a block and its complete prefix, computed from local hashes.
     SequenceHash
 }
 
 hash_newtype! {
-    /// The engine's own hash of a block. Means something only within one worker rank.
+    /// The engine's own hash of a block. It has a meaning only within one worker rank.
     BlockName
 }

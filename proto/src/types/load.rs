@@ -1,19 +1,19 @@
-/// How busy a rank is. What is not known is none, which is not 0.
+/// How busy a rank is. An unknown value is none, not 0.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct WorkerMetrics {
     /// Requests that wait to be scheduled.
     pub num_requests_waiting: Option<u64>,
-    /// Part of the device's blocks that running requests use, 0 to 1.
+    /// Share of the device's blocks that running requests use, 0 to 1.
     pub gpu_cache_usage_perc: Option<f64>,
-    /// Part of the tokens looked up in the device's prefix cache that were there, 0 to 1.
+    /// Hit rate of the device's prefix cache, by tokens, 0 to 1.
     pub gpu_prefix_cache_hit_rate: Option<f64>,
     /// Requests that run, at most `request_total_slots`.
     pub request_active_slots: Option<u64>,
-    /// Most that may.
+    /// Most requests that may run at once.
     pub request_total_slots: Option<u64>,
     /// Blocks of the device that running requests use, at most `kv_total_blocks`.
     pub kv_active_blocks: Option<u64>,
-    /// Blocks of the device.
+    /// All blocks of the device.
     pub kv_total_blocks: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Value types of the design's words. They import nothing but one another.
+//! Value types for the words of the glossary in ARCHITECTURE.md. They import only one another.
 
 mod cursor;
 mod engine;

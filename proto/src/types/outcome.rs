@@ -1,29 +1,29 @@
-/// What became of one block operation. Exactly one outcome each; ignored operations are counted by
-/// the normaliser, with their reason, and never reach the index.
+/// The outcome of one block operation; each has exactly one. The normaliser counts ignored operations, with
+/// their reason: they never reach the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BlockOutcome {
     /// The index changed.
     Applied,
-    /// Nothing to change: removal of a name that is not held, second store in set mode.
+    /// Nothing changed: removal of a name that is not held, or a second store in set mode.
     Noop,
-    /// Refused by the index: a limit was reached.
+    /// The index refused it: a limit was reached.
     Rejected,
-    /// Applied, and an older binding of the name to other content was dropped for it.
+    /// Applied, and replaced an older binding of the name to other content.
     Conflict,
     /// Dropped to stay within the byte budget.
     Shed,
 }
 
-/// Sums of [`BlockOutcome`].
+/// Number of block operations by [`BlockOutcome`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BlockCounts {
     /// The index changed.
     pub applied: u64,
-    /// Nothing to change.
+    /// Nothing changed.
     pub noop: u64,
-    /// Refused by the index.
+    /// The index refused it.
     pub rejected: u64,
-    /// Applied over an older binding.
+    /// Applied, replacing an older binding.
     pub conflict: u64,
     /// Dropped to stay within the byte budget.
     pub shed: u64,
@@ -41,7 +41,7 @@ impl BlockCounts {
         }
     }
 
-    /// Adds other sums to these.
+    /// Adds other counts to these.
     pub const fn merge(&mut self, other: Self) {
         self.applied += other.applied;
         self.noop += other.noop;
@@ -57,17 +57,17 @@ impl BlockCounts {
     }
 }
 
-/// What became of one batch. Exactly one outcome each.
+/// The outcome of one batch; each has exactly one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BatchOutcome {
     /// Its events went to the index.
     Applied,
     /// The cursor already covers it.
     Duplicate,
-    /// It belongs to an earlier life of the source.
+    /// It belongs to an earlier incarnation of the source.
     Stale,
     /// Its payload cannot be read.
     Undecodable,
-    /// It was announced and could not be had.
+    /// It is known to exist, and nobody could supply it.
     Lost,
 }

@@ -18,7 +18,7 @@ pub enum NameError {
         /// Its length.
         bytes: usize,
     },
-    /// A name has a control character: it could forge lines of a log or a report.
+    /// A name has a control character, which could forge lines of a log or a report.
     #[error("{field} has a control character")]
     ControlCharacter {
         /// Field of the request.

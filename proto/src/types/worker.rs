@@ -6,7 +6,7 @@ use std::{fmt, sync::Arc};
 pub struct WorkerId(Arc<str>);
 
 impl WorkerId {
-    /// Checks and takes a name.
+    /// Makes a worker id of a valid name.
     ///
     /// # Errors
     /// If `id` is empty, too long, or has a control character.
@@ -31,7 +31,7 @@ impl fmt::Display for WorkerId {
 /// Data-parallel rank within a worker.
 pub type DpRank = u32;
 
-/// One rank of one worker: what holds blocks.
+/// One rank of one worker: the unit that holds blocks.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerKey {
     /// The worker.

@@ -1,6 +1,6 @@
 use std::io;
 
-/// Why a disk, or what is on it, cannot be used.
+/// Why a database on disk cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
     /// No space is left, or a quota is used up.
@@ -9,18 +9,18 @@ pub enum Cause {
     Denied,
     /// Another process uses it.
     Locked,
-    /// What is there is damaged.
+    /// The database is damaged.
     Damaged,
-    /// Something else is there.
+    /// The path holds something other than this database.
     Foreign,
-    /// The disk fails.
+    /// The disk reports errors.
     Failing,
-    /// No database can be there: the folder cannot be created, or its file system lacks something.
+    /// The place cannot have a database: the folder cannot be created, or its file system lacks a feature.
     Unusable,
 }
 
 impl Cause {
-    /// Of a call of the file system.
+    /// The cause of an error of the file system.
     #[must_use]
     pub fn of_io(error: &io::Error) -> Self {
         let is_one_of = |kinds: &[io::ErrorKind]| kinds.contains(&error.kind());
@@ -39,7 +39,7 @@ impl Cause {
         }
     }
 
-    /// Of a call of RocksDB, which tells the causes of I/O errors apart by their text only.
+    /// The cause of an error of RocksDB, which distinguishes causes of I/O errors only by their text.
     #[must_use]
     pub fn of_rocksdb(error: &rocksdb::Error) -> Self {
         Self::of_text(&error.kind(), error.as_ref())
@@ -59,7 +59,7 @@ impl Cause {
         } else if has(&LOCKED) {
             Self::Locked
         } else if *kind == rocksdb::ErrorKind::Corruption || text.contains("No such file") {
-            // A file that is missing is damage too: RocksDB knows what it has written.
+            // A missing file is damage, too: RocksDB knows what it has written.
             Self::Damaged
         } else if *kind == rocksdb::ErrorKind::InvalidArgument {
             Self::Foreign
@@ -68,9 +68,9 @@ impl Cause {
         }
     }
 
-    /// Of an error that is none of the others.
+    /// The cause of any other error.
     fn of_rest(text: &str) -> Self {
-        // The last is of one of a database's own files.
+        // RocksDB reports the last one for its own files.
         const FAILING: [&str; 4] =
             ["Input/output error", "Stale file handle", "Too many open files", "Is a directory"];
         if FAILING.iter().any(|at| text.contains(at)) { Self::Failing } else { Self::Unusable }
@@ -83,7 +83,7 @@ mod tests {
     use rocksdb::ErrorKind;
 
     #[test]
-    fn texts_of_rocksdb_tell_the_causes() {
+    fn texts_of_rocksdb_give_the_cause() {
         let check = |kind, text: &str, expected: Cause| {
             assert_eq!(Cause::of_text(&kind, text), expected, "{text}");
         };
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_of_the_file_system_tell_the_causes() {
+    fn codes_of_the_file_system_give_the_cause() {
         // As Linux numbers them.
         for (code, expected) in [
             (28, Cause::Full),

@@ -1,10 +1,10 @@
-//! How processes that keep something on disk use RocksDB: one set of [`options`], and one reading of what it
-//! says when it fails ([`Cause`]).
+//! RocksDB for processes that persist something: one set of [`options`], and one classification of its
+//! errors ([`Cause`]).
 
 mod cause;
 pub mod options;
 
 pub use cause::Cause;
 
-/// A range of keys: its first, and the first behind it.
+/// A range of keys: its first key, and the first key after it.
 pub type Bounds = (Vec<u8>, Vec<u8>);

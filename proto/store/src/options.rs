@@ -1,4 +1,4 @@
-//! Options of databases and of what is done with them.
+//! Options of databases, writes and reads.
 
 use crate::Bounds;
 use rocksdb::{
@@ -6,23 +6,22 @@ use rocksdb::{
     WriteOptions, statistics::StatsLevel,
 };
 
-/// Most bytes written but not yet in a table of their own; twice that is kept in memory at worst.
-/// The larger, the less often the tables below are rewritten.
+/// Size of a write buffer. At most two are in memory. Larger buffers rewrite the tables less often.
 const WRITE_BUFFER_BYTES: usize = 32 << 20;
 const WRITE_BUFFERS: i32 = 2;
-/// What is read is read once: a cache is for indexes of tables only.
+/// Blocks are read once, so the cache is for indexes of tables only.
 const BLOCK_CACHE_BYTES: usize = 8 << 20;
 const BLOCK_BYTES: usize = 16 << 10;
 const TABLE_BYTES: u64 = 64 << 20;
 const LEVEL_BYTES: u64 = 4 * TABLE_BYTES;
 const OPEN_FILES_MAX: i32 = 128;
-/// One flushes, one compacts.
+/// One job flushes, one compacts.
 const BACKGROUND_JOBS: i32 = 2;
 const LOG_BYTES_MAX: usize = 1 << 20;
-const LOGS_KEPT: usize = 2;
+const LOGS_RETAINED: usize = 2;
 const MANIFEST_BYTES_MAX: usize = 4 << 20;
 const MANIFEST_STEP_BYTES: usize = 64 << 10;
-/// So that making a table durable does not write all of it at once.
+/// RocksDB syncs tables in steps of this size, not all at once.
 const SYNC_STEP_BYTES: u64 = 1 << 20;
 const READ_AHEAD_BYTES: usize = 1 << 20;
 
@@ -41,15 +40,14 @@ pub fn database() -> Options {
     options.set_max_file_opening_threads(1);
     options.set_max_open_files(OPEN_FILES_MAX);
     options.set_max_total_wal_size(2 * u64::try_from(WRITE_BUFFER_BYTES).unwrap_or(u64::MAX));
-    // A log that ends in the middle of a write ends before it; what is behind damage is older
-    // than it seems, and not used.
+    // Recover the log up to the first incomplete or damaged write, and nothing after it.
     options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
     options.set_bytes_per_sync(SYNC_STEP_BYTES);
     options.set_max_manifest_file_size(MANIFEST_BYTES_MAX);
     options.set_manifest_preallocation_size(MANIFEST_STEP_BYTES);
     options.set_log_level(LogLevel::Warn);
     options.set_max_log_file_size(LOG_BYTES_MAX);
-    options.set_keep_log_file_num(LOGS_KEPT);
+    options.set_keep_log_file_num(LOGS_RETAINED);
     options.set_stats_dump_period_sec(0);
     options.set_stats_persist_period_sec(0);
     options.enable_statistics();
@@ -65,7 +63,7 @@ fn tables() -> BlockBasedOptions {
     tables
 }
 
-/// A write that is on disk when it returns, and with it all before it.
+/// Options of a write that is on disk when it returns, with all writes before it.
 #[must_use]
 pub fn synced() -> WriteOptions {
     let mut options = WriteOptions::default();
@@ -73,11 +71,11 @@ pub fn synced() -> WriteOptions {
     options
 }
 
-/// One sweep over a range.
+/// Options of one scan of a range.
 #[must_use]
-pub fn sweep((first, behind): Bounds) -> ReadOptions {
+pub fn sweep((first, end): Bounds) -> ReadOptions {
     let mut options = ReadOptions::default();
-    options.set_iterate_range(first..behind);
+    options.set_iterate_range(first..end);
     options.fill_cache(false);
     options.set_readahead_size(READ_AHEAD_BYTES);
     options

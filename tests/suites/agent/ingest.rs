@@ -126,10 +126,7 @@ async fn batches_are_taken_in_order_and_once() {
     }
     let (reason, expected, text) = client.refused(short).await;
     assert_eq!((reason, expected), (Invalid, 5));
-    assert_eq!(
-        text,
-        "events[0].stored.token_ids_le has 4 tokens, must be 8, as the number of names says"
-    );
+    assert_eq!(text, "events[0].stored.token_ids_le has 4 tokens, must be 8, to match the names");
     let heartbeat = pb::PublishHeartbeat { head_sequence: Some(9), ..Default::default() };
     client.send(Request::Heartbeat(heartbeat)).await;
     assert!(!client.acked(batch(5, 5)).await);

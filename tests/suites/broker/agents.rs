@@ -9,7 +9,8 @@ use kvasir_process::nats::NatsServers;
 use kvasir_proto::broker::{STREAM, message_id};
 use kvasir_proto::codec::decode;
 use kvasir_proto::convert::{
-    BrokerMessage, LOCAL_INDEXER_BY_BROKER, Registration, Said, WorkerAddress, WorkerProfile,
+    BrokerMessage, LOCAL_INDEXER_BY_BROKER, Registration, SourceMessage, WorkerAddress,
+    WorkerProfile,
 };
 use kvasir_proto::pb;
 use kvasir_proto::types::{CopyMode, EngineKind, Incarnation, PartitionKey, WorkerId};
@@ -186,8 +187,8 @@ pub fn read(payload: bytes::Bytes) -> BrokerMessage {
 }
 
 pub fn batch(message: &BrokerMessage) -> &pb::PublishBatch {
-    match &message.said {
-        Said::Batch(batch) => batch,
-        Said::Heartbeat(_) | Said::Goodbye => panic!("no batch: {message:?}"),
+    match &message.message {
+        SourceMessage::Batch(batch) => batch,
+        SourceMessage::Heartbeat(_) | SourceMessage::Goodbye => panic!("no batch: {message:?}"),
     }
 }

@@ -7,7 +7,7 @@ use crate::agents::{
 use crate::engine::Engine;
 use async_nats::Subscriber;
 use kvasir_proto::broker::{EVENTS_ALL, HEARTBEATS_ALL, events_subject, heartbeats_subject};
-use kvasir_proto::convert::{BrokerMessage, Heartbeat, Registration, Said, publish_batch};
+use kvasir_proto::convert::{BrokerMessage, Heartbeat, Registration, SourceMessage, publish_batch};
 use kvasir_proto::types::{BlockName, Incarnation, KvEvent, Tier, WorkerId};
 use kvbm_agent::agent::Agent;
 use kvbm_agent::broker::Delivery;
@@ -64,8 +64,8 @@ async fn heartbeats_name_the_newest_batch() {
             let last = (batches > 0).then(|| publish(&agent, &mut Engine::new(3), batches));
             let digest = agent.digest();
             assert!(digest.is_some_and(|digest| last.is_some() == (digest != 0)), "{digest:?}");
-            let named = Said::Heartbeat(Heartbeat { digest, ..Heartbeat::at(last) });
-            while heartbeat(&mut heartbeats).await.said != named {}
+            let named = SourceMessage::Heartbeat(Heartbeat { digest, ..Heartbeat::at(last) });
+            while heartbeat(&mut heartbeats).await.message != named {}
         }
     }
 }
@@ -93,8 +93,8 @@ async fn a_new_life_is_told_of_without_delay() {
         let message = heartbeat(&mut heartbeats).await;
         assert_eq!((message.incarnation, message.first_sequence), (LATER, 100));
         assert_eq!(
-            message.said,
-            Said::Heartbeat(Heartbeat { digest: Some(0), ..Heartbeat::at(None) })
+            message.message,
+            SourceMessage::Heartbeat(Heartbeat { digest: Some(0), ..Heartbeat::at(None) })
         );
         let last = publish(&agent, &mut Engine::new(5), 10);
         delivered(&agent, last).await;

@@ -4,7 +4,7 @@ use crate::agents::{Broker, SOURCE, registration};
 use crate::engine::Engine;
 use async_nats::{Client, Subscriber};
 use kvasir_proto::broker::{LocalCall, events_subject, heartbeats_subject, local_subject};
-use kvasir_proto::convert::{BrokerMessage, Heartbeat, Registration, Said, publish_batch};
+use kvasir_proto::convert::{BrokerMessage, Heartbeat, Registration, SourceMessage, publish_batch};
 use kvasir_proto::pb;
 use kvasir_proto::types::{CopyMode, Incarnation, KvEvent, WorkerId};
 use prost::Message as _;
@@ -40,24 +40,25 @@ impl Scripted {
     pub async fn publish(&self, life: Incarnation, sequences: impl IntoIterator<Item = u64>) {
         for sequence in sequences {
             let events = self.batches.get(sequence as usize).map_or(&[][..], Vec::as_slice);
-            self.say(life, Said::Batch(publish_batch(sequence, 0, events))).await;
+            self.say(life, SourceMessage::Batch(publish_batch(sequence, 0, events))).await;
         }
         self.client.flush().await.expect("the broker has it");
     }
 
     pub async fn heartbeat(&self, life: Incarnation, head_sequence: Option<u64>) {
-        self.say(life, Said::Heartbeat(Heartbeat::at(head_sequence))).await;
+        self.say(life, SourceMessage::Heartbeat(Heartbeat::at(head_sequence))).await;
         self.client.flush().await.expect("the broker has it");
     }
 
-    async fn say(&self, incarnation: Incarnation, said: Said) {
+    async fn say(&self, incarnation: Incarnation, message: SourceMessage) {
         let address = self.registration.address();
-        let subject = match &said {
-            Said::Batch(batch) => events_subject(&address, batch.dp_rank),
-            Said::Heartbeat(_) | Said::Goodbye => heartbeats_subject(&address),
+        let subject = match &message {
+            SourceMessage::Batch(batch) => events_subject(&address, batch.dp_rank),
+            SourceMessage::Heartbeat(_) | SourceMessage::Goodbye => heartbeats_subject(&address),
         };
         let (registration, source) = (self.registration.clone(), SOURCE.to_owned());
-        let message = BrokerMessage { registration, source, incarnation, first_sequence: 0, said };
+        let message =
+            BrokerMessage { registration, source, incarnation, first_sequence: 0, message };
         let payload = pb::BrokerMessage::from(message).encode_to_vec();
         self.client.publish(subject, payload.into()).await.expect("it is sent");
     }

@@ -34,8 +34,8 @@ async fn shards_that_cannot_be_are_refused() {
         assert!(refused.to_string().starts_with(expected), "{refused}");
     };
     let one = "http://127.0.0.1:1";
-    check(vec![], "0 shards are not 1 to 256");
-    check(vec![vec![one]; 257], "257 shards are not 1 to 256");
+    check(vec![], "the number of shards is 0, must be 1 to 256");
+    check(vec![vec![one]; 257], "the number of shards is 257, must be 1 to 256");
     check(vec![vec![one], vec![]], "shard 1 has 0 replicas, not 1 to 8");
     check(vec![vec![one; REPLICAS_MAX + 1]], "shard 0 has 9 replicas, not 1 to 8");
     check(vec![vec!["two words"]], "endpoint \"two words\" must be host:port");

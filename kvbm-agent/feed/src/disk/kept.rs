@@ -25,7 +25,7 @@ pub struct KeptSource {
     /// Whether blocks of it were not taken.
     pub lacks_blocks: bool,
     /// Lives that were over, the latest last, at most
-    /// [`SOURCE_PAST_LIVES_MAX`](kvasir_proto::limits::SOURCE_PAST_LIVES_MAX).
+    /// [`SOURCE_PAST_INCARNATIONS_MAX`](kvasir_proto::limits::SOURCE_PAST_INCARNATIONS_MAX).
     pub past: Vec<Incarnation>,
     /// The engine's main KV-cache group; none as long as it has stated none.
     pub main_group: Option<u32>,

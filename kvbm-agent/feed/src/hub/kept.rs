@@ -1,7 +1,7 @@
 //! What is kept on disk of a source, and whether its engine lived on: pure.
 
 use crate::disk::{KeptSource, SourceChange, SourceKind};
-use kvasir_proto::limits::SOURCE_PAST_LIVES_MAX;
+use kvasir_proto::limits::SOURCE_PAST_INCARNATIONS_MAX;
 use kvasir_proto::types::{CopyMode, Cursor, DpRank, Incarnation, KvEvent, SourceState};
 
 /// One source's part of what is kept.
@@ -73,7 +73,7 @@ impl Kept {
         let Some(at) = self.at.take() else { return };
         let life = at.cursor.incarnation;
         self.past.retain(|past| *past != life);
-        if self.past.len() >= SOURCE_PAST_LIVES_MAX {
+        if self.past.len() >= SOURCE_PAST_INCARNATIONS_MAX {
             self.past.remove(0);
         }
         self.past.push(life);

@@ -1,10 +1,10 @@
 use crate::order::{BUFFER_BATCHES_MAX, BUFFER_BYTES_MAX};
-use kvasir_proto::limits::SOURCE_PAST_LIVES_MAX;
+use kvasir_proto::limits::SOURCE_PAST_INCARNATIONS_MAX;
 use kvasir_proto::types::LossPolicy;
 use std::time::Duration;
 
 /// Earlier lives of a source that are remembered, and refused.
-pub const PAST_LIVES_MAX: usize = SOURCE_PAST_LIVES_MAX;
+pub const PAST_LIVES_MAX: usize = SOURCE_PAST_INCARNATIONS_MAX;
 /// Rounds in a row that may bring nothing before what is missing is given up.
 pub const ATTEMPTS_MAX: u32 = 5;
 /// A number further ahead of the cursor than this says nothing about what the publisher has.

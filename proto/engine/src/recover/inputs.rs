@@ -308,7 +308,7 @@ impl<I: Item, C> Recovery<I, C> {
     pub(super) fn on_round_failed(&mut self, number: u64) {
         match self.asks.finish(number) {
             // It broke off on its way: the next goes on behind what it brought.
-            Some(round) if round == (Round::Range { brought: true }) => self.asks.succeeded(),
+            Some(Round::Range { brought: true }) => self.asks.succeeded(),
             Some(_) => self.round_brought_nothing(),
             None => {}
         }

@@ -3,7 +3,7 @@
 
 use crate::disk::{DiskConfig, KeptSource, SourceKind};
 use kvasir_proto::convert::WorkerAddress;
-use kvasir_proto::limits::SOURCE_PAST_LIVES_MAX;
+use kvasir_proto::limits::SOURCE_PAST_INCARNATIONS_MAX;
 use kvasir_proto::types::{CopyMode, Cursor, Fingerprint, Incarnation, PartitionKey, WorkerId};
 use prost::Message;
 use std::collections::BTreeMap;
@@ -168,7 +168,7 @@ impl SourceRecord {
             },
             has_lost: self.has_lost,
             lacks_blocks: self.lacks_blocks,
-            past: past.filter(|lives| lives.len() <= SOURCE_PAST_LIVES_MAX)?,
+            past: past.filter(|lives| lives.len() <= SOURCE_PAST_INCARNATIONS_MAX)?,
             ranks: self.ranks,
             main_group: self.main_group,
         })
