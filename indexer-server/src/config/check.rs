@@ -89,6 +89,7 @@ impl Config {
                     max_in_flight: count("max-in-flight", options.max_in_flight)?,
                     max_connections: count("max-connections", options.max_connections)?,
                     message_bytes_max: GRPC_MESSAGE_BYTES_MAX,
+                    connection_asking_streams_max: CONNECTION_ASKING_STREAMS_MAX,
                     spans: process.log.otlp_endpoint.is_some(),
                 },
             },
@@ -102,6 +103,9 @@ impl Config {
         })
     }
 }
+
+/// A router needs one stream of queries, or one for each core.
+const CONNECTION_ASKING_STREAMS_MAX: usize = 32;
 
 /// A prompt of the most blocks must fit, and the numbers of blocks into 32 bits with room to spare.
 const SPECULATIVE_BLOCKS_MAX: usize = 1 << 24;

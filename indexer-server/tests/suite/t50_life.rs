@@ -1,8 +1,11 @@
-use crate::harness::{Publisher, Server, begin_request, hello, http_get, query, stored, within};
+use crate::harness::{
+    Publisher, Server, assert_refused, begin_request, hello, http_get, query, stored, within,
+};
 use kvasir_proto::pb;
-use tokio::{net::TcpStream, sync::mpsc};
+use std::time::Duration;
+use tokio::{net::TcpStream, sync::mpsc, time::Instant};
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
-use tonic::Code;
+use tonic::{Code, Status};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tonic_reflection::pb::{v1, v1alpha};
 
@@ -83,6 +86,32 @@ async fn health_and_both_versions_of_reflection_answer() {
     let answer = within(answers.next()).await.expect("an answer").expect("a file");
     assert!(format!("{answer:?}").contains("FileDescriptorResponse"), "{answer:?}");
     server.stop().await.expect("a clean stop");
+}
+
+/// Clients may watch the health of a server for as long as it is there, each a few times.
+#[tokio::test]
+async fn watchers_of_health_are_bounded_and_hold_up_no_stop() {
+    let server = Server::start(&[]).await;
+    let mut health = HealthClient::new(server.channel().await);
+    let mut watched = Vec::new();
+    for _ in 0..8 {
+        let answers = health.watch(HealthCheckRequest::default()).await.expect("room");
+        let mut answers = answers.into_inner();
+        assert_eq!(within(answers.next()).await.expect("an answer").expect("a status").status, 1);
+        watched.push(answers);
+    }
+    let more = health.watch(HealthCheckRequest::default()).await;
+    let refusal =
+        "8 calls of health and reflection of this connection are under way, the limit: retry later";
+    assert_refused(more.map(drop), Code::ResourceExhausted, refusal);
+    let began = Instant::now();
+    server.stop().await.expect("a clean stop");
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    for answers in watched {
+        let ended = answers.filter_map(Result::err).collect::<Vec<_>>();
+        let ended = within(ended).await;
+        assert_eq!(ended.first().map(Status::code), Some(Code::Unavailable), "{ended:?}");
+    }
 }
 
 #[tokio::test]

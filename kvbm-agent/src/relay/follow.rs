@@ -39,8 +39,6 @@ struct Sink {
     inlet: Inlet,
     /// A life has begun that has said nothing yet.
     fresh: bool,
-    /// The engine's main group, as the inlet knows it.
-    main_group: Option<u32>,
 }
 
 impl Relay {
@@ -59,8 +57,7 @@ impl Relay {
             main_group: at.main_group,
         });
         let fresh = resume.is_none();
-        let main_group = resume.and_then(|resume| resume.main_group);
-        Ok(Self { config, resume, sink: Sink { inlet, fresh, main_group } })
+        Ok(Self { config, resume, sink: Sink { inlet, fresh } })
     }
 
     /// Follows the engine until cancelled; then what it held stays in the agent's stream. A panic, which
@@ -117,9 +114,7 @@ impl Sink {
     fn take(&mut self, command: SourceCommand) {
         match command {
             SourceCommand::Apply { cursor, rank, events, drops, main_group, .. } => {
-                if mem::replace(&mut self.main_group, main_group) != main_group {
-                    self.inlet.set_main_group(main_group);
-                }
+                self.inlet.set_main_group(main_group);
                 self.apply(cursor, (rank, events), &drops);
             }
             SourceCommand::Expire(Expired { rank, event, .. }) => self.expire(rank, event),

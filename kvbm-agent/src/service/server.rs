@@ -2,6 +2,7 @@ use super::config::REQUEST_BYTES_MAX;
 use super::loads::WorkerLoadsService;
 use super::local::LocalIndexerService;
 use crate::ingest::EventIngestService;
+use kvasir_process::descriptors::{self, Shares};
 use kvasir_process::port::{
     Port, PortConfig, PortMetrics, ServeError, Services, StreamKind, Streams,
 };
@@ -23,6 +24,8 @@ const STREAMS: Streams = &[
 ];
 /// Most calls with one answer at a time.
 const CALLS_MAX: usize = 1_024;
+/// Most ranges, dumps and readers of loads on one connection: an index needs two, a router one.
+const CONNECTION_READERS_MAX: usize = 8;
 /// Most connections: each replica of an index and each router has one or two.
 const CONNECTIONS_MAX: usize = 1_024;
 
@@ -57,8 +60,9 @@ pub async fn serve(
     }
     let config = PortConfig {
         max_in_flight: CALLS_MAX,
-        max_connections: CONNECTIONS_MAX,
+        max_connections: CONNECTIONS_MAX.min(Shares::of(descriptors::limit()).clients),
         message_bytes_max: GRPC_MESSAGE_BYTES_MAX,
+        connection_asking_streams_max: CONNECTION_READERS_MAX,
         spans: false,
     };
     let port = Port { config, streams: STREAMS, metrics, descriptors: FILE_DESCRIPTOR_SET };

@@ -12,7 +12,7 @@ use crate::{
 };
 use kvasir_proto::types::{BlockName, DpRank, KvEvent, Tier};
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, VecDeque},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -55,6 +55,8 @@ pub struct Expiry {
     deadlines: HashMap<DpRank, HashMap<(Tier, BlockName), Duration>>,
     /// The same, nearest first.
     queue: BTreeSet<(Duration, Held)>,
+    /// Blocks that had to make room for others of their batch.
+    early: VecDeque<Held>,
     share: HeldShare,
 }
 
@@ -79,13 +81,19 @@ impl Expiry {
     /// No deadlines, and as many at most as other sources leave room for.
     #[must_use]
     pub fn new(share: HeldShare) -> Self {
-        Self { deadlines: HashMap::new(), queue: BTreeSet::new(), share }
+        Self { deadlines: HashMap::new(), queue: BTreeSet::new(), early: VecDeque::new(), share }
     }
 
     /// Says how many blocks wait. Returns how many may.
     fn share(&mut self) -> usize {
-        let most = self.share.note(self.queue.len() * EXPIRING_BLOCK_BYTES);
-        (most - self.share.excess()) / EXPIRING_BLOCK_BYTES
+        let own = self.queue.len() * EXPIRING_BLOCK_BYTES;
+        let most = self.share.note(own);
+        // Without an excess, the source may hold more than it does.
+        let most = match self.share.excess() {
+            0 => most,
+            excess => most.min(own.saturating_sub(excess)),
+        };
+        most / EXPIRING_BLOCK_BYTES
     }
 
     /// Notes what a batch stores and removes, in its order; it was published `age` before `now`.
@@ -115,49 +123,82 @@ impl Expiry {
                 (KvEvent::Removed { .. } | KvEvent::Stored { .. }, _)
                 | (KvEvent::StoredNames { .. }, None) => {}
             }
+            // A batch may have many more blocks than may wait.
+            self.make_room();
         }
+    }
+
+    /// Lets those with the nearest deadlines leave, as far as there are too many.
+    fn make_room(&mut self) {
+        let blocks_max = self.share();
+        while self.queue.len() > blocks_max
+            && let Some(&(_, held)) = self.queue.first()
+        {
+            self.forget(held);
+            self.early.push_back(held);
+        }
+        self.share();
     }
 
     /// When [`next`](Self::next) has something; none as long as nothing waits.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
+        if !self.early.is_empty() {
+            return Some(Duration::ZERO);
+        }
         self.queue.first().map(|&(deadline, _)| deadline)
     }
 
     /// Blocks of one rank and tier that are due, or too many; call again until there are none.
     pub fn next(&mut self, now: Duration) -> Option<Expired> {
-        let blocks_max = self.share();
+        // Other sources may hold more by now.
+        self.make_room();
+        let is_early = !self.early.is_empty();
         let mut names = Vec::new();
-        let mut early = 0;
         let mut place = None;
-        while let Some(&(deadline, held)) = self.queue.first() {
-            let is_due = deadline <= now;
+        while let Some(held) = self.first(is_early, now) {
             let same = *place.get_or_insert((held.rank, held.tier)) == (held.rank, held.tier);
-            let goes_on = is_due || self.queue.len() > blocks_max;
-            if !same || !goes_on || names.len() >= EXPIRED_BLOCKS_MAX {
+            if !same || names.len() >= EXPIRED_BLOCKS_MAX {
                 break;
             }
-            self.forget(held);
+            if is_early {
+                self.early.pop_front();
+            } else {
+                self.forget(held);
+            }
             names.push(held.name);
-            early += u64::from(!is_due);
         }
         self.share();
         let (rank, tier) = place.filter(|_| !names.is_empty())?;
+        let early = if is_early { names.len() as u64 } else { 0 };
         Some(Expired { rank, event: KvEvent::Gone { tier, names }, early })
+    }
+
+    /// The block that leaves next, if one does: among those that had to make room, or those that are due.
+    fn first(&self, is_early: bool, now: Duration) -> Option<Held> {
+        if is_early {
+            return self.early.front().copied();
+        }
+        self.queue.first().filter(|(deadline, _)| *deadline <= now).map(|&(_, held)| held)
     }
 
     /// The source's blocks are dropped: none of them has a deadline any more.
     pub fn clear(&mut self) {
         self.deadlines.clear();
         self.queue.clear();
+        self.early.clear();
         self.share();
     }
 
+    /// A later announcement makes no block older, even if a replay brings it by a slow clock.
     fn set(&mut self, held: Held, deadline: Duration) {
         let of_rank = self.deadlines.entry(held.rank).or_default();
-        if let Some(before) = of_rank.insert((held.tier, held.name), deadline) {
-            self.queue.remove(&(before, held));
+        let known = of_rank.entry((held.tier, held.name)).or_insert(deadline);
+        if *known < deadline {
+            self.queue.remove(&(*known, held));
+            *known = deadline;
         }
+        let deadline = *known;
         self.queue.insert((deadline, held));
     }
 

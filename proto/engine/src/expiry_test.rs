@@ -58,8 +58,9 @@ fn a_replay_gives_old_blocks_no_new_time() {
     expiry.note(&host(2), at(100), at(4));
     assert_eq!(expiry.next(at(100)), Some(expired(0, gone(Tier::Host, &[1]), 0)));
     assert_eq!((expiry.next(at(105)), expiry.deadline()), (None, Some(at(106))));
-    // Announced again.
+    // Announced again, and then once more by a replay with a slow clock.
     expiry.note(&host(2), at(105), at(0));
+    expiry.note(&host(2), at(106), at(60));
     assert_eq!(expiry.deadline(), Some(at(115)));
 }
 
@@ -88,6 +89,23 @@ fn sources_share_what_deadlines_may_take() {
     one.clear();
     drop(other);
     assert_eq!(all.bytes(), 0);
+}
+
+#[test]
+fn a_batch_of_more_blocks_than_may_wait_is_bounded_while_it_is_read() {
+    let mut expiry = expiry(8);
+    let events: Vec<_> = (0..10_u64)
+        .map(|at| (stored(Tier::Host, &[4 * at, 4 * at + 1, 4 * at + 2, 4 * at + 3]), Some(TTL)))
+        .collect();
+    expiry.note(&batch(0, &events), at(0), at(0));
+    assert_eq!((expiry.queue.len(), expiry.deadline()), (8, Some(at(0))));
+    let first: Vec<u64> = (0..32).collect();
+    assert_eq!(expiry.next(at(0)), Some(expired(0, gone(Tier::Host, &first), 32)));
+    assert_eq!(expiry.next(at(0)), None);
+    assert_eq!(
+        expiry.next(at(10)),
+        Some(expired(0, gone(Tier::Host, &(32..40).collect::<Vec<_>>()), 0))
+    );
 }
 
 #[test]
@@ -173,6 +191,15 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+fn later(
+    model: &mut BTreeMap<(DpRank, Tier, BlockName), Duration>,
+    key: (DpRank, Tier, BlockName),
+    deadline: Duration,
+) {
+    let known = model.entry(key).or_insert(deadline);
+    *known = deadline.max(*known);
+}
+
 proptest! {
     /// Against a plain map from blocks to deadlines.
     #[test]
@@ -187,10 +214,10 @@ proptest! {
                     for (event, ttl) in events {
                         match (event, ttl) {
                             (KvEvent::Stored { tier, blocks, .. }, Some(ttl)) => {
-                                model.extend(blocks.iter().map(|at| ((rank, tier, at.name), now + ttl)));
+                                blocks.iter().for_each(|at| later(&mut model, (rank, tier, at.name), now + ttl));
                             }
                             (KvEvent::StoredNames { tier, names }, Some(ttl)) => {
-                                model.extend(names.iter().map(|&name| ((rank, tier, name), now + ttl)));
+                                names.iter().for_each(|&name| later(&mut model, (rank, tier, name), now + ttl));
                             }
                             (KvEvent::Gone { tier, names }, _) => {
                                 model.retain(|(of, at, name), _| (*of, *at) != (rank, tier) || !names.contains(name));

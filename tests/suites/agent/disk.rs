@@ -4,12 +4,12 @@
 use crate::engine::Engine;
 use crate::harness::{LIFE, MODEL, PATIENCE, WORKER, config, delivered, publish, start, url};
 use crate::process::{agent_at, equal};
-use crate::relay::{engine, load};
+use crate::relay::{engine, engine_config, load};
 use anyhow::{Context, Result};
 use kvasir_proto::types::Incarnation;
 use kvasir_tests::client;
 use kvasir_tests::demo::metrics;
-use kvasir_tests::engine::MockEngine;
+use kvasir_tests::engine::{EngineConfig, MockEngine};
 use kvasir_tests::server::{Addresses, Server};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -135,6 +135,33 @@ async fn an_agent_that_is_killed_goes_on_where_its_engine_lived_on() -> Result<(
         engine.stop().await;
         index.stop().await;
     }
+    Ok(())
+}
+
+/// Engines state the kind of a group with what they store, and not with what they remove.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_main_group_is_on_disk_in_every_incarnation_of_the_engine() -> Result<()> {
+    const SEED: u64 = 9;
+    println!("seed {SEED}");
+    let mut random = ChaCha8Rng::seed_from_u64(SEED);
+    let folder = tempfile::tempdir()?;
+    let config = EngineConfig { sliding_window: Some(64), window_first: true, ..engine_config() };
+    let (engine, mut index) = (MockEngine::start(config).await?, Server::start_anywhere().await?);
+    let mut agent = agent(anywhere(), &engine, &index, folder.path()).await?;
+    for _ in 0..2 {
+        load(&engine, &mut random, REQUESTS).await;
+        equal(&index, &engine).await?;
+        let addresses = agent.addresses;
+        agent.kill().await;
+        load(&engine, &mut random, REQUESTS).await;
+        agent = self::agent(addresses, &engine, &index, folder.path()).await?;
+        equal(&index, &engine).await?;
+        // The group has the same number afterwards, and is to be stored all the same.
+        engine.restart().await?;
+    }
+    agent.stop().await;
+    engine.stop().await;
+    index.stop().await;
     Ok(())
 }
 

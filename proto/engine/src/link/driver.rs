@@ -103,7 +103,9 @@ impl Driver {
         let sequencing = SequencerConfig { replay, ..config.sequencing };
         let (attach, topic) = (config.attach.clone(), config.topic.clone());
         let mut normaliser = Normaliser::new(config.normaliser.clone());
-        normaliser.resume(resume.and_then(|resume| resume.main_group));
+        if let Some(resume) = resume {
+            normaliser.resume(resume.main_group);
+        }
         Self {
             origin: Instant::now(),
             socket: SubSocket::new(attach, topic, config.zmtp.clone()),

@@ -61,9 +61,11 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// Goes on after a restart: `main` is all that was kept. Groups other than it are left out by that alone.
+    /// Resumes after a restart, with what was stored of the groups: the main one. Blocks may be held of any other group
+    /// that was taken for it.
     pub(super) fn resumed(main: Option<u32>) -> Self {
-        Self { main, ..Self::default() }
+        let presumed = if main.is_none() { vec![None, Some(0)] } else { vec![None] };
+        Self { main, presumed: presumed.into_iter().collect(), ..Self::default() }
     }
 
     /// The main group, once an event has stated it.

@@ -14,6 +14,8 @@ pub struct PeerLimits {
     pub streams: usize,
     /// Those of them that ask.
     pub asking_streams: usize,
+    /// Calls of health and reflection.
+    pub side_calls: usize,
     /// Bytes of messages that have not arrived whole.
     pub message_bytes: usize,
     /// Bytes of large answers that the client has not taken.
@@ -31,6 +33,8 @@ pub struct Peer {
     pub streams: Limit,
     /// Those of them that ask.
     pub asking_streams: Limit,
+    /// Calls of health and reflection.
+    pub side_calls: Limit,
     /// Bytes of messages that have not arrived whole.
     pub message_bytes: Limit,
     /// Bytes of large answers that the client has not taken.
@@ -90,6 +94,7 @@ impl Peer {
             calls: limit(limits.calls),
             streams: limit(limits.streams),
             asking_streams: limit(limits.asking_streams),
+            side_calls: limit(limits.side_calls),
             message_bytes: limit(limits.message_bytes),
             large_answer_bytes: limit(limits.large_answer_bytes),
             small_answer_bytes: limit(limits.small_answer_bytes),

@@ -10,6 +10,8 @@ pub struct PortConfig {
     pub max_connections: usize,
     /// Largest message of a client, in bytes: a connection may have eight of them half sent.
     pub message_bytes_max: usize,
+    /// Most streams of one connection but for publishers'.
+    pub connection_asking_streams_max: usize,
     /// Whether each request gets a span.
     pub spans: bool,
 }
@@ -24,8 +26,10 @@ pub(super) const STREAMS_MAX: usize = 1_024;
 pub(super) const PUBLISH_STREAMS_RESERVED: usize = 256;
 /// and so many of the others for streams with one request only.
 pub(super) const READ_STREAMS_RESERVED: usize = 64;
-/// Most streams of one connection but for publishers': a client needs one, or one for each core.
-pub(super) const CONNECTION_ASKING_STREAMS_MAX: usize = 32;
+/// Most calls of health and reflection at a time, over all connections: clients may watch the health of a server on each,
+pub(super) const SIDE_CALLS_MAX: usize = 2_048;
+/// and so many on one.
+pub(super) const CONNECTION_SIDE_CALLS_MAX: usize = 8;
 /// Bytes of messages that have not arrived whole, over all connections.
 pub(super) const MESSAGE_BYTES_MAX: usize = 256 << 20;
 /// Of one connection, so many of the largest message: 8 publishers may each be sending one.

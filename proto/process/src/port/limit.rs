@@ -6,22 +6,33 @@ use super::{
     config::{
         BODY_TIMEOUT, LARGE_ANSWER_BYTES_MAX, MESSAGE_BYTES_MAX, MESSAGE_TIMEOUT,
         PUBLISH_STREAMS_RESERVED, QUERY_STREAM_IDLE, QUERY_STREAM_IDLE_CROWDED,
-        READ_STREAMS_RESERVED, SMALL_ANSWER_BYTES_MAX, STREAMS_MAX,
+        READ_STREAMS_RESERVED, SIDE_CALLS_MAX, SMALL_ANSWER_BYTES_MAX, STREAMS_MAX,
     },
 };
 use crate::net::{
     AnswerBody, AnswerLimits, Call, IdleLimit, Limit, Pace, Peer, RequestBody, RequestLimits, Share,
 };
 use futures::{
-    FutureExt, TryFutureExt,
+    FutureExt, StreamExt, TryFutureExt,
     future::{BoxFuture, Either, Ready, ready},
+    stream,
 };
+use http_body::{Body as HttpBody, Frame};
+use http_body_util::{BodyStream, StreamBody};
 use prometheus_client::metrics::{counter::Counter, gauge::Gauge};
 use std::{
     sync::Arc,
     task::{Context, Poll},
 };
-use tonic::{Status, body::Body, codegen::http};
+use tokio_util::sync::CancellationToken;
+use tonic::{
+    Status,
+    body::Body,
+    codegen::{
+        Bytes,
+        http::{self, HeaderMap},
+    },
+};
 use tower::{Layer, Service};
 
 /// What begins the path of every call of our services. Calls of the others, such as health, are small.
@@ -37,9 +48,12 @@ struct Limits {
     asking_streams: Limit,
     /// Of these, streams of queries.
     query_streams: Limit,
+    /// Calls of health and reflection.
+    side_calls: Limit,
     message_bytes: Limit,
     answers: AnswerLimits,
     metrics: PortMetrics,
+    stop: CancellationToken,
 }
 
 /// A call within its limits: it counts until this is dropped.
@@ -49,7 +63,13 @@ type Admitted = Vec<Share>;
 type Bound<'a> = (&'a Limit, &'static str, &'static str);
 
 impl RequestLimit {
-    pub(super) fn new(kinds: Streams, calls_max: usize, metrics: PortMetrics) -> Self {
+    /// Calls of health and reflection end when `stop` is cancelled: a client may watch the health of a server for ever.
+    pub(super) fn new(
+        kinds: Streams,
+        calls_max: usize,
+        metrics: PortMetrics,
+        stop: &CancellationToken,
+    ) -> Self {
         let asking_max = STREAMS_MAX - PUBLISH_STREAMS_RESERVED;
         Self(Arc::new(Limits {
             kinds,
@@ -57,6 +77,8 @@ impl RequestLimit {
             streams: Limit::new(STREAMS_MAX, metrics.streams.clone()),
             asking_streams: Limit::new(asking_max, metrics.asking_streams.clone()),
             query_streams: Limit::new(asking_max - READ_STREAMS_RESERVED, Gauge::default()),
+            side_calls: Limit::new(SIDE_CALLS_MAX, Gauge::default()),
+            stop: stop.clone(),
             message_bytes: Limit::new(MESSAGE_BYTES_MAX, metrics.message_bytes.clone()),
             answers: AnswerLimits {
                 large: Limit::new(LARGE_ANSWER_BYTES_MAX, metrics.large_answer_bytes.clone()),
@@ -107,9 +129,17 @@ impl Limits {
             ),
         ];
         let queries = [(&self.query_streams, "streams of queries are open", "query_streams")];
+        let side = [
+            (&self.side_calls, "calls of health and reflection are under way", "side_calls"),
+            (
+                &peer.side_calls,
+                "calls of health and reflection of this connection are under way",
+                "side_calls_of_connection",
+            ),
+        ];
         let streams_refused = &metrics.streams_refused;
         match kind {
-            Kind::Side => Ok(Vec::new()),
+            Kind::Side => self.take(side.iter(), &metrics.requests_refused),
             Kind::Unary => self.take(calls.iter(), &metrics.requests_refused),
             Kind::Stream(StreamKind::Publish) => self.take(streams.iter(), streams_refused),
             Kind::Stream(StreamKind::Read) => {
@@ -168,6 +198,22 @@ pub(super) struct Limited<S> {
     limits: Arc<Limits>,
 }
 
+/// An answer that ends when the server stops.
+fn ending<B>(body: B, stop: CancellationToken) -> Body
+where
+    B: HttpBody<Data = Bytes, Error = Status> + Send + 'static,
+{
+    let stopped = stop.clone();
+    let end = stream::once(async move {
+        let mut trailers = HeaderMap::new();
+        Status::unavailable("the server is stopping").add_header(&mut trailers)?;
+        Ok(Frame::trailers(trailers))
+    });
+    let end = end.filter(move |_| ready(stopped.is_cancelled()));
+    let frames = BodyStream::new(body).take_until(stop.cancelled_owned()).chain(end);
+    Body::new(StreamBody::new(frames))
+}
+
 type Answer<E> = Result<http::Response<Body>, E>;
 
 impl<S> Service<http::Request<Body>> for Limited<S>
@@ -197,11 +243,18 @@ where
         let (limits, own) = (self.limits.request(kind), Arc::clone(&peer));
         let request = request.map(|body| Body::new(RequestBody::new(body, limits, own)));
         let answers = self.limits.answers.clone();
+        let until = (kind == Kind::Side).then(|| self.limits.stop.clone());
         let counted = move |response: http::Response<Body>| {
             // Else a client that does not take small answers would hold the places of all calls.
             let kept = Some(admitted).filter(|_| kind != Kind::Unary);
             call.look(response.headers());
-            response.map(|body| Body::new(AnswerBody::new(body, answers, peer, (call, kept))))
+            response.map(|body| {
+                let body = AnswerBody::new(body, answers, peer, (call, kept));
+                match until {
+                    Some(stop) => ending(body, stop),
+                    None => Body::new(body),
+                }
+            })
         };
         let response = self.inner.call(request);
         Either::Left(response.map_ok(counted).boxed())

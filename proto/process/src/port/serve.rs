@@ -1,9 +1,9 @@
 use super::{
     PortConfig, PortMetrics, Streams,
     config::{
-        CONNECTION_ASKING_STREAMS_MAX, CONNECTION_CALLS_MAX, CONNECTION_MESSAGES_MAX,
-        CONNECTION_PART, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, LARGE_ANSWER_BYTES_MAX, PATIENCE,
-        REQUEST_TIMEOUT, SIDE_MESSAGE_BYTES_MAX, SMALL_ANSWER_BYTES_MAX, STREAMS_MAX,
+        CONNECTION_CALLS_MAX, CONNECTION_MESSAGES_MAX, CONNECTION_PART, CONNECTION_SIDE_CALLS_MAX,
+        KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, LARGE_ANSWER_BYTES_MAX, PATIENCE, REQUEST_TIMEOUT,
+        SIDE_MESSAGE_BYTES_MAX, SMALL_ANSWER_BYTES_MAX, STREAMS_MAX,
     },
     limit::RequestLimit,
 };
@@ -105,7 +105,7 @@ impl Port {
             .add_service(reflection().build_v1()?.max_decoding_message_size(bytes))
             .add_service(reflection().build_v1alpha()?.max_decoding_message_size(bytes));
         self.server()
-            .layer(RequestLimit::new(self.streams, self.config.max_in_flight, self.metrics))
+            .layer(RequestLimit::new(self.streams, self.config.max_in_flight, self.metrics, &stop))
             .add_routes(routes.routes())
             .serve_with_incoming_shutdown(incoming(listener), async move {
                 stop.cancelled().await;
@@ -133,7 +133,8 @@ impl Port {
             peer: PeerLimits {
                 calls: part(self.config.max_in_flight),
                 streams: part(STREAMS_MAX),
-                asking_streams: CONNECTION_ASKING_STREAMS_MAX,
+                asking_streams: self.config.connection_asking_streams_max,
+                side_calls: CONNECTION_SIDE_CALLS_MAX,
                 message_bytes: CONNECTION_MESSAGES_MAX * self.config.message_bytes_max,
                 large_answer_bytes: part(LARGE_ANSWER_BYTES_MAX),
                 small_answer_bytes: part(SMALL_ANSWER_BYTES_MAX),
