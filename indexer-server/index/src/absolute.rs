@@ -97,7 +97,7 @@ impl RankChange<'_> {
         match self.holder.place(self.trie, name) {
             Place::Unknown => false,
             Place::Plain(_) => true,
-            Place::Recorded => self.holder.records.get(name).is_some_and(|at| at.local.is_some()),
+            Place::Recorded => self.holder.records().get(name).is_some_and(|at| at.local.is_some()),
         }
     }
 
@@ -105,7 +105,7 @@ impl RankChange<'_> {
     fn withdraw_all(&mut self, by: Announcement, name: BlockName) -> BlockOutcome {
         let before = self.keys_of(by.source);
         match self.holder.place(self.trie, name) {
-            Place::Plain(slot) if self.holder.primary == Some(by.source) => {
+            Place::Plain(slot) if self.holder.is_primary(by.source) => {
                 self.drop_tiers(by, slot, |_| true);
                 self.holder.touch(name);
             }
@@ -122,7 +122,7 @@ impl RankChange<'_> {
 
     /// Ends the holding of a plain slot in those tiers that are to go; whether there were any.
     fn drop_tiers(&mut self, by: Announcement, slot: Slot, goes: impl Fn(Tier) -> bool) -> bool {
-        let held = Tier::ALL.map(|tier| self.trie.holds(slot, self.holder.index, tier));
+        let held = Tier::ALL.map(|tier| self.trie.holds(slot, self.holder.index(), tier));
         let held = Tier::ALL.into_iter().zip(held);
         let mut dropped = false;
         for (tier, _) in held.filter(|&(tier, held)| held && goes(tier)) {
@@ -163,7 +163,7 @@ impl RankChange<'_> {
         state: &HeldBlock,
         copies: [u32; Tier::COUNT],
     ) -> bool {
-        let Some(record) = self.holder.records.get_mut(state.name) else { return false };
+        let Some(record) = self.holder.records_mut().get_mut(state.name) else { return false };
         let before = record.clone();
         for (tier, count) in Tier::ALL.into_iter().zip(copies) {
             let same = |at: &Copies| at.source == by.source && at.tier == tier;
@@ -177,14 +177,14 @@ impl RankChange<'_> {
             record.parent = state.parent;
         }
         let changed = *record != before;
-        let (slot, parent, after) = (record.slot, record.parent, record.copies.clone());
+        let (slot, after) = (record.slot, record.copies.clone());
         let is_gone = |at: &&Copies| {
             !after.iter().any(|left| (left.source, left.tier) == (at.source, at.tier))
         };
         for gone in before.copies.iter().filter(is_gone) {
             self.lose(gone.source, gone.tier, (state.name, before.local));
         }
-        self.after_withdrawal(state.name, slot, parent, false);
+        self.after_withdrawal(state.name, slot, false);
         changed
     }
 }

@@ -24,7 +24,6 @@ use crate::record::Record;
 use crate::sets::HolderIndex;
 use crate::slots::{NONE, PAGE_SLOTS, Page, Slot};
 use crate::source::{Source, SourceId, SourceStatus};
-use crate::table::MapKey;
 use kvasir_proto::types::{BlockName, LocalHash, StoredBlock, Tier, TierSet, WorkerId};
 use roaring::RoaringBitmap;
 use std::sync::Arc;
@@ -129,24 +128,24 @@ impl RankCut {
         let (part, todo) = (self.part, &mut self.todo);
         self.part += 1;
         match (self.stage, self.changes.as_ref().filter(|_| !self.whole)) {
-            (Stage::Pages, None) => stack(todo, holder.pages.part(part), Next::Page),
-            (Stage::Pages, Some(changed)) => stack(todo, changed.pages.part(part), Next::Page),
-            (Stage::Names, None) => stack(todo, holder.records.part(part), Next::Name),
-            (Stage::Names, Some(changed)) => stack(todo, changed.names.part(part), Next::Name),
+            (Stage::Pages, None) => stack(todo, holder.pages(part), Next::Page),
+            (Stage::Pages, Some(changed)) => stack(todo, changed.pages(part), Next::Page),
+            (Stage::Names, None) => stack(todo, holder.records().names(part), Next::Name),
+            (Stage::Names, Some(changed)) => stack(todo, changed.names(part), Next::Name),
         }
     }
 }
 
-/// Puts the keys of a part on a stack; false if there is no such part.
-fn stack<'a, K: MapKey + 'a, V: 'a>(
+/// Puts a part of a table on a stack; false if there is no such part.
+fn stack<T>(
     todo: &mut Vec<Next>,
-    part: Option<impl Iterator<Item = &'a (K, V)>>,
-    next: impl Fn(K) -> Next,
+    part: Option<impl Iterator<Item = T>>,
+    next: impl Fn(T) -> Next,
 ) -> bool {
     let Some(part) = part else {
         return false;
     };
-    todo.extend(part.map(|&(key, _)| next(key)));
+    todo.extend(part.map(next));
     true
 }
 
@@ -172,14 +171,13 @@ impl Index {
             let Some(Some(holder)) = self.holders.get_mut(at as usize) else {
                 continue;
             };
-            let fresh = self.limits.changes.map(|limits| Box::new(Changes::new(limits)));
-            let changes = std::mem::replace(&mut holder.changes, fresh);
+            let changes = holder.changes_mut().take(self.limits.changes);
             ranks.push(RankCut::new(at, changes, whole));
             image.ranks.push(RankImage {
-                rank: holder.rank,
-                primary: holder.primary,
-                shed_blocks: holder.shed_blocks,
-                short: holder.short.to_vec(),
+                rank: holder.rank(),
+                primary: holder.primary(),
+                shed_blocks: holder.shed_blocks(),
+                short: holder.short_sources().to_vec(),
                 pages: Vec::new(),
                 names: Vec::new(),
                 holes: Vec::new(),
@@ -197,13 +195,8 @@ impl Index {
 
     /// Whether all changes of a rank since its last image were noted.
     fn is_all_noted(&mut self, holder: HolderIndex) -> bool {
-        let Some(Some(holder)) = self.holders.get_mut(holder as usize) else {
-            return false;
-        };
-        if holder.changes.as_mut().is_some_and(|changes| !changes.flush()) {
-            holder.changes = None;
-        }
-        holder.changes.is_some()
+        let holder = self.holders.get_mut(holder as usize).and_then(Option::as_mut);
+        holder.is_some_and(|holder| holder.changes_mut().is_complete())
     }
 
     /// Reads about `budget` blocks, names and holes further: up to 64 more, which is a page.
@@ -239,11 +232,7 @@ impl Index {
             let Some(Some(holder)) = self.holders.get_mut(at as usize) else {
                 continue;
             };
-            // If it is another worker's by now, it has had no image, and notes nothing.
-            holder.changes = match (holder.changes.take(), changes) {
-                (Some(mut now), Some(earlier)) => now.merge(*earlier).then_some(now),
-                _ => None,
-            };
+            holder.changes_mut().give_back(changes);
             self.recount(at);
         }
         if let Some(known) = self.workers.get_mut(&worker) {
@@ -284,7 +273,7 @@ impl Index {
 
     /// Reads plain slots of one segment, as more of the last run where they go on with it.
     fn read_run(&self, holder: &Holder, first: Slot, len: u32, runs: &mut Vec<RunImage>) {
-        let is_held = |tier: &Tier| self.trie.holds(first, holder.index, *tier);
+        let is_held = |tier: &Tier| self.trie.holds(first, holder.index(), *tier);
         let tiers: TierSet = Tier::ALL.into_iter().filter(is_held).collect();
         let parent = self.above(first);
         let locals = self.trie.slots.locals(first, len);
@@ -314,7 +303,7 @@ impl Index {
         rank: &mut RankCut,
         image: &mut RankImage,
     ) {
-        if !self.trie.holds_any(parent, holder.index) {
+        if !self.trie.holds_any(parent, holder.index()) {
             // Else it is told: since it was let go of, or in the last whole image.
             if rank.whole {
                 rank.todo.push(Next::Hole(parent));
@@ -331,7 +320,7 @@ impl Index {
         rank: &mut RankCut,
         image: &mut RankImage,
     ) -> usize {
-        let Some(record) = holder.records.get(name) else {
+        let Some(record) = holder.records().get(name) else {
             image.names.push(NameImage {
                 name,
                 parent: None,
@@ -355,7 +344,7 @@ impl Index {
             if !rank.whole && self.trie.may_have_child(slot, is_plain) {
                 self.read_parent(holder, slot, rank, image);
             }
-            let is_hole = |parent: &Slot| !self.trie.holds_any(*parent, holder.index);
+            let is_hole = |parent: &Slot| !self.trie.holds_any(*parent, holder.index());
             if let Some(parent) = parent.filter(|parent| rank.whole && is_hole(parent)) {
                 rank.todo.push(Next::Hole(parent));
             }
@@ -366,8 +355,8 @@ impl Index {
     /// Tells the slots of a page that were let go of, and that the rank may hold a block below.
     fn read_released(&self, holder: &Holder, page: Page, rank: &mut RankCut) {
         let changes = rank.changes.as_ref().filter(|_| !rank.whole);
-        let released = changes.and_then(|changes| changes.pages.get(page)).copied().unwrap_or(0);
-        let is_held = |slot| self.trie.holds_any(slot, holder.index);
+        let released = changes.map_or(0, |changes| changes.released(page));
+        let is_held = |slot| self.trie.holds_any(slot, holder.index());
         let slots = (0..PAGE_SLOTS).filter(|at| released >> at & 1 == 1);
         let holes = slots.map(|at| page * PAGE_SLOTS + at).filter(|&slot| {
             let is_hole = self.trie.slots.is_used(slot) && !is_held(slot);

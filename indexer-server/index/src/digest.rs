@@ -44,7 +44,7 @@ impl Index {
         };
         for (_, holder) in at.ranks().to_vec() {
             if let Some(Some(at)) = self.holders.get_mut(holder as usize) {
-                at.digests.retain(|(id, _)| *id != source);
+                at.stop_digest(source);
             }
             self.recount(holder);
         }
@@ -92,7 +92,7 @@ impl Index {
             let given = ranks.iter().find(|(of, _)| *of == rank);
             let digest = given.map(|(_, digest)| digest.clone()).unwrap_or_default();
             if let Some(Some(at)) = self.holders.get_mut(holder as usize) {
-                at.digests.push((source, digest));
+                at.start_digest(source, digest);
             }
             self.recount(holder);
         }

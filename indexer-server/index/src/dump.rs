@@ -6,7 +6,6 @@
 //! cursors: the records, the later ones replacing the earlier, are the worker's exact state at that
 //! moment.
 
-use crate::dirty::DirtyNames;
 use crate::error::IndexError;
 use crate::holder::Holder;
 use crate::index::Index;
@@ -124,8 +123,9 @@ impl Index {
             return Err(rank.map_or_else(unknown, no_rank));
         }
         let limit = self.limits.dumps_max;
-        let busy =
-            |&at: &HolderIndex| self.holder_at(at).is_none_or(|holder| holder.dumps.len() >= limit);
+        let busy = |&at: &HolderIndex| {
+            self.holder_at(at).is_none_or(|holder| holder.dumps().len() >= limit)
+        };
         if holders.iter().any(busy) {
             return Err(IndexError::TooMany { worker: worker.clone(), what: "dumps", limit });
         }
@@ -134,12 +134,10 @@ impl Index {
         let mut ranks = Vec::with_capacity(holders.len());
         for at in holders {
             if let Some(Some(holder)) = self.holders.get_mut(at as usize) {
-                let names_max = self.limits.dirty_names_max;
-                let names = FxHashSet::default();
-                holder.dumps.push(DirtyNames { dump, names, names_max, aborted: None });
+                holder.dumps_mut().begin(dump, self.limits.dirty_names_max);
                 ranks.push(RankScan {
                     holder: at,
-                    rank: holder.rank,
+                    rank: holder.rank(),
                     page_part: 0,
                     pages: Vec::new(),
                     slots: Vec::new(),
@@ -201,13 +199,9 @@ impl Index {
         holder: HolderIndex,
     ) -> Result<&Holder, IndexError> {
         let aborted = |reason| IndexError::DumpAborted { worker: worker.clone(), reason };
-        let gone = || aborted("the worker was removed");
-        let holder = self.holder_at(holder).ok_or_else(gone)?;
-        let dirty = holder.dumps.iter().find(|at| at.dump == dump).ok_or_else(gone)?;
-        match dirty.aborted {
-            Some(reason) => Err(aborted(reason)),
-            None => Ok(holder),
-        }
+        let holder = self.holder_at(holder).ok_or_else(|| aborted("the worker was removed"))?;
+        holder.dumps().names(dump).map_err(aborted)?;
+        Ok(holder)
     }
 
     /// Stacks some unread block and the unread blocks above it.
@@ -224,9 +218,11 @@ impl Index {
         }
         while let Some(name) = next_parked(holder, rank) {
             let mut name = Some(name);
-            while let Some(at) = name.filter(|at| is_parked(holder, *at) && rank.read.insert(*at)) {
+            while let Some(at) =
+                name.filter(|at| holder.records().is_parked(*at) && rank.read.insert(*at))
+            {
                 stack.push(Next::Parked(at));
-                name = holder.records.get(at).and_then(|record| record.parent);
+                name = holder.records().get(at).and_then(|record| record.parent);
             }
             if !stack.is_empty() {
                 return;
@@ -238,8 +234,7 @@ impl Index {
     fn next_slot(&self, holder: &Holder, rank: &mut RankScan) -> Option<Slot> {
         while rank.slots.is_empty() {
             let Some(page) = rank.pages.pop() else {
-                let part = holder.pages.part(rank.page_part)?;
-                rank.pages.extend(part.map(|&(page, _)| page));
+                rank.pages.extend(holder.pages(rank.page_part)?);
                 rank.page_part += 1;
                 continue;
             };
@@ -250,14 +245,14 @@ impl Index {
     }
 
     fn is_held(&self, holder: &Holder, slot: Slot) -> bool {
-        self.trie.slots.is_used(slot) && self.trie.holds_any(slot, holder.index)
+        self.trie.slots.is_used(slot) && self.trie.holds_any(slot, holder.index())
     }
 
     fn read_slot(&self, holder: &Holder, slot: Slot, out: &mut VecDeque<DumpRecord>) {
         if !self.is_held(holder, slot) {
             return;
         }
-        match holder.slot_names.get(slot) {
+        match holder.records().names_at(slot) {
             Some(names) => names.iter().for_each(|&name| read_record(holder, name, out)),
             None => {
                 let record = holder.plain_record(&self.trie, slot, 0);
@@ -310,11 +305,11 @@ impl Index {
         let Some(holder) = self.holder_at(rank.holder) else {
             return;
         };
-        let dirty = holder.dumps.iter().filter(|at| at.dump == dump);
-        let mut names: Vec<BlockName> = dirty.flat_map(|at| at.names.iter().copied()).collect();
+        let dirty = holder.dumps().names(dump).ok();
+        let mut names: Vec<BlockName> = dirty.into_iter().flatten().copied().collect();
         names.sort_unstable();
         for name in names {
-            let spelled = holder.records.get(name).cloned();
+            let spelled = holder.records().get(name).cloned();
             let plain = || {
                 let slot =
                     self.trie.named(name).filter(|&slot| holder.is_plain(&self.trie, slot))?;
@@ -340,29 +335,23 @@ impl Index {
     pub fn cancel_dump(&mut self, scan: DumpScan) {
         for rank in scan.ranks {
             if let Some(Some(holder)) = self.holders.get_mut(rank.holder as usize) {
-                holder.dumps.retain(|at| at.dump != scan.dump);
+                holder.dumps_mut().end(scan.dump);
             }
         }
     }
 }
 
-fn is_parked(holder: &Holder, name: BlockName) -> bool {
-    holder.records.get(name).is_some_and(|record| record.slot.is_none())
-}
-
 /// A parked name of the part of the records at hand, or of the next part that has one.
 fn next_parked(holder: &Holder, rank: &mut RankScan) -> Option<BlockName> {
     while rank.parked.is_empty() {
-        let part = holder.records.part(rank.part)?;
-        let parked = part.filter(|(_, record)| record.slot.is_none());
-        rank.parked.extend(parked.map(|&(name, _)| name));
+        rank.parked.extend(holder.records().parked_in_part(rank.part)?);
         rank.part += 1;
     }
     rank.parked.pop()
 }
 
 fn read_record(holder: &Holder, name: BlockName, out: &mut VecDeque<DumpRecord>) {
-    if let Some(record) = holder.records.get(name) {
+    if let Some(record) = holder.records().get(name) {
         out.extend(by_source(holder, name, record));
     }
 }
@@ -376,7 +365,7 @@ fn by_source<'a>(
         record.copies.iter().map(|copies| copies.source).collect();
     sources.sort_unstable();
     sources.dedup();
-    sources.into_iter().map(move |source| as_dumped(holder.rank, source, name, record))
+    sources.into_iter().map(move |source| as_dumped(holder.rank(), source, name, record))
 }
 
 fn as_dumped(rank: DpRank, source: SourceId, name: BlockName, record: &Record) -> DumpRecord {

@@ -321,8 +321,8 @@ impl Scratch {
     /// for it. For all others a name is the slot whose own name it is.
     fn leave_out_recorded(&mut self, index: &Index) {
         self.recorded.clear();
-        let holders = index.holders.iter().flatten().filter(|holder| !holder.records.is_empty());
-        for holder in holders.map(|holder| holder.index) {
+        let holders = index.holders.iter().flatten().filter(|holder| !holder.records().is_empty());
+        for holder in holders.map(|holder| holder.index()) {
             if has_bit(&self.alive, holder) {
                 clear_bit(&mut self.alive, holder);
                 self.recorded.push(holder);
@@ -386,7 +386,7 @@ impl Index {
         let Some(at) = self.holder_at(holder) else {
             return TierSet::EMPTY;
         };
-        if let Some(record) = at.records.get(name) {
+        if let Some(record) = at.records().get(name) {
             let is_in = |tier: &Tier| record.slot.is_some() && Record::is_in(record, *tier);
             return Tier::ALL.into_iter().filter(is_in).collect();
         }

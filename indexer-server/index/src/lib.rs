@@ -23,8 +23,8 @@
 //! another name for the same content, a parked name) is an explicit record of that rank.
 //!
 //! Reading order: `runs`, `slots` and `segments` (storage), `sets`, `numbers` and `table` (shared
-//! pieces), `trie` and `hold` (positions and who holds them), `record`, `changes`, `dirty` and
-//! `holder` (one rank), `source` (workers and sources), `index`, `rank`, `registry` and `views`, then
+//! pieces), `trie` and `hold` (positions and who holds them), `record`, `records`, `pages`,
+//! `changes`, `dirty` and `holder` (one rank), `source` (workers and sources), `index`, `rank`, `registry` and `views`, then
 //! what changes them: `apply`, `store`, `park`, `remove`, `absolute`, `sweep` and `shed`, then what
 //! reads them: `find`, `dump`, `digest`, `image` with `cut` and `restore`, and `validate`, which
 //! states every invariant. No module refers to a later one.
@@ -45,7 +45,9 @@ mod changes;
 mod cursor;
 mod dirty;
 mod holder;
+mod pages;
 mod record;
+mod records;
 mod source;
 
 mod index;

@@ -1,7 +1,7 @@
 //! Workers, their ranks and their sources: how they come, go and report.
 
 use crate::error::IndexError;
-use crate::holder::Holder;
+use crate::holder::{Holder, Totals};
 use crate::index::Index;
 use crate::rank::RankChange;
 use crate::record::Announcement;
@@ -63,11 +63,7 @@ impl Index {
         };
         for &(_, holder) in source.ranks() {
             if let Some(Some(holder)) = self.holders.get_mut(holder as usize) {
-                if holder.primary == Some(id) {
-                    holder.primary = None;
-                }
-                holder.is_whole_for(id);
-                holder.digests.retain(|(kept, _)| *kept != id);
+                holder.forget_source(id);
             }
             self.recount(holder);
         }
@@ -79,9 +75,8 @@ impl Index {
         if worker.sources.is_empty() {
             for (_, holder) in std::mem::take(&mut worker.ranks) {
                 if let Some(slot) = self.holders.get_mut(holder as usize) {
-                    let (bytes, parked) = slot.take().map_or((0, 0), |holder| holder.counted);
-                    self.holder_bytes -= bytes;
-                    self.parked -= parked;
+                    let counted = slot.take().map_or(Totals::default(), |holder| holder.counted());
+                    self.totals.replace(counted, Totals::default());
                 }
                 self.free_holders.push(holder);
             }
@@ -132,7 +127,7 @@ impl Index {
         if let Some(Some(at)) = self.holders.get_mut(holder as usize)
             && has_digests
         {
-            at.digests.push((id, RankDigest::default()));
+            at.start_digest(id, RankDigest::default());
         }
     }
 
@@ -154,7 +149,7 @@ impl Index {
         }
         for &(_, other) in &worker.ranks {
             if let Some(Some(other)) = self.holders.get_mut(other as usize) {
-                other.abort_dumps("a rank was added");
+                other.dumps_mut().abort("a rank was added");
             }
         }
         let index = self.free_holders.pop().unwrap_or(index_u32(self.holders.len()));
@@ -244,17 +239,16 @@ impl Index {
         let Some(Some(at)) = self.holders.get_mut(holder as usize) else {
             return;
         };
-        let worker = self.workers.get(&at.worker);
+        let worker = self.workers.get(at.worker());
         let feeds = |id: &SourceId| self.sources.get(id).is_some_and(|source| source.feeds(holder));
         let sources = worker.into_iter().flat_map(|worker| &worker.sources).copied();
         let lacking = sources.filter(|id| blocks > 0 && is_asked(id) && feeds(id));
-        let (known, new): (Vec<_>, Vec<_>) = lacking.partition(|id| at.short.contains(id));
+        let (known, new): (Vec<_>, Vec<_>) =
+            lacking.partition(|id| at.short_sources().contains(id));
         if known.is_empty() && new.is_empty() {
             return;
         }
-        at.shed_blocks += blocks;
-        at.change_heading();
-        at.short.extend(new.iter().copied());
+        at.add_shortfall(blocks, &new);
         for id in new {
             self.change_source(id, Source::add_short_rank);
         }
@@ -266,17 +260,15 @@ impl Index {
             return;
         };
         let ranks = source.ranks().iter().filter_map(|&(_, holder)| self.holder_at(holder));
-        let short_ranks = ranks.filter(|holder| holder.short.contains(&id)).count();
+        let short_ranks = ranks.filter(|holder| holder.short_sources().contains(&id)).count();
         self.change_source(id, |source| source.set_short_ranks(short_ranks));
     }
 
     /// Keeps the totals in step with a rank.
     pub(crate) fn recount(&mut self, holder: HolderIndex) {
         if let Some(Some(holder)) = self.holders.get_mut(holder as usize) {
-            let (bytes, parked) = holder.counted;
-            holder.counted = (holder.bytes(), holder.parked);
-            self.holder_bytes = self.holder_bytes - bytes + holder.counted.0;
-            self.parked = self.parked - parked + holder.counted.1;
+            let (before, now) = holder.recount();
+            self.totals.replace(before, now);
         }
     }
 
@@ -313,8 +305,7 @@ impl Index {
     ) -> impl Iterator<Item = (DpRank, &RankDigest)> {
         let ranks = self.source(source).map(Source::ranks).unwrap_or_default();
         ranks.iter().filter_map(move |&(rank, holder)| {
-            let kept = &self.holder_at(holder)?.digests;
-            kept.iter().find(|(id, _)| *id == source).map(|(_, digest)| (rank, digest))
+            self.holder_at(holder)?.digest_of(source).map(|digest| (rank, digest))
         })
     }
 }

@@ -39,7 +39,7 @@ impl Index {
     /// The sources of those ranks are partial from now on, until they are cleared.
     pub fn shed(&mut self, budget: usize) -> Shed {
         let budget = budget.max(1);
-        if self.parked > 0 {
+        if self.totals.parked > 0 {
             return Shed { parked: self.shed_parked(budget), pairs: 0 };
         }
         let pairs = self.coldest_leaf().map_or(0, |leaf| self.shed_tail(leaf, budget));
@@ -50,15 +50,15 @@ impl Index {
 
     /// Drops parked names of one part of one rank's records.
     fn shed_parked(&mut self, budget: usize) -> u64 {
-        let has_parked = |holder: &Holder| holder.parked > 0;
+        let has_parked = |holder: &Holder| holder.parked() > 0;
         let from = self.shedding.holder;
         if !self.holder_at(from).is_some_and(has_parked) {
             let ranks = || self.holders.iter().flatten().filter(|at| has_parked(at));
-            let next = ranks().find(|at| at.index > from).or_else(|| ranks().next());
+            let next = ranks().find(|at| at.index() > from).or_else(|| ranks().next());
             let Some(next) = next else {
                 return 0;
             };
-            self.shedding = ShedCursor { holder: next.index, part: 0, ..self.shedding };
+            self.shedding = ShedCursor { holder: next.index(), part: 0, ..self.shedding };
         }
         let ShedCursor { holder, part, .. } = self.shedding;
         let Some(parked) = self.parked_names(holder, part, budget) else {
@@ -87,8 +87,7 @@ impl Index {
         part: usize,
         most: usize,
     ) -> Option<Vec<BlockName>> {
-        let records = self.holder_at(holder)?.records.part(part)?;
-        let parked = records.filter(|(_, record)| record.slot.is_none()).map(|&(name, _)| name);
+        let parked = self.holder_at(holder)?.records().parked_in_part(part)?;
         Some(parked.take(most).collect())
     }
 
@@ -178,15 +177,13 @@ impl RankChange<'_> {
 
     /// Drops consecutive plain slots of one segment.
     fn shed_plain(&mut self, slot: Slot, len: u32) {
-        let Some(source) = self.holder.primary else {
+        let Some(source) = self.holder.primary() else {
             return;
         };
-        if !self.holder.dumps.is_empty() {
-            let names = self.trie.slots.names(slot, len);
-            names.iter().for_each(|&name| self.holder.touch_plain(BlockName(name)));
-        }
+        let names = self.trie.slots.names(slot, len).iter().map(|&name| BlockName(name));
+        self.holder.touch_plain(names);
         for tier in Tier::ALL {
-            if self.trie.slots.is_used(slot) && self.trie.holds(slot, self.holder.index, tier) {
+            if self.trie.slots.is_used(slot) && self.trie.holds(slot, self.holder.index(), tier) {
                 let by = Announcement { source, tier, mode: CopyMode::Set, epoch: 0 };
                 self.drop_plain(by, slot, len);
             }

@@ -64,9 +64,9 @@ impl Index {
             let Some(Some(holder)) = self.holders.get_mut(holder as usize) else {
                 continue;
             };
-            if holder.primary == Some(source) {
-                holder.confirmed = Some(Box::default());
-                let index = holder.index;
+            if holder.is_primary(source) {
+                holder.suspect_plain();
+                let index = holder.index();
                 self.recount(index);
             }
         }
@@ -103,7 +103,7 @@ impl Index {
                 let mut change = self.change(id, rank)?;
                 let swept = change.sweep(by, &mut cursor, &mut spent);
                 if swept && kind == Kind::All {
-                    change.holder.is_whole_for(id);
+                    change.holder.clear_shortfall(id);
                 }
                 self.recount(holder);
                 if !swept {
@@ -130,11 +130,11 @@ impl Index {
 impl RankChange<'_> {
     /// Sweeps one rank; false if the budget ran out first.
     fn sweep(&mut self, by: Announcement, cursor: &mut SweepCursor, spent: &mut Spent) -> bool {
-        self.holder.abort_dumps("the worker was cleared");
+        self.holder.dumps_mut().abort("the worker was cleared");
         if cursor.kind == Kind::All && self.sources.get(&by.source).is_some_and(|at| at.keys() > 0)
         {
             // An image of what is left is smaller than one of all that went.
-            self.holder.changes = None;
+            self.holder.changes_mut().forget();
         }
         while let Some(names) = self.part_to_drop(by, cursor, spent.left()) {
             if spent.left() == 0 {
@@ -150,7 +150,7 @@ impl RankChange<'_> {
             }
             spent.looked_at += 1;
         }
-        if self.holder.primary != Some(by.source) {
+        if !self.holder.is_primary(by.source) {
             return true;
         }
         // What another source has spelled out since the records were read is met here again.
@@ -159,10 +159,10 @@ impl RankChange<'_> {
                 return false;
             }
             let Some(page) = cursor.pages.pop() else {
-                let Some(part) = self.holder.pages.part(cursor.page_part) else {
+                let Some(part) = self.holder.pages(cursor.page_part) else {
                     break;
                 };
-                cursor.pages.extend(part.map(|&(page, _)| page));
+                cursor.pages.extend(part);
                 cursor.page_part += 1;
                 continue;
             };
@@ -170,7 +170,7 @@ impl RankChange<'_> {
             spent.looked_at += 1;
         }
         if cursor.kind == Kind::Doubtful {
-            self.holder.confirmed = None;
+            self.holder.settle_suspects();
         }
         true
     }
@@ -210,7 +210,7 @@ impl RankChange<'_> {
         let drops = |at: &Copies| {
             at.source == by.source && (cursor.kind == Kind::All || at.epoch < by.epoch)
         };
-        let part = self.holder.records.part(cursor.part)?;
+        let part = self.holder.records().part(cursor.part)?;
         let dropped = part.filter(|(_, record)| record.copies.iter().any(drops));
         Some(dropped.map(|&(name, _)| name).take(most).collect())
     }
@@ -218,8 +218,8 @@ impl RankChange<'_> {
     fn drop_run(&mut self, by: Announcement, kind: Kind, slot: Slot, len: u32) -> u64 {
         let mut removed = 0;
         let tiers = Tier::ALL.map(|tier| {
-            let doubtful = kind == Kind::All || self.holder.is_doubtful(slot, tier);
-            (tier, doubtful && self.trie.holds(slot, self.holder.index, tier))
+            let doubtful = kind == Kind::All || self.holder.is_suspect(slot, tier);
+            (tier, doubtful && self.trie.holds(slot, self.holder.index(), tier))
         });
         for (tier, _) in tiers.into_iter().filter(|&(_, drop)| drop) {
             self.drop_plain(Announcement { tier, ..by }, slot, len);
@@ -229,7 +229,7 @@ impl RankChange<'_> {
     }
 
     fn drop_recorded(&mut self, by: Announcement, kind: Kind, name: BlockName) -> u64 {
-        let Some(record) = self.holder.records.get_mut(name) else {
+        let Some(record) = self.holder.records_mut().get_mut(name) else {
             return 0;
         };
         let mut dropped = SmallVec::<[Tier; 1]>::new();
@@ -241,11 +241,11 @@ impl RankChange<'_> {
                 dropped.push(tier);
             }
         }
-        let (slot, parent, is_gone) = (record.slot, record.parent, record.copies.is_empty());
+        let (slot, is_gone) = (record.slot, record.copies.is_empty());
         for &tier in &dropped {
             self.lose(by.source, tier, (name, local));
         }
-        self.after_withdrawal(name, slot, parent, is_gone);
+        self.after_withdrawal(name, slot, is_gone);
         dropped.len() as u64
     }
 }

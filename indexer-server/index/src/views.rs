@@ -56,7 +56,9 @@ impl<'a> WorkerView<'a> {
         let index = self.index;
         let mut holders = self.worker.ranks.iter().filter_map(|&(_, at)| index.holder_at(at));
         let mut sources = self.worker.sources.iter().filter_map(|id| index.sources.get(id));
-        self.worker.has_news || holders.any(Holder::has_changed) || sources.any(Source::has_changed)
+        self.worker.has_news
+            || holders.any(|holder| holder.changes().has_changes())
+            || sources.any(Source::has_changed)
     }
 
     /// Its ranks, in order.
@@ -86,38 +88,38 @@ impl<'a> HolderView<'a> {
     /// Its worker.
     #[must_use]
     pub const fn worker(&self) -> &'a WorkerId {
-        &self.holder.worker
+        self.holder.worker()
     }
 
     /// Its rank.
     #[must_use]
     pub const fn rank(&self) -> DpRank {
-        self.holder.rank
+        self.holder.rank()
     }
 
     /// Positions it holds.
     #[must_use]
     pub const fn placed_blocks(&self) -> u64 {
-        self.holder.placed
+        self.holder.placed()
     }
 
     /// Names it holds that are not placed.
     #[must_use]
     pub const fn parked_blocks(&self) -> u64 {
-        self.holder.parked as u64
+        self.holder.parked() as u64
     }
 
     /// Blocks that it was told to hold and does not, for the byte budget: shed, or not taken since
     /// because their parents were. 0 again once all of its sources have been cleared.
     #[must_use]
     pub const fn shed_blocks(&self) -> u64 {
-        self.holder.shed_blocks
+        self.holder.shed_blocks()
     }
 
     /// Sources that feed this rank, in order of arrival.
     pub fn sources(&self) -> impl Iterator<Item = (SourceId, &'a str, &'a SourceStatus)> + use<'a> {
-        let (index, at) = (self.index, self.holder.index);
-        let worker = self.index.workers.get(&self.holder.worker);
+        let (index, at) = (self.index, self.holder.index());
+        let worker = self.index.workers.get(self.holder.worker());
         worker.into_iter().flat_map(|worker| &worker.sources).filter_map(move |id| {
             let source = index.sources.get(id)?;
             source.feeds(at).then(|| (*id, &**source.name(), source.status()))

@@ -246,10 +246,10 @@ impl RankSteps {
     fn begin(&mut self, index: &mut Index, worker: &WorkerId) -> Result<(), IndexError> {
         self.holder = index.make_rank(worker, self.rank)?;
         if let Some(change) = index.change_of(self.holder) {
-            if change.holder.primary.is_none() {
-                change.holder.primary = self.primary();
+            if let Some(primary) = self.primary() {
+                change.holder.adopt(primary);
             }
-            self.left = (change.holder.placed, change.holder.parked);
+            self.left = (change.holder.placed(), change.holder.parked());
         }
         Ok(())
     }
@@ -265,7 +265,7 @@ impl RankSteps {
         let Some(mut change) = index.change_of(self.holder) else {
             return self.give_up();
         };
-        if (change.holder.placed, change.holder.parked) != self.left {
+        if (change.holder.placed(), change.holder.parked()) != self.left {
             let shed = self.give_up();
             restored.shed += shed as u64;
             index.mark_short(self.holder, shed as u64);
@@ -288,7 +288,7 @@ impl RankSteps {
                 break;
             }
         }
-        self.left = (change.holder.placed, change.holder.parked);
+        self.left = (change.holder.placed(), change.holder.parked());
         index.recount(self.holder);
         read
     }
