@@ -168,7 +168,7 @@ impl ChangeLog {
 
     /// Takes back the notes of an image that was abandoned.
     pub(crate) fn give_back(&mut self, earlier: Option<Box<Changes>>) {
-        // A rank that has had no image notes nothing: it may be another worker's by now.
+        // Without notes the next image is complete anyway. The rank may even be another worker's.
         match earlier {
             Some(earlier) => self.note(|changes| changes.merge(*earlier)),
             None => self.forget(),

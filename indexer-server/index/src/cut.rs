@@ -1,17 +1,19 @@
 //! Images of workers: what changed since the last one, or everything, all of one moment.
 //!
-//! A cut begins in O(ranks): it takes what was noted as changed, and where the sources stand. Then
-//! it reads in steps. Its owner changes nothing of the worker from the beginning to the last step, and
+//! A cut begins in O(ranks): it takes the notes of what changed, and the status of the sources. Then
+//! it reads in steps. Its owner changes nothing of the worker from the beginning to the last step, but
 //! may let readers in.
 //!
-//! # Why an image is enough to go on from
-//! Every position that a rank holds, and every one above it, must be found in the images of a
-//! generation: plain blocks in `pages`, others in `names`, and what the rank does not hold in
-//! `holes`. A rank can only come to hold a block while it holds the block's parent. So a position
-//! becomes a hole by being let go of, which is noted ([`Holder::release`]). If the rank may hold a
-//! block right below by the time of the cut, the hole is told, with all positions above, held or not;
-//! if it does not, then nothing is below that matters, or what is right below became a hole itself,
-//! then or earlier, and this one was told with that.
+//! # Why the images suffice
+//! The images of a generation must contain every position that a rank holds, and every one above it:
+//! plain blocks in `pages`, others in `names`, and positions that the rank does not hold in `holes`. A
+//! rank can only come to hold a block while it holds the block's parent. So a position becomes a hole
+//! when the rank releases it, which is noted ([`ChangeLog::note_released`]). If the rank may hold a
+//! block right below at the time of the cut, the image contains the hole and all positions above. If
+//! it does not, nothing below matters, or the position right below became a hole itself, then or
+//! earlier, and the image that recorded it contains this one too.
+//!
+//! [`ChangeLog::note_released`]: crate::changes::ChangeLog::note_released
 
 use crate::changes::Changes;
 use crate::error::IndexError;
@@ -36,7 +38,7 @@ pub struct Cut {
     current: usize,
 }
 
-/// What a cut took from the index. If the image is not kept, give it back with
+/// The notes that a cut took from the index. If the image is not persisted, return them with
 /// [`Index::abandon_cut`].
 #[derive(Debug)]
 pub struct CutReceipt {
@@ -57,17 +59,17 @@ pub struct CutStep {
 #[derive(Debug)]
 struct RankCut {
     holder: HolderIndex,
-    /// What was noted as changed; none if not all was.
+    /// Notes of what changed; none if they are incomplete.
     changes: Option<Box<Changes>>,
     whole: bool,
     stage: Stage,
     /// Next part of the table of that stage.
     part: usize,
-    /// What the part before has left to read, and what that led to.
+    /// The rest of the previous part, and the holes that it led to.
     todo: Vec<Next>,
-    /// Holes that are told, each with all above.
+    /// Holes that are in the image, each with all positions above.
     holes: RoaringBitmap,
-    /// Other slots whose own names are told.
+    /// Other slots whose own names are in the image.
     own_names: RoaringBitmap,
 }
 
@@ -87,7 +89,7 @@ enum Next {
 }
 
 impl Cut {
-    /// The image, complete once a step said so; and what is needed to undo the cut.
+    /// The image, complete once a step was `done`, and the receipt that undoes the cut.
     #[must_use]
     pub fn finish(self) -> (WorkerImage, CutReceipt) {
         let ranks = self.ranks.into_iter().map(|rank| (rank.holder, rank.changes)).collect();
@@ -123,7 +125,7 @@ impl RankCut {
         self.todo.pop()
     }
 
-    /// Takes up the next part of a table; false past the last.
+    /// Loads the next part of a table; false past the last.
     fn load(&mut self, holder: &Holder) -> bool {
         let (part, todo) = (self.part, &mut self.todo);
         self.part += 1;
@@ -151,8 +153,8 @@ fn stack<T>(
 
 impl Index {
     /// Begins an image of a worker: of everything if `whole`, or if not all changes since the last
-    /// one were noted; else of what changed. What was noted is taken, so the image must be kept, or
-    /// the cut given back with [`Index::abandon_cut`].
+    /// one were noted; else of what changed. The cut takes the notes, so persist the image or undo
+    /// the cut with [`Index::abandon_cut`].
     ///
     /// # Errors
     /// If the worker is not known.
@@ -162,8 +164,8 @@ impl Index {
         known.has_news = false;
         let holders: Vec<HolderIndex> = known.ranks.iter().map(|&(_, holder)| holder).collect();
         let ids = known.sources.clone();
-        let all_noted = holders.iter().all(|&at| self.is_all_noted(at));
-        let whole = whole || !all_noted;
+        let notes_complete = holders.iter().all(|&at| self.has_complete_notes(at));
+        let whole = whole || !notes_complete;
         let mut image =
             WorkerImage { worker: worker.clone(), whole, sources: Vec::new(), ranks: Vec::new() };
         let mut ranks = Vec::with_capacity(holders.len());
@@ -194,7 +196,7 @@ impl Index {
     }
 
     /// Whether all changes of a rank since its last image were noted.
-    fn is_all_noted(&mut self, holder: HolderIndex) -> bool {
+    fn has_complete_notes(&mut self, holder: HolderIndex) -> bool {
         let holder = self.holders.get_mut(holder as usize).and_then(Option::as_mut);
         holder.is_some_and(|holder| holder.changes_mut().is_complete())
     }
@@ -224,8 +226,8 @@ impl Index {
         CutStep { done: true, read }
     }
 
-    /// Notes as changed again what a cut took, because its image is not kept: the next one says what
-    /// it would have said. Costs about as many steps as changes were noted.
+    /// Returns the notes of a cut whose image is not persisted, so that the next image contains what
+    /// this one would have. Takes about as many steps as there are notes.
     pub fn abandon_cut(&mut self, receipt: CutReceipt) {
         let CutReceipt { worker, ranks } = receipt;
         for (at, changes) in ranks {
@@ -271,7 +273,7 @@ impl Index {
         read
     }
 
-    /// Reads plain slots of one segment, as more of the last run where they go on with it.
+    /// Reads plain slots of one segment. They extend the last run where they continue it.
     fn read_run(&self, holder: &Holder, first: Slot, len: u32, runs: &mut Vec<RunImage>) {
         let is_held = |tier: &Tier| self.trie.holds(first, holder.index(), *tier);
         let tiers: TierSet = Tier::ALL.into_iter().filter(is_held).collect();
@@ -281,11 +283,11 @@ impl Index {
         let block =
             |(&local, &name)| StoredBlock { name: BlockName(name), local: LocalHash(local) };
         let blocks = locals.iter().zip(names).map(block);
-        let goes_on = |run: &&mut RunImage| {
+        let extends = |run: &&mut RunImage| {
             let behind = u32::try_from(run.blocks.len()).map(|len| run.first + len);
             behind == Ok(first) && parent == Some(first - 1) && run.tiers == tiers
         };
-        match runs.last_mut().filter(goes_on) {
+        match runs.last_mut().filter(extends) {
             Some(run) => run.blocks.extend(blocks),
             None => runs.push(RunImage { first, parent, tiers, blocks: blocks.collect() }),
         }
@@ -295,7 +297,7 @@ impl Index {
         Some(self.trie.parent(slot)).filter(|&parent| parent != NONE)
     }
 
-    /// Sees to it that the position above a plain block or a placed name can be found.
+    /// Makes sure that the images contain the position above a plain block or a placed name.
     fn read_parent(
         &self,
         holder: &Holder,
@@ -304,7 +306,7 @@ impl Index {
         image: &mut RankImage,
     ) {
         if !self.trie.holds_any(parent, holder.index()) {
-            // Else it is told: since it was let go of, or in the last whole image.
+            // Otherwise an image has it since its release, or the last complete one does.
             if rank.whole {
                 rank.todo.push(Next::Hole(parent));
             }
@@ -352,7 +354,7 @@ impl Index {
         1
     }
 
-    /// Tells the slots of a page that were let go of, and that the rank may hold a block below.
+    /// Adds the released slots of a page below which the rank may hold a block.
     fn read_released(&self, holder: &Holder, page: Page, rank: &mut RankCut) {
         let changes = rank.changes.as_ref().filter(|_| !rank.whole);
         let released = changes.map_or(0, |changes| changes.released(page));

@@ -1,10 +1,10 @@
-//! Everything a worker holds, read in chunks while events go on.
+//! Dumps: everything that a worker holds, read in chunks while events are applied.
 //!
-//! A dump reads the worker's pages a chunk at a time under its owner's read lock, and notes which
-//! names change meanwhile. What did not change is met where it was when the dump began. At the end
-//! the absolute state of what did change follows, cut at one moment together with the sources'
-//! cursors: the records, the later ones replacing the earlier, are the worker's exact state at that
-//! moment.
+//! A dump reads the worker's pages a chunk at a time under its owner's read lock. Meanwhile the rank
+//! notes which names change. Unchanged names stay where they were when the dump began, so the dump
+//! meets them. At the end it adds the absolute state of the names that did change, read at one moment
+//! together with the sources' cursors. The records, where later ones replace earlier ones, are the
+//! worker's exact state at that moment.
 
 use crate::error::IndexError;
 use crate::holder::Holder;
@@ -38,7 +38,7 @@ pub struct DumpRecord {
     pub copies: [u32; Tier::COUNT],
 }
 
-/// Where one source stood when the dump was cut.
+/// Status of one source at the end of the dump.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DumpSourceEnd {
     /// The source.
@@ -47,9 +47,9 @@ pub struct DumpSourceEnd {
     pub name: Arc<str>,
     /// Its state and cursor.
     pub status: SourceStatus,
-    /// Whether blocks that it announced are not held: refused, or shed.
+    /// Whether the index lacks blocks that it announced, refused or shed ones.
     pub incomplete: bool,
-    /// How its second announcements are read.
+    /// How it counts repeated announcements.
     pub copy_mode: CopyMode,
     /// Dumped ranks that it feeds.
     pub ranks: Vec<DpRank>,
@@ -71,15 +71,15 @@ struct RankScan {
     rank: DpRank,
     /// Next part of the pages to read.
     page_part: usize,
-    /// Pages of the part before, still to be read.
+    /// Pages of the previous part, still to be read.
     pages: Vec<Page>,
-    /// Slots of the page before, still to be read.
+    /// Slots of the previous page, still to be read.
     slots: Vec<Slot>,
     /// Slots that were read, or are about to be.
     read_slots: RoaringBitmap,
-    /// Next part of the records to look for parked names in, once all slots are read.
+    /// Next part of the records to read parked names from, once all slots are read.
     part: usize,
-    /// Parked names of the part before, still to be read.
+    /// Parked names of the previous part, still to be read.
     parked: Vec<BlockName>,
     /// Parked names that were read.
     read: FxHashSet<BlockName>,
@@ -92,7 +92,7 @@ enum Next {
     Parked(BlockName),
 }
 
-/// A dump under way. Give it back with [`Index::finish_dump`] or [`Index::cancel_dump`].
+/// A dump under way. End it with [`Index::finish_dump`] or [`Index::cancel_dump`].
 #[derive(Debug)]
 pub struct DumpScan {
     dump: u64,
@@ -155,7 +155,7 @@ impl Index {
     /// Appends up to `records_max` further records to `out`; false once there are no more.
     ///
     /// # Errors
-    /// If a concurrent change cut the dump off.
+    /// If a concurrent change aborted the dump.
     pub fn dump_chunk(
         &self,
         scan: &mut DumpScan,
@@ -163,7 +163,7 @@ impl Index {
         out: &mut Vec<DumpRecord>,
     ) -> Result<bool, IndexError> {
         for rank in &scan.ranks {
-            self.dumped(&scan.worker, scan.dump, rank.holder)?;
+            self.dumped_holder(&scan.worker, scan.dump, rank.holder)?;
         }
         let end = out.len() + records_max.max(1);
         loop {
@@ -179,9 +179,9 @@ impl Index {
             let Some(rank) = scan.ranks.get_mut(scan.current) else {
                 return Ok(false);
             };
-            let holder = self.dumped(&scan.worker, scan.dump, rank.holder)?;
+            let holder = self.dumped_holder(&scan.worker, scan.dump, rank.holder)?;
             if scan.stack.is_empty() {
-                self.climb(holder, rank, &mut scan.stack);
+                self.stack_ancestors(holder, rank, &mut scan.stack);
             }
             match scan.stack.pop() {
                 Some(Next::Slot(slot)) => self.read_slot(holder, slot, &mut scan.pending),
@@ -191,8 +191,8 @@ impl Index {
         }
     }
 
-    /// The holder, if this dump of it is still good.
-    fn dumped(
+    /// The holder, unless this dump of it was aborted.
+    fn dumped_holder(
         &self,
         worker: &WorkerId,
         dump: u64,
@@ -204,8 +204,8 @@ impl Index {
         Ok(holder)
     }
 
-    /// Stacks some unread block and the unread blocks above it.
-    fn climb(&self, holder: &Holder, rank: &mut RankScan, stack: &mut Vec<Next>) {
+    /// Stacks an unread block and the unread blocks above it.
+    fn stack_ancestors(&self, holder: &Holder, rank: &mut RankScan, stack: &mut Vec<Next>) {
         while let Some(slot) = self.next_slot(holder, rank) {
             let mut slot = slot;
             while slot != NONE && self.is_held(holder, slot) && rank.read_slots.insert(slot) {
@@ -230,7 +230,7 @@ impl Index {
         }
     }
 
-    /// A slot of the page at hand, or of the next page that has one.
+    /// A slot of the current page, or of the next page that has one.
     fn next_slot(&self, holder: &Holder, rank: &mut RankScan) -> Option<Slot> {
         while rank.slots.is_empty() {
             let Some(page) = rank.pages.pop() else {
@@ -261,16 +261,15 @@ impl Index {
         }
     }
 
-    /// Ends a dump: the absolute state of every name that changed since it began, cut together
-    /// with the cursors.
+    /// Ends a dump: the absolute state of every name that changed since it began, of the same moment
+    /// as the cursors.
     ///
     /// # Errors
-    /// If a concurrent change cut the dump off.
+    /// If a concurrent change aborted the dump.
     pub fn finish_dump(&mut self, scan: DumpScan) -> Result<DumpTail, IndexError> {
-        let check = scan
-            .ranks
-            .iter()
-            .try_for_each(|rank| self.dumped(&scan.worker, scan.dump, rank.holder).map(|_| ()));
+        let check = scan.ranks.iter().try_for_each(|rank| {
+            self.dumped_holder(&scan.worker, scan.dump, rank.holder).map(|_| ())
+        });
         let mut records = Vec::new();
         let mut ends = Vec::new();
         if check.is_ok() {
@@ -331,7 +330,7 @@ impl Index {
         }
     }
 
-    /// Gives up a dump.
+    /// Abandons a dump.
     pub fn cancel_dump(&mut self, scan: DumpScan) {
         for rank in scan.ranks {
             if let Some(Some(holder)) = self.holders.get_mut(rank.holder as usize) {
@@ -341,7 +340,7 @@ impl Index {
     }
 }
 
-/// A parked name of the part of the records at hand, or of the next part that has one.
+/// A parked name of the current part of the records, or of the next part that has one.
 fn next_parked(holder: &Holder, rank: &mut RankScan) -> Option<BlockName> {
     while rank.parked.is_empty() {
         rank.parked.extend(holder.records().parked_in_part(rank.part)?);

@@ -3,9 +3,9 @@
 //!
 //! # What a query may observe
 //! The index is a plain data structure: its owner puts a lock around it, and a query under the
-//! read lock sees whole operations only. An event longer than the owner's batch, a clear and a
-//! sweep of doubtful blocks are carried out in steps; between two steps a query may credit a
-//! worker with fewer blocks than it holds, never with more.
+//! read lock sees complete operations only. An event longer than the owner's batch, a clear and a
+//! sweep of suspect blocks take several steps; between two steps a query may credit a worker with
+//! fewer blocks than it holds, never with more.
 //!
 //! # What it holds
 //! Every announced name is *held* at once, with its parent name, local hash and copies by source

@@ -117,7 +117,7 @@ impl RankChange<'_> {
         self.each_digest(source, first, len, |total, digest| total.take(tier, digest));
     }
 
-    /// It has become known what a held name stands for.
+    /// A held name has got its local hash.
     pub(crate) fn relabel(&mut self, block: StoredBlock, before: Option<LocalHash>) {
         let StoredBlock { name, local } = block;
         if !self.holder.has_digests() || before == Some(local) {

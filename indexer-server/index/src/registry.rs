@@ -12,7 +12,7 @@ use kvasir_proto::digest::RankDigest;
 use kvasir_proto::types::{CopyMode, DpRank, Tier, WorkerId};
 
 impl Index {
-    /// Adds a source to a worker, which is created with it, and lets it feed `rank`.
+    /// Adds a source to a worker, which is created with it, and makes it feed `rank`.
     ///
     /// # Errors
     /// If the worker has a source of that name, or too many sources or ranks.
@@ -44,7 +44,7 @@ impl Index {
         Ok(id)
     }
 
-    /// Forgets a source that holds nothing any more; with its last source a worker goes.
+    /// Removes a source that holds nothing any more, and with its last source the worker.
     ///
     /// # Errors
     /// If the source is not known, or not cleared.
@@ -191,13 +191,13 @@ impl Index {
         self.holders.get(holder as usize)?.as_deref()
     }
 
-    /// Says where a source stands; unknown sources are passed over. Its state is shown as it is
-    /// said, or worse: while a change is under way, or once blocks were refused.
+    /// Sets the status of a source; ignores unknown ones. The index may show a worse state than the
+    /// reported one: while a change is under way, or once it lacks blocks.
     pub fn set_status(&mut self, source: SourceId, status: SourceStatus) {
         self.change_source(source, |source| source.report(status));
     }
 
-    /// A change that takes several calls begins or goes on: until [`Index::end_change`] the source
+    /// A change that takes several calls begins or continues: until [`Index::end_change`] the source
     /// is not exact.
     pub fn begin_change(&mut self, source: SourceId) {
         self.change_source(source, |source| source.set_changing(true));
@@ -208,17 +208,17 @@ impl Index {
         self.change_source(source, |source| source.set_changing(false));
     }
 
-    /// Blocks that the source stored are not held: until it is cleared it is partial at best.
+    /// The index lacks blocks that the source stored: until a clear the source is partial at best.
     pub fn mark_incomplete(&mut self, source: SourceId) {
         self.change_source(source, Source::mark_incomplete);
     }
 
-    /// If nothing of it is held, nothing is missing either.
+    /// A source that holds nothing lacks nothing.
     pub(crate) fn complete_if_empty(&mut self, source: SourceId) {
         self.change_source(source, Source::complete_if_empty);
     }
 
-    /// Nothing that the source holds is doubtful any more.
+    /// Nothing that the source holds is suspect any more.
     pub(crate) fn settle_suspects(&mut self, source: SourceId) {
         self.change_source(source, Source::settle_suspects);
     }
@@ -229,12 +229,12 @@ impl Index {
         self.mark_short_of(holder, blocks, |_| true);
     }
 
-    /// The same of those of its sources that are asked for; nothing, if these are none.
+    /// The same for those of its sources that `is_affected` accepts; nothing, if it accepts none.
     pub(crate) fn mark_short_of(
         &mut self,
         holder: HolderIndex,
         blocks: u64,
-        is_asked: impl Fn(&SourceId) -> bool,
+        is_affected: impl Fn(&SourceId) -> bool,
     ) {
         let Some(Some(at)) = self.holders.get_mut(holder as usize) else {
             return;
@@ -242,7 +242,7 @@ impl Index {
         let worker = self.workers.get(at.worker());
         let feeds = |id: &SourceId| self.sources.get(id).is_some_and(|source| source.feeds(holder));
         let sources = worker.into_iter().flat_map(|worker| &worker.sources).copied();
-        let lacking = sources.filter(|id| blocks > 0 && is_asked(id) && feeds(id));
+        let lacking = sources.filter(|id| blocks > 0 && is_affected(id) && feeds(id));
         let (known, new): (Vec<_>, Vec<_>) =
             lacking.partition(|id| at.short_sources().contains(id));
         if known.is_empty() && new.is_empty() {
@@ -278,7 +278,7 @@ impl Index {
         }
     }
 
-    /// Where a source stands.
+    /// Status of a source.
     #[must_use]
     pub fn status(&self, source: SourceId) -> Option<&SourceStatus> {
         self.sources.get(&source).map(Source::status)
@@ -294,7 +294,7 @@ impl Index {
         self.change_of(holder).ok_or(IndexError::UnknownSource { source_id: source })
     }
 
-    /// Whether digests of a source are kept: then at each of its ranks.
+    /// Whether a source has digests: then it has one at each of its ranks.
     pub(crate) fn has_digests(&self, source: SourceId) -> bool {
         self.digests_of(source).next().is_some()
     }

@@ -1,4 +1,4 @@
-//! Removed events.
+//! Removed blocks.
 
 use crate::holder::Place;
 use crate::rank::RankChange;
@@ -40,7 +40,7 @@ impl RankChange<'_> {
         counts
     }
 
-    /// Removes a plain name, and with it those that follow and go on along its segment, in either
+    /// Removes a plain name, and with it those that follow and continue along its segment, in either
     /// direction. Returns how many names that was.
     fn remove_plain(
         &mut self,
@@ -77,7 +77,7 @@ impl RankChange<'_> {
         index_u32(slots.zip(names.iter().skip(1)).take_while(is_next).count())
     }
 
-    /// Ends the holding of consecutive plain slots of one segment in one tier.
+    /// Drops one tier of consecutive plain slots of one segment.
     pub(crate) fn drop_plain(&mut self, by: Announcement, slot: Slot, len: u32) {
         let holder = self.holder.index();
         let in_others =

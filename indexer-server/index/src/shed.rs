@@ -1,10 +1,9 @@
-//! The byte budget: in bounded steps, what is least worth its memory goes.
+//! The byte budget: shedding, in bounded steps, what is least worth its memory.
 //!
-//! Parked names go first; they answer nothing. Then go the ends of chains, those that nobody has
-//! stored for longest: a rank may then be credited with fewer blocks than its engine holds, never
-//! with more. So that this stays true, a rank that lacks blocks takes no block whose parent it does
-//! not know, and places none that it had parked: the name may mean something else by now to who
-//! holds all.
+//! Parked names go first: no query finds them. Then the ends of the chains that were stored least
+//! recently go. A rank may then be credited with fewer blocks than its engine holds, never with more.
+//! To keep this true, a rank that lacks blocks takes no block with an unknown parent, and places no
+//! parked name: if the index had all blocks, the name might have other content by now.
 
 use crate::cursor::ShedCursor;
 use crate::holder::{Held, Holder};
@@ -18,12 +17,12 @@ use crate::table::index_u32;
 use kvasir_proto::types::{BlockName, CopyMode, Tier};
 use std::cmp::Reverse;
 
-/// Ends of chains of which a step takes the one least recently stored.
+/// Ends of chains from which a step picks the one least recently stored.
 const LEAVES_SEEN: u32 = 64;
-/// Segments that a step looks at to find them.
+/// Segments that a step checks to find them.
 const SEGMENTS_SEEN: u32 = 4_096;
 
-/// What a step of shedding did. A step may find nothing; the next one looks further on.
+/// What a step of shedding did. A step may find nothing; the next one resumes behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Shed {
     /// (rank, position) pairs dropped.
@@ -76,7 +75,7 @@ impl Index {
             debug_assert!(placed.is_none(), "{name} is parked");
         }
         let dropped = parked.len() as u64;
-        self.after_shedding(holder, dropped);
+        self.note_shed(holder, dropped);
         dropped
     }
 
@@ -136,7 +135,7 @@ impl Index {
                 bits &= bits - 1;
                 if let Some(mut change) = self.change_of(holder) {
                     let dropped = change.shed_run(end - len, end);
-                    self.after_shedding(holder, dropped);
+                    self.note_shed(holder, dropped);
                     pairs += dropped;
                 }
             }
@@ -144,7 +143,7 @@ impl Index {
         pairs
     }
 
-    fn after_shedding(&mut self, holder: HolderIndex, dropped: u64) {
+    fn note_shed(&mut self, holder: HolderIndex, dropped: u64) {
         self.recount(holder);
         if dropped > 0 {
             self.mark_short(holder, dropped);

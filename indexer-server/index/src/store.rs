@@ -136,7 +136,7 @@ impl RankChange<'_> {
         if len == 0 {
             return (0, at);
         }
-        self.holds_now(by, first, len);
+        self.gain_plain(by, first, len);
         (len as usize, first + len - 1)
     }
 
@@ -171,12 +171,12 @@ impl RankChange<'_> {
             return (0, at);
         }
         self.trie.hold(first, len, self.holder.index(), by.tier);
-        self.holds_now(by, first, len);
+        self.gain_plain(by, first, len);
         (len as usize, first + len - 1)
     }
 
-    /// Notes that this rank plainly holds consecutive slots that it did not hold before.
-    fn holds_now(&mut self, by: Announcement, first: Slot, len: u32) {
+    /// Counts that this rank plainly holds consecutive slots that it did not hold before.
+    fn gain_plain(&mut self, by: Announcement, first: Slot, len: u32) {
         self.holder.add_plain(first, len, by.tier);
         self.gain_run(by.source, by.tier, first, len);
     }
@@ -184,7 +184,7 @@ impl RankChange<'_> {
 
 // === any block ===
 
-/// How a block's announcement relates to what its name stands for.
+/// How an announced block relates to the present content of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Relation {
     /// The name is new.
@@ -207,8 +207,8 @@ impl RankChange<'_> {
         wanted: usize,
     ) -> BlockOutcome {
         if at == At::Unknown && self.holder.is_short() {
-            // What it is, and whether the name still stands for what it did, only who holds all
-            // of the chain can tell.
+            // Without all of the chain, neither its position is known nor whether the name still
+            // has the same content.
             self.drop_for(Relation::Conflict, block.name);
             return BlockOutcome::Shed;
         }
@@ -249,7 +249,7 @@ impl RankChange<'_> {
                 return outcome;
             }
         };
-        // The new position is held before the old one is let go: they may share ancestors.
+        // Hold the new position before dropping the old one: they may share ancestors.
         if let Place::Plain(old) = self.holder.place(self.trie, block.name) {
             self.spell_out(old);
         }
@@ -303,8 +303,8 @@ impl RankChange<'_> {
         if same { Relation::SameRecord } else { Relation::Conflict }
     }
 
-    /// Blocks too deep to be held: what their names stood for, if that is other content, is not
-    /// held any more either.
+    /// Rejects blocks that are too deep, and drops what their names stood for if that was other
+    /// content.
     fn reject_too_deep(&mut self, parent: Option<BlockName>, blocks: &[StoredBlock]) {
         let mut parent = parent;
         for block in blocks {
@@ -379,8 +379,8 @@ impl RankChange<'_> {
         self.trie.mark_stored(slot);
         if self.holder.is_primary(by.source) {
             let holds = self.trie.holds(slot, self.holder.index(), by.tier);
-            let doubtful = self.holder.is_suspect(slot, by.tier);
-            if holds && !doubtful && by.mode == CopyMode::Set {
+            let suspect = self.holder.is_suspect(slot, by.tier);
+            if holds && !suspect && by.mode == CopyMode::Set {
                 return BlockOutcome::Noop;
             }
             if !holds {
@@ -388,7 +388,7 @@ impl RankChange<'_> {
                 self.gain_run(by.source, by.tier, slot, 1);
                 self.holder.changes_mut().note_slots(slot, 1);
             }
-            if !holds || doubtful {
+            if !holds || suspect {
                 self.holder.confirm(slot, 1, by.tier);
                 self.holder.touch_plain(std::iter::once(name));
                 return BlockOutcome::Applied;

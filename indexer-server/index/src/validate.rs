@@ -62,7 +62,10 @@ impl Index {
             let name = format!("{}#{}", holder.worker(), holder.rank());
             ensure!(holder.is_counted(), "{name}: the bytes of its tables are miscounted");
             let is_short = !holder.short_sources().is_empty();
-            ensure!(holder.is_short() == is_short, "{name} is short of nobody's blocks");
+            ensure!(
+                holder.is_short() == is_short,
+                "{name} lacks blocks, but no source does, or the reverse"
+            );
         }
         Ok(())
     }
@@ -91,8 +94,8 @@ impl Index {
         let mut slots = 0;
         for (id, segment) in self.trie.segments.iter() {
             slots += segment.len as usize;
-            let whole = (segment.head..segment.tail()).all(|slot| adjacent(slot, slot + 1));
-            ensure!(whole, "segment {id} leaves its chunk");
+            let adjoins = (segment.head..segment.tail()).all(|slot| adjacent(slot, slot + 1));
+            ensure!(adjoins, "segment {id} leaves its chunk");
             for slot in segment.head..=segment.tail() {
                 ensure!(self.trie.slots.is_used(slot), "slot {slot} of segment {id} is free");
                 ensure!(self.trie.slots.segment(slot) == id, "slot {slot} is not in {id}");
@@ -237,15 +240,15 @@ impl Index {
     }
 
     fn validate_digests(&self, holder: &Holder) -> Result<(), String> {
-        for (id, kept) in holder.digests() {
+        for (id, digest) in holder.digests() {
             let mut counted = RankDigest::default();
             let is_primary = holder.is_primary(*id);
             let plain = self.slots_of(holder).filter(|&at| is_primary && !holder.is_recorded(at));
             for slot in plain {
                 let (name, local) = (self.trie.slots.name(slot), self.trie.slots.local(slot));
                 let held = |tier: &Tier| self.trie.holds(slot, holder.index(), *tier);
-                let digest = block_digest(name, Some(local));
-                Tier::ALL.into_iter().filter(held).for_each(|tier| counted.add(tier, digest));
+                let block = block_digest(name, Some(local));
+                Tier::ALL.into_iter().filter(held).for_each(|tier| counted.add(tier, block));
             }
             for (name, record) in holder.records().iter() {
                 for copies in record.copies.iter().filter(|at| at.source == *id) {
@@ -253,7 +256,7 @@ impl Index {
                 }
             }
             let name = format!("{}#{}", holder.worker(), holder.rank());
-            ensure!(*kept == counted, "{name}: the digest of source {id} is of something else");
+            ensure!(*digest == counted, "{name}: the digest of source {id} is of something else");
         }
         Ok(())
     }

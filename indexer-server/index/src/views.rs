@@ -1,4 +1,4 @@
-//! Looking at workers, their ranks and their sources.
+//! Views of workers, their ranks and their sources, for readers.
 
 use crate::holder::Holder;
 use crate::index::Index;
@@ -19,7 +19,7 @@ impl Index {
         self.workers.iter().map(|(id, worker)| WorkerView { index: self, id, worker })
     }
 
-    /// All workers behind one, by id: what to look through in pieces.
+    /// All workers behind one, by id, for readers that work in pieces.
     pub fn workers_after(&self, id: Option<&WorkerId>) -> impl Iterator<Item = WorkerView<'_>> {
         let from = id.map_or(Bound::Unbounded, Bound::Excluded);
         let behind = self.workers.range::<WorkerId, _>((from, Bound::Unbounded));
@@ -49,8 +49,8 @@ impl<'a> WorkerView<'a> {
         self.id
     }
 
-    /// Whether the next image would say anything new: blocks that changed, or where a source stands.
-    /// Times of verification, connections and what is held back are no news.
+    /// Whether the next image would record anything new: changed blocks, or the state of a source.
+    /// Times of verification, connections and held-back batches do not count.
     #[must_use]
     pub fn has_changed(&self) -> bool {
         let index = self.index;
@@ -109,7 +109,7 @@ impl<'a> HolderView<'a> {
         self.holder.parked() as u64
     }
 
-    /// Blocks that it was told to hold and does not, for the byte budget: shed, or not taken since
+    /// Blocks that it lacks for the byte budget: shed, or refused since
     /// because their parents were. 0 again once all of its sources have been cleared.
     #[must_use]
     pub const fn shed_blocks(&self) -> u64 {
@@ -126,7 +126,7 @@ impl<'a> HolderView<'a> {
         })
     }
 
-    /// Where the rank stands: as the least trustworthy source that feeds it (of equals, the one behind
+    /// Status of the rank: that of the least trustworthy source that feeds it (of equals, the one behind
     /// most), but connected only if all of them are. Cold if none feeds it.
     #[must_use]
     pub fn status(&self) -> SourceStatus {

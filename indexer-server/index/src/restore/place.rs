@@ -1,4 +1,4 @@
-//! Placing what a rank held.
+//! Placing the blocks that a rank held.
 
 use crate::holder::Place;
 use crate::image::{NameImage, RunImage};
@@ -135,7 +135,7 @@ impl RankChange<'_> {
         Record { parent, local: Some(local), slot: None, copies }
     }
 
-    /// The record that an image tells of. Sources that are not told of have no copies.
+    /// The record of a name in an image. Copies of sources without an image are left out.
     pub(super) fn record_from(&self, image: &NameImage, ids: &SourceIds) -> Record {
         let mut record = Record {
             parent: image.parent,
@@ -164,7 +164,7 @@ impl RankChange<'_> {
     }
 
     /// Gives a name the position below `at` with its content, which is made if it is not there, with
-    /// `own` as its own name. None if the name stands elsewhere already, or a limit is reached.
+    /// `own` as its own name. None if the name has another position already, or a limit is reached.
     pub(super) fn restore_name(
         &mut self,
         at: Slot,
@@ -189,8 +189,8 @@ impl RankChange<'_> {
         Some(slot)
     }
 
-    /// The position below `at` with this content; made if it is not there, and then held by nobody:
-    /// what is held below it has to follow at once.
+    /// The position below `at` with this content; made if it is not there, and then held by no
+    /// rank: add what is to be held below it at once.
     pub(super) fn restore_hole(&mut self, at: Slot, block: StoredBlock) -> Slot {
         match self.trie.child(at, block.local) {
             Some(slot) => slot,
