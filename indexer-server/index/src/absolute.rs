@@ -1,11 +1,10 @@
-//! Absolute state: what a source says it holds now, whatever the index holds of it.
+//! Absolute state: what a source reports that it holds, whatever the index has of it.
 //!
 //! A dump of a source heals an index that missed some of its events. The owner marks all that the
-//! source holds as doubtful ([`Index::mark_suspect`]), hands in what the dump says of each name
-//! ([`Index::set_names`]), and drops what is still doubtful ([`Index::drop_suspects`]): the source
-//! then holds just the names of the dump, with just its copies. Between these calls nothing that
-//! the dump does not confirm goes, so an answer may still credit it; the owner says so in the
-//! source's state.
+//! source holds as suspect ([`Index::mark_suspect`]), passes the names of the dump
+//! ([`Index::set_names`]), and drops what is still suspect ([`Index::drop_suspects`]). The source
+//! then holds exactly the names and copies of the dump. Between these calls answers may still credit
+//! blocks that the dump does not confirm. The owner reports that in the source's state.
 
 use crate::error::IndexError;
 use crate::holder::Place;
@@ -19,9 +18,9 @@ use kvasir_proto::types::{
 };
 
 impl Index {
-    /// Brings names of a source to the state that it says, each counted once; what is said later
-    /// of a name replaces what was said before. What other sources hold is not touched, but for a
-    /// name that stands for other content by now. Owners hand in a bounded batch.
+    /// Sets names of a source to the state that it reports; the last report of a name counts. Other
+    /// sources keep what they hold, except under a name that now has other content. Owners pass
+    /// bounded batches.
     ///
     /// # Errors
     /// If the source is not known or its worker has too many ranks.
@@ -47,8 +46,8 @@ impl Index {
         Ok(counts)
     }
 
-    /// Whether blocks that a source stored are not held: refused, or shed. Only once it is cleared
-    /// it can be whole again.
+    /// Whether the index lacks blocks that a source stored, refused or shed ones. Only a clear makes
+    /// it complete again.
     #[must_use]
     pub fn lacks_blocks(&self, source: SourceId) -> bool {
         self.source(source).is_ok_and(Source::is_incomplete)
@@ -68,7 +67,7 @@ impl RankChange<'_> {
         let held = Tier::ALL.into_iter().zip(state.copies).filter(|(_, copies)| *copies > 0);
         for (number, (tier, _)) in held.enumerate() {
             match state.local {
-                // Where it stands is said once: its parent's name may be its own.
+                // Only the first store gives the position: its parent's name may be its own.
                 Some(local) if number == 0 => {
                     let block = StoredBlock { name: state.name, local };
                     counts.merge(self.store(by(tier), state.parent, &[block]));
@@ -92,12 +91,12 @@ impl RankChange<'_> {
         }
     }
 
-    /// Whether it is known what a name stands for.
+    /// Whether the content of a name is known.
     fn has_content(&self, name: BlockName) -> bool {
         match self.holder.place(self.trie, name) {
             Place::Unknown => false,
             Place::Plain(_) => true,
-            Place::Recorded => self.holder.records.get(name).is_some_and(|at| at.local.is_some()),
+            Place::Recorded => self.holder.records().get(name).is_some_and(|at| at.local.is_some()),
         }
     }
 
@@ -105,7 +104,7 @@ impl RankChange<'_> {
     fn withdraw_all(&mut self, by: Announcement, name: BlockName) -> BlockOutcome {
         let before = self.keys_of(by.source);
         match self.holder.place(self.trie, name) {
-            Place::Plain(slot) if self.holder.primary == Some(by.source) => {
+            Place::Plain(slot) if self.holder.is_primary(by.source) => {
                 self.drop_tiers(by, slot, |_| true);
                 self.holder.touch(name);
             }
@@ -120,9 +119,9 @@ impl RankChange<'_> {
         if self.keys_of(by.source) == before { BlockOutcome::Noop } else { BlockOutcome::Applied }
     }
 
-    /// Ends the holding of a plain slot in those tiers that are to go; whether there were any.
+    /// Drops a plain slot in the tiers that `goes` accepts; returns whether there were any.
     fn drop_tiers(&mut self, by: Announcement, slot: Slot, goes: impl Fn(Tier) -> bool) -> bool {
-        let held = Tier::ALL.map(|tier| self.trie.holds(slot, self.holder.index, tier));
+        let held = Tier::ALL.map(|tier| self.trie.holds(slot, self.holder.index(), tier));
         let held = Tier::ALL.into_iter().zip(held);
         let mut dropped = false;
         for (tier, _) in held.filter(|&(tier, held)| held && goes(tier)) {
@@ -136,8 +135,8 @@ impl RankChange<'_> {
         self.sources.get(&source).map_or(0, Source::keys)
     }
 
-    /// Takes back the tiers in which an announced name is not held, and puts its copies and its
-    /// parent right. Whether anything changed.
+    /// Drops the tiers in which the source no longer holds a name, and corrects its copies and its
+    /// parent. Returns whether anything changed.
     fn correct(&mut self, by: Announcement, state: &HeldBlock) -> bool {
         let counted = self.sources.get(&by.source).is_some_and(|at| at.mode() == CopyMode::Counted);
         let copies = state.copies.map(|copies| if counted { copies } else { copies.min(1) });
@@ -163,7 +162,7 @@ impl RankChange<'_> {
         state: &HeldBlock,
         copies: [u32; Tier::COUNT],
     ) -> bool {
-        let Some(record) = self.holder.records.get_mut(state.name) else { return false };
+        let Some(record) = self.holder.records_mut().get_mut(state.name) else { return false };
         let before = record.clone();
         for (tier, count) in Tier::ALL.into_iter().zip(copies) {
             let same = |at: &Copies| at.source == by.source && at.tier == tier;
@@ -177,14 +176,14 @@ impl RankChange<'_> {
             record.parent = state.parent;
         }
         let changed = *record != before;
-        let (slot, parent, after) = (record.slot, record.parent, record.copies.clone());
+        let (slot, after) = (record.slot, record.copies.clone());
         let is_gone = |at: &&Copies| {
             !after.iter().any(|left| (left.source, left.tier) == (at.source, at.tier))
         };
         for gone in before.copies.iter().filter(is_gone) {
             self.lose(gone.source, gone.tier, (state.name, before.local));
         }
-        self.after_withdrawal(state.name, slot, parent, false);
+        self.after_withdrawal(state.name, slot, false);
         changed
     }
 }

@@ -1,4 +1,4 @@
-//! The one entry for events.
+//! Applying events: the one entry for everything that sources publish.
 
 use crate::error::IndexError;
 use crate::index::Index;
@@ -7,8 +7,8 @@ use crate::source::SourceId;
 use kvasir_proto::types::{BlockCounts, BlockOutcome, CopyMode, DpRank, KvEvent};
 
 impl Index {
-    /// Applies one event of a source to one rank, as a whole: owners split long events, and carry
-    /// out clears with [`Index::clear_source`] in steps.
+    /// Applies one event of a source to one rank, at once: owners split long events, and clear
+    /// sources in steps with [`Index::clear_source`].
     ///
     /// # Errors
     /// If the source is not known or its worker has too many ranks.

@@ -1,4 +1,4 @@
-//! How far work in steps has come: what the next step goes on with.
+//! Progress of work in steps: where the next step resumes.
 
 use crate::segments::SegmentId;
 use crate::sets::HolderIndex;
@@ -9,21 +9,21 @@ use kvasir_proto::types::DpRank;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     All,
-    Doubtful,
+    Suspects,
 }
 
-/// How far a sweep has come.
+/// Where a sweep resumes.
 #[derive(Debug, Clone)]
 pub(crate) struct SweepCursor {
     pub(crate) kind: Kind,
     pub(crate) only: Option<DpRank>,
     /// Index into the source's ranks.
     pub(crate) rank: usize,
-    /// Next part of the records to look at.
+    /// Next part of the records to sweep.
     pub(crate) part: usize,
-    /// Next part of the pages to look at, once all records are done.
+    /// Next part of the pages to sweep, once all records are done.
     pub(crate) page_part: usize,
-    /// Pages of the part before that are still to be looked at.
+    /// Pages of the previous part that are still to be swept.
     pub(crate) pages: Vec<Page>,
 }
 
@@ -33,7 +33,7 @@ impl SweepCursor {
     }
 }
 
-/// Where the next step looks.
+/// Where shedding resumes.
 #[derive(Debug, Default)]
 pub(crate) struct ShedCursor {
     pub(crate) segment: SegmentId,

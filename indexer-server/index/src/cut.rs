@@ -1,17 +1,19 @@
 //! Images of workers: what changed since the last one, or everything, all of one moment.
 //!
-//! A cut begins in O(ranks): it takes what was noted as changed, and where the sources stand. Then
-//! it reads in steps. Its owner changes nothing of the worker from the beginning to the last step, and
+//! A cut begins in O(ranks): it takes the notes of what changed, and the status of the sources. Then
+//! it reads in steps. Its owner changes nothing of the worker from the beginning to the last step, but
 //! may let readers in.
 //!
-//! # Why an image is enough to go on from
-//! Every position that a rank holds, and every one above it, must be found in the images of a
-//! generation: plain blocks in `pages`, others in `names`, and what the rank does not hold in
-//! `holes`. A rank can only come to hold a block while it holds the block's parent. So a position
-//! becomes a hole by being let go of, which is noted ([`Holder::release`]). If the rank may hold a
-//! block right below by the time of the cut, the hole is told, with all positions above, held or not;
-//! if it does not, then nothing is below that matters, or what is right below became a hole itself,
-//! then or earlier, and this one was told with that.
+//! # Why the images suffice
+//! The images of a generation must contain every position that a rank holds, and every one above it:
+//! plain blocks in `pages`, others in `names`, and positions that the rank does not hold in `holes`. A
+//! rank can only come to hold a block while it holds the block's parent. So a position becomes a hole
+//! when the rank releases it, which is noted ([`ChangeLog::note_released`]). If the rank may hold a
+//! block right below at the time of the cut, the image contains the hole and all positions above. If
+//! it does not, nothing below matters, or the position right below became a hole itself, then or
+//! earlier, and the image that recorded it contains this one too.
+//!
+//! [`ChangeLog::note_released`]: crate::changes::ChangeLog::note_released
 
 use crate::changes::Changes;
 use crate::error::IndexError;
@@ -24,7 +26,6 @@ use crate::record::Record;
 use crate::sets::HolderIndex;
 use crate::slots::{NONE, PAGE_SLOTS, Page, Slot};
 use crate::source::{Source, SourceId, SourceStatus};
-use crate::table::MapKey;
 use kvasir_proto::types::{BlockName, LocalHash, StoredBlock, Tier, TierSet, WorkerId};
 use roaring::RoaringBitmap;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ pub struct Cut {
     current: usize,
 }
 
-/// What a cut took from the index. If the image is not kept, give it back with
+/// The notes that a cut took from the index. If the image is not persisted, return them with
 /// [`Index::abandon_cut`].
 #[derive(Debug)]
 pub struct CutReceipt {
@@ -58,17 +59,17 @@ pub struct CutStep {
 #[derive(Debug)]
 struct RankCut {
     holder: HolderIndex,
-    /// What was noted as changed; none if not all was.
+    /// Notes of what changed; none if they are incomplete.
     changes: Option<Box<Changes>>,
     whole: bool,
     stage: Stage,
     /// Next part of the table of that stage.
     part: usize,
-    /// What the part before has left to read, and what that led to.
+    /// The rest of the previous part, and the holes that it led to.
     todo: Vec<Next>,
-    /// Holes that are told, each with all above.
+    /// Holes that are in the image, each with all positions above.
     holes: RoaringBitmap,
-    /// Other slots whose own names are told.
+    /// Other slots whose own names are in the image.
     own_names: RoaringBitmap,
 }
 
@@ -88,7 +89,7 @@ enum Next {
 }
 
 impl Cut {
-    /// The image, complete once a step said so; and what is needed to undo the cut.
+    /// The image, complete once a step was `done`, and the receipt that undoes the cut.
     #[must_use]
     pub fn finish(self) -> (WorkerImage, CutReceipt) {
         let ranks = self.ranks.into_iter().map(|rank| (rank.holder, rank.changes)).collect();
@@ -124,36 +125,36 @@ impl RankCut {
         self.todo.pop()
     }
 
-    /// Takes up the next part of a table; false past the last.
+    /// Loads the next part of a table; false past the last.
     fn load(&mut self, holder: &Holder) -> bool {
         let (part, todo) = (self.part, &mut self.todo);
         self.part += 1;
         match (self.stage, self.changes.as_ref().filter(|_| !self.whole)) {
-            (Stage::Pages, None) => stack(todo, holder.pages.part(part), Next::Page),
-            (Stage::Pages, Some(changed)) => stack(todo, changed.pages.part(part), Next::Page),
-            (Stage::Names, None) => stack(todo, holder.records.part(part), Next::Name),
-            (Stage::Names, Some(changed)) => stack(todo, changed.names.part(part), Next::Name),
+            (Stage::Pages, None) => stack(todo, holder.pages(part), Next::Page),
+            (Stage::Pages, Some(changed)) => stack(todo, changed.pages(part), Next::Page),
+            (Stage::Names, None) => stack(todo, holder.records().names(part), Next::Name),
+            (Stage::Names, Some(changed)) => stack(todo, changed.names(part), Next::Name),
         }
     }
 }
 
-/// Puts the keys of a part on a stack; false if there is no such part.
-fn stack<'a, K: MapKey + 'a, V: 'a>(
+/// Puts a part of a table on a stack; false if there is no such part.
+fn stack<T>(
     todo: &mut Vec<Next>,
-    part: Option<impl Iterator<Item = &'a (K, V)>>,
-    next: impl Fn(K) -> Next,
+    part: Option<impl Iterator<Item = T>>,
+    next: impl Fn(T) -> Next,
 ) -> bool {
     let Some(part) = part else {
         return false;
     };
-    todo.extend(part.map(|&(key, _)| next(key)));
+    todo.extend(part.map(next));
     true
 }
 
 impl Index {
     /// Begins an image of a worker: of everything if `whole`, or if not all changes since the last
-    /// one were noted; else of what changed. What was noted is taken, so the image must be kept, or
-    /// the cut given back with [`Index::abandon_cut`].
+    /// one were noted; else of what changed. The cut takes the notes, so persist the image or undo
+    /// the cut with [`Index::abandon_cut`].
     ///
     /// # Errors
     /// If the worker is not known.
@@ -163,8 +164,8 @@ impl Index {
         known.has_news = false;
         let holders: Vec<HolderIndex> = known.ranks.iter().map(|&(_, holder)| holder).collect();
         let ids = known.sources.clone();
-        let all_noted = holders.iter().all(|&at| self.is_all_noted(at));
-        let whole = whole || !all_noted;
+        let notes_complete = holders.iter().all(|&at| self.has_complete_notes(at));
+        let whole = whole || !notes_complete;
         let mut image =
             WorkerImage { worker: worker.clone(), whole, sources: Vec::new(), ranks: Vec::new() };
         let mut ranks = Vec::with_capacity(holders.len());
@@ -172,14 +173,13 @@ impl Index {
             let Some(Some(holder)) = self.holders.get_mut(at as usize) else {
                 continue;
             };
-            let fresh = self.limits.changes.map(|limits| Box::new(Changes::new(limits)));
-            let changes = std::mem::replace(&mut holder.changes, fresh);
+            let changes = holder.changes_mut().take(self.limits.changes);
             ranks.push(RankCut::new(at, changes, whole));
             image.ranks.push(RankImage {
-                rank: holder.rank,
-                primary: holder.primary,
-                shed_blocks: holder.shed_blocks,
-                short: holder.short.to_vec(),
+                rank: holder.rank(),
+                primary: holder.primary(),
+                shed_blocks: holder.shed_blocks(),
+                short: holder.short_sources().to_vec(),
                 pages: Vec::new(),
                 names: Vec::new(),
                 holes: Vec::new(),
@@ -196,14 +196,9 @@ impl Index {
     }
 
     /// Whether all changes of a rank since its last image were noted.
-    fn is_all_noted(&mut self, holder: HolderIndex) -> bool {
-        let Some(Some(holder)) = self.holders.get_mut(holder as usize) else {
-            return false;
-        };
-        if holder.changes.as_mut().is_some_and(|changes| !changes.flush()) {
-            holder.changes = None;
-        }
-        holder.changes.is_some()
+    fn has_complete_notes(&mut self, holder: HolderIndex) -> bool {
+        let holder = self.holders.get_mut(holder as usize).and_then(Option::as_mut);
+        holder.is_some_and(|holder| holder.changes_mut().is_complete())
     }
 
     /// Reads about `budget` blocks, names and holes further: up to 64 more, which is a page.
@@ -231,19 +226,15 @@ impl Index {
         CutStep { done: true, read }
     }
 
-    /// Notes as changed again what a cut took, because its image is not kept: the next one says what
-    /// it would have said. Costs about as many steps as changes were noted.
+    /// Returns the notes of a cut whose image is not persisted, so that the next image contains what
+    /// this one would have. Takes about as many steps as there are notes.
     pub fn abandon_cut(&mut self, receipt: CutReceipt) {
         let CutReceipt { worker, ranks } = receipt;
         for (at, changes) in ranks {
             let Some(Some(holder)) = self.holders.get_mut(at as usize) else {
                 continue;
             };
-            // If it is another worker's by now, it has had no image, and notes nothing.
-            holder.changes = match (holder.changes.take(), changes) {
-                (Some(mut now), Some(earlier)) => now.merge(*earlier).then_some(now),
-                _ => None,
-            };
+            holder.changes_mut().give_back(changes);
             self.recount(at);
         }
         if let Some(known) = self.workers.get_mut(&worker) {
@@ -282,9 +273,9 @@ impl Index {
         read
     }
 
-    /// Reads plain slots of one segment, as more of the last run where they go on with it.
+    /// Reads plain slots of one segment. They extend the last run where they continue it.
     fn read_run(&self, holder: &Holder, first: Slot, len: u32, runs: &mut Vec<RunImage>) {
-        let is_held = |tier: &Tier| self.trie.holds(first, holder.index, *tier);
+        let is_held = |tier: &Tier| self.trie.holds(first, holder.index(), *tier);
         let tiers: TierSet = Tier::ALL.into_iter().filter(is_held).collect();
         let parent = self.above(first);
         let locals = self.trie.slots.locals(first, len);
@@ -292,11 +283,11 @@ impl Index {
         let block =
             |(&local, &name)| StoredBlock { name: BlockName(name), local: LocalHash(local) };
         let blocks = locals.iter().zip(names).map(block);
-        let goes_on = |run: &&mut RunImage| {
+        let extends = |run: &&mut RunImage| {
             let behind = u32::try_from(run.blocks.len()).map(|len| run.first + len);
             behind == Ok(first) && parent == Some(first - 1) && run.tiers == tiers
         };
-        match runs.last_mut().filter(goes_on) {
+        match runs.last_mut().filter(extends) {
             Some(run) => run.blocks.extend(blocks),
             None => runs.push(RunImage { first, parent, tiers, blocks: blocks.collect() }),
         }
@@ -306,7 +297,7 @@ impl Index {
         Some(self.trie.parent(slot)).filter(|&parent| parent != NONE)
     }
 
-    /// Sees to it that the position above a plain block or a placed name can be found.
+    /// Makes sure that the images contain the position above a plain block or a placed name.
     fn read_parent(
         &self,
         holder: &Holder,
@@ -314,8 +305,8 @@ impl Index {
         rank: &mut RankCut,
         image: &mut RankImage,
     ) {
-        if !self.trie.holds_any(parent, holder.index) {
-            // Else it is told: since it was let go of, or in the last whole image.
+        if !self.trie.holds_any(parent, holder.index()) {
+            // Otherwise an image has it since its release, or the last complete one does.
             if rank.whole {
                 rank.todo.push(Next::Hole(parent));
             }
@@ -331,7 +322,7 @@ impl Index {
         rank: &mut RankCut,
         image: &mut RankImage,
     ) -> usize {
-        let Some(record) = holder.records.get(name) else {
+        let Some(record) = holder.records().get(name) else {
             image.names.push(NameImage {
                 name,
                 parent: None,
@@ -355,7 +346,7 @@ impl Index {
             if !rank.whole && self.trie.may_have_child(slot, is_plain) {
                 self.read_parent(holder, slot, rank, image);
             }
-            let is_hole = |parent: &Slot| !self.trie.holds_any(*parent, holder.index);
+            let is_hole = |parent: &Slot| !self.trie.holds_any(*parent, holder.index());
             if let Some(parent) = parent.filter(|parent| rank.whole && is_hole(parent)) {
                 rank.todo.push(Next::Hole(parent));
             }
@@ -363,11 +354,11 @@ impl Index {
         1
     }
 
-    /// Tells the slots of a page that were let go of, and that the rank may hold a block below.
+    /// Adds the released slots of a page below which the rank may hold a block.
     fn read_released(&self, holder: &Holder, page: Page, rank: &mut RankCut) {
         let changes = rank.changes.as_ref().filter(|_| !rank.whole);
-        let released = changes.and_then(|changes| changes.pages.get(page)).copied().unwrap_or(0);
-        let is_held = |slot| self.trie.holds_any(slot, holder.index);
+        let released = changes.map_or(0, |changes| changes.released(page));
+        let is_held = |slot| self.trie.holds_any(slot, holder.index());
         let slots = (0..PAGE_SLOTS).filter(|at| released >> at & 1 == 1);
         let holes = slots.map(|at| page * PAGE_SLOTS + at).filter(|&slot| {
             let is_hole = self.trie.slots.is_used(slot) && !is_held(slot);

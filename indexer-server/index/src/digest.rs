@@ -1,5 +1,5 @@
-//! Digests of what a source holds, kept up while it changes where that is wanted: whoever feeds the source
-//! has its own, and so finds out whether the index holds what it was told, and where not.
+//! Digests of what a source holds, on request. Whoever feeds the source has digests of its own: it
+//! compares them to learn whether the index holds what it sent, and where it does not.
 
 use crate::error::IndexError;
 use crate::index::Index;
@@ -8,9 +8,9 @@ use kvasir_proto::digest::RankDigest;
 use kvasir_proto::types::DpRank;
 
 impl Index {
-    /// Keeps digests of all that a source holds from now on: 32 KiB for each tier of a rank that holds
-    /// anything. False if it holds something already, of which none are kept: read it, and
-    /// [set](Self::set_digests) them.
+    /// Keeps digests of a source up to date from now on: 32 KiB for each tier of a rank that holds
+    /// anything. False if the source holds blocks already, without digests: dump them, and
+    /// [set](Self::set_digests) their digests.
     ///
     /// # Errors
     /// If the source is not known.
@@ -22,8 +22,8 @@ impl Index {
         Ok(keys == 0 && self.begin_digests(source, &[]))
     }
 
-    /// Keeps digests from now on, of a source that holds what these are of. False if it holds another
-    /// number of blocks: read it again.
+    /// Keeps digests of a source up to date from now on, given those of what it holds. False if it
+    /// holds another number of blocks: dump it again.
     ///
     /// # Errors
     /// If the source is not known.
@@ -37,36 +37,36 @@ impl Index {
         Ok(self.source(source)?.keys() == blocks && self.begin_digests(source, ranks))
     }
 
-    /// Keeps none any more.
+    /// Drops the digests of a source.
     pub fn forget_digests(&mut self, source: SourceId) {
         let Some(at) = self.sources.get(&source) else {
             return;
         };
         for (_, holder) in at.ranks().to_vec() {
             if let Some(Some(at)) = self.holders.get_mut(holder as usize) {
-                at.digests.retain(|(id, _)| *id != source);
+                at.stop_digest(source);
             }
             self.recount(holder);
         }
     }
 
-    /// Digest of all that a source holds; none where none is kept, or it lacks blocks that it stored.
+    /// Digest of all that a source holds; none without digests, or if the index lacks blocks of it.
     #[must_use]
     pub fn digest(&self, source: SourceId) -> Option<u64> {
         let known = self.source(source).ok()?;
         let total =
             |sum: u64, (rank, digest): (DpRank, &RankDigest)| sum.wrapping_add(digest.total(rank));
-        let is_whole = self.has_digests(source) && !known.is_incomplete();
-        is_whole.then(|| self.digests_of(source).fold(0, total))
+        let is_complete = self.has_digests(source) && !known.is_incomplete();
+        is_complete.then(|| self.digests_of(source).fold(0, total))
     }
 
-    /// The digests of a source's ranks, as they are kept.
+    /// The digests of a source's ranks; empty without digests.
     #[must_use]
     pub fn digests(&self, source: SourceId) -> Vec<(DpRank, RankDigest)> {
         self.digests_of(source).map(|(rank, digest)| (rank, digest.clone())).collect()
     }
 
-    /// Whether other sources speak of a rank of which this one does.
+    /// Whether another source feeds a rank that this one feeds.
     #[must_use]
     pub fn shares_ranks(&self, source: SourceId) -> bool {
         let Ok(known) = self.source(source) else {
@@ -92,7 +92,7 @@ impl Index {
             let given = ranks.iter().find(|(of, _)| *of == rank);
             let digest = given.map(|(_, digest)| digest.clone()).unwrap_or_default();
             if let Some(Some(at)) = self.holders.get_mut(holder as usize) {
-                at.digests.push((source, digest));
+                at.start_digest(source, digest);
             }
             self.recount(holder);
         }
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn digests_are_kept_from_the_beginning_or_once_all_is_read() {
+    fn digests_begin_on_an_empty_source_or_with_given_ones() {
         let mut index = Index::new(Limits::default());
         let worker = WorkerId::new("w").expect("a name");
         let source = index.add_source(&worker, "a", 0, CopyMode::Set).expect("a source");
@@ -123,14 +123,14 @@ mod tests {
         assert_eq!(index.digest(source), Some(0));
         stored(&mut index, source, 0, 1);
         stored(&mut index, source, 3, 2);
-        let kept = index.digests(source);
-        let totals = kept.iter().map(|(rank, digest)| digest.total(*rank));
+        let digests = index.digests(source);
+        let totals = digests.iter().map(|(rank, digest)| digest.total(*rank));
         assert_eq!(index.digest(source), Some(totals.fold(0, u64::wrapping_add)));
         index.forget_digests(source);
         assert_eq!((index.digest(source), index.keep_digests(source)), (None, Ok(false)));
-        assert_eq!(index.set_digests(source, &kept[..1]), Ok(false), "it holds more");
-        assert_eq!(index.set_digests(source, &kept), Ok(true));
-        assert_eq!(index.digests(source), kept);
+        assert_eq!(index.set_digests(source, &digests[..1]), Ok(false), "it holds more");
+        assert_eq!(index.set_digests(source, &digests), Ok(true));
+        assert_eq!(index.digests(source), digests);
         index.validate().expect("sound");
     }
 

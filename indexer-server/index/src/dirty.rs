@@ -1,19 +1,20 @@
-//! What changed of a rank while a dump of it is read.
+//! What changed of a rank while dumps of it are read.
 
 use kvasir_proto::types::BlockName;
 use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
 
 /// Names that changed since a dump began.
 #[derive(Debug)]
-pub(crate) struct DirtyNames {
-    pub(crate) dump: u64,
-    pub(crate) names: FxHashSet<BlockName>,
-    pub(crate) names_max: usize,
-    pub(crate) aborted: Option<&'static str>,
+struct DirtyNames {
+    dump: u64,
+    names: FxHashSet<BlockName>,
+    names_max: usize,
+    aborted: Option<&'static str>,
 }
 
 impl DirtyNames {
-    pub(crate) fn touch(&mut self, name: BlockName) {
+    fn touch(&mut self, name: BlockName) {
         if self.aborted.is_some() {
             return;
         }
@@ -23,8 +24,50 @@ impl DirtyNames {
         }
     }
 
-    pub(crate) fn abort(&mut self, reason: &'static str) {
+    fn abort(&mut self, reason: &'static str) {
         self.aborted.get_or_insert(reason);
         self.names = FxHashSet::default();
+    }
+}
+
+/// The dumps of a rank that are under way.
+#[derive(Debug, Default)]
+pub(crate) struct Dumps(SmallVec<[DirtyNames; 1]>);
+
+impl Dumps {
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// A dump begins. It aborts once more than `names_max` names have changed.
+    pub(crate) fn begin(&mut self, dump: u64, names_max: usize) {
+        debug_assert!(self.0.iter().all(|at| at.dump != dump), "dumps have numbers of their own");
+        let names = FxHashSet::default();
+        self.0.push(DirtyNames { dump, names, names_max, aborted: None });
+    }
+
+    /// A dump is over.
+    pub(crate) fn end(&mut self, dump: u64) {
+        self.0.retain(|at| at.dump != dump);
+    }
+
+    /// A name changed.
+    pub(crate) fn touch(&mut self, name: BlockName) {
+        self.0.iter_mut().for_each(|dump| dump.touch(name));
+    }
+
+    /// Aborts all dumps.
+    pub(crate) fn abort(&mut self, reason: &'static str) {
+        self.0.iter_mut().for_each(|dump| dump.abort(reason));
+    }
+
+    /// Names that changed since a dump began, or why it was aborted.
+    pub(crate) fn names(&self, dump: u64) -> Result<&FxHashSet<BlockName>, &'static str> {
+        let dump = self.0.iter().find(|at| at.dump == dump).ok_or("the worker was removed")?;
+        dump.aborted.map_or(Ok(&dump.names), Err)
     }
 }

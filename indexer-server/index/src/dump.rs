@@ -1,12 +1,11 @@
-//! Everything a worker holds, read in chunks while events go on.
+//! Dumps: everything that a worker holds, read in chunks while events are applied.
 //!
-//! A dump reads the worker's pages a chunk at a time under its owner's read lock, and notes which
-//! names change meanwhile. What did not change is met where it was when the dump began. At the end
-//! the absolute state of what did change follows, cut at one moment together with the sources'
-//! cursors: the records, the later ones replacing the earlier, are the worker's exact state at that
-//! moment.
+//! A dump reads the worker's pages a chunk at a time under its owner's read lock. Meanwhile the rank
+//! notes which names change. Unchanged names stay where they were when the dump began, so the dump
+//! meets them. At the end it adds the absolute state of the names that did change, read at one moment
+//! together with the sources' cursors. The records, where later ones replace earlier ones, are the
+//! worker's exact state at that moment.
 
-use crate::dirty::DirtyNames;
 use crate::error::IndexError;
 use crate::holder::Holder;
 use crate::index::Index;
@@ -39,7 +38,7 @@ pub struct DumpRecord {
     pub copies: [u32; Tier::COUNT],
 }
 
-/// Where one source stood when the dump was cut.
+/// Status of one source at the end of the dump.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DumpSourceEnd {
     /// The source.
@@ -48,9 +47,9 @@ pub struct DumpSourceEnd {
     pub name: Arc<str>,
     /// Its state and cursor.
     pub status: SourceStatus,
-    /// Whether blocks that it announced are not held: refused, or shed.
+    /// Whether the index lacks blocks that it announced, refused or shed ones.
     pub incomplete: bool,
-    /// How its second announcements are read.
+    /// How it counts repeated announcements.
     pub copy_mode: CopyMode,
     /// Dumped ranks that it feeds.
     pub ranks: Vec<DpRank>,
@@ -72,15 +71,15 @@ struct RankScan {
     rank: DpRank,
     /// Next part of the pages to read.
     page_part: usize,
-    /// Pages of the part before, still to be read.
+    /// Pages of the previous part, still to be read.
     pages: Vec<Page>,
-    /// Slots of the page before, still to be read.
+    /// Slots of the previous page, still to be read.
     slots: Vec<Slot>,
     /// Slots that were read, or are about to be.
     read_slots: RoaringBitmap,
-    /// Next part of the records to look for parked names in, once all slots are read.
+    /// Next part of the records to read parked names from, once all slots are read.
     part: usize,
-    /// Parked names of the part before, still to be read.
+    /// Parked names of the previous part, still to be read.
     parked: Vec<BlockName>,
     /// Parked names that were read.
     read: FxHashSet<BlockName>,
@@ -93,7 +92,7 @@ enum Next {
     Parked(BlockName),
 }
 
-/// A dump under way. Give it back with [`Index::finish_dump`] or [`Index::cancel_dump`].
+/// A dump under way. End it with [`Index::finish_dump`] or [`Index::cancel_dump`].
 #[derive(Debug)]
 pub struct DumpScan {
     dump: u64,
@@ -124,8 +123,9 @@ impl Index {
             return Err(rank.map_or_else(unknown, no_rank));
         }
         let limit = self.limits.dumps_max;
-        let busy =
-            |&at: &HolderIndex| self.holder_at(at).is_none_or(|holder| holder.dumps.len() >= limit);
+        let busy = |&at: &HolderIndex| {
+            self.holder_at(at).is_none_or(|holder| holder.dumps().len() >= limit)
+        };
         if holders.iter().any(busy) {
             return Err(IndexError::TooMany { worker: worker.clone(), what: "dumps", limit });
         }
@@ -134,12 +134,10 @@ impl Index {
         let mut ranks = Vec::with_capacity(holders.len());
         for at in holders {
             if let Some(Some(holder)) = self.holders.get_mut(at as usize) {
-                let names_max = self.limits.dirty_names_max;
-                let names = FxHashSet::default();
-                holder.dumps.push(DirtyNames { dump, names, names_max, aborted: None });
+                holder.dumps_mut().begin(dump, self.limits.dirty_names_max);
                 ranks.push(RankScan {
                     holder: at,
-                    rank: holder.rank,
+                    rank: holder.rank(),
                     page_part: 0,
                     pages: Vec::new(),
                     slots: Vec::new(),
@@ -157,7 +155,7 @@ impl Index {
     /// Appends up to `records_max` further records to `out`; false once there are no more.
     ///
     /// # Errors
-    /// If a concurrent change cut the dump off.
+    /// If a concurrent change aborted the dump.
     pub fn dump_chunk(
         &self,
         scan: &mut DumpScan,
@@ -165,7 +163,7 @@ impl Index {
         out: &mut Vec<DumpRecord>,
     ) -> Result<bool, IndexError> {
         for rank in &scan.ranks {
-            self.dumped(&scan.worker, scan.dump, rank.holder)?;
+            self.dumped_holder(&scan.worker, scan.dump, rank.holder)?;
         }
         let end = out.len() + records_max.max(1);
         loop {
@@ -181,9 +179,9 @@ impl Index {
             let Some(rank) = scan.ranks.get_mut(scan.current) else {
                 return Ok(false);
             };
-            let holder = self.dumped(&scan.worker, scan.dump, rank.holder)?;
+            let holder = self.dumped_holder(&scan.worker, scan.dump, rank.holder)?;
             if scan.stack.is_empty() {
-                self.climb(holder, rank, &mut scan.stack);
+                self.stack_ancestors(holder, rank, &mut scan.stack);
             }
             match scan.stack.pop() {
                 Some(Next::Slot(slot)) => self.read_slot(holder, slot, &mut scan.pending),
@@ -193,25 +191,21 @@ impl Index {
         }
     }
 
-    /// The holder, if this dump of it is still good.
-    fn dumped(
+    /// The holder, unless this dump of it was aborted.
+    fn dumped_holder(
         &self,
         worker: &WorkerId,
         dump: u64,
         holder: HolderIndex,
     ) -> Result<&Holder, IndexError> {
         let aborted = |reason| IndexError::DumpAborted { worker: worker.clone(), reason };
-        let gone = || aborted("the worker was removed");
-        let holder = self.holder_at(holder).ok_or_else(gone)?;
-        let dirty = holder.dumps.iter().find(|at| at.dump == dump).ok_or_else(gone)?;
-        match dirty.aborted {
-            Some(reason) => Err(aborted(reason)),
-            None => Ok(holder),
-        }
+        let holder = self.holder_at(holder).ok_or_else(|| aborted("the worker was removed"))?;
+        holder.dumps().names(dump).map_err(aborted)?;
+        Ok(holder)
     }
 
-    /// Stacks some unread block and the unread blocks above it.
-    fn climb(&self, holder: &Holder, rank: &mut RankScan, stack: &mut Vec<Next>) {
+    /// Stacks an unread block and the unread blocks above it.
+    fn stack_ancestors(&self, holder: &Holder, rank: &mut RankScan, stack: &mut Vec<Next>) {
         while let Some(slot) = self.next_slot(holder, rank) {
             let mut slot = slot;
             while slot != NONE && self.is_held(holder, slot) && rank.read_slots.insert(slot) {
@@ -224,9 +218,11 @@ impl Index {
         }
         while let Some(name) = next_parked(holder, rank) {
             let mut name = Some(name);
-            while let Some(at) = name.filter(|at| is_parked(holder, *at) && rank.read.insert(*at)) {
+            while let Some(at) =
+                name.filter(|at| holder.records().is_parked(*at) && rank.read.insert(*at))
+            {
                 stack.push(Next::Parked(at));
-                name = holder.records.get(at).and_then(|record| record.parent);
+                name = holder.records().get(at).and_then(|record| record.parent);
             }
             if !stack.is_empty() {
                 return;
@@ -234,12 +230,11 @@ impl Index {
         }
     }
 
-    /// A slot of the page at hand, or of the next page that has one.
+    /// A slot of the current page, or of the next page that has one.
     fn next_slot(&self, holder: &Holder, rank: &mut RankScan) -> Option<Slot> {
         while rank.slots.is_empty() {
             let Some(page) = rank.pages.pop() else {
-                let part = holder.pages.part(rank.page_part)?;
-                rank.pages.extend(part.map(|&(page, _)| page));
+                rank.pages.extend(holder.pages(rank.page_part)?);
                 rank.page_part += 1;
                 continue;
             };
@@ -250,14 +245,14 @@ impl Index {
     }
 
     fn is_held(&self, holder: &Holder, slot: Slot) -> bool {
-        self.trie.slots.is_used(slot) && self.trie.holds_any(slot, holder.index)
+        self.trie.slots.is_used(slot) && self.trie.holds_any(slot, holder.index())
     }
 
     fn read_slot(&self, holder: &Holder, slot: Slot, out: &mut VecDeque<DumpRecord>) {
         if !self.is_held(holder, slot) {
             return;
         }
-        match holder.slot_names.get(slot) {
+        match holder.records().names_at(slot) {
             Some(names) => names.iter().for_each(|&name| read_record(holder, name, out)),
             None => {
                 let record = holder.plain_record(&self.trie, slot, 0);
@@ -266,16 +261,15 @@ impl Index {
         }
     }
 
-    /// Ends a dump: the absolute state of every name that changed since it began, cut together
-    /// with the cursors.
+    /// Ends a dump: the absolute state of every name that changed since it began, of the same moment
+    /// as the cursors.
     ///
     /// # Errors
-    /// If a concurrent change cut the dump off.
+    /// If a concurrent change aborted the dump.
     pub fn finish_dump(&mut self, scan: DumpScan) -> Result<DumpTail, IndexError> {
-        let check = scan
-            .ranks
-            .iter()
-            .try_for_each(|rank| self.dumped(&scan.worker, scan.dump, rank.holder).map(|_| ()));
+        let check = scan.ranks.iter().try_for_each(|rank| {
+            self.dumped_holder(&scan.worker, scan.dump, rank.holder).map(|_| ())
+        });
         let mut records = Vec::new();
         let mut ends = Vec::new();
         if check.is_ok() {
@@ -310,11 +304,11 @@ impl Index {
         let Some(holder) = self.holder_at(rank.holder) else {
             return;
         };
-        let dirty = holder.dumps.iter().filter(|at| at.dump == dump);
-        let mut names: Vec<BlockName> = dirty.flat_map(|at| at.names.iter().copied()).collect();
+        let dirty = holder.dumps().names(dump).ok();
+        let mut names: Vec<BlockName> = dirty.into_iter().flatten().copied().collect();
         names.sort_unstable();
         for name in names {
-            let spelled = holder.records.get(name).cloned();
+            let spelled = holder.records().get(name).cloned();
             let plain = || {
                 let slot =
                     self.trie.named(name).filter(|&slot| holder.is_plain(&self.trie, slot))?;
@@ -336,33 +330,27 @@ impl Index {
         }
     }
 
-    /// Gives up a dump.
+    /// Abandons a dump.
     pub fn cancel_dump(&mut self, scan: DumpScan) {
         for rank in scan.ranks {
             if let Some(Some(holder)) = self.holders.get_mut(rank.holder as usize) {
-                holder.dumps.retain(|at| at.dump != scan.dump);
+                holder.dumps_mut().end(scan.dump);
             }
         }
     }
 }
 
-fn is_parked(holder: &Holder, name: BlockName) -> bool {
-    holder.records.get(name).is_some_and(|record| record.slot.is_none())
-}
-
-/// A parked name of the part of the records at hand, or of the next part that has one.
+/// A parked name of the current part of the records, or of the next part that has one.
 fn next_parked(holder: &Holder, rank: &mut RankScan) -> Option<BlockName> {
     while rank.parked.is_empty() {
-        let part = holder.records.part(rank.part)?;
-        let parked = part.filter(|(_, record)| record.slot.is_none());
-        rank.parked.extend(parked.map(|&(name, _)| name));
+        rank.parked.extend(holder.records().parked_in_part(rank.part)?);
         rank.part += 1;
     }
     rank.parked.pop()
 }
 
 fn read_record(holder: &Holder, name: BlockName, out: &mut VecDeque<DumpRecord>) {
-    if let Some(record) = holder.records.get(name) {
+    if let Some(record) = holder.records().get(name) {
         out.extend(by_source(holder, name, record));
     }
 }
@@ -376,7 +364,7 @@ fn by_source<'a>(
         record.copies.iter().map(|copies| copies.source).collect();
     sources.sort_unstable();
     sources.dedup();
-    sources.into_iter().map(move |source| as_dumped(holder.rank, source, name, record))
+    sources.into_iter().map(move |source| as_dumped(holder.rank(), source, name, record))
 }
 
 fn as_dumped(rank: DpRank, source: SourceId, name: BlockName, record: &Record) -> DumpRecord {

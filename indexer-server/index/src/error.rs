@@ -1,3 +1,5 @@
+//! Errors of the index.
+
 use crate::source::SourceId;
 use kvasir_proto::types::{DpRank, WorkerId};
 
@@ -7,21 +9,21 @@ pub enum IndexError {
     /// No worker of that name.
     #[error("worker {worker} is not known")]
     UnknownWorker {
-        /// The worker asked for.
+        /// The requested worker.
         worker: WorkerId,
     },
-    /// The worker is there, such a rank of it is not.
+    /// The worker has no such rank.
     #[error("worker {worker} has no rank {rank}")]
     UnknownRank {
         /// The worker.
         worker: WorkerId,
-        /// The rank asked for.
+        /// The requested rank.
         rank: DpRank,
     },
     /// No such source; it was removed.
     #[error("source {source_id} is not known")]
     UnknownSource {
-        /// The source asked for.
+        /// The requested source.
         source_id: SourceId,
     },
     /// The worker has a source of that name.
@@ -47,10 +49,10 @@ pub enum IndexError {
     NotCleared {
         /// The source.
         source_id: SourceId,
-        /// What it holds.
+        /// How many.
         copies: u64,
     },
-    /// A concurrent change cut the dump off; begin it again.
+    /// A concurrent change aborted the dump; begin it again.
     #[error("dump of {worker} aborted: {reason}")]
     DumpAborted {
         /// The worker.
@@ -60,10 +62,10 @@ pub enum IndexError {
     },
 }
 
-/// What was kept of a worker cannot be: it is not what a cut gave.
+/// The saved images of a worker are damaged: no cut makes such images.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "what was saved of worker {worker} is damaged, its {field} {what}: forget it and begin anew"
+    "the saved images of worker {worker} are damaged, a {field} {what}: delete them and start over"
 )]
 pub struct DamagedImage {
     /// The worker.

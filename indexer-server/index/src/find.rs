@@ -1,8 +1,8 @@
-//! Questions: how many leading blocks of a prompt does each rank hold.
+//! Queries: how many leading blocks of a prompt each rank holds.
 //!
-//! A walk compares local hashes segment by segment and looks at holders only where a segment ends:
-//! the longest part of it is reading consecutive hashes. It allocates nothing once its scratch
-//! space has grown to the size of the answers.
+//! A walk compares local hashes segment by segment and checks holders only where a segment ends: most
+//! of it is reading consecutive hashes. It allocates nothing once its scratch space has grown to the
+//! size of the answers.
 
 use crate::index::Index;
 use crate::record::Record;
@@ -23,7 +23,7 @@ pub enum QueryKey<'a> {
     Names(&'a [BlockName]),
 }
 
-/// A question.
+/// A query.
 #[derive(Debug, Clone, Copy)]
 pub struct Query<'a> {
     /// The prompt.
@@ -43,7 +43,7 @@ pub struct Match {
     pub holder: HolderId,
     /// Leading blocks held.
     pub blocks: u32,
-    /// How many of them lie in each tier; 0 for tiers not asked for.
+    /// How many of them lie in each tier; 0 for tiers that the query leaves out.
     pub by_tier: [u32; Tier::COUNT],
 }
 
@@ -64,7 +64,7 @@ struct Stopped {
     ranks: u64,
 }
 
-/// Space for answers, kept between questions.
+/// Space for answers, reused between queries.
 #[derive(Debug, Default)]
 pub struct Scratch {
     matches: Vec<Match>,
@@ -73,18 +73,18 @@ pub struct Scratch {
     stopped: Vec<Stopped>,
     /// Ranks that hold everything so far.
     alive: Vec<u64>,
-    /// Ranks that hold the stretch at hand.
+    /// Ranks that hold the current stretch.
     here: Vec<u64>,
     /// Those by their places in the order of workers and ranks.
     places: Vec<u64>,
-    /// Ranks asked one by one.
+    /// Ranks with records, which are checked one by one.
     recorded: Vec<HolderIndex>,
     /// Fewest blocks to be listed.
     minimum_overlap: u32,
 }
 
 impl Scratch {
-    /// The answer to the last question: most blocks first, then by worker id and rank.
+    /// The answer to the last query: most blocks first, then by worker id and rank.
     #[must_use]
     pub fn matches(&self) -> &[Match] {
         &self.matches
@@ -110,8 +110,8 @@ impl Scratch {
         }
     }
 
-    /// Goes on with `sets` for blocks up to `end`: who is not in them stops at `from`. False once
-    /// nobody is left.
+    /// Continues with `sets` for blocks up to `end`: ranks that are not in them stop at `from`. False
+    /// once no rank is left.
     fn enter(
         &mut self,
         index: &Index,
@@ -143,8 +143,8 @@ impl Scratch {
         any != 0
     }
 
-    /// Lists everybody, most blocks first, equals in order of worker and rank; who is still alive
-    /// holds `blocks`.
+    /// Lists all ranks, most blocks first, equals in order of worker and rank; those still alive hold
+    /// `blocks`.
     fn finish(&mut self, index: &Index, blocks: u32) {
         if blocks >= self.minimum_overlap {
             self.here.clone_from(&self.alive);
@@ -223,22 +223,22 @@ const LONG_STEP: usize = 64;
 const STEP: usize = 8;
 
 /// Number of leading hashes that are equal.
-fn common_prefix(stored: &[u64], asked: &[u64]) -> usize {
-    let long = whole_steps::<LONG_STEP>(stored, asked);
-    let (stored, asked) = (stored.split_at(long).1, asked.split_at(long).1);
-    let short = whole_steps::<STEP>(stored, asked);
-    let rest = stored.iter().skip(short).zip(asked.iter().skip(short));
-    long + short + rest.take_while(|(stored, asked)| stored == asked).count()
+fn common_prefix(stored: &[u64], query: &[u64]) -> usize {
+    let long = equal_chunks::<LONG_STEP>(stored, query);
+    let (stored, query) = (stored.split_at(long).1, query.split_at(long).1);
+    let short = equal_chunks::<STEP>(stored, query);
+    let rest = stored.iter().skip(short).zip(query.iter().skip(short));
+    long + short + rest.take_while(|(stored, query)| stored == query).count()
 }
 
-fn whole_steps<const LEN: usize>(stored: &[u64], asked: &[u64]) -> usize {
+fn equal_chunks<const LEN: usize>(stored: &[u64], query: &[u64]) -> usize {
     let (stored, _) = stored.as_chunks::<LEN>();
-    let (asked, _) = asked.as_chunks::<LEN>();
-    LEN * stored.iter().zip(asked).take_while(|(stored, asked)| stored == asked).count()
+    let (query, _) = query.as_chunks::<LEN>();
+    LEN * stored.iter().zip(query).take_while(|(stored, query)| stored == query).count()
 }
 
 impl Index {
-    /// Answers a question into `scratch`.
+    /// Answers a query into `scratch`.
     pub fn find(&self, query: Query<'_>, scratch: &mut Scratch) {
         scratch.begin(self, query);
         match query.key {
@@ -247,7 +247,7 @@ impl Index {
                 self.count_tiers(query.tiers, scratch);
             }
             QueryKey::Names(names) => {
-                scratch.leave_out_recorded(self);
+                scratch.set_apart_recorded(self);
                 self.find_names(names, query.tiers, scratch);
                 self.count_tiers(query.tiers, scratch);
                 self.find_recorded(names, query.tiers, scratch);
@@ -282,7 +282,7 @@ impl Index {
         scratch.finish(self, from);
     }
 
-    /// Counts, for each match, the blocks in each asked tier.
+    /// Counts, for each match, the blocks in each tier of the query.
     fn count_tiers(&self, tiers: TierSet, scratch: &mut Scratch) {
         let Scratch { matches, stretches, .. } = scratch;
         let used = |tier: Tier| {
@@ -317,12 +317,12 @@ impl Index {
 // === by name ===
 
 impl Scratch {
-    /// Sets the asked ranks that have records apart: what they call a block may be their own word
-    /// for it. For all others a name is the slot whose own name it is.
-    fn leave_out_recorded(&mut self, index: &Index) {
+    /// Sets apart the ranks that have records: they may use names of their own. For all others a name
+    /// means the slot whose own name it is.
+    fn set_apart_recorded(&mut self, index: &Index) {
         self.recorded.clear();
-        let holders = index.holders.iter().flatten().filter(|holder| !holder.records.is_empty());
-        for holder in holders.map(|holder| holder.index) {
+        let holders = index.holders.iter().flatten().filter(|holder| !holder.records().is_empty());
+        for holder in holders.map(|holder| holder.index()) {
             if has_bit(&self.alive, holder) {
                 clear_bit(&mut self.alive, holder);
                 self.recorded.push(holder);
@@ -343,7 +343,7 @@ impl Index {
             let is_next = |(slot, name): &(Slot, &BlockName)| {
                 self.trie.slots.name(*slot) == **name && self.trie.slots.is_named(*slot)
             };
-            // The first is there by its number, whatever else stands.
+            // The name table has found the first one.
             let equal = 1 + here.zip(rest).skip(1).take_while(is_next).count();
             let end = from + index_u32(equal);
             if !scratch.enter(self, tiers, segment.sets, from, end) {
@@ -361,12 +361,12 @@ impl Index {
             let mut at = Match { holder: HolderId(holder), blocks: 0, by_tier: [0; Tier::COUNT] };
             for &name in names {
                 let held = self.tiers_of(holder, name);
-                let asked = Tier::ALL.map(|tier| tiers.contains(tier) && held.contains(tier));
-                if asked == [false; Tier::COUNT] {
+                let counted = Tier::ALL.map(|tier| tiers.contains(tier) && held.contains(tier));
+                if counted == [false; Tier::COUNT] {
                     break;
                 }
                 at.blocks += 1;
-                for (count, held) in at.by_tier.iter_mut().zip(asked) {
+                for (count, held) in at.by_tier.iter_mut().zip(counted) {
                     *count += u32::from(held);
                 }
             }
@@ -386,7 +386,7 @@ impl Index {
         let Some(at) = self.holder_at(holder) else {
             return TierSet::EMPTY;
         };
-        if let Some(record) = at.records.get(name) {
+        if let Some(record) = at.records().get(name) {
             let is_in = |tier: &Tier| record.slot.is_some() && Record::is_in(record, *tier);
             return Tier::ALL.into_iter().filter(is_in).collect();
         }

@@ -113,7 +113,7 @@ impl Trie {
         self.mark_stored(slot);
     }
 
-    /// Ends it. Positions that nobody holds and that lead to none that is held go.
+    /// Ends that. Frees positions that no rank holds and that lead to none that is held.
     pub(crate) fn unhold(&mut self, slot: Slot, len: u32, holder: HolderIndex, tier: Tier) {
         if self.cut_tail(slot, len, holder, tier) {
             return;
@@ -121,7 +121,7 @@ impl Trie {
         self.change(slot, len, tier, |sets, set| sets.without(set, holder));
     }
 
-    /// The common end of a chain: its only holder lets go of its last slots.
+    /// The common end of a chain: its only holder drops its last slots.
     fn cut_tail(&mut self, slot: Slot, len: u32, holder: HolderIndex, tier: Tier) -> bool {
         let id = self.slots.segment(slot);
         let segment = self.segments.get(id);
@@ -161,7 +161,7 @@ impl Trie {
         self.split_after(slot + len - 1);
         let id = self.slots.segment(slot);
         let segment = self.segments.get_mut(id);
-        debug_assert!((segment.head, segment.len) == (slot, len), "one segment was asked for");
+        debug_assert!((segment.head, segment.len) == (slot, len), "the slots are one segment");
         segment.sets = sets;
         self.sets.release(before);
         if self.segments.get(id).is_unheld() && self.segments.get(id).children == 0 {

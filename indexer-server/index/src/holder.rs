@@ -1,63 +1,68 @@
 //! One rank: what it holds beyond the bits in the trie's sets.
 
-use crate::changes::Changes;
-use crate::dirty::DirtyNames;
+use crate::changes::ChangeLog;
+use crate::dirty::Dumps;
 use crate::limits::Limits;
+use crate::pages::{Confirmed, HeldPages};
 use crate::record::{Copies, Record};
+use crate::records::{Names, Records};
 use crate::sets::HolderIndex;
-use crate::slots::{PAGE_SLOTS, Page, Slot, page_of};
+use crate::slots::{Page, Slot};
 use crate::source::SourceId;
-use crate::table::SplitMap;
 use crate::trie::Trie;
 use kvasir_proto::digest::RankDigest;
 use kvasir_proto::types::{BlockName, DpRank, LocalHash, Tier, WorkerId};
 use smallvec::SmallVec;
-use std::ops::Range;
-
-/// Names that one slot, or one awaited parent, has at a rank.
-pub(crate) type Names = SmallVec<[BlockName; 1]>;
 
 /// State of one rank.
 ///
 /// A slot it holds is either *plain*: held under the slot's own name, announced with the parent's
-/// own name, by the `primary` source only, one copy in each tier of the trie's sets; or it stands
-/// in `slot_names`, and each of its names has a record.
+/// own name, by the `primary` source only, one copy in each tier of the trie's sets; or each of its
+/// names has a record.
 #[derive(Debug)]
 pub(crate) struct Holder {
-    pub(crate) worker: WorkerId,
-    pub(crate) rank: DpRank,
-    pub(crate) index: HolderIndex,
+    worker: WorkerId,
+    rank: DpRank,
+    index: HolderIndex,
     /// The source that plain slots belong to.
-    pub(crate) primary: Option<SourceId>,
-    /// Slots it holds, in any tier, by page: how many.
-    pub(crate) pages: SplitMap<Page, u8>,
-    /// Once events of the primary source were lost: slots that it has announced since, by tier and
-    /// page, one bit each.
-    /// Plain slots that are not in here are doubtful; of the others the records tell.
-    pub(crate) confirmed: Option<Box<[SplitMap<Page, u64>; Tier::COUNT]>>,
-    /// Records of all names that are not plain.
-    pub(crate) records: SplitMap<BlockName, Record>,
-    /// Names of each slot that is not plain.
-    pub(crate) slot_names: SplitMap<Slot, Names>,
-    /// Parked names by the parent name they wait for.
-    pub(crate) waiting: SplitMap<BlockName, Names>,
-    /// Number of parked names.
+    primary: Option<SourceId>,
+    held: HeldPages,
+    confirmed: Confirmed,
+    records: Records,
+    dumps: Dumps,
+    changes: ChangeLog,
+    shortfall: Shortfall,
+    /// Digests of what sources hold here, of those that have digests.
+    digests: Vec<(SourceId, RankDigest)>,
+    /// What the index's totals have of it.
+    counted: Totals,
+}
+
+/// Blocks that a rank lacks for the byte budget.
+#[derive(Debug, Default)]
+struct Shortfall {
+    /// Blocks shed, and refused because of that, as long as some source may lack some.
+    blocks: u64,
+    /// Sources that may lack some of them.
+    sources: SmallVec<[SourceId; 1]>,
+}
+
+/// What the index counts over all ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Totals {
+    pub(crate) bytes: usize,
+    /// Parked names.
     pub(crate) parked: usize,
-    /// Number of slots held.
-    pub(crate) placed: u64,
-    /// Dumps under way.
-    pub(crate) dumps: SmallVec<[DirtyNames; 1]>,
-    /// What changed since the last image; none if anything may have.
-    pub(crate) changes: Option<Box<Changes>>,
-    /// Blocks shed for the byte budget, and not taken because of that, as long as some source may
-    /// lack some.
-    pub(crate) shed_blocks: u64,
-    /// Sources of which blocks may be missing since some were shed.
-    pub(crate) short: SmallVec<[SourceId; 1]>,
-    /// Digests of what sources hold here, of those whose digests are kept.
-    pub(crate) digests: Vec<(SourceId, RankDigest)>,
-    /// What the index's totals have of it: bytes and parked names.
-    pub(crate) counted: (usize, usize),
+}
+
+impl Totals {
+    /// Counts a part as `now` that was counted as `before`.
+    pub(crate) fn replace(&mut self, before: Self, now: Self) {
+        debug_assert!(before.bytes <= self.bytes, "totals include each rank's bytes");
+        debug_assert!(before.parked <= self.parked, "totals include each rank's parked names");
+        self.bytes = self.bytes - before.bytes + now.bytes;
+        self.parked = self.parked - before.parked + now.parked;
+    }
 }
 
 /// Something that a rank holds.
@@ -87,33 +92,221 @@ impl Holder {
             rank,
             index,
             primary: None,
-            pages: SplitMap::default(),
-            confirmed: None,
-            records: SplitMap::default(),
-            slot_names: SplitMap::default(),
-            waiting: SplitMap::default(),
-            parked: 0,
-            placed: 0,
-            dumps: SmallVec::new(),
-            changes: None,
-            shed_blocks: 0,
-            short: SmallVec::new(),
+            held: HeldPages::default(),
+            confirmed: Confirmed::default(),
+            records: Records::default(),
+            dumps: Dumps::default(),
+            changes: ChangeLog::default(),
+            shortfall: Shortfall::default(),
             digests: Vec::new(),
-            counted: (0, 0),
+            counted: Totals::default(),
         }
     }
 
+    pub(crate) const fn worker(&self) -> &WorkerId {
+        &self.worker
+    }
+
+    pub(crate) const fn rank(&self) -> DpRank {
+        self.rank
+    }
+
+    pub(crate) const fn index(&self) -> HolderIndex {
+        self.index
+    }
+
+    /// Names that are not plain.
+    pub(crate) const fn records(&self) -> &Records {
+        &self.records
+    }
+
+    pub(crate) const fn records_mut(&mut self) -> &mut Records {
+        &mut self.records
+    }
+
+    /// Notes for the next image.
+    pub(crate) const fn changes(&self) -> &ChangeLog {
+        &self.changes
+    }
+
+    pub(crate) const fn changes_mut(&mut self) -> &mut ChangeLog {
+        &mut self.changes
+    }
+
+    /// Dumps under way.
+    pub(crate) const fn dumps(&self) -> &Dumps {
+        &self.dumps
+    }
+
+    pub(crate) const fn dumps_mut(&mut self) -> &mut Dumps {
+        &mut self.dumps
+    }
+
+    // === sources ===
+
+    /// The source that plain slots belong to; none before the first store.
+    pub(crate) const fn primary(&self) -> Option<SourceId> {
+        self.primary
+    }
+
+    pub(crate) fn is_primary(&self, source: SourceId) -> bool {
+        self.primary == Some(source)
+    }
+
+    /// Makes a source the primary one if there is none yet.
+    pub(crate) fn adopt(&mut self, source: SourceId) {
+        self.primary.get_or_insert(source);
+    }
+
+    /// A source that holds nothing here was removed.
+    pub(crate) fn forget_source(&mut self, source: SourceId) {
+        if self.is_primary(source) {
+            self.primary = None;
+        }
+        self.clear_shortfall(source);
+        self.stop_digest(source);
+    }
+
+    /// Events of the primary source were lost: its plain slots are suspect until announced again.
+    pub(crate) fn suspect_plain(&mut self) {
+        self.confirmed.reset();
+    }
+
+    /// No plain slot is suspect any more.
+    pub(crate) fn settle_suspects(&mut self) {
+        self.confirmed.settle();
+    }
+
+    /// Whether a plain slot has not been announced in a tier since events were lost.
+    pub(crate) fn is_suspect(&self, slot: Slot, tier: Tier) -> bool {
+        self.confirmed.is_suspect(slot, tier)
+    }
+
+    /// The primary source has announced consecutive plain slots in a tier.
+    pub(crate) fn confirm(&mut self, slot: Slot, len: u32, tier: Tier) {
+        self.confirmed.add(slot, len, tier);
+    }
+
+    // === shortfall ===
+
+    /// Whether blocks were shed, or refused because of that.
+    pub(crate) const fn is_short(&self) -> bool {
+        self.shortfall.blocks > 0
+    }
+
+    pub(crate) const fn shed_blocks(&self) -> u64 {
+        self.shortfall.blocks
+    }
+
+    /// Sources that may lack shed blocks.
+    pub(crate) fn short_sources(&self) -> &[SourceId] {
+        &self.shortfall.sources
+    }
+
+    /// Blocks were shed that these sources lack, of which only the new ones are given.
+    pub(crate) fn add_shortfall(&mut self, blocks: u64, new: &[SourceId]) {
+        self.shortfall.blocks += blocks;
+        self.shortfall.sources.extend_from_slice(new);
+        debug_assert!(self.is_short() != self.shortfall.sources.is_empty(), "some source is short");
+        self.changes.note_heading();
+    }
+
+    /// A source lacks nothing here any more: all that it stored is gone.
+    pub(crate) fn clear_shortfall(&mut self, source: SourceId) {
+        self.shortfall.sources.retain(|at| *at != source);
+        self.changes.note_heading();
+        if self.shortfall.sources.is_empty() {
+            self.shortfall.blocks = 0;
+        }
+    }
+
+    // === digests ===
+
+    pub(crate) const fn has_digests(&self) -> bool {
+        !self.digests.is_empty()
+    }
+
+    pub(crate) fn digests(&self) -> &[(SourceId, RankDigest)] {
+        &self.digests
+    }
+
+    pub(crate) fn digest_of(&self, source: SourceId) -> Option<&RankDigest> {
+        self.digests.iter().find(|(id, _)| *id == source).map(|(_, digest)| digest)
+    }
+
+    pub(crate) fn digest_mut(&mut self, source: SourceId) -> Option<&mut RankDigest> {
+        self.digests.iter_mut().find(|(id, _)| *id == source).map(|(_, digest)| digest)
+    }
+
+    /// Keeps a digest of what a source holds up to date, from this one on.
+    pub(crate) fn start_digest(&mut self, source: SourceId, digest: RankDigest) {
+        debug_assert!(self.digest_of(source).is_none(), "one digest of source {source}");
+        self.digests.push((source, digest));
+    }
+
+    pub(crate) fn stop_digest(&mut self, source: SourceId) {
+        self.digests.retain(|(id, _)| *id != source);
+    }
+
+    // === totals ===
+
+    /// Number of slots held.
+    pub(crate) const fn placed(&self) -> u64 {
+        self.held.blocks()
+    }
+
+    /// Number of parked names.
+    pub(crate) const fn parked(&self) -> usize {
+        self.records.parked()
+    }
+
+    /// What the index's totals have of it.
+    pub(crate) const fn counted(&self) -> Totals {
+        self.counted
+    }
+
+    /// Counts it for the index's totals; returns what they have and what they should have.
+    pub(crate) fn recount(&mut self) -> (Totals, Totals) {
+        let now = Totals { bytes: self.bytes(), parked: self.parked() };
+        (std::mem::replace(&mut self.counted, now), now)
+    }
+
+    /// Bytes allocated, itself included; without what a name of several sources, and a slot or a
+    /// parent of several names, keep outside of their tables.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Self>()
+            + self.held.bytes()
+            + self.confirmed.bytes()
+            + self.records.bytes()
+            + self.changes.bytes()
+            + self.digests.capacity() * size_of::<(SourceId, RankDigest)>()
+            + self.digests.iter().map(|(_, digest)| digest.bytes()).sum::<usize>()
+    }
+
+    /// Whether the running totals of its tables are right.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.held.is_counted()
+            && self.confirmed.is_counted()
+            && self.records.is_counted()
+            && self.changes.is_counted()
+    }
+}
+
+// === finding ===
+
+impl Holder {
     /// Whether it holds a slot that is in use, and plainly.
     pub(crate) fn is_plain(&self, trie: &Trie, slot: Slot) -> bool {
         !self.is_recorded(slot) && trie.holds_any(slot, self.index)
     }
 
+    /// Whether the names of a slot are spelled out in records.
     pub(crate) fn is_recorded(&self, slot: Slot) -> bool {
-        !self.slot_names.is_empty() && self.slot_names.contains(slot)
+        self.records.names_at(slot).is_some()
     }
 
-    /// Whether it has as many names as it may for the child of `parent` with this content. What is
-    /// done for one of them looks at all.
+    /// Whether the child of `parent` with this content has as many names as a block may have. A
+    /// change of one of them reads all.
     pub(crate) fn has_all_names(
         &self,
         trie: &Trie,
@@ -121,14 +314,14 @@ impl Holder {
         parent: Slot,
         local: LocalHash,
     ) -> bool {
-        let names = || self.slot_names.get(trie.child(parent, local)?);
-        !self.slot_names.is_empty()
+        let names = || self.records.names_at(trie.child(parent, local)?);
+        self.records.slots() > 0
             && names().is_some_and(|names| names.len() >= limits.block_names_max)
     }
 
     /// Where this rank has a name.
     pub(crate) fn place(&self, trie: &Trie, name: BlockName) -> Place {
-        if !self.records.is_empty() && self.records.contains(name) {
+        if self.records.contains(name) {
             return Place::Recorded;
         }
         match trie.named(name) {
@@ -146,35 +339,14 @@ impl Holder {
         }
     }
 
-    /// Whether a plain slot has not been announced in a tier since events were lost.
-    pub(crate) fn is_doubtful(&self, slot: Slot, tier: Tier) -> bool {
-        let confirmed = self.confirmed.as_ref().and_then(|tiers| tiers.get(tier.index()));
-        confirmed.is_some_and(|pages| {
-            pages.get(page_of(slot)).is_none_or(|bits| bits >> (slot % PAGE_SLOTS) & 1 == 0)
-        })
-    }
-
-    /// Says that plain slots have been announced in a tier.
-    pub(crate) fn confirm(&mut self, slots: Range<Slot>, tier: Tier) {
-        let confirmed = self.confirmed.as_mut().and_then(|tiers| tiers.get_mut(tier.index()));
-        let Some(confirmed) = confirmed.filter(|_| !slots.is_empty()) else {
-            return;
-        };
-        let mut first = slots.start % PAGE_SLOTS;
-        for (page, count) in by_page(slots.start, slots.end - slots.start) {
-            *confirmed.get_or_default(page) |= u64::MAX >> (64 - u32::from(count)) << first;
-            first = 0;
-        }
-    }
-
     /// The record that a plain slot stands for. `epoch` is the primary source's loss epoch.
     pub(crate) fn plain_record(&self, trie: &Trie, slot: Slot, epoch: u32) -> Record {
         let mut copies = SmallVec::new();
         if let Some(source) = self.primary {
             for tier in Tier::ALL {
                 if trie.holds(slot, self.index, tier) {
-                    let doubtful = u32::from(self.is_doubtful(slot, tier));
-                    let epoch = epoch.saturating_sub(doubtful);
+                    let suspect = u32::from(self.is_suspect(slot, tier));
+                    let epoch = epoch.saturating_sub(suspect);
                     copies.push(Copies { source, tier, count: 1, epoch });
                 }
             }
@@ -205,7 +377,7 @@ impl Holder {
                 slot = stop;
                 continue;
             }
-            if let Some(names) = self.slot_names.get(slot) {
+            if let Some(names) = self.records.names_at(slot) {
                 return Some(Held::Recorded(slot, names.clone()));
             }
             let stop = stop.min(slot + run_max);
@@ -215,23 +387,64 @@ impl Holder {
         None
     }
 
+    /// One part of the pages in which it holds slots; none past the last part.
+    pub(crate) fn pages(&self, part: usize) -> Option<impl Iterator<Item = Page>> {
+        self.held.part(part)
+    }
+
+    /// Number of slots held in each page that has any.
+    pub(crate) fn page_counts(&self) -> impl Iterator<Item = (Page, u8)> {
+        self.held.iter()
+    }
+}
+
+// === changing ===
+
+impl Holder {
+    /// Counts consecutive slots that it now holds.
+    pub(crate) fn add_held(&mut self, slot: Slot, len: u32) {
+        self.held.add(slot, len);
+    }
+
+    /// Counts consecutive slots that it now holds plainly, announced in a tier.
+    pub(crate) fn add_plain(&mut self, slot: Slot, len: u32, tier: Tier) {
+        self.held.add(slot, len);
+        self.changes.note_slots(slot, len);
+        self.confirm(slot, len, tier);
+    }
+
+    /// The trie dropped one tier of consecutive plain slots of one segment: the last tier, if the
+    /// rank released them.
+    pub(crate) fn drop_plain(&mut self, trie: &Trie, slot: Slot, len: u32, released: bool) {
+        self.changes.note_slots(slot, len);
+        if released {
+            self.held.remove(slot, len);
+            self.note_released(trie, slot + len - 1);
+        }
+    }
+
+    /// Notes for the next image that the rank released a slot. If it is still in use, that may be
+    /// for a block below it that the rank holds.
+    fn note_released(&mut self, trie: &Trie, slot: Slot) {
+        if trie.slots.is_used(slot) {
+            self.changes.note_released(slot);
+        }
+    }
+
     /// Spells a plain slot out as a record, so that it can become something else.
     pub(crate) fn spell_out(&mut self, trie: &Trie, slot: Slot, epoch: u32) {
+        debug_assert!(self.is_plain(trie, slot), "slot {slot} is plain");
         let record = self.plain_record(trie, slot, epoch);
         let name = trie.slots.name(slot);
-        self.records.insert(name, record);
-        self.slot_names.insert(slot, Names::from_elem(name, 1));
-        self.change_slots(slot, 1);
-        self.change_name(name);
+        self.records.spell_out(name, slot, record);
+        self.changes.note_slots(slot, 1);
+        self.changes.note_name(name);
     }
 
     /// Brings the trie in line with the records of a slot that is not plain, and makes the slot
     /// plain again where they allow it. `epoch` is the primary source's loss epoch.
     pub(crate) fn settle(&mut self, trie: &mut Trie, slot: Slot, epoch: u32) {
-        let names = self.slot_names.get(slot).cloned().unwrap_or_default();
-        if names.is_empty() {
-            self.slot_names.remove(slot);
-        }
+        let names = self.records.settle_slot(slot);
         let held = |tier| {
             names.iter().any(|&name| self.records.get(name).is_some_and(|at| at.is_in(tier)))
         };
@@ -239,8 +452,8 @@ impl Holder {
         let any = tiers.iter().any(|&(_, held)| held);
         let was_held = trie.holds_any(slot, self.index);
         match (was_held, any) {
-            (false, true) => self.note(slot, 1),
-            (true, false) => self.let_go(slot, 1),
+            (false, true) => self.held.add(slot, 1),
+            (true, false) => self.held.remove(slot, 1),
             _ => {}
         }
         // Holding comes first, so that the slot is never without a holder in between.
@@ -253,7 +466,7 @@ impl Holder {
             }
         }
         if was_held && !any {
-            self.release(trie, slot);
+            self.note_released(trie, slot);
         }
         if let [name] = names.as_slice() {
             self.make_plain(trie, slot, *name, epoch);
@@ -271,143 +484,23 @@ impl Holder {
             && record.parent == trie.parent_name(slot)
             && record.copies.iter().all(ordinary);
         if plain {
-            self.records.remove(name);
-            self.slot_names.remove(slot);
-            Tier::ALL.iter().for_each(|&tier| self.confirm(slot..slot + 1, tier));
-            self.change_slots(slot, 1);
-            self.change_name(name);
+            self.records.make_plain(name, slot);
+            Tier::ALL.iter().for_each(|&tier| self.confirm(slot, 1, tier));
+            self.changes.note_slots(slot, 1);
+            self.changes.note_name(name);
         }
     }
 
-    /// Counts consecutive slots that it holds from now on.
-    pub(crate) fn note(&mut self, slot: Slot, len: u32) {
-        self.placed += u64::from(len);
-        for (page, count) in by_page(slot, len) {
-            *self.pages.get_or_default(page) += count;
-        }
-    }
-
-    /// Counts consecutive slots that it holds no more.
-    pub(crate) fn let_go(&mut self, slot: Slot, len: u32) {
-        self.placed -= u64::from(len);
-        for (page, count) in by_page(slot, len) {
-            if let Some(held) = self.pages.get_mut(page) {
-                *held -= count;
-                if *held == 0 {
-                    self.pages.remove(page);
-                }
-            }
-        }
-    }
-
-    /// Notes for the dumps under way that a plain name changed.
-    pub(crate) fn touch_plain(&mut self, name: BlockName) {
-        for dump in &mut self.dumps {
-            dump.touch(name);
+    /// Notes for the dumps under way that plain names changed.
+    pub(crate) fn touch_plain(&mut self, names: impl Iterator<Item = BlockName>) {
+        if !self.dumps.is_empty() {
+            names.for_each(|name| self.dumps.touch(name));
         }
     }
 
     /// Notes for the dumps under way and the next image that a name with a record changed.
     pub(crate) fn touch(&mut self, name: BlockName) {
-        self.touch_plain(name);
-        self.change_name(name);
+        self.dumps.touch(name);
+        self.changes.note_name(name);
     }
-
-    /// Cuts off the dumps under way.
-    pub(crate) fn abort_dumps(&mut self, reason: &'static str) {
-        for dump in &mut self.dumps {
-            dump.abort(reason);
-        }
-    }
-
-    /// Whether some of what it was told to hold was shed, or refused since because of that.
-    pub(crate) const fn is_short(&self) -> bool {
-        self.shed_blocks > 0
-    }
-
-    /// A source lacks nothing here any more: all that it stored is gone.
-    pub(crate) fn is_whole_for(&mut self, source: SourceId) {
-        self.short.retain(|at| *at != source);
-        self.change_heading();
-        if self.short.is_empty() {
-            self.shed_blocks = 0;
-        }
-    }
-
-    /// Whether the running totals of its tables are right.
-    pub(crate) fn is_counted(&self) -> bool {
-        let mut confirmed = self.confirmed.iter().flat_map(|tiers| tiers.iter());
-        confirmed.all(SplitMap::is_counted)
-            && self.changes.iter().all(|changes| changes.is_counted())
-            && self.pages.is_counted()
-            && self.records.is_counted()
-            && self.slot_names.is_counted()
-            && self.waiting.is_counted()
-    }
-
-    /// Bytes allocated, itself included; without what a name of several sources, and a slot or a
-    /// parent of several names, keep outside of their tables.
-    pub(crate) fn bytes(&self) -> usize {
-        let confirmed = self.confirmed.iter().flat_map(|tiers| tiers.iter());
-        let confirmed: usize = confirmed.map(|pages| size_of_val(pages) + pages.bytes()).sum();
-        confirmed
-            + self.changes.as_ref().map_or(0, |changes| changes.bytes())
-            + size_of::<Self>()
-            + self.pages.bytes()
-            + self.records.bytes()
-            + self.slot_names.bytes()
-            + self.waiting.bytes()
-            + self.digests.capacity() * size_of::<(SourceId, RankDigest)>()
-            + self.digests.iter().map(|(_, digest)| digest.bytes()).sum::<usize>()
-    }
-}
-
-impl Holder {
-    /// Notes for the next image that what it plainly holds of consecutive slots changed.
-    pub(crate) fn change_slots(&mut self, slot: Slot, len: u32) {
-        if self.changes.as_mut().is_some_and(|changes| !changes.note_slots(slot, len)) {
-            self.changes = None;
-        }
-    }
-
-    /// Notes for the next image that a record changed.
-    pub(crate) fn change_name(&mut self, name: BlockName) {
-        if self.changes.as_mut().is_some_and(|changes| !changes.note_name(name)) {
-            self.changes = None;
-        }
-    }
-
-    /// Notes for the next image that it has let go of a slot: if that is in use for something else,
-    /// it may be for a block below that the rank holds.
-    pub(crate) fn release(&mut self, trie: &Trie, slot: Slot) {
-        let Some(changes) = self.changes.as_mut().filter(|_| trie.slots.is_used(slot)) else {
-            return;
-        };
-        if !changes.note_page(page_of(slot), 1 << (slot % PAGE_SLOTS)) {
-            self.changes = None;
-        }
-    }
-
-    /// Notes for the next image that something besides blocks changed.
-    pub(crate) fn change_heading(&mut self) {
-        if let Some(changes) = &mut self.changes {
-            changes.heading = true;
-        }
-    }
-
-    /// Whether the next image has anything to say of it.
-    pub(crate) fn has_changed(&self) -> bool {
-        self.changes.as_ref().is_none_or(|changes| !changes.is_empty())
-    }
-}
-
-/// The pages of consecutive slots, and how many of them lie in each.
-fn by_page(slot: Slot, len: u32) -> impl Iterator<Item = (Page, u8)> {
-    let end = slot + len;
-    (page_of(slot)..=page_of(end - 1)).map(move |page| {
-        let (first, last) = ((page * PAGE_SLOTS).max(slot), ((page + 1) * PAGE_SLOTS).min(end));
-        #[expect(clippy::cast_possible_truncation, reason = "a page has 64 slots")]
-        let count = (last - first) as u8;
-        (page, count)
-    })
 }

@@ -1,9 +1,9 @@
-//! What a checkpoint keeps of a worker: data only; `cut` makes it, `restore` takes it in.
+//! Images of workers, as checkpoints persist them. Data only: `cut` makes it, `restore` reads it.
 //!
-//! Positions are named by the numbers of their slots. A number means the same position in all images
-//! of one generation (from a whole image to the next) as long as the worker holds that position or
-//! one below it; what was said of a number before is replaced by what is said later. What is kept of
-//! a number that means nothing any more does no harm: nothing that is held refers to it.
+//! Images name positions by the numbers of their slots. In all images of one generation (from a
+//! complete image to the next) a number means the same position as long as the worker holds that
+//! position or one below it. A later entry for a number replaces an earlier one. Entries of numbers
+//! that mean nothing any more do no harm: nothing that is held refers to them.
 
 use crate::slots::Slot;
 use crate::source::{SourceId, SourceStatus};
@@ -12,13 +12,13 @@ use kvasir_proto::types::{
 };
 use std::sync::Arc;
 
-/// What changed of a worker since its last image, or all of it; together with where its sources
-/// stood at that moment.
+/// What changed of a worker since its last image, or all of it, with the status of its sources at
+/// that moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerImage {
     /// The worker.
     pub worker: WorkerId,
-    /// Everything is in here: earlier images count no more.
+    /// Whether this is everything, so that earlier images no longer count.
     pub whole: bool,
     /// All its sources.
     pub sources: Vec<SourceImage>,
@@ -26,21 +26,21 @@ pub struct WorkerImage {
     pub ranks: Vec<RankImage>,
 }
 
-/// Where one source stood.
+/// One source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceImage {
     /// How ranks and copies refer to it, within one generation.
     pub id: SourceId,
     /// Its name.
     pub name: Arc<str>,
-    /// How second announcements are read.
+    /// How it counts repeated announcements.
     pub copy_mode: CopyMode,
     /// Its cursor and its state, as it was reported.
     pub status: SourceStatus,
-    /// Whether blocks that it announced were refused.
+    /// Whether the index refused blocks that it announced.
     pub incomplete: bool,
-    /// Whether some of what it holds is doubtful: events were lost, and it has not been announced
-    /// since. Which of it is not kept: after a restore all is.
+    /// Whether some of what it holds is suspect: events were lost, and it has not been announced
+    /// since. Images do not record which blocks: after a restore all are.
     pub doubtful: bool,
     /// Ranks that it feeds.
     pub ranks: Vec<DpRank>,
@@ -58,12 +58,12 @@ pub struct RankImage {
     /// Sources of which blocks may be missing since some were shed.
     pub short: Vec<SourceId>,
     /// Pages of slots, each with all that the rank holds there plainly: one copy, of the primary
-    /// source, under the name of the position. Without runs: nothing any more.
+    /// source, under the name of the position. Without runs: none any more.
     pub pages: Vec<PageImage>,
     /// Names held otherwise, spelled out. Without copies: not so any more.
     pub names: Vec<NameImage>,
     /// Positions above held ones that the rank does not hold, or under other names than their own
-    /// only. What is said of a position that the rank holds under its own name counts for nothing.
+    /// only. Ignore the entry of a position that the rank holds under its own name.
     pub holes: Vec<HoleImage>,
 }
 
@@ -98,7 +98,7 @@ pub struct NameImage {
     pub parent: Option<BlockName>,
     /// Local hash; none if it was announced without tokens.
     pub local: Option<LocalHash>,
-    /// Where it stands; none while parked.
+    /// Its position; none while parked.
     pub position: Option<Position>,
     /// Copies by tier of each source that has any.
     pub copies: Vec<(SourceId, [u32; Tier::COUNT])>,
@@ -108,7 +108,7 @@ pub struct NameImage {
 /// with as its parent's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HoleImage {
-    /// Where it stands.
+    /// Where it is.
     pub position: Position,
     /// Its own name, under which it was first stored by whichever rank.
     pub name: BlockName,

@@ -1,7 +1,7 @@
 //! The index: what it consists of.
 
 use crate::cursor::ShedCursor;
-use crate::holder::Holder;
+use crate::holder::{Holder, Totals};
 use crate::limits::Limits;
 use crate::source::{Source, SourceId, Worker};
 use crate::trie::Trie;
@@ -27,10 +27,8 @@ pub struct Index {
     pub(crate) sources: BTreeMap<SourceId, Source>,
     pub(crate) next_source: u32,
     pub(crate) next_dump: u64,
-    /// Bytes of all ranks.
-    pub(crate) holder_bytes: usize,
-    /// Parked names of all ranks.
-    pub(crate) parked: usize,
+    /// What all ranks have together.
+    pub(crate) totals: Totals,
     pub(crate) shedding: ShedCursor,
 }
 

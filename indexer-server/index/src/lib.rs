@@ -3,9 +3,9 @@
 //!
 //! # What a query may observe
 //! The index is a plain data structure: its owner puts a lock around it, and a query under the
-//! read lock sees whole operations only. An event longer than the owner's batch, a clear and a
-//! sweep of doubtful blocks are carried out in steps; between two steps a query may credit a
-//! worker with fewer blocks than it holds, never with more.
+//! read lock sees complete operations only. An event longer than the owner's batch, a clear and a
+//! sweep of suspect blocks take several steps; between two steps a query may credit a worker with
+//! fewer blocks than it holds, never with more.
 //!
 //! # What it holds
 //! Every announced name is *held* at once, with its parent name, local hash and copies by source
@@ -23,8 +23,8 @@
 //! another name for the same content, a parked name) is an explicit record of that rank.
 //!
 //! Reading order: `runs`, `slots` and `segments` (storage), `sets`, `numbers` and `table` (shared
-//! pieces), `trie` and `hold` (positions and who holds them), `record`, `changes`, `dirty` and
-//! `holder` (one rank), `source` (workers and sources), `index`, `rank`, `registry` and `views`, then
+//! pieces), `trie` and `hold` (positions and who holds them), `record`, `records`, `pages`,
+//! `changes`, `dirty` and `holder` (one rank), `source` (workers and sources), `index`, `rank`, `registry` and `views`, then
 //! what changes them: `apply`, `store`, `park`, `remove`, `absolute`, `sweep` and `shed`, then what
 //! reads them: `find`, `dump`, `digest`, `image` with `cut` and `restore`, and `validate`, which
 //! states every invariant. No module refers to a later one.
@@ -45,7 +45,9 @@ mod changes;
 mod cursor;
 mod dirty;
 mod holder;
+mod pages;
 mod record;
+mod records;
 mod source;
 
 mod index;

@@ -1,3 +1,5 @@
+//! Bounds of an index.
+
 use kvasir_proto::limits;
 
 /// Most pages of 64 slots that are noted as changed, of one rank: 4 M blocks.
@@ -5,7 +7,7 @@ const CHANGED_PAGES_MAX: usize = 65_536;
 /// Most names that are noted as changed, of one rank.
 const CHANGED_NAMES_MAX: usize = 65_536;
 
-/// Bounds of what is noted of one rank between two images; with more, the next image is whole.
+/// Bounds of what is noted of one rank between two images; with more, the next image is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChangeLimits {
     /// Most pages of slots in which blocks changed.
@@ -37,7 +39,7 @@ pub struct Limits {
     pub dirty_names_max: usize,
     /// Most dumps of one rank at a time.
     pub dumps_max: usize,
-    /// What is noted between two images; none if every image is to be whole.
+    /// What is noted between two images; none if every image is to be complete.
     pub changes: Option<ChangeLimits>,
 }
 

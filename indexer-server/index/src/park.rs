@@ -1,8 +1,8 @@
 //! Giving names positions, and parking those whose parent is not placed.
 
-use crate::holder::Names;
 use crate::rank::RankChange;
 use crate::record::{Announcement, Record};
+use crate::records::Names;
 use crate::slots::Slot;
 use crate::trie::NewRun;
 use kvasir_proto::types::{BlockName, BlockOutcome, CopyMode, StoredBlock};
@@ -19,8 +19,7 @@ impl RankChange<'_> {
     ) {
         record.announce(by);
         self.gain(by.source, by.tier, (block.name, record.local));
-        self.holder.records.insert(block.name, record);
-        self.holder.parked += 1;
+        self.holder.records_mut().insert_parked(block.name, record);
         self.put_record(by, parent, block, wanted);
         self.holder.touch(block.name);
     }
@@ -39,17 +38,13 @@ impl RankChange<'_> {
                 slot
             }
             None => {
-                let new = NewRun::held(parent, self.holder.index, by.tier);
+                let new = NewRun::held(parent, self.holder.index(), by.tier);
                 let slot = self.trie.create(new, block, wanted);
-                self.holder.note(slot, 1);
+                self.holder.add_held(slot, 1);
                 slot
             }
         };
-        if let Some(record) = self.holder.records.get_mut(block.name) {
-            record.slot = Some(slot);
-        }
-        self.holder.parked -= 1;
-        self.holder.slot_names.get_or_default(slot).push(block.name);
+        self.holder.records_mut().place(block.name, slot);
         self.settle(slot);
     }
 
@@ -60,23 +55,17 @@ impl RankChange<'_> {
         name: BlockName,
         mut record: Record,
     ) -> BlockOutcome {
-        if self.holder.parked >= self.limits.rank_parked_max {
+        if self.holder.parked() >= self.limits.rank_parked_max {
             return BlockOutcome::Rejected;
         }
         record.announce(by);
         self.gain(by.source, by.tier, (name, record.local));
         let parent = record.parent;
-        self.holder.records.insert(name, record);
-        self.holder.parked += 1;
-        self.wait(name, parent);
+        let records = self.holder.records_mut();
+        records.insert_parked(name, record);
+        records.wait(name, parent);
         self.holder.touch(name);
         BlockOutcome::Applied
-    }
-
-    pub(crate) fn wait(&mut self, name: BlockName, parent: Option<BlockName>) {
-        if let Some(parent) = parent {
-            self.holder.waiting.get_or_default(parent).push(name);
-        }
     }
 }
 
@@ -91,7 +80,7 @@ impl RankChange<'_> {
         }
         let mut placed = Names::from_elem(name, 1);
         while let Some(name) = placed.pop() {
-            if self.holder.waiting.is_empty() {
+            if !self.holder.records().has_waiting() {
                 return;
             }
             let Some(slot) = self.holder.position(self.trie, name) else {
@@ -100,7 +89,7 @@ impl RankChange<'_> {
             if self.trie.depth(slot) >= self.limits.chain_blocks_max {
                 continue;
             }
-            for child in self.holder.waiting.remove(name).unwrap_or_default() {
+            for child in self.holder.records_mut().take_waiting(name) {
                 self.place_parked(slot, child);
                 placed.push(child);
             }
@@ -109,7 +98,7 @@ impl RankChange<'_> {
 
     /// Drops a parked name that cannot be placed; who stored it lacks it from now on.
     pub(crate) fn refuse(&mut self, name: BlockName) {
-        let copies = self.holder.records.get(name).map(|record| record.copies.clone());
+        let copies = self.holder.records().get(name).map(|record| record.copies.clone());
         for copies in copies.unwrap_or_default() {
             if let Some(source) = self.sources.get_mut(&copies.source) {
                 source.mark_incomplete();
@@ -120,7 +109,7 @@ impl RankChange<'_> {
     }
 
     fn place_parked(&mut self, parent: Slot, name: BlockName) {
-        let Some(record) = self.holder.records.get(name) else {
+        let Some(record) = self.holder.records().get(name) else {
             return;
         };
         let (Some(local), Some(&copies)) = (record.local, record.copies.first()) else {

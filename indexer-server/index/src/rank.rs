@@ -39,7 +39,7 @@ impl Index {
 impl RankChange<'_> {
     /// Loss epoch of the source that plain slots belong to.
     pub(crate) fn primary_epoch(&self) -> u32 {
-        let primary = self.holder.primary.and_then(|id| self.sources.get(&id));
+        let primary = self.holder.primary().and_then(|id| self.sources.get(&id));
         primary.map_or(0, Source::epoch)
     }
 
@@ -71,39 +71,13 @@ impl RankChange<'_> {
     }
 
     /// Takes a record out of its rank; the slot it was at, if any, is to be settled next.
-    pub(crate) fn take_record(&mut self, name: BlockName) -> Option<u32> {
-        let record = self.holder.records.remove(name)?;
+    pub(crate) fn take_record(&mut self, name: BlockName) -> Option<Slot> {
+        let record = self.holder.records_mut().remove(name)?;
         for copies in &record.copies {
             self.lose(copies.source, copies.tier, (name, record.local));
         }
         self.holder.touch(name);
-        let Some(slot) = record.slot else {
-            self.unpark(name, record.parent);
-            return None;
-        };
-        if let Some(names) = self.holder.slot_names.get_mut(slot) {
-            names.retain(|at| *at != name);
-        }
-        Some(slot)
-    }
-
-    /// Ends the waiting of a parked name.
-    pub(crate) fn unpark(&mut self, name: BlockName, parent: Option<BlockName>) {
-        self.holder.parked -= 1;
-        self.stop_waiting(name, parent);
-    }
-
-    pub(crate) fn stop_waiting(&mut self, name: BlockName, parent: Option<BlockName>) {
-        let Some(parent) = parent else {
-            return;
-        };
-        let Some(names) = self.holder.waiting.get_mut(parent) else {
-            return;
-        };
-        names.retain(|at| *at != name);
-        if names.is_empty() {
-            self.holder.waiting.remove(parent);
-        }
+        record.slot
     }
 
     /// What this rank holds next, from `slot` up to `end`; plain slots in runs of at most `run_max`.
@@ -118,49 +92,44 @@ impl RankChange<'_> {
     /// A source holds a name in a tier in which it did not.
     pub(crate) fn gain(&mut self, source: SourceId, tier: Tier, block: Content) {
         self.add_keys(source, 1);
-        if let Some(kept) = self.kept_digest(source) {
-            kept.add(tier, block_digest(block.0, block.1));
+        if let Some(digest) = self.holder.digest_mut(source) {
+            digest.add(tier, block_digest(block.0, block.1));
         }
     }
 
     /// A source no longer holds a name in a tier.
     pub(crate) fn lose(&mut self, source: SourceId, tier: Tier, block: Content) {
         self.drop_keys(source, 1);
-        if let Some(kept) = self.kept_digest(source) {
-            kept.take(tier, block_digest(block.0, block.1));
+        if let Some(digest) = self.holder.digest_mut(source) {
+            digest.take(tier, block_digest(block.0, block.1));
         }
     }
 
     /// A source holds the names of consecutive slots in a tier in which it did not.
     pub(crate) fn gain_run(&mut self, source: SourceId, tier: Tier, first: Slot, len: u32) {
         self.add_keys(source, u64::from(len));
-        self.each_digest(source, first, len, |kept, digest| kept.add(tier, digest));
+        self.each_digest(source, first, len, |total, digest| total.add(tier, digest));
     }
 
     /// A source no longer holds the names of consecutive slots in a tier.
     pub(crate) fn lose_run(&mut self, source: SourceId, tier: Tier, first: Slot, len: u32) {
         self.drop_keys(source, u64::from(len));
-        self.each_digest(source, first, len, |kept, digest| kept.take(tier, digest));
+        self.each_digest(source, first, len, |total, digest| total.take(tier, digest));
     }
 
-    /// It has become known what a held name stands for.
+    /// A held name has got its local hash.
     pub(crate) fn relabel(&mut self, block: StoredBlock, before: Option<LocalHash>) {
         let StoredBlock { name, local } = block;
-        if self.holder.digests.is_empty() || before == Some(local) {
+        if !self.holder.has_digests() || before == Some(local) {
             return;
         }
-        let copies = self.holder.records.get(name).map(|record| record.copies.clone());
+        let copies = self.holder.records().get(name).map(|record| record.copies.clone());
         for copies in copies.unwrap_or_default() {
-            if let Some(kept) = self.kept_digest(copies.source) {
-                kept.take(copies.tier, block_digest(name, before));
-                kept.add(copies.tier, block_digest(name, Some(local)));
+            if let Some(digest) = self.holder.digest_mut(copies.source) {
+                digest.take(copies.tier, block_digest(name, before));
+                digest.add(copies.tier, block_digest(name, Some(local)));
             }
         }
-    }
-
-    fn kept_digest(&mut self, source: SourceId) -> Option<&mut RankDigest> {
-        let kept = self.holder.digests.iter_mut().find(|(id, _)| *id == source);
-        kept.map(|(_, digest)| digest)
     }
 
     fn each_digest(
@@ -170,13 +139,12 @@ impl RankChange<'_> {
         len: u32,
         change: impl Fn(&mut RankDigest, u64),
     ) {
-        let kept = self.holder.digests.iter_mut().find(|(id, _)| *id == source);
-        let Some((_, kept)) = kept else {
+        let Some(digest) = self.holder.digest_mut(source) else {
             return;
         };
         let slots = &self.trie.slots;
         for (name, local) in slots.names(first, len).iter().zip(slots.locals(first, len)) {
-            change(kept, block_digest(BlockName(*name), Some(LocalHash(*local))));
+            change(digest, block_digest(BlockName(*name), Some(LocalHash(*local))));
         }
     }
 }

@@ -12,7 +12,7 @@ pub(crate) struct Copies {
     pub(crate) tier: Tier,
     pub(crate) count: u32,
     /// The source's loss epoch when they were last announced; older than the source's own epoch
-    /// means doubtful.
+    /// means suspect.
     pub(crate) epoch: u32,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Record {
     pub(crate) copies: SmallVec<[Copies; 1]>,
 }
 
-/// One announcement: who, where, and how it is to be read.
+/// One announcement: of which source, in which tier, and how it counts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Announcement {
     pub(crate) source: SourceId,

@@ -1,7 +1,7 @@
 //! Workers, their ranks and their sources: how they come, go and report.
 
 use crate::error::IndexError;
-use crate::holder::Holder;
+use crate::holder::{Holder, Totals};
 use crate::index::Index;
 use crate::rank::RankChange;
 use crate::record::Announcement;
@@ -12,7 +12,7 @@ use kvasir_proto::digest::RankDigest;
 use kvasir_proto::types::{CopyMode, DpRank, Tier, WorkerId};
 
 impl Index {
-    /// Adds a source to a worker, which is created with it, and lets it feed `rank`.
+    /// Adds a source to a worker, which is created with it, and makes it feed `rank`.
     ///
     /// # Errors
     /// If the worker has a source of that name, or too many sources or ranks.
@@ -44,7 +44,7 @@ impl Index {
         Ok(id)
     }
 
-    /// Forgets a source that holds nothing any more; with its last source a worker goes.
+    /// Removes a source that holds nothing any more, and with its last source the worker.
     ///
     /// # Errors
     /// If the source is not known, or not cleared.
@@ -63,11 +63,7 @@ impl Index {
         };
         for &(_, holder) in source.ranks() {
             if let Some(Some(holder)) = self.holders.get_mut(holder as usize) {
-                if holder.primary == Some(id) {
-                    holder.primary = None;
-                }
-                holder.is_whole_for(id);
-                holder.digests.retain(|(kept, _)| *kept != id);
+                holder.forget_source(id);
             }
             self.recount(holder);
         }
@@ -79,9 +75,8 @@ impl Index {
         if worker.sources.is_empty() {
             for (_, holder) in std::mem::take(&mut worker.ranks) {
                 if let Some(slot) = self.holders.get_mut(holder as usize) {
-                    let (bytes, parked) = slot.take().map_or((0, 0), |holder| holder.counted);
-                    self.holder_bytes -= bytes;
-                    self.parked -= parked;
+                    let counted = slot.take().map_or(Totals::default(), |holder| holder.counted());
+                    self.totals.replace(counted, Totals::default());
                 }
                 self.free_holders.push(holder);
             }
@@ -132,7 +127,7 @@ impl Index {
         if let Some(Some(at)) = self.holders.get_mut(holder as usize)
             && has_digests
         {
-            at.digests.push((id, RankDigest::default()));
+            at.start_digest(id, RankDigest::default());
         }
     }
 
@@ -154,7 +149,7 @@ impl Index {
         }
         for &(_, other) in &worker.ranks {
             if let Some(Some(other)) = self.holders.get_mut(other as usize) {
-                other.abort_dumps("a rank was added");
+                other.dumps_mut().abort("a rank was added");
             }
         }
         let index = self.free_holders.pop().unwrap_or(index_u32(self.holders.len()));
@@ -196,13 +191,13 @@ impl Index {
         self.holders.get(holder as usize)?.as_deref()
     }
 
-    /// Says where a source stands; unknown sources are passed over. Its state is shown as it is
-    /// said, or worse: while a change is under way, or once blocks were refused.
+    /// Sets the status of a source; ignores unknown ones. The index may show a worse state than the
+    /// reported one: while a change is under way, or once it lacks blocks.
     pub fn set_status(&mut self, source: SourceId, status: SourceStatus) {
         self.change_source(source, |source| source.report(status));
     }
 
-    /// A change that takes several calls begins or goes on: until [`Index::end_change`] the source
+    /// A change that takes several calls begins or continues: until [`Index::end_change`] the source
     /// is not exact.
     pub fn begin_change(&mut self, source: SourceId) {
         self.change_source(source, |source| source.set_changing(true));
@@ -213,17 +208,17 @@ impl Index {
         self.change_source(source, |source| source.set_changing(false));
     }
 
-    /// Blocks that the source stored are not held: until it is cleared it is partial at best.
+    /// The index lacks blocks that the source stored: until a clear the source is partial at best.
     pub fn mark_incomplete(&mut self, source: SourceId) {
         self.change_source(source, Source::mark_incomplete);
     }
 
-    /// If nothing of it is held, nothing is missing either.
+    /// A source that holds nothing lacks nothing.
     pub(crate) fn complete_if_empty(&mut self, source: SourceId) {
         self.change_source(source, Source::complete_if_empty);
     }
 
-    /// Nothing that the source holds is doubtful any more.
+    /// Nothing that the source holds is suspect any more.
     pub(crate) fn settle_suspects(&mut self, source: SourceId) {
         self.change_source(source, Source::settle_suspects);
     }
@@ -234,27 +229,26 @@ impl Index {
         self.mark_short_of(holder, blocks, |_| true);
     }
 
-    /// The same of those of its sources that are asked for; nothing, if these are none.
+    /// The same for those of its sources that `is_affected` accepts; nothing, if it accepts none.
     pub(crate) fn mark_short_of(
         &mut self,
         holder: HolderIndex,
         blocks: u64,
-        is_asked: impl Fn(&SourceId) -> bool,
+        is_affected: impl Fn(&SourceId) -> bool,
     ) {
         let Some(Some(at)) = self.holders.get_mut(holder as usize) else {
             return;
         };
-        let worker = self.workers.get(&at.worker);
+        let worker = self.workers.get(at.worker());
         let feeds = |id: &SourceId| self.sources.get(id).is_some_and(|source| source.feeds(holder));
         let sources = worker.into_iter().flat_map(|worker| &worker.sources).copied();
-        let lacking = sources.filter(|id| blocks > 0 && is_asked(id) && feeds(id));
-        let (known, new): (Vec<_>, Vec<_>) = lacking.partition(|id| at.short.contains(id));
+        let lacking = sources.filter(|id| blocks > 0 && is_affected(id) && feeds(id));
+        let (known, new): (Vec<_>, Vec<_>) =
+            lacking.partition(|id| at.short_sources().contains(id));
         if known.is_empty() && new.is_empty() {
             return;
         }
-        at.shed_blocks += blocks;
-        at.change_heading();
-        at.short.extend(new.iter().copied());
+        at.add_shortfall(blocks, &new);
         for id in new {
             self.change_source(id, Source::add_short_rank);
         }
@@ -266,17 +260,15 @@ impl Index {
             return;
         };
         let ranks = source.ranks().iter().filter_map(|&(_, holder)| self.holder_at(holder));
-        let short_ranks = ranks.filter(|holder| holder.short.contains(&id)).count();
+        let short_ranks = ranks.filter(|holder| holder.short_sources().contains(&id)).count();
         self.change_source(id, |source| source.set_short_ranks(short_ranks));
     }
 
     /// Keeps the totals in step with a rank.
     pub(crate) fn recount(&mut self, holder: HolderIndex) {
         if let Some(Some(holder)) = self.holders.get_mut(holder as usize) {
-            let (bytes, parked) = holder.counted;
-            holder.counted = (holder.bytes(), holder.parked);
-            self.holder_bytes = self.holder_bytes - bytes + holder.counted.0;
-            self.parked = self.parked - parked + holder.counted.1;
+            let (before, now) = holder.recount();
+            self.totals.replace(before, now);
         }
     }
 
@@ -286,7 +278,7 @@ impl Index {
         }
     }
 
-    /// Where a source stands.
+    /// Status of a source.
     #[must_use]
     pub fn status(&self, source: SourceId) -> Option<&SourceStatus> {
         self.sources.get(&source).map(Source::status)
@@ -302,7 +294,7 @@ impl Index {
         self.change_of(holder).ok_or(IndexError::UnknownSource { source_id: source })
     }
 
-    /// Whether digests of a source are kept: then at each of its ranks.
+    /// Whether a source has digests: then it has one at each of its ranks.
     pub(crate) fn has_digests(&self, source: SourceId) -> bool {
         self.digests_of(source).next().is_some()
     }
@@ -313,8 +305,7 @@ impl Index {
     ) -> impl Iterator<Item = (DpRank, &RankDigest)> {
         let ranks = self.source(source).map(Source::ranks).unwrap_or_default();
         ranks.iter().filter_map(move |&(rank, holder)| {
-            let kept = &self.holder_at(holder)?.digests;
-            kept.iter().find(|(id, _)| *id == source).map(|(_, digest)| (rank, digest))
+            self.holder_at(holder)?.digest_of(source).map(|digest| (rank, digest))
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Removed events.
+//! Removed blocks.
 
 use crate::holder::Place;
 use crate::rank::RankChange;
@@ -40,7 +40,7 @@ impl RankChange<'_> {
         counts
     }
 
-    /// Removes a plain name, and with it those that follow and go on along its segment, in either
+    /// Removes a plain name, and with it those that follow and continue along its segment, in either
     /// direction. Returns how many names that was.
     fn remove_plain(
         &mut self,
@@ -49,8 +49,8 @@ impl RankChange<'_> {
         names: &[BlockName],
         counts: &mut BlockCounts,
     ) -> usize {
-        let holder = self.holder.index;
-        if self.holder.primary != Some(by.source) || !self.trie.holds(slot, holder, by.tier) {
+        let holder = self.holder.index();
+        if !self.holder.is_primary(by.source) || !self.trie.holds(slot, holder, by.tier) {
             counts.noop += 1;
             return 1;
         }
@@ -62,9 +62,7 @@ impl RankChange<'_> {
         self.drop_plain(by, slot - down, len);
         counts.applied += u64::from(len);
         let done = len as usize;
-        if !self.holder.dumps.is_empty() {
-            names.iter().take(done).for_each(|&name| self.holder.touch_plain(name));
-        }
+        self.holder.touch_plain(names.iter().take(done).copied());
         done
     }
 
@@ -74,33 +72,27 @@ impl RankChange<'_> {
             self.trie.slots.name(slot) == name
                 && self.trie.slots.is_named(slot)
                 && !self.holder.is_recorded(slot)
-                && (self.holder.records.is_empty() || !self.holder.records.contains(name))
+                && !self.holder.records().contains(name)
         };
         index_u32(slots.zip(names.iter().skip(1)).take_while(is_next).count())
     }
 
-    /// Ends the holding of consecutive plain slots of one segment in one tier.
+    /// Drops one tier of consecutive plain slots of one segment.
     pub(crate) fn drop_plain(&mut self, by: Announcement, slot: Slot, len: u32) {
-        let holder = self.holder.index;
+        let holder = self.holder.index();
         let in_others =
             Tier::ALL.iter().any(|&tier| tier != by.tier && self.trie.holds(slot, holder, tier));
-        if !in_others {
-            self.holder.let_go(slot, len);
-        }
         self.lose_run(by.source, by.tier, slot, len);
         self.trie.unhold(slot, len, holder, by.tier);
-        self.holder.change_slots(slot, len);
-        if !in_others {
-            self.holder.release(self.trie, slot + len - 1);
-        }
+        self.holder.drop_plain(self.trie, slot, len, !in_others);
     }
 
     fn remove_recorded(&mut self, by: Announcement, name: BlockName) -> BlockOutcome {
-        let Some(record) = self.holder.records.get_mut(name) else {
+        let Some(record) = self.holder.records_mut().get_mut(name) else {
             return BlockOutcome::Noop;
         };
         let change = record.withdraw(by);
-        let (slot, parent, is_gone) = (record.slot, record.parent, record.copies.is_empty());
+        let (slot, is_gone) = (record.slot, record.copies.is_empty());
         let local = record.local;
         if change == Change::None {
             return BlockOutcome::Noop;
@@ -108,29 +100,15 @@ impl RankChange<'_> {
         if change == Change::Key {
             self.lose(by.source, by.tier, (name, local));
         }
-        self.after_withdrawal(name, slot, parent, is_gone);
+        self.after_withdrawal(name, slot, is_gone);
         BlockOutcome::Applied
     }
 
     /// Brings everything in line after a record lost copies.
-    pub(crate) fn after_withdrawal(
-        &mut self,
-        name: BlockName,
-        slot: Option<Slot>,
-        parent: Option<BlockName>,
-        is_gone: bool,
-    ) {
+    pub(crate) fn after_withdrawal(&mut self, name: BlockName, slot: Option<Slot>, is_gone: bool) {
         self.holder.touch(name);
         if is_gone {
-            self.holder.records.remove(name);
-            match slot {
-                None => self.unpark(name, parent),
-                Some(slot) => {
-                    if let Some(names) = self.holder.slot_names.get_mut(slot) {
-                        names.retain(|at| *at != name);
-                    }
-                }
-            }
+            self.holder.records_mut().remove(name);
         }
         if let Some(slot) = slot {
             self.settle(slot);

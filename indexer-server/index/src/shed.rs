@@ -1,10 +1,9 @@
-//! The byte budget: in bounded steps, what is least worth its memory goes.
+//! The byte budget: shedding, in bounded steps, what is least worth its memory.
 //!
-//! Parked names go first; they answer nothing. Then go the ends of chains, those that nobody has
-//! stored for longest: a rank may then be credited with fewer blocks than its engine holds, never
-//! with more. So that this stays true, a rank that lacks blocks takes no block whose parent it does
-//! not know, and places none that it had parked: the name may mean something else by now to who
-//! holds all.
+//! Parked names go first: no query finds them. Then the ends of the chains that were stored least
+//! recently go. A rank may then be credited with fewer blocks than its engine holds, never with more.
+//! To keep this true, a rank that lacks blocks takes no block with an unknown parent, and places no
+//! parked name: if the index had all blocks, the name might have other content by now.
 
 use crate::cursor::ShedCursor;
 use crate::holder::{Held, Holder};
@@ -18,12 +17,12 @@ use crate::table::index_u32;
 use kvasir_proto::types::{BlockName, CopyMode, Tier};
 use std::cmp::Reverse;
 
-/// Ends of chains of which a step takes the one least recently stored.
+/// Ends of chains from which a step picks the one least recently stored.
 const LEAVES_SEEN: u32 = 64;
-/// Segments that a step looks at to find them.
+/// Segments that a step checks to find them.
 const SEGMENTS_SEEN: u32 = 4_096;
 
-/// What a step of shedding did. A step may find nothing; the next one looks further on.
+/// What a step of shedding did. A step may find nothing; the next one resumes behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Shed {
     /// (rank, position) pairs dropped.
@@ -39,7 +38,7 @@ impl Index {
     /// The sources of those ranks are partial from now on, until they are cleared.
     pub fn shed(&mut self, budget: usize) -> Shed {
         let budget = budget.max(1);
-        if self.parked > 0 {
+        if self.totals.parked > 0 {
             return Shed { parked: self.shed_parked(budget), pairs: 0 };
         }
         let pairs = self.coldest_leaf().map_or(0, |leaf| self.shed_tail(leaf, budget));
@@ -50,15 +49,15 @@ impl Index {
 
     /// Drops parked names of one part of one rank's records.
     fn shed_parked(&mut self, budget: usize) -> u64 {
-        let has_parked = |holder: &Holder| holder.parked > 0;
+        let has_parked = |holder: &Holder| holder.parked() > 0;
         let from = self.shedding.holder;
         if !self.holder_at(from).is_some_and(has_parked) {
             let ranks = || self.holders.iter().flatten().filter(|at| has_parked(at));
-            let next = ranks().find(|at| at.index > from).or_else(|| ranks().next());
+            let next = ranks().find(|at| at.index() > from).or_else(|| ranks().next());
             let Some(next) = next else {
                 return 0;
             };
-            self.shedding = ShedCursor { holder: next.index, part: 0, ..self.shedding };
+            self.shedding = ShedCursor { holder: next.index(), part: 0, ..self.shedding };
         }
         let ShedCursor { holder, part, .. } = self.shedding;
         let Some(parked) = self.parked_names(holder, part, budget) else {
@@ -76,7 +75,7 @@ impl Index {
             debug_assert!(placed.is_none(), "{name} is parked");
         }
         let dropped = parked.len() as u64;
-        self.after_shedding(holder, dropped);
+        self.note_shed(holder, dropped);
         dropped
     }
 
@@ -87,8 +86,7 @@ impl Index {
         part: usize,
         most: usize,
     ) -> Option<Vec<BlockName>> {
-        let records = self.holder_at(holder)?.records.part(part)?;
-        let parked = records.filter(|(_, record)| record.slot.is_none()).map(|&(name, _)| name);
+        let parked = self.holder_at(holder)?.records().parked_in_part(part)?;
         Some(parked.take(most).collect())
     }
 
@@ -137,7 +135,7 @@ impl Index {
                 bits &= bits - 1;
                 if let Some(mut change) = self.change_of(holder) {
                     let dropped = change.shed_run(end - len, end);
-                    self.after_shedding(holder, dropped);
+                    self.note_shed(holder, dropped);
                     pairs += dropped;
                 }
             }
@@ -145,7 +143,7 @@ impl Index {
         pairs
     }
 
-    fn after_shedding(&mut self, holder: HolderIndex, dropped: u64) {
+    fn note_shed(&mut self, holder: HolderIndex, dropped: u64) {
         self.recount(holder);
         if dropped > 0 {
             self.mark_short(holder, dropped);
@@ -178,15 +176,13 @@ impl RankChange<'_> {
 
     /// Drops consecutive plain slots of one segment.
     fn shed_plain(&mut self, slot: Slot, len: u32) {
-        let Some(source) = self.holder.primary else {
+        let Some(source) = self.holder.primary() else {
             return;
         };
-        if !self.holder.dumps.is_empty() {
-            let names = self.trie.slots.names(slot, len);
-            names.iter().for_each(|&name| self.holder.touch_plain(BlockName(name)));
-        }
+        let names = self.trie.slots.names(slot, len).iter().map(|&name| BlockName(name));
+        self.holder.touch_plain(names);
         for tier in Tier::ALL {
-            if self.trie.slots.is_used(slot) && self.trie.holds(slot, self.holder.index, tier) {
+            if self.trie.slots.is_used(slot) && self.trie.holds(slot, self.holder.index(), tier) {
                 let by = Announcement { source, tier, mode: CopyMode::Set, epoch: 0 };
                 self.drop_plain(by, slot, len);
             }

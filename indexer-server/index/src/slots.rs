@@ -4,7 +4,7 @@
 //! segment it belongs to, each in an array of its own: a lookup reads local hashes and nothing
 //! else, and a chain that got consecutive slots is read as one stretch. 20 bytes a slot.
 //!
-//! A chain that grows should go on where it ends, while others grow beside it. So a new place is
+//! A chain should grow where it ends, while others grow beside it. So a new place is
 //! chosen by how long the chain is already: it begins at an empty page and the pages behind it are
 //! set aside, as many again as the chain has (up to [`RESERVED_PAGES_MAX`]).
 //! What is set aside and what lies in half-filled pages is used before memory grows once more than
@@ -33,7 +33,7 @@ const RESERVED_PAGES_MAX: u32 = 8;
 /// added.
 const SPARSE_FRACTION: usize = 8;
 
-/// What the slots of a chunk stand for; nothing, once it was given back. Three powers of two, since
+/// Contents of the slots of a chunk; nothing, once the chunk gave them back. Three powers of two, since
 /// allocators round up, and zeroed memory, which costs nothing until it is written to.
 #[derive(Debug, Default)]
 struct Content {
@@ -59,7 +59,7 @@ fn zeros<T: Clone + Default>() -> Box<[T]> {
 struct Chunk {
     /// One bit a slot, one word a page: in use.
     used: [u64; CHUNK_PAGES as usize],
-    /// One bit a slot: its name stands in the name table.
+    /// One bit a slot: its name is in the name table.
     named: [u64; CHUNK_PAGES as usize],
     /// One bit a page: no slot in use.
     empty: u64,
@@ -169,12 +169,12 @@ impl Slots {
         self.contents[chunk_of(slot)].segments[in_chunk(slot)]
     }
 
-    /// Says that `len` consecutive slots belong to a segment.
+    /// Assigns `len` consecutive slots to a segment.
     pub(crate) fn set_segment(&mut self, slot: Slot, len: u32, segment: u32) {
         self.contents[chunk_of(slot)].segments[in_chunk(slot)..][..len as usize].fill(segment);
     }
 
-    /// Says what a slot stands for.
+    /// Sets the content of a slot.
     pub(crate) fn fill(&mut self, slot: Slot, local: LocalHash, name: BlockName) {
         let content = &mut self.contents[chunk_of(slot)];
         content.locals[in_chunk(slot)] = local.0;
@@ -189,8 +189,8 @@ impl Slots {
     /// Takes up to `len` consecutive slots, at least one: those after `after` if they are free,
     /// else at a place with `room` for the chain where there is one.
     pub(crate) fn allocate(&mut self, after: Slot, len: u32, room: u32) -> (Slot, u32) {
-        let goes_on = after != NONE && adjacent(after, after + 1) && !self.is_used(after + 1);
-        let slot = if goes_on { after + 1 } else { self.place(len, room) };
+        let continues = after != NONE && adjacent(after, after + 1) && !self.is_used(after + 1);
+        let slot = if continues { after + 1 } else { self.place(len, room) };
         (slot, self.take(slot, len))
     }
 
@@ -394,7 +394,7 @@ mod tests {
         let (second, _) = slots.allocate(NONE, 16, 16);
         assert_eq!(second, 256, "another chain begins at an empty page");
         assert_eq!(slots.allocate(first + 199, 100, 0), (first + 200, 56), "up to the next chain");
-        assert_eq!(slots.allocate(second + 15, 16, 32), (second + 16, 16), "and goes on there");
+        assert_eq!(slots.allocate(second + 15, 16, 32), (second + 16, 16), "and continues there");
         slots.free(first + 8, 100);
         assert_eq!(slots.allocate(first + 7, 300, 0), (first + 8, 100), "the freed run");
         let bytes = slots.bytes();

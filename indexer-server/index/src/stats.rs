@@ -34,7 +34,7 @@ impl Index {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.trie.bytes()
-            + self.holder_bytes
+            + self.totals.bytes
             + self.holders.capacity() * size_of::<usize>()
             + self.sources.len() * size_of::<Source>()
             + self.workers.len() * size_of::<Worker>()
@@ -50,7 +50,7 @@ impl Index {
     /// Whether [`Index::shed`] has anything to shed.
     #[must_use]
     pub const fn is_sheddable(&self) -> bool {
-        self.parked > 0 || self.trie.slots.used() > 0
+        self.totals.parked > 0 || self.trie.slots.used() > 0
     }
 
     /// Sizes, counted in O(ranks).
@@ -59,15 +59,15 @@ impl Index {
         let holders = || self.holders.iter().flatten();
         Stats {
             blocks: self.trie.slots.used() as u64,
-            pairs: holders().map(|holder| holder.placed).sum(),
-            parked: self.parked as u64,
+            pairs: holders().map(|holder| holder.placed()).sum(),
+            parked: self.totals.parked as u64,
             workers: self.workers.len() as u64,
             ranks: holders().count() as u64,
             sources: self.sources.len() as u64,
             segments: self.trie.segments.used() as u64,
             holder_sets: self.trie.sets.used() as u64,
             bytes: self.bytes() as u64,
-            shed_blocks: holders().map(|holder| holder.shed_blocks).sum(),
+            shed_blocks: holders().map(|holder| holder.shed_blocks()).sum(),
         }
     }
 }

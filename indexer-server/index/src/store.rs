@@ -4,7 +4,7 @@
 //! rank joins, run block by block without touching anything but the trie. Whatever is not ordinary
 //! is decided on the record of its name.
 
-use crate::holder::{Holder, Place};
+use crate::holder::Place;
 use crate::rank::RankChange;
 use crate::record::{Announcement, Change, Record};
 use crate::slots::{NONE, Slot};
@@ -29,7 +29,7 @@ impl RankChange<'_> {
         parent: Option<BlockName>,
         blocks: &[StoredBlock],
     ) -> BlockCounts {
-        self.holder.primary.get_or_insert(by.source);
+        self.holder.adopt(by.source);
         let mut counts = BlockCounts::default();
         let mut at = match parent {
             None => At::Slot(NONE),
@@ -75,7 +75,7 @@ impl RankChange<'_> {
 
     /// Announces a name without tokens.
     pub(crate) fn store_name(&mut self, by: Announcement, name: BlockName) -> BlockOutcome {
-        self.holder.primary.get_or_insert(by.source);
+        self.holder.adopt(by.source);
         match self.holder.place(self.trie, name) {
             Place::Plain(slot) => self.announce_plain(by, slot),
             Place::Recorded => self.announce_record(by, name),
@@ -101,7 +101,7 @@ impl RankChange<'_> {
         blocks: &[StoredBlock],
     ) -> (usize, Slot) {
         let own_parent = (at != NONE).then(|| self.trie.slots.name(at));
-        if self.holder.primary != Some(by.source) || parent != own_parent {
+        if !self.holder.is_primary(by.source) || parent != own_parent {
             return (0, at);
         }
         let (mut done, mut last) = (0, at);
@@ -114,9 +114,7 @@ impl RankChange<'_> {
             done += joined + grown;
             last = slot;
         }
-        if !self.holder.dumps.is_empty() {
-            blocks.iter().take(done).for_each(|block| self.holder.touch_plain(block.name));
-        }
+        self.holder.touch_plain(blocks.iter().take(done).map(|block| block.name));
         (done, last)
     }
 
@@ -132,13 +130,13 @@ impl RankChange<'_> {
         if blocks.first().is_none_or(exists) {
             return (0, at);
         }
-        let new = NewRun::held(at, self.holder.index, by.tier);
-        let holder = &*self.holder;
-        let (first, len) = self.trie.create_run(new, blocks, |name| is_fresh(holder, name));
+        let new = NewRun::held(at, self.holder.index(), by.tier);
+        let records = self.holder.records();
+        let (first, len) = self.trie.create_run(new, blocks, |name| records.is_fresh(name));
         if len == 0 {
             return (0, at);
         }
-        self.holds_now(by, first, len);
+        self.gain_plain(by, first, len);
         (len as usize, first + len - 1)
     }
 
@@ -151,7 +149,7 @@ impl RankChange<'_> {
         blocks: &[StoredBlock],
     ) -> (usize, Slot) {
         let first = blocks.first().and_then(|block| self.trie.child(at, block.local));
-        let Some(first) = first.filter(|&first| !self.trie.holds_any(first, self.holder.index))
+        let Some(first) = first.filter(|&first| !self.trie.holds_any(first, self.holder.index()))
         else {
             return (0, at);
         };
@@ -163,7 +161,7 @@ impl RankChange<'_> {
             let joins = block.local.0 == local
                 && block.name.0 == name
                 && self.trie.slots.is_named(first + len)
-                && is_fresh(self.holder, block.name);
+                && self.holder.records().is_fresh(block.name);
             if !joins {
                 break;
             }
@@ -172,29 +170,21 @@ impl RankChange<'_> {
         if len == 0 {
             return (0, at);
         }
-        self.trie.hold(first, len, self.holder.index, by.tier);
-        self.holds_now(by, first, len);
+        self.trie.hold(first, len, self.holder.index(), by.tier);
+        self.gain_plain(by, first, len);
         (len as usize, first + len - 1)
     }
 
-    /// Notes that this rank plainly holds consecutive slots that it did not hold before.
-    fn holds_now(&mut self, by: Announcement, first: Slot, len: u32) {
-        self.holder.note(first, len);
-        self.holder.change_slots(first, len);
-        self.holder.confirm(first..first + len, by.tier);
+    /// Counts that this rank plainly holds consecutive slots that it did not hold before.
+    fn gain_plain(&mut self, by: Announcement, first: Slot, len: u32) {
+        self.holder.add_plain(first, len, by.tier);
         self.gain_run(by.source, by.tier, first, len);
     }
 }
 
-/// Whether a name means nothing to a rank, neither by itself nor as an awaited parent.
-fn is_fresh(holder: &Holder, name: BlockName) -> bool {
-    (holder.records.is_empty() || !holder.records.contains(name))
-        && (holder.waiting.is_empty() || !holder.waiting.contains(name))
-}
-
 // === any block ===
 
-/// How a block's announcement relates to what its name stands for.
+/// How an announced block relates to the present content of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Relation {
     /// The name is new.
@@ -217,8 +207,8 @@ impl RankChange<'_> {
         wanted: usize,
     ) -> BlockOutcome {
         if at == At::Unknown && self.holder.is_short() {
-            // What it is, and whether the name still stands for what it did, only who holds all
-            // of the chain can tell.
+            // Without all of the chain, neither its position is known nor whether the name still
+            // has the same content.
             self.drop_for(Relation::Conflict, block.name);
             return BlockOutcome::Shed;
         }
@@ -227,9 +217,9 @@ impl RankChange<'_> {
             Relation::SamePlain(slot) => return self.announce_plain(by, slot),
             Relation::SameRecord => {
                 let parked =
-                    self.holder.records.get(block.name).is_some_and(|at| at.slot.is_none());
+                    self.holder.records().get(block.name).is_some_and(|at| at.slot.is_none());
                 let unread =
-                    self.holder.records.get(block.name).is_some_and(|at| at.local.is_none());
+                    self.holder.records().get(block.name).is_some_and(|at| at.local.is_none());
                 if !parked || (at == At::Unknown && !unread) {
                     return self.announce_record(by, block.name);
                 }
@@ -249,7 +239,7 @@ impl RankChange<'_> {
                 return BlockOutcome::Rejected;
             }
             At::Slot(slot) => slot,
-            At::Unknown if self.holder.parked >= self.limits.rank_parked_max => {
+            At::Unknown if self.holder.parked() >= self.limits.rank_parked_max => {
                 self.drop_for(relation, block.name);
                 return BlockOutcome::Rejected;
             }
@@ -259,7 +249,7 @@ impl RankChange<'_> {
                 return outcome;
             }
         };
-        // The new position is held before the old one is let go: they may share ancestors.
+        // Hold the new position before dropping the old one: they may share ancestors.
         if let Place::Plain(old) = self.holder.place(self.trie, block.name) {
             self.spell_out(old);
         }
@@ -299,7 +289,7 @@ impl RankChange<'_> {
                 );
                 return if same { Relation::SamePlain(slot) } else { Relation::Conflict };
             }
-            Place::Recorded => self.holder.records.get(block.name).is_some_and(|record| {
+            Place::Recorded => self.holder.records().get(block.name).is_some_and(|record| {
                 let spelled_same = record.parent == parent && record.local == Some(block.local);
                 match (record.slot, target) {
                     (Some(slot), Some(child)) => child == Some(slot),
@@ -313,12 +303,12 @@ impl RankChange<'_> {
         if same { Relation::SameRecord } else { Relation::Conflict }
     }
 
-    /// Blocks too deep to be held: what their names stood for, if that is other content, is not
-    /// held any more either.
+    /// Rejects blocks that are too deep, and drops what their names stood for if that was other
+    /// content.
     fn reject_too_deep(&mut self, parent: Option<BlockName>, blocks: &[StoredBlock]) {
         let mut parent = parent;
         for block in blocks {
-            let relation = match self.holder.records.get(block.name) {
+            let relation = match self.holder.records().get(block.name) {
                 Some(record) if record.slot.is_none() => {
                     let spelled_same = record.parent == parent && record.local == Some(block.local);
                     let same = record.local.is_none() || spelled_same;
@@ -353,13 +343,13 @@ impl RankChange<'_> {
         parent: Option<BlockName>,
         block: StoredBlock,
     ) -> BlockOutcome {
-        let Some(record) = self.holder.records.get_mut(block.name) else {
+        let Some(record) = self.holder.records_mut().get_mut(block.name) else {
             return BlockOutcome::Noop;
         };
         let waited_for = std::mem::replace(&mut record.parent, parent);
         let before = record.local.replace(block.local);
         self.relabel(block, before);
-        self.stop_waiting(block.name, waited_for);
+        self.holder.records_mut().stop_waiting(block.name, waited_for);
         match at {
             At::Slot(slot) => {
                 self.announce_parked(by, block.name);
@@ -367,7 +357,7 @@ impl RankChange<'_> {
                 self.wake(block.name);
             }
             At::Unknown => {
-                self.wait(block.name, parent);
+                self.holder.records_mut().wait(block.name, parent);
                 self.announce_parked(by, block.name);
             }
         }
@@ -375,7 +365,7 @@ impl RankChange<'_> {
     }
 
     fn announce_parked(&mut self, by: Announcement, name: BlockName) {
-        let Some(record) = self.holder.records.get_mut(name) else { return };
+        let Some(record) = self.holder.records_mut().get_mut(name) else { return };
         let (change, local) = (record.announce(by), record.local);
         if change == Change::Key {
             self.gain(by.source, by.tier, (name, local));
@@ -387,20 +377,20 @@ impl RankChange<'_> {
     fn announce_plain(&mut self, by: Announcement, slot: Slot) -> BlockOutcome {
         let name = self.trie.slots.name(slot);
         self.trie.mark_stored(slot);
-        if self.holder.primary == Some(by.source) {
-            let holds = self.trie.holds(slot, self.holder.index, by.tier);
-            let doubtful = self.holder.is_doubtful(slot, by.tier);
-            if holds && !doubtful && by.mode == CopyMode::Set {
+        if self.holder.is_primary(by.source) {
+            let holds = self.trie.holds(slot, self.holder.index(), by.tier);
+            let suspect = self.holder.is_suspect(slot, by.tier);
+            if holds && !suspect && by.mode == CopyMode::Set {
                 return BlockOutcome::Noop;
             }
             if !holds {
-                self.trie.hold(slot, 1, self.holder.index, by.tier);
+                self.trie.hold(slot, 1, self.holder.index(), by.tier);
                 self.gain_run(by.source, by.tier, slot, 1);
-                self.holder.change_slots(slot, 1);
+                self.holder.changes_mut().note_slots(slot, 1);
             }
-            if !holds || doubtful {
-                self.holder.confirm(slot..slot + 1, by.tier);
-                self.holder.touch_plain(name);
+            if !holds || suspect {
+                self.holder.confirm(slot, 1, by.tier);
+                self.holder.touch_plain(std::iter::once(name));
                 return BlockOutcome::Applied;
             }
         }
@@ -410,7 +400,7 @@ impl RankChange<'_> {
 
     /// One more announcement of a name that has a record.
     fn announce_record(&mut self, by: Announcement, name: BlockName) -> BlockOutcome {
-        let Some(record) = self.holder.records.get_mut(name) else {
+        let Some(record) = self.holder.records_mut().get_mut(name) else {
             return BlockOutcome::Noop;
         };
         let change = record.announce(by);

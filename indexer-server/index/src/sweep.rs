@@ -1,4 +1,4 @@
-//! Dropping much at once, in bounded steps: clears, lost sources, doubtful blocks.
+//! Sweeps: dropping all blocks of a source, or all suspect ones, in bounded steps.
 
 use crate::cursor::{Kind, SweepCursor};
 use crate::error::IndexError;
@@ -20,27 +20,27 @@ pub struct Cleared {
     pub done: bool,
 }
 
-/// What a step of a sweep has done of what it may do.
+/// How much of its budget a step of a sweep has spent.
 #[derive(Debug)]
 struct Spent {
     /// Names whose copies were dropped, by tier.
     removed: u64,
-    /// Parts of the records and pages that were looked at: they cost something too.
-    looked_at: u64,
+    /// Parts of the records and pages that were read: they cost something too.
+    parts_read: u64,
     budget: u64,
 }
 
 impl Spent {
     /// What the step may still do.
     fn left(&self) -> usize {
-        let left = self.budget.saturating_sub(self.removed + self.looked_at);
+        let left = self.budget.saturating_sub(self.removed + self.parts_read);
         usize::try_from(left).unwrap_or(usize::MAX)
     }
 }
 
 impl Index {
     /// Drops what a source stored for one rank, or for all, at most about `budget` blocks a call.
-    /// Dumps of the ranks are cut off.
+    /// Aborts the dumps of the ranks.
     ///
     /// # Errors
     /// If the source is not known.
@@ -53,7 +53,7 @@ impl Index {
         self.sweep(source, rank, Kind::All, budget)
     }
 
-    /// Events of a source were lost: what it holds now is doubtful until it is announced again.
+    /// Events of a source were lost: what it holds now is suspect until it is announced again.
     pub fn mark_suspect(&mut self, source: SourceId) {
         let Some(at) = self.sources.get_mut(&source) else {
             return;
@@ -64,15 +64,15 @@ impl Index {
             let Some(Some(holder)) = self.holders.get_mut(holder as usize) else {
                 continue;
             };
-            if holder.primary == Some(source) {
-                holder.confirmed = Some(Box::default());
-                let index = holder.index;
+            if holder.is_primary(source) {
+                holder.suspect_plain();
+                let index = holder.index();
                 self.recount(index);
             }
         }
     }
 
-    /// Drops what is still doubtful of a source, at most about `budget` blocks a call.
+    /// Drops what is still suspect of a source, at most about `budget` blocks a call.
     ///
     /// # Errors
     /// If the source is not known.
@@ -81,7 +81,7 @@ impl Index {
         source: SourceId,
         budget: usize,
     ) -> Result<Cleared, IndexError> {
-        self.sweep(source, None, Kind::Doubtful, budget)
+        self.sweep(source, None, Kind::Suspects, budget)
     }
 
     fn sweep(
@@ -95,7 +95,7 @@ impl Index {
         let started = self.sources.get_mut(&id).and_then(|source| source.sweep.take());
         let started = started.filter(|at| at.kind == kind && at.only == only);
         let mut cursor = started.unwrap_or(SweepCursor::begin(kind, only, 0));
-        let mut spent = Spent { removed: 0, looked_at: 0, budget: budget.max(1) as u64 };
+        let mut spent = Spent { removed: 0, parts_read: 0, budget: budget.max(1) as u64 };
         let mut done = true;
         while let Some(&(rank, holder)) = self.source(id)?.ranks().get(cursor.rank) {
             if only.is_none_or(|only| only == rank) {
@@ -103,7 +103,7 @@ impl Index {
                 let mut change = self.change(id, rank)?;
                 let swept = change.sweep(by, &mut cursor, &mut spent);
                 if swept && kind == Kind::All {
-                    change.holder.is_whole_for(id);
+                    change.holder.clear_shortfall(id);
                 }
                 self.recount(holder);
                 if !swept {
@@ -116,7 +116,7 @@ impl Index {
         if let Some(source) = self.sources.get_mut(&id) {
             source.sweep = (!done).then_some(cursor);
         }
-        if done && (kind == Kind::Doubtful || self.source(id)?.keys() == 0) {
+        if done && (kind == Kind::Suspects || self.source(id)?.keys() == 0) {
             self.settle_suspects(id);
         }
         if done && kind == Kind::All {
@@ -130,11 +130,11 @@ impl Index {
 impl RankChange<'_> {
     /// Sweeps one rank; false if the budget ran out first.
     fn sweep(&mut self, by: Announcement, cursor: &mut SweepCursor, spent: &mut Spent) -> bool {
-        self.holder.abort_dumps("the worker was cleared");
+        self.holder.dumps_mut().abort("the worker was cleared");
         if cursor.kind == Kind::All && self.sources.get(&by.source).is_some_and(|at| at.keys() > 0)
         {
             // An image of what is left is smaller than one of all that went.
-            self.holder.changes = None;
+            self.holder.changes_mut().forget();
         }
         while let Some(names) = self.part_to_drop(by, cursor, spent.left()) {
             if spent.left() == 0 {
@@ -148,9 +148,9 @@ impl RankChange<'_> {
             if !is_rest {
                 cursor.part += 1;
             }
-            spent.looked_at += 1;
+            spent.parts_read += 1;
         }
-        if self.holder.primary != Some(by.source) {
+        if !self.holder.is_primary(by.source) {
             return true;
         }
         // What another source has spelled out since the records were read is met here again.
@@ -159,18 +159,18 @@ impl RankChange<'_> {
                 return false;
             }
             let Some(page) = cursor.pages.pop() else {
-                let Some(part) = self.holder.pages.part(cursor.page_part) else {
+                let Some(part) = self.holder.pages(cursor.page_part) else {
                     break;
                 };
-                cursor.pages.extend(part.map(|&(page, _)| page));
+                cursor.pages.extend(part);
                 cursor.page_part += 1;
                 continue;
             };
             spent.removed += self.sweep_page(by, cursor.kind, page);
-            spent.looked_at += 1;
+            spent.parts_read += 1;
         }
-        if cursor.kind == Kind::Doubtful {
-            self.holder.confirmed = None;
+        if cursor.kind == Kind::Suspects {
+            self.holder.settle_suspects();
         }
         true
     }
@@ -180,8 +180,8 @@ impl RankChange<'_> {
         let mut removed = 0;
         let mut slot = page * PAGE_SLOTS;
         let end = slot + PAGE_SLOTS;
-        // Which slots are doubtful is known one by one only.
-        let run_max = if kind == Kind::Doubtful { 1 } else { PAGE_SLOTS };
+        // Slots are suspect one by one.
+        let run_max = if kind == Kind::Suspects { 1 } else { PAGE_SLOTS };
         while let Some(held) = self.next_held(slot, end, run_max) {
             match held {
                 Held::Recorded(at, names) => {
@@ -210,7 +210,7 @@ impl RankChange<'_> {
         let drops = |at: &Copies| {
             at.source == by.source && (cursor.kind == Kind::All || at.epoch < by.epoch)
         };
-        let part = self.holder.records.part(cursor.part)?;
+        let part = self.holder.records().part(cursor.part)?;
         let dropped = part.filter(|(_, record)| record.copies.iter().any(drops));
         Some(dropped.map(|&(name, _)| name).take(most).collect())
     }
@@ -218,8 +218,8 @@ impl RankChange<'_> {
     fn drop_run(&mut self, by: Announcement, kind: Kind, slot: Slot, len: u32) -> u64 {
         let mut removed = 0;
         let tiers = Tier::ALL.map(|tier| {
-            let doubtful = kind == Kind::All || self.holder.is_doubtful(slot, tier);
-            (tier, doubtful && self.trie.holds(slot, self.holder.index, tier))
+            let drops = kind == Kind::All || self.holder.is_suspect(slot, tier);
+            (tier, drops && self.trie.holds(slot, self.holder.index(), tier))
         });
         for (tier, _) in tiers.into_iter().filter(|&(_, drop)| drop) {
             self.drop_plain(Announcement { tier, ..by }, slot, len);
@@ -229,23 +229,23 @@ impl RankChange<'_> {
     }
 
     fn drop_recorded(&mut self, by: Announcement, kind: Kind, name: BlockName) -> u64 {
-        let Some(record) = self.holder.records.get_mut(name) else {
+        let Some(record) = self.holder.records_mut().get_mut(name) else {
             return 0;
         };
         let mut dropped = SmallVec::<[Tier; 1]>::new();
         let local = record.local;
         for tier in Tier::ALL {
-            let doubtful = |at: &Copies| kind == Kind::All || at.epoch < by.epoch;
-            if record.find(by.source, tier).is_some_and(doubtful) {
+            let drops = |at: &Copies| kind == Kind::All || at.epoch < by.epoch;
+            if record.find(by.source, tier).is_some_and(drops) {
                 record.withdraw(Announcement { tier, mode: CopyMode::Set, ..by });
                 dropped.push(tier);
             }
         }
-        let (slot, parent, is_gone) = (record.slot, record.parent, record.copies.is_empty());
+        let (slot, is_gone) = (record.slot, record.copies.is_empty());
         for &tier in &dropped {
             self.lose(by.source, tier, (name, local));
         }
-        self.after_withdrawal(name, slot, parent, is_gone);
+        self.after_withdrawal(name, slot, is_gone);
         dropped.len() as u64
     }
 }

@@ -9,7 +9,7 @@ use kvasir_proto::types::{BlockName, LocalHash, StoredBlock, Tier};
 use smallvec::SmallVec;
 use std::hint::black_box;
 
-/// Where new positions go, and who holds them: one rank, or nobody.
+/// Where new positions go, and who holds them: one rank, or none.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewRun {
     /// Slot that the first one is a child of; [`NONE`] for first blocks.
@@ -23,7 +23,7 @@ impl NewRun {
         Self { parent, sets: alone(holder, tier) }
     }
 
-    /// Held by nobody: what is to be below it has to follow at once.
+    /// Held by no rank: add what is to be held below it at once.
     pub(crate) const fn unheld(parent: Slot) -> Self {
         Self { parent, sets: [SetId::EMPTY; Tier::COUNT] }
     }
@@ -51,7 +51,7 @@ fn branch_hash(parent: Slot, local: LocalHash) -> u64 {
     mix(local.0 ^ mix(u64::from(parent)))
 }
 
-// === questions ===
+// === reading ===
 
 impl Trie {
     pub(crate) fn segment_of(&self, slot: Slot) -> &Segment {
@@ -86,7 +86,7 @@ impl Trie {
         Some(parent + 1).filter(|&next| self.slots.local(next) == local)
     }
 
-    /// The segment that goes on with this content after a segment's last slot.
+    /// The segment that continues with this content after a segment's last slot.
     pub(crate) fn child_of_segment(
         &self,
         segment: &Segment,
@@ -172,7 +172,7 @@ impl Trie {
         u32::try_from(self.stores >> TICK_BITS).unwrap_or(u32::MAX)
     }
 
-    /// Lets the clock go on by one store event.
+    /// Advances the clock by one store event.
     pub(crate) const fn tick(&mut self) {
         self.stores += 1;
     }
@@ -201,7 +201,7 @@ impl Trie {
         slot
     }
 
-    /// Adds positions for leading blocks that have names that nobody uses and `is_fresh` accepts,
+    /// Adds positions for leading blocks that have names that no slot has and `is_fresh` accepts,
     /// each the parent of the next, the first of which is known not to exist. Returns the first slot,
     /// and how many: as many as got consecutive slots.
     pub(crate) fn create_run(

@@ -50,15 +50,22 @@ impl Index {
     fn validate_totals(&self) -> Result<(), String> {
         let holders = || self.holders.iter().flatten();
         let bytes: usize = holders().map(|holder| holder.bytes()).sum();
-        ensure!(self.holder_bytes == bytes, "ranks have {bytes}, not {} bytes", self.holder_bytes);
-        let parked: usize = holders().map(|holder| holder.parked).sum();
-        ensure!(self.parked == parked, "ranks have {parked}, not {} parked", self.parked);
+        ensure!(self.totals.bytes == bytes, "ranks have {bytes}, not {} bytes", self.totals.bytes);
+        let parked: usize = holders().map(|holder| holder.parked()).sum();
+        ensure!(
+            self.totals.parked == parked,
+            "ranks have {parked}, not {} parked",
+            self.totals.parked
+        );
         ensure!(self.trie.sets.is_counted(), "the bytes of sets are miscounted");
         for holder in holders() {
-            let name = format!("{}#{}", holder.worker, holder.rank);
+            let name = format!("{}#{}", holder.worker(), holder.rank());
             ensure!(holder.is_counted(), "{name}: the bytes of its tables are miscounted");
-            let is_short = !holder.short.is_empty();
-            ensure!(holder.is_short() == is_short, "{name} is short of nobody's blocks");
+            let is_short = !holder.short_sources().is_empty();
+            ensure!(
+                holder.is_short() == is_short,
+                "{name} lacks blocks, but no source does, or the reverse"
+            );
         }
         Ok(())
     }
@@ -87,8 +94,8 @@ impl Index {
         let mut slots = 0;
         for (id, segment) in self.trie.segments.iter() {
             slots += segment.len as usize;
-            let whole = (segment.head..segment.tail()).all(|slot| adjacent(slot, slot + 1));
-            ensure!(whole, "segment {id} leaves its chunk");
+            let adjoins = (segment.head..segment.tail()).all(|slot| adjacent(slot, slot + 1));
+            ensure!(adjoins, "segment {id} leaves its chunk");
             for slot in segment.head..=segment.tail() {
                 ensure!(self.trie.slots.is_used(slot), "slot {slot} of segment {id} is free");
                 ensure!(self.trie.slots.segment(slot) == id, "slot {slot} is not in {id}");
@@ -163,27 +170,27 @@ impl Index {
     }
 
     fn validate_slots_held(&self, holder: &Holder) -> Result<(), String> {
-        let name = format!("{}#{}", holder.worker, holder.rank);
+        let name = format!("{}#{}", holder.worker(), holder.rank());
         let mut pages: BTreeMap<Page, u8> = BTreeMap::new();
         for slot in self.slots_of(holder) {
             *pages.entry(page_of(slot)).or_default() += 1;
             if holder.is_plain(&self.trie, slot) {
                 ensure!(self.trie.slots.is_named(slot), "{name}: plain slot {slot} has no name");
-                ensure!(holder.primary.is_some(), "{name}: plain slot {slot} has no source");
+                ensure!(holder.primary().is_some(), "{name}: plain slot {slot} has no source");
                 let named = self.trie.slots.name(slot);
-                ensure!(!holder.records.contains(named), "{name}: {named} is in two places");
+                ensure!(!holder.records().contains(named), "{name}: {named} is in two places");
             }
         }
         let held: u64 = pages.values().map(|&count| u64::from(count)).sum();
-        ensure!(holder.placed == held, "{name} counts {} of {held} blocks", holder.placed);
-        let noted: BTreeMap<Page, u8> = holder.pages.iter().copied().collect();
+        ensure!(holder.placed() == held, "{name} counts {} of {held} blocks", holder.placed());
+        let noted: BTreeMap<Page, u8> = holder.page_counts().collect();
         ensure!(noted == pages, "{name} notes other pages than it holds");
         Ok(())
     }
 
     fn slots_of(&self, holder: &Holder) -> impl Iterator<Item = Slot> {
         let held = |segment: &Segment| {
-            segment.sets.iter().any(|&set| self.trie.sets.contains(set, holder.index))
+            segment.sets.iter().any(|&set| self.trie.sets.contains(set, holder.index()))
         };
         let segments = self.trie.segments.iter().filter(move |(_, segment)| held(segment));
         segments.flat_map(|(_, segment)| segment.head..=segment.tail())
@@ -194,16 +201,17 @@ impl Index {
         holder: &Holder,
         keys: &mut BTreeMap<SourceId, u64>,
     ) -> Result<(), String> {
-        let name = format!("{}#{}", holder.worker, holder.rank);
+        let name = format!("{}#{}", holder.worker(), holder.rank());
         for slot in self.slots_of(holder).filter(|&slot| !holder.is_recorded(slot)) {
-            let tiers = Tier::ALL.iter().filter(|&&tier| self.trie.holds(slot, holder.index, tier));
-            if let Some(primary) = holder.primary {
+            let tiers =
+                Tier::ALL.iter().filter(|&&tier| self.trie.holds(slot, holder.index(), tier));
+            if let Some(primary) = holder.primary() {
                 *keys.entry(primary).or_default() += tiers.count() as u64;
             }
         }
         self.validate_digests(holder)?;
         let mut at_slots: BTreeMap<Slot, BTreeSet<BlockName>> = BTreeMap::new();
-        for (at, record) in holder.records.iter() {
+        for (at, record) in holder.records().iter() {
             ensure!(!record.copies.is_empty(), "{name}: {at} has no copies");
             for copies in &record.copies {
                 ensure!(copies.count > 0, "{name}: {at} counts no copies");
@@ -215,16 +223,16 @@ impl Index {
                 ensure!(record.local == local, "{name}: {at} is at the wrong slot");
             }
         }
-        ensure!(at_slots.len() == holder.slot_names.len(), "{name} has stray slot names");
+        ensure!(at_slots.len() == holder.records().slots(), "{name} has stray slot names");
         for (slot, names) in at_slots {
-            let listed = holder.slot_names.get(slot).into_iter().flatten().copied();
+            let listed = holder.records().names_at(slot).into_iter().flatten().copied();
             ensure!(listed.collect::<BTreeSet<_>>() == names, "{name}: names of slot {slot}");
             for tier in Tier::ALL {
                 let recorded = |at: &BlockName| {
-                    holder.records.get(*at).is_some_and(|record| record.is_in(tier))
+                    holder.records().get(*at).is_some_and(|record| record.is_in(tier))
                 };
                 let (recorded, held) =
-                    (names.iter().any(recorded), self.trie.holds(slot, holder.index, tier));
+                    (names.iter().any(recorded), self.trie.holds(slot, holder.index(), tier));
                 ensure!(recorded == held, "{name}: slot {slot} in {tier:?}");
             }
         }
@@ -232,43 +240,43 @@ impl Index {
     }
 
     fn validate_digests(&self, holder: &Holder) -> Result<(), String> {
-        for (id, kept) in &holder.digests {
+        for (id, digest) in holder.digests() {
             let mut counted = RankDigest::default();
-            let is_primary = holder.primary == Some(*id);
+            let is_primary = holder.is_primary(*id);
             let plain = self.slots_of(holder).filter(|&at| is_primary && !holder.is_recorded(at));
             for slot in plain {
                 let (name, local) = (self.trie.slots.name(slot), self.trie.slots.local(slot));
-                let held = |tier: &Tier| self.trie.holds(slot, holder.index, *tier);
-                let digest = block_digest(name, Some(local));
-                Tier::ALL.into_iter().filter(held).for_each(|tier| counted.add(tier, digest));
+                let held = |tier: &Tier| self.trie.holds(slot, holder.index(), *tier);
+                let block = block_digest(name, Some(local));
+                Tier::ALL.into_iter().filter(held).for_each(|tier| counted.add(tier, block));
             }
-            for (name, record) in holder.records.iter() {
+            for (name, record) in holder.records().iter() {
                 for copies in record.copies.iter().filter(|at| at.source == *id) {
                     counted.add(copies.tier, block_digest(*name, record.local));
                 }
             }
-            let name = format!("{}#{}", holder.worker, holder.rank);
-            ensure!(*kept == counted, "{name}: the digest of source {id} is of something else");
+            let name = format!("{}#{}", holder.worker(), holder.rank());
+            ensure!(*digest == counted, "{name}: the digest of source {id} is of something else");
         }
         Ok(())
     }
 
     fn validate_waiting(&self, holder: &Holder) -> Result<(), String> {
-        let name = format!("{}#{}", holder.worker, holder.rank);
-        let parked = || holder.records.iter().filter(|(_, record)| record.slot.is_none());
+        let name = format!("{}#{}", holder.worker(), holder.rank());
+        let parked = || holder.records().iter().filter(|(_, record)| record.slot.is_none());
         let count = parked().count();
-        ensure!(holder.parked == count, "{name} counts {} of {count} parked", holder.parked);
-        let waiting: usize = holder.waiting.iter().map(|(_, names)| names.len()).sum();
+        ensure!(holder.parked() == count, "{name} counts {} of {count} parked", holder.parked());
+        let waiting = holder.records().waiting();
         let with_parent = parked().filter(|(_, record)| record.parent.is_some()).count();
         ensure!(waiting == with_parent, "{name}: {waiting} of {with_parent} wait");
         for (at, record) in parked() {
             let Some(parent) = record.parent else {
                 continue;
             };
-            let listed = holder.waiting.get(parent).is_some_and(|names| names.contains(at));
+            let listed = holder.records().waiting_for(parent).contains(at);
             ensure!(listed, "{name}: {at} does not wait for {parent}");
         }
-        ensure!(self.workers.contains_key(&holder.worker), "{name} belongs to no worker");
+        ensure!(self.workers.contains_key(holder.worker()), "{name} belongs to no worker");
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Looking at workers, their ranks and their sources.
+//! Views of workers, their ranks and their sources, for readers.
 
 use crate::holder::Holder;
 use crate::index::Index;
@@ -19,7 +19,7 @@ impl Index {
         self.workers.iter().map(|(id, worker)| WorkerView { index: self, id, worker })
     }
 
-    /// All workers behind one, by id: what to look through in pieces.
+    /// All workers behind one, by id, for readers that work in pieces.
     pub fn workers_after(&self, id: Option<&WorkerId>) -> impl Iterator<Item = WorkerView<'_>> {
         let from = id.map_or(Bound::Unbounded, Bound::Excluded);
         let behind = self.workers.range::<WorkerId, _>((from, Bound::Unbounded));
@@ -49,14 +49,16 @@ impl<'a> WorkerView<'a> {
         self.id
     }
 
-    /// Whether the next image would say anything new: blocks that changed, or where a source stands.
-    /// Times of verification, connections and what is held back are no news.
+    /// Whether the next image would record anything new: changed blocks, or the state of a source.
+    /// Times of verification, connections and held-back batches do not count.
     #[must_use]
     pub fn has_changed(&self) -> bool {
         let index = self.index;
         let mut holders = self.worker.ranks.iter().filter_map(|&(_, at)| index.holder_at(at));
         let mut sources = self.worker.sources.iter().filter_map(|id| index.sources.get(id));
-        self.worker.has_news || holders.any(Holder::has_changed) || sources.any(Source::has_changed)
+        self.worker.has_news
+            || holders.any(|holder| holder.changes().has_changes())
+            || sources.any(Source::has_changed)
     }
 
     /// Its ranks, in order.
@@ -86,45 +88,45 @@ impl<'a> HolderView<'a> {
     /// Its worker.
     #[must_use]
     pub const fn worker(&self) -> &'a WorkerId {
-        &self.holder.worker
+        self.holder.worker()
     }
 
     /// Its rank.
     #[must_use]
     pub const fn rank(&self) -> DpRank {
-        self.holder.rank
+        self.holder.rank()
     }
 
     /// Positions it holds.
     #[must_use]
     pub const fn placed_blocks(&self) -> u64 {
-        self.holder.placed
+        self.holder.placed()
     }
 
     /// Names it holds that are not placed.
     #[must_use]
     pub const fn parked_blocks(&self) -> u64 {
-        self.holder.parked as u64
+        self.holder.parked() as u64
     }
 
-    /// Blocks that it was told to hold and does not, for the byte budget: shed, or not taken since
+    /// Blocks that it lacks for the byte budget: shed, or refused since
     /// because their parents were. 0 again once all of its sources have been cleared.
     #[must_use]
     pub const fn shed_blocks(&self) -> u64 {
-        self.holder.shed_blocks
+        self.holder.shed_blocks()
     }
 
     /// Sources that feed this rank, in order of arrival.
     pub fn sources(&self) -> impl Iterator<Item = (SourceId, &'a str, &'a SourceStatus)> + use<'a> {
-        let (index, at) = (self.index, self.holder.index);
-        let worker = self.index.workers.get(&self.holder.worker);
+        let (index, at) = (self.index, self.holder.index());
+        let worker = self.index.workers.get(self.holder.worker());
         worker.into_iter().flat_map(|worker| &worker.sources).filter_map(move |id| {
             let source = index.sources.get(id)?;
             source.feeds(at).then(|| (*id, &**source.name(), source.status()))
         })
     }
 
-    /// Where the rank stands: as the least trustworthy source that feeds it (of equals, the one behind
+    /// Status of the rank: that of the least trustworthy source that feeds it (of equals, the one behind
     /// most), but connected only if all of them are. Cold if none feeds it.
     #[must_use]
     pub fn status(&self) -> SourceStatus {

@@ -1,4 +1,4 @@
-//! Who was given prompts: ranks of workers, as long as they have placements.
+//! Holders: ranks of workers, as long as they have placements.
 
 use super::pages::{NONE, Pages};
 use crate::table::{SplitTable, mix};
@@ -84,7 +84,7 @@ impl Holders {
         Some(WorkerKey { worker, rank })
     }
 
-    /// Forgets a worker: whoever has its name next has nothing to do with it.
+    /// Forgets a worker: a later worker of the same name is another one.
     pub(super) fn retire(&mut self, id: &WorkerId) {
         let Some(worker) = self.worker(id) else { return };
         for (_, holder) in self.remove_worker(worker).ranks {

@@ -1,9 +1,9 @@
-//! Placements: what a router says it has just sent where, for a while, beside the index.
+//! Placements: prompts that a router has just sent to ranks, kept for a while beside the index.
 //!
 //! A router that places a prompt knows which blocks that worker is about to hold before any event
-//! says so; and of an engine that publishes no events nothing else is ever known. So a prompt may
-//! be recorded for a rank: its blocks count as *speculative* there until a time to live is over.
-//! They are a guess, kept apart from what the index holds, and answered apart from it.
+//! does. Of an engine that publishes no events, nothing else is ever known. So a router may record a
+//! prompt for a rank: its blocks count as *speculative* there until a time to live is over. They are
+//! a guess. Storage and answers keep them apart from what the index holds.
 //!
 //! # How it is laid out
 //! Nodes of a trie are the blocks of recorded prompts. A *placement* is one recorded prompt of one
@@ -34,8 +34,8 @@ use pages::{NONE, Pages};
 use queue::{Key, Placement, Queue};
 use std::time::Duration;
 
-/// Speculative blocks of one partition, by content: what a router says it has just sent where, for a
-/// while. The head of this file says how they are laid out.
+/// Speculative blocks of one partition, by content: prompts that a router has just sent to ranks. The
+/// head of this file explains the layout.
 #[derive(Debug, Default)]
 pub struct Placements {
     nodes: Nodes,
@@ -71,15 +71,15 @@ pub struct Recorded {
     pub refreshed: usize,
 }
 
-/// Something went, between two pieces, that the recording rested on: it stays as far as it got.
+/// Blocks that the recording rested on were dropped between two pieces: it ends where it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("blocks went while a prompt was being recorded")]
+#[error("blocks were dropped while a prompt was being recorded")]
 pub struct RecordingCut;
 
 /// A step of something that may take several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Dropped {
-    /// (rank, block) pairs that went.
+    /// (rank, block) pairs that were dropped.
     pub blocks: usize,
     /// Whether nothing is left to do.
     pub done: bool,
@@ -94,7 +94,7 @@ pub struct PlacedMatch {
     pub blocks: u32,
 }
 
-/// Space for answers, kept between questions.
+/// Space for answers, reused between queries.
 #[derive(Debug, Default)]
 pub struct PlacedScratch {
     /// Nodes of the query, first block first.
@@ -105,7 +105,7 @@ pub struct PlacedScratch {
 }
 
 impl PlacedScratch {
-    /// The answer to the last question: most blocks first.
+    /// The answer to the last query: most blocks first.
     #[must_use]
     pub fn matches(&self) -> &[PlacedMatch] {
         &self.matches
@@ -145,10 +145,10 @@ impl Placements {
         Recording { worker, key, holder: NONE, placement: NONE, node: NONE, epoch }
     }
 
-    /// Records the next blocks of a prompt, as a whole: callers cut long prompts into pieces.
+    /// Records the next blocks of a prompt, at once: callers cut long prompts into pieces.
     ///
     /// # Errors
-    /// If blocks went meanwhile.
+    /// If blocks were dropped meanwhile.
     pub fn record(
         &mut self,
         recording: &mut Recording,
@@ -326,7 +326,7 @@ impl Placements {
     }
 
     /// Which ranks are expected, at `now` since the origin, to hold how many leading blocks of a
-    /// prompt. Stops at the first block that nobody was sent.
+    /// prompt. Stops at the first block that no rank was sent.
     pub fn find(&self, locals: &[LocalHash], now: Duration, scratch: &mut PlacedScratch) {
         let PlacedScratch { path, seen, matches } = scratch;
         path.clear();

@@ -43,7 +43,7 @@ impl Node {
         self.entries.get(at).map(|entry| entry.placement)
     }
 
-    /// Whether nobody is here and nothing comes after.
+    /// Whether no holder is here and no child below.
     pub(super) fn is_bare(&self) -> bool {
         self.entries.is_empty() && !self.has_children()
     }
@@ -84,7 +84,7 @@ impl Nodes {
     pub(super) fn child(&self, parent: u32, local: LocalHash) -> Option<u32> {
         if parent != NONE {
             // Most likely it lies behind its parent. Looked at first, because where that is does
-            // not depend on what the parent says: the processor reads ahead.
+            // not depend on the parent's content: the processor reads ahead.
             let behind = self.pages.behind(parent);
             if behind.is_some_and(|node| node.parent == parent && node.local == local) {
                 return Some(parent + 1);
@@ -141,7 +141,7 @@ impl Nodes {
         parent
     }
 
-    /// Says which placement of a holder leads through a node; returns the one that did before.
+    /// Sets the placement of a holder that leads through a node; returns the previous one.
     pub(super) fn set_entry(&mut self, node: u32, holder: u32, placement: u32) -> Option<u32> {
         let node = &mut self.pages[node];
         match node.place_of(holder) {

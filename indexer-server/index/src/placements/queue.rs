@@ -89,7 +89,7 @@ impl Queue {
         self.0.capacity() * size_of::<u32>()
     }
 
-    /// Every placement is where it says, and none ends before the one above it.
+    /// Every placement knows its place, and none ends before the one above it.
     pub(super) fn validate(&self, placements: &Pages<Placement>) -> Result<(), String> {
         if self.0.len() != placements.used() {
             return Err(format!("{} queued of {}", self.0.len(), placements.used()));

@@ -1,4 +1,4 @@
-//! What must hold between two calls.
+//! Every invariant of placements, between two calls.
 
 use super::{Placements, pages::NONE};
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ impl Placements {
     /// Checks every invariant. O(everything): for tests.
     ///
     /// # Errors
-    /// If one does not hold; the text says which.
+    /// The first one that does not hold, in words.
     pub fn validate(&self) -> Result<(), String> {
         self.nodes.validate()?;
         self.placements.validate()?;
@@ -44,7 +44,7 @@ impl Placements {
         Ok(())
     }
 
-    /// A placement's entries are those at the end of its path, and whoever is at a node is before
+    /// A placement's entries are those at the end of its path, and a holder at a node is before
     /// it too, for at least as long; removed workers may have holes.
     fn validate_paths(&self) -> Result<(), String> {
         let mut owned = BTreeMap::<u32, u32>::new();
@@ -65,7 +65,7 @@ impl Placements {
                 }
             }
             if node.entries().is_empty() && self.holders.retired.is_empty() {
-                return Err(format!("nobody is at node {at}"));
+                return Err(format!("node {at} has no holder"));
             }
         }
         if owned.values().map(|owned| *owned as usize).sum::<usize>() != self.blocks {

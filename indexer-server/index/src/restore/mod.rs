@@ -1,12 +1,13 @@
-//! A worker comes back from its images.
+//! Restoring a worker from its images.
 //!
-//! What was kept of it is collected in [`Saved`], in any order. [`Restore`] puts parents first, by the
-//! slots of the time, and feeds the index in steps. It is not given back as events, since a name may
-//! stand below positions that the worker does not hold any more: those are made again, held by
-//! nobody, right before what is held below them.
+//! [`Saved`] collects the images, in any order. [`Restore`] sorts them so that parents come first, by
+//! the slots of the time, and feeds the index in steps. It cannot replay events, since a name may be
+//! below positions that the worker no longer holds. Restoring makes such a position again, unheld,
+//! right before what is held below it.
 //!
-//! Images come from a disk. What cannot be is refused before the index is touched; what leads nowhere
-//! is parked or dropped, and counted, and then the worker's sources are partial.
+//! Images come from a disk. [`Saved`] refuses impossible ones before they reach the index. Restoring
+//! parks or drops blocks without a way to the root, and counts them; then the worker's sources are
+//! partial.
 
 mod order;
 mod place;

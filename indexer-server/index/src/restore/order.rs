@@ -1,4 +1,4 @@
-//! What of a rank is to be placed, parents first.
+//! Sorting the blocks of a rank so that parents come first.
 #![expect(clippy::indexing_slicing, reason = "places are numbered by this file only")]
 
 use super::saved::SavedRank;
@@ -47,7 +47,7 @@ pub(super) struct Order {
     pub(super) items: Vec<Item>,
     /// Names without a position.
     pub(super) parked: Vec<NameImage>,
-    /// Names of which another position is told where a plain block stands; they are not placed.
+    /// Names whose position is that of a plain block; they are not placed.
     pub(super) displaced: Vec<NameImage>,
 }
 
@@ -60,7 +60,7 @@ enum State {
     Done(u32),
 }
 
-/// Consecutive slots of the time, with what stood there.
+/// Consecutive slots of the time, with what was there.
 #[derive(Debug)]
 struct Place {
     first: Slot,
@@ -80,7 +80,7 @@ impl Place {
         self.first as u64 + self.len as u64
     }
 
-    /// What counts where several things are told of one slot.
+    /// Which of several entries of one slot counts: the lowest.
     const fn rank(&self) -> u8 {
         match &self.what {
             Some(What::Run(_)) => 0,
@@ -101,7 +101,7 @@ impl Item {
     }
 }
 
-/// Puts a rank in order; none if two runs are told of one slot.
+/// Sorts a rank; none if two runs have the same slot.
 pub(super) fn order(saved: SavedRank) -> Option<Order> {
     let SavedRank { runs, names, holes, .. } = saved;
     let mut order = Order::default();
@@ -133,7 +133,7 @@ pub(super) fn order(saved: SavedRank) -> Option<Order> {
     Some(order)
 }
 
-/// Leaves out what is told of slots of which more is told.
+/// Drops the entries of slots that have entries of lower rank.
 fn without_overlaps(places: Vec<Place>, order: &mut Order) -> Option<Vec<Place>> {
     let mut apart: Vec<Place> = Vec::with_capacity(places.len());
     for place in places {

@@ -1,11 +1,11 @@
-//! Placing what a rank held.
+//! Placing the blocks that a rank held.
 
 use crate::holder::Place;
 use crate::image::{NameImage, RunImage};
 use crate::rank::RankChange;
 use crate::record::{Announcement, Copies, Record};
 use crate::slots::{NONE, Slot};
-use crate::source::SourceId;
+use crate::source::{Source, SourceId};
 use crate::trie::NewRun;
 use kvasir_proto::types::{BlockName, CopyMode, LocalHash, StoredBlock, Tier, TierSet};
 use smallvec::SmallVec;
@@ -93,7 +93,7 @@ impl RankChange<'_> {
         blocks: &[StoredBlock],
     ) -> (u32, Slot) {
         let own_parent = (at != NONE).then(|| self.trie.slots.name(at));
-        if self.holder.primary != Some(source) || parent != own_parent {
+        if !self.holder.is_primary(source) || parent != own_parent {
             return (0, at);
         }
         let mut tiers = Tier::ALL.into_iter().filter(|tier| tiers.contains(*tier));
@@ -109,7 +109,7 @@ impl RankChange<'_> {
             && len > 0
         {
             for tier in tiers {
-                self.trie.hold(last + 1 - len, len, self.holder.index, tier);
+                self.trie.hold(last + 1 - len, len, self.holder.index(), tier);
                 self.gain_run(source, tier, last + 1 - len, len);
             }
             return (len, last);
@@ -118,7 +118,7 @@ impl RankChange<'_> {
     }
 
     fn epoch_of(&self, source: SourceId) -> u32 {
-        self.sources.get(&source).map_or(0, |source| source.epoch())
+        self.sources.get(&source).map_or(0, Source::epoch)
     }
 
     /// The record of a block that was plain.
@@ -135,7 +135,7 @@ impl RankChange<'_> {
         Record { parent, local: Some(local), slot: None, copies }
     }
 
-    /// The record that an image tells of. Sources that are not told of have no copies.
+    /// The record of a name in an image. Copies of sources without an image are left out.
     pub(super) fn record_from(&self, image: &NameImage, ids: &SourceIds) -> Record {
         let mut record = Record {
             parent: image.parent,
@@ -164,7 +164,7 @@ impl RankChange<'_> {
     }
 
     /// Gives a name the position below `at` with its content, which is made if it is not there, with
-    /// `own` as its own name. None if the name stands elsewhere already, or a limit is reached.
+    /// `own` as its own name. None if the name has another position already, or a limit is reached.
     pub(super) fn restore_name(
         &mut self,
         at: Slot,
@@ -184,14 +184,13 @@ impl RankChange<'_> {
         for copies in &record.copies {
             self.gain(copies.source, copies.tier, (name, record.local));
         }
-        self.holder.records.insert(name, Record { slot: Some(slot), ..record });
-        self.holder.slot_names.get_or_default(slot).push(name);
+        self.holder.records_mut().insert_placed(name, slot, record);
         self.settle(slot);
         Some(slot)
     }
 
-    /// The position below `at` with this content; made if it is not there, and then held by nobody:
-    /// what is held below it has to follow at once.
+    /// The position below `at` with this content; made if it is not there, and then held by no
+    /// rank: add what is to be held below it at once.
     pub(super) fn restore_hole(&mut self, at: Slot, block: StoredBlock) -> Slot {
         match self.trie.child(at, block.local) {
             Some(slot) => slot,
@@ -201,7 +200,7 @@ impl RankChange<'_> {
 
     /// Holds a name without a position; false if it cannot.
     pub(super) fn restore_parked(&mut self, name: BlockName, record: Record) -> bool {
-        let has_room = self.holder.parked < self.limits.rank_parked_max;
+        let has_room = self.holder.parked() < self.limits.rank_parked_max;
         if !has_room || !self.is_restorable(name, &record) {
             return false;
         }
@@ -209,9 +208,9 @@ impl RankChange<'_> {
             self.gain(copies.source, copies.tier, (name, record.local));
         }
         let parent = record.parent;
-        self.holder.records.insert(name, Record { slot: None, ..record });
-        self.holder.parked += 1;
-        self.wait(name, parent);
+        let records = self.holder.records_mut();
+        records.insert_parked(name, record);
+        records.wait(name, parent);
         true
     }
 }

@@ -1,4 +1,4 @@
-//! What is kept of a worker, collected piece by piece and checked on the way.
+//! The saved images of a worker, collected piece by piece and checked on the way.
 
 use crate::error::DamagedImage;
 use crate::image::{HoleImage, NameImage, PageImage, RunImage, SourceImage};
@@ -8,7 +8,7 @@ use kvasir_proto::types::{DpRank, Tier, WorkerId};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
-/// What is kept of one worker, piece by piece.
+/// The saved images of one worker, collected piece by piece.
 #[derive(Debug)]
 pub struct Saved {
     pub(super) worker: WorkerId,
@@ -16,7 +16,7 @@ pub struct Saved {
     pub(super) ranks: BTreeMap<DpRank, SavedRank>,
 }
 
-/// What is kept of one rank.
+/// The saved images of one rank.
 #[derive(Debug, Default)]
 pub(super) struct SavedRank {
     pub(super) primary: Option<SourceId>,
@@ -49,8 +49,8 @@ impl Saved {
         Ok(())
     }
 
-    /// Says what stands beside the blocks of a rank: the source of what it plainly holds, blocks shed
-    /// for the byte budget, and sources that may lack some of these.
+    /// Sets what a rank has beside its blocks: the source of what it plainly holds, blocks shed for the
+    /// byte budget, and sources that may lack some of these.
     pub fn rank(
         &mut self,
         rank: DpRank,

@@ -1,4 +1,4 @@
-//! Feeding an index with what was kept of a worker, in steps.
+//! Restoring a worker into an index, in steps.
 
 use super::order::{Above, Item, Order, What, order};
 use super::place::{Landed, SourceIds};
@@ -15,7 +15,7 @@ use kvasir_proto::types::{BlockName, DpRank, SourceState, StoredBlock, WorkerId}
 use std::sync::Arc;
 use std::{mem, vec};
 
-/// A worker on its way back into an index.
+/// A worker that is being restored into an index.
 #[derive(Debug)]
 pub struct Restore {
     worker: WorkerId,
@@ -85,10 +85,10 @@ struct RankSteps {
 }
 
 impl Restore {
-    /// Puts what was kept of a worker in order; takes time, and no index.
+    /// Sorts the images of a worker. This takes time, and no index.
     ///
     /// # Errors
-    /// If it has no source, or two pages are told of the same slots.
+    /// If it has no source, or two pages have the same slots.
     pub fn new(saved: Saved) -> Result<Self, DamagedImage> {
         let Saved { worker, sources, ranks: saved } = saved;
         if sources.is_empty() {
@@ -133,7 +133,7 @@ impl Restore {
         &self.worker
     }
 
-    /// What has become of its blocks so far.
+    /// Counts of its blocks so far, by outcome.
     #[must_use]
     pub const fn restored(&self) -> Restored {
         self.restored
@@ -166,7 +166,7 @@ impl Restore {
                 self.current += 1;
             }
         }
-        self.end(index);
+        self.finish(index);
         self.stage = Stage::Done;
         Ok(RestoreStep { done: true, read })
     }
@@ -174,9 +174,9 @@ impl Restore {
     /// Adds the sources and ranks.
     fn begin(&mut self, index: &mut Index) -> Result<(), IndexError> {
         let added = self.add_sources(index).and_then(|()| {
-            let told = || self.sources.iter().zip(&self.ids);
+            let added = || self.sources.iter().zip(&self.ids);
             self.ranks.iter_mut().try_for_each(|rank| {
-                let feeding = told().filter(|(source, _)| source.ranks.contains(&rank.rank));
+                let feeding = added().filter(|(source, _)| source.ranks.contains(&rank.rank));
                 rank.ids = feeding.map(|(_, &ids)| ids).collect();
                 rank.begin(index, &self.worker)
             })
@@ -204,8 +204,8 @@ impl Restore {
         Ok(())
     }
 
-    /// Says where the sources stand.
-    fn end(&self, index: &mut Index) {
+    /// Sets the final status of the sources.
+    fn finish(&self, index: &mut Index) {
         for rank in &self.ranks {
             let short = |id: &SourceId| {
                 self.ids.iter().any(|(old, new)| new == id && rank.short.contains(old))
@@ -246,10 +246,10 @@ impl RankSteps {
     fn begin(&mut self, index: &mut Index, worker: &WorkerId) -> Result<(), IndexError> {
         self.holder = index.make_rank(worker, self.rank)?;
         if let Some(change) = index.change_of(self.holder) {
-            if change.holder.primary.is_none() {
-                change.holder.primary = self.primary();
+            if let Some(primary) = self.primary() {
+                change.holder.adopt(primary);
             }
-            self.left = (change.holder.placed, change.holder.parked);
+            self.left = (change.holder.placed(), change.holder.parked());
         }
         Ok(())
     }
@@ -260,13 +260,13 @@ impl RankSteps {
         known.map(|&(_, id)| id)
     }
 
-    /// Goes on by about `budget`; returns what was read.
+    /// Places about `budget` further entries; returns how many were read.
     fn step(&mut self, index: &mut Index, budget: usize, restored: &mut Restored) -> usize {
         let Some(mut change) = index.change_of(self.holder) else {
-            return self.give_up();
+            return self.skip_rest();
         };
-        if (change.holder.placed, change.holder.parked) != self.left {
-            let shed = self.give_up();
+        if (change.holder.placed(), change.holder.parked()) != self.left {
+            let shed = self.skip_rest();
             restored.shed += shed as u64;
             index.mark_short(self.holder, shed as u64);
             return shed.min(budget);
@@ -288,13 +288,13 @@ impl RankSteps {
                 break;
             }
         }
-        self.left = (change.holder.placed, change.holder.parked);
+        self.left = (change.holder.placed(), change.holder.parked());
         index.recount(self.holder);
         read
     }
 
-    /// Leaves out what is left; returns how many blocks.
-    fn give_up(&mut self) -> usize {
+    /// Skips what is left; returns how many blocks.
+    fn skip_rest(&mut self) -> usize {
         let items = mem::take(&mut self.items).map(|item| match item.what {
             What::Run(run) => run.blocks.len(),
             What::Names(..) => 1,

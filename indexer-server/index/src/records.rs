@@ -1,0 +1,204 @@
+//! All names of a rank that are not plain: their records, by name, by slot and by awaited parent.
+
+use crate::record::Record;
+use crate::slots::Slot;
+use crate::table::SplitMap;
+use kvasir_proto::types::BlockName;
+use smallvec::SmallVec;
+
+/// Names that one slot, or one awaited parent, has at a rank.
+pub(crate) type Names = SmallVec<[BlockName; 1]>;
+
+/// The records of one rank.
+#[derive(Debug, Default)]
+pub(crate) struct Records {
+    by_name: SplitMap<BlockName, Record>,
+    /// Names of each slot that is not plain.
+    at_slots: SplitMap<Slot, Names>,
+    /// Parked names by the parent name they wait for.
+    waiting: SplitMap<BlockName, Names>,
+    /// Number of parked names.
+    parked: usize,
+}
+
+// === reading ===
+
+impl Records {
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
+    pub(crate) fn get(&self, name: BlockName) -> Option<&Record> {
+        self.by_name.get(name)
+    }
+
+    /// A record, to change its content or copies. Only this file changes its slot.
+    pub(crate) fn get_mut(&mut self, name: BlockName) -> Option<&mut Record> {
+        self.by_name.get_mut(name)
+    }
+
+    pub(crate) fn contains(&self, name: BlockName) -> bool {
+        !self.is_empty() && self.by_name.contains(name)
+    }
+
+    pub(crate) fn is_parked(&self, name: BlockName) -> bool {
+        self.get(name).is_some_and(|record| record.slot.is_none())
+    }
+
+    /// Number of parked names.
+    pub(crate) const fn parked(&self) -> usize {
+        self.parked
+    }
+
+    /// The names of a slot that is not plain.
+    pub(crate) fn names_at(&self, slot: Slot) -> Option<&Names> {
+        if self.at_slots.is_empty() { None } else { self.at_slots.get(slot) }
+    }
+
+    /// Number of slots that are not plain.
+    pub(crate) const fn slots(&self) -> usize {
+        self.at_slots.len()
+    }
+
+    /// Whether the rank knows nothing of a name, neither by itself nor as an awaited parent.
+    pub(crate) fn is_fresh(&self, name: BlockName) -> bool {
+        !self.contains(name) && (self.waiting.is_empty() || !self.waiting.contains(name))
+    }
+
+    /// Whether any parked name waits for its parent.
+    pub(crate) const fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// The parked names that wait for a parent.
+    pub(crate) fn waiting_for(&self, parent: BlockName) -> &[BlockName] {
+        self.waiting.get(parent).map_or(&[], SmallVec::as_slice)
+    }
+
+    /// Number of parked names that wait for a parent.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.iter().map(|(_, names)| names.len()).sum()
+    }
+
+    /// One part of the records; none past the last part.
+    pub(crate) fn part(&self, part: usize) -> Option<impl Iterator<Item = &(BlockName, Record)>> {
+        self.by_name.part(part)
+    }
+
+    /// The names of one part of the records; none past the last part.
+    pub(crate) fn names(&self, part: usize) -> Option<impl Iterator<Item = BlockName>> {
+        self.part(part).map(|records| records.map(|&(name, _)| name))
+    }
+
+    /// The parked names of one part of the records; none past the last part.
+    pub(crate) fn parked_in_part(&self, part: usize) -> Option<impl Iterator<Item = BlockName>> {
+        let parked = self.part(part)?.filter(|(_, record)| record.slot.is_none());
+        Some(parked.map(|&(name, _)| name))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &(BlockName, Record)> {
+        self.by_name.iter()
+    }
+
+    pub(crate) const fn bytes(&self) -> usize {
+        self.by_name.bytes() + self.at_slots.bytes() + self.waiting.bytes()
+    }
+
+    pub(crate) fn is_counted(&self) -> bool {
+        self.by_name.is_counted() && self.at_slots.is_counted() && self.waiting.is_counted()
+    }
+}
+
+// === changing ===
+
+impl Records {
+    /// Adds a parked name. It waits for nothing until [`Records::wait`].
+    pub(crate) fn insert_parked(&mut self, name: BlockName, record: Record) {
+        debug_assert!(record.slot.is_none(), "{name} is parked");
+        self.by_name.insert(name, record);
+        self.parked += 1;
+    }
+
+    /// Adds a name of a slot that others of its names already keep from being plain.
+    pub(crate) fn insert_placed(&mut self, name: BlockName, slot: Slot, record: Record) {
+        self.by_name.insert(name, Record { slot: Some(slot), ..record });
+        self.at_slots.get_or_default(slot).push(name);
+    }
+
+    /// Adds the only name of a slot that was plain.
+    pub(crate) fn spell_out(&mut self, name: BlockName, slot: Slot, record: Record) {
+        debug_assert!(record.slot == Some(slot), "{name} is placed at slot {slot}");
+        self.by_name.insert(name, record);
+        self.at_slots.insert(slot, Names::from_elem(name, 1));
+    }
+
+    /// The slot is plain again: forgets it and its only name.
+    pub(crate) fn make_plain(&mut self, name: BlockName, slot: Slot) {
+        let record = self.by_name.remove(name);
+        debug_assert!(record.is_some_and(|at| at.slot == Some(slot)), "{name} is at slot {slot}");
+        self.at_slots.remove(slot);
+    }
+
+    /// Gives a parked name a position.
+    pub(crate) fn place(&mut self, name: BlockName, slot: Slot) {
+        if let Some(record) = self.by_name.get_mut(name) {
+            debug_assert!(record.slot.is_none(), "{name} is parked");
+            record.slot = Some(slot);
+        }
+        self.parked -= 1;
+        self.at_slots.get_or_default(slot).push(name);
+    }
+
+    /// Takes a name out. Settle its slot next, if it has one.
+    pub(crate) fn remove(&mut self, name: BlockName) -> Option<Record> {
+        let record = self.by_name.remove(name)?;
+        match record.slot {
+            Some(slot) => {
+                if let Some(names) = self.at_slots.get_mut(slot) {
+                    names.retain(|at| *at != name);
+                }
+            }
+            None => {
+                self.parked -= 1;
+                self.stop_waiting(name, record.parent);
+            }
+        }
+        Some(record)
+    }
+
+    /// The names left at a slot. Forgets the slot if there are none.
+    pub(crate) fn settle_slot(&mut self, slot: Slot) -> Names {
+        let names = self.at_slots.get(slot).cloned().unwrap_or_default();
+        if names.is_empty() {
+            self.at_slots.remove(slot);
+        }
+        names
+    }
+
+    /// Lets a parked name wait for its parent.
+    pub(crate) fn wait(&mut self, name: BlockName, parent: Option<BlockName>) {
+        debug_assert!(self.is_parked(name), "{name} is parked");
+        if let Some(parent) = parent {
+            self.waiting.get_or_default(parent).push(name);
+        }
+    }
+
+    /// Ends the waiting of a name for its parent.
+    pub(crate) fn stop_waiting(&mut self, name: BlockName, parent: Option<BlockName>) {
+        let Some(parent) = parent else {
+            return;
+        };
+        let Some(names) = self.waiting.get_mut(parent) else {
+            return;
+        };
+        names.retain(|at| *at != name);
+        if names.is_empty() {
+            self.waiting.remove(parent);
+        }
+    }
+
+    /// Takes the names that wait for a parent, which has come.
+    pub(crate) fn take_waiting(&mut self, parent: BlockName) -> Names {
+        self.waiting.remove(parent).unwrap_or_default()
+    }
+}
