@@ -2,7 +2,7 @@
 //!
 //! - [`oracle`]: the reference index, literal and slow: the definition of what is right.
 //! - [`script`]: seeded streams of events for it and for the index.
-//! - [`kept`]: a store of images of the index, in memory.
+//! - [`image_store`]: an in-memory store of images of the index, which can lose parts of them on purpose.
 //! - [`engine`]: a mock engine: a block pool and a publisher that behave as vLLM's do.
 //! - [`workload`]: prompts for engines: a seeded generator, and traces.
 //! - [`server`], [`client`]: an `indexer-server` process and questions to it.
@@ -13,7 +13,7 @@
 pub mod oracle;
 pub mod script;
 
-pub mod kept;
+pub mod image_store;
 
 pub mod engine;
 pub mod workload;

@@ -198,7 +198,7 @@ impl Server {
 
     /// The last lines that it wrote.
     #[must_use]
-    pub fn said(&self) -> String {
+    pub fn output(&self) -> String {
         last_lines(&self.output)
     }
 

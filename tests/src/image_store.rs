@@ -41,7 +41,7 @@ impl Loss {
 
 /// What is kept of one rank.
 #[derive(Debug, Default, Clone)]
-pub struct KeptRank {
+pub struct StoredRankImages {
     primary: Option<SourceId>,
     shed_blocks: u64,
     short: Vec<SourceId>,
@@ -55,14 +55,14 @@ pub struct KeptRank {
 
 /// What is kept of one worker.
 #[derive(Debug, Default, Clone)]
-pub struct Kept {
+pub struct StoredImages {
     /// Its sources, as of the last image.
     pub sources: Vec<SourceImage>,
     /// Its ranks.
-    pub ranks: BTreeMap<DpRank, KeptRank>,
+    pub ranks: BTreeMap<DpRank, StoredRankImages>,
 }
 
-impl KeptRank {
+impl StoredRankImages {
     fn merge(&mut self, image: RankImage, loss: Loss) {
         let RankImage { primary, shed_blocks, short, pages, names, holes, .. } = image;
         (self.primary, self.shed_blocks, self.short) = (primary, shed_blocks, short);
@@ -91,7 +91,7 @@ impl KeptRank {
     }
 }
 
-impl Kept {
+impl StoredImages {
     /// Takes an image in.
     pub fn merge(&mut self, image: WorkerImage, loss: Loss) {
         if image.whole && loss != Loss::OldGeneration {
@@ -110,7 +110,7 @@ impl Kept {
     pub fn saved(&self, worker: &WorkerId, rng: &mut ScriptRng) -> Result<Saved, String> {
         enum Piece {
             Source(SourceImage),
-            Rank(DpRank, KeptRank),
+            Rank(DpRank, StoredRankImages),
             Page(DpRank, PageImage),
             Name(DpRank, NameImage),
             Hole(DpRank, HoleImage),
