@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the image of indexer-server and tries it. See README.md in this folder.
+# Builds the image of indexer-server and tests it. See README.md in this folder.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -12,9 +12,9 @@ work=$(mktemp -d)
 server=
 container=
 
-say() { printf 'smoke: %s\n' "$*"; }
+log() { printf 'smoke: %s\n' "$*"; }
 fail() {
-    say "FAILED: $*"
+    log "FAILED: $*"
     exit 1
 }
 need() { command -v "$1" > /dev/null || fail "$1 is not installed: $2"; }
@@ -47,7 +47,7 @@ import_root() {
 
 make_base() {
     need debootstrap "set BASE to an image that is there"
-    say "making a base with debootstrap ($release)"
+    log "making a base with debootstrap ($release)"
     debootstrap --variant=minbase "$release" "$work/base" "$mirror" > "$work/debootstrap.log" \
         || { tail "$work/debootstrap.log"; fail "debootstrap"; }
     rm -rf "$work/base/var/cache/apt" "$work/base/var/lib/apt/lists"
@@ -59,7 +59,7 @@ make_build_base() {
     local toolchain
     need debootstrap "set BUILD_BASE to an image that has cargo"
     toolchain=$(rustc --print sysroot) || fail "no Rust here: set BUILD_BASE"
-    say "making a build base with debootstrap and $(rustc --version)"
+    log "making a build base with debootstrap and $(rustc --version)"
     debootstrap --variant=minbase --include=gcc,libc6-dev,ca-certificates \
         "$release" "$work/build" "$mirror" > "$work/debootstrap.log" \
         || { tail "$work/debootstrap.log"; fail "debootstrap"; }
@@ -86,7 +86,7 @@ build() {
     [[ -z ${BASE:-} ]] || arguments+=(--build-arg "BASE=$BASE")
     [[ -z ${BUILD_BASE:-} ]] || arguments+=(--build-arg "BUILD_BASE=$BUILD_BASE")
     [[ -z ${CLANG:-} ]] || arguments+=(--build-arg "CLANG=$CLANG")
-    say "building $image with $engine"
+    log "building $image with $engine"
     arguments+=(-f docker/Dockerfile.indexer-server -t "$image" .)
     case $engine in
         buildah) buildah_ bud "${arguments[@]}" ;;
@@ -95,7 +95,7 @@ build() {
 }
 
 start() {
-    say "starting it"
+    log "starting $image"
     local flags=(--listen="$grpc" --http-listen="$http")
     if [[ $engine == buildah ]]; then
         container=$(buildah_ from "$image")
@@ -108,7 +108,7 @@ start() {
     fi
 }
 
-# Sends SIGTERM and prints the exit code.
+# Sends SIGTERM and sets stopped to the exit code.
 stop() {
     local code=0
     if [[ $engine == buildah ]]; then
@@ -125,7 +125,7 @@ stop() {
 expect() {
     local what=$1 found=$2 wanted=$3
     [[ $found == *"$wanted"* ]] || fail "$what: $found"
-    say "ok: $what"
+    log "ok: $what"
 }
 
 try() {
@@ -156,11 +156,11 @@ for candidate in docker podman; do
     fi
 done
 need "$engine" "install docker, podman or buildah"
-need curl "it asks the server"
+need curl "it sends requests to the server"
 build
 start
 try
 stop
 [[ $stopped == 0 ]] || fail "SIGTERM: exit code $stopped"
-say "ok: SIGTERM"
-say "all well"
+log "ok: SIGTERM"
+log "all checks passed"

@@ -1,4 +1,4 @@
-//! Helpers over the generated gRPC client: what tests and the demo ask a server again and again.
+//! Helpers over the generated gRPC client: common calls of tests and the demo.
 
 use crate::engine::MockEngine;
 use anyhow::{Context, Result, bail, ensure};
@@ -16,15 +16,15 @@ pub type Indexer = IndexerClient<Channel>;
 
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a condition is looked at that nothing announces.
+/// How often a condition is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Tenant of every worker here.
+/// Tenant of every worker of these helpers.
 pub const TENANT: &str = "";
 
 /// Connects to a server.
 ///
 /// # Errors
-/// If nothing answers at `address`.
+/// If no server answers at `address`.
 pub async fn connect(address: SocketAddr) -> Result<Indexer> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
     let channel = endpoint.connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true).connect().await?;
@@ -36,7 +36,7 @@ pub async fn connect(address: SocketAddr) -> Result<Indexer> {
 /// Registers an engine that publishes as vLLM does.
 ///
 /// # Errors
-/// If the server refuses, or knew it before.
+/// If the server refuses, or the worker was registered before.
 pub async fn register_engine(
     client: &mut Indexer,
     (model, worker_id): (&str, &str),
@@ -95,19 +95,18 @@ pub async fn list_workers(
     }
 }
 
-/// Waits until every source of a worker satisfies `condition`; looks again and again, for at most
-/// `patience`.
+/// Polls until every source of a worker satisfies `condition`, for at most `timeout`.
 ///
 /// # Errors
-/// If a call fails, the worker is not known or has no source, or patience runs out.
+/// If a call fails, the worker is not known or has no source, or the timeout passes.
 pub async fn wait_for_sources(
     client: &mut Indexer,
     (model, worker_id): (&str, &str),
     what: &str,
-    patience: Duration,
+    timeout: Duration,
     condition: impl Fn(&pb::SourceInfo) -> bool,
 ) -> Result<()> {
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     loop {
         let worker = find_worker(client, model, worker_id).await?;
         let Some(worker) = worker else { bail!("the server does not know worker {worker_id}") };
@@ -116,7 +115,7 @@ pub async fn wait_for_sources(
             return Ok(());
         }
         if Instant::now() >= deadline {
-            bail!("{worker_id} is not {what} after {patience:?}: {:?}", worker.sources);
+            bail!("{worker_id} is not {what} after {timeout:?}: {:?}", worker.sources);
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
@@ -125,14 +124,14 @@ pub async fn wait_for_sources(
 /// Waits until a worker that registers itself is known and its sources are exact at batch `sequence`.
 ///
 /// # Errors
-/// If a call fails or patience runs out.
+/// If a call fails or the timeout passes.
 pub async fn wait_until_exact_at(
     client: &mut Indexer,
     (model, worker_id): (&str, &str),
     sequence: u64,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<()> {
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     loop {
         let worker = find_worker(client, model, worker_id).await?;
         let sources = worker.iter().flat_map(|worker| &worker.sources);
@@ -142,7 +141,7 @@ pub async fn wait_until_exact_at(
             return Ok(());
         }
         if Instant::now() >= deadline {
-            bail!("{worker_id} is not exact at {sequence} after {patience:?}: {worker:?}");
+            bail!("{worker_id} is not exact at {sequence} after {timeout:?}: {worker:?}");
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
@@ -160,7 +159,7 @@ pub const fn is_partial(source: &pb::SourceInfo) -> bool {
     source.state == pb::WorkerState::Partial as i32
 }
 
-/// True if the source is partial and has applied batch `sequence`: it will not be exact by waiting.
+/// True if the source is partial and has applied batch `sequence`: waiting will not make it exact.
 #[must_use]
 pub fn is_partial_at(source: &pb::SourceInfo, sequence: u64) -> bool {
     has_applied(source, sequence) && is_partial(source)
@@ -170,7 +169,7 @@ fn has_applied(source: &pb::SourceInfo, sequence: u64) -> bool {
     source.applied.as_ref().is_some_and(|cursor| cursor.sequence >= sequence)
 }
 
-/// Records of one dump: by rank, source and name, the last of each.
+/// Records of one dump by rank, source and name; the last record of each.
 type Records = HashMap<(u32, u32, u64), pb::BlockRecord>;
 
 async fn dump_records(client: &mut Indexer, model: &str, worker_id: &str) -> Result<Records> {
@@ -213,7 +212,7 @@ async fn dump_records(client: &mut Indexer, model: &str, worker_id: &str) -> Res
 /// What the index holds for a worker on its device, from a dump: names with their copies.
 ///
 /// # Errors
-/// If the dump fails or is not complete.
+/// If the dump fails or is incomplete.
 pub async fn dump_device_copies(
     client: &mut Indexer,
     model: &str,
@@ -228,15 +227,15 @@ pub async fn dump_device_copies(
     Ok(copies)
 }
 
-/// A block by its rank, the local hashes from the root to it, and its tier (0 for the device). Nothing
-/// of it depends on how a source names blocks.
+/// A block by its rank, the local hashes from the root to it, and its tier (0 for the device). It does not
+/// depend on the names that a source gives blocks.
 pub type Chain = (u32, Vec<u64>, usize);
 
 /// What the index holds for a worker, from a dump: chains of blocks, in each of their tiers. A chain
-/// ends upwards where a parent is not held.
+/// begins at the first block whose parent is not held.
 ///
 /// # Errors
-/// If the dump fails or is not complete.
+/// If the dump fails or is incomplete.
 pub async fn dump_chains(
     client: &mut Indexer,
     model: &str,

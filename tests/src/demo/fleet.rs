@@ -1,4 +1,4 @@
-//! The engines of one pass: started, registered, waited for by cursor, and compared with dumps.
+//! The engines of one pass: start, registration, waiting by cursor, and comparison with dumps.
 
 use super::route::{Policy, Router};
 use super::{Args, MODEL};
@@ -14,9 +14,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
 
 /// Longest wait for the server to connect to an engine.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest wait for the server to apply what an engine has published.
-const APPLY_PATIENCE: Duration = Duration::from_secs(120);
+const APPLY_TIMEOUT: Duration = Duration::from_secs(120);
 /// Threads that the engines of a fleet share.
 const ENGINE_THREADS: usize = 2;
 /// Seed of the engines' names: as with vLLM's default, all engines name equal blocks equally.
@@ -39,12 +39,12 @@ pub struct Fleet {
     runtime: EngineRuntime,
 }
 
-/// Threads that engines run on, so that their work does not stand in the way of questions to the
-/// server, whose latency is measured.
+/// Threads that engines run on, so that their work does not delay queries to the server, whose latency
+/// is measured.
 #[derive(Debug)]
 struct EngineRuntime(Option<Runtime>);
 
-/// What the comparison of one engine with the index found.
+/// The comparison of one engine with the index.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     /// The worker.
@@ -89,7 +89,7 @@ impl Fleet {
         for engine in &engines {
             let worker = (MODEL, engine.worker_id.as_str());
             let connected = |source: &pb::SourceInfo| source.connected;
-            client::wait_for_sources(client, worker, "connected", CONNECT_PATIENCE, connected)
+            client::wait_for_sources(client, worker, "connected", CONNECT_TIMEOUT, connected)
                 .await?;
         }
         Ok(Self { engines, runtime })
@@ -101,14 +101,14 @@ impl Fleet {
         Router::new(self.engines.iter().map(|engine| engine.worker_id.clone()))
     }
 
-    /// Waits until the index is exact at each engine's last batch, and says how long that took.
+    /// Waits until the index is exact at each engine's last batch, and returns how long that took.
     ///
     /// # Errors
-    /// If it never is.
+    /// If it does not become exact in time.
     pub async fn wait_until_applied(&self, client: &mut Indexer) -> Result<Duration> {
         let start = Instant::now();
         for engine in &self.engines {
-            // Nothing published, nothing to wait for.
+            // Without a batch there is nothing to wait for.
             let Some(last) = engine.mock.truth().await?.last_sequence else {
                 continue;
             };
@@ -117,9 +117,9 @@ impl Fleet {
             let settled = |source: &pb::SourceInfo| {
                 client::is_exact_at(source, last) || client::is_partial_at(source, last)
             };
-            client::wait_for_sources(client, worker, &what, APPLY_PATIENCE, settled).await?;
+            client::wait_for_sources(client, worker, &what, APPLY_TIMEOUT, settled).await?;
             let info = client::find_worker(client, MODEL, &engine.worker_id).await?;
-            // Who lacks blocks stays so: nothing in the demo clears an engine.
+            // A worker that lacks blocks stays so: nothing in the demo clears an engine.
             if let Some(info) = info.filter(|info| info.sources.iter().any(client::is_partial)) {
                 let shed: u64 = info.ranks.iter().map(|rank| rank.shed_blocks).sum();
                 bail!(
@@ -173,7 +173,7 @@ impl EngineRuntime {
 
 impl Drop for EngineRuntime {
     fn drop(&mut self) {
-        // Waiting for threads is not allowed where asynchronous code may drop this.
+        // Asynchronous code may drop this, where waiting for threads is not allowed.
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }
@@ -183,7 +183,7 @@ impl Drop for EngineRuntime {
 // === impl Verdict ===
 
 impl Verdict {
-    /// Compares what an engine holds with what a dump says.
+    /// Compares what an engine holds with a dump.
     #[must_use]
     pub fn compare(worker_id: &str, truth: &Truth, dumped: &BTreeMap<u64, u32>) -> Self {
         let count = |number: usize| number as u64;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Longest wait for the whole page.
+/// Longest wait for the complete page.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest page in bytes.
 const PAGE_BYTES_MAX: u64 = 16 << 20;

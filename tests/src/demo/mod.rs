@@ -2,11 +2,11 @@
 //!
 //! - [`args`]: the command line;
 //! - [`fleet`]: engines, their registration, and the comparison of dumps with their truth;
-//! - [`route`]: where a request goes;
+//! - [`route`]: the choice of a worker for a request;
 //! - [`drive`]: one pass of the workload;
 //! - [`metrics`]: the server's `/metrics`;
-//! - [`query`]: a question to paste;
-//! - [`progress`], [`report`]: what people see.
+//! - [`query`]: a query to paste;
+//! - [`progress`], [`report`]: the output.
 
 pub mod args;
 pub mod drive;
@@ -35,7 +35,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// Model of the demo's partition.
 pub const MODEL: &str = "demo";
 
-/// Requests of a pass that is generated, where nothing else is said.
+/// Requests of a generated pass by default.
 const GENERATED_REQUESTS: usize = 4_000;
 
 /// How a demo ended.
@@ -49,10 +49,10 @@ pub enum Outcome {
     Interrupted,
 }
 
-/// Runs the demo until it ends or the process is asked to stop; the server is stopped either way.
+/// Runs the demo until it ends or the process is asked to stop; stops the server in either case.
 ///
 /// # Errors
-/// If the server cannot be started, or anything it should answer fails.
+/// If the server cannot be started, or a call to it fails.
 pub async fn run(args: Args) -> Result<Outcome> {
     let len = Workload::check(&args)?;
     let mut stop = StopSignals::listen()?;
@@ -86,7 +86,7 @@ pub async fn run(args: Args) -> Result<Outcome> {
     outcome
 }
 
-/// Keeps everything as it is until the process is asked to stop.
+/// Keeps everything running until the process is asked to stop.
 async fn stay_up(server: &mut Server, stop: &mut StopSignals) -> Result<()> {
     println!("\nThe server and all engines stay up; Ctrl-C ends the demo.");
     tokio::select! {
@@ -95,7 +95,7 @@ async fn stay_up(server: &mut Server, stop: &mut StopSignals) -> Result<()> {
     }
 }
 
-/// Both passes and the report; says whether every dump equalled its engine.
+/// Both passes and the report. Returns whether every dump equalled its engine.
 async fn run_passes(args: &Args, len: usize, server: Addresses) -> Result<(bool, [Fleet; 2])> {
     let mut client = client::connect(server.grpc).await.context("connect to the server")?;
     let (first, matched, prompts) = run_pass(args, len, Policy::FindMatches, &mut client).await?;
@@ -118,7 +118,7 @@ async fn run_passes(args: &Args, len: usize, server: Addresses) -> Result<(bool,
     Ok((report.is_verified(), [matched, rotated]))
 }
 
-/// One pass on a fleet of its own: drive, wait by cursor, compare. Some of its prompts come along.
+/// One pass on a fleet of its own: drive, wait by cursor, compare. Returns some of its prompts, too.
 async fn run_pass(
     args: &Args,
     len: usize,
@@ -146,13 +146,12 @@ async fn stats(client: &mut Indexer) -> Result<pb::GetStatsResponse> {
 /// The requests of a pass; both passes get the same.
 struct Workload {
     requests: Box<dyn Iterator<Item = Result<Request>> + Send>,
-    /// How many of them are taken.
+    /// How many of them the pass uses.
     len: usize,
 }
 
 impl Workload {
-    /// Number of requests. All are looked at, so that their faults are found before anything is
-    /// started on them.
+    /// Number of requests. It checks all of them, so that invalid ones are found before the demo starts.
     fn check(args: &Args) -> Result<usize> {
         let (mut len, mut longest) = (0, 0);
         if let Some(path) = &args.trace {
@@ -194,7 +193,7 @@ struct StopSignals {
 }
 
 impl StopSignals {
-    /// From now on the process no longer just dies of them.
+    /// Handles the signals from now on, instead of letting them kill the process.
     fn listen() -> Result<Self> {
         let interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
         let terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;

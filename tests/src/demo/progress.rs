@@ -1,4 +1,4 @@
-//! How far a pass is: a bar on a terminal, a line every tenth elsewhere.
+//! Progress of a pass: a bar on a terminal, elsewhere a line for every tenth.
 
 use super::route::Policy;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
@@ -8,15 +8,15 @@ use std::io::IsTerminal;
 /// The bar, which with the longest numbers takes less than 80 columns. `{msg}` is the hit rate so far.
 const TEMPLATE: &str = "{prefix:>11} {bar:20.cyan/blue} {pos}/{len} {rate}, {msg}, {eta} left";
 
-/// Highest rate that is shown: at the very beginning it means nothing.
+/// Highest rate that is shown: at the very beginning the rate is meaningless.
 const RATE_MAX: f64 = 999_999.0;
 
-/// Shows how far a pass is.
+/// Shows the progress of a pass.
 #[derive(Debug)]
 pub enum Progress {
     /// On a terminal.
     Bar(ProgressBar),
-    /// Elsewhere: name, number of requests, tenths said so far.
+    /// Elsewhere: name, number of requests, tenths printed so far.
     Lines(&'static str, u64, u64),
 }
 
@@ -59,7 +59,7 @@ impl Progress {
 fn bar(policy: Policy, requests: u64, target: ProgressDrawTarget) -> ProgressBar {
     let style = ProgressStyle::with_template(TEMPLATE).expect("the template is sound");
     let rate = |state: &ProgressState, out: &mut dyn Write| {
-        // What it writes to takes everything.
+        // Writing to this buffer does not fail.
         let _infallible = write!(out, "{:.0}/s", state.per_sec().min(RATE_MAX));
     };
     let style = style.with_key("rate", rate).progress_chars("█▉▊▋▌▍▎▏ ");

@@ -1,4 +1,4 @@
-//! A question to paste whose answer tells workers apart.
+//! A query to paste whose answer tells workers apart.
 
 use super::MODEL;
 use super::drive::find_matches;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::net::SocketAddr;
 
-/// Blocks that are asked for beyond those that every worker holds, at most.
+/// Most blocks of the query beyond those that every worker holds.
 const MORE_BLOCKS: usize = 4;
 /// Hashes in a line: it stays below 80 characters.
 const HASHES_A_LINE: usize = 3;
@@ -20,13 +20,13 @@ const HASHES_A_LINE: usize = 3;
 pub struct Query {
     /// Local hashes of the blocks.
     locals: Vec<u64>,
-    /// How many of them each worker in the answer holds, those that hold most first.
+    /// How many of them each worker in the answer holds, largest first.
     held: Vec<(String, u32)>,
 }
 
 impl Query {
-    /// Of `prompts`, the leading blocks that tell workers apart soonest. None where all that hold anything of a
-    /// prompt hold the same.
+    /// The leading blocks of the prompt that tells workers apart earliest. None if, for each prompt, all workers
+    /// that hold any of it hold the same number of blocks.
     ///
     /// # Errors
     /// If a call fails.
@@ -63,7 +63,7 @@ impl Query {
         Ok(chosen.map(|(_, query)| query))
     }
 
-    /// What to paste, in lines of less than 80 characters, and what the answer says.
+    /// The command to paste, in lines of less than 80 characters, and the answer to expect.
     #[must_use]
     pub fn text(&self, server: SocketAddr) -> String {
         let asked = self.locals.len();

@@ -1,4 +1,4 @@
-//! What a demo found: tables for people, JSON for programs.
+//! The results of a demo: tables for people, JSON for programs.
 
 use super::MODEL;
 use super::drive::PassResult;
@@ -17,10 +17,10 @@ use std::time::Duration;
 
 /// Width of a full bar of the chart, in characters.
 const CHART_WIDTH: f64 = 50.0;
-/// Width that everything fits, in characters: that of a terminal as they come.
+/// Width of all output, in characters: a terminal's default.
 pub const WIDTH: u16 = 80;
 
-/// What the words of the tables mean, a line each.
+/// The meaning of words in the tables, one line each.
 const LEGEND: &str = "\
 hit rate: share of the prompts' tokens that their engines found in cache
 p99: 99 of 100 answers came within this time, as the driver sees it, which
@@ -28,7 +28,7 @@ p99: 99 of 100 answers came within this time, as the driver sees it, which
 copies: times that blocks lie in an engine's memory: equal prompts that run
      at the same time make two of the same block";
 
-/// Everything a demo found.
+/// All results of a demo.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// Seed of the workload.
@@ -45,11 +45,11 @@ pub struct Report {
     pub counters: Vec<Counter>,
     /// From `/metrics`, at the end.
     pub metrics: Vec<Sample>,
-    /// What to ask by hand; none if no prompt tells workers apart.
+    /// The query to paste; none if no prompt tells workers apart.
     pub query: Option<Query>,
 }
 
-/// What was asked of the server around a pass.
+/// Answers of the server before and after a pass.
 #[derive(Debug)]
 pub struct Observed {
     /// Its sizes and counters before the pass.
@@ -64,7 +64,7 @@ pub struct Observed {
     pub idle_latencies: Vec<Duration>,
 }
 
-/// What one pass found.
+/// Results of one pass.
 #[derive(Debug, Serialize)]
 pub struct Section {
     policy: Policy,
@@ -127,7 +127,7 @@ impl Report {
         self.sections.iter().flat_map(|section| &section.verdicts).all(Verdict::is_equal)
     }
 
-    /// Prints all tables, the chart and the line to paste.
+    /// Prints all tables, the chart and the query to paste.
     pub fn print(&self, server: Addresses) {
         if let Some(section) = self.sections.first() {
             section.workload.print();
@@ -214,7 +214,7 @@ impl Report {
         table
     }
 
-    /// Says whether every operation and batch received has exactly one outcome.
+    /// Prints whether every operation and batch received has exactly one outcome.
     fn print_sums(&self) {
         for unit in ["block", "batch"] {
             let of_unit = self.counters.iter().filter(|counter| counter.unit == unit);
@@ -257,7 +257,7 @@ pub fn print_verdicts(policy: Policy, verdicts: &[Verdict]) {
 // === impl Section ===
 
 impl Section {
-    /// Puts together what a pass found.
+    /// Assembles the results of a pass.
     #[must_use]
     pub fn new(policy: Policy, pass: &PassResult, observed: Observed) -> Self {
         let seconds = (pass.elapsed + observed.caught_up).as_secs_f64();
@@ -292,7 +292,7 @@ impl Section {
 // === impl Latency ===
 
 impl Latency {
-    /// Median and 99th percentile; `None` of nothing.
+    /// Median and 99th percentile; `None` without latencies.
     #[must_use]
     pub fn of(latencies: &[Duration]) -> Option<Self> {
         let mut sorted = latencies.to_vec();
@@ -354,7 +354,7 @@ fn received(stats: &pb::GetStatsResponse, unit: &str) -> u64 {
     of_unit.filter(|counter| counter.outcome == "received").map(|counter| counter.count).sum()
 }
 
-/// A table whose columns but the first are numbers. Cells that are too long are wrapped.
+/// A table whose columns are numbers except the first. Long cells are wrapped.
 fn table(columns: impl IntoIterator<Item = String>) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED).set_header(columns);

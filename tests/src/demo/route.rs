@@ -1,4 +1,4 @@
-//! Where a request goes.
+//! The choice of a worker for a request.
 //!
 //! By FindMatches: the worker with the highest score, where
 //!
@@ -6,7 +6,7 @@
 //!
 //! Overlap wins until a worker has so many more requests under way than another that waiting for
 //! them costs more than computing the overlap again. Equal scores go to the worker with fewer
-//! requests under way, then to the one that was given fewer tokens so far.
+//! requests under way, then to the one that got fewer tokens so far.
 
 use kvasir_proto::pb;
 use serde::Serialize;
@@ -14,7 +14,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What one more request under way weighs, in tokens that need not be computed.
+/// The weight of one request under way, in tokens that need not be computed.
 pub const TOKENS_PER_REQUEST: i64 = 1_024;
 
 /// How workers are chosen.
@@ -28,7 +28,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// As people read it.
+    /// The name in the output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -37,7 +37,7 @@ impl Policy {
         }
     }
 
-    /// What the ids of its workers start with.
+    /// The prefix of its workers' ids.
     #[must_use]
     pub fn worker_prefix(self) -> &'static str {
         match self {
@@ -66,7 +66,7 @@ struct State {
     turn: usize,
 }
 
-/// A request under way; dropping it takes it off its worker's load.
+/// A request under way; dropping it removes it from its worker's load.
 #[derive(Debug)]
 pub struct Placed<'a> {
     router: &'a Router,

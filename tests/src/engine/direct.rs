@@ -1,4 +1,4 @@
-//! Events of a scheduler as an engine without a publisher of its own hands them to an agent: hashes
+//! Events of a scheduler in the form in which an engine without a publisher passes them to an agent: hashes
 //! instead of tokens, the main group only.
 
 use super::scheduler::MAIN_GROUP;
@@ -6,7 +6,7 @@ use super::wire::EngineEvent;
 use kvasir_proto::hash::{Namespace, local_hashes, tokens_le};
 use kvasir_proto::types::{BlockName, KvEvent, StoredBlock, Tier};
 
-/// The events of one step. Removals in a row are one event.
+/// The events of one step. Consecutive removals become one event.
 #[must_use]
 pub fn kv_events(events: &[EngineEvent], block_size: usize) -> Vec<KvEvent> {
     let mut out = Vec::new();

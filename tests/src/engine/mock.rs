@@ -11,16 +11,16 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use zeromq::ZmqError;
 
-/// Commands that may wait for the engine's task.
+/// Most commands that wait for the engine's task.
 const COMMANDS_MAX: usize = 1_024;
-/// Timestamp of the first batch of the first life, in seconds.
+/// Timestamp of the first batch before any restart, in seconds.
 const TIME_START_SECS: u64 = 1_700_000_000;
-/// How far apart the timestamps of two lives start, in seconds.
-const TIME_LIFE_SECS: f64 = 1_000_000.0;
-/// What a step advances the timestamp by, in seconds.
+/// How far a restart advances the timestamps, in seconds.
+const TIME_RESTART_SECS: f64 = 1_000_000.0;
+/// How far a step advances the timestamp, in seconds.
 const TIME_STEP_SECS: f64 = 0.01;
 
-/// What an engine is like.
+/// Configuration of an engine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineConfig {
     /// Tokens per block.
@@ -29,7 +29,7 @@ pub struct EngineConfig {
     pub capacity_blocks: usize,
     /// Window of a second, sliding-window group in tokens; `None` for no second group.
     pub sliding_window: Option<usize>,
-    /// Whether that group has the number 0, and the main group 1.
+    /// Whether that group has number 0, and the main group number 1.
     pub window_first: bool,
     /// Engines with equal seeds name equal blocks equally.
     pub name_seed: u64,
@@ -39,18 +39,18 @@ pub struct EngineConfig {
     pub hashes: HashForm,
     /// Topic of live batches.
     pub topic: String,
-    /// Whether and how batches state the engine's life.
+    /// Whether and how batches state the engine's incarnation.
     pub epoch: EpochForm,
-    /// Batches kept for replays.
+    /// Batches retained for replays.
     pub buffer_batches: usize,
-    /// Whether removals say how many copies remain.
+    /// Whether removals state how many copies remain.
     pub copy_counts: bool,
     /// Data-parallel rank that batches state.
     pub dp_rank: u32,
-    /// Timestamp that its first life begins with, in seconds since 1970.
+    /// Timestamp of its first batch before any restart, in seconds since 1970.
     pub time_start_secs: u64,
-    /// Lives of this engine that are over: each later one begins with a later timestamp.
-    pub past_lives: u32,
+    /// Earlier restarts of this engine: each begins with a later timestamp.
+    pub restarts: u32,
 }
 
 impl Default for EngineConfig {
@@ -69,13 +69,14 @@ impl Default for EngineConfig {
             copy_counts: false,
             dp_rank: 0,
             time_start_secs: TIME_START_SECS,
-            past_lives: 0,
+            restarts: 0,
         }
     }
 }
 
 impl EngineConfig {
-    /// The same with timestamps of today: by those of 2023, which tests can be repeated with, all batches are old.
+    /// The same configuration with timestamps of today. The default timestamps of 2023 make tests repeatable, and all
+    /// batches old.
     ///
     /// # Panics
     /// If the clock shows a time before 1970.
@@ -86,14 +87,14 @@ impl EngineConfig {
         Self { time_start_secs: now.as_secs(), ..self }
     }
 
-    /// No two lives publish equal batches: timestamps are far apart.
+    /// First timestamp after so many restarts: far apart, so that no batch equals one from before a restart.
     #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 are exact")]
-    fn life_start(&self, past_lives: u32) -> f64 {
-        self.time_start_secs as f64 + f64::from(past_lives) * TIME_LIFE_SECS
+    fn time_start(&self, restarts: u32) -> f64 {
+        self.time_start_secs as f64 + f64::from(restarts) * TIME_RESTART_SECS
     }
 }
 
-/// Why an engine could not do what was asked.
+/// Why an engine could not carry out a command.
 #[derive(Debug, Error)]
 pub enum EngineError {
     /// The pool can never hold the request.
@@ -102,12 +103,12 @@ pub enum EngineError {
     /// A socket could not be bound.
     #[error("failed to bind the engine's sockets: {0}")]
     Bind(#[from] ZmqError),
-    /// The engine stopped, or was restarted under the request.
+    /// The engine stopped, or was restarted during the request.
     #[error("the engine is gone")]
     Gone,
 }
 
-/// What an engine really holds in its main group, and how far it has published.
+/// What an engine holds in its main group, and how far it has published: the truth that the index must match.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Truth {
     /// Names with their number of physical copies.
@@ -145,7 +146,7 @@ impl MockEngine {
         Self::start_at(config, &Endpoints::any()).await
     }
 
-    /// Starts an engine that listens there.
+    /// Starts an engine that listens on `endpoints`.
     ///
     /// # Errors
     /// If a socket cannot be bound.
@@ -161,19 +162,19 @@ impl MockEngine {
         Ok(Self { commands, endpoints, tasks })
     }
 
-    /// Where it publishes: `tcp://host:port`; the same after a restart.
+    /// Its PUB socket, `tcp://host:port`; the same after a restart.
     #[must_use]
     pub fn endpoint(&self) -> &str {
         &self.endpoints.live
     }
 
-    /// Where it replays: `tcp://host:port`; the same after a restart.
+    /// Its replay socket, `tcp://host:port`; the same after a restart.
     #[must_use]
     pub fn replay_endpoint(&self) -> &str {
         &self.endpoints.replay
     }
 
-    /// Runs a request to its end. By then all its events are published.
+    /// Runs a request to its end; all its events are published when it returns.
     ///
     /// # Errors
     /// If it is too large, or the engine is stopped or restarted meanwhile.
@@ -197,8 +198,8 @@ impl MockEngine {
         self.ask(|reply| Command::DropNext(batches, reply)).await
     }
 
-    /// Kills the engine and starts it anew on the same ports: empty pool and buffer, numbers from
-    /// 0, running requests lost.
+    /// Kills the engine and restarts it on the same ports, with empty pool and buffer and numbers from
+    /// 0. Running requests are lost.
     ///
     /// # Errors
     /// If the engine is gone or its ports were taken meanwhile.
@@ -235,7 +236,7 @@ struct Actor {
     replies: HashMap<u64, Reply<Result<Completion, TooLarge>>>,
     next_request: u64,
     time: f64,
-    past_lives: u32,
+    restarts: u32,
 }
 
 // === impl Actor ===
@@ -248,8 +249,8 @@ impl Actor {
             publisher,
             replies: HashMap::new(),
             next_request: 0,
-            time: config.life_start(config.past_lives),
-            past_lives: config.past_lives,
+            time: config.time_start(config.restarts),
+            restarts: config.restarts,
             config,
         })
     }
@@ -273,17 +274,17 @@ impl Actor {
             self.publish(&step.events).await;
             for (id, completion) in step.finished {
                 if let Some(reply) = self.replies.remove(&id) {
-                    // Whoever asked may have stopped waiting.
+                    // The caller may have stopped waiting.
                     let _ = reply.send(Ok(completion));
                 }
             }
-            // A step costs no time: let the other tasks of the process have their turn.
+            // A step takes no time: let other tasks of the process run.
             tokio::task::yield_now().await;
         }
         self.publisher.close().await;
     }
 
-    /// Answers go to whoever asked; if nobody waits any more, they are of no use.
+    /// Carries out a command and sends its reply; a caller that has stopped waiting misses it.
     async fn handle(&mut self, command: Command) {
         match command {
             Command::Run(prompt, reply) => self.submit(prompt, reply),
@@ -337,16 +338,16 @@ impl Actor {
             copy_counts: self.config.copy_counts,
         };
         let payload = style.encode(self.time, events);
-        // A PUB socket has no errors that concern the engine; what was not sent can be replayed.
+        // No error of a PUB socket concerns the engine: a batch that was not sent can be replayed.
         drop(self.publisher.publish(payload).await);
     }
 
     async fn restart(&mut self) -> Result<(), ZmqError> {
         self.scheduler = scheduler(&self.config);
-        // Whoever waits for a lost request learns that the engine is gone.
+        // Callers that wait for a lost request get the error that the engine is gone.
         self.replies.clear();
-        self.past_lives += 1;
-        self.time = self.config.life_start(self.past_lives);
+        self.restarts += 1;
+        self.time = self.config.time_start(self.restarts);
         self.publisher.restart().await
     }
 }

@@ -1,21 +1,21 @@
-//! A mock inference engine: everything about KV caching that the index can observe, nothing of the
+//! A mock inference engine: everything about KV caching that the index can observe, and nothing of the
 //! model.
 //!
 //! - [`pool`]: fixed number of physical blocks, prefix cache, reference counts, LRU eviction (pure);
 //! - [`scheduler`]: continuous batching over that pool: prefix hits, chunked prefill, decode (pure);
 //! - [`wire`]: events and batches in vLLM's `MessagePack` forms (pure);
-//! - [`direct`]: events as an agent takes them (pure);
+//! - [`direct`]: events in the form that an agent accepts (pure);
 //! - [`publisher`]: the PUB socket and the replay ROUTER socket;
 //! - [`mock`]: the running engine, one task around the parts above;
-//! - [`process`]: the same as a process, which can be killed.
+//! - [`process`]: the engine as a process, which can be killed.
 //!
-//! What it shares with vLLM's block manager: second physical copies (a prompt that is cached whole
-//! computes its last block again; two requests may compute the same block side by side), one store
-//! event per copy and one removal per evicted copy, blocks freed tail first so that prefixes live
+//! What it shares with vLLM's block manager: second physical copies (a completely cached prompt
+//! computes its last block again; two requests may compute the same block at the same time), one store
+//! event per copy and one removal per evicted copy, blocks freed tail first so that prefixes stay
 //! longest, an optional second (sliding-window) group in the same pool, and a reset that works only
 //! while nothing runs. What it leaves out: time (a step costs nothing), preemption (a request is
-//! admitted only once its whole length is reserved), speculation, and the model itself (the request
-//! brings its own answer).
+//! admitted only once its full length is reserved), speculation, and the model itself (the request
+//! contains its answer).
 
 pub mod direct;
 pub mod mock;

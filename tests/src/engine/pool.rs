@@ -1,8 +1,8 @@
 //! Physical blocks of one engine: allocation, prefix cache, reference counts, LRU eviction.
 //!
 //! A block is *in use* (references > 0) or in the free list. A free block keeps its content and its
-//! cache entry until it is taken for something else: that is the eviction. The free list is in the
-//! order of freeing, so its head is the least recently used block.
+//! cache entry until it is allocated again, which evicts the content. The free list is in the order of
+//! freeing, so its head is the least recently used block.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -17,7 +17,7 @@ const NONE: u32 = u32::MAX;
 pub struct CacheKey {
     /// KV-cache group; the same name may be cached once per group.
     pub group: u8,
-    /// The engine's hash of the block and all before it.
+    /// The engine's hash of the block with its prefix.
     pub name: u64,
 }
 
@@ -34,7 +34,7 @@ struct Block {
 #[derive(Debug)]
 pub struct BlockPool {
     blocks: Vec<Block>,
-    /// Physical copies of a content, oldest first; never an empty list.
+    /// Physical copies of each content, oldest first; no list is empty.
     cached: HashMap<CacheKey, Vec<BlockId>>,
     head: u32,
     tail: u32,
@@ -69,19 +69,19 @@ impl BlockPool {
         self.blocks.len()
     }
 
-    /// Blocks that are not in use; cached ones among them can be evicted.
+    /// Number of free blocks; cached ones among them can be evicted.
     #[must_use]
     pub fn free_len(&self) -> usize {
         self.free
     }
 
-    /// A block with this content, if there is one: the oldest copy.
+    /// The oldest block with this content.
     #[must_use]
     pub fn lookup(&self, key: CacheKey) -> Option<BlockId> {
         self.cached.get(&key).and_then(|copies| copies.first().copied())
     }
 
-    /// True if nobody uses the block.
+    /// True if the block has no user.
     #[must_use]
     pub fn is_free(&self, id: BlockId) -> bool {
         self.blocks[id as usize].free
@@ -95,8 +95,8 @@ impl BlockPool {
         self.blocks[id as usize].references += 1;
     }
 
-    /// Takes the least recently used free block for one user; its old content, if any, is evicted
-    /// and returned. `None` if every block is in use.
+    /// Allocates the least recently used free block for one user; evicts its old content, if any, and
+    /// returns it. `None` if every block is in use.
     pub fn allocate(&mut self) -> Option<(BlockId, Option<CacheKey>)> {
         if self.head == NONE {
             return None;
@@ -108,7 +108,7 @@ impl BlockPool {
         Some((id, evicted))
     }
 
-    /// States the content of a block that is in use. Other blocks may hold the same.
+    /// Caches the content of a block that is in use. Other blocks may hold the same.
     ///
     /// # Panics
     /// If the block is free or already has a content.
@@ -120,10 +120,10 @@ impl BlockPool {
         self.cached.entry(key).or_default().push(id);
     }
 
-    /// Takes a user from a block; the last one puts it at the end of the free list.
+    /// Removes a user from a block; without users, it goes to the end of the free list.
     ///
     /// # Panics
-    /// If nobody uses the block.
+    /// If the block has no user.
     pub fn release(&mut self, id: BlockId) {
         let block = &mut self.blocks[id as usize];
         assert!(block.references > 0, "block {id} has no user");
@@ -133,7 +133,7 @@ impl BlockPool {
         }
     }
 
-    /// Forgets all contents. False, and no effect, while any block is in use.
+    /// Removes all contents. Returns false, and does nothing, while any block is in use.
     pub fn reset(&mut self) -> bool {
         if self.free != self.blocks.len() {
             return false;

@@ -94,7 +94,7 @@ fn action() -> impl Strategy<Value = Action> {
 }
 
 proptest! {
-    /// Against a model that is nothing but a multiset of users and one of contents.
+    /// Compares the pool with a model of two multisets: users and contents.
     #[test]
     fn users_and_contents_are_those_of_the_model(
         capacity in 1..12_usize,

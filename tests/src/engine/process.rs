@@ -1,8 +1,8 @@
-//! A mock engine as a process of its own, so that it can be ended as a crash ends it: what the binary `mock-engine` does,
-//! and a handle to such a process.
+//! A mock engine as a process of its own, so that it can be killed as a crash would: the main function of the binary
+//! `mock-engine`, and a handle to such a process.
 //!
-//! It is told what to do in lines of JSON on its standard input, of which each has one line of answer. It ends when its
-//! input does, so it never outlives whoever started it.
+//! The process reads requests as lines of JSON from its standard input and answers each with one line. It ends when its
+//! input does, so it ends with the process that started it.
 
 use super::mock::{EngineConfig, MockEngine, Truth};
 use super::publisher::Endpoints;
@@ -29,7 +29,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Request {
-    /// The first of all.
+    /// The first request.
     Start(EngineConfig, Endpoints),
     Run(Prompt),
     Truth,
@@ -42,10 +42,10 @@ enum Answer {
     Truth(Truth),
 }
 
-/// Is an engine, until there are no more requests.
+/// Runs an engine until there are no more requests.
 ///
 /// # Errors
-/// If a request cannot be read or done, or its answer not be written.
+/// If a request cannot be read or carried out, or its answer cannot be written.
 pub fn serve(requests: impl BufRead, mut answers: impl Write) -> Result<()> {
     let runtime = Runtime::new().context("start a runtime")?;
     let mut running = None;
@@ -72,72 +72,72 @@ async fn answer(running: &mut Option<MockEngine>, request: Request) -> Result<An
     }
 }
 
-/// A mock engine in a process of its own, which is killed when this is dropped.
+/// A mock engine in a process of its own; dropping the handle kills it.
 #[derive(Debug)]
 pub struct EngineProcess {
     endpoints: Endpoints,
-    /// Who asks it has it to themselves.
-    life: Mutex<Life>,
-    /// Who kills it does not wait for them.
+    /// Locked for a request with its answer.
+    process: Mutex<Process>,
+    /// Apart from `process`, so that a kill need not wait for an answer.
     progress: watch::Sender<Progress>,
 }
 
-/// One life of the process.
+/// The current process.
 #[derive(Debug)]
-struct Life {
+struct Process {
     config: EngineConfig,
     child: Child,
     requests: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
 }
 
-/// What became of the process so far.
+/// Status of the process.
 #[derive(Debug, Clone, Copy)]
 struct Progress {
-    process: Pid,
+    pid: Pid,
     is_killed: bool,
-    /// Prompts answered, over all lives.
+    /// Prompts answered, restarts included.
     answered: u64,
 }
 
 impl EngineProcess {
-    /// Starts an engine on free ports of the loopback interface: outside of those that the system hands out, so that they
-    /// are still free when it comes back.
+    /// Starts an engine on free ports of the loopback interface, outside the range that the system assigns, so that they
+    /// are still free after a restart.
     ///
     /// # Errors
-    /// If the binary is missing, or the process does not become an engine.
+    /// If the binary is missing, or the process does not start an engine.
     pub async fn start(config: EngineConfig) -> Result<Self> {
         let endpoint = || Ok::<_, anyhow::Error>(format!("tcp://127.0.0.1:{}", free_port()?));
         let endpoints = Endpoints { live: endpoint()?, replay: endpoint()? };
-        let life = Life::begin(config, &endpoints).await?;
-        let progress = Progress { process: life.process()?, is_killed: false, answered: 0 };
-        Ok(Self { endpoints, life: Mutex::new(life), progress: watch::Sender::new(progress) })
+        let process = Process::start(config, &endpoints).await?;
+        let progress = Progress { pid: process.pid()?, is_killed: false, answered: 0 };
+        Ok(Self { endpoints, process: Mutex::new(process), progress: watch::Sender::new(progress) })
     }
 
-    /// Where it publishes: `tcp://host:port`, in all lives.
+    /// Its PUB socket, `tcp://host:port`; the same after a restart.
     #[must_use]
     pub fn endpoint(&self) -> &str {
         &self.endpoints.live
     }
 
-    /// Where it replays: `tcp://host:port`, in all lives.
+    /// Its replay socket, `tcp://host:port`; the same after a restart.
     #[must_use]
     pub fn replay_endpoint(&self) -> &str {
         &self.endpoints.replay
     }
 
-    /// Runs a request to its end; none if the engine is killed under it.
+    /// Runs a request to its end; none if the engine is killed meanwhile.
     ///
     /// # Errors
     /// If the engine refuses it, ends by itself or stays silent.
     pub async fn run(&self, prompt: Prompt) -> Result<Option<Completion>> {
-        let answer = self.life.lock().await.ask(&Request::Run(prompt)).await;
+        let answer = self.process.lock().await.ask(&Request::Run(prompt)).await;
         match answer {
             Ok(Answer::Done(completion)) => {
                 self.progress.send_modify(|progress| progress.answered += 1);
                 Ok(Some(completion))
             }
-            Ok(other) => Err(anyhow!("{other:?} is no answer to a prompt")),
+            Ok(other) => Err(anyhow!("{other:?} is not an answer to a prompt")),
             Err(_) if self.progress.borrow().is_killed => Ok(None),
             Err(error) => Err(error),
         }
@@ -148,48 +148,49 @@ impl EngineProcess {
     /// # Errors
     /// If it ends or stays silent.
     pub async fn truth(&self) -> Result<Truth> {
-        match self.life.lock().await.ask(&Request::Truth).await? {
+        match self.process.lock().await.ask(&Request::Truth).await? {
             Answer::Truth(truth) => Ok(truth),
-            other => bail!("{other:?} is not the truth"),
+            other => bail!("{other:?} is not an answer to a query for the truth"),
         }
     }
 
-    /// Waits until it has answered so many more prompts than now, when this is called.
+    /// Completes once it has answered `prompts` more prompts, counted from this call.
     pub fn answered(&self, prompts: u64) -> impl Future<Output = ()> + use<> {
         let mut progress = self.progress.subscribe();
         let due = progress.borrow().answered + prompts;
         async move {
-            // Its sender outlives whoever waits, or there is nothing to wait for.
+            // If the sender is dropped, there is nothing left to wait for.
             let _answered = progress.wait_for(|now| now.answered >= due).await;
         }
     }
 
-    /// Ends it at once, whatever it is doing (SIGKILL), and starts it again at the same endpoints: it holds nothing, has
-    /// nothing to replay, and its numbers begin at 0.
+    /// Kills it (SIGKILL), whatever it is doing, and restarts it at the same endpoints: it holds nothing, has nothing to
+    /// replay, and its numbers begin at 0.
     ///
     /// # Errors
     /// If it had ended before, or does not start.
     pub async fn kill(&self) -> Result<()> {
-        let process = self.progress.borrow().process;
+        let pid = self.progress.borrow().pid;
         self.progress.send_modify(|progress| progress.is_killed = true);
-        kill_process(process, Signal::KILL).context("kill the engine")?;
-        // Whoever waits for an answer learns now that there is none. The next is asked of the next life.
-        let mut life = self.life.lock().await;
-        let end = life.child.wait().await.context("wait for the engine's end")?;
+        kill_process(pid, Signal::KILL).context("kill the engine")?;
+        // A request in progress fails now and releases the lock. Later ones go to the new process.
+        let mut process = self.process.lock().await;
+        let end = process.child.wait().await.context("wait for the engine's end")?;
         ensure!(end.signal() == Some(Signal::KILL.as_raw()), "the engine ended before, {end}");
-        let config = EngineConfig { past_lives: life.config.past_lives + 1, ..life.config.clone() };
-        *life = Life::begin(config, &self.endpoints).await?;
-        let process = life.process()?;
+        let config =
+            EngineConfig { restarts: process.config.restarts + 1, ..process.config.clone() };
+        *process = Process::start(config, &self.endpoints).await?;
+        let pid = process.pid()?;
         let begin = |progress: &mut Progress| {
-            (progress.process, progress.is_killed) = (process, false);
+            (progress.pid, progress.is_killed) = (pid, false);
         };
         self.progress.send_modify(begin);
         Ok(())
     }
 }
 
-impl Life {
-    async fn begin(config: EngineConfig, endpoints: &Endpoints) -> Result<Self> {
+impl Process {
+    async fn start(config: EngineConfig, endpoints: &Endpoints) -> Result<Self> {
         let mut child = Command::new(binary_of(BINARY)?)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -198,15 +199,15 @@ impl Life {
             .context("start an engine")?;
         let requests = child.stdin.take().context("standard input")?;
         let answers = BufReader::new(child.stdout.take().context("standard output")?).lines();
-        let mut life = Self { config, child, requests, answers };
-        let start = Request::Start(life.config.clone(), endpoints.clone());
-        match life.ask(&start).await? {
-            Answer::Started => Ok(life),
-            other => bail!("{other:?} instead of a start"),
+        let mut process = Self { config, child, requests, answers };
+        let start = Request::Start(process.config.clone(), endpoints.clone());
+        match process.ask(&start).await? {
+            Answer::Started => Ok(process),
+            other => bail!("the engine answered {other:?} to the start request"),
         }
     }
 
-    fn process(&self) -> Result<Pid> {
+    fn pid(&self) -> Result<Pid> {
         let id = self.child.id().and_then(|id| Pid::from_raw(id as i32));
         id.context("the engine has ended")
     }

@@ -1,7 +1,7 @@
-//! The engine's sockets: PUB for live batches, ROUTER for replays out of a bounded buffer.
+//! The engine's sockets: PUB for live batches, ROUTER for replays from a bounded buffer.
 //!
-//! Live frames are `[topic, sequence, payload]`. A publisher may state its life with each batch,
-//! behind the number or behind the topic. A replay request is `[identity, "", start]`; the
+//! Live frames are `[topic, sequence, payload]`. A publisher may state its incarnation with each batch,
+//! after the number or after the topic. A replay request is `[identity, "", start]`; the
 //! answer is one message for every buffered batch from `start` on, then one with the end marker.
 
 use super::wire::WireForm;
@@ -18,9 +18,9 @@ use zeromq::{
     PubSocket, RouterSocket, Socket, SocketRecv, SocketSend, ZmqError, ZmqMessage, ZmqResult,
 };
 
-/// Sequence number that ends a replay.
+/// Sequence number that marks the end of a replay.
 const END: [u8; 8] = [0xff; 8];
-/// Longest wait for one frame of a replay to be taken; a peer that is slower loses the rest of it.
+/// Longest wait until the peer takes one message of a replay; a slower peer loses the rest of the replay.
 const REPLAY_SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How a publisher behaves.
@@ -28,31 +28,31 @@ const REPLAY_SEND_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct PublisherConfig {
     /// Topic frame of live batches.
     pub topic: String,
-    /// Batches kept for replays.
+    /// Batches retained for replays.
     pub buffer_batches: usize,
-    /// Decides the number of frames in a reply.
+    /// Layout of events; it decides the number of frames in a reply.
     pub form: WireForm,
-    /// Whether and how each batch states the publisher's life.
+    /// Whether and how each batch states the publisher's incarnation.
     pub epoch: EpochForm,
 }
 
-/// How a publisher states its life.
+/// How a publisher states its incarnation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum EpochForm {
     /// Not at all.
     #[default]
     None,
-    /// 16 bytes behind the number, as proposed for vLLM.
+    /// 16 bytes after the number, as proposed for vLLM.
     Frame,
-    /// Text behind the topic, as proposed for SGLang.
+    /// Text after the topic, as proposed for SGLang.
     Topic,
 }
 
-/// The frames of a batch before its payload, in one life of a publisher.
+/// What a publisher adds to its batches, the same until a restart: the topic and the incarnation.
 #[derive(Debug, Clone)]
 struct Stamp {
     topic: Bytes,
-    /// What follows the number.
+    /// Bytes after the number.
     epoch: Vec<u8>,
 }
 
@@ -72,7 +72,7 @@ impl Stamp {
     }
 }
 
-/// Where a publisher listens.
+/// Addresses that a publisher listens on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoints {
     /// PUB socket, `tcp://host:port`.
@@ -82,7 +82,7 @@ pub struct Endpoints {
 }
 
 impl Endpoints {
-    /// Free ports of the loopback interface.
+    /// Any free ports of the loopback interface.
     #[must_use]
     pub fn any() -> Self {
         let any = "tcp://127.0.0.1:0";
@@ -98,7 +98,7 @@ struct Buffer {
 
 type SharedBuffer = Arc<Mutex<Buffer>>;
 
-/// Both sockets of one life of an engine.
+/// Both sockets of an engine.
 pub struct Publisher {
     config: PublisherConfig,
     stamp: Stamp,
@@ -151,7 +151,7 @@ impl Publisher {
         })
     }
 
-    /// Where it listens.
+    /// Addresses that it listens on.
     #[must_use]
     pub fn endpoints(&self) -> &Endpoints {
         &self.endpoints
@@ -163,7 +163,7 @@ impl Publisher {
         self.next_sequence.checked_sub(1)
     }
 
-    /// The next `batches` are numbered and buffered, but not sent: subscribers see a gap.
+    /// Numbers and buffers the next `batches`, but does not send them: subscribers see a gap.
     pub fn drop_next(&mut self, batches: u64) {
         self.drop_left = batches;
     }
@@ -186,10 +186,10 @@ impl Publisher {
         self.live.send(message(frames)).await
     }
 
-    /// Closes both sockets and starts anew at the same endpoints: empty buffer, numbers from 0.
+    /// Closes both sockets and restarts at the same endpoints, with an empty buffer and numbers from 0.
     ///
     /// # Errors
-    /// If an endpoint was taken meanwhile; then nothing listens any more.
+    /// If another process took an endpoint meanwhile; then nothing listens any more.
     pub async fn restart(&mut self) -> ZmqResult<()> {
         self.close().await;
         *self = Self::bind(self.config.clone(), &self.endpoints).await?;
@@ -199,11 +199,11 @@ impl Publisher {
     /// Closes both sockets; their ports are free when it returns.
     pub async fn close(&mut self) {
         if let Some(stop) = self.stop_replay.take() {
-            // The task may have ended already: then there is nothing left to stop.
+            // An error means that the task has ended already.
             let _ = stop.send(());
         }
         while self.replay.join_next().await.is_some() {}
-        // An error means that the listener is gone, which is what is wanted.
+        // An error means that the listener is gone already.
         drop(self.live.unbind_all().await);
         self.live = PubSocket::new();
     }
@@ -227,7 +227,7 @@ fn lock(buffer: &SharedBuffer) -> std::sync::MutexGuard<'_, Buffer> {
     buffer.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How a replay is laid out.
+/// Layout of the replies to a replay request.
 struct Replies {
     form: WireForm,
     stamp: Stamp,
@@ -242,7 +242,7 @@ async fn serve_replays(
     loop {
         let request = match select(pin!(router.recv()), &mut stopped).await {
             Either::Left((Ok(request), _)) => request,
-            // Faults of one peer; the socket itself goes on.
+            // An error of one peer does not concern the others.
             Either::Left((Err(_), _)) => continue,
             Either::Right(_) => break,
         };
@@ -251,7 +251,7 @@ async fn serve_replays(
         };
         let answer = pin!(answer(&mut router, &replies, &buffer, identity, start));
         match select(answer, &mut stopped).await {
-            // The peer went away or is too slow: it will ask again.
+            // On an error the peer is gone or too slow: it will repeat its request.
             Either::Left(_) => {}
             Either::Right(_) => break,
         }
@@ -302,7 +302,7 @@ fn reply(
 
 async fn send_bounded(router: &mut RouterSocket, message: ZmqMessage) -> ZmqResult<()> {
     let sent = tokio::time::timeout(REPLAY_SEND_TIMEOUT, router.send(message)).await;
-    sent.unwrap_or(Err(ZmqError::Socket("the peer does not take its replay")))
+    sent.unwrap_or(Err(ZmqError::Socket("the peer does not read its replay")))
 }
 
 fn message(frames: Vec<Bytes>) -> ZmqMessage {

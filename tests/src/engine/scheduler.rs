@@ -1,10 +1,10 @@
 //! Requests of one engine over its block pool, one scheduler step at a time.
 //!
-//! A step has a budget of tokens. Running requests come first: one that still reads its prompt gets
-//! what is left of the budget, one that answers gets the tokens up to its next block boundary (a
-//! real engine takes one step per token; what it publishes is the same, in fewer batches here).
-//! Then waiting requests are admitted in order, as long as the free blocks cover their whole length
-//! beside what the running ones still have to take.
+//! A step has a budget of tokens. Running requests come first: a request in its prompt gets the rest of
+//! the budget, a request in its answer gets the tokens up to its next block boundary (a real engine
+//! takes one step per token and publishes the same events in more batches). Then waiting requests are
+//! admitted in order, as long as the free blocks cover their full length beside the reservations of
+//! the running ones.
 
 use super::pool::{BlockId, BlockPool, CacheKey};
 use super::wire::EngineEvent;
@@ -14,9 +14,9 @@ use xxhash_rust::xxh3::Xxh3;
 
 /// Most requests that run at once.
 pub const RUNNING_REQUESTS_MAX: usize = 256;
-/// Tokens one step computes, at most; as vLLM's default for servers.
+/// Most tokens that one step computes; vLLM's default for servers.
 pub const STEP_TOKENS_MAX: usize = 8_192;
-/// Blocks one step fills per group, at most: keeps a batch below every limit on events.
+/// Most blocks that one step fills per group: it keeps a batch below every limit on events.
 const STEP_BLOCKS_MAX: usize = 1_024;
 
 /// The group of full attention: the one the index answers for.
@@ -24,16 +24,16 @@ pub const MAIN_GROUP: u8 = 0;
 /// The optional group of sliding-window attention.
 pub const WINDOW_GROUP: u8 = 1;
 
-/// One request: what is asked, and what the model will answer.
+/// One request: the prompt, and the answer that the model will give.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prompt {
     /// Tokens of the prompt, at least one.
     pub tokens: Vec<u32>,
-    /// Tokens of the answer; the last one is never computed on, so it fills no block.
+    /// Tokens of the answer; the last one is never an input, so it fills no block.
     pub answer: Vec<u32>,
 }
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Completion {
     /// Tokens of its prompt.
@@ -57,7 +57,7 @@ pub struct Step {
 pub struct TooLarge {
     /// Blocks it needs.
     pub needed: usize,
-    /// Blocks there are.
+    /// Blocks of the pool.
     pub capacity: usize,
 }
 
@@ -80,14 +80,14 @@ struct Job {
     /// Prompt, then the answer without its last token.
     tokens: Vec<u32>,
     prompt_len: usize,
-    /// Names of all whole blocks of `tokens`.
+    /// Names of all complete blocks of `tokens`.
     names: Vec<u64>,
     /// Tokens whose keys and values are in the pool.
     computed: usize,
     hit_tokens: usize,
-    /// Blocks by group; `None` for what lies before the window.
+    /// Blocks by group; `None` before the window.
     tables: Vec<Vec<Option<BlockId>>>,
-    /// Blocks reserved and not taken yet, over all groups.
+    /// Blocks reserved and not allocated yet, over all groups.
     reserved: usize,
 }
 
@@ -116,7 +116,7 @@ impl Scheduler {
         }
     }
 
-    /// Queues a request; `id` comes back with its completion.
+    /// Queues a request; the step that completes it returns `id`.
     ///
     /// # Errors
     /// If the pool could never hold it.
@@ -180,7 +180,7 @@ impl Scheduler {
         step
     }
 
-    /// Empties the prefix cache. False, and no effect, while any request runs.
+    /// Empties the prefix cache. Returns false, and does nothing, while any request runs.
     pub fn reset(&mut self) -> bool {
         self.running.is_empty() && self.pool.reset()
     }
@@ -206,7 +206,7 @@ impl Scheduler {
         if self.config.sliding_window.is_some() { 2 } else { 1 }
     }
 
-    /// Takes the first waiting request, with the blocks it finds cached, if there is room for it.
+    /// Admits the first waiting request, with the blocks it finds cached, if there is room for it.
     fn admit(&mut self) -> Option<Job> {
         let job = self.waiting.front()?;
         let hit_blocks = self.hit_blocks(job);
@@ -231,7 +231,7 @@ impl Scheduler {
     }
 
     /// Leading blocks of the prompt that every group has. The last token is always computed, so a
-    /// prompt that is cached whole computes its last block a second time.
+    /// completely cached prompt computes its last block a second time.
     fn hit_blocks(&self, job: &Job) -> usize {
         let cached = |group, &name: &u64| self.pool.lookup(CacheKey { group, name }).is_some();
         let most = (job.prompt_len - 1) / self.config.block_size;
@@ -259,19 +259,19 @@ impl Scheduler {
         (0..self.group_len()).map(table).collect()
     }
 
-    /// First block that the token after `tokens` computed ones still looks at in the window group.
+    /// First block of the window group to which the token after `tokens` computed ones still attends.
     fn window_start(&self, tokens: usize) -> usize {
         let window = self.config.sliding_window.unwrap_or(usize::MAX);
         (tokens + 1).saturating_sub(window) / self.config.block_size
     }
 
-    /// Computes the next `tokens` tokens of a request: takes blocks, evicting what they held, and
-    /// caches those that became whole.
+    /// Computes the next `tokens` tokens of a request: allocates blocks, which may evict others, and
+    /// caches those that became complete.
     fn compute(&mut self, job: &mut Job, tokens: usize, events: &mut Vec<EngineEvent>) {
         let block_size = self.config.block_size;
         let start = job.computed / block_size;
         job.computed += tokens;
-        let (end, whole) = (job.computed.div_ceil(block_size), job.computed / block_size);
+        let (end, complete) = (job.computed.div_ceil(block_size), job.computed / block_size);
         for group in 0..job.tables.len() {
             let window_start = match group as u8 {
                 MAIN_GROUP => 0,
@@ -284,11 +284,11 @@ impl Scheduler {
                 let block = (index >= window_start).then(|| self.take_block(events));
                 job.tables[group].push(block);
             }
-            self.cache_blocks(job, group, start..whole, events);
+            self.cache_blocks(job, group, start..complete, events);
         }
     }
 
-    /// Releases what lies before the window, last block first.
+    /// Releases the blocks before the window, last block first.
     fn leave_window(&mut self, table: &mut [Option<BlockId>], window_start: usize) {
         let before = window_start.min(table.len());
         for slot in table[..before].iter_mut().rev() {
@@ -336,7 +336,7 @@ impl Scheduler {
         });
     }
 
-    /// Gives a request's blocks back, tail first, so that its prefix is evicted last.
+    /// Releases a request's blocks, tail first, so that its prefix is evicted last.
     fn finish(&mut self, job: &Job) -> Completion {
         self.reserved -= job.reserved;
         for table in &job.tables {
@@ -348,8 +348,8 @@ impl Scheduler {
     }
 }
 
-/// Names of all whole blocks: a chain of 64-bit hashes over the name before and the block's tokens.
-/// Deliberately not the scheme of the index, whose own names must never be mistaken for these.
+/// Names of all complete blocks: a chain of 64-bit hashes over the previous name and the block's tokens.
+/// It differs on purpose from the index's own hash scheme, so that no test confuses the two.
 #[must_use]
 pub fn block_names(tokens: &[u32], block_size: usize, seed: u64) -> Vec<u64> {
     let mut parent = !seed;

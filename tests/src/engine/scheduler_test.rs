@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 const BLOCK: usize = 4;
 
-/// An engine and what a naive subscriber that counts copies believes of it.
+/// An engine, and the state that a naive subscriber derives by counting copies.
 struct Rig {
     scheduler: Scheduler,
     counted: BTreeMap<(u8, u64), u32>,
@@ -100,7 +100,7 @@ fn a_second_turn_hits_prompt_and_answer() {
 }
 
 #[test]
-fn a_prompt_that_is_cached_whole_computes_its_last_block_again() {
+fn a_completely_cached_prompt_computes_its_last_block_again() {
     let mut rig = Rig::new(100, None);
     rig.run(&tokens(0..8), &[]);
     let again = rig.run(&tokens(0..8), &[]);
@@ -121,7 +121,7 @@ fn a_full_pool_evicts_tails_before_prefixes() {
 }
 
 #[test]
-fn a_request_waits_until_its_whole_length_is_free() {
+fn a_request_waits_until_its_full_length_is_free() {
     let mut rig = Rig::new(4, None);
     let first = rig.submit(&tokens(0..12), &tokens(12..15)).unwrap();
     let second = rig.submit(&tokens(100..112), &[]).unwrap();
@@ -171,7 +171,7 @@ fn a_reset_waits_for_running_requests() {
 fn the_window_group_keeps_and_announces_the_last_blocks_only() {
     let mut rig = Rig::new(100, Some(8));
     rig.run(&tokens(0..32), &[]);
-    // The next token looks at tokens 25..33: blocks 6 and 7.
+    // The next token attends to tokens 25..33: blocks 6 and 7.
     assert_eq!(rig.stored, [(0, 8, 32), (1, 2, 32)]);
     assert_eq!(rig.scheduler.contents(WINDOW_GROUP).len(), 2);
 }
@@ -181,8 +181,8 @@ fn a_hit_needs_the_window_in_both_groups() {
     let mut rig = Rig::new(100, Some(8));
     rig.run(&tokens(0..32), &[]);
     assert_eq!(rig.run(&tokens(0..40), &[]).hit_tokens, 32);
-    // In the middle of the first prompt nothing is left of its window: all is computed again, into
-    // second copies.
+    // In the middle of the first prompt nothing is left of its window: everything is computed again,
+    // into second copies.
     let mut middle = tokens(0..16);
     middle.extend(900..908);
     assert_eq!(rig.run(&middle, &[]).hit_tokens, 0);
@@ -196,7 +196,7 @@ fn workload() -> impl Strategy<Value = Vec<(usize, usize, u32, bool)>> {
 
 proptest! {
     /// A subscriber that counts copies and applies events in order knows the pool exactly, after
-    /// every step; nobody starves.
+    /// every step; no request starves.
     #[test]
     fn events_tell_the_truth(
         capacity in 20..60_usize,

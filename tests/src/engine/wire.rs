@@ -16,7 +16,7 @@ pub enum EngineEvent {
         names: Vec<u64>,
         /// Name of the block before the first token; `None` at the start of a prompt.
         parent: Option<u64>,
-        /// Tokens of the span; more than the names cover if blocks of it were left out.
+        /// Tokens of the span; more than the names cover if some of its blocks were left out.
         tokens: Vec<u32>,
     },
     /// One copy of a block was evicted.
@@ -28,7 +28,7 @@ pub enum EngineEvent {
         /// Copies of it that remain.
         remaining: u32,
     },
-    /// The whole cache was reset.
+    /// The cache was reset.
     Cleared,
 }
 
@@ -52,7 +52,7 @@ pub enum HashForm {
     Bytes,
 }
 
-/// What a batch says beside its events.
+/// Layout and fixed fields of a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BatchStyle {
     /// Layout of events.
@@ -63,11 +63,11 @@ pub struct BatchStyle {
     pub block_size: usize,
     /// Window of the second group in tokens, if there is one.
     pub sliding_window: Option<usize>,
-    /// Whether that group has the number 0, and full attention 1.
+    /// Whether that group has number 0, and full attention number 1.
     pub window_first: bool,
     /// Data-parallel rank.
     pub dp_rank: u32,
-    /// Whether removals say how many copies remain, as proposed for vLLM; in maps only.
+    /// Whether removals state how many copies remain, as proposed for vLLM; in maps only.
     pub copy_counts: bool,
 }
 

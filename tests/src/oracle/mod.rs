@@ -1,9 +1,9 @@
-//! The reference index: what `kvasir-index` must answer, said as plainly as it can be.
+//! The reference index: what `kvasir-index` must answer, written as plainly as possible.
 //!
 //! One ordered map of records per worker rank and nothing else: no sharing between workers, no
-//! counters, no caches. Every answer is computed from the records when it is asked for. A record
-//! spells out its position as the whole path of local hashes from the root. Slow on purpose: a
-//! reader should be able to check each function against the promise it carries out.
+//! counters, no caches. Every answer is computed from the records on request. A record contains its
+//! position as the complete path of local hashes from the root. It is slow on purpose: a reader should
+//! be able to check each function against the promise it implements.
 
 mod rules;
 
@@ -32,14 +32,14 @@ pub struct OracleLimits {
     pub rank_parked_max: usize,
 }
 
-/// What one worker rank knows of one name.
+/// What one worker rank has recorded for one name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// Name of the block before it; none for a root, and where no tokens were announced.
+    /// Name of the block before it; none for a root, and if no tokens were announced.
     pub parent: Option<BlockName>,
-    /// Hash of its tokens; none where no tokens were announced.
+    /// Hash of its tokens; none if no tokens were announced.
     pub local: Option<LocalHash>,
-    /// Where it stands; none while the chain to the root is unknown. Fixed once known.
+    /// Its position; none while the chain to the root is unknown. Fixed once known.
     pub position: Option<Path>,
     /// Copies by source and tier, each at least 1.
     pub copies: BTreeMap<(SourceNo, Tier), u32>,
@@ -47,10 +47,10 @@ pub struct Record {
     pub suspect: BTreeSet<(SourceNo, Tier)>,
 }
 
-/// A question for overlap.
+/// A query for overlap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
-    /// What the prompt's blocks are called.
+    /// The prompt's blocks.
     pub key: QuestionKey,
     /// Tiers that count.
     pub tiers: TierSet,
@@ -60,7 +60,7 @@ pub struct Question {
     pub minimum_overlap: u32,
 }
 
-/// The blocks of a question.
+/// The blocks of a query, in one of two forms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QuestionKey {
     /// By local hash.
@@ -69,16 +69,16 @@ pub enum QuestionKey {
     Names(Vec<BlockName>),
 }
 
-/// Overlap of one worker rank with a question.
+/// Overlap of one worker rank with a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     /// The worker.
     pub worker: WorkerId,
     /// Its rank.
     pub rank: DpRank,
-    /// Leading blocks held in at least one asked tier.
+    /// Leading blocks held in at least one requested tier.
     pub blocks: u32,
-    /// How many of them are in each asked tier.
+    /// How many of them are in each requested tier.
     pub by_tier: [u32; Tier::COUNT],
 }
 
@@ -101,7 +101,7 @@ pub struct Held {
 /// Sizes of the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OracleStats {
-    /// Distinct positions that someone holds or that lead to one that someone holds.
+    /// Distinct positions that are held or that lead to a held one.
     pub blocks: u64,
     /// Pairs of a rank and a position it holds.
     pub pairs: u64,
@@ -118,7 +118,7 @@ pub struct OracleStats {
 #[derive(Debug, Clone)]
 struct Source {
     mode: CopyMode,
-    /// Ranks it was added with or has announced for.
+    /// Ranks that it was added with or has announced events for.
     feeds: BTreeSet<DpRank>,
 }
 
@@ -143,7 +143,7 @@ impl Oracle {
         Self { limits, workers: BTreeMap::new(), sources_added: 0 }
     }
 
-    /// Adds a source, and its worker and the rank where they are new.
+    /// Adds a source, and its worker and rank if they are new.
     pub fn add_source(&mut self, worker: &WorkerId, rank: DpRank, mode: CopyMode) -> SourceNo {
         let source = self.sources_added;
         self.sources_added += 1;
@@ -153,7 +153,7 @@ impl Oracle {
         source
     }
 
-    /// Forgets a source that holds nothing; with the last one its worker goes.
+    /// Removes a source that holds nothing, and its worker with the last source.
     pub fn remove_source(&mut self, source: SourceNo) {
         assert!(!self.holds_anything(source), "source {source} must be cleared first");
         let id = self.worker_of(source).clone();
@@ -172,7 +172,7 @@ impl Oracle {
         records.any(|record| record.copies.keys().any(|&(holder, _)| holder == source))
     }
 
-    /// Carries out one event. A rank comes into being with the first event that is no clear.
+    /// Applies one event. The first event of a rank that is not a clear creates the rank.
     pub fn apply(&mut self, source: SourceNo, rank: DpRank, event: &KvEvent) -> BlockCounts {
         let mut counts = BlockCounts::default();
         if *event == KvEvent::Cleared {
@@ -204,7 +204,7 @@ impl Oracle {
                 }
             }
             KvEvent::Gone { tier, names: gone } => {
-                // Whatever was counted: to one that does not count, a removal is the end.
+                // However many copies were counted: in set mode, a removal takes them all.
                 let by = Announcer { source, tier: *tier, mode: CopyMode::Set };
                 for &name in gone {
                     counts.add(remove_name(names, by, name));
@@ -215,7 +215,7 @@ impl Oracle {
         counts
     }
 
-    /// Drops every copy of the source, in one rank or in all. Whether there were any.
+    /// Drops every copy of the source, in one rank or in all. Returns whether there were any.
     pub fn clear_source(&mut self, source: SourceNo, rank: Option<DpRank>) -> bool {
         self.drop_copies(source, rank, |_| true)
     }
@@ -228,12 +228,12 @@ impl Oracle {
         }
     }
 
-    /// Drops the marked copies of the source. Whether there were any.
+    /// Drops the marked copies of the source. Returns whether there were any.
     pub fn drop_suspects(&mut self, source: SourceNo) -> bool {
         self.drop_copies(source, None, |marked| marked)
     }
 
-    /// Drops the copies of the source for which `goes(is it marked)` says so.
+    /// Drops the copies of the source for which `goes`, called with whether the copy is marked, is true.
     fn drop_copies(
         &mut self,
         source: SourceNo,
@@ -253,7 +253,7 @@ impl Oracle {
         dropped
     }
 
-    /// Answers a question: best first, then by worker and rank.
+    /// Answers a query: best first, then by worker and rank.
     #[must_use]
     pub fn find(&self, question: &Question) -> Vec<Found> {
         let mut answer = Vec::new();
@@ -278,7 +278,7 @@ impl Oracle {
         answer
     }
 
-    /// All that a worker holds, of one rank or of all.
+    /// Everything a worker holds, of one rank or of all.
     #[must_use]
     pub fn dump(&self, worker: &WorkerId, rank: Option<DpRank>) -> BTreeMap<HeldKey, Held> {
         let mut dump = BTreeMap::new();
@@ -299,7 +299,7 @@ impl Oracle {
         dump
     }
 
-    /// Sources of a worker that feed a rank, or any.
+    /// Sources of a worker that feed a rank, or all its sources.
     pub fn feeding(
         &self,
         worker: &WorkerId,
@@ -316,7 +316,7 @@ impl Oracle {
         self.stats_of(|_| true)
     }
 
-    /// Sizes of an index that has some of the workers only.
+    /// Sizes of an index that has only some of the workers.
     #[must_use]
     pub fn stats_of(&self, has: impl Fn(&WorkerId) -> bool) -> OracleStats {
         let mut needed: BTreeSet<&[LocalHash]> = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! What events do to the records of one rank, and what those records answer.
+//! How events change the records of one rank, and what those records answer.
 
 use super::{OracleLimits, Path, Record, SourceNo};
 use kvasir_proto::types::{
@@ -6,10 +6,10 @@ use kvasir_proto::types::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What one rank knows, by name.
+/// The records of one rank, by name.
 pub(super) type Names = BTreeMap<BlockName, Record>;
 
-/// Who announces: one source, its tier and its way of counting.
+/// The origin of an event: a source, the tier and the copy mode.
 #[derive(Clone, Copy)]
 pub(super) struct Announcer {
     pub(super) source: SourceNo,
@@ -54,7 +54,7 @@ pub(super) fn stored(
     }
 }
 
-/// A block too deep to be held: what its name stood for, if that is other content, is not held
+/// Rejects a block that is too deep to be held. If its name was bound to other content, that is not held
 /// any more either.
 fn reject_too_deep(names: &mut Names, parent: Option<BlockName>, block: StoredBlock) {
     let Some(existing) = names.get(&block.name) else {
@@ -151,7 +151,8 @@ pub(super) fn remove_name(names: &mut Names, by: Announcer, name: BlockName) -> 
     BlockOutcome::Applied
 }
 
-/// Drops the copies of the source for which `goes(is it marked)` says so. Whether there were any.
+/// Drops the copies of the source for which `goes`, called with whether the copy is marked, is true. Returns
+/// whether there were any.
 pub(super) fn drop_copies_of(
     record: &mut Record,
     source: SourceNo,
@@ -236,7 +237,7 @@ pub(super) fn held_by_name(names: &Names, query: &[BlockName]) -> Vec<TierSet> {
     query.iter().map(|name| placed(name).map_or(TierSet::EMPTY, tiers)).collect()
 }
 
-/// Leading blocks that are held in an asked tier, and how many of them in each asked tier.
+/// Leading blocks that are held in a requested tier, and how many of them in each requested tier.
 pub(super) fn leading(held: &[TierSet], asked: TierSet) -> (u32, [u32; Tier::COUNT]) {
     let mut blocks = 0;
     let mut by_tier = [0; Tier::COUNT];

@@ -1,4 +1,4 @@
-//! Streams in which names and content collide all the time.
+//! Streams in which names and content collide often.
 
 use super::{Action, Draft, Family, Kind, Script, ScriptRng, draw_limits};
 use kvasir_proto::types::{BlockName, KvEvent, LocalHash, StoredBlock};
@@ -16,7 +16,7 @@ struct Pool {
     event_max: usize,
     /// How often a store starts at the root.
     root: f64,
-    /// How often an earlier event is announced again, perhaps elsewhere.
+    /// How often an earlier event is repeated, perhaps by another source.
     again: f64,
 }
 
@@ -50,7 +50,7 @@ impl Pool {
         StoredBlock { name, local: LocalHash(local) }
     }
 
-    /// A run of names, each one more than the one before: chains that fit together now and then.
+    /// Consecutive names: chains that sometimes fit together.
     fn ascending(&self, rng: &mut ScriptRng) -> Vec<StoredBlock> {
         let first = rng.random_range(1..=self.names);
         let last = self.names.min(first + rng.random_range(0..self.event_max as u64));
@@ -79,12 +79,12 @@ pub(super) fn generate(seed: u64, rng: &mut ScriptRng) -> Script {
     let mut draft = Draft::new(workers, ranks, rng);
     let pool = Pool::draw(rng);
     let steps = draft.steps.len() + rng.random_range(10..=60);
-    let mut told: Vec<KvEvent> = Vec::new();
+    let mut past: Vec<KvEvent> = Vec::new();
     while draft.steps.len() < steps {
         let kind = draft.next(rng);
         let event = match kind {
             Kind::Other => continue,
-            _ if !told.is_empty() && rng.random_bool(pool.again) => again(&told, &draft, rng),
+            _ if !past.is_empty() && rng.random_bool(pool.again) => again(&past, &draft, rng),
             Kind::Stored => pool.stored(&draft, rng),
             Kind::Names => KvEvent::StoredNames { tier: draft.tier(rng), names: pool.names(rng) },
             Kind::Removed => {
@@ -96,7 +96,7 @@ pub(super) fn generate(seed: u64, rng: &mut ScriptRng) -> Script {
                 }
             }
         };
-        told.push(event.clone());
+        past.push(event.clone());
         let source = draft.source(rng);
         draft.event(source, event, rng);
     }
@@ -105,9 +105,9 @@ pub(super) fn generate(seed: u64, rng: &mut ScriptRng) -> Script {
     draft.finish(seed, Family::Chaos, limits)
 }
 
-/// An earlier event as it was, in another tier, cut short, or taken back.
-fn again(told: &[KvEvent], draft: &Draft, rng: &mut ScriptRng) -> KvEvent {
-    let mut event = told.choose(rng).expect("not empty").clone();
+/// An earlier event: unchanged, in another tier, shortened, or undone.
+fn again(past: &[KvEvent], draft: &Draft, rng: &mut ScriptRng) -> KvEvent {
+    let mut event = past.choose(rng).expect("not empty").clone();
     if rng.random_bool(0.3) {
         let tier = draft.tier(rng);
         match &mut event {

@@ -15,7 +15,7 @@ use std::ops::Range;
 const LARGE_PROMPTS: u64 = 1_500;
 const LARGE_STEPS: usize = 12_000;
 
-/// A prompt under the names of one kind of engine.
+/// A prompt with the names of one kind of engine.
 type Named = Vec<StoredBlock>;
 
 struct Fleet {
@@ -23,11 +23,11 @@ struct Fleet {
     prompts: Vec<Vec<Named>>,
     /// Kind of engine by source.
     kinds: Vec<usize>,
-    /// How often an operation is done by several sources in turn.
+    /// How often several sources do an operation in turn.
     together: f64,
     /// How often a store is out of order.
     disorder: f64,
-    /// How often a store gives a known name to other content.
+    /// How often a store binds a known name to other content.
     rebind: f64,
 }
 
@@ -105,9 +105,9 @@ impl Fleet {
         let mut events = Vec::new();
         let mut start = work.part.start;
         while start < work.part.end {
-            let whole = rng.random_bool(0.6);
+            let full = rng.random_bool(0.6);
             let end =
-                if whole { work.part.end } else { rng.random_range(start + 1..=work.part.end) };
+                if full { work.part.end } else { rng.random_range(start + 1..=work.part.end) };
             let parent = start.checked_sub(1).map(|before| prompt[before].name);
             let mut blocks = prompt[start..end].to_vec();
             if rng.random_bool(self.rebind) {
@@ -176,7 +176,7 @@ pub(super) fn generate(seed: u64, prompt_blocks_max: usize, rng: &mut ScriptRng)
     draft.finish(seed, Family::Fleet { prompt_blocks_max }, limits)
 }
 
-/// Many works of one kind in a row, so that the state gets large and goes again.
+/// Many operations of one kind in a row, so that the state grows large and shrinks again.
 pub(super) fn generate_large(seed: u64, rng: &mut ScriptRng) -> Script {
     let workers = *[2, 4, 12].choose(rng).expect("not empty");
     let ranks = rng.random_range(1..=2);
@@ -196,7 +196,7 @@ pub(super) fn generate_large(seed: u64, rng: &mut ScriptRng) -> Script {
             if rng.random_bool(0.01) {
                 draft.dump_step(source, rng);
             }
-            // Each work by some of the sources: sets of holders of every make.
+            // Some of the sources do each operation, which makes holder sets of all kinds.
             for at in 0..draft.sources.len() {
                 if at != source && !(together && rng.random_bool(0.5)) {
                     continue;

@@ -1,9 +1,9 @@
 //! Seeded scripts of index operations: the streams on which the index is compared with the
 //! [oracle](crate::oracle).
 //!
-//! A script is plain data, so a failing one can be shrunk by leaving steps out. Steps name sources
-//! by their number in [`Script::sources`] and dumps by a slot; a step whose source is absent or
-//! whose slot is taken or free at the wrong time does nothing. Two families of streams:
+//! A script is plain data, so a failing script can be shrunk by leaving steps out. Steps name sources
+//! by their number in [`Script::sources`] and dumps by a slot; a step does nothing if
+//! its source is absent, or its slot is in use or free at the wrong time. Two families of streams:
 //!
 //! - [`Family::Chaos`]: names from a tiny pool and local hashes from a tiny alphabet, so that
 //!   collisions of every kind are the rule;
@@ -18,7 +18,7 @@ use rand::{Rng, SeedableRng, seq::IndexedRandom};
 use rand_chacha::ChaCha8Rng;
 use std::fmt;
 
-/// The generator's source of randomness: the same everywhere for one seed.
+/// The random generator of scripts: the same on every platform for one seed.
 pub type ScriptRng = ChaCha8Rng;
 
 /// One source that a script may add.
@@ -28,7 +28,7 @@ pub struct SourceSpec {
     pub worker: WorkerId,
     /// Its name.
     pub name: String,
-    /// The rank it is added with; it may announce for any.
+    /// The rank it is added with; its events may name any rank.
     pub rank: DpRank,
     /// How its announcements are counted.
     pub copy_mode: CopyMode,
@@ -41,11 +41,11 @@ pub struct ScriptLimits {
     pub chain_blocks_max: usize,
     /// Most parked names of one rank.
     pub rank_parked_max: usize,
-    /// Most names touched while a dump is under way.
+    /// Most names that may change during a dump.
     pub dirty_names_max: usize,
 }
 
-/// What kind of stream a script is.
+/// The kind of a script's stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     /// Collisions of names and content are the rule.
@@ -64,44 +64,44 @@ pub enum Family {
 pub enum Action {
     /// Adds a source, unless it is present.
     AddSource {
-        /// Which.
+        /// Number of the source.
         source: usize,
     },
-    /// Clears a source, then forgets it.
+    /// Clears a source, then removes it.
     RemoveSource {
-        /// Which.
+        /// Number of the source.
         source: usize,
-        /// Positions dropped at most per call.
+        /// Most positions dropped per call.
         budget: usize,
     },
     /// One event of a source.
     Event {
-        /// Which.
+        /// Number of the source.
         source: usize,
-        /// Rank it is about.
+        /// Rank of the event.
         rank: DpRank,
-        /// What was announced.
+        /// The event.
         event: KvEvent,
     },
     /// Drops what a source stored, piece by piece.
     Clear {
-        /// Which.
+        /// Number of the source.
         source: usize,
         /// One rank or all.
         rank: Option<DpRank>,
-        /// Positions dropped at most per call.
+        /// Most positions dropped per call.
         budget: usize,
     },
-    /// Marks all that a source stored.
+    /// Marks everything a source stored as suspect.
     MarkSuspect {
-        /// Which.
+        /// Number of the source.
         source: usize,
     },
-    /// Drops what is still marked, piece by piece.
+    /// Drops what is still suspect, piece by piece.
     DropSuspects {
-        /// Which.
+        /// Number of the source.
         source: usize,
-        /// Positions dropped at most per call.
+        /// Most positions dropped per call.
         budget: usize,
     },
     /// Begins a dump in a free slot.
@@ -117,17 +117,17 @@ pub enum Action {
     ReadDump {
         /// The slot.
         slot: usize,
-        /// Records at most.
+        /// Most records of the chunk.
         records_max: usize,
     },
     /// Reads the rest of a dump and finishes it.
     FinishDump {
         /// The slot.
         slot: usize,
-        /// Records at most per chunk.
+        /// Most records of a chunk.
         records_max: usize,
     },
-    /// Gives a dump up.
+    /// Aborts a dump.
     CancelDump {
         /// The slot.
         slot: usize,
@@ -137,28 +137,28 @@ pub enum Action {
 /// One step of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// Number of the step as generated; decides the questions asked after it.
+    /// Number of the step as generated; it decides the queries made after it.
     pub id: u64,
-    /// What is done.
+    /// The operation.
     pub action: Action,
 }
 
-/// A whole script.
+/// A script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Script {
-    /// What it was generated from.
+    /// The seed it was generated from.
     pub seed: u64,
     /// Its kind.
     pub family: Family,
     /// Limits of the index under test.
     pub limits: ScriptLimits,
-    /// Sources the steps name.
+    /// Sources that the steps name.
     pub sources: Vec<SourceSpec>,
     /// The steps, in order.
     pub steps: Vec<Step>,
 }
 
-/// Dumps that a script may have under way at once.
+/// Most dumps that a script runs at once.
 pub const DUMP_SLOTS: usize = 2;
 
 impl Script {
@@ -173,15 +173,15 @@ impl Script {
         }
     }
 
-    /// A script of thousands of steps and of ten thousand blocks.
+    /// A script of thousands of steps and about ten thousand blocks.
     #[must_use]
     pub fn generate_large(seed: u64) -> Self {
         fleet::generate_large(seed, &mut ScriptRng::seed_from_u64(seed))
     }
 }
 
-/// How often each kind of operation occurs in one script. Some kinds are missing from each script,
-/// so that the others get to build up state that they would destroy.
+/// How often each kind of operation occurs in one script. Each script lacks some kinds, so that the
+/// others can build up state that those would destroy.
 struct Weights {
     stored: u32,
     names: u32,
@@ -211,7 +211,7 @@ impl Weights {
     }
 }
 
-/// What to do next, before it is decided with what.
+/// The kind of the next operation, before its names and content are chosen.
 #[derive(Clone, Copy)]
 enum Kind {
     Stored,
@@ -274,7 +274,7 @@ impl Draft {
         rng.random_range(0..self.sources.len())
     }
 
-    /// Mostly the rank a source was added with.
+    /// A rank for an event: mostly the one that the source was added with.
     fn rank(&self, source: usize, rng: &mut ScriptRng) -> DpRank {
         if rng.random_bool(0.7) {
             self.sources[source].rank
@@ -300,7 +300,7 @@ impl Draft {
         self.push(Action::Event { source, rank, event });
     }
 
-    /// Decides what comes next; carries it out where it needs neither names nor content.
+    /// Chooses the next operation, and adds it unless it needs names or content.
     fn next(&mut self, rng: &mut ScriptRng) -> Kind {
         let Weights { stored, names, removed, cleared, clear_source, suspects, sources, dumps } =
             self.weights;

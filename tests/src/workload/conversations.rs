@@ -1,7 +1,7 @@
 //! An endless, seeded workload of conversations.
 //!
 //! Its statistics are those of the published Mooncake conversation trace (12,031 requests of one
-//! hour), measured on that trace and written down here as quantiles:
+//! hour), measured on that trace and recorded here as quantiles:
 //!
 //! | statistic | trace |
 //! | --- | --- |
@@ -10,17 +10,16 @@
 //! | gap between arrivals, mean | 294 ms |
 //! | blocks of 512 tokens that an infinite cache has seen in the same prefix | 36.6 % |
 //! | turns that follow another turn of their conversation | 38.7 % |
-//! | of those, turns that go back to an earlier point and go on differently | 15.2 % |
+//! | of those, turns that return to an earlier point and continue differently | 15.2 % |
 //! | of those, turns that repeat the prompt before | 2.5 % |
 //!
 //! A conversation starts with the system prompt that all of them share (the first 512 tokens, as in
 //! the trace). The prompt of a further turn is the prompt before, the answer to it and a new
-//! message; or a part of the prompt before and other text; or the very prompt before, to which the
-//! model gives the same answer, so that its blocks are computed into second copies. The tests hold
-//! the generator to the table.
+//! message; or a part of the prompt before and other text; or exactly the prompt before, to which the
+//! model gives the same answer, so that its blocks are computed into second copies. Tests compare the
+//! generator with the table.
 //!
-//! Different from the trace: arrivals are a Poisson process (the trace stamps them in ticks of
-//! three seconds).
+//! Unlike in the trace, arrivals are a Poisson process (the trace stamps them in ticks of three seconds).
 
 use super::{Request, tokens};
 use rand::{Rng, SeedableRng};
@@ -31,19 +30,19 @@ use std::time::Duration;
 
 /// Tokens that every prompt starts with.
 pub const SYSTEM_TOKENS: usize = 512;
-/// A conversation ends before its prompt would be longer; about the longest prompt of the trace.
+/// Longest prompt, after which a conversation ends; about the longest prompt of the trace.
 pub const PROMPT_TOKENS_MAX: usize = 126_195;
 /// Mean gap between the starts of two conversations, in seconds.
 const START_GAP_SECS: f64 = 0.480;
 /// Share of following turns that repeat the prompt before.
 const REPEAT_SHARE: f64 = 0.025;
-/// Share of following turns that go back to an earlier point.
+/// Share of following turns that return to an earlier point.
 const EDIT_SHARE: f64 = 0.152;
-/// Stream of the system prompt; those of conversations and of their edits count from 1.
+/// Stream of the system prompt; streams of conversations and their edits are numbered from 1.
 const SYSTEM_STREAM: u64 = 0;
 
-/// Chance that a conversation goes on after its n-th turn; the last value holds for all later ones.
-/// A little above what the trace shows, which ends before its last conversations do.
+/// Probability that a conversation continues after its n-th turn; the last value applies to all later turns.
+/// It is a little above the trace's, which ends before its last conversations do.
 const CONTINUE: [f64; 9] = [0.33, 0.46, 0.55, 0.63, 0.63, 0.75, 0.75, 0.79, 0.83];
 
 /// Tokens of a first prompt.
@@ -58,7 +57,7 @@ const FIRST_PROMPT: Quantiles = Quantiles(&[
     (0.99, 89_867.0),
     (1.00, 126_195.0),
 ]);
-/// Tokens of a message that goes on with a conversation.
+/// Tokens of a message that continues a conversation.
 const MESSAGE: Quantiles = Quantiles(&[
     (0.00, 1.0),
     (0.10, 3.0),
@@ -99,7 +98,7 @@ const TURN_GAP_SECS: Quantiles = Quantiles(&[
     (1.00, 3_030.0),
 ]);
 
-/// A distribution by some of its quantiles, in ascending order; geometric in between.
+/// A distribution by some of its quantiles, in ascending order; interpolation is geometric.
 struct Quantiles(&'static [(f64, f64)]);
 
 impl Quantiles {
@@ -115,7 +114,7 @@ impl Quantiles {
     }
 }
 
-/// How a turn's prompt came about.
+/// How a turn's prompt was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TurnKind {
     /// The first of its conversation.
@@ -137,14 +136,14 @@ pub struct Turn {
     pub conversation: u64,
     /// Its number within the conversation, from 1.
     pub number: usize,
-    /// How its prompt came about.
+    /// How its prompt was made.
     pub kind: TurnKind,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
     /// Tokens of the answer.
     pub answer_tokens: usize,
-    /// Where its text comes from: streams of tokens, each with the position from which on it is
-    /// read, ascending.
+    /// Sources of its text: streams of tokens, each with the position from which it is read,
+    /// ascending.
     text: Vec<(u64, usize)>,
 }
 
@@ -155,7 +154,7 @@ pub struct Conversations {
     rng: ChaCha8Rng,
     next_start: Duration,
     next_stream: u64,
-    /// Next turns of conversations that go on, the earliest on top.
+    /// Next turns of conversations that continue, the earliest on top.
     following: BinaryHeap<Reverse<Turn>>,
 }
 
@@ -210,13 +209,13 @@ impl Conversations {
             answer_tokens: ANSWER.tokens(&mut self.rng),
             text: vec![(SYSTEM_STREAM, 0), (stream, SYSTEM_TOKENS)],
         };
-        // An exponential gap: arrivals of strangers do not know of each other.
+        // An exponential gap: arrivals are independent.
         let gap = -START_GAP_SECS * (1.0 - self.rng.random::<f64>()).ln();
         self.next_start += Duration::from_secs_f64(gap);
         turn
     }
 
-    /// The turn after `turn`, if the conversation goes on.
+    /// The turn after `turn`, if the conversation continues.
     fn follow(&mut self, turn: &Turn) -> Option<Turn> {
         let chance = CONTINUE[(turn.number - 1).min(CONTINUE.len() - 1)];
         if self.rng.random::<f64>() >= chance {

@@ -58,7 +58,7 @@ fn arrivals_never_go_back() {
 }
 
 #[test]
-fn a_turn_shares_with_the_turn_before_what_its_kind_says() {
+fn a_turn_shares_a_prefix_according_to_its_kind() {
     let mut conversations = Conversations::new(SEED);
     let mut before = std::collections::HashMap::<u64, Request>::new();
     let mut seen = std::collections::BTreeMap::<TurnKind, usize>::new();
@@ -67,14 +67,14 @@ fn a_turn_shares_with_the_turn_before_what_its_kind_says() {
         let request = conversations.request(&turn);
         assert_eq!(request.prompt.len(), turn.prompt_tokens);
         assert_eq!(request.answer.len(), turn.answer_tokens);
-        let said = before.get(&turn.conversation).map(|before| {
+        let history = before.get(&turn.conversation).map(|before| {
             before.prompt.iter().chain(&before.answer).copied().collect::<Vec<u32>>()
         });
-        let said = said.unwrap_or_default();
-        let shared = said.iter().zip(&request.prompt).take_while(|(a, b)| a == b).count();
+        let history = history.unwrap_or_default();
+        let shared = history.iter().zip(&request.prompt).take_while(|(a, b)| a == b).count();
         match turn.kind {
-            TurnKind::First => assert!(said.is_empty(), "seed {SEED}: {turn:?}"),
-            TurnKind::Next => assert_eq!(shared, said.len(), "seed {SEED}: {turn:?}"),
+            TurnKind::First => assert!(history.is_empty(), "seed {SEED}: {turn:?}"),
+            TurnKind::Next => assert_eq!(shared, history.len(), "seed {SEED}: {turn:?}"),
             TurnKind::Repeat => assert_eq!(shared, request.prompt.len(), "seed {SEED}: {turn:?}"),
             TurnKind::Edit => assert!(
                 (SYSTEM_TOKENS..request.prompt.len()).contains(&shared),

@@ -1,4 +1,4 @@
-//! What the engines are asked: generated conversations, or a recorded trace.
+//! Workloads for engines: generated conversations, or a recorded trace.
 //!
 //! - [`conversations`]: an endless, seeded, multi-turn workload with the statistics of a production
 //!   trace;
@@ -24,6 +24,6 @@ pub struct Request {
     pub arrival: Duration,
     /// Tokens of the prompt.
     pub prompt: Vec<u32>,
-    /// Tokens the model will answer.
+    /// Tokens of the model's answer.
     pub answer: Vec<u32>,
 }

@@ -1,7 +1,7 @@
 //! Token ids as a pure function of a seed, a stream and a position.
 //!
-//! A conversation is then two numbers instead of its text: any turn's prompt is a prefix of the
-//! same stream, so prefixes are shared exactly as far as they should be.
+//! Two numbers then replace the text of a conversation: any turn's prompt is a prefix of the same stream,
+//! so prompts share exactly the intended prefixes.
 
 /// Token ids are below this: the vocabulary of a current model.
 pub const VOCABULARY: u64 = 128_000;

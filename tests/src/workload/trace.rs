@@ -1,10 +1,9 @@
 //! Traces in the Mooncake JSONL form: one object per line with `timestamp` (milliseconds),
 //! `input_length`, `output_length` and `hash_ids`, the ids of the prompt's blocks of 512 tokens.
 //!
-//! An id stands for the same 512 tokens wherever it occurs; they are derived from the seed and the
-//! id, and the last block is cut to `input_length`. Answers are not in the trace: theirs are derived
-//! from the line's number, so a later turn finds its predecessor's prompt in a cache, but not the
-//! answer.
+//! An id always means the same 512 tokens, which are derived from the seed and the id; the last block is
+//! cut to `input_length`. The trace has no answers: their tokens are derived from the line's number, so a
+//! later turn finds its predecessor's prompt in a cache, but not the answer.
 
 use super::{Request, tokens};
 use serde::Deserialize;

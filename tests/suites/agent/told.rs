@@ -28,8 +28,8 @@ async fn agent(indexers: &str, flags: &[&str]) -> Result<Server> {
 async fn line(process: &Server, parts: &[&str]) -> Result<String> {
     let found = async {
         loop {
-            let said = process.said();
-            let mut lines = said.lines();
+            let output = process.output();
+            let mut lines = output.lines();
             if let Some(line) = lines.find(|line| parts.iter().all(|part| line.contains(part))) {
                 return line.to_owned();
             }
@@ -37,7 +37,7 @@ async fn line(process: &Server, parts: &[&str]) -> Result<String> {
         }
     };
     let found = timeout(PATIENCE, found).await;
-    found.with_context(|| format!("no line with {parts:?}:\n{}", process.said()))
+    found.with_context(|| format!("no line with {parts:?}:\n{}", process.output()))
 }
 
 /// Waits until `/readyz` has, or has no longer, a line that begins so; returns its status.
@@ -124,7 +124,7 @@ async fn publishers_that_are_refused_are_told_of_and_counted() -> Result<()> {
     line(&agent, &[&told[..], &["block_size is 999, that of worker"]].concat()).await?;
     line(&agent, &["a publisher is refused", "reason=\"other_worker\"", "worker w (model x)"])
         .await?;
-    assert_eq!(agent.said().matches("reason=\"block_size\"").count(), 1, "once, then counted");
+    assert_eq!(agent.output().matches("reason=\"block_size\"").count(), 1, "once, then counted");
     for (reason, count) in [("block_size", 3.0), ("other_worker", 1.0), ("copy_mode", 0.0)] {
         let labels = format!("reason=\"{reason}\"");
         let counted = value(&agent, "kvasir_agent_refused_streams_total", &labels).await?;

@@ -81,7 +81,11 @@ async fn without_open_files_connections_are_closed_instead_of_waiting() -> Resul
             ended.with_context(|| format!("{address} leaves a client waiting"))?;
         }
     }
-    ensure!(server.said().contains("not accepted"), "it lacked no open file: {}", server.said());
+    ensure!(
+        server.output().contains("not accepted"),
+        "it lacked no open file: {}",
+        server.output()
+    );
     drop(held);
     let alive = async {
         while metrics::get(http, "/livez").await.is_err() {

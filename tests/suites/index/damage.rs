@@ -7,7 +7,7 @@ use crate::{
 };
 use kvasir_index::{ChangeLimits, Limits};
 use kvasir_proto::types::WorkerId;
-use kvasir_tests::kept::{Kept, Loss};
+use kvasir_tests::image_store::{Loss, StoredImages};
 use kvasir_tests::script::{Script, ScriptRng};
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
@@ -24,10 +24,13 @@ struct Tried {
 }
 
 /// Images of all workers of a script, of several moments.
-fn images(script: &Script, rng: &mut ScriptRng) -> Result<BTreeMap<WorkerId, Kept>, String> {
+fn images(
+    script: &Script,
+    rng: &mut ScriptRng,
+) -> Result<BTreeMap<WorkerId, StoredImages>, String> {
     let noted = Limits { changes: Some(ChangeLimits::default()), ..limits(script.limits) };
     let mut play = Play::new(script, Live::with(noted));
-    let mut kept: BTreeMap<WorkerId, Kept> = BTreeMap::new();
+    let mut kept: BTreeMap<WorkerId, StoredImages> = BTreeMap::new();
     for (number, step) in script.steps.iter().enumerate() {
         play.step(step)?;
         if number + 1 < script.steps.len() && rng.random_bool(0.9) {

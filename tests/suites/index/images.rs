@@ -17,7 +17,7 @@ use kvasir_proto::types::{
     StoredBlock, Tier, TierSet, WorkerId,
 };
 use kvasir_tests::{
-    kept::{Kept, Loss},
+    image_store::{Loss, StoredImages},
     script::{Script, ScriptRng},
 };
 use rand::{Rng, SeedableRng};
@@ -125,7 +125,7 @@ struct One {
     index: Index,
     worker: WorkerId,
     source: SourceId,
-    kept: Kept,
+    kept: StoredImages,
     rng: ScriptRng,
 }
 
@@ -136,7 +136,7 @@ impl One {
         let worker = WorkerId::new("w").expect("a short name");
         let source = index.add_source(&worker, "s", 0, CopyMode::Counted).expect("new");
         let rng = ScriptRng::seed_from_u64(1);
-        Self { index, worker, source, kept: Kept::default(), rng }
+        Self { index, worker, source, kept: StoredImages::default(), rng }
     }
 
     fn apply(&mut self, event: &KvEvent) {
@@ -346,7 +346,7 @@ fn a_restored_index_is_as_small() {
             }
             let mut cut = index.begin_cut(&worker, false).expect("known");
             while !index.cut_step(&mut cut, 1_000).done {}
-            let mut at = Kept::default();
+            let mut at = StoredImages::default();
             at.merge(cut.finish().0, Loss::Nothing);
             kept.push((worker, at));
         }

@@ -9,7 +9,7 @@ use crate::{
 use kvasir_index::{ChangeLimits, DumpScan, Index, Limits, Restore, Restored, Shed, SourceId};
 use kvasir_proto::types::{BlockCounts, DpRank, KvEvent, WorkerId};
 use kvasir_tests::{
-    kept::{Kept, Loss},
+    image_store::{Loss, StoredImages},
     oracle::{Found, Question},
     script::{ScriptLimits, ScriptRng, SourceSpec},
 };
@@ -74,7 +74,7 @@ pub struct Reborn {
     limits: Limits,
     /// Sources by a number that outlives the index.
     sources: Vec<Option<(WorkerId, String, SourceId)>>,
-    pub kept: BTreeMap<WorkerId, Kept>,
+    pub kept: BTreeMap<WorkerId, StoredImages>,
     scans: usize,
     rng: ScriptRng,
     /// Of 100 calls, before how many an image is taken and a restore is done.
@@ -214,7 +214,7 @@ impl Reborn {
     /// Throws the index away, or one worker of it, and makes it again from images.
     fn begin_anew(&mut self) -> Result<(), String> {
         self.take_images(false)?;
-        let doubtful = |kept: &Kept| kept.sources.iter().any(|source| source.doubtful);
+        let doubtful = |kept: &StoredImages| kept.sources.iter().any(|source| source.doubtful);
         if self.kept.values().any(doubtful) {
             // Then all is doubtful, which others would notice: tried apart from this.
             return Ok(());

@@ -13,7 +13,7 @@ use kvasir_index::{
 };
 use kvasir_proto::types::{CopyMode, DpRank, WorkerId};
 use kvasir_tests::{
-    kept::{Kept, Loss},
+    image_store::{Loss, StoredImages},
     script::ScriptRng,
 };
 use rand::{Rng, SeedableRng};
@@ -32,7 +32,7 @@ pub struct Position {
 
 #[derive(Debug, Default)]
 pub struct Disk {
-    pub workers: BTreeMap<WorkerId, Kept>,
+    pub workers: BTreeMap<WorkerId, StoredImages>,
     pub position: Option<Position>,
     pub is_full: bool,
 }
@@ -337,7 +337,7 @@ impl Live {
             if !checkpoint.cut(&worker, &mut self.index, seen) && !disk.is_full {
                 // Nothing feeds it: that is known, too.
                 self.written.insert(worker.clone());
-                disk.workers.insert(worker, Kept::default());
+                disk.workers.insert(worker, StoredImages::default());
             }
             self.checkpoint = Some(checkpoint);
         } else if disk.is_full {

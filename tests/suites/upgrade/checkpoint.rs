@@ -190,7 +190,7 @@ async fn start(folder: &Path, flags: &[&str]) -> Result<Server> {
         if status == 200 {
             return Ok(server);
         }
-        ensure!(Instant::now() < deadline, "the server is not ready: {text}; {}", server.said());
+        ensure!(Instant::now() < deadline, "the server is not ready: {text}; {}", server.output());
         sleep(LOOK).await;
     }
 }

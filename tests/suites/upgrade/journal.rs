@@ -148,7 +148,7 @@ pub async fn check(version: &Path) -> Result<()> {
         if held.len() as u64 == BLOCKS + 10 + 60 {
             break;
         }
-        ensure!(Instant::now() < deadline, "{} blocks: {}", held.len(), back.said());
+        ensure!(Instant::now() < deadline, "{} blocks: {}", held.len(), back.output());
         sleep(LOOK).await;
     }
     back.stop().await;

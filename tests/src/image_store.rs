@@ -1,4 +1,4 @@
-//! What a store keeps of a worker's images, as maps: later ones replace earlier ones.
+//! An in-memory store of workers' images, as maps: later entries replace earlier ones.
 
 use crate::script::ScriptRng;
 use kvasir_index::{
@@ -8,27 +8,27 @@ use kvasir_proto::types::{BlockName, DpRank, Tier, WorkerId};
 use rand::{Rng, seq::SliceRandom};
 use std::collections::BTreeMap;
 
-/// A store with a fault, which tests must notice.
+/// A fault of the store, which tests must notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
-    /// None: a store as it should be.
+    /// No fault.
     Nothing,
-    /// Holes are not kept.
+    /// Holes are not stored.
     Holes,
-    /// Own names of positions held under other names are not kept.
+    /// Own names of positions held under other names are not stored.
     OwnNames,
-    /// Names are not kept.
+    /// Names are not stored.
     Names,
-    /// Pages that are empty now stay as they were.
+    /// Pages that became empty are not removed.
     EmptyPages,
-    /// Names that are gone stay as they were.
+    /// Names that are gone are not removed.
     GoneNames,
-    /// What was kept before a whole image stays.
+    /// A complete image does not replace what was stored before.
     OldGeneration,
 }
 
 impl Loss {
-    /// Those that lose something.
+    /// All faults.
     pub const ALL: [Self; 6] = [
         Self::Holes,
         Self::OwnNames,
@@ -39,9 +39,9 @@ impl Loss {
     ];
 }
 
-/// What is kept of one rank.
+/// The stored images of one rank.
 #[derive(Debug, Default, Clone)]
-pub struct KeptRank {
+pub struct StoredRankImages {
     primary: Option<SourceId>,
     shed_blocks: u64,
     short: Vec<SourceId>,
@@ -53,16 +53,16 @@ pub struct KeptRank {
     pub holes: BTreeMap<Slot, HoleImage>,
 }
 
-/// What is kept of one worker.
+/// The stored images of one worker.
 #[derive(Debug, Default, Clone)]
-pub struct Kept {
+pub struct StoredImages {
     /// Its sources, as of the last image.
     pub sources: Vec<SourceImage>,
     /// Its ranks.
-    pub ranks: BTreeMap<DpRank, KeptRank>,
+    pub ranks: BTreeMap<DpRank, StoredRankImages>,
 }
 
-impl KeptRank {
+impl StoredRankImages {
     fn merge(&mut self, image: RankImage, loss: Loss) {
         let RankImage { primary, shed_blocks, short, pages, names, holes, .. } = image;
         (self.primary, self.shed_blocks, self.short) = (primary, shed_blocks, short);
@@ -91,8 +91,8 @@ impl KeptRank {
     }
 }
 
-impl Kept {
-    /// Takes an image in.
+impl StoredImages {
+    /// Merges an image.
     pub fn merge(&mut self, image: WorkerImage, loss: Loss) {
         if image.whole && loss != Loss::OldGeneration {
             self.ranks.clear();
@@ -103,32 +103,32 @@ impl Kept {
         }
     }
 
-    /// All of it, in any order.
+    /// Everything stored, in random order.
     ///
     /// # Errors
-    /// If it is refused; the text says why.
+    /// If the index refuses a piece, with the reason.
     pub fn saved(&self, worker: &WorkerId, rng: &mut ScriptRng) -> Result<Saved, String> {
         enum Piece {
             Source(SourceImage),
-            Rank(DpRank, KeptRank),
+            Rank(DpRank, StoredRankImages),
             Page(DpRank, PageImage),
             Name(DpRank, NameImage),
             Hole(DpRank, HoleImage),
         }
         let mut pieces: Vec<Piece> = self.sources.iter().cloned().map(Piece::Source).collect();
-        for (&rank, kept) in &self.ranks {
-            pieces.push(Piece::Rank(rank, kept.clone()));
-            pieces.extend(kept.pages.values().cloned().map(|page| Piece::Page(rank, page)));
-            pieces.extend(kept.names.values().cloned().map(|name| Piece::Name(rank, name)));
-            pieces.extend(kept.holes.values().map(|&hole| Piece::Hole(rank, hole)));
+        for (&rank, stored) in &self.ranks {
+            pieces.push(Piece::Rank(rank, stored.clone()));
+            pieces.extend(stored.pages.values().cloned().map(|page| Piece::Page(rank, page)));
+            pieces.extend(stored.names.values().cloned().map(|name| Piece::Name(rank, name)));
+            pieces.extend(stored.holes.values().map(|&hole| Piece::Hole(rank, hole)));
         }
         pieces.shuffle(rng);
         let mut saved = Saved::new(worker.clone());
         for piece in pieces {
             let added = match piece {
                 Piece::Source(source) => saved.source(source),
-                Piece::Rank(rank, kept) => {
-                    saved.rank(rank, kept.primary, kept.shed_blocks, kept.short);
+                Piece::Rank(rank, stored) => {
+                    saved.rank(rank, stored.primary, stored.shed_blocks, stored.short);
                     Ok(())
                 }
                 Piece::Page(rank, page) => saved.page(rank, page),
@@ -143,10 +143,10 @@ impl Kept {
         Ok(saved)
     }
 
-    /// Changes something, as a disk might.
+    /// Makes one random change, as a faulty disk might.
     ///
     /// # Panics
-    /// Never: what is changed was looked up.
+    /// Never: the entry to change was looked up.
     pub fn damage(&mut self, rng: &mut ScriptRng) {
         let number = |rng: &mut ScriptRng| match rng.random_range(0..4) {
             0 => u32::MAX - rng.random_range(0..3),
@@ -160,26 +160,26 @@ impl Kept {
         let Some(&rank) = ranks.get(rng.random_range(0..ranks.len().max(1))) else {
             return;
         };
-        let kept = self.ranks.get_mut(&rank).expect("there");
-        let pages: Vec<_> = kept.pages.keys().copied().collect();
-        let names: Vec<_> = kept.names.keys().copied().collect();
-        let holes: Vec<_> = kept.holes.keys().copied().collect();
+        let stored = self.ranks.get_mut(&rank).expect("there");
+        let pages: Vec<_> = stored.pages.keys().copied().collect();
+        let names: Vec<_> = stored.names.keys().copied().collect();
+        let holes: Vec<_> = stored.holes.keys().copied().collect();
         let page = pages.get(rng.random_range(0..pages.len().max(1)));
         let name = names.get(rng.random_range(0..names.len().max(1)));
         let hole = holes.get(rng.random_range(0..holes.len().max(1)));
         match (rng.random_range(0..12), page, name, hole) {
-            (0, ..) => kept.primary = rng.random_bool(0.5).then_some(source),
+            (0, ..) => stored.primary = rng.random_bool(0.5).then_some(source),
             (1, ..) => {
-                (kept.shed_blocks, kept.short) = (u64::from(number(rng)), vec![source]);
+                (stored.shed_blocks, stored.short) = (u64::from(number(rng)), vec![source]);
             }
-            (2, Some(page), ..) => drop(kept.pages.remove(page)),
+            (2, Some(page), ..) => drop(stored.pages.remove(page)),
             (3, Some(page), ..) => {
-                let runs = &mut kept.pages.get_mut(page).expect("there").runs;
+                let runs = &mut stored.pages.get_mut(page).expect("there").runs;
                 let at = rng.random_range(0..runs.len());
                 runs[at].parent = slot(rng);
             }
             (4, Some(page), ..) => {
-                let runs = &mut kept.pages.get_mut(page).expect("there").runs;
+                let runs = &mut stored.pages.get_mut(page).expect("there").runs;
                 let at = rng.random_range(0..runs.len());
                 let blocks = &mut runs[at].blocks;
                 let first = rng.random_range(0..blocks.len());
@@ -187,28 +187,28 @@ impl Kept {
                 blocks[first].local.0 = rng.random_range(1..4);
             }
             (5, Some(page), ..) => {
-                let run = kept.pages[page].runs[0].clone();
-                kept.pages.get_mut(page).expect("there").runs.push(run);
+                let run = stored.pages[page].runs[0].clone();
+                stored.pages.get_mut(page).expect("there").runs.push(run);
             }
-            (6, Some(page), ..) => kept.pages.get_mut(page).expect("there").page = number(rng),
+            (6, Some(page), ..) => stored.pages.get_mut(page).expect("there").page = number(rng),
             (7, _, Some(name), _) => {
-                let image = kept.names.get_mut(name).expect("there");
+                let image = stored.names.get_mut(name).expect("there");
                 if let Some(at) = &mut image.position {
                     (at.slot, at.parent) = (number(rng), slot(rng));
                 }
             }
             (8, _, Some(name), _) => {
-                let image = kept.names.get_mut(name).expect("there");
+                let image = stored.names.get_mut(name).expect("there");
                 image.copies = vec![(source, [1; Tier::COUNT]), (source, [2, 0, 0])];
                 image.name = BlockName(rng.random_range(1..9));
             }
-            (9, _, Some(name), _) => drop(kept.names.remove(name)),
+            (9, _, Some(name), _) => drop(stored.names.remove(name)),
             (10, .., Some(hole)) => {
-                let image = kept.holes.get_mut(hole).expect("there");
+                let image = stored.holes.get_mut(hole).expect("there");
                 image.position.parent = slot(rng);
                 image.name = BlockName(rng.random_range(1..9));
             }
-            (11, .., Some(hole)) => drop(kept.holes.remove(hole)),
+            (11, .., Some(hole)) => drop(stored.holes.remove(hole)),
             _ => {}
         }
     }
