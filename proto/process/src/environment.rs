@@ -63,7 +63,7 @@ fn warning(name: &str, known: &BTreeSet<String>) -> String {
     let near = known.iter().map(|option| (damerau_levenshtein(name, option), option)).min();
     let meant = near.filter(|(letters, _)| *letters <= MISSPELT_LETTERS_MAX);
     let meant = meant.map_or_else(String::new, |(_, option)| format!(": did you mean {option}?"));
-    format!("the environment variable {name} is no option and is ignored{meant}")
+    format!("the environment variable {name} is not an option and is ignored{meant}")
 }
 
 #[cfg(test)]
@@ -83,16 +83,16 @@ mod tests {
         assert_eq!(
             warnings("KVASIR_", &known, &present),
             [
-                "the environment variable KVASIR_COLOUR is no option and is ignored",
-                "the environment variable KVASIR_LISTNE is no option and is ignored: did you mean \
+                "the environment variable KVASIR_COLOUR is not an option and is ignored",
+                "the environment variable KVASIR_LISTNE is not an option and is ignored: did you mean \
                  KVASIR_LISTEN?",
-                "the environment variable KVASIR_MAX_INDEX_BYTE is no option and is ignored: did you mean \
+                "the environment variable KVASIR_MAX_INDEX_BYTE is not an option and is ignored: did you mean \
                  KVASIR_MAX_INDEX_BYTES?",
             ]
         );
         let agent =
             warnings("KVASIR_AGENT_", &["KVASIR_AGENT_INDEXERS"], &["KVASIR_AGENT_INDEXER"]);
-        let text = "the environment variable KVASIR_AGENT_INDEXER is no option and is ignored: did you mean \
+        let text = "the environment variable KVASIR_AGENT_INDEXER is not an option and is ignored: did you mean \
                     KVASIR_AGENT_INDEXERS?";
         assert_eq!(agent, [text]);
     }

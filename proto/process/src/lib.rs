@@ -8,7 +8,7 @@
 //! - [`net`]: connections with a limit.
 //! - [`port`]: a gRPC port.
 //! - [`http`]: the side port: `/metrics`, `/livez`, `/readyz`.
-//! - [`hurry`]: answers in parts, for as long as they make progress.
+//! - [`answer_timer`]: answers in parts, for as long as they make progress.
 //! - [`tasks`]: tasks by name, each joined.
 //! - [`entry`]: from `main` to the runtime and to the exit code.
 
@@ -30,7 +30,7 @@ pub mod port;
 
 pub mod http;
 
-pub mod hurry;
+pub mod answer_timer;
 
 pub mod tasks;
 

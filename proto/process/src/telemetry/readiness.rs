@@ -32,7 +32,7 @@ pub struct NotReady {
 impl Readiness {
     /// One that tells, when asked, what is not well and keeps nobody from being ready.
     #[must_use]
-    pub fn with_complaints(complaints: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Self {
+    pub fn with_problems(complaints: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Self {
         Self { complaints: Some(Arc::new(complaints)), ..Self::default() }
     }
 
@@ -71,7 +71,7 @@ impl fmt::Debug for Readiness {
 
 impl NotReady {
     /// Says how far it is by now.
-    pub fn say(&self, reason: impl Into<String>) {
+    pub fn set_reason(&self, reason: impl Into<String>) {
         self.readiness.holders().reasons.insert(self.number, reason.into());
     }
 }
@@ -93,7 +93,7 @@ mod tests {
         let (first, second) = (readiness.hold("starting"), readiness.hold("restoring"));
         assert_eq!(readiness.reasons(), ["starting", "restoring"]);
         drop(first);
-        second.say("restoring: 1 of 2");
+        second.set_reason("restoring: 1 of 2");
         assert_eq!(readiness.reasons(), ["restoring: 1 of 2"]);
         drop(second);
         assert!(readiness.reasons().is_empty());

@@ -61,7 +61,7 @@ impl FromStr for Span {
         let millis = millis.and_then(|(number, (_, millis))| number.checked_mul(*millis));
         millis
             .map(|millis| Self(Duration::from_millis(millis)))
-            .ok_or_else(|| format!("{text:?} is no time: write 250ms, 10s, 5m, 2h or 30d"))
+            .ok_or_else(|| format!("{text:?} is not a duration: write 250ms, 10s, 5m, 2h or 30d"))
     }
 }
 
@@ -111,9 +111,9 @@ impl FromStr for ByteCount {
         let unit = BYTE_UNITS.iter().find(|(name, _)| *name == unit);
         let bytes = number.parse::<usize>().ok().zip(unit);
         let bytes = bytes.and_then(|(number, (_, bytes))| number.checked_mul(*bytes));
-        bytes
-            .map(Self)
-            .ok_or_else(|| format!("{text:?} is no number of bytes: write 8GiB, 8GB or 8589934592"))
+        bytes.map(Self).ok_or_else(|| {
+            format!("{text:?} is not a number of bytes: write 8GiB, 8GB or 8589934592")
+        })
     }
 }
 
@@ -226,7 +226,7 @@ mod tests {
         check("30d", 2_592_000_000, "2592000s");
         check("1000ms", 1_000, "1s");
         for bad in ["", "10", "s", "1.5s", "-1s", "10 s", "99999999999999999999s"] {
-            let expected = format!("{bad:?} is no time: write 250ms, 10s, 5m, 2h or 30d");
+            let expected = format!("{bad:?} is not a duration: write 250ms, 10s, 5m, 2h or 30d");
             assert_eq!(bad.parse::<Span>(), Err(expected));
         }
     }
@@ -250,7 +250,8 @@ mod tests {
         for bad in
             ["", "GiB", "GB", "8G", "8gb", "8Gb", "1.5GiB", "-1", "8 GiB", "8gib", "99999999999TiB"]
         {
-            let expected = format!("{bad:?} is no number of bytes: write 8GiB, 8GB or 8589934592");
+            let expected =
+                format!("{bad:?} is not a number of bytes: write 8GiB, 8GB or 8589934592");
             assert_eq!(bad.parse::<ByteCount>(), Err(expected));
         }
     }

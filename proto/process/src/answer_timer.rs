@@ -7,13 +7,13 @@ use tokio::time::{Instant, timeout};
 /// Longest wait for the next part,
 pub const PART_TIMEOUT: Duration = Duration::from_secs(10);
 /// and for all of them together that much, and this for each thing that they bring.
-pub const THING_TIME: Duration = Duration::from_millis(1);
+pub const ITEM_TIME: Duration = Duration::from_millis(1);
 
 /// How fast an answer is.
 #[derive(Debug, Default)]
-pub struct Hurry {
+pub struct AnswerTimer {
     waited: Duration,
-    things: u32,
+    items: u32,
 }
 
 /// Why an answer is given up.
@@ -23,16 +23,16 @@ pub enum Late {
     #[error("no answer for {0:?}")]
     Silent(Duration),
     /// It takes too long for what it brings.
-    #[error("{things} in {waited:?}: it is too slow")]
+    #[error("{items} in {waited:?}: it is too slow")]
     Slow {
         /// How many came.
-        things: u32,
+        items: u32,
         /// How long they were waited for.
         waited: Duration,
     },
 }
 
-impl Hurry {
+impl AnswerTimer {
     /// Waits for the next part, of which `count` says how much it brings.
     ///
     /// # Errors
@@ -46,10 +46,10 @@ impl Hurry {
         let part = timeout(PART_TIMEOUT, part).await;
         let part = part.map_err(|_late| Late::Silent(PART_TIMEOUT))?;
         self.waited += begin.elapsed();
-        let things = u32::try_from(count(&part)).unwrap_or(u32::MAX);
-        self.things = self.things.saturating_add(things);
-        if self.waited > PART_TIMEOUT + THING_TIME * self.things {
-            return Err(Late::Slow { things: self.things, waited: self.waited });
+        let items = u32::try_from(count(&part)).unwrap_or(u32::MAX);
+        self.items = self.items.saturating_add(items);
+        if self.waited > PART_TIMEOUT + ITEM_TIME * self.items {
+            return Err(Late::Slow { items: self.items, waited: self.waited });
         }
         Ok(part)
     }
@@ -60,11 +60,11 @@ mod tests {
     use super::*;
     use tokio::time::sleep;
 
-    /// Parts of so many things, each after so long: how many of a hundred come.
-    async fn come(things: usize, after: Duration) -> (usize, Option<Late>) {
-        let mut hurry = Hurry::default();
+    /// Parts of so many items, each after so long: how many of a hundred come.
+    async fn come(items: usize, after: Duration) -> (usize, Option<Late>) {
+        let mut answer_timer = AnswerTimer::default();
         for parts in 0..100 {
-            if let Err(late) = hurry.next(sleep(after), |()| things).await {
+            if let Err(late) = answer_timer.next(sleep(after), |()| items).await {
                 return (parts, Some(late));
             }
         }
@@ -76,8 +76,8 @@ mod tests {
         let second = Duration::from_secs(1);
         assert_eq!(come(1_000, second).await, (100, None));
         let waited = 11 * second;
-        assert_eq!(come(10, second).await, (10, Some(Late::Slow { things: 110, waited })));
-        assert_eq!(come(0, second).await, (10, Some(Late::Slow { things: 0, waited })));
+        assert_eq!(come(10, second).await, (10, Some(Late::Slow { items: 110, waited })));
+        assert_eq!(come(0, second).await, (10, Some(Late::Slow { items: 0, waited })));
         assert_eq!(come(1 << 20, 11 * second).await, (0, Some(Late::Silent(PART_TIMEOUT))));
     }
 }
