@@ -1,42 +1,42 @@
-//! Answers in parts, from peers that may be slow or mean nothing well: however long an answer is, it is not
-//! given up while it makes progress; and none keeps anybody for nothing.
+//! Timeouts of answers in parts, from peers that may be slow or hostile: a long answer may take long while it
+//! makes progress, and no peer holds up its caller without progress.
 
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
-/// Longest wait for the next part,
+/// Longest wait for the next part. All parts together may take that long and [`ITEM_TIME`] for each item.
 pub const PART_TIMEOUT: Duration = Duration::from_secs(10);
-/// and for all of them together that much, and this for each thing that they bring.
+/// Additional time for each item of an answer.
 pub const ITEM_TIME: Duration = Duration::from_millis(1);
 
-/// How fast an answer is.
+/// Times one answer.
 #[derive(Debug, Default)]
 pub struct AnswerTimer {
     waited: Duration,
     items: u32,
 }
 
-/// Why an answer is given up.
+/// Why an answer timed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Late {
-    /// The next part did not come.
+    /// The next part did not come in time.
     #[error("no answer for {0:?}")]
     Silent(Duration),
-    /// It takes too long for what it brings.
-    #[error("{items} in {waited:?}: it is too slow")]
+    /// All parts together took too long for their items.
+    #[error("too slow: {items} items in {waited:?}")]
     Slow {
-        /// How many came.
+        /// Items so far.
         items: u32,
-        /// How long they were waited for.
+        /// Time waited for them.
         waited: Duration,
     },
 }
 
 impl AnswerTimer {
-    /// Waits for the next part, of which `count` says how much it brings.
+    /// Waits for the next part; `count` returns its number of items.
     ///
     /// # Errors
-    /// If it does not come, or all that came took too long.
+    /// If the part does not come in time, or all parts together took too long.
     pub async fn next<P>(
         &mut self,
         part: impl Future<Output = P>,

@@ -1,4 +1,4 @@
-//! Values of options, as people write them.
+//! Values of options in their written form: durations, byte counts, server URLs.
 
 mod server_url;
 
@@ -11,7 +11,7 @@ use serde::{
 use std::{fmt, ops::RangeInclusive, str::FromStr, time::Duration};
 use toml::{Table, Value, de::ValueDeserializer};
 
-/// A length of time, written as 250ms, 10s, 5m, 2h or 30d.
+/// A duration, written as 250ms, 10s, 5m, 2h or 30d.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span(pub Duration);
 
@@ -19,7 +19,7 @@ const UNITS: [(&str, u64); 5] =
     [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
 impl Span {
-    /// So many seconds.
+    /// A duration in seconds.
     #[must_use]
     pub const fn seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
@@ -28,7 +28,7 @@ impl Span {
     /// The time in whole milliseconds, if it is in a range of these.
     ///
     /// # Errors
-    /// If it is not: what it is, and what it must be.
+    /// If it is not: the message has its value and the range.
     pub fn millis_within(self, range: RangeInclusive<u32>) -> Result<u32, String> {
         let millis = u32::try_from(self.0.as_millis()).ok();
         millis.filter(|millis| range.contains(millis)).ok_or_else(|| {
@@ -71,7 +71,7 @@ impl Serialize for Span {
     }
 }
 
-/// A number of bytes, written as 8GiB (powers of 1024), 8GB (powers of 1000) or plainly.
+/// A number of bytes, written as 8GiB (powers of 1024), 8GB (powers of 1000) or 8589934592.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ByteCount(pub usize);
 
