@@ -19,14 +19,14 @@ use tonic::{Code, Response, Status};
 pub struct IndexerClient {
     stub: Stub<Channel>,
     pipeline: Arc<Pipeline>,
-    /// The server has no stream: it is older than this client.
+    /// Whether the server has no stream because it is older than this client.
     without_stream: Arc<AtomicBool>,
     in_flight: Arc<Semaphore>,
     config: ClientConfig,
 }
 
-/// What no server takes is not sent: beyond the largest message it would end the stream that other
-/// questions share.
+/// Refuses a prompt that no server accepts: a message beyond the size limit would end the stream that
+/// other questions share.
 pub(crate) const fn check_length(blocks: &[u64]) -> Result<(), ClientError> {
     let blocks = blocks.len();
     if blocks > QUERY_BLOCKS_MAX {
@@ -57,8 +57,8 @@ impl IndexerClient {
         })
     }
 
-    /// Which worker holds how much of `prompt`. One that is shorter than a block has an empty answer,
-    /// whatever overlap it asks for, and asks nobody.
+    /// Finds which workers hold how much of `prompt`. A prompt that is shorter than a block gets an empty
+    /// answer without a request, whatever overlap it asks for.
     ///
     /// # Errors
     /// If the prompt is too long, or the server refuses, cannot be reached, or does not answer within
@@ -82,14 +82,14 @@ impl IndexerClient {
         Answer::try_from(answer)
     }
 
-    /// Says that `prompt` was just sent to `worker`: until `ttl` is over (none for the server's
-    /// default), answers count its blocks as speculative there. A prompt without a whole block
-    /// says nothing and asks nobody.
+    /// Reports that `prompt` was just sent to `worker`. Until `ttl` is over (`None` for the server's
+    /// default), answers count its blocks as speculative there. For a prompt without a complete block
+    /// this sends nothing.
     ///
     /// # Errors
-    /// If the prompt is too long, or the server refuses, for one because the worker is not
-    /// registered, cannot be reached, or does not answer within the deadline. None of these is a
-    /// reason to fail the request that was placed.
+    /// If the prompt is too long, or the server refuses the placement (for example because the worker
+    /// is not registered), cannot be reached, or does not answer within the deadline. Do not fail the
+    /// placed request for any of these.
     pub async fn record_placement(
         &self,
         prompt: &Prompt<'_>,
@@ -113,7 +113,7 @@ impl IndexerClient {
         self.call(async { stub.record_placement(request).await }).await.map(drop)
     }
 
-    /// One call, in its turn and within the deadline.
+    /// Makes one call when there is room in flight, within the deadline.
     async fn call<R>(
         &self,
         call: impl Future<Output = Result<R, Status>>,

@@ -3,22 +3,22 @@ use std::time::Duration;
 /// How questions travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Calls {
-    /// In one stream, many under way at a time; as single calls to a server that has no stream. A
-    /// refused question does not hurt the others; a stream that breaks is replaced.
+    /// In one stream with many in flight, or as single calls if the server has no stream. A refused
+    /// question does not affect the others. A stream that breaks is replaced.
     #[default]
     Pipelined,
-    /// As a call each: for proxies that do not carry streams.
+    /// One call for each question: for proxies that do not carry streams.
     Single,
 }
 
 /// Bounds of one client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// How long one question may take, waiting for its turn included.
+    /// Longest time for one question, including the wait for room in flight.
     pub deadline: Duration,
-    /// Most questions in flight, at least 1; further ones wait for their turn.
+    /// Most questions in flight, at least 1. Further questions wait.
     pub in_flight_max: usize,
-    /// How long a connection attempt may take.
+    /// Longest time for a connection attempt.
     pub connect_timeout: Duration,
     /// How questions travel.
     pub calls: Calls,

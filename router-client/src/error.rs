@@ -2,14 +2,14 @@ use kvasir_proto::convert::TooManyBlocks;
 use kvasir_proto::target::TargetError;
 use std::time::Duration;
 
-/// Why there is no answer. None of these is a reason to fail the request that asked: route it
-/// without knowledge of caches.
+/// Why a question was not answered. Do not fail the request that is to be routed for any of these: route
+/// it without cache information.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The endpoint can be no address of a server.
+    /// The endpoint is not a valid server address.
     #[error("endpoint {0}")]
     Target(#[from] TargetError),
-    /// The shards and replicas that were named cannot be used.
+    /// The configured shards and replicas cannot be used.
     #[error("{problem}")]
     Topology {
         /// What is wrong with them.
@@ -18,7 +18,7 @@ pub enum ClientError {
     /// The prompt has more blocks than a query may have.
     #[error(transparent)]
     TooLong(#[from] TooManyBlocks),
-    /// The deadline passed.
+    /// The server did not answer within the deadline.
     #[error("no answer within {} ms", deadline.as_millis())]
     DeadlineExceeded {
         /// The deadline.
@@ -27,7 +27,7 @@ pub enum ClientError {
     /// The server refused, or could not be reached.
     #[error("{} ({:?})", .0.message(), .0.code())]
     Status(#[source] Box<tonic::Status>),
-    /// The server answered something that the contract does not allow.
+    /// The answer violates the contract.
     #[error("malformed answer: {0}")]
     Malformed(String),
 }

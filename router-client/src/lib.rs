@@ -1,4 +1,4 @@
-//! Asks an indexer which worker holds how much of a prompt.
+//! Client of the indexer: which workers hold how much of a prompt?
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -11,20 +11,20 @@
 //!     println!("{} holds {} blocks ({})", overlap.worker, overlap.blocks, overlap.state);
 //! }
 //! if let Some(best) = answer.best() {
-//!     // … send it there, then say so: events take a while, and some engines publish none.
+//!     // Send the prompt there, then report it: events take a while, and some engines publish none.
 //!     client.record_placement(&Prompt::new("my-model", 16, &tokens), &best.worker, None).await?;
 //! }
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! Where the index is in several servers, [`ShardedClient`] asks all shards at once, each at its freshest
-//! replica, and at another when that one is slow or down; shards that do not answer are named in
-//! [`Answer::missing_shards`].
+//! If the index is split into shards, [`ShardedClient`] asks all shards at once. It asks each shard's
+//! freshest replica, and another one if that is slow or down. [`Answer::missing_shards`] lists the shards
+//! that did not answer.
 //!
-//! Tokens are hashed here and never leave the process. Questions travel in one pipelined stream, which
-//! costs a fraction of a call each ([`Calls`]). The client bounds what it has in flight and
-//! how long it waits, because a server that sheds load moves the queue to its callers.
+//! The client hashes tokens; they never leave the process. Questions share one pipelined stream, which
+//! costs a fraction of a call for each ([`Calls`]). The client limits its questions in flight and its
+//! waits, because a server under back-pressure moves the queue to its callers.
 
 mod client;
 mod config;

@@ -10,7 +10,7 @@ use std::time::Duration;
 pub struct Overlap {
     /// The rank.
     pub worker: WorkerKey,
-    /// Leading blocks it holds, in any tier, as events confirm.
+    /// Leading blocks that it holds in any tier, confirmed by events.
     pub blocks: u32,
     /// Leading blocks that placements announced for it; see
     /// [`IndexerClient::record_placement`](crate::IndexerClient::record_placement).
@@ -23,22 +23,22 @@ pub struct Overlap {
     pub disk_blocks: u32,
     /// How far this can be trusted.
     pub state: SourceState,
-    /// Where the index stands in the events of the worker; none while it is cold.
+    /// The last event of the worker that the index has applied; none while the worker is cold.
     pub applied: Option<Cursor>,
-    /// Batches announced and not yet in the index.
+    /// Batches that were published and are not in the index yet.
     pub lag_batches: u64,
-    /// How long ago the worker was last seen to have nothing newer.
+    /// How long ago the index last verified that the worker has published nothing newer.
     pub verified_age: Option<Duration>,
-    /// Blocks that the rank was told to hold and that the index lacks for its byte budget: it may hold
-    /// more of the prompt than `blocks` says.
+    /// Blocks of the rank that the index has shed to stay within its byte budget: the rank may hold more of
+    /// the prompt than `blocks`.
     pub shed_blocks: u64,
-    /// Whether the index is connected to all that tells it of this rank: it tells an engine that is gone
-    /// from one that is slow, which are both `CatchingUp`.
+    /// Whether the index is connected to all publishers of this rank. It distinguishes an engine that is
+    /// gone from one that is slow: both are `CatchingUp`.
     pub connected: bool,
 }
 
 impl Overlap {
-    /// Leading blocks it holds or is about to hold, whichever are more: what a choice goes by.
+    /// Leading blocks that it holds or is about to hold, whichever are more. Choose workers by this.
     #[must_use]
     pub fn expected_blocks(&self) -> u32 {
         self.blocks.max(self.speculative_blocks)
@@ -51,20 +51,18 @@ impl Overlap {
     }
 }
 
-/// Answer to one prompt. The default is that to a prompt without a whole block.
+/// Answer for one prompt. The default is the answer for a prompt without a complete block.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Answer {
-    /// Whole blocks of the prompt.
+    /// Complete blocks of the prompt.
     pub query_blocks: u32,
-    /// Most blocks that any worker holds, as events confirm, also where the prompt asks for fewer
-    /// workers than that one.
+    /// Most blocks that any worker holds, confirmed by events, even if `top_k` leaves that worker out.
     pub best_overlap_blocks: u32,
     /// Best first by expected blocks; equals by worker id and rank.
     pub overlaps: Vec<Overlap>,
     /// Shards whose workers are missing: none of their replicas answered in time.
     pub missing_shards: Vec<u32>,
-    /// Workers of which an index that has just started does not have everything yet, by id: they may hold
-    /// more than `overlaps` says.
+    /// Workers that an index restores after a restart, by id: they may hold more than `overlaps` lists.
     pub restoring: Vec<WorkerId>,
 }
 
@@ -122,7 +120,7 @@ fn worker_id(id: &str) -> Result<WorkerId, ClientError> {
     WorkerId::new(id).map_err(|error| ClientError::Malformed(error.to_string()))
 }
 
-/// A state this client does not know is one it cannot trust.
+/// A state that this client does not know counts as cold.
 fn state(state: WorkerState) -> SourceState {
     match state {
         WorkerState::Exact => SourceState::Exact,

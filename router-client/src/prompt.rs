@@ -19,10 +19,9 @@ pub struct Prompt<'a> {
     pub tokens: &'a [u32],
     /// Its multimodal content.
     pub multimodal: &'a [MultimodalSpan],
-    /// Leave out workers that hold, and are expected to hold, fewer of its blocks; 0 lists every
-    /// worker with a rank.
+    /// Leave out workers that hold, and are expected to hold, fewer of its blocks. 0 lists every rank.
     pub minimum_overlap_blocks: u32,
-    /// The best so many workers only; 0 for all.
+    /// List at most this many workers, the best ones; 0 for all.
     pub top_k: u32,
 }
 
@@ -44,13 +43,13 @@ impl<'a> Prompt<'a> {
         }
     }
 
-    /// Whether it has no whole block: then no worker holds any of it, and nobody need be asked.
+    /// Whether it has no complete block: then no worker holds any of it, and no server needs to be asked.
     pub(crate) fn is_short(&self) -> bool {
-        // A block of no tokens is the server's to refuse.
+        // The server refuses a block size of 0.
         self.tokens.len() < usize::try_from(self.block_size).unwrap_or(usize::MAX)
     }
 
-    /// Local hashes of its whole blocks.
+    /// Local hashes of its complete blocks.
     #[must_use]
     pub fn local_hashes(&self) -> Vec<LocalHash> {
         let mut hashes = Vec::new();
@@ -80,8 +79,8 @@ impl<'a> Prompt<'a> {
         }
     }
 
-    /// What to tell an indexer once this prompt was sent to `worker`. `ttl` of none takes the
-    /// server's default; it counts in whole milliseconds.
+    /// The placement to record at an indexer after this prompt was sent to `worker`. A `ttl` of `None`
+    /// takes the server's default; its unit on the wire is the millisecond.
     #[must_use]
     pub fn placement(&self, worker: &WorkerKey, ttl: Option<Duration>) -> RecordPlacementRequest {
         RecordPlacementRequest {

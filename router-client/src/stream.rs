@@ -1,5 +1,5 @@
-//! Questions in one pipelined `FindMatchesStream`: many under way at a time, each answer taken to
-//! who asked. A stream costs the transport a fraction of what a call of its own does.
+//! Questions in one pipelined `FindMatchesStream`: many in flight, each answer handed to its caller. A
+//! question in a stream costs the transport a fraction of a call.
 
 use kvasir_proto::pb::{
     FindMatchesRequest, FindMatchesResponse, FindMatchesStreamResponse,
@@ -17,13 +17,13 @@ use tonic::{Code, Status, Streaming};
 
 type Answer = Result<FindMatchesResponse, Status>;
 
-/// The way of all questions of one client: a stream, replaced when it breaks or stalls.
+/// The stream of one client, replaced when it breaks or stalls.
 #[derive(Debug)]
 pub(crate) struct Pipeline {
     stub: Stub<Channel>,
     /// Most questions that wait to be sent.
     queued_max: usize,
-    /// A stream that gives no answer for so long while one is waited for stalls.
+    /// A stream stalls if it delivers no answer for this long while a caller waits.
     stall: Duration,
     lanes: Mutex<Lanes>,
 }
@@ -31,12 +31,12 @@ pub(crate) struct Pipeline {
 #[derive(Debug, Default)]
 struct Lanes {
     current: Option<Lane>,
-    /// The one before, for those who still wait there. When `current` is retired in turn, it has
-    /// given no answer for long enough.
+    /// The previous one, for callers that still wait there. It is aborted when `current` is retired in
+    /// turn.
     retired: Option<AbortHandle>,
-    /// Tasks of both; they end with the client.
+    /// Tasks of both, which end with the client.
     tasks: JoinSet<()>,
-    /// Of the last question.
+    /// Id of the last question.
     last_id: u64,
 }
 
@@ -48,16 +48,16 @@ struct Lane {
     task: AbortHandle,
 }
 
-/// Who waits for the answers of one stream.
+/// The callers that wait for the answers of one stream.
 #[derive(Debug, Default)]
 struct Waiting(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     by_id: HashMap<u64, oneshot::Sender<Answer>>,
-    /// Answers that came so far, to tell a stream that is slow from one that stalls.
+    /// Answers so far, to distinguish a slow stream from one that stalls.
     answered: u64,
-    /// Why nobody can wait here any more.
+    /// How the stream ended, if it has.
     ended: Option<End>,
 }
 
@@ -70,7 +70,7 @@ enum End {
     Broken(Status),
 }
 
-/// A place among those who wait; given up when dropped.
+/// A waiting caller; it stops waiting when this is dropped.
 struct Place<'a> {
     pipeline: &'a Pipeline,
     lane: Lane,
@@ -85,8 +85,8 @@ impl Pipeline {
         Self { stub, queued_max, stall, lanes: Mutex::default() }
     }
 
-    /// Asks, and waits for the answer. To be dropped when it has taken too long. None if the server has ended the
-    /// stream without an error before it answered, as servers do when nothing is asked for some time.
+    /// Sends a question and waits for its answer, without a timeout of its own. None if the server ended the
+    /// stream without an error before it answered, as servers do with idle streams.
     pub(crate) async fn find(&self, mut request: FindMatchesRequest) -> Option<Answer> {
         let (answer, answered) = oneshot::channel();
         let mut place = match self.join(answer) {
@@ -94,14 +94,14 @@ impl Pipeline {
             Err(status) => return Some(Err(status)),
         };
         request.request_id = place.id;
-        // Where the stream has ended, who waits is told why.
+        // If the stream has ended, the caller gets the reason as its answer.
         let _ended = place.lane.questions.send(request).await;
         let answer = answered.await;
         place.done = true;
         answer.ok()
     }
 
-    /// A place in the current stream, or in a new one if that has ended; none if it ends just now.
+    /// A place in the current stream, or in a new one if that has ended. None if it ends meanwhile.
     fn join(&self, answer: oneshot::Sender<Answer>) -> Result<Option<Place<'_>>, Status> {
         let mut lanes = lock(&self.lanes);
         lanes.last_id += 1;
@@ -125,7 +125,7 @@ impl Pipeline {
         Ok(Some(Place { pipeline: self, lane, id, asked, answered_before, done: false }))
     }
 
-    /// Leaves a stream to those who wait there: further questions go to a new one.
+    /// Retires a stream: its callers still wait there, and further questions go to a new one.
     fn retire(&self, lane: &Lane) {
         let mut lanes = lock(&self.lanes);
         if lanes.current.as_ref().is_some_and(|at| Arc::ptr_eq(&at.waiting, &lane.waiting)) {
@@ -156,7 +156,7 @@ impl Drop for Place<'_> {
         }
         let mut state = lock(&self.lane.waiting.0);
         let answered = state.by_id.remove(&self.id).is_none();
-        // Who gives up early says nothing about the stream.
+        // A caller that gives up early shows nothing about the stream.
         let silent = !answered && state.answered == self.answered_before;
         let stalled = silent && self.asked.elapsed() >= self.pipeline.stall;
         drop(state);
@@ -173,7 +173,7 @@ impl Waiting {
         let asked = state.by_id.remove(&id);
         drop(state);
         if let Some(asked) = asked {
-            // Fails if who asked has just given up.
+            // Fails if the caller has just given up.
             let _given_up = asked.send(answer);
         }
     }
@@ -183,7 +183,7 @@ impl Waiting {
         state.ended = Some(end.clone());
         let left = std::mem::take(&mut state.by_id);
         drop(state);
-        // Who is told nothing may ask again.
+        // A caller without an answer may ask again.
         let End::Broken(status) = end else { return };
         let mut left: Vec<_> = left.into_iter().collect();
         left.sort_unstable_by_key(|(id, _)| *id);
@@ -193,7 +193,7 @@ impl Waiting {
     }
 }
 
-/// Carries one stream to its end.
+/// Runs one stream to its end.
 async fn run(
     mut stub: Stub<Channel>,
     questions: mpsc::Receiver<FindMatchesRequest>,
@@ -206,7 +206,7 @@ async fn run(
     waiting.end(end);
 }
 
-/// Hands out answers until there are no more; says why.
+/// Delivers answers until the stream ends; returns how it ended.
 async fn read(mut answers: Streaming<FindMatchesStreamResponse>, waiting: &Waiting) -> End {
     loop {
         let answer = match answers.message().await {

@@ -75,7 +75,7 @@ impl Kept {
     ) -> anyhow::Result<Vec<StoredWorker>> {
         let mut is_others = false;
         if let Some((snapshots, _)) = &self.snapshots {
-            not_ready.say("waiting for the broker, for a snapshot of the index");
+            not_ready.set_reason("waiting for the broker, for a snapshot of the index");
             if self.resets {
                 snapshots.reset().await.map_err(anyhow::Error::from_boxed)?;
             } else {

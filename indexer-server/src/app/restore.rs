@@ -182,7 +182,7 @@ pub(super) async fn run(
             Origin::Siblings(_) => "copying from a sibling",
         };
         let blocks = brought.blocks;
-        not_ready.say(format!("{what}: {done} of {total} workers, {blocks} blocks so far"));
+        not_ready.set_reason(format!("{what}: {done} of {total} workers, {blocks} blocks so far"));
         planned.bring(&mut ways, &mut brought, &ingest, &stop).await;
     }
     if total == 0 {

@@ -49,7 +49,7 @@ impl Siblings {
         if self.clients.is_empty() {
             return;
         }
-        not_ready.say("asking siblings which workers they have");
+        not_ready.set_reason("asking siblings which workers they have");
         let offers = offers(&self.clients, &self.metrics).await;
         plan.add_copies(ingest, offers, configured).await;
     }

@@ -22,14 +22,14 @@ pub(super) struct Starting {
 
 impl Starting {
     pub(super) fn new(not_ready: NotReady, inlet: &Inlet) -> Self {
-        not_ready.say("waiting for the broker");
+        not_ready.set_reason("waiting for the broker");
         let restored = inlet.knows_workers();
         Self { not_ready, since: Instant::now(), heard_since: None, restored }
     }
 
     /// How far it is, for people.
     pub(super) fn say(&self, how_far: String) {
-        self.not_ready.say(how_far);
+        self.not_ready.set_reason(how_far);
     }
 
     /// Whether that is over. `hears`: what is published now is heard.
@@ -46,7 +46,7 @@ impl Starting {
         } else {
             "fetching what agents hold"
         };
-        self.not_ready.say(waits_for);
+        self.not_ready.set_reason(waits_for);
         heard >= READY_WITHIN
     }
 }

@@ -129,7 +129,7 @@ fn every_refusal_names_the_option() {
     check(&["--max-in-flight", "0"], "max-in-flight: is 0, must be 1 to");
     check(&["--index-shards", "0"], "index-shards: is 0, must be 1 to 64");
     check(&["--index-shards", "65"], "index-shards: is 65, must be 1 to 64");
-    check(&["--max-index-bytes", "8G"], "\"8G\" is no number of bytes: write 8GiB, 8GB or");
+    check(&["--max-index-bytes", "8G"], "\"8G\" is not a number of bytes: write 8GiB, 8GB or");
     check(&["--max-index-bytes", "1000KiB"], "max-index-bytes: is 1000KiB, must be 1MiB or more");
     check(
         &["--max-index-bytes", "3MiB", "--index-shards", "4"],
@@ -162,10 +162,10 @@ fn every_refusal_of_a_file_names_the_key() {
     check("lissen = \"127.0.0.1:1\"", "lissen");
     check("listen = \"here\"", "listen: \"here\": invalid socket address");
     check("max-in-flight = \"many\"", "max-in-flight");
-    check("max-index-bytes = -1", "max-index-bytes: \"-1\" is no number of bytes");
+    check("max-index-bytes = -1", "max-index-bytes: \"-1\" is not a number of bytes");
     check("max-index-byte = 1", "there is no such option: did you mean max-index-bytes?");
     check("listen = ", "1 | listen");
-    check("max-index-bytes = \"much\"", "\"much\" is no number of bytes");
+    check("max-index-bytes = \"much\"", "\"much\" is not a number of bytes");
     check("[[worker]]\nid = \"w\"\nmodel = \"m\"\nblock-size = 16\nport = 1", "port");
     check("[[worker]]\nid = \"w\"\nmodel = \"m\"", "block-size");
 }
@@ -183,7 +183,7 @@ fn every_refusal_of_a_time_to_live_names_the_key() {
     );
     check(
         &["id=w,model=m,block-size=1,endpoint=tcp://a:1,ttl.CPU=soon"],
-        "(w).ttl: \"soon\" is no time: write 250ms",
+        "(w).ttl: \"soon\" is not a duration: write 250ms",
     );
     check(
         &["id=w,model=m,block-size=1,endpoint=tcp://a:1,ttl.CPU=1ms"],

@@ -4,7 +4,7 @@
 use super::turns::{Turn, Turns};
 use futures::{FutureExt, StreamExt, future, stream, stream::BoxStream};
 use kvasir_engine::recover::Ask;
-use kvasir_process::hurry::{Hurry, Late};
+use kvasir_process::answer_timer::{AnswerTimer, Late};
 use kvasir_proto::{
     convert::{
         ConvertError, DigestsPart, DigestsQuery, EventsPart, EventsQuery, LOCAL_INDEXER_BY_BROKER,
@@ -111,7 +111,7 @@ impl Part {
 /// An answer on its way.
 struct Answer {
     parts: Parts<Part>,
-    hurry: Hurry,
+    answer_timer: AnswerTimer,
     /// Kept until it is over.
     turn: Turn,
 }
@@ -122,7 +122,7 @@ impl Answer {
             Some(Ok(part)) => part.blocks(),
             Some(Err(_)) | None => 0,
         };
-        let next = self.hurry.next(self.parts.next(), count).await;
+        let next = self.answer_timer.next(self.parts.next(), count).await;
         let next = next.unwrap_or_else(|late| Some(Err(late.into())));
         if let Some(Err(error)) = &next
             && error.is_silence()
@@ -201,7 +201,7 @@ impl Asked {
                 parts.map(|part| part.map(Part::Digests)).boxed()
             }
         };
-        Answer { parts, hurry: Hurry::default(), turn }
+        Answer { parts, answer_timer: AnswerTimer::default(), turn }
     }
 }
 
@@ -294,6 +294,6 @@ mod tests {
         assert_eq!(outcome(2_000).await, (100, AskError::Cut));
         let (parts, error) = outcome(10).await;
         assert_eq!(parts, 10, "one more takes more than 10 s and 10 ms a second");
-        assert!(matches!(error, AskError::Late(Late::Slow { things: 110, .. })), "{error:?}");
+        assert!(matches!(error, AskError::Late(Late::Slow { items: 110, .. })), "{error:?}");
     }
 }

@@ -1,6 +1,6 @@
 use crate::partitions::WriterGone;
 use kvasir_index::IndexError;
-use kvasir_process::hurry::Late;
+use kvasir_process::answer_timer::Late;
 use kvasir_proto::{convert::ConvertError, limits::WORKERS_MAX};
 
 /// Why a sibling gives no list, or no copy of a worker.

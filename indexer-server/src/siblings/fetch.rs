@@ -2,7 +2,7 @@
 
 use super::{CopyError, DumpParts};
 use futures::StreamExt;
-use kvasir_process::hurry::Hurry;
+use kvasir_process::answer_timer::AnswerTimer;
 use kvasir_proto::{
     convert::{DumpedSource, WorkerDumpPart},
     limits::WORKER_SOURCES_MAX,
@@ -37,9 +37,9 @@ pub(super) async fn fetch(mut parts: DumpParts) -> Result<Fetched, CopyError> {
     let mut fetched = Fetched::default();
     let mut received: BTreeMap<u32, u64> = BTreeMap::new();
     let mut total = 0_usize;
-    let mut hurry = Hurry::default();
+    let mut answer_timer = AnswerTimer::default();
     loop {
-        let Some(part) = hurry.next(parts.next(), records_of).await? else { break };
+        let Some(part) = answer_timer.next(parts.next(), records_of).await? else { break };
         match part? {
             WorkerDumpPart::Chunk { .. } if !fetched.sources.is_empty() => {
                 return Err(CopyError::Contradiction("records come after an end"));

@@ -2,7 +2,7 @@
 
 use super::{CopyError, ListPages, Sibling, SiblingMetrics};
 use futures::{StreamExt, future::join_all};
-use kvasir_process::hurry::{Hurry, Late};
+use kvasir_process::answer_timer::{AnswerTimer, Late};
 use kvasir_proto::{
     convert::{ListedSource, ListedWorker, Registration, WorkerAddress},
     limits::WORKERS_MAX,
@@ -74,13 +74,13 @@ pub async fn offers(siblings: &[Arc<dyn Sibling>], metrics: &SiblingMetrics) -> 
 
 /// All pages of a list.
 async fn list(mut pages: ListPages) -> Result<Vec<ListedWorker>, CopyError> {
-    let (mut workers, mut hurry) = (Vec::new(), Hurry::default());
+    let (mut workers, mut answer_timer) = (Vec::new(), AnswerTimer::default());
     let count = |page: &Next| match page {
         Ok(Some(Ok(page))) => page.len(),
         Ok(Some(Err(_)) | None) | Err(_) => 0,
     };
     loop {
-        let next = hurry.next(timeout(LIST_TIMEOUT, pages.next()), count).await?;
+        let next = answer_timer.next(timeout(LIST_TIMEOUT, pages.next()), count).await?;
         match next.map_err(|_late| Late::Silent(LIST_TIMEOUT))? {
             Some(page) => workers.append(&mut page?),
             None => return Ok(workers),

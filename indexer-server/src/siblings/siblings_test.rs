@@ -6,7 +6,7 @@ use crate::partitions::{
 };
 use futures::{StreamExt, stream};
 use kvasir_index::Limits;
-use kvasir_process::hurry::Late;
+use kvasir_process::answer_timer::Late;
 use kvasir_proto::{
     convert::{
         DumpQuery, DumpedSource, ListedSource, ListedWorker, Registration, WorkerAddress,
@@ -269,5 +269,5 @@ async fn a_dump_that_brings_nothing_comes_to_an_end() {
     let empty = fetch(slowly(Vec::new())).await;
     assert_eq!(empty, Err(CopyError::Contradiction("a chunk is empty")));
     let little = fetch(slowly(vec![(0, held(1, 1))])).await;
-    assert!(matches!(little, Err(CopyError::Late(Late::Slow { things: 2, .. }))), "{little:?}");
+    assert!(matches!(little, Err(CopyError::Late(Late::Slow { items: 2, .. }))), "{little:?}");
 }

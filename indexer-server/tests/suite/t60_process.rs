@@ -146,7 +146,7 @@ fn variables_that_are_no_options_are_warned_of() {
     let warnings: Vec<_> =
         log.iter().filter(|line| line.contains("environment variable")).collect();
     assert_eq!(warnings.len(), 1, "{log:?}");
-    let text = "the environment variable KVASIR_LISTNE is no option and is ignored: did you mean KVASIR_LISTEN?";
+    let text = "the environment variable KVASIR_LISTNE is not an option and is ignored: did you mean KVASIR_LISTEN?";
     assert!(warnings[0].contains(text) && warnings[0].contains("WARN"), "{warnings:?}");
 }
 

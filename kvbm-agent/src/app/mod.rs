@@ -73,7 +73,7 @@ pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(),
     let view = Arc::new(View::of(&agent, indexers, keeps));
     agent.port_metrics().register(&mut registry);
     registry.register_collector(Box::new(AgentMetrics(Arc::clone(&view))));
-    let readiness = Readiness::with_complaints(move || view.complaints());
+    let readiness = Readiness::with_problems(move || view.complaints());
     let stop_http = CancellationToken::new();
     let mut tasks = Tasks::default();
     let serving =

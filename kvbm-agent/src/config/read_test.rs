@@ -122,7 +122,7 @@ fn times_to_live_that_are_wrong_are_named() {
         ("--medium-ttl=CPU", "medium-ttl: \"CPU\" is no medium=time"),
         (
             "--medium-ttl=CPU=soon",
-            "medium-ttl: \"soon\" is no time: write 250ms, 10s, 5m, 2h or 30d",
+            "medium-ttl: \"soon\" is not a duration: write 250ms, 10s, 5m, 2h or 30d",
         ),
         ("--medium-ttl=CPU=1ms", "medium-ttl: CPU is 1ms, must be 100ms to 2592000s"),
         (

@@ -1,20 +1,20 @@
-//! An error with all that caused it, in one line.
+//! An error with all its causes, in one line.
 
 use std::error::Error;
 
-/// An error and its causes, from the outside in. One that says its cause itself is not followed by it.
+/// An error and its causes, outermost first. A cause that an outer message contains already is not repeated.
 #[must_use]
 pub fn causes(error: &(dyn Error + 'static)) -> String {
-    let mut said = error.to_string();
+    let mut line = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
         let text = error.to_string();
-        if !said.contains(&text) {
-            said = format!("{said}: {text}");
+        if !line.contains(&text) {
+            line = format!("{line}: {text}");
         }
         cause = error.source();
     }
-    said
+    line
 }
 
 #[cfg(test)]
@@ -33,7 +33,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cause_is_said_once() {
+    fn each_cause_is_named_once() {
         let refused = || io::Error::new(io::ErrorKind::ConnectionRefused, "connection refused");
         assert_eq!(causes(&Outer::Silent(refused())), "no connection: connection refused");
         assert_eq!(causes(&Outer::Telling(refused())), "listen: connection refused");

@@ -1,12 +1,12 @@
-//! Open files: how many the process may have, and for what.
+//! The limit of open files, and how it is divided.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 
-/// Most open files where the system sets no limit.
+/// Limit that is assumed if the system sets none.
 const UNLIMITED: usize = 1 << 20;
 
-/// Raises the limit of open files as far as the process may.
+/// Raises the limit of open files to the highest that the system allows.
 ///
 /// # Errors
 /// If the system refuses it.
@@ -25,8 +25,8 @@ pub fn limit() -> usize {
     limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(UNLIMITED).min(UNLIMITED)
 }
 
-/// How the open files of a server are divided. What is left is its own: files of the store, sockets to
-/// brokers, agents and siblings, the side port.
+/// How a server divides its open files. The rest is for the files of the store, sockets to brokers, agents
+/// and siblings, and the side port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shares {
     /// Sockets to engines.

@@ -17,11 +17,11 @@ use tokio::{
 
 /// Bad usage, by the convention of sysexits.h.
 const EXIT_USAGE: u8 = 64;
-/// Longest wait for tasks that outlived their stop.
+/// Longest wait for tasks that still run after the stop.
 const RUNTIME_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Runs `work` on a runtime of its own, with logging, as the process `name`. An error of it that a
-/// [`ConfigError`] caused ends the process as bad usage does.
+/// Runs `work` on a runtime of its own, with logging, as the process `name`. An error that a [`ConfigError`]
+/// caused exits with the code of bad usage.
 pub fn start<F>(name: &'static str, log: &LogConfig, work: impl FnOnce() -> F) -> ExitCode
 where
     F: Future<Output = anyhow::Result<()>>,
@@ -61,25 +61,25 @@ where
     runtime.block_on(async { Box::pin(work()).await })
 }
 
-/// Prints what was asked for.
+/// Prints the requested text to standard output.
 pub fn answer(text: &str) -> ExitCode {
     print(&mut io::stdout(), text, ExitCode::SUCCESS)
 }
 
-/// Refuses what the configuration says.
+/// Reports an invalid configuration.
 pub fn refuse(name: &str, text: &str) -> ExitCode {
-    complain(name, text, ExitCode::from(EXIT_USAGE))
+    report(name, text, ExitCode::from(EXIT_USAGE))
 }
 
 fn fail(name: &str, text: &str) -> ExitCode {
-    complain(name, text, ExitCode::FAILURE)
+    report(name, text, ExitCode::FAILURE)
 }
 
-fn complain(name: &str, text: &str, code: ExitCode) -> ExitCode {
+fn report(name: &str, text: &str, code: ExitCode) -> ExitCode {
     print(&mut io::stderr(), &format!("{name}: {}\n", text.trim_end()), code)
 }
 
-/// Prints; if that fails, nobody reads it.
+/// Prints; if that fails, there is no reader.
 fn print(to: &mut impl Write, text: &str, code: ExitCode) -> ExitCode {
     let _unread = to.write_all(text.as_bytes());
     code

@@ -1,14 +1,14 @@
-//! Variables of the environment that look like options and are none: misspelt ones are ignored in silence
-//! otherwise.
+//! Warnings of environment variables that look like options but are not: without them, a misspelt variable is
+//! ignored silently.
 
 use std::collections::BTreeSet;
 use strsim::damerau_levenshtein;
 
-/// What the variables of each program begin with. A variable is of the program whose prefix is the longest that
-/// fits: what is meant for another is no mistake.
+/// Prefixes of the variables of each program. A variable belongs to the program with the longest matching
+/// prefix; variables of other programs cause no warning.
 const PREFIXES: [&str; 2] = ["KVASIR_", "KVASIR_AGENT_"];
 
-/// Variables of the scripts and tests of the repository, which run programs with them set.
+/// Variables of the repository's scripts and tests, which are set when these start programs.
 const TOOLS: [&str; 8] = [
     "KVASIR_CACHE",
     "KVASIR_INDEXER_SERVER",
@@ -20,14 +20,14 @@ const TOOLS: [&str; 8] = [
     "KVASIR_SEEDS",
 ];
 
-/// The same, of tests that say something to themselves.
+/// Prefix of variables that tests pass to their own processes.
 const TOOLS_PREFIX: &str = "KVASIR_TEST_";
 
-/// Most letters in which a misspelt name differs from the one that was meant.
+/// Largest edit distance at which a warning suggests an option.
 const MISSPELT_LETTERS_MAX: usize = 3;
 
-/// A warning for each of the variables `present` that is meant for the program with `prefix` and is none of its
-/// options, `known`. Values are not shown: they may be secret.
+/// A warning for each variable in `present` that has the program's `prefix` and is not one of its `known`
+/// options. Warnings do not show values: they may be secret.
 pub(crate) fn unknown_variables(
     prefix: &str,
     known: &BTreeSet<String>,
@@ -45,10 +45,10 @@ fn is_meant_for(prefix: &str, name: &str) -> bool {
     fitting.max_by_key(|prefix| prefix.len()) == Some(prefix)
 }
 
-/// Whether it is of tools, or one of those that Kubernetes sets for each service, whose name may be `kvasir`:
+/// Whether it belongs to tools, or Kubernetes sets it for a service that is named `kvasir`:
 /// `KVASIR_SERVICE_HOST`, `KVASIR_SERVICE_PORT_GRPC`, `KVASIR_PORT`, `KVASIR_PORT_50051_TCP_ADDR` and so on.
 fn is_of_others(prefix: &str, name: &str) -> bool {
-    // The service's name ends anywhere, also within the prefix.
+    // The service's name may end within the prefix.
     let rest = name.get(prefix.len() - 1..).unwrap_or_default();
     let is_port = rest.ends_with("_PORT")
         || rest.match_indices("_PORT_").any(|(at, word)| {
@@ -63,7 +63,7 @@ fn warning(name: &str, known: &BTreeSet<String>) -> String {
     let near = known.iter().map(|option| (damerau_levenshtein(name, option), option)).min();
     let meant = near.filter(|(letters, _)| *letters <= MISSPELT_LETTERS_MAX);
     let meant = meant.map_or_else(String::new, |(_, option)| format!(": did you mean {option}?"));
-    format!("the environment variable {name} is no option and is ignored{meant}")
+    format!("the environment variable {name} is not an option and is ignored{meant}")
 }
 
 #[cfg(test)]
@@ -83,16 +83,16 @@ mod tests {
         assert_eq!(
             warnings("KVASIR_", &known, &present),
             [
-                "the environment variable KVASIR_COLOUR is no option and is ignored",
-                "the environment variable KVASIR_LISTNE is no option and is ignored: did you mean \
+                "the environment variable KVASIR_COLOUR is not an option and is ignored",
+                "the environment variable KVASIR_LISTNE is not an option and is ignored: did you mean \
                  KVASIR_LISTEN?",
-                "the environment variable KVASIR_MAX_INDEX_BYTE is no option and is ignored: did you mean \
+                "the environment variable KVASIR_MAX_INDEX_BYTE is not an option and is ignored: did you mean \
                  KVASIR_MAX_INDEX_BYTES?",
             ]
         );
         let agent =
             warnings("KVASIR_AGENT_", &["KVASIR_AGENT_INDEXERS"], &["KVASIR_AGENT_INDEXER"]);
-        let text = "the environment variable KVASIR_AGENT_INDEXER is no option and is ignored: did you mean \
+        let text = "the environment variable KVASIR_AGENT_INDEXER is not an option and is ignored: did you mean \
                     KVASIR_AGENT_INDEXERS?";
         assert_eq!(agent, [text]);
     }

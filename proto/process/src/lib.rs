@@ -1,6 +1,6 @@
-//! What every process of Kvasir is made of. Knows nothing of what they do.
+//! Parts that every process of Kvasir shares. They know nothing of what a process does.
 //!
-//! - [`causes`]: an error with all that caused it, in one line.
+//! - [`causes`]: an error with all its causes, in one line.
 //! - [`text`]: values of options, as people write them.
 //! - [`config`]: flags, environment and file.
 //! - [`options`]: options that every program has.
@@ -10,7 +10,7 @@
 //! - [`net`]: connections with a limit.
 //! - [`port`]: a gRPC port.
 //! - [`http`]: the side port: `/metrics`, `/livez`, `/readyz`.
-//! - [`hurry`]: answers in parts, for as long as they make progress.
+//! - [`answer_timer`]: timeouts of answers in parts.
 //! - [`tasks`]: tasks by name, each joined.
 //! - [`entry`]: from `main` to the runtime and to the exit code.
 
@@ -36,7 +36,7 @@ pub mod port;
 
 pub mod http;
 
-pub mod hurry;
+pub mod answer_timer;
 
 pub mod tasks;
 

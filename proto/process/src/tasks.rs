@@ -15,7 +15,7 @@ pub struct Tasks {
 
 /// What a task ends with.
 pub trait Outcome {
-    /// How that is told.
+    /// As a result.
     ///
     /// # Errors
     /// If the task failed.
@@ -59,7 +59,7 @@ impl Tasks {
         self.names.values().any(|running| *running == name)
     }
 
-    /// The next task to end other than `passing` by doing its work; none once all have.
+    /// The next task that ends, except `passing` without an error. None once all tasks have ended.
     pub async fn next_fault(&mut self, passing: &str) -> Option<Ended> {
         loop {
             let ended = self.next_ended().await?;
@@ -69,7 +69,7 @@ impl Tasks {
         }
     }
 
-    /// The first of several sets to have such a fault; never ready if all tasks have ended without.
+    /// The first such fault in several sets. Never ready if all tasks have ended without one.
     pub async fn first_fault(sets: &mut [&mut Self], passing: &str) -> Ended {
         let mut faults: FuturesUnordered<_> =
             sets.iter_mut().map(|tasks| tasks.next_fault(passing)).collect();
@@ -93,7 +93,7 @@ impl Tasks {
         Some(Ended { name, outcome })
     }
 
-    /// Joins all, and cuts off those that are not done by `deadline`. Whether all were, and none failed.
+    /// Joins all tasks and aborts those that run at `deadline`. True if none was aborted and none failed.
     pub async fn end(&mut self, deadline: Instant) -> bool {
         let mut is_clean = true;
         while let Ok(Some(Ended { name, outcome })) = timeout_at(deadline, self.next_ended()).await

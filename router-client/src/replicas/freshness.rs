@@ -3,25 +3,24 @@ use kvasir_proto::types::SourceState;
 use std::cmp::Reverse;
 use std::time::Duration;
 
-/// Batches that a replica may be behind another and count as fresh: they are on their way.
+/// Batches by which a replica may lag behind another and still count as fresh: they are in transit.
 const LAG_TOLERANCE_BATCHES: u64 = 64;
-/// How much longer ago it may have seen that there is nothing newer: servers look for that every half
-/// a minute by default.
+/// How much older its last verification may be than another's: servers verify every 30 s by default.
 const AGE_TOLERANCE: Duration = Duration::from_secs(60);
 
 /// How much a replica knows, from an answer that lists every worker. Less is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Freshness {
-    /// Ranks of which it has everything.
+    /// Ranks whose state is exact.
     exact: Reverse<usize>,
     /// Batches that it knows of and has not applied, over all ranks.
     lag_batches: u64,
-    /// How long ago it last saw that there is nothing newer, at the rank where that is longest ago.
+    /// Age of its last verification, at the rank where it is oldest.
     oldest: Duration,
 }
 
 impl Freshness {
-    /// Of one that knows no worker at all.
+    /// Of a replica that knows no worker.
     pub(crate) const NOTHING: Self =
         Self { exact: Reverse(0), lag_batches: 0, oldest: Duration::ZERO };
 
@@ -35,7 +34,7 @@ impl Freshness {
         }
     }
 
-    /// Whether it is as good as the best, but for what is on its way.
+    /// Whether it is as good as the best, apart from what is in transit.
     pub(super) fn keeps_up_with(&self, best: &Self) -> bool {
         self.exact == best.exact
             && self.lag_batches <= best.lag_batches.saturating_add(LAG_TOLERANCE_BATCHES)
@@ -43,14 +42,14 @@ impl Freshness {
     }
 }
 
-/// The best of some.
+/// The freshest.
 pub(super) fn best(all: impl Iterator<Item = Freshness>) -> Option<Freshness> {
     all.min()
 }
 
 #[cfg(test)]
 impl Freshness {
-    /// Of one that has so many ranks exactly.
+    /// Of a replica with that many exact ranks.
     pub(super) const fn of_ranks(exact: usize) -> Self {
         Self { exact: Reverse(exact), ..Self::NOTHING }
     }

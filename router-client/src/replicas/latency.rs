@@ -1,8 +1,8 @@
 use std::time::Duration;
 
-/// Answers that are remembered.
+/// Number of answers that count.
 const RECENT: usize = 64;
-/// Fewer say nothing.
+/// Fewest answers for a percentile.
 const LEAST: usize = 8;
 
 /// How long a replica's recent answers took.
@@ -26,9 +26,13 @@ impl Latencies {
         }
         self.next = (self.next + 1) % RECENT;
         self.filled = (self.filled + 1).min(RECENT);
+        debug_assert!(
+            self.next < RECENT && self.next <= self.filled,
+            "all before `next` are filled"
+        );
     }
 
-    /// The time that 95 % of them took at most; none while they are few.
+    /// Their 95th percentile; none while there are few.
     pub(super) fn p95(&self) -> Option<Duration> {
         if self.filled < LEAST {
             return None;

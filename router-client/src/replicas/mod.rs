@@ -1,19 +1,19 @@
-//! Which replica of a shard is asked, when the next one is, and which is left alone for a while. Pure:
-//! time is an argument, counted from wherever the caller likes.
+//! Chooses which replica of a shard to ask, when to ask the next, and which to leave alone for a while.
+//! Pure: time is an argument, counted from wherever the caller likes.
 //!
-//! - A question goes to one replica. When that fails, to the next; when it is slower than its own
-//!   recent times, to the next as well, and the first answer is taken (a *hedge*); one that knows less
-//!   is asked only when half of the time is over. No question goes to a replica twice, and hedges
-//!   are a share of the questions at most: trouble never multiplies the load.
-//! - A replica that fails, or is left behind several times in a row, is in *back-off*: questions go
-//!   to the others. It is asked again by probes, further and further apart, until it answers one.
-//! - *Probes* are questions nobody waits for, a round of them to all replicas from time to time. They
-//!   ask for every worker, so their answers tell who is behind: a replica that has just been
-//!   started answers readily and knows nothing. Questions go to the freshest, in turn where
+//! - The client sends a question to one replica. If that fails, it asks the next. If that is slower than
+//!   its own recent answers, the client asks the next as well and takes the first answer (a *hedge*); it
+//!   hedges to a replica that knows less only after half of the time. It asks no replica twice for a
+//!   question, and limits hedges to a share of the questions: trouble never multiplies the load.
+//! - A replica that fails, or times out several times in a row, is in *back-off*: questions go to the
+//!   others. Probes ask it again, further and further apart, until it answers one.
+//! - *Probes* are questions that no caller waits for: from time to time a round of them goes to all
+//!   replicas. They ask for every worker, so their answers show which replica is behind: one that has
+//!   just started answers readily and knows nothing. Questions go to the freshest replica, in turn if
 //!   several are as fresh. The first question, and one after a pause, waits a moment for the probes.
 //!
-//! When all are in back-off, questions go to each in turn and have little patience: a shard that is down
-//! costs a moment, and is found as soon as one of them is back.
+//! If all replicas are in back-off, questions go to each in turn with a short timeout: a shard that is down
+//! costs a moment, and the client finds it as soon as one replica is back.
 
 mod freshness;
 mod latency;
@@ -28,17 +28,17 @@ pub(crate) use freshness::Freshness;
 pub(crate) use question::{Outcome, Question, Step};
 
 use freshness::best;
-use replica::{Replica, Standing};
+use replica::{Replica, Status};
 use std::time::Duration;
 
 /// Most replicas of one shard.
 pub const REPLICAS_MAX: usize = 8;
 
-/// What a hedge costs; a question brings in [`HedgeConfig::percent`].
+/// Credit that a hedge costs; a question adds [`HedgeConfig::percent`].
 const HEDGE_COST: u32 = 100;
-/// What may be saved up: so many hedges in a burst, as when a replica hangs while many wait for it.
+/// Most hedges in a burst, as when a replica hangs while many questions wait for it.
 const HEDGES_SAVED_MAX: u32 = 64;
-/// What was said so many rounds ago says nothing any more.
+/// Rounds of probes after which an answer is out of date.
 const ROUNDS_REMEMBERED: u32 = 3;
 /// Time between two log lines about one shard.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -46,18 +46,19 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// Times by which replicas are chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HedgeConfig {
-    /// The next replica is asked when the first has not answered for as long as 95 % of its recent
-    /// answers took; but not before this,
+    /// Shortest wait before the client asks a second replica. It asks one when the first has not answered
+    /// for as long as 95 % of its recent answers took.
     pub delay_min: Duration,
-    /// and not after this. A shard all of whose replicas are in back-off is waited for so long.
+    /// Longest wait before the client asks a second replica. Also the timeout of a question to a shard all
+    /// of whose replicas are in back-off.
     pub delay_max: Duration,
-    /// So many of a hundred questions may be asked a second time for that, 0 to 100; 0 for none.
+    /// Percentage of questions that may be hedged, 0 to 100; 0 turns hedges off.
     pub percent: u32,
-    /// How long a replica is left alone after a first failure; each further one doubles it,
+    /// Back-off after the first failure of a replica. Each further failure doubles it.
     pub backoff_min: Duration,
-    /// up to this.
+    /// Longest back-off.
     pub backoff_max: Duration,
-    /// Time between two rounds of probes, which tell which replica is fresh.
+    /// Time between two rounds of probes, which find out which replica is fresh.
     pub probe_interval: Duration,
 }
 
@@ -74,22 +75,22 @@ impl Default for HedgeConfig {
     }
 }
 
-/// What was done so far.
+/// Counts of one shard since the client was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ShardCounts {
     /// Questions.
     pub questions: u64,
     /// Questions that no replica answered.
     pub missing: u64,
-    /// Replicas asked, for all questions.
+    /// Requests to replicas for all questions.
     pub asked: u64,
-    /// Of those, the ones that were asked because another was slow,
+    /// Requests because another replica was slow.
     pub hedges: u64,
-    /// and of those, the ones whose answer was taken.
+    /// Hedges whose answer was taken.
     pub hedges_won: u64,
-    /// Replicas asked because another had failed.
+    /// Requests because another replica had failed.
     pub failovers: u64,
-    /// Times that a replica went into back-off, or back into it.
+    /// Times that a replica entered back-off, or entered it again.
     pub failures: u64,
     /// Probes.
     pub probes: u64,
@@ -103,12 +104,12 @@ pub(crate) type Round = [bool; REPLICAS_MAX];
 pub(crate) struct Replicas {
     config: HedgeConfig,
     all: Vec<Replica>,
-    /// Whose turn it is among those that are as good.
+    /// The replica whose turn it is among equals.
     turn: usize,
     hedge_credit: u32,
-    /// When the next round of probes is due,
+    /// When the next round of probes is due.
     round_at: Duration,
-    /// and when it may begin at the earliest.
+    /// When it may begin at the earliest.
     round_not_before: Duration,
     /// Spreads back-offs and rounds of many clients.
     noise: u64,
@@ -118,8 +119,8 @@ pub(crate) struct Replicas {
 }
 
 impl Replicas {
-    /// `count` replicas, of which nothing is known. Clients with different `seed`s do not probe at
-    /// the same times.
+    /// `count` replicas without any history. Clients with different `seed`s do not probe at the same
+    /// times.
     pub(crate) fn new(count: usize, config: HedgeConfig, seed: u64) -> Self {
         debug_assert!((1..=REPLICAS_MAX).contains(&count), "{count} replicas");
         let turn = usize::try_from(seed % REPLICAS_MAX as u64).unwrap_or(0);
@@ -137,7 +138,7 @@ impl Replicas {
         }
     }
 
-    /// What was done so far.
+    /// What was counted so far.
     pub(crate) const fn counts(&self) -> ShardCounts {
         self.counts
     }
@@ -147,7 +148,7 @@ impl Replicas {
         self.all.get(number).is_none_or(Replica::is_failing)
     }
 
-    /// Notes that a question was not answered. Whether to log it, and how many were not logged.
+    /// Counts a question that was not answered. If it should be logged, returns how many were not logged before.
     pub(crate) fn missed(&mut self, now: Duration) -> Option<u64> {
         self.counts.missing += 1;
         if self.logged_at.is_some_and(|at| now < at + LOG_INTERVAL) {
@@ -160,7 +161,7 @@ impl Replicas {
 
     /// The replicas to be probed now, if it is time.
     pub(crate) fn probes(&mut self, now: Duration) -> Option<Round> {
-        // One replica is asked in any case.
+        // A single replica needs no choice.
         if self.all.len() == 1 {
             return None;
         }
@@ -168,6 +169,7 @@ impl Replicas {
         if !due || now < self.round_not_before {
             return None;
         }
+        debug_assert!(self.all.len() <= REPLICAS_MAX, "no replica without a place in a round");
         self.round_not_before = now + self.config.backoff_min / 2;
         self.round_at = now + self.spread(self.config.probe_interval);
         let mut replicas = [false; REPLICAS_MAX];
@@ -178,53 +180,53 @@ impl Replicas {
         replicas.contains(&true).then_some(replicas)
     }
 
-    /// What became of a probe: what the replica knows, if it answered.
+    /// Records the result of a probe: what the replica knows, if it answered.
     pub(crate) fn probed(&mut self, number: usize, found: Option<Freshness>, now: Duration) {
         let Some(at) = self.all.get_mut(number) else { return };
         at.end_probe();
         match found {
-            Some(freshness) => at.proven(freshness, now),
+            Some(freshness) => at.observe(freshness, now),
             None => self.fail(number, now),
         }
         self.settle();
     }
 
-    /// Who comes back from back-off is judged beside the others, by what they say now: one that has
-    /// been started after it may know as little, as far as was known before.
+    /// Ends back-offs when no probe is under way. A replica that comes back is compared with what the others
+    /// answer now: one that restarted after it may know as little, which older answers do not show.
     fn settle(&mut self) {
         if !self.all.iter().any(Replica::is_awaited) {
             self.all.iter_mut().for_each(Replica::settle);
         }
     }
 
-    /// Whether a question had better wait for the probes under way: nobody has asked for a while, or
-    /// ever, and a replica may have been started anew since.
+    /// Whether a question should wait for the probes under way: no question was asked for a while, or ever,
+    /// and a replica may have restarted since.
     pub(crate) fn in_doubt(&self, now: Duration) -> bool {
         let since = self.remembered_since(now);
         self.all.iter().any(|at| at.is_in_doubt(since))
     }
 
-    /// What was said before is out of date.
+    /// Answers from before this are out of date.
     fn remembered_since(&self, now: Duration) -> Duration {
-        // Rounds are no closer than that, however short the interval.
+        // Rounds are at least a back-off apart, however short the interval.
         let between = self.config.probe_interval.max(self.config.backoff_min);
         now.saturating_sub(between * ROUNDS_REMEMBERED)
     }
 
-    /// The most that a question waits for that.
+    /// Longest wait of a question for probes.
     pub(crate) const fn doubt_max(&self) -> Duration {
         self.config.delay_max
     }
 
     /// How good a choice each replica is, less being better.
-    fn standings(&self, now: Duration) -> [Standing; REPLICAS_MAX] {
+    fn statuses(&self, now: Duration) -> [Status; REPLICAS_MAX] {
         let since = self.remembered_since(now);
         let best = best(self.all.iter().filter_map(|at| at.freshness(since)));
-        let mut standings = [Standing::Unknown; REPLICAS_MAX];
-        for (at, standing) in self.all.iter().zip(&mut standings) {
-            *standing = at.standing(best, since);
+        let mut statuses = [Status::Unknown; REPLICAS_MAX];
+        for (at, status) in self.all.iter().zip(&mut statuses) {
+            *status = at.status(best, since);
         }
-        standings
+        statuses
     }
 
     fn fail(&mut self, number: usize, now: Duration) {
@@ -246,7 +248,7 @@ impl Replicas {
         spread(time, self.next_noise())
     }
 
-    /// Xorshift: all that is asked of it is that clients differ.
+    /// Xorshift: clients must differ, nothing more.
     const fn next_noise(&mut self) -> u64 {
         self.noise ^= self.noise << 13;
         self.noise ^= self.noise >> 7;

@@ -1,44 +1,44 @@
-use super::{HEDGE_COST, HEDGES_SAVED_MAX, REPLICAS_MAX, Replica, Replicas, Standing};
+use super::{HEDGE_COST, HEDGES_SAVED_MAX, REPLICAS_MAX, Replica, Replicas, Status};
 use std::time::Duration;
 
-/// One question on its way.
+/// One question under way.
 #[derive(Debug)]
 pub(crate) struct Question {
-    /// When it is given up.
+    /// Its deadline.
     until: Duration,
-    /// When the next replica is asked as well, if it is as good as one that is waited for,
+    /// When to hedge to a replica that is as good as one in flight.
     hedge_at: Duration,
-    /// and if it is not.
+    /// When to hedge to any replica.
     late_at: Duration,
-    asked: [Asked; REPLICAS_MAX],
+    attempts: [Attempt; REPLICAS_MAX],
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
-    Not,
-    /// Since when, and whether another was slow then.
-    Waiting {
+enum Attempt {
+    None,
+    /// Since when, and whether it is a hedge.
+    InFlight {
         since: Duration,
         hedge: bool,
     },
-    Over,
+    Done,
 }
 
 /// What to do next for a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Ask this replica, and come again at once.
+    /// Ask this replica, then call [`Replicas::step`] again at once.
     Ask(usize),
-    /// Come again with the first outcome, or at this time.
+    /// Call again after the next outcome, or at this time.
     Wait(Duration),
-    /// Nobody answers.
+    /// Give up: no replica answers.
     End,
 }
 
-/// What became of asking one replica.
+/// How a request to one replica ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It answered; whether the answer is of use is not its affair.
+    /// It answered, whether or not the answer is of use.
     Answered,
     /// It failed, or cannot be reached.
     Failed,
@@ -46,19 +46,19 @@ pub(crate) enum Outcome {
 
 impl Question {
     fn waiting(&self) -> impl Iterator<Item = usize> + '_ {
-        let waiting = |(_, at): &(usize, &Asked)| matches!(at, Asked::Waiting { .. });
-        self.asked.iter().enumerate().filter(waiting).map(|(number, _)| number)
+        let waiting = |(_, at): &(usize, &Attempt)| matches!(at, Attempt::InFlight { .. });
+        self.attempts.iter().enumerate().filter(waiting).map(|(number, _)| number)
     }
 }
 
 impl Replicas {
-    /// A question that is given up at `until`.
+    /// A question with the deadline `until`.
     pub(crate) fn question(&mut self, until: Duration) -> Question {
         self.counts.questions += 1;
         self.turn = self.turn.wrapping_add(1);
         let credit = self.hedge_credit + self.config.percent.min(HEDGE_COST);
         self.hedge_credit = credit.min(HEDGES_SAVED_MAX * HEDGE_COST);
-        Question { until, hedge_at: until, late_at: until, asked: [Asked::Not; REPLICAS_MAX] }
+        Question { until, hedge_at: until, late_at: until, attempts: [Attempt::None; REPLICAS_MAX] }
     }
 
     /// What to do for a question now.
@@ -69,7 +69,7 @@ impl Replicas {
         let next = self.next(question, now);
         if question.waiting().next().is_none() {
             let Some(next) = next else { return Step::End };
-            self.counts.failovers += u64::from(question.asked.contains(&Asked::Over));
+            self.counts.failovers += u64::from(question.attempts.contains(&Attempt::Done));
             return self.ask(question, next, now, false);
         }
         let Some(next) = next else { return Step::Wait(question.until) };
@@ -79,15 +79,16 @@ impl Replicas {
             return self.ask(question, next, now, false);
         }
         if now >= question.hedge_at {
-            // Where all fail, each question tries one: what is saved up is for better times.
+            // If all replicas fail, each question tries one and the credit stays for later.
             let helps = !stuck && (now >= question.late_at || !self.is_worse(question, next, now));
             let credit = self.hedge_credit.checked_sub(HEDGE_COST);
             if let Some(credit) = credit.filter(|_| helps) {
+                debug_assert!(credit <= (HEDGES_SAVED_MAX - 1) * HEDGE_COST, "credit is bounded");
                 self.hedge_credit = credit;
                 self.counts.hedges += 1;
                 return self.ask(question, next, now, true);
             }
-            // Who is waited for may be found to fail until then.
+            // By then a replica in flight may have failed.
             question.hedge_at = now + self.config.delay_max;
             if now < question.late_at {
                 question.hedge_at = question.hedge_at.min(question.late_at);
@@ -96,25 +97,24 @@ impl Replicas {
         Step::Wait(question.hedge_at.min(question.until))
     }
 
-    /// Whether all that are waited for were found to fail.
+    /// Whether all replicas in flight are in back-off.
     fn is_stuck(&self, question: &Question) -> bool {
         question.waiting().all(|number| self.is_failing(number))
     }
 
-    /// Whether a replica is less good than one that is waited for, so that its answer may lack what
-    /// that one's has.
+    /// Whether a replica is worse than one in flight, so that its answer may lack what the other's has.
     fn is_worse(&self, question: &Question, next: usize, now: Duration) -> bool {
-        let standings = self.standings(now);
-        let class = |number: usize| standings.get(number).map(Standing::class);
+        let statuses = self.statuses(now);
+        let class = |number: usize| statuses.get(number).map(Status::class);
         question.waiting().any(|number| class(number) < class(next))
     }
 
-    /// The best replica that was not asked.
+    /// The best replica that has not been asked.
     fn next(&self, question: &Question, now: Duration) -> Option<usize> {
-        let (standings, count) = (self.standings(now), self.all.len());
-        let unasked = (0..count).filter(|at| question.asked.get(*at) == Some(&Asked::Not));
+        let (statuses, count) = (self.statuses(now), self.all.len());
+        let unasked = (0..count).filter(|at| question.attempts.get(*at) == Some(&Attempt::None));
         let turns = |at: usize| (at + count - self.turn % count) % count;
-        unasked.min_by_key(|at| (standings.get(*at).copied(), turns(*at)))
+        unasked.min_by_key(|at| (statuses.get(*at).copied(), turns(*at)))
     }
 
     fn ask(&mut self, question: &mut Question, number: usize, now: Duration, hedge: bool) -> Step {
@@ -122,23 +122,24 @@ impl Replicas {
         if self.is_failing(number) && self.is_stuck(question) {
             question.until = question.until.min(now + self.config.delay_max);
         }
-        // Time is left for another.
+        // This leaves time for another.
         question.late_at = now + question.until.saturating_sub(now) / 2;
         question.hedge_at = question.late_at.min(now + self.delay(number));
-        if let Some(asked) = question.asked.get_mut(number) {
-            *asked = Asked::Waiting { since: now, hedge };
+        if let Some(attempt) = question.attempts.get_mut(number) {
+            debug_assert_eq!(*attempt, Attempt::None, "no replica is asked twice for a question");
+            *attempt = Attempt::InFlight { since: now, hedge };
         }
         Step::Ask(number)
     }
 
-    /// How long a replica is waited for before another is asked as well.
+    /// How long to wait for a replica before a hedge.
     fn delay(&self, number: usize) -> Duration {
         let usual = self.all.get(number).and_then(Replica::p95);
         let usual = usual.unwrap_or(self.config.delay_max);
         usual.max(self.config.delay_min).min(self.config.delay_max)
     }
 
-    /// What became of asking a replica.
+    /// Records how a request to a replica ended.
     pub(crate) fn ended(
         &mut self,
         question: &mut Question,
@@ -146,14 +147,16 @@ impl Replicas {
         outcome: Outcome,
         now: Duration,
     ) {
-        let Some(asked) = question.asked.get_mut(number) else { return };
-        let Asked::Waiting { since, hedge } = std::mem::replace(asked, Asked::Over) else { return };
+        let Some(asked) = question.attempts.get_mut(number) else { return };
+        let Attempt::InFlight { since, hedge } = std::mem::replace(asked, Attempt::Done) else {
+            return;
+        };
         match outcome {
             Outcome::Answered => {
                 self.counts.hedges_won += u64::from(hedge);
                 let Some(at) = self.all.get_mut(number) else { return };
                 if at.is_failing() {
-                    // It is back: what does it know?
+                    // It is back: probe what it knows.
                     self.round_at = now;
                 }
                 at.answered(now.saturating_sub(since));
@@ -162,11 +165,10 @@ impl Replicas {
         }
     }
 
-    /// The question is over, answered or not: who is still waited for was too slow, if it had its
-    /// time.
+    /// Ends a question, answered or not: a replica still in flight was too slow, if it had its usual time.
     pub(crate) fn close(&mut self, question: &Question, now: Duration) {
-        for (number, asked) in question.asked.iter().enumerate() {
-            let Asked::Waiting { since, .. } = *asked else { continue };
+        for (number, asked) in question.attempts.iter().enumerate() {
+            let Attempt::InFlight { since, .. } = *asked else { continue };
             if now.saturating_sub(since) < self.delay(number) {
                 continue;
             }

@@ -1,47 +1,47 @@
 use super::{Freshness, latency::Latencies};
 use std::time::Duration;
 
-/// Questions in a row that others answered, or nobody, while this one had its time.
+/// Timeouts in a row after which a replica fails.
 const STRIKES_MAX: u32 = 3;
 
 /// What is known of one replica.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Replica {
     latencies: Latencies,
-    proven: Option<Proven>,
-    /// The same while it is in back-off, until others have answered that were asked with it.
-    back: Option<Proven>,
+    observed: Option<Observation>,
+    /// The same while it is in back-off, until the other probes of the round have ended.
+    returning: Option<Observation>,
     /// Failures in a row; while there are any it is in back-off.
     failures: u32,
     strikes: u32,
-    /// When it may be tried again.
+    /// When it may be asked again.
     retry_at: Duration,
     probing: bool,
 }
 
 /// What a replica knew.
 #[derive(Debug, Clone, Copy)]
-struct Proven {
+struct Observation {
     freshness: Freshness,
-    /// When it said so.
+    /// When it answered.
     at: Duration,
 }
 
 /// How good a choice a replica is, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Standing {
+pub(super) enum Status {
     /// As fresh as any.
     Fresh,
-    /// It knows less than another.
+    /// It knows less than another replica.
     Behind(Freshness),
-    /// What it knows is not known.
+    /// It has not answered a probe recently.
     Unknown,
     /// In back-off.
     Failing,
 }
 
-impl Standing {
-    /// Replicas of one class are as good to ask a second time.
+impl Status {
+    /// Replicas of one class are equally good for a hedge.
     pub(super) const fn class(&self) -> u8 {
         match self {
             Self::Fresh => 0,
@@ -65,20 +65,20 @@ impl Replica {
         self.latencies.p95()
     }
 
-    /// What it knows, if it has said so since `since`.
+    /// What it knows, if it has answered a probe since `since`.
     pub(super) fn freshness(&self, since: Duration) -> Option<Freshness> {
-        let recent = |proven: &Proven| proven.at >= since && !self.is_failing();
-        self.proven.filter(recent).map(|proven| proven.freshness)
+        let recent = |observed: &Observation| observed.at >= since && !self.is_failing();
+        self.observed.filter(recent).map(|observed| observed.freshness)
     }
 
-    pub(super) fn standing(&self, best: Option<Freshness>, since: Duration) -> Standing {
+    pub(super) fn status(&self, best: Option<Freshness>, since: Duration) -> Status {
         if self.is_failing() {
-            return Standing::Failing;
+            return Status::Failing;
         }
         match self.freshness(since).zip(best) {
-            Some((own, best)) if own.keeps_up_with(&best) => Standing::Fresh,
-            Some((own, _)) => Standing::Behind(own),
-            None => Standing::Unknown,
+            Some((own, best)) if own.keeps_up_with(&best) => Status::Fresh,
+            Some((own, _)) => Status::Behind(own),
+            None => Status::Unknown,
         }
     }
 
@@ -89,27 +89,28 @@ impl Replica {
         self.failures = 0;
     }
 
-    /// It had its time and did not answer. Whether that is too often.
+    /// Counts a timeout. Returns whether that was one too many.
     pub(super) const fn strike(&mut self) -> bool {
         self.strikes += 1;
         self.strikes >= STRIKES_MAX
     }
 
-    /// It failed. One break fails many questions, so it counts once until it may be tried again.
-    /// `backoff` says for how long it is left alone after so many failures.
+    /// Counts a failure. One broken connection fails many questions, so it counts once until the replica may
+    /// be asked again. `backoff` gives the back-off after that many failures.
     pub(super) fn fail(&mut self, now: Duration, backoff: impl FnOnce(u32) -> Duration) {
         self.strikes = 0;
-        (self.proven, self.back) = (None, None);
+        (self.observed, self.returning) = (None, None);
         if self.is_failing() && now < self.retry_at {
             return;
         }
         self.failures = self.failures.saturating_add(1);
+        debug_assert!(self.freshness(Duration::ZERO).is_none(), "a failed replica knows nothing");
         self.retry_at = now + backoff(self.failures);
     }
 
-    /// Whether it is time to look whether it is back.
+    /// Whether it is time to probe whether it is back.
     pub(super) fn is_due(&self, now: Duration) -> bool {
-        self.is_failing() && self.back.is_none() && !self.probing && now >= self.retry_at
+        self.is_failing() && self.returning.is_none() && !self.probing && now >= self.retry_at
     }
 
     /// Whether it is probed in the round that begins now.
@@ -119,7 +120,7 @@ impl Replica {
         probed
     }
 
-    /// Whether it is about to say what it knows, and has not said so since `since`.
+    /// Whether a probe of it is under way, and none has succeeded since `since`.
     pub(super) fn is_in_doubt(&self, since: Duration) -> bool {
         self.probing && !self.is_failing() && self.freshness(since).is_none()
     }
@@ -128,26 +129,26 @@ impl Replica {
         self.probing = false;
     }
 
-    /// Whether its answer to a probe counts when another is judged.
+    /// Whether others are compared only after its probe has ended.
     pub(super) const fn is_awaited(&self) -> bool {
         self.probing && !self.is_failing()
     }
 
     /// It answered a probe.
-    pub(super) const fn proven(&mut self, freshness: Freshness, at: Duration) {
-        let proven = Some(Proven { freshness, at });
+    pub(super) const fn observe(&mut self, freshness: Freshness, at: Duration) {
+        let observed = Some(Observation { freshness, at });
         if self.is_failing() {
-            self.back = proven;
+            self.returning = observed;
         } else {
-            self.proven = proven;
+            self.observed = observed;
         }
         self.strikes = 0;
     }
 
-    /// All have answered: if it did while it was in back-off, that is over.
+    /// All probes have ended: if it answered its probe in back-off, the back-off is over.
     pub(super) const fn settle(&mut self) {
-        if let Some(proven) = self.back.take() {
-            self.proven = Some(proven);
+        if let Some(observed) = self.returning.take() {
+            self.observed = Some(observed);
             self.failures = 0;
         }
     }

@@ -1,4 +1,4 @@
-//! Asks all shards, each at one of its replicas, and puts the answers together.
+//! Asks one replica of each shard and merges the answers.
 
 mod shard;
 
@@ -19,20 +19,20 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// Share of a question's time that shards have; the rest is for putting their answers together.
+/// Share of the deadline for the shards' answers; the rest is for merging them.
 const SHARD_SHARE: f64 = 0.9;
 
-/// How several servers are asked as one.
+/// Configuration of a [`ShardedClient`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ShardedConfig {
-    /// Bounds: of all together, but `connect_timeout` and `calls` hold for each server.
+    /// Limits over all servers together; `connect_timeout` and `calls` hold for each server.
     pub client: ClientConfig,
-    /// When another replica is asked, and which are left alone.
+    /// When to ask another replica, and which replicas to leave alone.
     pub hedge: HedgeConfig,
 }
 
-/// Client of an index in shards with replicas; cheap to clone. A shard that is lost costs what its
-/// workers would have scored, never the answer.
+/// Client of an index in shards with replicas; cheap to clone. If a shard is down, the answer lacks its
+/// workers.
 #[derive(Debug, Clone)]
 pub struct ShardedClient {
     inner: Arc<Inner>,
@@ -41,7 +41,7 @@ pub struct ShardedClient {
 #[derive(Debug)]
 struct Inner {
     shards: Vec<Shard>,
-    /// Who owns which workers, as far as servers have not said otherwise.
+    /// Which shard owns which workers, corrected by refusals of servers.
     map: Mutex<ShardMap>,
     in_flight: Semaphore,
     clock: Clock,
@@ -100,9 +100,9 @@ impl ShardedClient {
         })
     }
 
-    /// Which worker holds how much of `prompt`, over all shards. Shards of which no replica answers
-    /// in time are in [`Answer::missing_shards`]. A prompt that is shorter than a block has an empty
-    /// answer, whatever overlap it asks for, and asks nobody.
+    /// Finds which workers hold how much of `prompt`, over all shards. [`Answer::missing_shards`] lists
+    /// shards of which no replica answers in time. A prompt that is shorter than a block gets an empty
+    /// answer without a request, whatever overlap it asks for.
     ///
     /// # Errors
     /// If the prompt is too long, a server refuses it, or no shard answers at all.
@@ -141,12 +141,12 @@ impl ShardedClient {
         }
     }
 
-    /// Says that `prompt` was just sent to `worker`, to all replicas of its shard that are well: see
+    /// Reports to all healthy replicas of the worker's shard that `prompt` was just sent to `worker`: see
     /// [`IndexerClient::record_placement`](crate::IndexerClient::record_placement).
     ///
     /// # Errors
-    /// If the prompt is too long, or no replica takes it. None of these is a reason to fail the
-    /// request that was placed.
+    /// If the prompt is too long, or no replica accepts the placement. Do not fail the placed request for
+    /// any of these.
     pub async fn record_placement(
         &self,
         prompt: &Prompt<'_>,
@@ -161,14 +161,16 @@ impl ShardedClient {
         let _turn = self.inner.turn().await?;
         let owner = lock(&self.inner.map).owner(bucket(&worker.worker));
         let outcome = self.inner.place(owner, &request).await;
-        // The bucket has moved: the refusal says where to.
+        // The bucket has moved: the refusal names its new shard.
         match outcome.as_ref().err().and_then(owner_in) {
-            Some(found) if self.inner.learn(found) => self.inner.place(found.shard, &request).await,
+            Some(found) if self.inner.reassign(found) => {
+                self.inner.place(found.shard, &request).await
+            }
             _ => outcome,
         }
     }
 
-    /// What was done so far, by shard.
+    /// Counts by shard since the client was made.
     #[must_use]
     pub fn counts(&self) -> Vec<ShardCounts> {
         self.inner.shards.iter().map(Shard::counts).collect()
@@ -188,12 +190,12 @@ impl Inner {
         timeout(deadline, self.in_flight.acquire()).await.ok().and_then(Result::ok).ok_or(late)
     }
 
-    /// Keeps who owns a bucket. False if there is no such shard.
-    fn learn(&self, found: Owner) -> bool {
+    /// Notes the new owner of a bucket. False if there is no such shard.
+    fn reassign(&self, found: Owner) -> bool {
         let mut map = lock(&self.map);
-        let learnt = map.clone().moved(found.bucket, found.shard.into());
-        let Ok(learnt) = learnt else { return false };
-        *map = learnt;
+        let reassigned = map.clone().moved(found.bucket, found.shard.into());
+        let Ok(reassigned) = reassigned else { return false };
+        *map = reassigned;
         true
     }
 

@@ -32,19 +32,19 @@ impl Clock {
     }
 }
 
-/// What a shard says to a question.
+/// How a shard answered a question.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Answer(Answer),
-    /// All its replicas say that they know nothing of that model.
+    /// None of its replicas knows the model.
     Absent(ClientError),
-    /// The question is at fault.
+    /// The question is invalid.
     Refused(ClientError),
-    /// None of its replicas answers, or some do and know nothing.
+    /// No replica answered, or only some that do not know the model.
     Missing(ClientError),
 }
 
-/// How one replica's outcome is taken.
+/// How one replica answered.
 enum Verdict {
     Answer(Answer),
     Absent(ClientError),
@@ -57,12 +57,12 @@ enum Verdict {
 pub(super) struct Shard {
     number: u32,
     replicas: Vec<IndexerClient>,
-    /// That of a whole question.
+    /// Of a question to all shards.
     deadline: Duration,
     state: Arc<Mutex<Replicas>>,
-    /// They end with the client; at most one for each replica.
+    /// Tasks that end with the client; at most one for each replica.
     probes: Mutex<JoinSet<()>>,
-    /// Told when a probe has ended.
+    /// Notified when a probe has ended.
     probed: watch::Sender<()>,
 }
 
@@ -87,7 +87,7 @@ impl Shard {
         lock(&self.state).counts()
     }
 
-    /// Asks one replica, and others if need be, until `until`.
+    /// Asks one replica, and others if needed, until `until`.
     pub(super) async fn ask(
         &self,
         request: &FindMatchesRequest,
@@ -110,7 +110,7 @@ impl Shard {
         outcome
     }
 
-    /// Waits a moment for probes, where nothing is known without them.
+    /// Waits a moment for probes if nothing recent is known.
     async fn wait_in_doubt(&self, clock: &Clock) {
         let in_doubt = || lock(&self.state).in_doubt(clock.elapsed());
         if !in_doubt() {
@@ -122,7 +122,7 @@ impl Shard {
             // It fails only without a sender, which we hold.
             while in_doubt() && probed.changed().await.is_ok() {}
         };
-        // Who is slow to say what it knows is asked all the same.
+        // A replica that is slow to answer its probe is asked nevertheless.
         let _late = timeout(most, settled).await;
     }
 
@@ -182,10 +182,10 @@ impl Shard {
         ClientError::DeadlineExceeded { deadline: self.deadline }
     }
 
-    /// Asks replicas what they know, if it is time, for the partition of this question.
+    /// Probes what replicas know of the question's partition, if a round is due.
     fn probe(&self, request: &FindMatchesRequest, clock: &Clock) {
         let Some(round) = lock(&self.state).probes(clock.elapsed()) else { return };
-        // Every rank is listed, whatever is asked for: one block will do.
+        // The answer lists every rank, whatever the block: one block will do.
         let probe = FindMatchesRequest {
             model: request.model.clone(),
             tenant: request.tenant.clone(),
@@ -213,17 +213,18 @@ impl Shard {
         }
     }
 
-    /// Tells all replicas that are well, or all if none is.
+    /// Sends a placement to all healthy replicas, or to all if none is healthy.
     pub(super) async fn place(&self, request: &RecordPlacementRequest) -> Result<(), ClientError> {
         let failing: [bool; REPLICAS_MAX] = {
             let state = lock(&self.state);
             std::array::from_fn(|number| state.is_failing(number))
         };
-        let well = |number: usize| failing.get(number) == Some(&false);
-        let none = !(0..self.replicas.len()).any(well);
-        let told = self.replicas.iter().enumerate().filter(|(number, _)| none || well(*number));
-        let told = told.map(|(_, replica)| replica.place_hashed(request.clone()));
-        let mut outcomes = join_all(told).await;
+        let is_healthy = |number: usize| failing.get(number) == Some(&false);
+        let none = !(0..self.replicas.len()).any(is_healthy);
+        let targets =
+            self.replicas.iter().enumerate().filter(|(number, _)| none || is_healthy(*number));
+        let calls = targets.map(|(_, replica)| replica.place_hashed(request.clone()));
+        let mut outcomes = join_all(calls).await;
         if outcomes.iter().any(Result::is_ok) {
             return Ok(());
         }
@@ -231,7 +232,7 @@ impl Shard {
     }
 }
 
-/// What an outcome says about the replica, and about the question.
+/// Tells failures of the replica from faults of the question.
 fn verdict(outcome: Result<Answer, ClientError>) -> Verdict {
     match outcome {
         Ok(answer) => Verdict::Answer(answer),

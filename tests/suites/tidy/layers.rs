@@ -49,7 +49,7 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("net", &[]),
             ("port", &["net"]),
             ("http", &["telemetry", "net"]),
-            ("hurry", &[]),
+            ("answer_timer", &[]),
             ("tasks", &[]),
             ("environment", &[]),
             ("config", &["environment", "telemetry"]),

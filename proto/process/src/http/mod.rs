@@ -1,5 +1,5 @@
-//! The HTTP side port: `/metrics`, `/livez`, `/readyz`. Knows telemetry only, of what the server does nothing. It has a
-//! thread of its own, so that it answers however busy the server is.
+//! The HTTP side port: `/metrics`, `/livez`, `/readyz`. It depends on telemetry only. It has a thread of its own, so
+//! that it answers however busy the server is.
 
 mod pages;
 
@@ -17,15 +17,15 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// Most connections at a time.
 pub const CONNECTIONS_MAX: usize = 256;
-/// Longest time until the head of a request is there, on a new connection or on one that is kept.
+/// Timeout for the head of a request, on a new or a kept-alive connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a connection may do nothing.
+/// Timeouts of idle connections.
 const PATIENCE: Patience = Patience {
     first_byte: HEAD_TIMEOUT,
     idle: Duration::from_secs(90),
     untaken: Duration::from_secs(10),
 };
-/// Threads that read metrics and readiness, which may have to wait for locks of the server.
+/// Threads that read metrics and readiness: they may wait for locks of the server.
 const READERS_MAX: usize = 2;
 
 /// The side port.
@@ -38,7 +38,7 @@ pub struct HttpConfig {
 /// Serves the port until `stop` is cancelled and the requests under way are answered.
 ///
 /// # Errors
-/// If the socket fails, or the thread cannot be had.
+/// If the socket fails, or the thread cannot be started.
 pub async fn serve(
     listener: TcpListener,
     metrics: Metrics,
@@ -49,7 +49,7 @@ pub async fn serve(
     let runtime =
         Builder::new_current_thread().enable_all().max_blocking_threads(READERS_MAX).build()?;
     let (ended_tx, ended) = oneshot::channel();
-    // Nobody joins the thread if this future is dropped: it ends then.
+    // The thread also ends if this future is dropped; nobody joins it then.
     let abandoned = CancellationToken::new();
     let _guard = abandoned.clone().drop_guard();
     thread::Builder::new().name("http".to_owned()).spawn(move || {
@@ -92,7 +92,7 @@ async fn listen(
     Ok(())
 }
 
-/// Answers the requests of a connection, HTTP/1 only.
+/// Answers the requests of a connection. HTTP/1 only.
 async fn answer(connection: Connection, pages: Arc<Pages>, stop: CancellationToken) {
     let service = service_fn(move |request| {
         let pages = Arc::clone(&pages);

@@ -18,24 +18,24 @@ use std::{
 };
 use tokio::{sync::Mutex, task::spawn_blocking};
 
-/// Most texts of `/metrics` at a time. While clients have not taken so many, others get the last one again.
+/// Most texts of `/metrics` in memory. While clients still read that many, others get the last one again.
 const TEXTS_MAX: usize = 4;
 
 type Page = Response<Full<Bytes>>;
 
-/// What the side port shows.
+/// The pages of the side port.
 #[derive(Debug)]
 pub(super) struct Pages {
     shown: Arc<Shown>,
     readiness: Readiness,
     texts: Limit,
-    /// Texts that were begun.
+    /// Number of texts that were begun.
     begun: AtomicU64,
     /// Held while a text is written: one at a time.
     last: Mutex<Last>,
 }
 
-/// The metrics: the port's own, then the server's, which end the text.
+/// The metrics: the port's own, then the server's, which end with the end marker.
 #[derive(Debug)]
 struct Shown {
     port: Registry,
@@ -49,7 +49,7 @@ struct Last {
     text: Option<Bytes>,
 }
 
-/// A text, which counts as long as somebody has it.
+/// A text; it counts until it is dropped.
 struct Text {
     text: String,
     _share: Share,
@@ -111,7 +111,7 @@ impl Pages {
         }
     }
 
-    /// A text that was begun after it was asked for, shared by all who wait for one.
+    /// A text that was begun after this call; all callers that wait share it.
     async fn text(&self) -> Result<Bytes, fmt::Error> {
         let begun = self.begun.load(Ordering::Relaxed);
         let mut last = self.last.lock().await;
@@ -126,7 +126,7 @@ impl Pages {
         last.number = self.begun.fetch_add(1, Ordering::Relaxed) + 1;
         let shown = Arc::clone(&self.shown);
         let text = spawn_blocking(move || shown.encode()).await;
-        // It fails by a panic only.
+        // The task fails only if it panics.
         let text = text.unwrap_or(Err(fmt::Error))?;
         let text = Bytes::from_owner(Text { text, _share: share });
         last.text = Some(text.clone());
@@ -135,8 +135,8 @@ impl Pages {
 
     async fn readiness(&self) -> Page {
         let readiness = self.readiness.clone();
-        let read = spawn_blocking(move || (readiness.reasons(), readiness.complaints())).await;
-        let Ok((reasons, complaints)) = read else {
+        let read = spawn_blocking(move || (readiness.reasons(), readiness.problems())).await;
+        let Ok((reasons, problems)) = read else {
             return page(StatusCode::INTERNAL_SERVER_ERROR, Bytes::new());
         };
         let (status, mut text) = if reasons.is_empty() {
@@ -144,8 +144,8 @@ impl Pages {
         } else {
             (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", reasons.join("; ")))
         };
-        for complaint in complaints {
-            text.push_str(&format!("not well: {complaint}\n"));
+        for problem in problems {
+            text.push_str(&format!("not well: {problem}\n"));
         }
         page(status, Bytes::from(text))
     }

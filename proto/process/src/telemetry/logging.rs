@@ -69,7 +69,7 @@ pub enum LoggingError {
     /// Spans cannot be exported.
     #[error("otlp-endpoint: {0}")]
     Exporter(#[from] ExporterBuildError),
-    /// A subscriber is there already.
+    /// A subscriber is installed already.
     #[error("logging: {0}")]
     Taken(#[from] TryInitError),
 }
@@ -80,15 +80,15 @@ pub struct Logging {
     spans: Option<SdkTracerProvider>,
 }
 
-/// The finest spans and events that are exported, whatever lines are written. Finer ones come from the
-/// exporter's own connection too, which would then export itself.
+/// The finest spans and events that are exported, independent of the log filter. Finer ones also come from the
+/// exporter's own connection, which would then export itself.
 const EXPORT_LEVEL: LevelFilter = LevelFilter::INFO;
 
 /// Longest wait for the last spans to be exported.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Starts logging to standard error and, given an OTLP endpoint, the export of spans to it, as those of
-/// the process `name`. The filter decides about lines, not about spans.
+/// Starts logging to standard error and, given an OTLP endpoint, the export of spans to it, under the process
+/// name `name`. The filter applies to lines, not to spans.
 ///
 /// # Errors
 /// If the filter or the endpoint is malformed, or logging was started before.
@@ -131,7 +131,7 @@ fn span_exporter(
 }
 
 impl Logging {
-    /// Exports what is left. Blocks for a bounded time.
+    /// Exports the remaining spans. Blocks for a bounded time.
     pub fn flush(self) {
         let Some(spans) = self.spans else { return };
         if let Err(error) = spans.shutdown_with_timeout(FLUSH_TIMEOUT) {

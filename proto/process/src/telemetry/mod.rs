@@ -1,4 +1,4 @@
-//! Logs, spans, metrics registry and readiness. Knows nothing of what they are about.
+//! Logs, spans, metrics registry and readiness. It knows nothing of what the process does.
 
 mod build_info;
 mod logging;

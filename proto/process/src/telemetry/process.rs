@@ -11,15 +11,15 @@ use prometheus_client::{
 };
 use std::fmt;
 
-/// What Prometheus' client libraries tell of every process, by the names that they all use: without the
-/// prefix of ours.
+/// The metrics that Prometheus' client libraries export for every process, by their usual names: without our
+/// prefix.
 pub(super) fn registry() -> Registry {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(ProcessMetrics));
     registry
 }
 
-/// Read from `/proc` when it is asked for. What cannot be read there is left out.
+/// Reads `/proc` at each scrape, and leaves out what cannot be read.
 #[derive(Debug)]
 struct ProcessMetrics;
 
@@ -29,7 +29,7 @@ struct Figures {
     resident_bytes: u64,
     virtual_bytes: u64,
     open_fds: Option<u64>,
-    /// None for no limit, too.
+    /// Also `None` without a limit.
     max_fds: Option<u64>,
 }
 
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_process_tells_of_itself() {
+    fn the_process_exports_its_own_metrics() {
         // Other tests open and close some meanwhile, so how many there are is not asserted.
         let many: Vec<_> =
             (0..100).map(|_| File::open("/proc/self/stat").expect("a file")).collect();

@@ -4,25 +4,25 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Tells what is not well, a line each.
-type Complaints = dyn Fn() -> Vec<String> + Send + Sync;
+/// Lists current problems, a line each.
+type Problems = dyn Fn() -> Vec<String> + Send + Sync;
 
-/// Whether the process is ready: while nobody holds a [`NotReady`]. What else is not well is told beside.
+/// Whether the process is ready: it is while no [`NotReady`] exists. Other problems are listed beside.
 #[derive(Clone, Default)]
 pub struct Readiness {
     holders: Arc<Mutex<Holders>>,
-    complaints: Option<Arc<Complaints>>,
+    problems: Option<Arc<Problems>>,
 }
 
-/// Why each holder holds, in the order in which they came.
+/// The reason of each holder, in the order in which they came.
 #[derive(Debug, Default)]
 struct Holders {
     next: u64,
     reasons: BTreeMap<u64, String>,
 }
 
-/// Keeps the process from being ready until it is dropped. Whoever is not done starting, or has
-/// begun to stop, holds one.
+/// Keeps the process from being ready until it is dropped: held while something still starts, or has begun to
+/// stop.
 #[derive(Debug)]
 pub struct NotReady {
     readiness: Readiness,
@@ -30,17 +30,17 @@ pub struct NotReady {
 }
 
 impl Readiness {
-    /// One that tells, when asked, what is not well and keeps nobody from being ready.
+    /// With a function that lists problems which do not keep the process from being ready.
     #[must_use]
-    pub fn with_complaints(complaints: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Self {
-        Self { complaints: Some(Arc::new(complaints)), ..Self::default() }
+    pub fn with_problems(problems: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Self {
+        Self { problems: Some(Arc::new(problems)), ..Self::default() }
     }
 
     fn holders(&self) -> MutexGuard<'_, Holders> {
         self.holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps the process from being ready; `reason` is for people.
+    /// Keeps the process from being ready. `/readyz` shows `reason`.
     #[must_use]
     pub fn hold(&self, reason: impl Into<String>) -> NotReady {
         let mut holders = self.holders();
@@ -56,10 +56,10 @@ impl Readiness {
         self.holders().reasons.values().cloned().collect()
     }
 
-    /// What is not well, ready or not.
+    /// Current problems, whether ready or not.
     #[must_use]
-    pub fn complaints(&self) -> Vec<String> {
-        self.complaints.as_ref().map_or_else(Vec::new, |complaints| complaints())
+    pub fn problems(&self) -> Vec<String> {
+        self.problems.as_ref().map_or_else(Vec::new, |problems| problems())
     }
 }
 
@@ -70,8 +70,8 @@ impl fmt::Debug for Readiness {
 }
 
 impl NotReady {
-    /// Says how far it is by now.
-    pub fn say(&self, reason: impl Into<String>) {
+    /// Replaces the reason, for example to show progress.
+    pub fn set_reason(&self, reason: impl Into<String>) {
         self.readiness.holders().reasons.insert(self.number, reason.into());
     }
 }
@@ -93,7 +93,7 @@ mod tests {
         let (first, second) = (readiness.hold("starting"), readiness.hold("restoring"));
         assert_eq!(readiness.reasons(), ["starting", "restoring"]);
         drop(first);
-        second.say("restoring: 1 of 2");
+        second.set_reason("restoring: 1 of 2");
         assert_eq!(readiness.reasons(), ["restoring: 1 of 2"]);
         drop(second);
         assert!(readiness.reasons().is_empty());

@@ -8,8 +8,8 @@ use std::{fmt, sync::Arc};
 /// Media type of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// An empty registry. Every module registers its own metrics; all names begin with `kvasir_`. What every
-/// process tells of itself (`process_`) comes with [`Metrics`].
+/// An empty registry. Every module registers its own metrics; all names begin with `kvasir_`. The
+/// metrics of the process itself (`process_`) come with [`Metrics`].
 #[must_use]
 pub fn new_registry() -> Registry {
     let mut registry = Registry::with_prefix("kvasir");

@@ -1,4 +1,4 @@
-//! Values of options, as people write them.
+//! Values of options in their written form: durations, byte counts, server URLs.
 
 mod server_url;
 
@@ -11,7 +11,7 @@ use serde::{
 use std::{fmt, ops::RangeInclusive, str::FromStr, time::Duration};
 use toml::{Table, Value, de::ValueDeserializer};
 
-/// A length of time, written as 250ms, 10s, 5m, 2h or 30d.
+/// A duration, written as 250ms, 10s, 5m, 2h or 30d.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span(pub Duration);
 
@@ -19,7 +19,7 @@ const UNITS: [(&str, u64); 5] =
     [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
 impl Span {
-    /// So many seconds.
+    /// A duration in seconds.
     #[must_use]
     pub const fn seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
@@ -28,7 +28,7 @@ impl Span {
     /// The time in whole milliseconds, if it is in a range of these.
     ///
     /// # Errors
-    /// If it is not: what it is, and what it must be.
+    /// If it is not: the message has its value and the range.
     pub fn millis_within(self, range: RangeInclusive<u32>) -> Result<u32, String> {
         let millis = u32::try_from(self.0.as_millis()).ok();
         millis.filter(|millis| range.contains(millis)).ok_or_else(|| {
@@ -61,7 +61,7 @@ impl FromStr for Span {
         let millis = millis.and_then(|(number, (_, millis))| number.checked_mul(*millis));
         millis
             .map(|millis| Self(Duration::from_millis(millis)))
-            .ok_or_else(|| format!("{text:?} is no time: write 250ms, 10s, 5m, 2h or 30d"))
+            .ok_or_else(|| format!("{text:?} is not a duration: write 250ms, 10s, 5m, 2h or 30d"))
     }
 }
 
@@ -71,7 +71,7 @@ impl Serialize for Span {
     }
 }
 
-/// A number of bytes, written as 8GiB (powers of 1024), 8GB (powers of 1000) or plainly.
+/// A number of bytes, written as 8GiB (powers of 1024), 8GB (powers of 1000) or 8589934592.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ByteCount(pub usize);
 
@@ -111,9 +111,9 @@ impl FromStr for ByteCount {
         let unit = BYTE_UNITS.iter().find(|(name, _)| *name == unit);
         let bytes = number.parse::<usize>().ok().zip(unit);
         let bytes = bytes.and_then(|(number, (_, bytes))| number.checked_mul(*bytes));
-        bytes
-            .map(Self)
-            .ok_or_else(|| format!("{text:?} is no number of bytes: write 8GiB, 8GB or 8589934592"))
+        bytes.map(Self).ok_or_else(|| {
+            format!("{text:?} is not a number of bytes: write 8GiB, 8GB or 8589934592")
+        })
     }
 }
 
@@ -226,7 +226,7 @@ mod tests {
         check("30d", 2_592_000_000, "2592000s");
         check("1000ms", 1_000, "1s");
         for bad in ["", "10", "s", "1.5s", "-1s", "10 s", "99999999999999999999s"] {
-            let expected = format!("{bad:?} is no time: write 250ms, 10s, 5m, 2h or 30d");
+            let expected = format!("{bad:?} is not a duration: write 250ms, 10s, 5m, 2h or 30d");
             assert_eq!(bad.parse::<Span>(), Err(expected));
         }
     }
@@ -250,7 +250,8 @@ mod tests {
         for bad in
             ["", "GiB", "GB", "8G", "8gb", "8Gb", "1.5GiB", "-1", "8 GiB", "8gib", "99999999999TiB"]
         {
-            let expected = format!("{bad:?} is no number of bytes: write 8GiB, 8GB or 8589934592");
+            let expected =
+                format!("{bad:?} is not a number of bytes: write 8GiB, 8GB or 8589934592");
             assert_eq!(bad.parse::<ByteCount>(), Err(expected));
         }
     }
