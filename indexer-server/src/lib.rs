@@ -9,8 +9,8 @@
 //! - [`snapshot`]: checkpoints of the index, and the way back.
 //! - [`broker`]: events by NATS, and snapshots there.
 //! - [`siblings`]: copies of what other replicas of the same shard have.
-//! - [`query`]: questions out: matches, dumps, descriptions of workers.
-//! - [`grpc`]: the port that questions and events come to.
+//! - [`query`]: requests out: matches, dumps, descriptions of workers.
+//! - [`grpc`]: the port that requests and events come to.
 //! - [`config`]: flags, environment and file, checked before anything is opened.
 //! - [`app`]: wires all of it, runs it, stops it in order.
 

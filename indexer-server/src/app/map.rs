@@ -84,7 +84,7 @@ impl MapFollower {
 }
 
 fn refused(error: &str) {
-    tracing::error!(error, "the map of shards is not changed");
+    tracing::error!(error, "the new map of shards is rejected");
 }
 
 async fn adopt(ingest: &Arc<Ingest>, workers: &[Registration], map: ShardMap) {
@@ -119,7 +119,7 @@ pub(super) async fn register_configured(
         match ingest.configure(registration.clone()).await {
             Ok(_) => {}
             Err(IngestError::WrongShard(wrong)) => {
-                tracing::info!(worker = %wrong.worker, owner = wrong.owner, "left to its shard");
+                tracing::info!(worker = %wrong.worker, owner = wrong.owner, "belongs to another shard");
             }
             Err(
                 error @ (IngestError::Partition(_)

@@ -56,7 +56,7 @@ struct Brought {
 }
 
 /// Registers the workers of a checkpoint, without feeding them yet. Left out are a configured worker that
-/// differs from what the checkpoint says, which begins afresh, and those that were configured and are not
+/// differs from what the checkpoint says, which starts empty, and those that were configured and are not
 /// any more.
 pub(super) async fn plan(
     ingest: &Ingest,
@@ -76,7 +76,7 @@ pub(super) async fn plan(
         let is_configured = configured.iter().any(|at| at.address() == address);
         let registered_by = match (registered_by, is_configured) {
             (RegisteredBy::Configuration, false) => {
-                tracing::info!(worker = %address, "removed: it is not configured any more");
+                tracing::info!(worker = %address, "removed: it is no longer configured");
                 plan.dropped.insert(address);
                 continue;
             }
@@ -94,8 +94,8 @@ pub(super) async fn plan(
     if !unknown.is_empty() {
         tracing::warn!(
             workers = named(&unknown),
-            "kept, for an older server wrote the checkpoint, which does not say whether they were configured or \
-             registered: remove those that are gone with RemoveWorker"
+            "an older server wrote the checkpoint, without whether these workers were configured or registered: they \
+             stay; remove those that are gone with RemoveWorker"
         );
     }
     plan
@@ -110,7 +110,7 @@ pub(super) fn named(names: &[String]) -> String {
 
 impl Plan {
     /// Registers the workers of this shard that siblings have and this server does not, without feeding
-    /// them yet. A configured worker that differs from what they say is left out, and begins afresh; so are
+    /// them yet. A configured worker that differs from what they say is left out, and starts empty; so are
     /// those that were dropped for not being configured any more.
     pub(super) async fn add_copies(
         &mut self,
@@ -145,7 +145,7 @@ async fn expect(
     if let Some((field, before, now)) = difference {
         tracing::warn!(
             %worker, field, before, configured = now,
-            "begins empty: it is configured otherwise than it was"
+            "starts empty: its configuration changed"
         );
         return None;
     }
@@ -190,15 +190,7 @@ pub(super) async fn run(
     }
     let seconds = begin.elapsed().as_secs_f64();
     let Brought { restored, copied, failed, blocks } = brought;
-    tracing::info!(
-        workers = total,
-        restored,
-        copied,
-        failed,
-        blocks,
-        seconds,
-        "what was there before is back"
-    );
+    tracing::info!(workers = total, restored, copied, failed, blocks, seconds, "restored");
     drop(not_ready);
     Ok(())
 }
@@ -227,18 +219,18 @@ impl Planned {
                     Ok(fetched) => ways.place(partition, &worker, fetched, brought).await,
                     Err(error) => {
                         brought.failed += 1;
-                        tracing::error!(%worker, %error, "not copied: it begins empty");
+                        tracing::error!(%worker, %error, "not copied: it starts empty");
                         Vec::new()
                     }
                 }
             }
         });
         if let Err(error) = resumed.await {
-            tracing::error!(%worker, %error, "not restored: register it anew");
+            tracing::error!(%worker, %error, "not restored: register it again");
             // Who removed it meanwhile, or stops the server, has done so already.
             let _gone = ingest.remove(worker).await;
         } else if is_gone && !is_configured {
-            tracing::info!(%worker, "all siblings have removed the worker: so does this server");
+            tracing::info!(%worker, "removed: all siblings have removed the worker");
             let _gone = ingest.remove(worker).await;
         }
     }
@@ -261,7 +253,7 @@ impl Ways {
             }
             Err(error) => {
                 brought.failed += 1;
-                tracing::error!(%worker, %error, "not restored: it begins empty");
+                tracing::error!(%worker, %error, "not restored: it starts empty");
                 Vec::new()
             }
         }
@@ -283,7 +275,7 @@ impl Ways {
             }
             Err(error) => {
                 brought.failed += 1;
-                tracing::error!(%worker, %error, "not copied: it begins empty");
+                tracing::error!(%worker, %error, "not copied: it starts empty");
                 Vec::new()
             }
         }

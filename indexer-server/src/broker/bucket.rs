@@ -22,7 +22,7 @@ const OBJECT: &str = "index";
 const TURN_AGE: Duration = Duration::from_secs(180);
 
 /// Where a shard's snapshots go: a bucket of its own, so that what an upload that broke off leaves there
-/// is known to be nobody's.
+/// is known to be no one's.
 pub(super) struct Bucket {
     objects: ObjectStore,
     context: Context,
@@ -42,7 +42,7 @@ impl Bucket {
         Ok(Some(Self { objects, context: context.clone(), name }))
     }
 
-    /// The bucket of a shard, made if it is not there.
+    /// The bucket of a shard, created if it is missing.
     pub(super) async fn open(context: &Context, shard: &str) -> Result<Self, Fault> {
         let there = Self::of(context, shard).await?;
         if let Some(bucket) = there {
@@ -98,7 +98,11 @@ impl Bucket {
         let found: Vec<(String, usize)> = found.try_collect().await?;
         for (subject, count) in found {
             if subject.strip_prefix(&pieces) != Some(&*present) {
-                tracing::info!(bucket = self.name, pieces = count, "left by an upload: removed");
+                tracing::info!(
+                    bucket = self.name,
+                    pieces = count,
+                    "removed pieces of an unfinished upload"
+                );
                 stream.purge().filter(&subject).await?;
             }
         }

@@ -35,7 +35,7 @@ pub(super) async fn run(
         let mut messages = match subscribe(&connection, all).await {
             Ok(messages) => messages,
             Err(error) => {
-                tracing::error!(%error, "no subscription: trying again");
+                tracing::error!(%error, "the subscription failed: retrying");
                 select! {
                     () = stop.cancelled() => return,
                     () = sleep(RETRY_PAUSE) => continue,

@@ -3,7 +3,7 @@
 use crate::snapshot::StreamPosition;
 use std::{fmt, str::FromStr};
 
-/// How far somebody has the stream, as it is posted: the stream's creation in nanoseconds since 1970, and the
+/// How far someone has the stream, as it is posted: the stream's creation in nanoseconds since 1970, and the
 /// last message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Posted(pub(super) StreamPosition);
@@ -40,8 +40,8 @@ pub(super) fn wants_snapshot(
     present.sequence.saturating_sub(since) > threshold
 }
 
-/// The last message that nobody needs any more. None if a shard has no snapshot of this stream, or
-/// somebody posts another stream: then who restores from what, nobody knows.
+/// The last message that no one needs any more. None if a shard has no snapshot of this stream, or
+/// someone posts another stream: then who restores from what, no one knows.
 pub(super) fn purge_through(
     stream_created_unix_ns: i64,
     snapshots: &[Option<StreamPosition>],

@@ -1,4 +1,4 @@
-//! Events by NATS: what sources publish on the subjects of their workers, and questions to their agents
+//! Events by NATS: what sources publish on the subjects of their workers, and requests to their agents
 //! by request and reply. Names are `kvasir_proto::broker`'s.
 //!
 //! - [`Connection`]: a connection, with word of its state.
@@ -34,7 +34,7 @@ pub use position::Position;
 pub use shard_map::ShardMaps;
 pub use snapshots::Snapshots;
 
-use crate::{ingest::Ingest, snapshot::Keeper};
+use crate::{ingest::Ingest, snapshot::SharedStore};
 use async_nats::ConnectError;
 use connect::connect;
 use inlet::Inlet;
@@ -85,10 +85,10 @@ impl Broker {
         reads.then(|| self.position.clone())
     }
 
-    /// Snapshots of a shard whose checkpoints `keeper` has.
+    /// Snapshots of a shard whose checkpoints `shared_store` has.
     #[must_use]
-    pub fn snapshots(&self, keeper: Keeper, place: Option<ShardPlace>) -> Snapshots {
-        Snapshots::new(self.connection(), keeper, place, self.config.snapshot_threshold)
+    pub fn snapshots(&self, shared_store: SharedStore, place: Option<ShardPlace>) -> Snapshots {
+        Snapshots::new(self.connection(), shared_store, place, self.config.snapshot_threshold)
     }
 
     /// Whether stream, snapshots and checkpoint are to be emptied before anything else.

@@ -37,7 +37,7 @@ impl Position {
         self.with(|state| *state = State { reached: Some(reached), ..State::default() });
     }
 
-    /// Nothing counts any more: sources are about to let go of what they hold back, which answers it.
+    /// Nothing counts any more: sources are about to released what they hold back, which answers it.
     pub(super) fn freeze(&self) {
         self.with(|state| {
             state.settle();

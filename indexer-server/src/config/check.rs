@@ -26,13 +26,13 @@ use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
 pub struct Config {
     /// What is logged, how, and where spans go.
     pub log: LogConfig,
-    /// How the index is kept.
+    /// Configuration of the index.
     pub index: IndexConfig,
     /// Bounds of what is speculative.
     pub speculation: SpeculationConfig,
-    /// Where checkpoints are kept, and how often they are written; none for none.
+    /// Where checkpoints are stored, and how often they are written; none for none.
     pub checkpoints: Option<CheckpointConfig>,
-    /// How events are taken in.
+    /// Configuration of the ingest.
     pub ingest: IngestConfig,
     /// The gRPC port.
     pub grpc: GrpcConfig,
@@ -151,7 +151,7 @@ fn siblings(options: &Options) -> Result<Vec<String>, ConfigError> {
     for text in given {
         let url = target(FIELD, text)?;
         if urls.contains(&url) {
-            return Err(ConfigError::invalid(FIELD, format!("{url:?} is there twice")));
+            return Err(ConfigError::invalid(FIELD, format!("{url:?} is given twice")));
         }
         urls.push(url);
     }

@@ -1,4 +1,4 @@
-//! Asking local indexers over gRPC, each question over a connection of its own.
+//! Asking local indexers over gRPC, each request over a connection of its own.
 
 use crate::ingest::{AskError, LocalIndexers, Parts};
 use futures::{StreamExt, TryFutureExt, TryStreamExt};

@@ -59,7 +59,7 @@ impl Ingest {
         Some((0..=u8::MAX).filter(|bucket| shard.map.accepts(place, *bucket)).collect())
     }
 
-    /// Tells of every map that is adopted from now on.
+    /// Signals each map that is adopted from now on.
     #[must_use]
     pub fn map_changes(&self) -> watch::Receiver<()> {
         self.map_changes.subscribe()
@@ -84,7 +84,7 @@ impl Ingest {
         for address in strangers {
             tracing::info!(worker = %address, "worker belongs to another shard now");
             if let Err(error) = self.remove(address).await {
-                // Somebody else removed it, or the server is stopping.
+                // someone else removed it, or the server is stopping.
                 tracing::info!(%error, "worker is not removed");
             }
         }

@@ -93,7 +93,7 @@ const fn refusal_reason(error: &IndexError) -> &'static str {
     }
 }
 
-/// What became of one batch in the index.
+/// Outcome of one batch in the index.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Applied {
     /// Outcomes of its operations.
@@ -231,7 +231,7 @@ fn clear_counts(removed: u64) -> BlockCounts {
 pub(super) enum SweepKind {
     /// All that the source stored; then its status is this.
     All(SourceStatus),
-    /// What is still doubtful.
+    /// What is still suspect.
     Suspects,
     /// All that the source stored, then the source itself.
     Source,

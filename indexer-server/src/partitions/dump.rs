@@ -3,7 +3,7 @@ use kvasir_index::{DumpRecord, DumpScan, DumpSourceEnd, DumpTail, Index, IndexEr
 use kvasir_proto::convert::DumpQuery;
 use std::{mem, sync::Arc};
 
-/// Why a dump is over before its end.
+/// Why a dump ended before its end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DumpError {
     /// The index refuses it, or a change cut it off.

@@ -11,7 +11,7 @@
 //! [`STEP_OPERATIONS_MAX`] block operations; with the step in which a reader came, or after
 //! [`HOLD_OPERATIONS_MAX`] operations, it lets go, and all readers that wait in, before it takes the
 //! lock again. So a lookup waits for one step at most in each shard, however much there is to
-//! write. Nobody holds the locks of two shards.
+//! write. No one holds the locks of two shards.
 //!
 //! What is speculative lies beside the index, behind a lock of its own, and is changed in short
 //! pieces: see [`Speculation`].

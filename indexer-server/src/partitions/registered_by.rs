@@ -1,10 +1,10 @@
-/// Who wants a worker to be registered: whether it stays when the server is started with a configuration
+/// Who registered a worker: whether it stays when the server is started with a configuration
 /// that does not have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegisteredBy {
     /// The configuration alone: it goes with its entry there.
     Configuration,
-    /// Somebody who asked for it, by a request or over the broker; or a sibling had it. It stays until it
+    /// someone who asked for it, by a request or over the broker; or a sibling had it. It stays until it
     /// is removed, whether or not it is configured too.
     Request,
     /// A checkpoint that an older server wrote does not say: it stays.

@@ -34,14 +34,14 @@ impl Restoring {
 
     /// Those among `asked` (none for all), by id.
     #[must_use]
-    pub fn among(&self, asked: Option<&[WorkerId]>) -> Vec<WorkerId> {
+    pub fn among(&self, requested: Option<&[WorkerId]>) -> Vec<WorkerId> {
         if !self.any.load(Ordering::Acquire) {
             return Vec::new();
         }
         let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(asked) = asked else { return workers.iter().cloned().collect() };
-        let asked: BTreeSet<&WorkerId> = asked.iter().collect();
-        asked.into_iter().filter(|worker| workers.contains(*worker)).cloned().collect()
+        let Some(requested) = requested else { return workers.iter().cloned().collect() };
+        let requested: BTreeSet<&WorkerId> = requested.iter().collect();
+        requested.into_iter().filter(|worker| workers.contains(*worker)).cloned().collect()
     }
 
     fn change(&self, change: impl FnOnce(&mut BTreeSet<WorkerId>)) {

@@ -34,7 +34,7 @@ pub struct Shard {
     /// Taken by whoever writes, until waiting readers are in: of several threads that shed, the next
     /// does not come before them.
     turn: Mutex<()>,
-    /// Readers that found the lock taken. Untouched while nobody writes, so that readers share no
+    /// Readers that found the lock taken. Untouched while no one writes, so that readers share no
     /// cache line.
     waiting: CachePadded<AtomicU32>,
     size: ShardSize,
@@ -73,7 +73,7 @@ impl Shard {
             }
             spin_loop();
         }
-        // A writer that panicked has ended the process: nobody sees its half-done work.
+        // A writer that panicked has ended the process: no one sees its half-done work.
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
         self.waiting.fetch_sub(1, Ordering::AcqRel);
         index

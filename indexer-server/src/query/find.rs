@@ -63,8 +63,8 @@ impl Finder {
         let begin = Instant::now();
         let partition = self.partition(&query.partition)?;
         let present = partition.block_size();
-        if let Some(asked) = query.block_size.filter(|asked| *asked != present) {
-            return Err(QueryError::BlockSize { present, asked });
+        if let Some(requested) = query.block_size.filter(|requested| *requested != present) {
+            return Err(QueryError::BlockSize { present, requested });
         }
         let answer = WORKSPACE.with_borrow_mut(|workspace| {
             let Workspace { scratch, placed, locals } = workspace;
@@ -77,7 +77,7 @@ impl Finder {
                 }
                 QueryKey::Locals(_) | QueryKey::Names(_) => &[],
             };
-            // One block less than asked for would hide the best overlap, which is reported.
+            // One block less than requested would hide the best overlap, which is reported.
             let minimum_overlap = query.minimum_overlap_blocks.min(1);
             // What is speculative may change the order and who is in it.
             let (top_k, at_least) = if placed.is_empty() {
@@ -86,12 +86,12 @@ impl Finder {
                 (usize::MAX, minimum_overlap)
             };
             let workers = query.workers.as_deref();
-            let asked = Query { key, tiers: query.tiers, workers, minimum_overlap };
+            let requested = Query { key, tiers: query.tiers, workers, minimum_overlap };
             let restoring = partition.restoring().among(workers);
             let (mut best_overlap_blocks, mut matches) = (0, Vec::new());
             for shard in partition.shards() {
                 let index = shard.read();
-                index.find(asked, scratch);
+                index.find(requested, scratch);
                 let best = scratch.matches().first().map_or(0, |best| best.blocks);
                 best_overlap_blocks = best_overlap_blocks.max(best);
                 let wanted = scratch.matches().iter().take(top_k);
@@ -125,7 +125,7 @@ fn merge(matches: &mut Vec<WorkerMatch>, top_k: usize) {
     matches.truncate(top_k);
 }
 
-/// What the index is asked for, and how many blocks that is.
+/// What the index is requested, and how many blocks that is.
 fn key<'a>(
     input: &'a QueryInput,
     block_size: u32,

@@ -1,4 +1,4 @@
-//! Questions out: which worker holds how much of a prompt, what a worker holds, where it stands.
+//! Requests out: which worker holds how much of a prompt, what a worker holds, where it stands.
 
 mod describe;
 mod error;

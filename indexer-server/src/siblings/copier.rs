@@ -27,17 +27,17 @@ pub struct Copier {
     writer: Writer,
     metrics: SiblingMetrics,
     /// Siblings that did not answer: they are not asked again.
-    unheard: BTreeSet<String>,
+    unreachable: BTreeSet<String>,
 }
 
 impl Copier {
     /// Copies into the indexes that `writer` writes.
     #[must_use]
     pub const fn new(writer: Writer, metrics: SiblingMetrics) -> Self {
-        Self { writer, metrics, unheard: BTreeSet::new() }
+        Self { writer, metrics, unreachable: BTreeSet::new() }
     }
 
-    /// What became of copies so far.
+    /// Outcome of copies so far.
     #[must_use]
     pub const fn metrics(&self) -> &SiblingMetrics {
         &self.metrics
@@ -55,7 +55,7 @@ impl Copier {
         let mut last = None;
         for sibling in from {
             for _ in 0..TRIES_MAX {
-                if self.unheard.contains(sibling.url()) {
+                if self.unreachable.contains(sibling.url()) {
                     break;
                 }
                 let query = DumpQuery {
@@ -68,9 +68,9 @@ impl Copier {
                     Ok(fetched) => return Ok(fetched),
                     Err(error) => error,
                 };
-                tracing::warn!(%worker, sibling = sibling.url(), %error, "a copy broke off");
+                tracing::warn!(%worker, sibling = sibling.url(), %error, "a copy failed");
                 if error.is_of_sibling() {
-                    self.unheard.insert(sibling.url().to_owned());
+                    self.unreachable.insert(sibling.url().to_owned());
                 }
                 let again = matches!(error, CopyError::CutOff(_));
                 if last.is_none() || error != CopyError::Unknown {
@@ -86,7 +86,7 @@ impl Copier {
         Err(last.unwrap_or_else(nobody))
     }
 
-    /// Puts a worker of which the index has nothing into it: sources that stand somewhere, with what
+    /// Puts a worker of which the index has nothing into it: sources that has a cursor, with what
     /// they hold. Until all of it is there they stand nowhere.
     ///
     /// # Errors
@@ -201,7 +201,7 @@ impl Copier {
             set
         };
         if let Err(error) = self.writer.change(source.shard(), set).await? {
-            tracing::debug!(%error, rank, "names of a copy are refused");
+            tracing::debug!(%error, rank, "the index refused names of a copy");
         }
         Ok(())
     }

@@ -42,7 +42,7 @@ pub(super) async fn fetch(mut parts: DumpParts) -> Result<Fetched, CopyError> {
         let Some(part) = hurry.next(parts.next(), records_of).await? else { break };
         match part? {
             WorkerDumpPart::Chunk { .. } if !fetched.sources.is_empty() => {
-                return Err(CopyError::Contradiction("records come after an end"));
+                return Err(CopyError::Contradiction("records after an end"));
             }
             WorkerDumpPart::Chunk { records, .. } if records.is_empty() => {
                 return Err(CopyError::Contradiction("a chunk is empty"));

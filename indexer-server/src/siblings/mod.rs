@@ -3,7 +3,7 @@
 //!
 //! A copy is as good as a checkpoint, and is treated as one: each source comes with its cursor, and
 //! whoever feeds it goes on there and verifies it (the fingerprint with a bare engine, the incarnation
-//! with an agent). Nothing of a copy is taken before all of it has come. Whatever carries the questions
+//! with an agent). Nothing of a copy is taken before all of it has come. Whatever carries the requests
 //! is behind [`Sibling`].
 
 mod copier;

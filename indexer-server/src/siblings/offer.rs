@@ -20,16 +20,16 @@ pub const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Offer {
     /// As registered at the sibling that has most of it.
     pub registration: Registration,
-    /// Siblings with a source of it that stands somewhere, whoever has most of it first.
+    /// Siblings with a source of it that has a cursor, whoever has most of it first.
     pub from: Vec<Arc<dyn Sibling>>,
 }
 
-/// How much a sibling has of a worker. More of its sources stand somewhere; then, the worst state of
+/// How much a sibling has of a worker. More of its sources has a cursor; then, the worst state of
 /// these is better; then, they have applied more batches; then, it holds more blocks. Numbers of
-/// different lives say nothing of each other, but who is in a life that is over is not exact for long.
-type Standing = (usize, Reverse<SourceState>, u64, u64);
+/// different incarnations say nothing of each other, but who is in an ended incarnation is not exact for long.
+type Completeness = (usize, Reverse<SourceState>, u64, u64);
 
-fn standing(worker: &ListedWorker) -> Standing {
+fn completeness(worker: &ListedWorker) -> Completeness {
     let stands = |at: &&ListedSource| at.applied.is_some();
     let sources = || worker.sources.iter().filter(stands);
     let worst = sources().map(|source| source.state).max().unwrap_or(SourceState::Cold);
@@ -40,7 +40,7 @@ fn standing(worker: &ListedWorker) -> Standing {
 
 /// What one sibling has of a worker.
 struct Listed<'a> {
-    standing: Standing,
+    completeness: Completeness,
     registration: Registration,
     sibling: &'a Arc<dyn Sibling>,
 }
@@ -59,13 +59,13 @@ pub async fn offers(siblings: &[Arc<dyn Sibling>], metrics: &SiblingMetrics) -> 
                 );
                 for worker in workers {
                     let entry = all.entry(worker.address()).or_default();
-                    let (standing, registration) = (standing(&worker), worker.registration);
-                    entry.push(Listed { standing, registration, sibling });
+                    let (completeness, registration) = (completeness(&worker), worker.registration);
+                    entry.push(Listed { completeness, registration, sibling });
                 }
             }
             Err(error) => {
-                metrics.unheard.inc();
-                tracing::warn!(sibling = sibling.url(), %error, "a sibling gives no list of workers");
+                metrics.lists_failed.inc();
+                tracing::warn!(sibling = sibling.url(), %error, "a sibling did not list its workers");
             }
         }
     }
@@ -96,8 +96,8 @@ type Next = Result<Option<Result<Vec<ListedWorker>, CopyError>>, Elapsed>;
 
 fn offer(mut listed: Vec<Listed<'_>>) -> Option<Offer> {
     // Stable: of equals, the one that is configured first.
-    listed.sort_by_key(|at| Reverse(at.standing));
-    let from = listed.iter().filter(|at| at.standing.0 > 0);
+    listed.sort_by_key(|at| Reverse(at.completeness));
+    let from = listed.iter().filter(|at| at.completeness.0 > 0);
     let from = from.map(|at| Arc::clone(at.sibling)).collect();
     Some(Offer { registration: listed.into_iter().next()?.registration, from })
 }

@@ -15,7 +15,7 @@ pub(super) const EXPORT_VALUE_BYTES_MAX: u32 = 16 << 20;
 /// Most damaged folders that are kept aside.
 pub const SET_ASIDE_MAX: usize = 3;
 
-/// Where snapshots are kept.
+/// Where snapshots are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotConfig {
     /// Folder of the server's own; may be a mount. The database is in `db` within it.

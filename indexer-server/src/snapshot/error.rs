@@ -70,7 +70,7 @@ pub enum StoreError {
     /// A server that is another shard wrote it.
     #[error(
         "{}: written by a server started {}, while this one is started {}: start it as that one, or \
-         choose a folder of its own", folder.display(), started(*found), started(*asked)
+         choose a folder of its own", folder.display(), started(*found), started(*requested)
     )]
     Shard {
         /// The database.
@@ -78,7 +78,7 @@ pub enum StoreError {
         /// Whose it is.
         found: Option<ShardPlace>,
         /// Which shard this server is.
-        asked: Option<ShardPlace>,
+        requested: Option<ShardPlace>,
     },
     /// Something else than snapshots is there.
     #[error(
@@ -126,13 +126,13 @@ pub enum StoreError {
         folder: PathBuf,
     },
     /// What changed of a worker can only follow a whole image of it.
-    #[error("worker {worker}: a whole image is needed first")]
+    #[error("worker {worker}: a complete image is needed first")]
     NeedsWhole {
         /// The worker.
         worker: WorkerAddress,
     },
     /// An image cannot be stored: a fault of the server.
-    #[error("worker {worker}: its image is not one: {error}")]
+    #[error("worker {worker}: its image is invalid: {error}")]
     Image {
         /// The worker.
         worker: WorkerAddress,

@@ -20,7 +20,7 @@ mod store;
 
 pub use checkpoint::{
     CheckpointConfig, CheckpointError, CheckpointFigures, CheckpointMetrics, Checkpointer,
-    Checkpoints, Keeper, Positions, Registry, Report, RestoreError, Restorer, Roster,
+    Checkpoints, Positions, Registry, Report, RestoreError, Restorer, Roster, SharedStore,
 };
 pub use config::{
     BATCH_BYTES_MAX, EXPORT_CHUNK_BYTES_MAX, PIECE_BLOCKS_MAX, SET_ASIDE_MAX, SnapshotConfig,

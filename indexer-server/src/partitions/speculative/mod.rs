@@ -66,7 +66,7 @@ pub enum SpeculationError {
     /// The worker was removed meanwhile.
     #[error("the worker is gone")]
     Gone,
-    /// A fault of the server: somebody changed a partition out of turn.
+    /// A fault of the server: someone changed a partition out of turn.
     #[error(transparent)]
     Cut(#[from] RecordingCut),
 }
@@ -158,7 +158,7 @@ impl Speculation {
         }
     }
 
-    /// Drops what was recorded for a worker. Afterwards nobody has it, and a worker of the same
+    /// Drops what was recorded for a worker. Afterwards no one has it, and a worker of the same
     /// name starts with nothing.
     pub async fn remove_worker(&self, partition: &Partition, worker: &WorkerId) {
         let turn = self.turn.lock().await;

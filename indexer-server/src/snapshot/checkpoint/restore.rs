@@ -1,6 +1,6 @@
 //! The way back: what the store has of a worker, into the index.
 
-use super::Keeper;
+use super::SharedStore;
 use crate::{
     partitions::{Partition, ResumedSource, ResumedWorker, Shard, Writer, WriterGone},
     snapshot::{Restored, SnapshotStore, StoreError, StoredWorker, StreamPosition},
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 /// Puts workers back into the index.
 #[derive(Debug, Clone)]
 pub struct Restorer {
-    keeper: Keeper,
+    shared_store: SharedStore,
     writer: Writer,
 }
 
@@ -45,8 +45,8 @@ struct Read {
 impl Restorer {
     /// Restores into the indexes that `writer` writes.
     #[must_use]
-    pub const fn new(keeper: Keeper, writer: Writer) -> Self {
-        Self { keeper, writer }
+    pub const fn new(shared_store: SharedStore, writer: Writer) -> Self {
+        Self { shared_store, writer }
     }
 
     /// The workers on disk, without what they hold. One that cannot be read is left out.
@@ -54,7 +54,7 @@ impl Restorer {
     /// # Errors
     /// If the store cannot be opened.
     pub async fn workers(&self) -> Result<Vec<StoredWorker>, StoreError> {
-        let read = self.keeper.call(|store| {
+        let read = self.shared_store.call(|store| {
             let addresses: Vec<_> = store.workers().cloned().collect();
             let mut list = Vec::with_capacity(addresses.len());
             for address in addresses {
@@ -75,7 +75,7 @@ impl Restorer {
     /// # Errors
     /// If the store cannot be opened.
     pub async fn stream_position(&self) -> Result<Option<StreamPosition>, StoreError> {
-        self.keeper.call(|store| store.stream_position()).await
+        self.shared_store.call(|store| store.stream_position()).await
     }
 
     /// Restores a worker of which the index has nothing.
@@ -87,8 +87,8 @@ impl Restorer {
         partition: &Partition,
         address: &WorkerAddress,
     ) -> Result<ResumedWorker, RestoreError> {
-        let asked = address.clone();
-        let read = self.keeper.call(move |store| read(store, &asked)).await??;
+        let requested = address.clone();
+        let read = self.shared_store.call(move |store| read(store, &requested)).await??;
         let Some(Read { restore, copy_modes }) = read else {
             return Ok(ResumedWorker::default());
         };

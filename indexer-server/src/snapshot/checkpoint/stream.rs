@@ -17,10 +17,10 @@ pub(super) struct Stream {
 
 impl Stream {
     /// Tells the position that is on disk, if it is another one.
-    pub(super) fn tell(&self, stored: Option<StreamPosition>) {
-        self.on_disk.send_if_modified(|told| {
-            let is_new = *told != stored;
-            *told = stored;
+    pub(super) fn publish(&self, stored: Option<StreamPosition>) {
+        self.on_disk.send_if_modified(|known| {
+            let is_new = *known != stored;
+            *known = stored;
             is_new
         });
     }

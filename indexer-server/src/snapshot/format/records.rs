@@ -26,7 +26,7 @@ pub struct WorkerState<'a> {
     /// How it is registered, for whoever restores it; opaque. Stored with whole images only: a
     /// registration does not change while the worker lives.
     pub registration: &'a [u8],
-    /// Who wants it to be registered.
+    /// Who registered it.
     pub registered_by: RegisteredBy,
     /// Blocks that it holds in all, over its ranks: for progress and figures only.
     pub held_blocks: u64,
@@ -39,7 +39,7 @@ pub struct StoredWorker {
     pub address: WorkerAddress,
     /// How it was registered.
     pub registration: Vec<u8>,
-    /// Who wanted it to be.
+    /// Who registered it.
     pub registered_by: RegisteredBy,
     /// Its sources, with the cursors that its blocks are of. Of their status there is what means
     /// something to another process: state, cursor and highest sequence number.
@@ -53,7 +53,7 @@ pub struct StoredWorker {
 /// How far the broker's stream is in a store: all that its messages up to this one said of workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamPosition {
-    /// When the stream was created, in ns since 1970, as the broker says: a stream that was made anew
+    /// When the stream was created, in ns since 1970, as the broker says: a stream that was recreated
     /// under its name is another one.
     pub stream_created_unix_ns: i64,
     /// Sequence number in the stream; 0 is before the first message.
@@ -141,7 +141,7 @@ struct SourceRecord {
     main_group: Option<u32>,
 }
 
-/// A life that is over.
+/// An ended incarnation.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 struct LifeRecord {
     #[prost(fixed64, tag = "1")]

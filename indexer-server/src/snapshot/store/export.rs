@@ -145,7 +145,7 @@ impl Drop for Export {
     fn drop(&mut self) {
         self.database = None;
         if let Err(error) = fs::remove_dir_all(&self.view) {
-            tracing::warn!(%error, view = %self.view.display(), "left behind by an export");
+            tracing::warn!(%error, view = %self.view.display(), "the view of an export was not removed");
         }
     }
 }

@@ -99,7 +99,7 @@ impl SnapshotStore {
                 Ok(())
             }
             Err(error) => {
-                // It is undone when the database is opened anew.
+                // It is undone when the database is reopened.
                 self.is_writable = false;
                 Err(error)
             }

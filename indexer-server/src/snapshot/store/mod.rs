@@ -45,7 +45,7 @@ pub struct SnapshotStore {
     options: Options,
     /// None only if it could not be opened again after a failure.
     database: Option<DB>,
-    /// Whether the database takes writes; else it is opened anew before the next.
+    /// Whether the database takes writes; else it is reopened before the next.
     is_writable: bool,
     directory: Directory,
     /// How far the broker's stream is in it.
@@ -116,7 +116,7 @@ impl Figures {
 }
 
 impl SnapshotStore {
-    /// Opens the snapshots of a folder, which is made if it is missing.
+    /// Opens the snapshots of a folder, which is created if missing.
     ///
     /// A disk that is full makes them readable only. Damage is moved out of the way if the
     /// configuration allows it.
@@ -141,7 +141,7 @@ impl SnapshotStore {
         let mut set_aside = None;
         let mut read_only = None;
         match store.connect() {
-            // The database is this process's now: nobody else reads a view of it.
+            // The database is this process's now: no one else reads a view of it.
             Ok(()) => drop(folder::export(&store.folder)?),
             Err(reason @ StoreError::Corrupt { .. }) if config.set_aside => {
                 set_aside = Some(store.set_aside(reason)?);
@@ -341,7 +341,7 @@ fn read_manifest(
     }
     let found = manifest.shard().map_err(unreadable)?;
     if found != shard {
-        return Err(StoreError::Shard { folder: folder.to_owned(), found, asked: shard });
+        return Err(StoreError::Shard { folder: folder.to_owned(), found, requested: shard });
     }
     Ok(Some(manifest))
 }
