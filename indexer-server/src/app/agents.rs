@@ -1,4 +1,4 @@
-//! Whom to ask for what publishers' streams lack, by what their registrations say.
+//! Requests to agents, over gRPC or the broker as their registrations say.
 
 use crate::{
     broker::LocalByBroker,
@@ -18,7 +18,7 @@ pub(super) struct Agents {
 }
 
 impl Agents {
-    /// Who asks at a URL.
+    /// The client for a URL.
     fn of(&self, url: &str) -> Result<&dyn LocalIndexers, AskError> {
         if url != LOCAL_INDEXER_BY_BROKER {
             return Ok(&LocalClients);

@@ -12,7 +12,7 @@ use prometheus_client::registry::Registry;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// What is needed to write checkpoints, and to restore the one that is there.
+/// The parts that write checkpoints and restore the present one.
 #[derive(Debug)]
 pub(super) struct CheckpointParts {
     shared_store: SharedStore,
@@ -20,7 +20,7 @@ pub(super) struct CheckpointParts {
     pub(super) checkpointer: Checkpointer,
     /// Snapshots in the broker, if its stream is read, and word of what is on disk.
     pub(super) snapshots: Option<(Snapshots, watch::Receiver<Option<StreamPosition>>)>,
-    /// Where the index stands in that stream.
+    /// How far that stream is in the index.
     position: Option<Position>,
     resets: bool,
 }
@@ -67,11 +67,11 @@ impl CheckpointParts {
         ))
     }
 
-    /// Workers on disk. If nothing is, what the broker's object store has is brought there before; if all
-    /// is to be forgotten, it is.
+    /// Workers on disk. An empty store is filled from the broker's object store before; with `reset-states`
+    /// everything is purged before.
     ///
     /// # Errors
-    /// If something is to be forgotten and is not.
+    /// If purging fails.
     pub(super) async fn stored(
         &mut self,
         not_ready: &NotReady,

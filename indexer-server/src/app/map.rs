@@ -51,7 +51,7 @@ impl MapFollower {
         *not_ready = None;
     }
 
-    /// Takes over each map that comes. What cannot be used is logged and changes nothing. Of
+    /// Adopts each new map. An unusable one is logged and changes nothing. Of
     /// `workers`, those that come to this shard are registered.
     pub(super) async fn run(
         mut self,

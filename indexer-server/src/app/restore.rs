@@ -1,5 +1,4 @@
-//! Brings back what the checkpoint has, and copies what siblings have, while the server answers
-//! already.
+//! Restores workers from the checkpoint and copies others from siblings, while the server answers already.
 
 use crate::{
     ingest::{Expected, Ingest, Remembered},
@@ -29,7 +28,7 @@ struct Planned {
     worker: WorkerAddress,
     expected: Expected,
     origin: Origin,
-    /// Whether it is configured, so that it stays whatever siblings say.
+    /// Whether it is configured: then it stays even if all siblings have removed it.
     is_configured: bool,
 }
 
@@ -227,7 +226,7 @@ impl Planned {
         });
         if let Err(error) = resumed.await {
             tracing::error!(%worker, %error, "not restored: register it again");
-            // Who removed it meanwhile, or stops the server, has done so already.
+            // It may be removed already, or the server is stopping.
             let _gone = ingest.remove(worker).await;
         } else if is_gone && !is_configured {
             tracing::info!(%worker, "removed: all siblings have removed the worker");

@@ -35,7 +35,7 @@ const CLIENTS_SHARE: f64 = 0.75;
 /// Share of it that clients of the side port get, at the end.
 const HTTP_SHARE: f64 = 0.1;
 
-/// Why the process ended, other than by being told to.
+/// Why the process ended, other than by a signal.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// A configured worker cannot be registered.
@@ -46,7 +46,7 @@ pub enum RunError {
         /// Why.
         error: IngestError,
     },
-    /// What was to be forgotten is not.
+    /// Purging failed.
     #[error("reset-states: {0:#}")]
     Reset(#[source] anyhow::Error),
     /// A task ended that should not have.
@@ -114,7 +114,7 @@ impl App {
         let http = http::serve(http_listener, self.metrics, readiness.clone(), stop_http.clone());
         tasks.spawn("http", async { Ok(http.await?) });
         let ingest = Arc::clone(&self.parts.ingest);
-        // No one is heard before the broker is.
+        // Agents cannot reach the server before the broker can.
         ingest.set_input_paused(self.broker.is_some());
         let (workers, stop) = (self.config.workers, self.parts.stop.clone());
         let (stop_checkpoints, restored) = (CancellationToken::new(), CancellationToken::new());
@@ -150,7 +150,7 @@ impl App {
         if let Some(broker) = self.broker {
             let (ingest, stop) = (Arc::clone(&ingest), stop.clone());
             tasks.spawn("broker", async move {
-                // What a checkpoint and siblings have comes first.
+                // Checkpoint and siblings come first.
                 restored.cancelled().await;
                 broker.run(ingest, stop).await;
             });
@@ -211,7 +211,7 @@ fn spawn_checkpoints(
     tasks.spawn("checkpoints", checkpointer.run(stop));
 }
 
-/// Waits for the end of the named tasks; the first error is kept.
+/// Waits for the end of the named tasks; `outcome` gets the first error.
 async fn ended(tasks: &mut Tasks, names: &[&str], outcome: &mut Result<(), RunError>) {
     while names.iter().any(|name| tasks.runs(name)) {
         let Some(ended) = tasks.next_ended().await else { return };

@@ -1,4 +1,4 @@
-//! A shard's snapshot in the object store, and whose turn it is to put it there.
+//! A shard's snapshot in the object store, and the replicas' turns to upload it.
 
 use super::coverage::Posted;
 use crate::snapshot::StreamPosition;
@@ -21,8 +21,8 @@ const OBJECT: &str = "index";
 /// A turn that its holder does not renew for so long is over.
 const TURN_AGE: Duration = Duration::from_secs(180);
 
-/// Where a shard's snapshots go: a bucket of its own, so that what an upload that broke off leaves there
-/// is known to be no one's.
+/// The bucket of a shard's snapshots. Each shard has its own, so that the remains of an unfinished upload are
+/// recognised.
 pub(super) struct Bucket {
     objects: ObjectStore,
     context: Context,

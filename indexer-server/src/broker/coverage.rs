@@ -1,4 +1,5 @@
-//! What may go from the stream: what every shard has in a snapshot and every live replica on its disk. Pure.
+//! Which messages the stream may purge: those that every shard has in a snapshot and every live replica on its
+//! disk. Pure.
 
 use crate::snapshot::StreamPosition;
 use std::{fmt, str::FromStr};
@@ -25,8 +26,7 @@ impl FromStr for Posted {
     }
 }
 
-/// Whether a shard's snapshot is to be taken: none is there of this stream, or more than `threshold` messages
-/// came since.
+/// Whether a shard needs a snapshot: it has none of this stream, or more than `threshold` messages came since.
 pub(super) fn wants_snapshot(
     present: StreamPosition,
     snapshot: Option<StreamPosition>,
@@ -35,13 +35,13 @@ pub(super) fn wants_snapshot(
 ) -> bool {
     let of_stream =
         snapshot.filter(|at| at.stream_created_unix_ns == present.stream_created_unix_ns);
-    // What is gone from the stream does not count.
+    // Purged messages do not count.
     let since = of_stream.map_or(0, |at| at.sequence).max(first_sequence.saturating_sub(1));
     present.sequence.saturating_sub(since) > threshold
 }
 
-/// The last message that no one needs any more. None if a shard has no snapshot of this stream, or
-/// someone posts another stream: then who restores from what, no one knows.
+/// The last message that may be purged. None if a shard has no snapshot of this stream, or a replica posts
+/// another stream: then it is unknown which messages a restore needs.
 pub(super) fn purge_through(
     stream_created_unix_ns: i64,
     snapshots: &[Option<StreamPosition>],

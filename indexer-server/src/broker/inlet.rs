@@ -11,25 +11,25 @@ use kvasir_proto::{
 };
 use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
-/// Makes batches of sessions from messages. One message at a time, in the order in which they came.
+/// Turns messages into batches of sessions, one message at a time, in the order of arrival.
 #[derive(Debug)]
 pub(super) struct Inlet {
     ingest: Arc<Ingest>,
-    /// By worker and name of the source: as many as the registry lets in.
+    /// By worker and name of the source. The registry limits their number.
     sessions: BTreeMap<(WorkerAddress, String), OpenSession>,
-    /// Whether a log brings the batches, which keeps them in order.
+    /// Whether the batches come from an ordered log.
     in_order: bool,
-    /// Whether what comes is not the newest.
+    /// Whether the log is read from further back, or the broker is unreachable.
     behind: bool,
     metrics: BrokerMetrics,
 }
 
-/// A source that was open.
+/// The open session of a source.
 #[derive(Debug)]
 struct OpenSession {
     session: Session,
     incarnation: Incarnation,
-    /// Whether it is known to be there: what a log says, someone may have said who is gone since.
+    /// Whether the source is known to be alive: the sender of an old message may be gone.
     is_live: bool,
 }
 
@@ -54,7 +54,7 @@ impl Inlet {
         self.ingest.buckets()
     }
 
-    /// Takes a message that is so old; the answer, if it is a batch that someone takes.
+    /// Takes a message of a given age. Returns the answer to come, if it is a batch of an ordered log.
     pub(super) async fn take(
         &mut self,
         subject: &str,
@@ -102,7 +102,7 @@ impl Inlet {
                 open.session.heartbeat(heartbeat).await;
                 Ok(None)
             }
-            // It has left by now.
+            // It is removed by now.
             Said::Goodbye => Ok(None),
             Said::Batch(batch) => {
                 let batch = PublishedBatch::read(batch, open.session.block_size());
@@ -116,8 +116,8 @@ impl Inlet {
         }
     }
 
-    /// Whether a heartbeat tells of an incarnation that the log will tell of in its turn. Heartbeats are not in the log, so they
-    /// may be of any incarnation.
+    /// Whether a heartbeat is of an incarnation whose batches the log has not delivered yet. Heartbeats bypass the
+    /// log, so they may be of any incarnation.
     fn is_early(&self, message: &BrokerMessage) -> bool {
         let Said::Heartbeat(heartbeat) = &message.said else { return false };
         if !self.in_order || self.is_open(message) {
@@ -127,8 +127,8 @@ impl Inlet {
         self.behind || (heartbeat.head_sequence.is_some() && self.sessions.contains_key(&key))
     }
 
-    /// A worker goes, in good order: with the incarnation that is open. While a log is read from further back, its lease
-    /// sees to it.
+    /// Removes a worker that deregisters itself, if the message is of the open incarnation. While the log is read from
+    /// further back, the lease removes it instead.
     async fn leave(&self, message: &BrokerMessage) -> Result<(), IngestError> {
         if self.behind || !self.is_open(message) {
             return Ok(());
@@ -183,7 +183,7 @@ impl Inlet {
         Ok(open)
     }
 
-    /// What comes from now on is not the newest.
+    /// The messages from now on are old, or none arrive.
     pub(super) async fn behind(&mut self) {
         self.behind = true;
         self.ingest.set_input_paused(true);
@@ -193,7 +193,7 @@ impl Inlet {
         }
     }
 
-    /// All there is was read.
+    /// All messages were read.
     pub(super) async fn caught_up(&mut self) {
         self.behind = false;
         self.ingest.set_input_paused(false);
@@ -202,7 +202,7 @@ impl Inlet {
         }
     }
 
-    /// Nothing counts as open before it is open again.
+    /// Closes all sessions: the next message of a source opens it again.
     pub(super) async fn forget(&mut self) {
         self.behind = false;
         self.ingest.set_input_paused(false);
@@ -211,7 +211,7 @@ impl Inlet {
         }
     }
 
-    /// Releases sessions that are over.
+    /// Closes sessions that are fenced.
     pub(super) async fn sweep(&mut self) {
         let over = |open: &OpenSession| open.session.fenced().is_cancelled();
         let keys = self.sessions.iter().filter(|(_, open)| over(open));
@@ -223,7 +223,7 @@ impl Inlet {
         }
     }
 
-    /// Whether no source that is there waits for what it lacks.
+    /// Whether no live source is catching up.
     pub(super) fn is_settled(&self) -> bool {
         self.sessions.values().all(|open| !open.is_live || open.session.is_settled())
     }
@@ -233,13 +233,13 @@ impl Inlet {
         !self.ingest.is_empty()
     }
 
-    /// Tells when the buckets have changed.
+    /// The registry of workers.
     pub(super) fn ingest(&self) -> &Arc<Ingest> {
         &self.ingest
     }
 }
 
-/// Who may publish on a subject is for the broker to say: a message speaks for no other worker.
+/// The broker controls who may publish on a subject, so a message must be about the worker of its subject.
 fn check_subject(subject: &str, message: &BrokerMessage) -> Result<(), TakeError> {
     let address = message.registration.address();
     let expected = match &message.said {

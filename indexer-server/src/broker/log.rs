@@ -30,8 +30,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Reads the stream in order, from after its position, for ever. It acknowledges nothing: how far it has
-/// come is what the checkpoint says.
+/// Reads the stream in order, from its position on, without end. It acknowledges nothing: the checkpoint has
+/// its position.
 pub(super) struct Reader {
     pub(super) connection: Connection,
     pub(super) config: StreamConfig,
@@ -40,10 +40,10 @@ pub(super) struct Reader {
     pub(super) metrics: BrokerMetrics,
 }
 
-/// When nothing was read for so long, the stream is looked at.
+/// After this time without a message the stream is checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What is read.
+/// The open stream.
 struct Reading {
     batches: Ordered,
     heartbeats: SelectAll<Subscriber>,
@@ -52,7 +52,7 @@ struct Reading {
     created_unix_ns: i64,
     is_behind: bool,
     last: u64,
-    /// When something was read last, or it was opened.
+    /// When it was read last, or opened.
     read_at: Instant,
 }
 
@@ -207,7 +207,7 @@ impl Reader {
         }
     }
 
-    /// Behind, or at the end: sources are told.
+    /// Reports to sources and readiness whether the stream is read to its end.
     async fn report_progress(
         &mut self,
         (is_behind, last): (bool, u64),
@@ -251,9 +251,9 @@ fn age(published_unix_ns: i128) -> Duration {
     now.saturating_sub(published)
 }
 
-/// Whether the stream that is read is still the one of its name, and what is left of it still comes. Looked at when
-/// nothing has come for a while: a consumer goes on in whatever stream has the name, and what it waits for may
-/// have gone.
+/// Whether the open stream still exists, and its remaining messages still arrive. Checked when none arrived for a
+/// while: a consumer continues in a recreated stream of the same name, and the messages it waits for may be
+/// purged.
 async fn is_same(reading: &mut Reading) -> Result<bool, Fault> {
     reading.read_at = Instant::now();
     let created = reading.stream.get_info().await?.created.unix_timestamp_nanos();

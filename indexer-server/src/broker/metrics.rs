@@ -4,10 +4,10 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// Metrics of what comes by NATS.
+/// Metrics of the messages received over NATS.
 #[derive(Debug, Clone)]
 pub(super) struct BrokerMetrics {
-    /// 1 while the connection is there.
+    /// 1 while connected.
     pub(super) connected: Gauge,
     /// Messages that the connection dropped since they came faster than they were read.
     pub(super) dropped: Counter,

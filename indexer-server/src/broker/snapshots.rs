@@ -37,20 +37,20 @@ use tokio::{
 };
 use tokio_util::{io::SyncIoBridge, sync::CancellationToken};
 
-/// Who has posted nothing for so long is not waited for.
+/// A replica that has posted nothing for this time is ignored.
 const COVERAGE_AGE: Duration = Duration::from_secs(600);
 /// How often a replica posts what it covers, also if that has not changed.
 const POST_INTERVAL: Duration = Duration::from_secs(60);
 /// Longest wait for the broker before the server starts without a snapshot.
 const BROKER_TIMEOUT: Duration = Duration::from_secs(30);
-/// A snapshot of which nothing comes for so long is given up.
+/// Timeout between two pieces of a download.
 const STALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// A snapshot that is replaced while it is read, or that the stream has left behind, is tried again so often in all.
+/// Attempts to download a snapshot that is replaced meanwhile, or too old for the stream.
 const DOWNLOADS_MAX: u32 = 3;
 /// Bytes of a snapshot between the disk and the broker.
 const BYTES_BETWEEN: usize = 1 << 20;
 
-/// Keeps snapshots of the index in the object store, and the stream no longer than they allow.
+/// Uploads snapshots of the index to the object store, and purges from the stream what they cover.
 #[derive(Debug)]
 pub struct Snapshots {
     connection: Connection,
@@ -58,7 +58,7 @@ pub struct Snapshots {
     /// `shard-I-of-N` for each shard, and which of them this is.
     shards: Vec<String>,
     own: String,
-    /// Tells replicas of a shard apart.
+    /// Id of this replica.
     replica: String,
     threshold: u64,
     turns: Turns,
@@ -137,7 +137,7 @@ impl Snapshots {
         let context = self.context();
         let Some(bucket) = Bucket::of(&context, &self.own).await? else { return Ok(None) };
         let Some(position) = bucket.position().await? else { return Ok(None) };
-        // From now on no one releases what comes after it.
+        // From now on no replica purges messages after it.
         self.post(&coverage(&context).await?, position).await?;
         let imported = self.download(&bucket).await?;
         if let (Some(position), Ok(stream)) = (imported.position, context.get_stream(STREAM).await)
@@ -170,7 +170,7 @@ impl Snapshots {
         Ok(imported)
     }
 
-    /// Empties the stream, the object store, and the local store: every index begins anew.
+    /// Purges the stream, the object store, and the local store: every index starts empty.
     ///
     /// # Errors
     /// If the broker is not there, or one of them cannot be emptied; then some may be.
@@ -359,7 +359,7 @@ fn write_out(
 ) -> Result<(), StoreError> {
     while let Some(chunk) = export.next_chunk()? {
         if sink.write_all(&chunk).is_err() {
-            // Who reads has failed, and says why.
+            // The reader has failed, and reports why.
             return Ok(());
         }
     }

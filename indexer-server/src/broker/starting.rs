@@ -3,20 +3,20 @@ use kvasir_process::telemetry::NotReady;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Agents are heard of in this time: they say every 5 s that they are there.
+/// Every agent has sent a heartbeat after this time: they send one every 5 s.
 const HEARTBEATS_WITHIN: Duration = Duration::from_secs(6);
-/// A server that has heard the broker, or has something from a checkpoint, is ready after this time whatever
-/// it lacks: its answers say what they are worth.
+/// A server that reaches the broker, or has restored a checkpoint, is ready after this time even if it is
+/// incomplete: its answers state how far they can be trusted.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
-/// Until agents were heard and what they hold was fetched. A server with nothing never counts as ready before
-/// it has heard the broker.
+/// Readiness at start: it ends once agents have sent heartbeats and their blocks are fetched. An empty server
+/// is never ready before it has reached the broker.
 pub(super) struct Starting {
     not_ready: NotReady,
     since: Instant,
-    /// Since when the broker's messages are heard, and none of them are old.
+    /// Since when current messages arrive.
     receiving_since: Option<Instant>,
-    /// A checkpoint was restored: what it says is better than nothing.
+    /// Whether a checkpoint was restored.
     restored: bool,
 }
 
@@ -27,12 +27,12 @@ impl Starting {
         Self { not_ready, since: Instant::now(), receiving_since: None, restored }
     }
 
-    /// How far it is, for people.
+    /// Shows the progress on `/readyz`.
     pub(super) fn report(&self, how_far: String) {
         self.not_ready.say(how_far);
     }
 
-    /// Whether that is over. `receives`: what is published now is heard.
+    /// Whether the server is ready. `receives`: current messages arrive.
     pub(super) fn is_over(&mut self, inlet: &Inlet, receives: bool) -> bool {
         if !receives {
             return self.restored && self.since.elapsed() >= READY_WITHIN;

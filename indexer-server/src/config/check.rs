@@ -40,13 +40,13 @@ pub struct Config {
     pub http: HttpConfig,
     /// Workers to register at start, as far as they belong to this server's shard.
     pub workers: Vec<Registration>,
-    /// What comes by NATS, if anything does.
+    /// The NATS broker, if one is configured.
     pub broker: Option<BrokerConfig>,
     /// Where the map of shards comes from; none if it never changes.
     pub shard_map: Option<MapSource>,
     /// URLs of other replicas of the same shard.
     pub siblings: Vec<String>,
-    /// Longest time that stopping takes.
+    /// Time limit for a graceful stop.
     pub drain_timeout: Duration,
 }
 

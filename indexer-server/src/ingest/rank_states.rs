@@ -15,7 +15,7 @@ use std::{fmt, sync::Arc, time::Duration};
 /// tenant, worker and rank are shown, so that they are the same at each scrape; the others are counted.
 pub const RANKS_SHOWN_MAX: usize = 1_024;
 
-/// Reads how ranks stand when it is asked for. The writer waits for one worker's ranks at a time.
+/// Reads the states of ranks at each scrape. The writer waits for one worker's ranks at a time.
 #[derive(Debug)]
 pub struct RankStates {
     ingest: Arc<Ingest>,
@@ -67,8 +67,8 @@ impl RankStates {
     }
 }
 
-/// How the first ranks of a worker stand, at most `room`, and how many it has. One of which no rank is known
-/// counts as one: nothing was heard of it, or what a checkpoint has of it is on its way.
+/// The states of the first ranks of a worker, at most `room`, and how many ranks it has. A worker without a
+/// known rank counts as one: it has published nothing yet, or is being restored.
 fn rank_states(worker: &Arc<Worker>, room: usize) -> (Vec<RankState>, usize) {
     let rank_state = |rank, status| RankState { worker: Arc::clone(worker), rank, status };
     let index = worker.partition.shard_of(worker.id()).read();

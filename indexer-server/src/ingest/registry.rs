@@ -45,7 +45,7 @@ pub struct Ingest {
     /// Sockets of endpoints that there may still be, and how many in all.
     pub(super) sockets: Arc<Semaphore>,
     sockets_max: usize,
-    /// Who can be requested what publishers' streams lack, and how often at a time.
+    /// Agents to ask for what streams lack.
     pub(super) local_indexers: Option<Arc<dyn LocalIndexers>>,
     pub(super) turns: Arc<Turns>,
     pub(super) cancel: CancellationToken,
@@ -389,8 +389,8 @@ impl Ingest {
         Ok(removed)
     }
 
-    /// Stops all that feeds a worker and frees what it holds; with its last worker a partition
-    /// goes. The worker is not in the map.
+    /// Stops the sources of a worker and frees its blocks. The partition is removed with its last worker.
+    /// The worker is not in the map any more.
     async fn detach(&self, worker: &Worker) -> Result<u64, IngestError> {
         worker.stop_links().await;
         worker.partition.restoring().end(worker.id());
@@ -419,8 +419,7 @@ impl Ingest {
         self.metrics.workers.set(i64::try_from(self.workers.len()).unwrap_or(i64::MAX));
     }
 
-    /// Stops all that feeds the index, and waits for it. What was received is handed to the
-    /// writer.
+    /// Stops all sources and waits for their tasks. Received events are submitted to the writer.
     pub async fn stop(&self) {
         self.changes.close();
         self.changes.wait().await;

@@ -27,8 +27,7 @@ pub struct Remembered {
 }
 
 impl Ingest {
-    /// Registers a worker that is to be fed only once [`Ingest::resume`] says that its blocks are
-    /// back. None if it is registered already.
+    /// Registers a worker that nothing feeds before [`Ingest::resume`]. None if it is registered already.
     ///
     /// # Errors
     /// If it contradicts its partition, names an unusable endpoint, or a limit is reached.
@@ -50,10 +49,9 @@ impl Ingest {
         Ok(Some(Expected { worker, plans }))
     }
 
-    /// Lets events in for a worker. `bring` puts its blocks into the index and returns its sources;
-    /// it is not called if the worker was removed meanwhile, and given a token that is cancelled if it is
-    /// about to be removed: whoever removes it waits. A source that the worker has no endpoint
-    /// for and that says nothing of an incarnation is dropped.
+    /// Restores a worker, then lets its events in. `bring` puts its blocks into the index and returns its
+    /// sources. It is not called if the worker was removed meanwhile; its token is cancelled when a removal
+    /// waits. A source with neither an endpoint nor an incarnation is dropped.
     ///
     /// # Errors
     /// If the index refuses a source, or the server is stopping.
@@ -63,7 +61,7 @@ impl Ingest {
         bring: impl AsyncFnOnce(&Arc<Partition>, &CancellationToken) -> Vec<ResumedSource>,
     ) -> Result<(), IngestError> {
         let Expected { worker, plans } = expected;
-        // Whoever removes the worker waits for this.
+        // A removal waits for this lock.
         let mut links = worker.links.lock().await;
         if worker.is_removed() {
             return Ok(());
@@ -83,8 +81,7 @@ impl Ingest {
         Ok(())
     }
 
-    /// Registrations of the workers of which the index has all that a checkpoint knows, with who wants
-    /// them, and of those that are still expected.
+    /// Registrations of the restored workers, with who registered them, and of those that are still expected.
     #[must_use]
     pub fn restored(&self) -> (Vec<(Registration, RegisteredBy)>, Vec<Registration>) {
         let entries = self.workers.iter().map(|entry| Arc::clone(&entry));

@@ -39,12 +39,12 @@ pub struct Accepted {
 
 impl Ingest {
     /// Opens a stream for a source; an earlier stream of the same source is fenced. A new
-    /// incarnation clears what the one before stored; where a log brings it that keeps incarnations in
-    /// order (`in_order`), it is believed to begin where it says.
+    /// incarnation clears the blocks of the one before. One from an ordered log (`in_order`) begins where its
+    /// hello says, without a request to the agent.
     ///
     /// # Errors
     /// If the worker belongs to another shard or is not registered, the hello contradicts it, its
-    /// incarnation is over, or the worker has too many sources.
+    /// incarnation has ended, or the worker has too many sources.
     pub async fn open(
         self: &Arc<Self>,
         hello: &Hello,
@@ -93,8 +93,7 @@ impl Ingest {
         Ok(Accepted { session, applied })
     }
 
-    /// Takes back a publisher that a checkpoint knows: a stream of the incarnation that it was in goes on
-    /// where it stood. False if the checkpoint says nothing of an incarnation.
+    /// Resumes a publisher of a checkpoint or a sibling from its cursor. False if it has none.
     pub(super) async fn resume_publisher(
         self: &Arc<Self>,
         worker: &Arc<Worker>,
@@ -171,7 +170,7 @@ impl Ingest {
     }
 }
 
-/// Tells the tasks of publishers whether the input is paused. One whose queue is full is told the next time.
+/// Tells the tasks of publishers whether the input is paused. One with a full queue gets it the next time.
 fn pause_input(publishers: &Publishers, paused: bool) {
     for publisher in publishers.by_name.values() {
         if publisher.shared().is_input_paused() != paused {
@@ -237,8 +236,8 @@ impl Session {
         let _over = self.publisher.send(command).await;
     }
 
-    /// What is submitted from now on is not the newest: the log that brings it is read from further back,
-    /// or cannot be reached. Until it has [caught up](Self::caught_up) the source's silence says nothing.
+    /// The log of the source is read from further back, or is unreachable: until it has
+    /// [caught up](Self::caught_up), the source's silence means nothing.
     pub async fn behind(&self) {
         let _over = self.publisher.send(Command::Behind { stream: self.number }).await;
     }

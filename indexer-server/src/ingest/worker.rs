@@ -132,8 +132,8 @@ impl Worker {
         self.is_replacement.store(true, Ordering::Release);
     }
 
-    /// Whether its agent is there: at the other end of a stream; where it never had one, by the rule for those that are heard
-    /// over a broker, that who has replaced another is.
+    /// Whether its agent counts as connected: it has an open stream, or it never had one (it publishes over a
+    /// broker) and has replaced another.
     pub(super) fn has_agent(&self) -> bool {
         let had_stream = self.had_stream.load(Ordering::Acquire);
         let is_replacement = self.is_replacement.load(Ordering::Acquire);
@@ -224,7 +224,8 @@ impl AgentStream {
 
 impl Drop for AgentStream {
     fn drop(&mut self) {
-        self.0.streams.fetch_sub(1, Ordering::AcqRel);
+        let before = self.0.streams.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(before > 0, "only an open stream ends");
     }
 }
 

@@ -125,7 +125,7 @@ impl Dump {
         Ok(())
     }
 
-    /// Gives the dump up, wherever it stands.
+    /// Ends the dump at any point.
     pub async fn cancel(mut self) {
         if let Err(error) = self.give_up().await {
             tracing::debug!(%error, "a dump ends with the server");

@@ -33,9 +33,10 @@ impl Pace {
         self.step.min(self.left)
     }
 
-    /// A step is over that did so many operations, and a reader is waiting or not. Whether the hold
-    /// may go on. A step counts as one operation at least, so that every hold ends.
+    /// Ends a step of `done` operations. Returns whether the hold may continue. A step counts as one
+    /// operation at least, so that every hold ends.
     pub fn may_continue(&mut self, done: usize, reader_waits: bool) -> bool {
+        debug_assert!(self.step > 0, "a hold has begun");
         self.left = self.left.saturating_sub(done.max(1));
         self.step = (self.step * 2).min(STEP_OPERATIONS_MAX);
         self.crowded = reader_waits;

@@ -95,14 +95,14 @@ impl Partition {
         self.shards.iter().map(of_shard).sum()
     }
 
-    /// The shard that has a worker, whether or not the worker is there.
+    /// The shard of a worker, whether or not the worker is registered.
     #[must_use]
     #[expect(clippy::indexing_slicing, reason = "a remainder is below its divisor")]
     pub fn shard_of(&self, worker: &WorkerId) -> &Arc<Shard> {
         &self.shards[usize::from(bucket(worker)) % self.shards.len()]
     }
 
-    /// Workers of which not all is back yet.
+    /// Workers that are still being restored.
     #[must_use]
     pub const fn restoring(&self) -> &Restoring {
         &self.restoring
@@ -240,7 +240,7 @@ impl Partitions {
     /// One partition, created if it is missing.
     ///
     /// # Errors
-    /// If it is there with another block size, or there are too many.
+    /// If it exists with another block size, or there are too many.
     pub fn get_or_create(
         &self,
         key: &PartitionKey,

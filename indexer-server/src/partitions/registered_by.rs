@@ -4,7 +4,7 @@
 pub enum RegisteredBy {
     /// The configuration alone: it goes with its entry there.
     Configuration,
-    /// someone who asked for it, by a request or over the broker; or a sibling had it. It stays until it
+    /// A request, an agent over the broker, or a sibling. It stays until it
     /// is removed, whether or not it is configured too.
     Request,
     /// A checkpoint that an older server wrote does not say: it stays.

@@ -258,8 +258,8 @@ pub struct WriterThreads {
 }
 
 impl WriterThreads {
-    /// Lets the threads write all that they were given, and waits for their end. Whoever hands in
-    /// more is told that they are gone.
+    /// Lets the threads carry out all commands so far, and waits for their end. Later commands fail with
+    /// [`WriterGone`].
     pub async fn stop(self) {
         for mailbox in &*self.writer.mailboxes {
             // Fails if the thread is gone already.

@@ -2,7 +2,7 @@ use crate::partitions::{DumpError, WriterGone};
 use kvasir_index::IndexError;
 use kvasir_proto::{code::ErrorCode, convert::TooManyBlocks, types::PartitionKey};
 
-/// Why a request was refused.
+/// Why a query was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
     /// No worker of that model and tenant is registered.

@@ -115,8 +115,8 @@ impl Finder {
     }
 }
 
-/// Puts the answers of several shards in the order of one: their workers are others, so together
-/// they are the whole answer.
+/// Orders the answers of several shards like those of one. Shards have different workers, so together they are
+/// the complete answer.
 fn merge(matches: &mut Vec<WorkerMatch>, top_k: usize) {
     matches.sort_by(|a, b| {
         let blocks = b.blocks.cmp(&a.blocks);
@@ -125,7 +125,7 @@ fn merge(matches: &mut Vec<WorkerMatch>, top_k: usize) {
     matches.truncate(top_k);
 }
 
-/// What the index is requested, and how many blocks that is.
+/// The key of a query, and how many blocks it has.
 fn key<'a>(
     input: &'a QueryInput,
     block_size: u32,

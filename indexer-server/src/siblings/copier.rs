@@ -1,4 +1,4 @@
-//! One worker after the other: fetched from whoever has it, then put into the index.
+//! Copies one worker after the other: fetches it from a sibling, then puts it into the index.
 
 use super::{CopyError, Fetched, Sibling, SiblingMetrics, fetch::fetch};
 use crate::partitions::{
@@ -46,7 +46,7 @@ impl Copier {
     /// Fetches a worker from the first sibling that gives all of it. May be dropped at any time.
     ///
     /// # Errors
-    /// If none does: that the worker is not known any more if all say so, else the last reason.
+    /// If none does: `Unknown` if all siblings have removed the worker, else the last error.
     pub async fn fetch(
         &mut self,
         worker: &WorkerAddress,
@@ -151,7 +151,7 @@ impl Copier {
                 self.writer.mark_incomplete(source).await?;
             }
             if status.state == SourceState::Degraded {
-                // Which of its blocks are from before the loss is not told: all may be.
+                // A dump does not mark the blocks from before the loss: all may be suspect.
                 self.writer.mark_suspect(source, status.clone()).await?;
             }
             self.writer.show_status(source, status.clone()).await?;

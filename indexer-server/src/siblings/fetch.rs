@@ -1,4 +1,4 @@
-//! A dump, until all of it is there.
+//! Fetches a dump to its end.
 
 use super::{CopyError, DumpParts};
 use futures::StreamExt;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// Most records of one worker, which are held at once: a GiB of them.
 pub const COPY_RECORDS_MAX: usize = 1 << 24;
 
-/// A whole dump of a worker.
+/// A complete dump of a worker.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Fetched {
     /// Its records in the order in which they came, each with the number of its source.

@@ -26,7 +26,7 @@ pub struct Offer {
 
 /// How much a sibling has of a worker. More of its sources has a cursor; then, the worst state of
 /// these is better; then, they have applied more batches; then, it holds more blocks. Numbers of
-/// different incarnations say nothing of each other, but who is in an ended incarnation is not exact for long.
+/// different incarnations cannot be compared, but a source in an ended incarnation is not exact for long.
 type Completeness = (usize, Reverse<SourceState>, u64, u64);
 
 fn completeness(worker: &ListedWorker) -> Completeness {
@@ -45,7 +45,7 @@ struct Listed<'a> {
     sibling: &'a Arc<dyn Sibling>,
 }
 
-/// Asks all siblings at once what they have. Who does not answer in time is left out.
+/// Lists the workers of all siblings at once. A sibling that does not answer in time is left out.
 pub async fn offers(siblings: &[Arc<dyn Sibling>], metrics: &SiblingMetrics) -> Vec<Offer> {
     let asked = siblings.iter().map(|sibling| list(sibling.list()));
     let mut all: BTreeMap<WorkerAddress, Vec<Listed<'_>>> = BTreeMap::new();

@@ -112,6 +112,7 @@ impl Audit {
     fn release(&mut self) -> Option<HeldBack> {
         let held = self.held.pop_front()?;
         self.held_operations -= operations(&held.batch);
+        debug_assert!(!self.held.is_empty() || self.held_operations == 0);
         Some(held)
     }
 
@@ -209,6 +210,10 @@ impl Follower {
     /// Continues the audit as far as possible.
     pub(super) async fn audit(&mut self) -> Result<(), IngestError> {
         loop {
+            debug_assert!(
+                self.audit.holds() || self.audit.held.is_empty(),
+                "only an audit holds back"
+            );
             let applied = self.recovery.status().applied.map(|cursor| cursor.sequence);
             match self.audit.due(applied, self.is_auditable()) {
                 Due::Nothing => return Ok(()),

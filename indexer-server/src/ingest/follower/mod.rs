@@ -286,6 +286,10 @@ impl Follower {
 
     /// The incarnation of a stream, if it is the one that is open.
     fn incarnation_of(&self, stream: u64) -> Option<Incarnation> {
+        debug_assert!(
+            self.stream_incarnation.is_none() || !self.fence.is_cancelled(),
+            "the open stream is not fenced"
+        );
         self.stream_incarnation.filter(|_| stream == self.stream)
     }
 

@@ -164,7 +164,8 @@ impl TurnQueue {
         let (health, stage) = self.next_stage()?;
         let (&(_, ticket), agent) = self.ready(health).first_key_value()?;
         let agent = Arc::clone(agent);
-        self.agent(&agent).waiting.retain(|waiting| *waiting != ticket);
+        let first = self.agent(&agent).waiting.pop_front();
+        debug_assert_eq!(first, Some(ticket), "an agent is listed by its first waiting request");
         self.begin(&agent, ticket, stage);
         Some((ticket, if stage == Stage::Reading { Turn::Read } else { Turn::Open }))
     }
@@ -274,9 +275,13 @@ impl TurnQueue {
         self.tickets.insert(ticket, (Arc::clone(agent), stage));
         self.numbers += 1;
         let number = self.numbers;
+        debug_assert!(self.readers <= self.readers_max, "no more readers than may read");
+        debug_assert!(self.openings <= OPENINGS_MAX, "no more openings than may open");
+        debug_assert!(self.failing_openings <= self.openings.min(FAILING_OPENINGS_MAX));
         let at = self.agent(agent);
         at.under_way += 1;
         at.last_turn = number;
+        debug_assert!(at.under_way <= AGENT_TURNS_MAX, "one agent has few turns");
         self.list(agent);
     }
 
@@ -290,7 +295,9 @@ impl TurnQueue {
             }
             Stage::Waiting => return,
         }
-        self.agent(agent).under_way -= 1;
+        let at = self.agent(agent);
+        debug_assert!(at.under_way > 0, "only a turn that began ends");
+        at.under_way -= 1;
     }
 
     /// Moves a changed agent to the list that it belongs to.
@@ -321,7 +328,13 @@ impl TurnQueue {
     /// Forgets idle agents, if there are many.
     fn forget(&mut self) {
         if self.agents.len() > self.forget_at {
-            self.agents.retain(|_, agent| !agent.is_idle());
+            self.agents.retain(|_, agent| {
+                debug_assert!(
+                    !agent.is_idle() || agent.listing.is_none(),
+                    "idle agents are in no list"
+                );
+                !agent.is_idle()
+            });
             self.forget_at = AGENTS_REMEMBERED_MAX.max(self.agents.len() * 2);
         }
     }

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-/// What is speculative in one partition, beside its index and behind a lock of its own.
+/// The speculative blocks of one partition, beside its index and under a lock of their own.
 #[derive(Default)]
 pub(in crate::partitions) struct Layer {
     placements: ShardedLock<Placements>,

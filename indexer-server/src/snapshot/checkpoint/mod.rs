@@ -1,4 +1,4 @@
-//! Checkpoints of a running server: a task that writes what changed, and the way back at start.
+//! Checkpoints of a running server: the task that writes changes, and the restore at start.
 
 mod error;
 mod metrics;

@@ -1,4 +1,4 @@
-//! The way back: what the store has of a worker, into the index.
+//! Restores workers from the store into the index.
 
 use super::SharedStore;
 use crate::{
@@ -19,13 +19,13 @@ pub struct Restorer {
     writer: Writer,
 }
 
-/// Why a worker is not back.
+/// Why a worker was not restored.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// What is on disk cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// What is on disk cannot be what an index said.
+    /// The stored images contradict each other.
     #[error(transparent)]
     Damaged(#[from] DamagedImage),
     /// The index refuses it.
@@ -69,8 +69,8 @@ impl Restorer {
         read.await
     }
 
-    /// How far the broker's stream is in the store: consumption goes on behind it. None if a stream
-    /// was never consumed, or what was consumed is lost with a store that was set aside.
+    /// How far the broker's stream is in the store: consumption resumes after it. None if no stream was
+    /// consumed, or the store that had the position was set aside.
     ///
     /// # Errors
     /// If the store cannot be opened.

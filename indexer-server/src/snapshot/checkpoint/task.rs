@@ -46,7 +46,7 @@ pub struct Roster {
     pub expected: Vec<Registration>,
 }
 
-/// Says who is registered.
+/// Lists the registered workers.
 pub type Registry = Arc<dyn Fn() -> Roster + Send + Sync>;
 
 /// A checkpoint that is on disk.
@@ -72,9 +72,9 @@ struct Request {
 /// Whether tables are rewritten behind a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Compact {
-    /// someone requested it.
+    /// A request asked for it.
     Requested,
-    /// Once in the life of a process, when it has replaced all that the one before had stored.
+    /// Once per process, when it has replaced everything that the process before had stored.
     IfReplaced,
     /// The process is to end soon.
     No,
@@ -121,7 +121,7 @@ pub struct Checkpointer {
     interval: Duration,
     metrics: CheckpointMetrics,
     requests: mpsc::Receiver<Request>,
-    /// The stream whose position is kept with them.
+    /// The stream whose position is persisted with them.
     stream: Option<Stream>,
     /// Workers on disk, by what is known of them.
     stored: BTreeMap<WorkerAddress, Stored>,
@@ -195,12 +195,11 @@ impl Checkpointer {
         self.stored.extend(stored.into_iter().map(|address| (address, by_others())));
     }
 
-    /// Keeps the position of a stream with the checkpoints, and tells the one that is on disk.
+    /// Persists the position of a stream with the checkpoints, and publishes the persisted one.
     ///
-    /// A position gets there only behind all that its messages changed: it is requested before the
-    /// first worker is looked at, and written once everything was written; so after a kill it lags
-    /// behind what is stored of workers, never the other way round. While any worker is still being
-    /// restored, none is written.
+    /// A position is written only after all changes of its messages: it is read before the first worker is
+    /// cut, and written last. After a kill it lags behind the stored workers, never the other way round.
+    /// While any worker is still being restored, none is written.
     #[must_use]
     pub fn following(
         mut self,
@@ -219,7 +218,7 @@ impl Checkpointer {
         // The first tick is now, when there is nothing to write.
         ticks.tick().await;
         let mut requested = Vec::with_capacity(REQUESTS_MAX);
-        // Who could ask is gone before the last checkpoint.
+        // Nothing can request a checkpoint after the last one.
         let mut is_requested = true;
         loop {
             let stopping = select! {
@@ -283,7 +282,7 @@ impl Checkpointer {
     }
 
     async fn write_changes(&mut self) -> Result<Report, CheckpointError> {
-        // First of all: whatever is cut from here on has what the messages up to it said.
+        // First of all: every later cut includes the changes of the messages up to it.
         let position = self.stream.as_ref().and_then(|stream| (stream.position)());
         let Roster { present, expected } = (self.registry)();
         let position = position.filter(|_position| expected.is_empty());
@@ -305,7 +304,7 @@ impl Checkpointer {
         Ok(report)
     }
 
-    /// Writes a position behind all that was written, and tells the one that is on disk.
+    /// Writes a position after everything else, and publishes the persisted one.
     async fn persist_position(&self, position: Option<StreamPosition>) -> Result<(), StoreError> {
         let Some(stream) = &self.stream else { return Ok(()) };
         let written = self.shared_store.call(move |store| {

@@ -3,7 +3,7 @@
 //! Every image, or group of small ones, is one atomic write that is on disk when it returns. A
 //! whole image is written under a generation of its own, in several writes where it is large, and
 //! the last one, which has the worker's record, makes it count and deletes the generation before.
-//! A write that fails leaves what was there; the next one opens the database anew first.
+//! A failed write leaves the data before it intact; the next write reopens the database first.
 
 mod directory;
 mod export;
@@ -89,7 +89,7 @@ pub struct SetAside {
 pub struct Figures {
     /// Workers stored.
     pub workers: usize,
-    /// Blocks that they hold, as whoever stored them said.
+    /// Blocks that they hold, as their writers counted them.
     pub held_blocks: u64,
     /// Bytes of all files.
     pub disk_bytes: u64,
@@ -179,8 +179,8 @@ impl SnapshotStore {
         self.directory.addresses()
     }
 
-    /// Opens a store anew that failed to write, so that what [`needs_whole`](Self::needs_whole) says
-    /// is about what is there. Does nothing to one that takes writes.
+    /// Reopens a store that failed to write, so that [`needs_whole`](Self::needs_whole) reflects the data on
+    /// disk. Does nothing to one that takes writes.
     ///
     /// # Errors
     /// If it still takes none.
@@ -287,7 +287,7 @@ impl SnapshotStore {
         Ok(())
     }
 
-    /// Opens what is there without writing anything, not even a log.
+    /// Opens the database read-only, without a log.
     fn connect_read_only(&mut self) -> Result<(), StoreError> {
         let database = DB::open_for_read_only(&self.options, &self.folder, false);
         let database = database.map_err(|error| StoreError::of_rocksdb(&self.folder, &error))?;
