@@ -39,8 +39,8 @@ impl MapFollower {
         Ok(Self::File(path, signal(SignalKind::hangup())?))
     }
 
-    /// Takes over the map that the broker has: what a checkpoint knows of workers is judged by it. Without one the
-    /// stretches are equal until there is one.
+    /// Adopts the map of the broker before a checkpoint is read. Without one the ranges are equal until there is
+    /// one.
     pub(super) async fn begin(&mut self, ingest: &Arc<Ingest>, workers: &[Registration]) {
         let Self::Broker(maps, not_ready) = self else { return };
         match timeout(FIRST_MAP_TIMEOUT, maps.next()).await.map(|text| parse_shard_map(&text)) {
@@ -105,9 +105,8 @@ async fn adopt(ingest: &Arc<Ingest>, workers: &[Registration], map: ShardMap) {
     }
 }
 
-/// Registers the workers that are configured; a common configuration of all shards may have those of
-/// others. One that contradicts what a checkpoint or siblings have brought is left out, and the log says what to
-/// do: the server starts whatever they say.
+/// Registers the configured workers of this shard; the configuration may be common to all shards. A worker that
+/// contradicts the checkpoint or siblings is left out and logged, and the server starts without it.
 ///
 /// # Errors
 /// The first worker that is refused otherwise, and why.
@@ -134,8 +133,8 @@ pub(super) async fn register_configured(
     Ok(())
 }
 
-/// Says why a configured worker is not registered. The configuration alone contradicts itself nowhere, or it
-/// would have been refused.
+/// Logs why a configured worker is not registered. It contradicts other workers: the configuration itself is
+/// consistent, or it would have been refused.
 fn leave_out(ingest: &Ingest, registration: &Registration, error: &IngestError) {
     let there = ingest.workers_of(&registration.partition).into_iter();
     let there: Vec<_> = there.map(|worker| worker.to_string()).collect();

@@ -32,7 +32,7 @@ struct Planned {
     is_configured: bool,
 }
 
-/// Where a worker comes from.
+/// The origin of a worker.
 enum Origin {
     Checkpoint,
     /// One of these siblings; if there are none, it has nothing yet.
@@ -54,9 +54,8 @@ struct Brought {
     blocks: u64,
 }
 
-/// Registers the workers of a checkpoint, without feeding them yet. Left out are a configured worker that
-/// differs from what the checkpoint says, which starts empty, and those that were configured and are not
-/// any more.
+/// Registers the workers of a checkpoint, without feeding them yet. Two kinds are left out: a worker whose
+/// configuration differs from the checkpoint starts empty, and one that is no longer configured is removed.
 pub(super) async fn plan(
     ingest: &Ingest,
     stored: Vec<StoredWorker>,
@@ -109,8 +108,8 @@ pub(super) fn named(names: &[String]) -> String {
 
 impl Plan {
     /// Registers the workers of this shard that siblings have and this server does not, without feeding
-    /// them yet. A configured worker that differs from what they say is left out, and starts empty; so are
-    /// those that were dropped for not being configured any more.
+    /// them yet. A worker whose configuration differs from theirs is left out and starts empty; one that is no
+    /// longer configured is left out too.
     pub(super) async fn add_copies(
         &mut self,
         ingest: &Ingest,
@@ -160,8 +159,8 @@ async fn expect(
     }
 }
 
-/// Brings all of them, one after the other, and lets events in for each as soon as it is there.
-/// Ready, as far as `not_ready` goes, once the last is.
+/// Restores or copies the workers one after the other, and lets the events of each in once it is done. Drops
+/// `not_ready` after the last.
 pub(super) async fn run(
     plan: Plan,
     mut ways: Ways,

@@ -18,7 +18,7 @@ pub(super) type Fault = async_nats::Error;
 
 /// Name of the only object of a bucket.
 const OBJECT: &str = "index";
-/// A turn that its holder does not renew for so long is over.
+/// A turn expires if its holder does not renew it for this time.
 const TURN_AGE: Duration = Duration::from_secs(180);
 
 /// The bucket of a shard's snapshots. Each shard has its own, so that the remains of an unfinished upload are
@@ -129,7 +129,7 @@ pub(super) async fn remove_all(context: &Context) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Who has the turn to put a shard's snapshot, as it was seen last.
+/// The holder of the turn to upload a shard's snapshot, as last seen.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     seen: Option<(u64, Instant)>,

@@ -80,8 +80,7 @@ impl Snapshots {
         Self { connection, shared_store, shards, own, replica, threshold, turns: Turns::default() }
     }
 
-    /// Begins with the shard's snapshot, where the local store has nothing. None if there is none, or it
-    /// cannot be had.
+    /// Imports the shard's snapshot into an empty local store. None if there is none, or it cannot be fetched.
     pub async fn fetch(&self) -> Option<Imported> {
         let is_empty = self.shared_store.call(|store| store.is_empty()).await;
         if !matches!(is_empty, Ok(true)) || !self.wait_for_broker().await {
@@ -131,8 +130,8 @@ impl Snapshots {
         true
     }
 
-    /// Takes over the shard's snapshot; none if there is none. One that the stream has left behind is released if
-    /// `another` may be there.
+    /// Imports the shard's snapshot; none if there is none. One that is too old for the stream is refused if
+    /// `another` may follow.
     async fn import(&self, another: bool) -> Result<Option<Imported>, Fault> {
         let context = self.context();
         let Some(bucket) = Bucket::of(&context, &self.own).await? else { return Ok(None) };
@@ -190,7 +189,7 @@ impl Snapshots {
         Ok(())
     }
 
-    /// Posts what is on disk, takes snapshots, and releases what no one needs, until `stop`.
+    /// Posts the position on disk, uploads snapshots, and purges the stream, until `stop`.
     pub async fn run(
         mut self,
         mut on_disk: watch::Receiver<Option<StreamPosition>>,

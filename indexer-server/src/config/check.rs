@@ -42,7 +42,7 @@ pub struct Config {
     pub workers: Vec<Registration>,
     /// The NATS broker, if one is configured.
     pub broker: Option<BrokerConfig>,
-    /// Where the map of shards comes from; none if it never changes.
+    /// The source of the map of shards; none if it never changes.
     pub shard_map: Option<MapSource>,
     /// URLs of other replicas of the same shard.
     pub siblings: Vec<String>,
@@ -50,7 +50,7 @@ pub struct Config {
     pub drain_timeout: Duration,
 }
 
-/// Where the map of shards comes from.
+/// The source of the map of shards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MapSource {
     /// A file, read again at SIGHUP.

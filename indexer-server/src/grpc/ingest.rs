@@ -89,7 +89,7 @@ struct Unanswered {
     answer: PendingAnswer,
 }
 
-/// Whether the stream goes on, else how it ends.
+/// Whether the stream continues, or how it ends.
 type Flow = ControlFlow<Last<pb::PublishEventsResponse>>;
 
 impl OpenStream<'_> {

@@ -127,8 +127,8 @@ impl IndexMetrics {
     }
 }
 
-/// Sizes of all partitions, read when they are asked for: what is removed is gone from the metrics too, and
-/// there are never more of them than partitions are accepted.
+/// Sizes of all partitions, read at each scrape: removed partitions leave the metrics, and their limit bounds
+/// the number of series.
 #[derive(Debug)]
 struct Sizes {
     partitions: Arc<Partitions>,

@@ -19,7 +19,7 @@ pub struct Finder {
     metrics: QueryMetrics,
 }
 
-/// Memory of one thread's lookups, kept between them.
+/// Memory of one thread's lookups, reused between them.
 #[derive(Default)]
 struct Workspace {
     scratch: Scratch,
@@ -79,7 +79,7 @@ impl Finder {
             };
             // One block less than requested would hide the best overlap, which is reported.
             let minimum_overlap = query.minimum_overlap_blocks.min(1);
-            // What is speculative may change the order and who is in it.
+            // Speculative blocks may change the order and the set of workers.
             let (top_k, at_least) = if placed.is_empty() {
                 (query.top_k.unwrap_or(usize::MAX), query.minimum_overlap_blocks)
             } else {

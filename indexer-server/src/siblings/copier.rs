@@ -43,7 +43,7 @@ impl Copier {
         &self.metrics
     }
 
-    /// Fetches a worker from the first sibling that gives all of it. May be dropped at any time.
+    /// Fetches a worker from the first sibling that answers completely. Cancel-safe.
     ///
     /// # Errors
     /// If none does: `Unknown` if all siblings have removed the worker, else the last error.
@@ -86,8 +86,8 @@ impl Copier {
         Err(last.unwrap_or_else(nobody))
     }
 
-    /// Puts a worker of which the index has nothing into it: sources that has a cursor, with what
-    /// they hold. Until all of it is there they stand nowhere.
+    /// Puts a worker that the index lacks into it: the sources that have a cursor, and their blocks. The cursors
+    /// are set last.
     ///
     /// # Errors
     /// If the index refuses a source; the index then has nothing of the worker.

@@ -22,7 +22,7 @@ pub struct Fetched {
     pub(super) sources: BTreeMap<u32, DumpedSource>,
 }
 
-/// What comes next of an answer.
+/// The next part of an answer.
 type Next = Option<Result<WorkerDumpPart, CopyError>>;
 
 fn records_of(part: &Next) -> usize {
@@ -32,7 +32,7 @@ fn records_of(part: &Next) -> usize {
     }
 }
 
-/// Fetches a dump to its end. To be dropped at any time.
+/// Fetches a dump to its end. Cancel-safe.
 pub(super) async fn fetch(mut parts: DumpParts) -> Result<Fetched, CopyError> {
     let mut fetched = Fetched::default();
     let mut received: BTreeMap<u32, u64> = BTreeMap::new();

@@ -1,7 +1,7 @@
-//! Copying workers from a sibling: another replica of the same shard, which has what the engines may
-//! not be able to replay any more.
+//! Copies workers from a sibling: another replica of the same shard, which has blocks that engines may not be
+//! able to replay any more.
 //!
-//! A copy is as good as a checkpoint, and is treated as one: each source comes with its cursor, and
+//! A copy is treated like a checkpoint: each source has its cursor, and
 //! its feed resumes there and verifies it (the fingerprint with a bare engine, the incarnation with an
 //! agent). A copy is used only when it is complete. [`Sibling`] hides the transport.
 

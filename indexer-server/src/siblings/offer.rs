@@ -11,20 +11,20 @@ use kvasir_proto::{
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::time::{error::Elapsed, timeout};
 
-/// Longest time until a sibling is connected and has listed a page of its workers. So long the start of a
-/// server may take if a sibling hangs, or is starting too and waits for this one.
+/// Time limit for connecting to a sibling and for each page of its workers. It also delays the start of a
+/// server whose sibling hangs, or is starting too and waits for this one.
 pub const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A worker that at least one sibling has.
 #[derive(Debug)]
 pub struct Offer {
-    /// As registered at the sibling that has most of it.
+    /// Its registration at the most complete sibling.
     pub registration: Registration,
-    /// Siblings with a source of it that has a cursor, whoever has most of it first.
+    /// Siblings with a source of it that has a cursor, the most complete first.
     pub from: Vec<Arc<dyn Sibling>>,
 }
 
-/// How much a sibling has of a worker. More of its sources has a cursor; then, the worst state of
+/// How much a sibling has of a worker. More of its sources have a cursor; then, the worst state of
 /// these is better; then, they have applied more batches; then, it holds more blocks. Numbers of
 /// different incarnations cannot be compared, but a source in an ended incarnation is not exact for long.
 type Completeness = (usize, Reverse<SourceState>, u64, u64);
@@ -91,7 +91,7 @@ async fn list(mut pages: ListPages) -> Result<Vec<ListedWorker>, CopyError> {
     }
 }
 
-/// What comes next of a list.
+/// The next page of a list.
 type Next = Result<Option<Result<Vec<ListedWorker>, CopyError>>, Elapsed>;
 
 fn offer(mut listed: Vec<Listed<'_>>) -> Option<Offer> {

@@ -195,9 +195,9 @@ impl SnapshotStore {
         self.directory.get(worker).is_none_or(|entry| entry.needs_whole)
     }
 
-    /// Whether whole images have replaced all that another process had stored: about half of what is
-    /// on disk is of no use then, and no change comes by soon that would show RocksDB. Until
-    /// [`compact`](Self::compact) was called.
+    /// Whether whole images have replaced everything that another process had stored, and
+    /// [`compact`](Self::compact) was not called since. Then about half of the disk space is wasted, and no
+    /// write would make RocksDB notice soon.
     #[must_use]
     pub fn is_replaced(&self) -> bool {
         self.is_inherited && !self.directory.needs_whole()
@@ -249,8 +249,8 @@ impl SnapshotStore {
         })
     }
 
-    /// Opens the database anew after a write has failed. What was acknowledged and is there can be
-    /// followed by changes; the rest needs whole images.
+    /// Reopens the database after a failed write. Workers whose acknowledged images are all there accept
+    /// changes; the others need whole images.
     fn reconnect(&mut self) -> Result<(), StoreError> {
         // RocksDB lets a folder be opened once.
         self.database = None;
