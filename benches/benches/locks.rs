@@ -192,7 +192,7 @@ impl Guarded for Ours {
             while left > 0 {
                 let done = step(index, pace.step());
                 left = left.saturating_sub(done);
-                if !pace.go_on(done, self.shard.is_awaited()) {
+                if !pace.may_continue(done, self.shard.is_awaited()) {
                     return;
                 }
             }

@@ -1,18 +1,18 @@
-//! indexer-server: takes in KV-cache events, keeps the index in memory, answers which worker holds
-//! which leading blocks of a prompt.
+//! indexer-server: ingests KV-cache events, holds the index in memory, and answers which worker holds which
+//! leading blocks of a prompt.
 //!
 //! The modules are listed in the order in which data flows. Each uses earlier ones only, and
 //! [`ingest`], [`query`], [`siblings`] and [`snapshot`] do not use one another:
 //!
 //! - [`partitions`]: the index of each (model, tenant), in shards behind locks, and the threads that write them.
-//! - [`ingest`]: events in, from engines' sockets and from `PublishEvents`; the worker registry.
-//! - [`snapshot`]: checkpoints of the index, and the way back.
-//! - [`broker`]: events by NATS, and snapshots there.
-//! - [`siblings`]: copies of what other replicas of the same shard have.
-//! - [`query`]: questions out: matches, dumps, descriptions of workers.
-//! - [`grpc`]: the port that questions and events come to.
+//! - [`ingest`]: events from engines' sockets and from `PublishEvents`; the worker registry.
+//! - [`snapshot`]: checkpoints of the index, and the restore.
+//! - [`broker`]: events and snapshots over NATS.
+//! - [`siblings`]: copies of workers from other replicas of the same shard.
+//! - [`query`]: matches, dumps, descriptions of workers.
+//! - [`grpc`]: the gRPC port.
 //! - [`config`]: flags, environment and file, checked before anything is opened.
-//! - [`app`]: wires all of it, runs it, stops it in order.
+//! - [`app`]: wires, runs and stops the modules.
 
 pub mod partitions;
 

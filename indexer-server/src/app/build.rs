@@ -1,9 +1,9 @@
-use super::{asking::Asking, kept::Kept, map::MapFollower, siblings::Siblings};
+use super::{agents::Agents, checkpoints::CheckpointParts, map::MapFollower, siblings::Siblings};
 use crate::{
     broker::{Broker, LocalByBroker, ShardMaps},
     config::{Config, ConfigError, MapSource},
     grpc::Parts,
-    ingest::{Ingest, IngestMetrics, WorkerStandings},
+    ingest::{Ingest, IngestMetrics, RankStates},
     partitions::{
         IndexMetrics, Origin, Partitions, Speculation, SpeculationMetrics, Writer, WriterThreads,
         start_writers,
@@ -71,7 +71,7 @@ pub struct App {
     pub(super) starting: NotReady,
     pub(super) writer_threads: WriterThreads,
     pub(super) map_follower: Option<MapFollower>,
-    pub(super) checkpoints: Option<Kept>,
+    pub(super) checkpoints: Option<CheckpointParts>,
     pub(super) broker: Option<Broker>,
     pub(super) siblings: Siblings,
 }
@@ -121,13 +121,14 @@ impl App {
             origin,
             IngestMetrics::register(&mut registry, index_metrics.clone()),
         );
-        let ingest = Arc::new(ingest.limited(shares.engines).asking(Arc::new(Asking {
+        let ingest = Arc::new(ingest.limited(shares.engines).asking(Arc::new(Agents {
             broker: broker.as_ref().map(|broker| LocalByBroker::new(broker.connection())),
         })));
-        registry.register_collector(Box::new(WorkerStandings::new(Arc::clone(&ingest))));
+        registry.register_collector(Box::new(RankStates::new(Arc::clone(&ingest))));
         let written = (Arc::clone(&partitions), writer.clone());
-        let kept = keep(&config, written, &ingest, &mut registry, broker.as_ref()).await?;
-        let (kept, checkpoints) = kept.unzip();
+        let opened =
+            open_checkpoints(&config, written, &ingest, &mut registry, broker.as_ref()).await?;
+        let (checkpoint_parts, checkpoints) = opened.unzip();
         let siblings = Siblings::new(&config.siblings, writer.clone(), &mut registry)?;
         let parts = Parts {
             checkpoints,
@@ -153,7 +154,7 @@ impl App {
             readiness,
             writer_threads,
             map_follower,
-            checkpoints: kept,
+            checkpoints: checkpoint_parts,
             broker,
             siblings,
         })
@@ -194,17 +195,17 @@ async fn attach(
 }
 
 /// Opens the store of checkpoints, where there is one.
-async fn keep(
+async fn open_checkpoints(
     config: &Config,
     written: (Arc<Partitions>, Writer),
     ingest: &Arc<Ingest>,
     registry: &mut Registry,
     broker: Option<&Broker>,
-) -> Result<Option<(Kept, Checkpoints)>, BuildError> {
+) -> Result<Option<(CheckpointParts, Checkpoints)>, BuildError> {
     let Some(config) = &config.checkpoints else { return Ok(None) };
-    let kept = Kept::open(config, written, ingest, registry, broker).await;
+    let opened = CheckpointParts::open(config, written, ingest, registry, broker).await;
     let refused = |error: StoreError| ConfigError::invalid("checkpoint-dir", error.to_string());
-    kept.map(Some).map_err(|error| BuildError::Config(refused(error)))
+    opened.map(Some).map_err(|error| BuildError::Config(refused(error)))
 }
 
 fn follow_map(

@@ -39,8 +39,8 @@ impl MapFollower {
         Ok(Self::File(path, signal(SignalKind::hangup())?))
     }
 
-    /// Takes over the map that the broker has: what a checkpoint knows of workers is judged by it. Without one the
-    /// stretches are equal until there is one.
+    /// Adopts the map of the broker before a checkpoint is read. Without one the ranges are equal until there is
+    /// one.
     pub(super) async fn begin(&mut self, ingest: &Arc<Ingest>, workers: &[Registration]) {
         let Self::Broker(maps, not_ready) = self else { return };
         match timeout(FIRST_MAP_TIMEOUT, maps.next()).await.map(|text| parse_shard_map(&text)) {
@@ -51,7 +51,7 @@ impl MapFollower {
         *not_ready = None;
     }
 
-    /// Takes over each map that comes. What cannot be used is logged and changes nothing. Of
+    /// Adopts each new map. An unusable one is logged and changes nothing. Of
     /// `workers`, those that come to this shard are registered.
     pub(super) async fn run(
         mut self,
@@ -84,7 +84,7 @@ impl MapFollower {
 }
 
 fn refused(error: &str) {
-    tracing::error!(error, "the map of shards is not changed");
+    tracing::error!(error, "the new map of shards is rejected");
 }
 
 async fn adopt(ingest: &Arc<Ingest>, workers: &[Registration], map: ShardMap) {
@@ -105,9 +105,8 @@ async fn adopt(ingest: &Arc<Ingest>, workers: &[Registration], map: ShardMap) {
     }
 }
 
-/// Registers the workers that are configured; a common configuration of all shards may have those of
-/// others. One that contradicts what a checkpoint or siblings have brought is left out, and the log says what to
-/// do: the server starts whatever they say.
+/// Registers the configured workers of this shard; the configuration may be common to all shards. A worker that
+/// contradicts the checkpoint or siblings is left out and logged, and the server starts without it.
 ///
 /// # Errors
 /// The first worker that is refused otherwise, and why.
@@ -119,7 +118,7 @@ pub(super) async fn register_configured(
         match ingest.configure(registration.clone()).await {
             Ok(_) => {}
             Err(IngestError::WrongShard(wrong)) => {
-                tracing::info!(worker = %wrong.worker, owner = wrong.owner, "left to its shard");
+                tracing::info!(worker = %wrong.worker, owner = wrong.owner, "belongs to another shard");
             }
             Err(
                 error @ (IngestError::Partition(_)
@@ -134,8 +133,8 @@ pub(super) async fn register_configured(
     Ok(())
 }
 
-/// Says why a configured worker is not registered. The configuration alone contradicts itself nowhere, or it
-/// would have been refused.
+/// Logs why a configured worker is not registered. It contradicts other workers: the configuration itself is
+/// consistent, or it would have been refused.
 fn leave_out(ingest: &Ingest, registration: &Registration, error: &IngestError) {
     let there = ingest.workers_of(&registration.partition).into_iter();
     let there: Vec<_> = there.map(|worker| worker.to_string()).collect();

@@ -1,8 +1,8 @@
 //! The process: wires the modules, runs them, stops them in order.
 
-mod asking;
+mod agents;
 mod build;
-mod kept;
+mod checkpoints;
 mod map;
 mod restore;
 mod run;

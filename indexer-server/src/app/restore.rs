@@ -1,5 +1,4 @@
-//! Brings back what the checkpoint has, and copies what siblings have, while the server answers
-//! already.
+//! Restores workers from the checkpoint and copies others from siblings, while the server answers already.
 
 use crate::{
     ingest::{Expected, Ingest, Remembered},
@@ -29,11 +28,11 @@ struct Planned {
     worker: WorkerAddress,
     expected: Expected,
     origin: Origin,
-    /// Whether it is configured, so that it stays whatever siblings say.
+    /// Whether it is configured: then it stays even if all siblings have removed it.
     is_configured: bool,
 }
 
-/// Where a worker comes from.
+/// The origin of a worker.
 enum Origin {
     Checkpoint,
     /// One of these siblings; if there are none, it has nothing yet.
@@ -55,9 +54,8 @@ struct Brought {
     blocks: u64,
 }
 
-/// Registers the workers of a checkpoint, without feeding them yet. Left out are a configured worker that
-/// differs from what the checkpoint says, which begins afresh, and those that were configured and are not
-/// any more.
+/// Registers the workers of a checkpoint, without feeding them yet. Two kinds are left out: a worker whose
+/// configuration differs from the checkpoint starts empty, and one that is no longer configured is removed.
 pub(super) async fn plan(
     ingest: &Ingest,
     stored: Vec<StoredWorker>,
@@ -76,7 +74,7 @@ pub(super) async fn plan(
         let is_configured = configured.iter().any(|at| at.address() == address);
         let registered_by = match (registered_by, is_configured) {
             (RegisteredBy::Configuration, false) => {
-                tracing::info!(worker = %address, "removed: it is not configured any more");
+                tracing::info!(worker = %address, "removed: it is no longer configured");
                 plan.dropped.insert(address);
                 continue;
             }
@@ -94,8 +92,8 @@ pub(super) async fn plan(
     if !unknown.is_empty() {
         tracing::warn!(
             workers = named(&unknown),
-            "kept, for an older server wrote the checkpoint, which does not say whether they were configured or \
-             registered: remove those that are gone with RemoveWorker"
+            "an older server wrote the checkpoint, without whether these workers were configured or registered: they \
+             stay; remove those that are gone with RemoveWorker"
         );
     }
     plan
@@ -110,8 +108,8 @@ pub(super) fn named(names: &[String]) -> String {
 
 impl Plan {
     /// Registers the workers of this shard that siblings have and this server does not, without feeding
-    /// them yet. A configured worker that differs from what they say is left out, and begins afresh; so are
-    /// those that were dropped for not being configured any more.
+    /// them yet. A worker whose configuration differs from theirs is left out and starts empty; one that is no
+    /// longer configured is left out too.
     pub(super) async fn add_copies(
         &mut self,
         ingest: &Ingest,
@@ -145,7 +143,7 @@ async fn expect(
     if let Some((field, before, now)) = difference {
         tracing::warn!(
             %worker, field, before, configured = now,
-            "begins empty: it is configured otherwise than it was"
+            "starts empty: its configuration changed"
         );
         return None;
     }
@@ -161,8 +159,8 @@ async fn expect(
     }
 }
 
-/// Brings all of them, one after the other, and lets events in for each as soon as it is there.
-/// Ready, as far as `not_ready` goes, once the last is.
+/// Restores or copies the workers one after the other, and lets the events of each in once it is done. Drops
+/// `not_ready` after the last.
 pub(super) async fn run(
     plan: Plan,
     mut ways: Ways,
@@ -190,15 +188,7 @@ pub(super) async fn run(
     }
     let seconds = begin.elapsed().as_secs_f64();
     let Brought { restored, copied, failed, blocks } = brought;
-    tracing::info!(
-        workers = total,
-        restored,
-        copied,
-        failed,
-        blocks,
-        seconds,
-        "what was there before is back"
-    );
+    tracing::info!(workers = total, restored, copied, failed, blocks, seconds, "restored");
     drop(not_ready);
     Ok(())
 }
@@ -227,18 +217,18 @@ impl Planned {
                     Ok(fetched) => ways.place(partition, &worker, fetched, brought).await,
                     Err(error) => {
                         brought.failed += 1;
-                        tracing::error!(%worker, %error, "not copied: it begins empty");
+                        tracing::error!(%worker, %error, "not copied: it starts empty");
                         Vec::new()
                     }
                 }
             }
         });
         if let Err(error) = resumed.await {
-            tracing::error!(%worker, %error, "not restored: register it anew");
-            // Who removed it meanwhile, or stops the server, has done so already.
+            tracing::error!(%worker, %error, "not restored: register it again");
+            // It may be removed already, or the server is stopping.
             let _gone = ingest.remove(worker).await;
         } else if is_gone && !is_configured {
-            tracing::info!(%worker, "all siblings have removed the worker: so does this server");
+            tracing::info!(%worker, "removed: all siblings have removed the worker");
             let _gone = ingest.remove(worker).await;
         }
     }
@@ -261,7 +251,7 @@ impl Ways {
             }
             Err(error) => {
                 brought.failed += 1;
-                tracing::error!(%worker, %error, "not restored: it begins empty");
+                tracing::error!(%worker, %error, "not restored: it starts empty");
                 Vec::new()
             }
         }
@@ -283,7 +273,7 @@ impl Ways {
             }
             Err(error) => {
                 brought.failed += 1;
-                tracing::error!(%worker, %error, "not copied: it begins empty");
+                tracing::error!(%worker, %error, "not copied: it starts empty");
                 Vec::new()
             }
         }

@@ -1,6 +1,6 @@
 use super::{
     App,
-    kept::Kept,
+    checkpoints::CheckpointParts,
     map::register_configured,
     restore::{self, Plan, Ways},
 };
@@ -35,7 +35,7 @@ const CLIENTS_SHARE: f64 = 0.75;
 /// Share of it that clients of the side port get, at the end.
 const HTTP_SHARE: f64 = 0.1;
 
-/// Why the process ended, other than by being told to.
+/// Why the process ended, other than by a signal.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// A configured worker cannot be registered.
@@ -46,7 +46,7 @@ pub enum RunError {
         /// Why.
         error: IngestError,
     },
-    /// What was to be forgotten is not.
+    /// Purging failed.
     #[error("reset-states: {0:#}")]
     Reset(#[source] anyhow::Error),
     /// A task ended that should not have.
@@ -114,7 +114,7 @@ impl App {
         let http = http::serve(http_listener, self.metrics, readiness.clone(), stop_http.clone());
         tasks.spawn("http", async { Ok(http.await?) });
         let ingest = Arc::clone(&self.parts.ingest);
-        // Nobody is heard before the broker is.
+        // Agents cannot reach the server before the broker can.
         ingest.set_input_paused(self.broker.is_some());
         let (workers, stop) = (self.config.workers, self.parts.stop.clone());
         let (stop_checkpoints, restored) = (CancellationToken::new(), CancellationToken::new());
@@ -123,14 +123,14 @@ impl App {
             follower.begin(&ingest, &workers).await;
         }
         let not_ready = readiness.hold("restoring");
-        let (mut kept, siblings) = (self.checkpoints, self.siblings);
+        let (mut checkpoints, siblings) = (self.checkpoints, self.siblings);
         let mut plan = Plan::default();
-        if let Some(kept) = &mut kept {
-            let stored = kept.stored(&not_ready).await.map_err(RunError::Reset)?;
+        if let Some(parts) = &mut checkpoints {
+            let stored = parts.stored(&not_ready).await.map_err(RunError::Reset)?;
             plan = restore::plan(&ingest, stored, &workers).await;
         }
         siblings.add_to(&mut plan, &ingest, &workers, &not_ready).await;
-        let restorer = kept.as_ref().map(|kept| kept.restorer.clone());
+        let restorer = checkpoints.as_ref().map(|parts| parts.restorer.clone());
         let ways = Ways { restorer, copier: siblings.copier };
         let bringing = restore::run(plan, ways, Arc::clone(&ingest), not_ready, stop.clone());
         let done = restored.clone().drop_guard();
@@ -138,8 +138,8 @@ impl App {
             let _done = done;
             bringing.await
         });
-        if let Some(kept) = kept {
-            keep(&mut tasks, kept, &stop, &stop_checkpoints);
+        if let Some(parts) = checkpoints {
+            spawn_checkpoints(&mut tasks, parts, &stop, &stop_checkpoints);
         }
         register_configured(&ingest, &workers)
             .await
@@ -150,7 +150,7 @@ impl App {
         if let Some(broker) = self.broker {
             let (ingest, stop) = (Arc::clone(&ingest), stop.clone());
             tasks.spawn("broker", async move {
-                // What a checkpoint and siblings have comes first.
+                // Checkpoint and siblings come first.
                 restored.cancelled().await;
                 broker.run(ingest, stop).await;
             });
@@ -178,7 +178,7 @@ impl Running {
             [RESTORE, "broker", "snapshots", "expiry", "placement expiry", "shard map", "grpc"];
         let clients = ended(&mut self.tasks, &names, &mut outcome);
         if timeout(limit.mul_f64(CLIENTS_SHARE), clients).await.is_err() {
-            tracing::warn!("clients that do not go are cut off");
+            tracing::warn!("closing the connections of remaining clients");
         }
         self.ingest.stop().await;
         self.stop_checkpoints.cancel();
@@ -187,7 +187,7 @@ impl Running {
         self.stop_http.cancel();
         let clients = ended(&mut self.tasks, &["http"], &mut outcome);
         if timeout(limit.mul_f64(HTTP_SHARE), clients).await.is_err() {
-            tracing::warn!("clients of the side port that do not go are cut off");
+            tracing::warn!("closing the connections of remaining clients of the side port");
         }
         drop(stopping);
         tracing::info!("stopped");
@@ -196,22 +196,22 @@ impl Running {
 }
 
 /// Writes checkpoints from now on, and snapshots where the broker has them.
-fn keep(
+fn spawn_checkpoints(
     tasks: &mut Tasks,
-    kept: Kept,
+    parts: CheckpointParts,
     stop: &CancellationToken,
     stop_checkpoints: &CancellationToken,
 ) {
-    let Kept { checkpointer, snapshots, .. } = kept;
+    let CheckpointParts { checkpointer, snapshots, .. } = parts;
     if let Some((snapshots, on_disk)) = snapshots {
         let stop = stop.clone();
-        tasks.spawn("snapshots", snapshots.keep(on_disk, stop));
+        tasks.spawn("snapshots", snapshots.run(on_disk, stop));
     }
     let stop = stop_checkpoints.clone();
     tasks.spawn("checkpoints", checkpointer.run(stop));
 }
 
-/// Waits for the end of the named tasks; the first error is kept.
+/// Waits for the end of the named tasks; `outcome` gets the first error.
 async fn ended(tasks: &mut Tasks, names: &[&str], outcome: &mut Result<(), RunError>) {
     while names.iter().any(|name| tasks.runs(name)) {
         let Some(ended) = tasks.next_ended().await else { return };

@@ -19,7 +19,7 @@ pub(super) struct Siblings {
 }
 
 impl Siblings {
-    /// Asks nobody yet.
+    /// Asks no one yet.
     ///
     /// # Errors
     /// If a URL cannot be used.

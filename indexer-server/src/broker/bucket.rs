@@ -1,4 +1,4 @@
-//! A shard's snapshot in the object store, and whose turn it is to put it there.
+//! A shard's snapshot in the object store, and the replicas' turns to upload it.
 
 use super::coverage::Posted;
 use crate::snapshot::StreamPosition;
@@ -18,11 +18,11 @@ pub(super) type Fault = async_nats::Error;
 
 /// Name of the only object of a bucket.
 const OBJECT: &str = "index";
-/// A turn that its holder does not renew for so long is over.
+/// A turn expires if its holder does not renew it for this time.
 const TURN_AGE: Duration = Duration::from_secs(180);
 
-/// Where a shard's snapshots go: a bucket of its own, so that what an upload that broke off leaves there
-/// is known to be nobody's.
+/// The bucket of a shard's snapshots. Each shard has its own, so that the remains of an unfinished upload are
+/// recognised.
 pub(super) struct Bucket {
     objects: ObjectStore,
     context: Context,
@@ -42,7 +42,7 @@ impl Bucket {
         Ok(Some(Self { objects, context: context.clone(), name }))
     }
 
-    /// The bucket of a shard, made if it is not there.
+    /// The bucket of a shard, created if it is missing.
     pub(super) async fn open(context: &Context, shard: &str) -> Result<Self, Fault> {
         let there = Self::of(context, shard).await?;
         if let Some(bucket) = there {
@@ -98,7 +98,11 @@ impl Bucket {
         let found: Vec<(String, usize)> = found.try_collect().await?;
         for (subject, count) in found {
             if subject.strip_prefix(&pieces) != Some(&*present) {
-                tracing::info!(bucket = self.name, pieces = count, "left by an upload: removed");
+                tracing::info!(
+                    bucket = self.name,
+                    pieces = count,
+                    "removed pieces of an unfinished upload"
+                );
                 stream.purge().filter(&subject).await?;
             }
         }
@@ -125,7 +129,7 @@ pub(super) async fn remove_all(context: &Context) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Who has the turn to put a shard's snapshot, as it was seen last.
+/// The holder of the turn to upload a shard's snapshot, as last seen.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     seen: Option<(u64, Instant)>,

@@ -20,8 +20,8 @@ pub struct BrokerConfig {
 /// Bounds of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamConfig {
-    /// How long it keeps a batch.
+    /// How long it retains a batch.
     pub age_max: Duration,
-    /// How many bytes it keeps.
+    /// How many bytes it retains.
     pub bytes_max: u64,
 }

@@ -13,12 +13,12 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// How often sessions are looked after.
+/// How often fenced sessions are closed.
 pub(super) const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause after something that the broker refused.
 pub(super) const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Takes in what is published from now on.
+/// Receives what is published from now on.
 pub(super) async fn run(
     mut connection: Connection,
     mut inlet: Inlet,
@@ -35,7 +35,7 @@ pub(super) async fn run(
         let mut messages = match subscribe(&connection, all).await {
             Ok(messages) => messages,
             Err(error) => {
-                tracing::error!(%error, "no subscription: trying again");
+                tracing::error!(%error, "the subscription failed: retrying");
                 select! {
                     () = stop.cancelled() => return,
                     () = sleep(RETRY_PAUSE) => continue,
@@ -47,7 +47,7 @@ pub(super) async fn run(
                 () = stop.cancelled() => return,
                 Ok(()) = connection.link.changed() => {
                     let up = connection.link.borrow_and_update().up;
-                    // What was published meanwhile is not known: sources have to be heard again.
+                    // Messages were missed: every source must open its session again.
                     if up { inlet.forget().await } else { inlet.behind().await }
                 }
                 Ok(()) = changes.changed() => break,

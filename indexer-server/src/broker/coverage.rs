@@ -1,9 +1,10 @@
-//! What may go from the stream: what every shard has in a snapshot and every live replica on its disk. Pure.
+//! Which messages the stream may purge: those that every shard has in a snapshot and every live replica on its
+//! disk. Pure.
 
 use crate::snapshot::StreamPosition;
 use std::{fmt, str::FromStr};
 
-/// How far somebody has the stream, as it is posted: the stream's creation in nanoseconds since 1970, and the
+/// How far someone has the stream, as it is posted: the stream's creation in nanoseconds since 1970, and the
 /// last message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Posted(pub(super) StreamPosition);
@@ -25,8 +26,7 @@ impl FromStr for Posted {
     }
 }
 
-/// Whether a shard's snapshot is to be taken: none is there of this stream, or more than `threshold` messages
-/// came since.
+/// Whether a shard needs a snapshot: it has none of this stream, or more than `threshold` messages came since.
 pub(super) fn wants_snapshot(
     present: StreamPosition,
     snapshot: Option<StreamPosition>,
@@ -35,13 +35,13 @@ pub(super) fn wants_snapshot(
 ) -> bool {
     let of_stream =
         snapshot.filter(|at| at.stream_created_unix_ns == present.stream_created_unix_ns);
-    // What is gone from the stream does not count.
+    // Purged messages do not count.
     let since = of_stream.map_or(0, |at| at.sequence).max(first_sequence.saturating_sub(1));
     present.sequence.saturating_sub(since) > threshold
 }
 
-/// The last message that nobody needs any more. None if a shard has no snapshot of this stream, or
-/// somebody posts another stream: then who restores from what, nobody knows.
+/// The last message that may be purged. None if a shard has no snapshot of this stream, or a replica posts
+/// another stream: then it is unknown which messages a restore needs.
 pub(super) fn purge_through(
     stream_created_unix_ns: i64,
     snapshots: &[Option<StreamPosition>],

@@ -11,31 +11,31 @@ use kvasir_proto::{
 };
 use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
-/// Makes batches of sessions from messages. One message at a time, in the order in which they came.
+/// Turns messages into batches of sessions, one message at a time, in the order of arrival.
 #[derive(Debug)]
 pub(super) struct Inlet {
     ingest: Arc<Ingest>,
-    /// By worker and name of the source: as many as the registry lets in.
-    sessions: BTreeMap<(WorkerAddress, String), Heard>,
-    /// Whether a log brings the batches, which keeps them in order.
+    /// By worker and name of the source. The registry limits their number.
+    sessions: BTreeMap<(WorkerAddress, String), OpenSession>,
+    /// Whether the batches come from an ordered log.
     in_order: bool,
-    /// Whether what comes is not the newest.
+    /// Whether the log is read from further back, or the broker is unreachable.
     behind: bool,
     metrics: BrokerMetrics,
 }
 
-/// A source that was heard.
+/// The open session of a source.
 #[derive(Debug)]
-struct Heard {
+struct OpenSession {
     session: Session,
     incarnation: Incarnation,
-    /// Whether it is known to be there: what a log says, somebody may have said who is gone since.
+    /// Whether the source is known to be alive: the sender of an old message may be gone.
     is_live: bool,
 }
 
 /// Why a message is not taken.
 #[derive(Debug, thiserror::Error)]
-enum Untaken {
+enum TakeError {
     #[error("malformed: {0}")]
     Malformed(#[from] BytesError),
     #[error("malformed: its subject must be {expected}")]
@@ -54,7 +54,7 @@ impl Inlet {
         self.ingest.buckets()
     }
 
-    /// Takes a message that is so old; the answer, if it is a batch that somebody takes.
+    /// Takes a message of a given age. Returns the answer to come, if it is a batch of an ordered log.
     pub(super) async fn take(
         &mut self,
         subject: &str,
@@ -66,13 +66,13 @@ impl Inlet {
                 self.metrics.count(Outcome::Taken);
                 return answer;
             }
-            Err(Untaken::Refused(IngestError::WrongShard(_))) => return None,
-            Err(error @ Untaken::Refused(_)) => {
-                tracing::info!(%error, subject, "a message is refused");
+            Err(TakeError::Refused(IngestError::WrongShard(_))) => return None,
+            Err(error @ TakeError::Refused(_)) => {
+                tracing::info!(%error, subject, "message refused");
                 Outcome::Refused
             }
             Err(error) => {
-                tracing::warn!(%error, subject, "a message is dropped");
+                tracing::warn!(%error, subject, "message dropped");
                 Outcome::Malformed
             }
         };
@@ -85,7 +85,7 @@ impl Inlet {
         subject: &str,
         payload: Bytes,
         age: Duration,
-    ) -> Result<Option<PendingAnswer>, Untaken> {
+    ) -> Result<Option<PendingAnswer>, TakeError> {
         let message = BrokerMessage::decode(payload)?;
         check_subject(subject, &message)?;
         if self.is_early(&message) {
@@ -96,28 +96,28 @@ impl Inlet {
             return Ok(None);
         }
         let in_order = self.in_order;
-        let heard = self.heard(&message, age).await?;
+        let open = self.session(&message, age).await?;
         match message.message {
             SourceMessage::Heartbeat(heartbeat) => {
-                heard.session.heartbeat(heartbeat).await;
+                open.session.heartbeat(heartbeat).await;
                 Ok(None)
             }
-            // It has left by now.
+            // It is removed by now.
             SourceMessage::Goodbye => Ok(None),
             SourceMessage::Batch(batch) => {
-                let batch = PublishedBatch::read(batch, heard.session.block_size());
+                let batch = PublishedBatch::read(batch, open.session.block_size());
                 let batch = batch.map_err(BytesError::from)?;
                 if in_order {
-                    return Ok(Some(heard.session.apply(batch).await));
+                    return Ok(Some(open.session.apply(batch).await));
                 }
-                heard.session.feed(batch).await;
+                open.session.feed(batch).await;
                 Ok(None)
             }
         }
     }
 
-    /// Whether a heartbeat tells of a life that the log will tell of in its turn. Heartbeats are not in the log, so they
-    /// may be of any life.
+    /// Whether a heartbeat is of an incarnation whose batches the log has not delivered yet. Heartbeats bypass the
+    /// log, so they may be of any incarnation.
     fn is_early(&self, message: &BrokerMessage) -> bool {
         let SourceMessage::Heartbeat(heartbeat) = &message.message else { return false };
         if !self.in_order || self.is_open(message) {
@@ -127,27 +127,31 @@ impl Inlet {
         self.behind || (heartbeat.head_sequence.is_some() && self.sessions.contains_key(&key))
     }
 
-    /// A worker goes, in good order: with the life that is heard. While a log is read from further back, its lease
-    /// sees to it.
+    /// Removes a worker that deregisters itself, if the message is of the open incarnation. While the log is read from
+    /// further back, the lease removes it instead.
     async fn leave(&self, message: &BrokerMessage) -> Result<(), IngestError> {
         if self.behind || !self.is_open(message) {
             return Ok(());
         }
         let address = message.registration.address();
-        tracing::info!(worker = %address, "the worker says goodbye");
+        tracing::info!(worker = %address, "the worker deregistered itself");
         self.ingest.remove(address).await.map(|_blocks| ())
     }
 
-    /// Whether there is a session of a message's source and life.
+    /// Whether there is a session of a message's source and incarnation.
     fn is_open(&self, message: &BrokerMessage) -> bool {
         let key = (message.registration.address(), message.source.clone());
-        self.sessions.get(&key).is_some_and(|heard| {
-            heard.incarnation == message.incarnation && !heard.session.fenced().is_cancelled()
+        self.sessions.get(&key).is_some_and(|open| {
+            open.incarnation == message.incarnation && !open.session.fenced().is_cancelled()
         })
     }
 
-    /// The session of a message's source and life, opened if need be.
-    async fn heard(&mut self, message: &BrokerMessage, age: Duration) -> Result<&Heard, Untaken> {
+    /// The session of a message's source and incarnation, opened if need be.
+    async fn session(
+        &mut self,
+        message: &BrokerMessage,
+        age: Duration,
+    ) -> Result<&OpenSession, TakeError> {
         let key = (message.registration.address(), message.source.clone());
         let is_open = self.is_open(message);
         // Heartbeats are few: they bring what has changed of the registration.
@@ -155,7 +159,7 @@ impl Inlet {
             let in_order = self.in_order && self.behind;
             let _known = self.ingest.introduce(&message.registration, in_order).await?;
         }
-        let fenced = |heard: &Heard| heard.session.fenced().is_cancelled();
+        let fenced = |open: &OpenSession| open.session.fenced().is_cancelled();
         if !is_open || self.sessions.get(&key).is_none_or(fenced) {
             let in_order = self.in_order && matches!(message.message, SourceMessage::Batch(_));
             let accepted = self.ingest.open(&message.hello(), in_order).await?;
@@ -163,65 +167,65 @@ impl Inlet {
                 accepted.session.behind().await;
             }
             let incarnation = message.incarnation;
-            let heard = Heard { session: accepted.session, incarnation, is_live: false };
-            if let Some(before) = self.sessions.insert(key.clone(), heard) {
+            let open = OpenSession { session: accepted.session, incarnation, is_live: false };
+            if let Some(before) = self.sessions.insert(key.clone(), open) {
                 before.session.close().await;
             }
         }
         let is_now = message.registration.lease.is_none_or(|lease| age < lease);
-        let heard = self.sessions.get_mut(&key).ok_or(Untaken::Refused(IngestError::Failed))?;
-        if is_now && !heard.is_live {
-            heard.is_live = true;
+        let open = self.sessions.get_mut(&key).ok_or(TakeError::Refused(IngestError::Failed))?;
+        if is_now && !open.is_live {
+            open.is_live = true;
             if !self.behind && self.in_order {
-                heard.session.caught_up().await;
+                open.session.caught_up().await;
             }
         }
-        Ok(heard)
+        Ok(open)
     }
 
-    /// What comes from now on is not the newest.
+    /// The messages from now on are old, or none arrive.
     pub(super) async fn behind(&mut self) {
         self.behind = true;
         self.ingest.set_input_paused(true);
-        for heard in self.sessions.values_mut() {
-            heard.is_live = false;
-            heard.session.behind().await;
+        for open in self.sessions.values_mut() {
+            open.is_live = false;
+            open.session.behind().await;
         }
     }
 
-    /// All there is was read.
+    /// All messages were read.
     pub(super) async fn caught_up(&mut self) {
         self.behind = false;
         self.ingest.set_input_paused(false);
-        for heard in self.sessions.values().filter(|heard| heard.is_live) {
-            heard.session.caught_up().await;
+        for open in self.sessions.values().filter(|open| open.is_live) {
+            open.session.caught_up().await;
         }
     }
 
-    /// Nothing counts as heard before it is heard again.
+    /// Closes all sessions: the next message of a source opens it again.
     pub(super) async fn forget(&mut self) {
         self.behind = false;
         self.ingest.set_input_paused(false);
-        for heard in mem::take(&mut self.sessions).into_values() {
-            heard.session.close().await;
+        for open in mem::take(&mut self.sessions).into_values() {
+            open.session.close().await;
         }
     }
 
-    /// Lets go of sessions that are over.
+    /// Closes sessions that are fenced.
     pub(super) async fn sweep(&mut self) {
-        let over = |heard: &Heard| heard.session.fenced().is_cancelled();
-        let keys = self.sessions.iter().filter(|(_, heard)| over(heard));
+        let over = |open: &OpenSession| open.session.fenced().is_cancelled();
+        let keys = self.sessions.iter().filter(|(_, open)| over(open));
         let keys: Vec<_> = keys.map(|(key, _)| key.clone()).collect();
         for key in keys {
-            if let Some(heard) = self.sessions.remove(&key) {
-                heard.session.close().await;
+            if let Some(open) = self.sessions.remove(&key) {
+                open.session.close().await;
             }
         }
     }
 
-    /// Whether no source that is there waits for what it lacks.
+    /// Whether no live source is catching up.
     pub(super) fn is_settled(&self) -> bool {
-        self.sessions.values().all(|heard| !heard.is_live || heard.session.is_settled())
+        self.sessions.values().all(|open| !open.is_live || open.session.is_settled())
     }
 
     /// Whether any worker is known.
@@ -229,18 +233,18 @@ impl Inlet {
         !self.ingest.is_empty()
     }
 
-    /// Tells when the buckets have changed.
+    /// The registry of workers.
     pub(super) fn ingest(&self) -> &Arc<Ingest> {
         &self.ingest
     }
 }
 
-/// Who may publish on a subject is for the broker to say: a message speaks for no other worker.
-fn check_subject(subject: &str, message: &BrokerMessage) -> Result<(), Untaken> {
+/// The broker controls who may publish on a subject, so a message must be about the worker of its subject.
+fn check_subject(subject: &str, message: &BrokerMessage) -> Result<(), TakeError> {
     let address = message.registration.address();
     let expected = match &message.message {
         SourceMessage::Batch(batch) => events_subject(&address, batch.dp_rank),
         SourceMessage::Heartbeat(_) | SourceMessage::Goodbye => heartbeats_subject(&address),
     };
-    if subject == expected { Ok(()) } else { Err(Untaken::Subject { expected }) }
+    if subject == expected { Ok(()) } else { Err(TakeError::Subject { expected }) }
 }

@@ -92,7 +92,7 @@ impl Answer {
         }
         let Some(part) = self.parts.next().await else { return Ok(None) };
         if part.status == Some(StatusCode::NO_RESPONDERS) {
-            return Err(AskError::Refused(format!("nobody answers at {}", self.subject)));
+            return Err(AskError::Refused(format!("no agent answers at {}", self.subject)));
         }
         let header = |name: &str| {
             let headers = part.headers.as_ref()?;
@@ -105,7 +105,9 @@ impl Answer {
         let number = header(answer::PART).and_then(|number| number.parse().ok());
         if number != Some(self.taken) {
             let expected = self.taken;
-            return Err(AskError::Refused(format!("part {number:?} came instead of {expected}")));
+            return Err(AskError::Refused(format!(
+                "received part {number:?}, expected {expected}"
+            )));
         }
         self.taken += 1;
         let Message { payload, reply, .. } = part;

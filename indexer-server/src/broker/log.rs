@@ -30,8 +30,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Reads the stream in order, from after its position, for ever. It acknowledges nothing: how far it has
-/// come is what the checkpoint says.
+/// Reads the stream in order, from its position on, without end. It acknowledges nothing: the checkpoint has
+/// its position.
 pub(super) struct Reader {
     pub(super) connection: Connection,
     pub(super) config: StreamConfig,
@@ -40,10 +40,10 @@ pub(super) struct Reader {
     pub(super) metrics: BrokerMetrics,
 }
 
-/// When nothing was read for so long, the stream is looked at.
+/// After this time without a message the stream is checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What is read.
+/// The open stream.
 struct Reading {
     batches: Ordered,
     heartbeats: SelectAll<Subscriber>,
@@ -52,7 +52,7 @@ struct Reading {
     created_unix_ns: i64,
     is_behind: bool,
     last: u64,
-    /// When something was read last, or it was opened.
+    /// When it was read last, or opened.
     read_at: Instant,
 }
 
@@ -64,7 +64,7 @@ impl Reader {
         let mut starting = Some(Starting::new(not_ready, &self.inlet));
         self.inlet.behind().await;
         loop {
-            self.look_after(&mut starting, false).await;
+            self.sweep(&mut starting, false).await;
             let reading = select! {
                 () = stop.cancelled() => return,
                 reading = self.open() => reading,
@@ -78,9 +78,9 @@ impl Reader {
                 // The buckets have changed, or the broker was away.
                 Ok(()) => {}
                 Err(error) => {
-                    tracing::warn!(%error, stream = STREAM, "the stream cannot be read for now");
+                    tracing::warn!(%error, stream = STREAM, "the stream cannot be read: retrying");
                     if let Some(starting) = &starting {
-                        starting.say(format!("the stream cannot be read: {error}"));
+                        starting.report(format!("the stream cannot be read: {error}"));
                     }
                     self.inlet.behind().await;
                     select! {
@@ -105,7 +105,10 @@ impl Reader {
             }
             before => {
                 if let Some(StreamPosition { sequence, .. }) = before {
-                    tracing::warn!(sequence, "the stream is not the one that was read before");
+                    tracing::warn!(
+                        sequence,
+                        "the stream was recreated: reading it from its beginning"
+                    );
                 }
                 let sequence = state.first_sequence.saturating_sub(1);
                 self.position.begin(StreamPosition { stream_created_unix_ns: made, sequence });
@@ -114,7 +117,7 @@ impl Reader {
         };
         if after + 1 < state.first_sequence {
             let lost = state.first_sequence - after - 1;
-            tracing::warn!(lost, "the stream has let go of messages that were not read");
+            tracing::warn!(lost, "the stream purged messages before they were read");
         }
         let buckets = self.inlet.buckets();
         let config = OrderedConfig {
@@ -142,14 +145,14 @@ impl Reader {
         if bounds(found) == bounds(&wanted) {
             return Ok(stream);
         }
-        tracing::info!(before = ?bounds(found), now = ?bounds(&wanted), "bounds of the stream");
+        tracing::info!(before = ?bounds(found), now = ?bounds(&wanted), "limits of the stream changed");
         let Config { max_age, max_bytes, duplicate_window, .. } = wanted;
         let now = Config { max_age, max_bytes, duplicate_window, ..found.clone() };
         context.update_stream(now).await?;
         Ok(context.get_stream(STREAM).await?)
     }
 
-    /// Reads until there is something to be opened anew.
+    /// Reads until there is something to be reopened.
     async fn read(
         &mut self,
         mut reading: Reading,
@@ -163,7 +166,7 @@ impl Reader {
         }
         let mut ticks = interval(SWEEP_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        self.go_on((reading.is_behind, reading.last), starting.as_ref()).await;
+        self.report_progress((reading.is_behind, reading.last), starting.as_ref()).await;
         loop {
             let done = select! {
                 () = stop.cancelled() => return Ok(()),
@@ -183,7 +186,7 @@ impl Reader {
                     ControlFlow::Continue(())
                 }
                 _ = ticks.tick() => {
-                    self.look_after(starting, !reading.is_behind).await;
+                    self.sweep(starting, !reading.is_behind).await;
                     if reading.read_at.elapsed() >= CHECK_INTERVAL && !is_same(&mut reading).await? {
                         return Ok(());
                     }
@@ -191,25 +194,29 @@ impl Reader {
                 }
             };
             if done.is_break() {
-                self.go_on((reading.is_behind, reading.last), starting.as_ref()).await;
+                self.report_progress((reading.is_behind, reading.last), starting.as_ref()).await;
             }
         }
     }
 
-    /// Sessions that are over, and whether the server is ready; `hears` what is published now.
-    async fn look_after(&mut self, starting: &mut Option<Starting>, hears: bool) {
+    /// Sessions that are over, and whether the server is ready; `receives` what is published now.
+    async fn sweep(&mut self, starting: &mut Option<Starting>, receives: bool) {
         self.inlet.sweep().await;
-        if starting.as_mut().is_some_and(|starting| starting.is_over(&self.inlet, hears)) {
+        if starting.as_mut().is_some_and(|starting| starting.is_over(&self.inlet, receives)) {
             *starting = None;
         }
     }
 
-    /// Behind, or at the end: sources are told.
-    async fn go_on(&mut self, (is_behind, last): (bool, u64), starting: Option<&Starting>) {
+    /// Reports to sources and readiness whether the stream is read to its end.
+    async fn report_progress(
+        &mut self,
+        (is_behind, last): (bool, u64),
+        starting: Option<&Starting>,
+    ) {
         if is_behind {
             self.inlet.behind().await;
             if let Some(starting) = starting {
-                starting.say(format!("reading the stream up to {last}"));
+                starting.report(format!("reading the stream up to {last}"));
             }
         } else {
             self.inlet.caught_up().await;
@@ -244,9 +251,9 @@ fn age(published_unix_ns: i128) -> Duration {
     now.saturating_sub(published)
 }
 
-/// Whether the stream that is read is still the one of its name, and what is left of it still comes. Looked at when
-/// nothing has come for a while: a consumer goes on in whatever stream has the name, and what it waits for may
-/// have gone.
+/// Whether the open stream still exists, and its remaining messages still arrive. Checked when none arrived for a
+/// while: a consumer continues in a recreated stream of the same name, and the messages it waits for may be
+/// purged.
 async fn is_same(reading: &mut Reading) -> Result<bool, Fault> {
     reading.read_at = Instant::now();
     let created = reading.stream.get_info().await?.created.unix_timestamp_nanos();

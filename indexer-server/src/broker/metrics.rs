@@ -4,10 +4,10 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// Metrics of what comes by NATS.
+/// Metrics of the messages received over NATS.
 #[derive(Debug, Clone)]
 pub(super) struct BrokerMetrics {
-    /// 1 while the connection is there.
+    /// 1 while connected.
     pub(super) connected: Gauge,
     /// Messages that the connection dropped since they came faster than they were read.
     pub(super) dropped: Counter,
@@ -16,7 +16,7 @@ pub(super) struct BrokerMetrics {
     messages: Family<OutcomeLabels, Counter>,
 }
 
-/// What became of a message.
+/// Outcome of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub(super) enum Outcome {
     /// Handed to its source.
@@ -49,17 +49,17 @@ impl BrokerMetrics {
         );
         registry.register(
             "broker_dropped",
-            "Times that messages came faster than they were read and were dropped",
+            "Times that messages were dropped because they arrived faster than they were read",
             metrics.dropped.clone(),
         );
         registry.register(
             "broker_pending",
-            "Messages of the stream that are not read yet",
+            "Messages of the stream that are still to be read",
             metrics.pending.clone(),
         );
         registry.register(
             "broker_messages",
-            "Messages that came by NATS",
+            "Messages received over NATS",
             metrics.messages.clone(),
         );
         metrics

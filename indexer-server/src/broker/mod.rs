@@ -1,15 +1,15 @@
-//! Events by NATS: what sources publish on the subjects of their workers, and questions to their agents
-//! by request and reply. Names are `kvasir_proto::broker`'s.
+//! NATS: events that sources publish on the subjects of their workers, and requests to agents.
+//! `kvasir_proto::broker` has the names.
 //!
-//! - [`Connection`]: a connection, with word of its state.
-//! - `inlet`: one message after the other becomes batches of sessions, as `PublishEvents` streams are.
-//! - `core`: what is published now; what is missed is asked for at the agents.
-//! - `log`: the stream of JetStream, read in order from where the checkpoint stood.
+//! - [`Connection`]: a connection and its state.
+//! - `inlet`: turns messages into batches of sessions, like those of `PublishEvents` streams.
+//! - `core`: receives current messages; missed ones are requested from the agents.
+//! - `log`: reads the stream of JetStream in order, from the checkpoint's position on.
 //! - `position`: how far of the stream is in the index: pure.
 //! - [`LocalByBroker`]: asks agents.
 //! - [`ShardMaps`]: the map of shards.
-//! - [`Snapshots`]: the index in the object store, by shards in a `bucket` each; `coverage` (pure) says when,
-//!   and what the stream need not keep.
+//! - [`Snapshots`]: snapshots in the object store, a `bucket` for each shard; `coverage` (pure) decides when,
+//!   and what the stream may purge.
 
 mod bucket;
 mod config;
@@ -34,7 +34,7 @@ pub use position::Position;
 pub use shard_map::ShardMaps;
 pub use snapshots::Snapshots;
 
-use crate::{ingest::Ingest, snapshot::Keeper};
+use crate::{ingest::Ingest, snapshot::SharedStore};
 use async_nats::ConnectError;
 use connect::connect;
 use inlet::Inlet;
@@ -45,7 +45,7 @@ use prometheus_client::registry::Registry;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// What is needed to take in what comes by NATS. Nothing comes before it runs.
+/// The parts that receive events over NATS. Nothing is received before it runs.
 #[derive(Debug)]
 pub struct Broker {
     config: BrokerConfig,
@@ -56,7 +56,7 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// Connects, as soon as the broker is there.
+    /// Connects as soon as the broker is reachable.
     ///
     /// # Errors
     /// If the address cannot be understood.
@@ -85,10 +85,10 @@ impl Broker {
         reads.then(|| self.position.clone())
     }
 
-    /// Snapshots of a shard whose checkpoints `keeper` has.
+    /// Snapshots of a shard whose checkpoints `shared_store` has.
     #[must_use]
-    pub fn snapshots(&self, keeper: Keeper, place: Option<ShardPlace>) -> Snapshots {
-        Snapshots::new(self.connection(), keeper, place, self.config.snapshot_threshold)
+    pub fn snapshots(&self, shared_store: SharedStore, place: Option<ShardPlace>) -> Snapshots {
+        Snapshots::new(self.connection(), shared_store, place, self.config.snapshot_threshold)
     }
 
     /// Whether stream, snapshots and checkpoint are to be emptied before anything else.
@@ -97,8 +97,7 @@ impl Broker {
         self.config.reset
     }
 
-    /// Takes in what sources say, until `stop` is cancelled. Ready once the index has what a server that
-    /// has just started can have.
+    /// Receives events until `stop` is cancelled. Holds readiness until the index has caught up.
     pub async fn run(self, ingest: Arc<Ingest>, stop: CancellationToken) {
         let Self { config, connection, position, metrics, not_ready } = self;
         let in_order = config.delivery == Delivery::Jetstream;

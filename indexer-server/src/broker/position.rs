@@ -6,11 +6,11 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// Messages that may be unanswered. With more, the oldest is not waited for: were the process killed then, its
-/// source would lack it afterwards, see so by the numbers, and be asked.
+/// Limit of unanswered messages. Beyond it the oldest counts as answered: after a kill its source would miss
+/// it, notice the gap in the numbers, and ask its agent.
 const UNANSWERED_MAX: usize = 1 << 16;
 
-/// The place that a server has reached. Clones share it.
+/// How far a server has processed the stream. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Position(Arc<Mutex<State>>);
 
@@ -18,12 +18,12 @@ pub struct Position(Arc<Mutex<State>>);
 struct State {
     reached: Option<StreamPosition>,
     frozen: bool,
-    /// Messages handed on, in order, that the index may not have yet.
+    /// Submitted messages, in order, that the index may not have yet.
     unanswered: VecDeque<(u64, PendingAnswer)>,
 }
 
 impl Position {
-    /// What the index has now.
+    /// The last message such that the index has it and all before.
     #[must_use]
     pub fn reached(&self) -> Option<StreamPosition> {
         self.with(|state| {
@@ -32,12 +32,12 @@ impl Position {
         })
     }
 
-    /// The index has what was said up to there: a checkpoint says so, or another stream begins.
+    /// Sets the position: that of a checkpoint, or the begin of another stream.
     pub fn begin(&self, reached: StreamPosition) {
         self.with(|state| *state = State { reached: Some(reached), ..State::default() });
     }
 
-    /// Nothing counts any more: sources are about to let go of what they hold back, which answers it.
+    /// Stops the position: at shutdown, batches are answered that are not in the index.
     pub(super) fn freeze(&self) {
         self.with(|state| {
             state.settle();
@@ -45,7 +45,7 @@ impl Position {
         });
     }
 
-    /// The next message was handed on; without an answer there is nothing to wait for.
+    /// The next message was submitted; one without an answer needs none.
     pub(super) fn took(&self, sequence: u64, answer: Option<PendingAnswer>) {
         self.with(|state| {
             state.settle();
@@ -64,6 +64,7 @@ impl Position {
             {
                 state.reach(sequence);
             }
+            debug_assert!(state.unanswered.len() <= UNANSWERED_MAX);
         });
     }
 

@@ -30,8 +30,8 @@ impl ShardMaps {
         Self { connection, watch: None }
     }
 
-    /// The map that is there, then each that takes its place, as text. Waits for the broker if need be; what was
-    /// told before may be told again. Cancel-safe.
+    /// The present map, then each new one, as text. Waits for the broker if necessary, and may return a map
+    /// again. Cancel-safe.
     pub async fn next(&mut self) -> Bytes {
         loop {
             let entry = match &mut self.watch {

@@ -4,7 +4,7 @@ use super::{
     core::RETRY_PAUSE,
     coverage::{Posted, purge_through, wants_snapshot},
 };
-use crate::snapshot::{Export, Imported, Keeper, StoreError, StreamPosition};
+use crate::snapshot::{Export, Imported, SharedStore, StoreError, StreamPosition};
 use async_nats::jetstream::{
     self,
     context::Context as Jetstream,
@@ -37,38 +37,38 @@ use tokio::{
 };
 use tokio_util::{io::SyncIoBridge, sync::CancellationToken};
 
-/// Who has posted nothing for so long is not waited for.
+/// A replica that has posted nothing for this time is ignored.
 const COVERAGE_AGE: Duration = Duration::from_secs(600);
 /// How often a replica posts what it covers, also if that has not changed.
 const POST_INTERVAL: Duration = Duration::from_secs(60);
 /// Longest wait for the broker before the server starts without a snapshot.
 const BROKER_TIMEOUT: Duration = Duration::from_secs(30);
-/// A snapshot of which nothing comes for so long is given up.
+/// Timeout between two pieces of a download.
 const STALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// A snapshot that is replaced while it is read, or that the stream has left behind, is tried again so often in all.
+/// Attempts to download a snapshot that is replaced meanwhile, or too old for the stream.
 const DOWNLOADS_MAX: u32 = 3;
 /// Bytes of a snapshot between the disk and the broker.
 const BYTES_BETWEEN: usize = 1 << 20;
 
-/// Keeps snapshots of the index in the object store, and the stream no longer than they allow.
+/// Uploads snapshots of the index to the object store, and purges from the stream what they cover.
 #[derive(Debug)]
 pub struct Snapshots {
     connection: Connection,
-    keeper: Keeper,
+    shared_store: SharedStore,
     /// `shard-I-of-N` for each shard, and which of them this is.
     shards: Vec<String>,
     own: String,
-    /// Tells replicas of a shard apart.
+    /// Id of this replica.
     replica: String,
     threshold: u64,
     turns: Turns,
 }
 
 impl Snapshots {
-    /// Of the index whose checkpoints `keeper` has.
+    /// Of the index whose checkpoints `shared_store` has.
     pub(super) fn new(
         connection: Connection,
-        keeper: Keeper,
+        shared_store: SharedStore,
         place: Option<ShardPlace>,
         threshold: u64,
     ) -> Self {
@@ -77,13 +77,12 @@ impl Snapshots {
         let own = name(place.map_or(0, |place| u16::from(place.shard())));
         let replica = format!("{own}.{:016x}", RandomState::new().hash_one(0));
         let shards = (0..count).map(name).collect();
-        Self { connection, keeper, shards, own, replica, threshold, turns: Turns::default() }
+        Self { connection, shared_store, shards, own, replica, threshold, turns: Turns::default() }
     }
 
-    /// Begins with the shard's snapshot, where the local store has nothing. None if there is none, or it
-    /// cannot be had.
+    /// Imports the shard's snapshot into an empty local store. None if there is none, or it cannot be fetched.
     pub async fn fetch(&self) -> Option<Imported> {
-        let is_empty = self.keeper.call(|store| store.is_empty()).await;
+        let is_empty = self.shared_store.call(|store| store.is_empty()).await;
         if !matches!(is_empty, Ok(true)) || !self.wait_for_broker().await {
             return None;
         }
@@ -101,17 +100,17 @@ impl Snapshots {
             attempts += 1;
             match self.import(attempts < DOWNLOADS_MAX).await {
                 Ok(None) => {
-                    tracing::info!(shard = self.own, "no snapshot is in the object store");
+                    tracing::info!(shard = self.own, "the object store has no snapshot");
                     return None;
                 }
                 Ok(Some(imported)) => {
                     let Imported { workers, held_blocks, .. } = imported;
-                    tracing::info!(workers, held_blocks, "begun with a snapshot");
+                    tracing::info!(workers, held_blocks, "snapshot restored");
                     return Some(imported);
                 }
                 Err(error) => {
                     let shard = &self.own;
-                    tracing::warn!(%error, shard, attempts, "no snapshot to begin with");
+                    tracing::warn!(%error, shard, attempts, "the snapshot could not be fetched");
                     let replaced = self.taken(&context).await.ok() != announced.ok();
                     if attempts >= DOWNLOADS_MAX || !replaced {
                         return None;
@@ -125,27 +124,27 @@ impl Snapshots {
         let mut link = self.connection.link.clone();
         let up = timeout(BROKER_TIMEOUT, link.wait_for(|link| link.up)).await;
         if !matches!(up, Ok(Ok(_))) {
-            tracing::warn!("the broker is not there: {BROKER_TIMEOUT:?} were waited");
+            tracing::warn!("the broker was unreachable for {BROKER_TIMEOUT:?}");
             return false;
         }
         true
     }
 
-    /// Takes over the shard's snapshot; none if there is none. One that the stream has left behind is let go of if
-    /// `another` may be there.
+    /// Imports the shard's snapshot; none if there is none. One that is too old for the stream is refused if
+    /// `another` may follow.
     async fn import(&self, another: bool) -> Result<Option<Imported>, Fault> {
         let context = self.context();
         let Some(bucket) = Bucket::of(&context, &self.own).await? else { return Ok(None) };
         let Some(position) = bucket.position().await? else { return Ok(None) };
-        // From now on nobody lets go of what comes after it.
+        // From now on no replica purges messages after it.
         self.post(&coverage(&context).await?, position).await?;
         let imported = self.download(&bucket).await?;
         if let (Some(position), Ok(stream)) = (imported.position, context.get_stream(STREAM).await)
             && position.sequence + 1 < stream.cached_info().state.first_sequence
             && another
         {
-            self.keeper.call(|store| store.clear()).await??;
-            return Err("the stream has let go of what comes after it".into());
+            self.shared_store.call(|store| store.clear()).await??;
+            return Err("the stream has purged messages after it".into());
         }
         Ok(Some(imported))
     }
@@ -163,34 +162,35 @@ impl Snapshots {
             }
             Ok::<_, io::Error>(())
         };
-        let (copied, imported) = join!(copied, self.keeper.call(move |store| store.import(source)));
+        let (copied, imported) =
+            join!(copied, self.shared_store.call(move |store| store.import(source)));
         let imported = imported??;
         copied?;
         Ok(imported)
     }
 
-    /// Empties the stream, the object store, and the local store: every index begins anew.
+    /// Purges the stream, the object store, and the local store: every index starts empty.
     ///
     /// # Errors
     /// If the broker is not there, or one of them cannot be emptied; then some may be.
     pub async fn reset(&self) -> Result<(), Fault> {
         if !self.wait_for_broker().await {
-            return Err("reset-states: the broker is not there".into());
+            return Err("reset-states: the broker is unreachable".into());
         }
         let context = self.context();
-        tracing::warn!("reset-states: stream, snapshots and checkpoint are emptied");
+        tracing::warn!("reset-states: purging stream, snapshots and checkpoint");
         for stream in [STREAM.to_owned(), format!("KV_{COVERAGE}")] {
             if context.get_stream(&stream).await.is_ok() {
                 context.delete_stream(&stream).await?;
             }
         }
         remove_all(&context).await?;
-        self.keeper.call(|store| store.clear()).await??;
+        self.shared_store.call(|store| store.clear()).await??;
         Ok(())
     }
 
-    /// Posts what is on disk, takes snapshots, and lets go of what nobody needs, until `stop`.
-    pub async fn keep(
+    /// Posts the position on disk, uploads snapshots, and purges the stream, until `stop`.
+    pub async fn run(
         mut self,
         mut on_disk: watch::Receiver<Option<StreamPosition>>,
         stop: CancellationToken,
@@ -205,12 +205,12 @@ impl Snapshots {
             }
             let position = *on_disk.borrow_and_update();
             let Some(position) = position else { continue };
-            let kept = select! {
+            let done = select! {
                 () = stop.cancelled() => return,
-                kept = self.keep_once(position) => kept,
+                done = self.run_once(position) => done,
             };
-            if let Err(error) = kept {
-                tracing::warn!(%error, "snapshots and coverage are left for now");
+            if let Err(error) = done {
+                tracing::warn!(%error, "snapshots and coverage were not updated: retrying");
                 select! {
                     () = stop.cancelled() => return,
                     () = sleep(RETRY_PAUSE) => {}
@@ -219,7 +219,7 @@ impl Snapshots {
         }
     }
 
-    async fn keep_once(&mut self, position: StreamPosition) -> Result<(), Fault> {
+    async fn run_once(&mut self, position: StreamPosition) -> Result<(), Fault> {
         if !self.connection.link.borrow().up {
             return Ok(());
         }
@@ -263,13 +263,13 @@ impl Snapshots {
     async fn upload(&self, turn: &mut Turn, coverage: &Store) -> Result<(), Fault> {
         let bucket = Bucket::open(&self.context(), &self.own).await?;
         bucket.tidy().await?;
-        let export = self.keeper.call(|store| store.export()).await??;
+        let export = self.shared_store.call(|store| store.export()).await??;
         let Some(position) = export.position() else { return Ok(()) };
         let (sink, source) = duplex(BYTES_BETWEEN);
         let sink = SyncIoBridge::new(sink);
-        let is_whole = Arc::new(AtomicBool::new(false));
-        let mut source = Whole { source, is_whole: Arc::clone(&is_whole) };
-        let written = spawn_blocking(move || write_out(export, sink, &is_whole));
+        let is_complete = Arc::new(AtomicBool::new(false));
+        let mut source = CompleteUpload { source, is_complete: Arc::clone(&is_complete) };
+        let written = spawn_blocking(move || write_out(export, sink, &is_complete));
         let put = select! {
             put = bucket.put(position, &mut source) => put,
             Err(fault) = self.stay(position, turn, coverage) => Err(fault),
@@ -316,7 +316,11 @@ impl Snapshots {
         let created = i64::try_from(created).unwrap_or(i64::MAX);
         if let Some(through) = purge_through(created, &snapshots, &replicas) {
             let purged = stream.purge().sequence(through + 1).await?;
-            tracing::info!(through, messages = purged.purged, "let go of what all have on disk");
+            tracing::info!(
+                through,
+                messages = purged.purged,
+                "purged what all replicas have on disk"
+            );
         }
         Ok(())
     }
@@ -327,12 +331,12 @@ impl Snapshots {
 }
 
 /// What is uploaded: its end counts as one only if all was written.
-struct Whole<R> {
+struct CompleteUpload<R> {
     source: R,
-    is_whole: Arc<AtomicBool>,
+    is_complete: Arc<AtomicBool>,
 }
 
-impl<R: AsyncRead + Unpin> AsyncRead for Whole<R> {
+impl<R: AsyncRead + Unpin> AsyncRead for CompleteUpload<R> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -340,8 +344,8 @@ impl<R: AsyncRead + Unpin> AsyncRead for Whole<R> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.source).poll_read(context, buffer))?;
-        if buffer.filled().len() == before && !self.is_whole.load(Ordering::Acquire) {
-            return Poll::Ready(Err(io::Error::other("the export broke off")));
+        if buffer.filled().len() == before && !self.is_complete.load(Ordering::Acquire) {
+            return Poll::Ready(Err(io::Error::other("the export ended early")));
         }
         Poll::Ready(Ok(()))
     }
@@ -350,15 +354,15 @@ impl<R: AsyncRead + Unpin> AsyncRead for Whole<R> {
 fn write_out(
     mut export: Export,
     mut sink: impl Write,
-    is_whole: &AtomicBool,
+    is_complete: &AtomicBool,
 ) -> Result<(), StoreError> {
     while let Some(chunk) = export.next_chunk()? {
         if sink.write_all(&chunk).is_err() {
-            // Who reads has failed, and says why.
+            // The reader has failed, and reports why.
             return Ok(());
         }
     }
-    is_whole.store(true, Ordering::Release);
+    is_complete.store(true, Ordering::Release);
     Ok(())
 }
 
@@ -376,10 +380,10 @@ mod tests {
     use super::*;
 
     /// What is read of an upload whose export wrote something, and then all of it or not.
-    async fn read(is_whole: bool) -> io::Result<Vec<u8>> {
+    async fn read(is_complete: bool) -> io::Result<Vec<u8>> {
         let (mut sink, source) = duplex(BYTES_BETWEEN);
-        let is_whole = Arc::new(AtomicBool::new(is_whole));
-        let mut source = Whole { source, is_whole };
+        let is_complete = Arc::new(AtomicBool::new(is_complete));
+        let mut source = CompleteUpload { source, is_complete };
         sink.write_all(b"a part").await?;
         drop(sink);
         let mut bytes = Vec::new();
@@ -391,6 +395,6 @@ mod tests {
     async fn an_export_that_breaks_off_is_no_snapshot() {
         assert_eq!(read(true).await.expect("all of it"), b"a part");
         let error = read(false).await.expect_err("a part of it");
-        assert_eq!(error.to_string(), "the export broke off");
+        assert_eq!(error.to_string(), "the export ended early");
     }
 }

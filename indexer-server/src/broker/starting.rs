@@ -3,20 +3,20 @@ use kvasir_process::telemetry::NotReady;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Agents are heard of in this time: they say every 5 s that they are there.
-const HEARD_WITHIN: Duration = Duration::from_secs(6);
-/// A server that has heard the broker, or has something from a checkpoint, is ready after this time whatever
-/// it lacks: its answers say what they are worth.
+/// Every agent has sent a heartbeat after this time: they send one every 5 s.
+const HEARTBEATS_WITHIN: Duration = Duration::from_secs(6);
+/// A server that reaches the broker, or has restored a checkpoint, is ready after this time even if it is
+/// incomplete: its answers state how far they can be trusted.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
-/// Until agents were heard and what they hold was fetched. A server with nothing never counts as ready before
-/// it has heard the broker.
+/// Readiness at start: it ends once agents have sent heartbeats and their blocks are fetched. An empty server
+/// is never ready before it has reached the broker.
 pub(super) struct Starting {
     not_ready: NotReady,
     since: Instant,
-    /// Since when the broker's messages are heard, and none of them are old.
-    heard_since: Option<Instant>,
-    /// A checkpoint was restored: what it says is better than nothing.
+    /// Since when current messages arrive.
+    receiving_since: Option<Instant>,
+    /// Whether a checkpoint was restored.
     restored: bool,
 }
 
@@ -24,29 +24,29 @@ impl Starting {
     pub(super) fn new(not_ready: NotReady, inlet: &Inlet) -> Self {
         not_ready.set_reason("waiting for the broker");
         let restored = inlet.knows_workers();
-        Self { not_ready, since: Instant::now(), heard_since: None, restored }
+        Self { not_ready, since: Instant::now(), receiving_since: None, restored }
     }
 
-    /// How far it is, for people.
-    pub(super) fn say(&self, how_far: String) {
+    /// Shows the progress on `/readyz`.
+    pub(super) fn report(&self, how_far: String) {
         self.not_ready.set_reason(how_far);
     }
 
-    /// Whether that is over. `hears`: what is published now is heard.
-    pub(super) fn is_over(&mut self, inlet: &Inlet, hears: bool) -> bool {
-        if !hears {
+    /// Whether the server is ready. `receives`: current messages arrive.
+    pub(super) fn is_over(&mut self, inlet: &Inlet, receives: bool) -> bool {
+        if !receives {
             return self.restored && self.since.elapsed() >= READY_WITHIN;
         }
-        let heard = self.heard_since.get_or_insert_with(Instant::now).elapsed();
-        if inlet.is_settled() && (self.restored || heard >= HEARD_WITHIN) {
+        let receiving_for = self.receiving_since.get_or_insert_with(Instant::now).elapsed();
+        if inlet.is_settled() && (self.restored || receiving_for >= HEARTBEATS_WITHIN) {
             return true;
         }
         let waits_for = if inlet.is_settled() {
-            "waiting to hear of agents"
+            "waiting for heartbeats of agents"
         } else {
             "fetching what agents hold"
         };
         self.not_ready.set_reason(waits_for);
-        heard >= READY_WITHIN
+        receiving_for >= READY_WITHIN
     }
 }

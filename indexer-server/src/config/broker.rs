@@ -47,7 +47,7 @@ pub(super) fn broker(options: &Options) -> Result<Option<BrokerConfig>, ConfigEr
     }))
 }
 
-/// Whether the map of shards comes by NATS.
+/// Whether the map of shards comes from NATS.
 pub(super) fn map_is_by_broker(options: &Options) -> bool {
     options.shard_map.as_deref() == Some(Path::new(SHARD_MAP_BY_BROKER))
 }

@@ -30,13 +30,13 @@ use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
 pub struct Config {
     /// What is logged, how, and where spans go.
     pub log: LogConfig,
-    /// How the index is kept.
+    /// Configuration of the index.
     pub index: IndexConfig,
     /// Bounds of what is speculative.
     pub speculation: SpeculationConfig,
-    /// Where checkpoints are kept, and how often they are written; none for none.
+    /// Where checkpoints are stored, and how often they are written; none for none.
     pub checkpoints: Option<CheckpointConfig>,
-    /// How events are taken in.
+    /// Configuration of the ingest.
     pub ingest: IngestConfig,
     /// The gRPC port.
     pub grpc: GrpcConfig,
@@ -44,17 +44,17 @@ pub struct Config {
     pub http: HttpConfig,
     /// Workers to register at start, as far as they belong to this server's shard.
     pub workers: Vec<Registration>,
-    /// What comes by NATS, if anything does.
+    /// The NATS broker, if one is configured.
     pub broker: Option<BrokerConfig>,
-    /// Where the map of shards comes from; none if it never changes.
+    /// The source of the map of shards; none if it never changes.
     pub shard_map: Option<MapSource>,
     /// URLs of other replicas of the same shard.
     pub siblings: Vec<String>,
-    /// Longest time that stopping takes.
+    /// Time limit for a graceful stop.
     pub drain_timeout: Duration,
 }
 
-/// Where the map of shards comes from.
+/// The source of the map of shards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MapSource {
     /// A file, read again at SIGHUP.
@@ -151,7 +151,7 @@ fn siblings(options: &Options) -> Result<Vec<String>, ConfigError> {
     for text in given {
         let url = target(FIELD, text)?;
         if urls.contains(&url) {
-            return Err(ConfigError::invalid(FIELD, format!("{url:?} is there twice")));
+            return Err(ConfigError::invalid(FIELD, format!("{url:?} is given twice")));
         }
         urls.push(url);
     }

@@ -1,4 +1,4 @@
-//! Configuration: flags, then environment, then file, then defaults; checked as a whole before any
+//! Configuration: flags, then environment, then file, then defaults; all options are checked before any
 //! port is opened.
 
 mod broker;

@@ -17,87 +17,87 @@ pub struct Options {
     #[command(flatten)]
     #[serde(flatten)]
     pub process: ProcessOptions,
-    /// What is done with a source's blocks once events were lost for good: keep or clear
+    /// What happens to a source's blocks when events are lost for good: keep or clear
     #[arg(long, value_name = "POLICY", default_value_t = LossPolicy::Keep)]
     #[serde(serialize_with = "text::serialize")]
     pub loss_policy: LossPolicy,
-    /// How long doubtful blocks are kept under loss policy keep
+    /// How long suspect blocks stay in the index under loss policy keep
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(600))]
     pub degraded_ttl: Span,
-    /// How long a source may be disconnected before its blocks are dropped; a worker's lease goes
-    /// before it
+    /// How long a source may be disconnected before its blocks are dropped; a worker's lease takes
+    /// precedence
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(60))]
     pub worker_timeout: Span,
     /// Time between two probes of an engine's replay socket
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(30))]
     pub probe_interval: Span,
-    /// Most replays at a time, over all engines
+    /// Limit of concurrent replays, over all engines
     #[arg(long, value_name = "COUNT", default_value_t = 8)]
     pub replay_concurrency: usize,
-    /// Most dumps and ranges of events read from workers' local indexers at a time
+    /// Limit of concurrent reads (dumps and event ranges) from workers' local indexers
     #[arg(long, value_name = "COUNT", default_value_t = 8)]
     pub dump_concurrency: usize,
-    /// Which shard this server is, such as 0/3 for the first of three: it has the workers of its
-    /// shard's buckets only and refuses others. All workers if not set
+    /// The shard that this server is, such as 0/3 for the first of three: it accepts only workers of
+    /// its shard's buckets. All workers if not set
     #[arg(long, value_name = "I/N")]
     #[serde(serialize_with = "optional::serialize")]
     pub shard: Option<ShardPlace>,
-    /// File that says which shard owns which buckets, read at start and at SIGHUP; or nats for the key
-    /// `map` of the bucket `kvasir-shards` of NATS' key-value store, which is followed. Equal stretches if
+    /// File that assigns buckets to shards, read at start and at SIGHUP; or nats for the key `map` in
+    /// the bucket `kvasir-shards` of NATS' key-value store, which the server watches. Equal ranges if
     /// not set
     #[arg(long, value_name = "FILE")]
     pub shard_map: Option<PathBuf>,
-    /// Shards of the index, 1 to 64: each has a part of the workers and a writer thread. More than
-    /// one writer is worth having once one is busy; blocks are shared within a shard only
+    /// Shards of the index in this process, 1 to 64: each has a part of the workers and a writer
+    /// thread. Use more than one when one writer thread is busy; blocks are shared only within a shard
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub index_shards: usize,
-    /// Most memory of the index, over all models and tenants, such as 8GiB: 1MiB a shard at least, no
-    /// limit if not set. Beyond it what was not stored for longest is dropped: answers then credit
-    /// less, never more
+    /// Memory limit of the index, over all models and tenants, such as 8GiB: at least 1MiB a shard, no
+    /// limit if not set. Beyond it the index sheds the least recently stored blocks: answers then
+    /// credit less, never more
     #[arg(long, value_name = "BYTES")]
     pub max_index_bytes: Option<ByteCount>,
-    /// Folder of the checkpoints, made if it is not there: with one, a restart goes on where the server
-    /// was; without one it begins empty
+    /// Folder for checkpoints, created if missing. With one, a restart resumes from the last
+    /// checkpoint; without one, the index starts empty
     #[arg(long, value_name = "FOLDER")]
     pub checkpoint_dir: Option<PathBuf>,
-    /// Time between two checkpoints, each of what changed since the one before
+    /// Time between checkpoints; each writes what changed since the one before
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(10))]
     pub checkpoint_interval: Span,
     /// The NATS server.
     #[command(flatten)]
     #[serde(flatten)]
     pub nats: NatsOptions,
-    /// How long that stream keeps events
+    /// How long that stream retains events
     #[arg(long, value_name = "TIME", default_value_t = Span(STREAM_AGE_DEFAULT))]
     pub nats_stream_age: Span,
-    /// How many bytes of events it keeps
+    /// How many bytes of events it retains
     #[arg(long, value_name = "BYTES", default_value_t = ByteCount(1 << 30))]
     pub nats_stream_bytes: ByteCount,
-    /// Messages in the stream after which a snapshot of the index goes to NATS' object store, from
-    /// which replicas with an empty disk begin
+    /// Messages in the stream after which a snapshot of the index is uploaded to NATS' object store;
+    /// replicas with an empty disk start from it
     #[arg(long, value_name = "COUNT", default_value_t = 1_000_000)]
     pub snapshot_threshold: u64,
-    /// DANGEROUS: empties the stream, the snapshots in the object store and the checkpoint before it
-    /// starts: for all shards and replicas that share them. Every index then begins anew from the agents
+    /// DANGEROUS: purges the stream, the snapshots in the object store and the checkpoint at start, for
+    /// all shards and replicas that share them. Every index is then rebuilt from the agents
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = false)]
     pub reset_states: bool,
     /// Most speculative blocks (pairs of rank and block that RecordPlacement announced), over all
     /// models and tenants: 65536 to 16777216
     #[arg(long, value_name = "COUNT", default_value_t = 1 << 20)]
     pub speculative_blocks_max: usize,
-    /// Share of them that is kept when a placement does not fit any more: from 0 up to 1; those
-    /// that end first go first
+    /// Share of them that stays when a placement no longer fits, 0 to 1; those that expire first are
+    /// dropped first
     #[arg(long, value_name = "SHARE", default_value_t = 0.8)]
     pub speculative_keep_ratio: f64,
-    /// Most requests with one answer at a time, over all connections; more are refused
+    /// Limit of concurrent unary requests, over all connections; more are refused
     #[arg(long, value_name = "COUNT", default_value_t = 1_024)]
     pub max_in_flight: usize,
-    /// Most gRPC connections at a time; more are closed at once
+    /// Limit of concurrent gRPC connections; more are closed at once
     #[arg(long, value_name = "COUNT", default_value_t = 1_024)]
     pub max_connections: usize,
     /// Other replicas of the same shard, such as http://10.0.0.2:50051, at most 16 with commas between
-    /// them: at start, workers of which neither a checkpoint nor a snapshot has anything are copied
-    /// from them
+    /// them: at start, the server copies from them the workers that neither its checkpoint nor a
+    /// snapshot has
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub siblings: Vec<String>,

@@ -147,7 +147,7 @@ fn every_refusal_names_the_option() {
     );
     check(&["--http-listen", "127.0.0.1:50051"], "http-listen: must differ from listen");
     check(&["--siblings", "a:1,host"], "siblings: \"host\" must be host:port or http://host:port");
-    check(&["--siblings", "http://a:1,a:1"], "siblings: \"http://a:1\" is there twice");
+    check(&["--siblings", "http://a:1,a:1"], "siblings: \"http://a:1\" is given twice");
     let many = vec!["http://a:1"; 17].join(",");
     check(&["--siblings", &many], "siblings: names 17 servers, the limit is 16");
     check(&["--config", "/no/such/file.toml"], "config file /no/such/file.toml");
@@ -191,7 +191,7 @@ fn every_refusal_of_a_time_to_live_names_the_key() {
     );
     check(
         &["id=w,model=m,block-size=1,endpoint=tcp://a:1,ttl.CLOUD=10m"],
-        "worker[0]: medium_ttls: \"CLOUD\" is no medium of a worker's own memory",
+        "worker[0]: medium_ttls: \"CLOUD\" is not a medium of a worker's own memory",
     );
 }
 
@@ -226,7 +226,7 @@ fn every_refusal_of_a_worker_names_the_key() {
     );
     check(
         &["id=w,model=m,block-size=1,lora.x=a"],
-        "(w).lora: \"x\" is no adapter's number: write lora.7",
+        "(w).lora: \"x\" is not an adapter number: write lora.7",
     );
     check(
         &["id=w,model=m,block-size=1,lora.7="],

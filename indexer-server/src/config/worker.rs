@@ -113,8 +113,8 @@ pub(super) fn registrations(specs: &[WorkerSpec]) -> Result<Vec<Registration>, C
             || earlier.endpoints.len() + more.len() > WORKER_ENDPOINTS_MAX
         {
             let why = format!(
-                "the worker is there already: each spec of it must bring an endpoint of its own, \
-                 at most {WORKER_ENDPOINTS_MAX}"
+                "the worker is configured already: each further spec of it must add another endpoint, at most \
+                 {WORKER_ENDPOINTS_MAX}"
             );
             return Err(ConfigError::invalid(field("endpoint"), why));
         }
@@ -201,7 +201,7 @@ fn lora_names(spec: &BTreeMap<String, String>) -> Result<BTreeMap<u64, String>, 
     let mut names = BTreeMap::new();
     for (number, name) in spec {
         let Ok(id) = number.parse::<u64>() else {
-            return Err(format!("{number:?} is no adapter's number: write lora.7=NAME"));
+            return Err(format!("{number:?} is not an adapter number: write lora.7=NAME"));
         };
         if !(1..=NAME_BYTES_MAX).contains(&name.len()) {
             let bytes = name.len();

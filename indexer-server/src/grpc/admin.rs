@@ -39,7 +39,7 @@ fn shard(parts: &Parts) -> Option<pb::ShardInfo> {
 }
 
 fn worker(parts: &Parts, registration: &Registration) -> pb::WorkerInfo {
-    // Before the index is looked at: what is not awaited any more by then is there.
+    // Read before the index: sources that are not awaited any more are in it.
     let awaited = parts.ingest.awaited_sources(&registration.address());
     let partition = parts.partitions.get(&registration.partition);
     let describe = |at: &Partition| describe(at, &registration.worker, parts.origin);

@@ -18,5 +18,5 @@ pub(super) const ANSWERS_QUEUED_MAX: usize = 64;
 pub(super) const CHUNKS_QUEUED_MAX: usize = 2;
 /// A dump whose reader takes nothing for this long is given up.
 pub(super) const DUMP_STALL_TIMEOUT: Duration = Duration::from_secs(20);
-// The client is told that its dump is over if it reads on in time; then its connection is closed.
+// A client that resumes reading in time gets the end of its dump; then its connection is closed.
 const _: () = assert!(DUMP_STALL_TIMEOUT.as_secs() < UNTAKEN_TIMEOUT.as_secs());

@@ -23,7 +23,7 @@ pub(super) type DumpStream =
 pub(super) async fn start(parts: &Parts, query: DumpQuery) -> Result<DumpStream, Status> {
     parts.ingest.check_shard(&query.worker).map_err(status)?;
     let partition = parts.finder.partition(&query.partition).map_err(status)?;
-    tracing::debug!(worker = query.worker.as_str(), partition = %query.partition, "a dump is asked for");
+    tracing::debug!(worker = query.worker.as_str(), partition = %query.partition, "dump requested");
     let (parcels, stream) = outlet(CHUNKS_QUEUED_MAX);
     let (begun_tx, begun) = oneshot::channel();
     let task_parts = parts.clone();
@@ -91,8 +91,8 @@ async fn deliver(
         Ok(Ok(())) => Ok(()),
         Ok(Err(_gone)) => Err(Status::cancelled("the client is gone")),
         Err(_late) => {
-            tracing::info!("a client that takes nothing of its dump is cut off");
-            Err(Status::aborted("the client took nothing for too long: dump again"))
+            tracing::info!("closed a dump whose client stopped reading");
+            Err(Status::aborted("the client stopped reading: dump again"))
         }
     }
 }

@@ -42,18 +42,18 @@ impl IndexerService {
         });
         gathered.await.map(Response::new).map_err(|error| {
             tracing::error!(%error, "an answer could not be gathered");
-            Status::internal("the server failed to gather the answer; its log says more")
+            Status::internal("the server failed to gather the answer; see its log")
         })
     }
 
     /// Has a change of the registered workers on disk before it is acknowledged. Where that fails
     /// it holds nevertheless, and the next checkpoint writes it.
-    async fn keep(&self) -> Result<(), Status> {
+    async fn persist(&self) -> Result<(), Status> {
         match &self.parts.checkpoints {
             Some(checkpoints) => {
-                let kept = checkpoints.create(false).await.map(drop).map_err(status);
-                kept.map_err(|at| {
-                    let text = "done, but not on disk, so a restart may forget it";
+                let persisted = checkpoints.create(false).await.map(drop).map_err(status);
+                persisted.map_err(|at| {
+                    let text = "done, but not persisted, so a restart may lose it";
                     Status::new(at.code(), format!("{text}: {}", at.message()))
                 })
             }
@@ -94,7 +94,7 @@ impl Indexer for IndexerService {
         };
         let registered = registered.map_err(status)?;
         let created = matches!(registered, crate::ingest::Registered::Created);
-        self.keep().await?;
+        self.persist().await?;
         Ok(Response::new(pb::RegisterWorkerResponse { created }))
     }
 
@@ -104,7 +104,7 @@ impl Indexer for IndexerService {
     ) -> Reply<pb::RemoveWorkerResponse> {
         let address = WorkerAddress::try_from(request.into_inner()).map_err(status)?;
         let removed_blocks = self.parts.ingest.remove(address).await.map_err(status)?;
-        self.keep().await?;
+        self.persist().await?;
         Ok(Response::new(pb::RemoveWorkerResponse { removed_blocks }))
     }
 
@@ -127,7 +127,7 @@ impl Indexer for IndexerService {
         request: Request<pb::CreateCheckpointRequest>,
     ) -> Reply<pb::CreateCheckpointResponse> {
         let Some(checkpoints) = &self.parts.checkpoints else {
-            let message = "the server keeps no checkpoints: start it with --checkpoint-dir";
+            let message = "the server writes no checkpoints: start it with --checkpoint-dir";
             return Err(Status::failed_precondition(message));
         };
         let compact = request.into_inner().compact;

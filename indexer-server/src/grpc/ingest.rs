@@ -53,7 +53,7 @@ async fn serve(
     };
     let hello = hello.map_err(|_late| Status::deadline_exceeded("hello is missing"))??;
     let Accepted { session, applied } = parts.ingest.open(&hello, false).await.map_err(status)?;
-    let _speaking = session.speaks(&hello);
+    let _agent_stream = session.agent_stream(&hello);
     let accepted = pb::PublishAccepted { applied: applied.map(convert::cursor) };
     let stream = OpenStream { parts, session: &session, answers };
     let last = match stream.answer(Message::Accepted(accepted)).await {
@@ -89,7 +89,7 @@ struct Unanswered {
     answer: PendingAnswer,
 }
 
-/// Whether the stream goes on, else how it ends.
+/// Whether the stream continues, or how it ends.
 type Flow = ControlFlow<Last<pb::PublishEventsResponse>>;
 
 impl OpenStream<'_> {
@@ -193,7 +193,7 @@ impl OpenStream<'_> {
         }
     }
 
-    /// Queues an answer. A client that does not read holds up nobody but itself.
+    /// Queues an answer. A client that does not read holds up no one but itself.
     async fn answer(&self, answer: Message) -> Flow {
         let sent = select! {
             () = self.parts.stop.cancelled() => return ControlFlow::Break(Err(stopping())),

@@ -1,4 +1,4 @@
-//! Asking local indexers over gRPC, each question over a connection of its own.
+//! Requests to local indexers over gRPC, each over its own connection.
 
 use crate::ingest::{AskError, LocalIndexers, Parts};
 use futures::{StreamExt, TryFutureExt, TryStreamExt};

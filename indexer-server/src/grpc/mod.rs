@@ -1,5 +1,5 @@
-//! The gRPC port: thin handlers that convert, call, and convert back. The only code here that
-//! knows tonic and messages.
+//! The gRPC port: thin handlers that convert, call, and convert back. No other module names generated
+//! messages.
 
 mod admin;
 mod config;

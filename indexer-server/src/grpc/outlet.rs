@@ -6,8 +6,8 @@ use tonic::Status;
 /// How a stream of answers ends: with one more answer, plainly, or with an error.
 pub(super) type Last<T> = Result<Option<T>, Status>;
 
-/// The task's end of a stream of answers. The end of the stream is told beside the queue, so that
-/// a client whose queue is full learns of it too: a stream that was cut off never looks whole.
+/// The task's end of a stream of answers. The end of the stream is sent beside the queue, so that a client
+/// whose queue is full gets it too: a stream that was cut off never looks complete.
 pub(super) struct Outlet<T> {
     /// Answers that wait to be taken by the client.
     pub(super) queue: mpsc::Sender<T>,

@@ -7,7 +7,7 @@ use crate::{
 use std::sync::Arc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// What the handlers work with.
+/// The parts that the handlers use.
 #[derive(Debug, Clone)]
 pub struct Parts {
     /// All partitions.
@@ -22,7 +22,7 @@ pub struct Parts {
     pub speculation: Arc<Speculation>,
     /// Changes of the index.
     pub writer: Writer,
-    /// Asks for checkpoints; none if the server keeps none.
+    /// Requests checkpoints; none if the server writes none.
     pub checkpoints: Option<Checkpoints>,
     /// Where time begins.
     pub origin: Origin,

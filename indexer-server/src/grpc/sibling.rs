@@ -1,4 +1,4 @@
-//! Asking siblings over gRPC, each over one connection.
+//! Requests to siblings over gRPC, each sibling over one connection.
 
 use crate::siblings::{CopyError, DumpParts, ListPages, Sibling};
 use futures::{StreamExt, TryFutureExt, TryStreamExt, stream};

@@ -1,5 +1,5 @@
-//! Blocks on media with a time to live, after a restart: a checkpoint or a sibling does not say when
-//! they were announced, so that nobody knows how old they are. They are dropped.
+//! Blocks on media with a time to live, after a restart. Neither a checkpoint nor a sibling has the time of
+//! their announcement, so their age is unknown and they are dropped.
 
 use super::{Ingest, IngestError, worker::Worker};
 use crate::partitions::{Dump, DumpError, DumpPart, ResumedSource};
@@ -44,7 +44,7 @@ impl Ingest {
         if blocks > 0 {
             self.metrics.count_aged(blocks);
             let worker = worker.address();
-            tracing::info!(%worker, blocks, "blocks whose time to live is unknown are dropped");
+            tracing::info!(%worker, blocks, "dropped blocks whose remaining time to live is unknown");
         }
         Ok(())
     }

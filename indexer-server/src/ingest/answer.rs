@@ -1,4 +1,4 @@
-//! What becomes of a batch, as whoever handed it in is told.
+//! Answers to submitted batches.
 
 use super::IngestError;
 use kvasir_proto::types::BlockCounts;
@@ -32,14 +32,14 @@ pub enum Refusal {
     },
 }
 
-/// What became of a batch.
+/// Outcome of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BatchAnswer {
     /// It is in the index.
     Acked {
         /// It was there before, or came another way.
         duplicate: bool,
-        /// What became of its operations.
+        /// Outcome of its operations.
         counts: BlockCounts,
     },
     /// It is not.

@@ -2,20 +2,20 @@ use super::ShardConfig;
 use kvasir_proto::types::LossPolicy;
 use std::time::Duration;
 
-/// How events are taken in.
+/// Configuration of the ingest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IngestConfig {
-    /// What a loss does to a worker whose registration does not say.
+    /// Loss policy of workers whose registration names none.
     pub loss_policy: LossPolicy,
-    /// How long doubtful blocks are kept under [`LossPolicy::Keep`].
+    /// How long suspect blocks stay under [`LossPolicy::Keep`].
     pub degraded_ttl: Duration,
     /// How long a source may be disconnected before what it stored is dropped.
     pub worker_timeout: Duration,
     /// Time between two probes of an engine's replay socket.
     pub probe_interval: Duration,
-    /// Most replays at a time, over all engines.
+    /// Limit of concurrent replays, over all engines.
     pub replay_concurrency: usize,
-    /// Most questions to workers' local indexers at a time, dumps and ranges together.
+    /// Limit of concurrent reads from workers' local indexers.
     pub dump_concurrency: usize,
     /// Which shard this server is; none if it has all workers.
     pub shard: Option<ShardConfig>,

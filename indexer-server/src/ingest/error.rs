@@ -25,7 +25,7 @@ pub enum IngestError {
     WrongShard(#[from] WrongShard),
     /// The worker is registered otherwise.
     #[error(
-        "worker {address} is registered with {field} {present}, not {asked}: remove it first, or \
+        "worker {address} is registered with {field} {present}, not {requested}: remove it first, or \
          register it as it is"
     )]
     Conflict {
@@ -35,12 +35,12 @@ pub enum IngestError {
         field: &'static str,
         /// As registered.
         present: String,
-        /// As asked for.
-        asked: String,
+        /// As requested.
+        requested: String,
     },
-    /// Another agent speaks for the worker.
+    /// Another agent serves the worker.
     #[error(
-        "another agent speaks for worker {address}, with {field} {present}, not {asked}: give each its own \
+        "another agent serves worker {address}, with {field} {present}, not {requested}: give each its own \
          worker_id, or stop the other"
     )]
     Disputed {
@@ -50,22 +50,22 @@ pub enum IngestError {
         field: &'static str,
         /// The other's.
         present: String,
-        /// As asked for.
-        asked: String,
+        /// As requested.
+        requested: String,
     },
-    /// The source's first stream said otherwise, and its life goes on.
+    /// The source's first stream of this incarnation had another copy mode.
     #[error(
-        "copy_mode of source {source_name:?} cannot change within one incarnation: keep it, or begin a \
-         new incarnation"
+        "copy_mode of source {source_name:?} cannot change within one incarnation: use the same one, or begin \
+         a new incarnation"
     )]
     CopyMode {
         /// The source.
         source_name: String,
     },
-    /// A newer life took its place.
+    /// A newer incarnation took its place.
     #[error(
-        "incarnation of source {source_name:?} is one that is over: begin a new one, or try again \
-         if it is the present one"
+        "incarnation of source {source_name:?} has ended: begin a new one, or try again if it is the \
+         current one"
     )]
     PastIncarnation {
         /// The source.
@@ -82,9 +82,9 @@ pub enum IngestError {
         /// Why, and what to write instead.
         error: EndpointError,
     },
-    /// A time to live for a medium that no block of a worker's own lies on.
+    /// A time to live for a medium that is not the worker's own memory.
     #[error(
-        "medium_ttls: {medium:?} is no medium of a worker's own memory: name one that engines announce, \
+        "medium_ttls: {medium:?} is not a medium of a worker's own memory: use one that engines announce, \
          such as CPU or DISK"
     )]
     Medium {
@@ -99,12 +99,12 @@ pub enum IngestError {
     TooManyWorkers,
     /// Its endpoints need too many sockets.
     #[error(
-        "endpoints need {asked} sockets, and {free} are left: the server may have {limit} of them, half \
+        "endpoints need {requested} sockets, and {free} are left: the server may have {limit} of them, half \
          of its limit of open files. Raise that (ulimit -n, LimitNOFILE= of systemd) or remove workers first"
     )]
     TooManySockets {
         /// So many.
-        asked: usize,
+        requested: usize,
         /// Those that are left.
         free: usize,
         /// All that there may be.
@@ -116,18 +116,18 @@ pub enum IngestError {
     /// The server is stopping.
     #[error(transparent)]
     Stopping(#[from] WriterGone),
-    /// A fault of the server; the log says more.
+    /// A fault of the server; the log has the cause.
     #[error("the change failed within the server")]
     Failed,
 }
 
 impl IngestError {
-    pub(super) fn block_size(partition: &Partition, asked: u32) -> Self {
+    pub(super) fn block_size(partition: &Partition, requested: u32) -> Self {
         let (key, present) = (partition.key().clone(), partition.block_size());
-        Self::Partition(PartitionError::BlockSize { key, present, asked })
+        Self::Partition(PartitionError::BlockSize { key, present, requested })
     }
 
-    /// Whether it is about what a hello says, and nothing else.
+    /// Whether the hello alone caused it.
     pub(super) const fn is_of_hello(&self) -> bool {
         matches!(self, Self::PastIncarnation { .. } | Self::CopyMode { .. })
     }

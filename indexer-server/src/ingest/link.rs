@@ -1,4 +1,4 @@
-//! One engine endpoint: a task that runs `kvasir-engine`'s link and hands on what it says.
+//! One engine endpoint: a task that runs `kvasir-engine`'s link and forwards its commands to the writer.
 
 use super::{Ingest, IngestConfig, IngestError, IngestMetrics};
 use crate::partitions::{IndexedSource, Origin, Writer, WriterGone};
@@ -26,10 +26,10 @@ use tokio_util::sync::CancellationToken;
 
 /// Commands between an endpoint's link and the writer's mailbox.
 const COMMANDS_MAX: usize = 64;
-/// Block operations of batches that are handed to the writer together: a part of what it does
+/// Block operations of batches that are submitted to the writer together: a part of what it does
 /// under one hold of its lock, so that sources take turns.
 const TOGETHER_MAX: usize = 256;
-/// Pause after a fault of our own in a link, before it begins afresh.
+/// Pause after a fault of our own in a link, before it starts empty.
 const FAULT_PAUSE: Duration = Duration::from_secs(5);
 
 /// What an endpoint of a registration asks for, checked.
@@ -128,7 +128,7 @@ fn parse_sockets(spec: &EndpointSpec) -> Result<Sockets, (&'static str, Endpoint
 pub(super) struct Link {
     name: String,
     config: LinkConfig,
-    /// Where a checkpoint leaves off.
+    /// Where to resume after a checkpoint.
     resume: Option<Resume>,
     sink: Sink,
 }
@@ -140,16 +140,16 @@ struct Sink {
     origin: Origin,
     metrics: IngestMetrics,
     unmatchable: Counter,
-    /// As the index was told last.
+    /// As last reported to the index.
     status: SourceStatus,
-    /// State and connection in the last line of the log, which are those of answers then.
+    /// State and connection in the last line of the log.
     logged: Option<(SourceState, bool)>,
     together: Option<Together>,
     block_size: u32,
-    complained: bool,
+    warned_of_block_size: bool,
 }
 
-/// Batches that came together: the writer takes them as one, with the status after the last.
+/// Small batches that are submitted as one, with the status after the last.
 struct Together {
     rank: DpRank,
     events: Vec<KvEvent>,
@@ -157,7 +157,7 @@ struct Together {
 }
 
 impl Link {
-    /// A link that begins afresh, or goes on where the index holds what was applied by `status`.
+    /// A link that starts empty, or resumes from the cursor in `status`.
     pub(super) fn new(
         ingest: &Ingest,
         source: IndexedSource,
@@ -179,13 +179,13 @@ impl Link {
             logged: None,
             together: None,
             block_size: plan.config.normaliser.block_size,
-            complained: false,
+            warned_of_block_size: false,
         };
         Self { name: plan.name, config: plan.config, resume, sink }
     }
 
-    /// Says in every line of the endpoint's log whose it is. Of the highest level, so that any
-    /// filter that lets a line through lets this through too.
+    /// Names the endpoint in every line of its log. The span has the highest level, so that no filter drops
+    /// it from a line that passes.
     pub(super) fn span(&self, of: &Registration) -> tracing::Span {
         tracing::error_span!(
             "engine",
@@ -197,7 +197,7 @@ impl Link {
     }
 
     /// Follows the endpoint until cancelled. A panic in it, which one engine's bytes may cause,
-    /// costs that engine's blocks and nobody else's.
+    /// costs that engine's blocks and no one else's.
     pub(super) async fn run(mut self, common: Common, cancel: CancellationToken) {
         loop {
             let (commands, queue) = mpsc::channel(COMMANDS_MAX);
@@ -208,10 +208,10 @@ impl Link {
             match AssertUnwindSafe(work).catch_unwind().await {
                 Ok(Ok(()) | Err(WriterGone)) => return,
                 Err(_panic) => {
-                    tracing::error!("the link failed: it begins afresh");
+                    tracing::error!("the link failed: it starts again");
                 }
             }
-            if self.sink.begin_afresh().await.is_err() {
+            if self.sink.reset().await.is_err() {
                 return;
             }
             select! {
@@ -223,7 +223,7 @@ impl Link {
 }
 
 impl Sink {
-    /// Hands on commands until the link ends, those that it left behind included.
+    /// Forwards commands until the link has ended and its queue is empty.
     async fn forward(
         &mut self,
         mut commands: mpsc::Receiver<SourceCommand>,
@@ -233,23 +233,23 @@ impl Sink {
             for command in taken.drain(..) {
                 self.take(command).await?;
             }
-            self.hand_on().await?;
+            self.submit_pending().await?;
         }
         Ok(())
     }
 
-    /// Hands on the batches that are together.
-    async fn hand_on(&mut self) -> Result<(), WriterGone> {
+    /// Submits the batches collected so far.
+    async fn submit_pending(&mut self) -> Result<(), WriterGone> {
         let Some(Together { rank, events, .. }) = self.together.take() else { return Ok(()) };
         self.writer.submit(&self.source, rank, events, self.status.clone()).await
     }
 
-    /// Puts a batch to those that are together, and hands them on when they are many.
+    /// Adds a batch to those collected so far, and submits these when they are many.
     async fn add(&mut self, rank: DpRank, mut events: Vec<KvEvent>) -> Result<(), WriterGone> {
         let added = events.iter().map(KvEvent::operations).sum::<usize>();
         let fits = |at: &Together| at.rank == rank && at.operations + added <= TOGETHER_MAX;
         if !self.together.as_ref().is_some_and(fits) {
-            self.hand_on().await?;
+            self.submit_pending().await?;
         }
         match &mut self.together {
             Some(together) => {
@@ -263,7 +263,7 @@ impl Sink {
 
     async fn take(&mut self, command: SourceCommand) -> Result<(), WriterGone> {
         if !matches!(command, SourceCommand::Apply { .. }) {
-            self.hand_on().await?;
+            self.submit_pending().await?;
         }
         let source = &self.source;
         match command {
@@ -278,12 +278,12 @@ impl Sink {
                 self.metrics.count_received(events.iter().map(KvEvent::operations).sum(), &drops);
                 self.metrics.count_batches(BatchOutcome::Applied, 1);
                 self.unmatchable.inc_by(unmatchable_blocks);
-                self.complain(&drops);
+                self.warn_of_block_size(&drops);
                 self.add(rank, events).await?;
                 self.status.applied = Some(cursor);
                 self.status.main_group = main_group;
                 if drops.iter().any(|(reason, _)| reason.kind() == DropKind::Rejected) {
-                    self.hand_on().await?;
+                    self.submit_pending().await?;
                     self.writer.mark_incomplete(&self.source).await?;
                     if self.logged.is_none_or(|(state, _)| state < SourceState::Partial) {
                         self.log_state().await?;
@@ -347,8 +347,8 @@ impl Sink {
         Ok(())
     }
 
-    /// Logs the state that answers tell of the source, which may be worse than what the link knows of it:
-    /// blocks that are not taken are the index's to tell.
+    /// Logs the state that answers report. It may be worse than the link's: the index alone knows which
+    /// blocks it did not store.
     async fn log_state(&mut self) -> Result<(), WriterGone> {
         let SourceStatus { state, connected, .. } = self.status;
         let id = self.source.id();
@@ -360,21 +360,22 @@ impl Sink {
         Ok(())
     }
 
-    /// Says once that the engine's blocks are not of the size that the worker is registered with.
-    fn complain(&mut self, drops: &Drops) {
-        let Some(stated) = drops.stated_block_size().filter(|_| !self.complained) else { return };
-        self.complained = true;
+    /// Warns once that the engine's block size differs from the registration.
+    fn warn_of_block_size(&mut self, drops: &Drops) {
+        let Some(stated) = drops.stated_block_size().filter(|_| !self.warned_of_block_size) else {
+            return;
+        };
+        self.warned_of_block_size = true;
         let registered = self.block_size;
         tracing::warn!(
             stated,
             registered,
-            "the engine's blocks have another size than the registration says: all are rejected; register the worker \
+            "the engine's block size differs from the registration: all blocks are rejected; register the worker \
              with the engine's block-size"
         );
     }
 
-    /// Batches were lost: no image of what follows may say otherwise, though the link reports its
-    /// state only later.
+    /// Batches were lost: images from now on must show it, though the link reports its state only later.
     fn note_lost(&mut self) {
         let lost = self.status.state.max(SourceState::Degraded);
         self.metrics.count_state(self.status.state, lost);
@@ -382,7 +383,7 @@ impl Sink {
     }
 
     /// Drops all that is known of the source.
-    async fn begin_afresh(&mut self) -> Result<(), WriterGone> {
+    async fn reset(&mut self) -> Result<(), WriterGone> {
         self.together = None;
         self.status = SourceStatus { state: SourceState::Cold, ..SourceStatus::default() };
         self.writer.clear(&self.source, self.status.clone()).await

@@ -1,5 +1,5 @@
-//! Asking a worker's local indexer for what its publishers' streams lack. Whatever carries the
-//! questions is behind [`LocalIndexers`].
+//! Requests to a worker's local indexer for batches and blocks that its streams lack. [`LocalIndexers`]
+//! hides the transport.
 
 use super::turns::{Turn, Turns};
 use futures::{FutureExt, StreamExt, future, stream, stream::BoxStream};
@@ -18,25 +18,25 @@ use std::{fmt, sync::Arc};
 /// Why an answer broke off.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
-    /// Nobody can be reached there.
+    /// The agent cannot be reached.
     #[error("{0}")]
     Unreachable(String),
-    /// The question was refused.
+    /// The request was refused.
     #[error("{0}")]
     Refused(String),
     /// A part breaks the contract.
     #[error("malformed answer: {0}")]
     Malformed(#[from] ConvertError),
-    /// It does not come, or too slowly.
+    /// It does not arrive, or too slowly.
     #[error(transparent)]
     Late(#[from] Late),
-    /// There was no end.
-    #[error("the answer has no end")]
+    /// The answer ended without its last part.
+    #[error("the answer ended early")]
     Cut,
 }
 
 impl AskError {
-    /// Whether nobody answers there, or not fast enough.
+    /// Whether the agent does not answer, or too slowly.
     pub(super) const fn is_silence(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::Late(_))
     }
@@ -57,18 +57,18 @@ pub trait LocalIndexers: fmt::Debug + Send + Sync {
     fn digests(&self, url: &str, query: DigestsQuery) -> Parts<DigestsPart>;
 }
 
-/// Whom a source's rounds ask.
+/// Where the requests of a source go.
 #[derive(Debug, Clone)]
-pub(super) struct Asked {
+pub(super) struct AskTarget {
     pub(super) indexers: Arc<dyn LocalIndexers>,
     pub(super) url: String,
-    /// Whom that reaches: of one agent little is asked at a time.
+    /// The agent behind the URL. Requests to one agent are limited.
     pub(super) agent: Arc<str>,
     pub(super) source: LocalSource,
     pub(super) block_size: u32,
 }
 
-/// A part of whatever was asked for.
+/// A part of an answer.
 #[derive(Debug)]
 pub(super) enum Part {
     Events(EventsPart),
@@ -76,18 +76,18 @@ pub(super) enum Part {
     Digests(DigestsPart),
 }
 
-/// What is asked for, of one life.
+/// A request about one incarnation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Question {
     /// All batches from a number on.
     Range { from: u64 },
-    /// All that is held, or some buckets of it.
+    /// All held blocks, or those of some buckets.
     Dump { buckets: Option<RankBuckets> },
-    /// Digests of what is held.
+    /// Digests of the held blocks.
     Digests,
 }
 
-/// One question of the recovery under way.
+/// One request of the recovery under way.
 pub(super) struct Round {
     pub(super) number: u64,
     pub(super) ask: Ask,
@@ -95,7 +95,7 @@ pub(super) struct Round {
 }
 
 impl Part {
-    /// What it brings, in blocks; something in any case, for the numbers of batches are many.
+    /// Its size in blocks, at least 1: empty batches count too.
     fn blocks(&self) -> usize {
         let blocks = match self {
             Self::Events(EventsPart::Batch(batch)) => {
@@ -112,7 +112,7 @@ impl Part {
 struct Answer {
     parts: Parts<Part>,
     answer_timer: AnswerTimer,
-    /// Kept until it is over.
+    /// Held until the answer ends.
     turn: Turn,
 }
 
@@ -138,8 +138,8 @@ impl Answer {
     }
 }
 
-impl Asked {
-    /// Who is asked.
+impl AskTarget {
+    /// The target behind a URL.
     pub(super) fn new(
         indexers: Arc<dyn LocalIndexers>,
         url: String,
@@ -154,12 +154,12 @@ impl Asked {
         Self { indexers, url, agent: agent.into(), source, block_size }
     }
 
-    /// Asks a question of one life and reads the answer, in a turn that is kept until it is over.
+    /// Sends a request and reads the answer, which holds its turn until it ends.
     pub(super) fn ask(&self, question: (Incarnation, Question), turn: Turn) -> Parts<Part> {
         self.answer(question, turn).parts()
     }
 
-    /// Asks as soon as it has a turn for that, and reads the answer as soon as it has one for that.
+    /// Sends the request in a turn for opening, and reads the answer in a turn for reading.
     async fn ask_in_turn(
         self,
         question: (Incarnation, Question),
@@ -175,7 +175,7 @@ impl Asked {
                 return first.chain(answer.parts()).boxed();
             }
             let Answer { parts, turn: opened, .. } = answer;
-            // Nobody reads what has begun.
+            // The opened answer is not read: the request is sent again in a turn for reading.
             drop(parts);
             turn = opened.granted().await;
         }
@@ -206,13 +206,13 @@ impl Asked {
 }
 
 impl Round {
-    /// Asks in its turn, which it keeps until it is over.
-    pub(super) fn start(number: u64, ask: Ask, asked: &Asked, turns: Arc<Turns>) -> Self {
+    /// Sends the request in a turn, which lasts until the answer ends.
+    pub(super) fn start(number: u64, ask: Ask, target: &AskTarget, turns: Arc<Turns>) -> Self {
         let question = match ask {
             Ask::Range { incarnation, from } => (incarnation, Question::Range { from }),
             Ask::Dump { incarnation } => (incarnation, Question::Dump { buckets: None }),
         };
-        let opening = asked.clone().ask_in_turn(question, turns);
+        let opening = target.clone().ask_in_turn(question, turns);
         Self { number, ask, parts: opening.flatten_stream().boxed() }
     }
 
@@ -271,11 +271,11 @@ mod tests {
         let address = WorkerAddress { partition, worker };
         let source = LocalSource { address, name: "s".to_owned() };
         let indexers = Arc::new(Trickle(records));
-        let asked = Asked::new(indexers, "http://there".to_owned(), source, 16);
+        let target = AskTarget::new(indexers, "http://there".to_owned(), source, 16);
         let ask = Ask::Dump { incarnation: Incarnation(1) };
         let turns = Arc::new(Turns::new(1, Origin::now()));
         let another: Arc<str> = "http://another".into();
-        let mut round = Round::start(1, ask, &asked, Arc::clone(&turns));
+        let mut round = Round::start(1, ask, &target, Arc::clone(&turns));
         let mut parts = 0;
         let error = loop {
             match round.next().await {

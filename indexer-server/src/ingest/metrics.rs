@@ -12,28 +12,28 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// What became of a batch.
+/// Outcome of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct BatchLabels {
     /// applied, duplicate, stale, undecodable or lost; received for all of them.
     pub outcome: &'static str,
 }
 
-/// What became of a gap.
+/// Outcome of a gap.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct GapLabels {
     /// opened, healed or lost.
     pub outcome: &'static str,
 }
 
-/// What became of a round of replay.
+/// Outcome of a round of replay.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ReplayLabels {
     /// completed, failed or cancelled.
     pub outcome: &'static str,
 }
 
-/// What became of a question to a worker's local indexer.
+/// Outcome of a request to a worker's local indexer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct AskLabels {
     /// range or dump.
@@ -42,7 +42,7 @@ pub struct AskLabels {
     pub outcome: &'static str,
 }
 
-/// What became of a comparison.
+/// Outcome of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct AuditLabels {
     /// same, differs, repaired, dumped or abandoned.
@@ -61,7 +61,7 @@ pub struct ExcessLabels {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ExpiryLabels {
     /// `ttl`; `limit` for one that had to make room before its time; `restart` for one that a
-    /// checkpoint or a sibling brought, of which nobody knows how old it is.
+    /// checkpoint or a sibling brought, of which no one knows how old it is.
     pub reason: &'static str,
 }
 
@@ -77,7 +77,7 @@ pub struct RefusalLabels {
 pub struct Count {
     /// block or batch.
     pub unit: &'static str,
-    /// What became of them.
+    /// Outcome of them.
     pub outcome: &'static str,
     /// Why they were ignored or rejected; else "".
     pub reason: &'static str,
@@ -93,7 +93,7 @@ const BATCH_OUTCOMES: [&str; 6] =
 pub struct IngestMetrics {
     /// Counts block operations, those that never reach the index included.
     pub operations: IndexMetrics,
-    /// What became of every batch.
+    /// Outcomes of every batch.
     pub batches: Family<BatchLabels, Counter>,
     /// Those that every batch counts, at hand: a look-up in the family costs more than the count.
     batches_received: Counter,
@@ -106,7 +106,7 @@ pub struct IngestMetrics {
     pub excesses: Family<ExcessLabels, Counter>,
     /// Batches of publishers that were refused; they will be sent again.
     pub refusals: Family<RefusalLabels, Counter>,
-    /// Questions to workers' local indexers.
+    /// Requests to workers' local indexers.
     pub asks: Family<AskLabels, Counter>,
     /// Records of dumps that were taken from them.
     pub dump_records: Counter,
@@ -163,12 +163,12 @@ impl IngestMetrics {
         );
         registry.register(
             "replays",
-            "Rounds of replay asked of engines, periodic probes included, by outcome",
+            "Replay rounds requested from engines, probes included, by outcome",
             metrics.replays.clone(),
         );
         registry.register(
             "engine_connections_cut",
-            "Connections to engines that were closed because a frame or a message went beyond a limit, by limit",
+            "Connections to engines that were closed because a frame or a message exceeded a limit, by limit",
             metrics.excesses.clone(),
         );
         registry.register(
@@ -184,7 +184,7 @@ impl IngestMetrics {
         );
         registry.register(
             "dump_records",
-            "Records of dumps taken from workers' local indexers",
+            "Dump records received from workers' local indexers",
             metrics.dump_records.clone(),
         );
         metrics.register_audits(registry);
@@ -215,13 +215,13 @@ impl IngestMetrics {
         }
         registry.register(
             "audits",
-            "Comparisons of what the index holds of a source with what its agent holds, by outcome: same, \
-             or differs, and then repaired, dumped (too much differs) or abandoned (tried again)",
+            "Audits of a source against its agent, by outcome: same, or differs, and then repaired, dumped (too \
+             much differs) or abandoned (retried)",
             self.audits.clone(),
         );
         registry.register(
             "repaired_blocks",
-            "Blocks that audits put right",
+            "Blocks repaired by audits",
             self.repaired_blocks.clone(),
         );
     }
@@ -300,13 +300,13 @@ impl IngestMetrics {
         count("limit").inc_by(early);
     }
 
-    /// Counts blocks of which nobody knows how old they are.
+    /// Counts blocks of which no one knows how old they are.
     pub(super) fn count_aged(&self, blocks: u64) {
         let reason = "restart";
         self.expired_blocks.get_or_create(&ExpiryLabels { reason }).inc_by(blocks);
     }
 
-    /// Counts a question that is over.
+    /// Counts a request that is over.
     pub(super) fn count_ask(&self, ask: Ask, outcome: &'static str) {
         let what = match ask {
             Ask::Range { .. } => "range",

@@ -1,6 +1,6 @@
-//! Events in: the registry of workers, one task per engine endpoint, one session per
-//! `PublishEvents` stream, and what routers say they have placed. Decoding, normalising and sequencing are `kvasir-engine`'s; here are
-//! adapters that turn what it says into changes of the index.
+//! Ingest: the registry of workers, a task for each engine endpoint, a session for each `PublishEvents`
+//! stream, and the placements of routers. `kvasir-engine` decodes, normalises and sequences events; this
+//! module applies its output to the index.
 
 mod aged;
 mod answer;
@@ -13,10 +13,10 @@ mod metrics;
 mod ownership;
 mod placement;
 mod publisher;
+mod rank_states;
 mod registry;
 mod resume;
 mod session;
-mod standing;
 #[cfg(test)]
 mod testing;
 mod turns;
@@ -32,8 +32,8 @@ pub use metrics::{
     RefusalLabels,
 };
 pub use ownership::ShardConfig;
+pub use rank_states::{RANKS_SHOWN_MAX, RankStates};
 pub use registry::{Ingest, Registered};
 pub use resume::{Expected, Remembered};
 pub use session::{Accepted, Session};
-pub use standing::{RANKS_SHOWN_MAX, WorkerStandings};
-pub use worker::Speaking;
+pub use worker::AgentStream;

@@ -59,7 +59,7 @@ impl Ingest {
         Some((0..=u8::MAX).filter(|bucket| shard.map.accepts(place, *bucket)).collect())
     }
 
-    /// Tells of every map that is adopted from now on.
+    /// Signals each map that is adopted from now on.
     #[must_use]
     pub fn map_changes(&self) -> watch::Receiver<()> {
         self.map_changes.subscribe()
@@ -77,6 +77,7 @@ impl Ingest {
             let _control = self.control.lock().await;
             let mut held = held.write().unwrap_or_else(PoisonError::into_inner);
             map.check_after(&held)?;
+            debug_assert!(map.version() > held.version(), "maps only get newer");
             mem::replace(&mut *held, map)
         };
         let mut strangers: Vec<_> = self.workers.iter().map(|entry| entry.key().clone()).collect();
@@ -84,7 +85,7 @@ impl Ingest {
         for address in strangers {
             tracing::info!(worker = %address, "worker belongs to another shard now");
             if let Err(error) = self.remove(address).await {
-                // Somebody else removed it, or the server is stopping.
+                // It was removed already, or the server is stopping.
                 tracing::info!(%error, "worker is not removed");
             }
         }

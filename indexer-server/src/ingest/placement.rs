@@ -18,8 +18,8 @@ impl Ingest {
         let Some(known) = known else { return Err(IngestError::UnknownWorker { address }) };
         let partition = &known.partition;
         let present = partition.block_size();
-        if let Some(asked) = block_size.filter(|asked| *asked != present) {
-            return Err(IngestError::block_size(partition, asked));
+        if let Some(requested) = block_size.filter(|requested| *requested != present) {
+            return Err(IngestError::block_size(partition, requested));
         }
         let mut buffer = Vec::new();
         let locals = input.local_hashes(present, &mut buffer)?.unwrap_or_default();
@@ -29,7 +29,7 @@ impl Ingest {
         recorded.map_err(|error| match error {
             SpeculationError::Gone => IngestError::UnknownWorker { address },
             SpeculationError::Cut(error) => {
-                tracing::error!(%error, worker = %address, "a placement was cut");
+                tracing::error!(%error, worker = %address, "a placement was recorded only in part");
                 IngestError::Failed
             }
         })

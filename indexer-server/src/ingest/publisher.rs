@@ -107,7 +107,7 @@ pub(super) enum Command {
     Batch {
         stream: u64,
         batch: PublishedBatch,
-        /// None if nobody waits for the answer.
+        /// None if no one waits for the answer.
         reply: Option<Reply>,
     },
     Heartbeat {

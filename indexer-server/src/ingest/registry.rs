@@ -39,13 +39,13 @@ pub struct Ingest {
     pub(super) map_changes: watch::Sender<()>,
     /// Whether workers cannot reach the server for reasons that are not theirs.
     input_paused: AtomicBool,
-    /// Held while the set of workers changes: registrations and removals are rare and whole.
+    /// Held while the set of workers changes: registrations and removals are rare and atomic.
     pub(super) control: Mutex<()>,
     pub(super) links: Common,
     /// Sockets of endpoints that there may still be, and how many in all.
     pub(super) sockets: Arc<Semaphore>,
     sockets_max: usize,
-    /// Who can be asked for what publishers' streams lack, and how often at a time.
+    /// Agents to ask for what streams lack.
     pub(super) local_indexers: Option<Arc<dyn LocalIndexers>>,
     pub(super) turns: Arc<Turns>,
     pub(super) cancel: CancellationToken,
@@ -128,19 +128,19 @@ impl Ingest {
         query: &ListQuery,
         mut visit: impl FnMut(&Registration) -> ControlFlow<()>,
     ) {
-        let is_asked = |at: &WorkerAddress| {
+        let is_requested = |at: &WorkerAddress| {
             query.asks_for(&at.partition) && query.after.as_ref().is_none_or(|after| at > after)
         };
-        let entries = self.workers.iter().filter(|entry| is_asked(entry.key()));
-        let mut asked: Vec<_> = entries.map(|entry| Arc::clone(&entry)).collect();
+        let entries = self.workers.iter().filter(|entry| is_requested(entry.key()));
+        let mut requested: Vec<_> = entries.map(|entry| Arc::clone(&entry)).collect();
         let by_address = |a: &Arc<Worker>, b: &Arc<Worker>| a.place().cmp(&b.place());
         // The page, and whether there is another.
-        if asked.len() > query.page_size + 1 {
-            asked.select_nth_unstable_by(query.page_size, by_address);
-            asked.truncate(query.page_size + 1);
+        if requested.len() > query.page_size + 1 {
+            requested.select_nth_unstable_by(query.page_size, by_address);
+            requested.truncate(query.page_size + 1);
         }
-        asked.sort_unstable_by(by_address);
-        let _all = asked.iter().try_for_each(|worker| visit(&worker.registration));
+        requested.sort_unstable_by(by_address);
+        let _all = requested.iter().try_for_each(|worker| visit(&worker.registration));
     }
 
     /// The workers of a partition, in order.
@@ -170,7 +170,7 @@ impl Ingest {
         self.workers.contains_key(address)
     }
 
-    /// Adds a worker that somebody asks for, and attaches to its endpoints.
+    /// Adds a worker on request, and attaches to its endpoints.
     ///
     /// # Errors
     /// If it belongs to another shard, is registered otherwise, contradicts its partition, names an
@@ -199,13 +199,13 @@ impl Ingest {
         by: RegisteredBy,
     ) -> Result<Registered, IngestError> {
         let ingest = Arc::clone(self);
-        self.whole(async move { ingest.register_now(registration, by).await }).await
+        self.run_to_end(async move { ingest.register_now(registration, by).await }).await
     }
 
-    /// Makes sure that a worker that speaks for itself is registered as it says. One that is registered
-    /// otherwise is replaced, with all that is known of it. Not if an engine's sockets feed it; nor, unless a
-    /// log brings what was said in its order (`in_order`), as long as a stream of its agent is open, or, where it never had
-    /// one, it has itself replaced another and is still heard: then two speak for one worker.
+    /// Registers a worker as its agent describes it. A worker with another registration is replaced, with
+    /// its blocks, except in two cases: engines' sockets feed it, or its agent is still connected. An agent
+    /// that never had a stream counts as connected if it has replaced another and its lease has not expired.
+    /// The second exception does not apply to messages of an ordered log (`in_order`).
     ///
     /// # Errors
     /// As [`register`](Self::register) and [`remove`](Self::remove).
@@ -219,25 +219,25 @@ impl Ingest {
             return self.register(registration.clone()).await;
         };
         let Some((field, before, now)) = present.registration.difference(registration) else {
-            present.heard(self.origin);
-            present.wanted_by(RegisteredBy::Request);
+            present.mark_alive(self.origin);
+            present.merge_registered_by(RegisteredBy::Request);
             return Ok(Registered::Present);
         };
         if !in_order && present.has_agent() && !present.lease_is_over(self.origin) {
-            return Err(IngestError::Disputed { address, field, present: before, asked: now });
+            return Err(IngestError::Disputed { address, field, present: before, requested: now });
         }
         if !present.registration.endpoints.is_empty() {
-            return Err(IngestError::Conflict { address, field, present: before, asked: now });
+            return Err(IngestError::Conflict { address, field, present: before, requested: now });
         }
         let size = registration.block_size;
         if present.partition.block_size() != size && present.partition.registered() > 1 {
             return Err(IngestError::block_size(&present.partition, size));
         }
-        tracing::info!(worker = %address, field, before, now, "the worker says otherwise now");
+        tracing::info!(worker = %address, field, before, now, "the worker's registration changed: it is registered anew");
         self.remove(address.clone()).await?;
         let registered = self.register(registration.clone()).await?;
         if let Some(replacing) = self.workers.get(&address) {
-            replacing.replaces();
+            replacing.mark_replacement();
         }
         Ok(registered)
     }
@@ -248,11 +248,11 @@ impl Ingest {
     /// If there is no such worker, or it belongs to another shard.
     pub async fn remove(self: &Arc<Self>, address: WorkerAddress) -> Result<u64, IngestError> {
         let ingest = Arc::clone(self);
-        self.whole(async move { ingest.remove_now(&address).await }).await
+        self.run_to_end(async move { ingest.remove_now(&address).await }).await
     }
 
     /// Runs a change to its end, even if the caller goes away meanwhile.
-    async fn whole<R: Send + 'static>(
+    async fn run_to_end<R: Send + 'static>(
         &self,
         change: impl Future<Output = Result<R, IngestError>> + Send + 'static,
     ) -> Result<R, IngestError> {
@@ -271,9 +271,9 @@ impl Ingest {
         let _control = self.control.lock().await;
         let address = registration.address();
         if let Some(present) = self.workers.get(&address).map(|entry| Arc::clone(&entry)) {
-            present.heard(self.origin);
+            present.mark_alive(self.origin);
             let same = same_or_conflict(address, &present.registration, &registration)?;
-            present.wanted_by(by);
+            present.merge_registered_by(by);
             return Ok(same);
         }
         let (worker, plans) = self.admit(registration, by)?;
@@ -285,7 +285,7 @@ impl Ingest {
             self.detach(&worker).await?;
             return Err(error);
         }
-        worker.heard(self.origin);
+        worker.mark_alive(self.origin);
         worker.open();
         tracing::info!(worker = %address, "worker registered");
         self.enter(address, worker);
@@ -311,18 +311,18 @@ impl Ingest {
     }
 
     fn take_sockets(&self, of: &Registration) -> Result<OwnedSemaphorePermit, IngestError> {
-        let asked = of.endpoints.iter().map(|at| 1 + usize::from(at.replay.is_some())).sum();
+        let requested = of.endpoints.iter().map(|at| 1 + usize::from(at.replay.is_some())).sum();
         // There are at most two for each of WORKER_ENDPOINTS_MAX endpoints.
-        let count = u32::try_from(asked).unwrap_or(u32::MAX);
+        let count = u32::try_from(requested).unwrap_or(u32::MAX);
         let taken = Arc::clone(&self.sockets).try_acquire_many_owned(count);
         taken.map_err(|_too_few| {
             let (free, limit) = (self.sockets.available_permits(), self.sockets_max);
-            IngestError::TooManySockets { asked, free, limit }
+            IngestError::TooManySockets { requested, free, limit }
         })
     }
 
-    /// Adds the sources of a worker's endpoints, those apart that a checkpoint brought back, then
-    /// starts their tasks. Returns what was brought back for no endpoint.
+    /// Adds the sources of a worker's endpoints that are not resumed, then starts the tasks of all. Returns
+    /// the resumed sources that belong to no endpoint.
     pub(super) async fn attach(
         &self,
         worker: &Arc<Worker>,
@@ -353,19 +353,19 @@ impl Ingest {
         Ok(resumed)
     }
 
-    /// Removes a worker whose lease has run out, unless it was heard of meanwhile.
+    /// Removes a worker whose lease has expired, unless it has shown a sign of life meanwhile.
     pub(super) async fn remove_expired(
         self: &Arc<Self>,
         worker: &Arc<Worker>,
     ) -> Result<(), IngestError> {
         let (ingest, worker) = (Arc::clone(self), Arc::clone(worker));
-        self.whole(async move {
+        self.run_to_end(async move {
             let _control = ingest.control.lock().await;
             let address = worker.address();
             if !worker.lease_is_over(ingest.origin) || worker.is_removed() {
                 return Ok(());
             }
-            tracing::info!(worker = %address, "the worker's lease has run out");
+            tracing::info!(worker = %address, "the worker's lease has expired");
             ingest.remove_locked(&address).await.map(|_blocks| ())
         })
         .await
@@ -376,7 +376,7 @@ impl Ingest {
         self.remove_locked(address).await
     }
 
-    /// Removes a worker, by whoever holds `control`.
+    /// Removes a worker. The caller holds `control`.
     async fn remove_locked(&self, address: &WorkerAddress) -> Result<u64, IngestError> {
         let Some((_, worker)) = self.workers.remove(address) else {
             self.check_shard(&address.worker)?;
@@ -389,8 +389,8 @@ impl Ingest {
         Ok(removed)
     }
 
-    /// Stops all that feeds a worker and frees what it holds; with its last worker a partition
-    /// goes. The worker is not in the map.
+    /// Stops the sources of a worker and frees its blocks. The partition is removed with its last worker.
+    /// The worker is not in the map any more.
     async fn detach(&self, worker: &Worker) -> Result<u64, IngestError> {
         worker.stop_links().await;
         worker.partition.restoring().end(worker.id());
@@ -408,7 +408,7 @@ impl Ingest {
         Ok(held)
     }
 
-    /// Makes a worker known, by whoever holds `control`.
+    /// Makes a worker known. The caller holds `control`.
     pub(super) fn enter(&self, address: WorkerAddress, worker: Arc<Worker>) {
         worker.partition.note_registered();
         self.workers.insert(address, worker);
@@ -419,8 +419,7 @@ impl Ingest {
         self.metrics.workers.set(i64::try_from(self.workers.len()).unwrap_or(i64::MAX));
     }
 
-    /// Stops all that feeds the index, and waits for it. What was received is handed to the
-    /// writer.
+    /// Stops all sources and waits for their tasks. Received events are submitted to the writer.
     pub async fn stop(&self) {
         self.changes.close();
         self.changes.wait().await;
@@ -436,12 +435,12 @@ impl Ingest {
 fn same_or_conflict(
     address: WorkerAddress,
     present: &Registration,
-    asked: &Registration,
+    requested: &Registration,
 ) -> Result<Registered, IngestError> {
-    match present.difference(asked) {
+    match present.difference(requested) {
         None => Ok(Registered::Present),
-        Some((field, present, asked)) => {
-            Err(IngestError::Conflict { address, field, present, asked })
+        Some((field, present, requested)) => {
+            Err(IngestError::Conflict { address, field, present, requested })
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Workers that a checkpoint or a sibling brings: they are known at once, and fed once their blocks are in
-//! the index.
+//! Workers from a checkpoint or a sibling. They are registered at once, and fed once their blocks are in the
+//! index.
 
 use super::{Ingest, IngestError, link::LinkPlan, worker::Worker};
 use crate::partitions::{Partition, RegisteredBy, ResumedSource};
@@ -7,28 +7,27 @@ use kvasir_proto::convert::{Registration, WorkerAddress};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// A worker that is registered and not fed: what a checkpoint or a sibling has of it is on its way. Give it to
-/// [`Ingest::resume`], also if nothing could be brought back.
+/// A registered worker whose blocks are being restored: nothing feeds it yet. Give it to [`Ingest::resume`],
+/// also if its blocks could not be restored.
 #[derive(Debug)]
 pub struct Expected {
     worker: Arc<Worker>,
     plans: Vec<LinkPlan>,
 }
 
-/// A worker as a checkpoint or a sibling knows it.
+/// A worker of a checkpoint or a sibling.
 #[derive(Debug, Clone)]
 pub struct Remembered {
     /// How it was registered.
     pub registration: Registration,
-    /// Who wants it to be.
+    /// Who registered it.
     pub registered_by: RegisteredBy,
     /// Names of its sources, as far as they are known.
     pub sources: Vec<String>,
 }
 
 impl Ingest {
-    /// Registers a worker that is to be fed only once [`Ingest::resume`] says that its blocks are
-    /// back. None if it is registered already.
+    /// Registers a worker that nothing feeds before [`Ingest::resume`]. None if it is registered already.
     ///
     /// # Errors
     /// If it contradicts its partition, names an unusable endpoint, or a limit is reached.
@@ -44,16 +43,15 @@ impl Ingest {
         sources.sort_unstable();
         sources.dedup();
         let worker = Arc::new(worker.awaiting(sources));
-        worker.heard(self.origin);
+        worker.mark_alive(self.origin);
         worker.partition.restoring().begin(worker.id().clone());
         self.enter(address, Arc::clone(&worker));
         Ok(Some(Expected { worker, plans }))
     }
 
-    /// Lets events in for a worker. `bring` puts its blocks into the index and returns its sources;
-    /// it is not called if the worker was removed meanwhile, and given a token that is cancelled if it is
-    /// about to be removed: whoever removes it waits. A source that the worker has no endpoint
-    /// for and that says nothing of a life is dropped.
+    /// Restores a worker, then lets its events in. `bring` puts its blocks into the index and returns its
+    /// sources. It is not called if the worker was removed meanwhile; its token is cancelled when a removal
+    /// waits. A source with neither an endpoint nor an incarnation is dropped.
     ///
     /// # Errors
     /// If the index refuses a source, or the server is stopping.
@@ -63,7 +61,7 @@ impl Ingest {
         bring: impl AsyncFnOnce(&Arc<Partition>, &CancellationToken) -> Vec<ResumedSource>,
     ) -> Result<(), IngestError> {
         let Expected { worker, plans } = expected;
-        // Whoever removes the worker waits for this.
+        // A removal waits for this lock.
         let mut links = worker.links.lock().await;
         if worker.is_removed() {
             return Ok(());
@@ -78,13 +76,12 @@ impl Ingest {
                 self.writer.remove_source(resumed.source).await?;
             }
         }
-        worker.heard(self.origin);
+        worker.mark_alive(self.origin);
         worker.open();
         Ok(())
     }
 
-    /// Registrations of the workers of which the index has all that a checkpoint knows, with who wants
-    /// them, and of those that are still expected.
+    /// Registrations of the restored workers, with who registered them, and of those that are still expected.
     #[must_use]
     pub fn restored(&self) -> (Vec<(Registration, RegisteredBy)>, Vec<Registration>) {
         let entries = self.workers.iter().map(|entry| Arc::clone(&entry));
@@ -263,12 +260,15 @@ mod tests {
         };
         let Accepted { session, .. } = ingest.open(&hello, false).await.expect("a stream");
         let another = said(16, "http://b:1");
-        assert!(session.speaks(&hello).is_none(), "a publisher of the worker's, and not its agent");
+        assert!(
+            session.agent_stream(&hello).is_none(),
+            "a publisher of the worker's, and not its agent"
+        );
         let of_agent = Hello { local_indexer: Some("http://a:1".to_owned()), ..hello };
-        let speaking = session.speaks(&of_agent);
+        let speaking = session.agent_stream(&of_agent);
         assert!(speaking.is_some());
         let refused = ingest.introduce(&another, false).await.expect_err("it speaks");
-        let text = "another agent speaks for worker w (model m), with local_indexer_endpoint http://a:1, not \
+        let text = "another agent serves worker w (model m), with local_indexer_endpoint http://a:1, not \
                     http://b:1: give each its own worker_id, or stop the other";
         assert_eq!(refused.to_string(), text);
         ingest.introduce(&registration, false).await.expect("it is the one");
@@ -278,7 +278,7 @@ mod tests {
         // Once more within its lease, as when a pod moves twice.
         let of_other = Hello { local_indexer: Some("http://b:1".to_owned()), ..of_agent };
         let Accepted { session, .. } = ingest.open(&of_other, false).await.expect("a stream");
-        drop(session.speaks(&of_other).expect("it is the agent"));
+        drop(session.agent_stream(&of_other).expect("it is the agent"));
         ingest.introduce(&said(16, "http://c:1"), false).await.expect("it takes the place");
         session.close().await;
         ingest.stop().await;

@@ -5,7 +5,7 @@ use super::{
     answer::PendingAnswer,
     follower::Follower,
     publisher::{Command, Opened, Publisher, Shared},
-    worker::{Publishers, Speaking, Worker},
+    worker::{AgentStream, Publishers, Worker},
 };
 use crate::partitions::ResumedSource;
 use kvasir_index::IndexError;
@@ -28,23 +28,23 @@ pub struct Session {
     fence: CancellationToken,
 }
 
-/// A stream is open.
+/// An accepted stream.
 #[derive(Debug)]
 pub struct Accepted {
     /// The stream.
     pub session: Session,
-    /// Where the index stands for this incarnation.
+    /// The last batch of this incarnation in the index.
     pub applied: Option<Cursor>,
 }
 
 impl Ingest {
     /// Opens a stream for a source; an earlier stream of the same source is fenced. A new
-    /// incarnation clears what the one before stored; where a log brings it that keeps lives in their
-    /// order (`in_order`), it is believed to begin where it says.
+    /// incarnation clears the blocks of the one before. One from an ordered log (`in_order`) begins where its
+    /// hello says, without a request to the agent.
     ///
     /// # Errors
     /// If the worker belongs to another shard or is not registered, the hello contradicts it, its
-    /// incarnation is over, or the worker has too many sources.
+    /// incarnation has ended, or the worker has too many sources.
     pub async fn open(
         self: &Arc<Self>,
         hello: &Hello,
@@ -93,8 +93,7 @@ impl Ingest {
         Ok(Accepted { session, applied })
     }
 
-    /// Takes back a publisher that a checkpoint knows: a stream of the life that it was in goes on
-    /// where it stood. False if the checkpoint says nothing of a life.
+    /// Resumes a publisher of a checkpoint or a sibling from its cursor. False if it has none.
     pub(super) async fn resume_publisher(
         self: &Arc<Self>,
         worker: &Arc<Worker>,
@@ -123,8 +122,8 @@ impl Ingest {
         (Arc::new(publisher), follower.run(commands, worker.cancel.clone()))
     }
 
-    /// Has publishers dumped of whose worker blocks were shed, once there is room for these again. A
-    /// publisher that is busy is asked the next time.
+    /// Requests dumps from the publishers of a worker whose shed blocks fit again. One whose queue is full
+    /// gets the command the next time.
     fn heal(&self, worker: &Worker, publishers: &Publishers) {
         if worker.registration.local_indexer.is_none() {
             return;
@@ -141,8 +140,8 @@ impl Ingest {
         }
     }
 
-    /// Forgets publishers that have expired, removes workers whose lease has run out, and has those
-    /// healed that lack blocks for which there is room again.
+    /// Forgets expired publishers, removes workers whose lease has expired, and heals those whose shed blocks
+    /// fit again.
     ///
     /// # Errors
     /// If the server is stopping.
@@ -152,7 +151,7 @@ impl Ingest {
         for worker in workers {
             let paused = self.is_input_paused() && worker.registration.lease.is_some();
             if paused {
-                worker.heard(self.origin);
+                worker.mark_alive(self.origin);
             } else if worker.is_open() && worker.lease_is_over(self.origin) {
                 self.remove_expired(&worker).await?;
                 continue;
@@ -171,7 +170,7 @@ impl Ingest {
     }
 }
 
-/// Tells the tasks of publishers whether the input is paused. One whose queue is full is told the next time.
+/// Tells the tasks of publishers whether the input is paused. One with a full queue gets it the next time.
 fn pause_input(publishers: &Publishers, paused: bool) {
     for publisher in publishers.by_name.values() {
         if publisher.shared().is_input_paused() != paused {
@@ -187,13 +186,13 @@ impl Session {
         &self.fence
     }
 
-    /// Says that whoever said `hello` is at the other end of a connection: nobody else takes the worker's place meanwhile,
-    /// if that is the worker's agent.
+    /// Marks the worker's agent as connected until the result is dropped: no other agent takes its place
+    /// meanwhile. None if `hello` is not from the worker's agent.
     #[must_use]
-    pub fn speaks(&self, hello: &Hello) -> Option<Speaking> {
+    pub fn agent_stream(&self, hello: &Hello) -> Option<AgentStream> {
         let agent = hello.local_indexer.as_ref();
         let is_agent = agent.is_some() && agent == self.worker.registration.local_indexer.as_ref();
-        is_agent.then(|| Speaking::of(&self.worker))
+        is_agent.then(|| AgentStream::of(&self.worker))
     }
 
     /// Tokens per block.
@@ -202,7 +201,7 @@ impl Session {
         self.worker.partition.block_size()
     }
 
-    /// The sequence number wanted next, once all that was handed in is taken; any (0) before the
+    /// The sequence number wanted next, once all that was submitted is taken; any (0) before the
     /// first batch.
     pub async fn expected(&self) -> u64 {
         let (reply, answer) = oneshot::channel();
@@ -211,12 +210,12 @@ impl Session {
         answer.await.unwrap_or(0)
     }
 
-    /// Counts a batch that could not be read; it is not in the index and will be sent again.
+    /// Counts an unreadable batch, which will be sent again.
     pub fn count_invalid(&self) {
         self.ingest.metrics.count_refusal("invalid");
     }
 
-    /// Hands in a batch. Answers come in the order in which batches can be applied.
+    /// Submits a batch. Answers come in the order in which batches can be applied.
     pub async fn apply(&self, batch: PublishedBatch) -> PendingAnswer {
         let (reply, answer) = oneshot::channel();
         let command = Command::Batch { stream: self.number, batch, reply: Some(reply) };
@@ -225,20 +224,20 @@ impl Session {
         PendingAnswer(answer)
     }
 
-    /// Hands in a batch whose answer nobody waits for.
+    /// Submits a batch whose answer no one waits for.
     pub async fn feed(&self, batch: PublishedBatch) {
         let command = Command::Batch { stream: self.number, batch, reply: None };
         let _over = self.publisher.send(command).await;
     }
 
-    /// The publisher says that it is there, and where it stands.
+    /// The publisher sent a heartbeat.
     pub async fn heartbeat(&self, heartbeat: Heartbeat) {
         let command = Command::Heartbeat { stream: self.number, heartbeat };
         let _over = self.publisher.send(command).await;
     }
 
-    /// What is handed in from now on is not the newest: the log that brings it is read from further back,
-    /// or cannot be reached. Until it has [caught up](Self::caught_up) the source's silence says nothing.
+    /// The log of the source is read from further back, or is unreachable: until it has
+    /// [caught up](Self::caught_up), the source's silence means nothing.
     pub async fn behind(&self) {
         let _over = self.publisher.send(Command::Behind { stream: self.number }).await;
     }
@@ -248,7 +247,7 @@ impl Session {
         let _over = self.publisher.send(Command::CaughtUp { stream: self.number }).await;
     }
 
-    /// Whether the source does not wait for what it lacks.
+    /// Whether the source is not catching up.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         !self.publisher.shared().is_catching_up()

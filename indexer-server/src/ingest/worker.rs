@@ -31,17 +31,17 @@ pub(super) struct Worker {
     pub(super) links: Mutex<Links>,
     pub(super) publishers: Mutex<Publishers>,
     registered_by: AtomicCell<RegisteredBy>,
-    /// Sources that it is known to have while its blocks are on their way.
+    /// Names of its sources while its blocks are being restored.
     awaited_sources: Vec<String>,
-    /// When it was heard of last, in milliseconds since the origin.
-    heard_at_ms: AtomicU64,
-    /// Whether it replaced one of its name.
-    replaces: AtomicBool,
-    /// Streams of its agent that are open,
+    /// Its last sign of life, in milliseconds since the origin.
+    alive_at_ms: AtomicU64,
+    /// Whether it replaced a worker of the same name.
+    is_replacement: AtomicBool,
+    /// Open streams of its agent,
     streams: AtomicUsize,
     /// and whether there ever was one.
-    has_spoken: AtomicBool,
-    /// Set once what a checkpoint has of it is back: nothing feeds it before.
+    had_stream: AtomicBool,
+    /// Set once its blocks are restored: nothing feeds it before.
     pub(super) restored: SetOnce<()>,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Links {
 /// Publishers of a worker, by the name of their source.
 #[derive(Debug, Default)]
 pub(super) struct Publishers {
-    /// The worker was removed: nobody may open a stream any more.
+    /// The worker was removed: no one may open a stream any more.
     pub(super) closed: bool,
     pub(super) by_name: BTreeMap<String, Arc<Publisher>>,
     pub(super) tasks: JoinSet<()>,
@@ -79,35 +79,35 @@ impl Worker {
             publishers: Mutex::default(),
             registered_by: AtomicCell::new(registered_by),
             awaited_sources: Vec::new(),
-            heard_at_ms: AtomicU64::new(0),
-            replaces: AtomicBool::new(false),
+            alive_at_ms: AtomicU64::new(0),
+            is_replacement: AtomicBool::new(false),
             streams: AtomicUsize::new(0),
-            has_spoken: AtomicBool::new(false),
+            had_stream: AtomicBool::new(false),
             restored: SetOnce::new(),
         }
     }
 
-    /// The same, whose blocks are on their way, and of which these sources are known.
+    /// The same, for a worker whose blocks are being restored and whose sources are known.
     pub(super) fn awaiting(self, sources: Vec<String>) -> Self {
         Self { awaited_sources: sources, ..self }
     }
 
-    /// Sources that it is known to have and that may not be in the index yet; none once it is open.
+    /// Its known sources while they may not be in the index yet; none once it is open.
     pub(super) fn awaited_sources(&self) -> &[String] {
         if self.is_open() { &[] } else { &self.awaited_sources }
     }
 
-    /// Who wants it to be registered.
+    /// Who registered it.
     pub(super) fn registered_by(&self) -> RegisteredBy {
         self.registered_by.load()
     }
 
-    /// It is wanted as it is already registered. What somebody has asked for is so for good.
-    pub(super) fn wanted_by(&self, by: RegisteredBy) {
+    /// It was registered again, in the same way. A request takes precedence over the configuration.
+    pub(super) fn merge_registered_by(&self, by: RegisteredBy) {
         match by {
             RegisteredBy::Request => self.registered_by.store(by),
             RegisteredBy::Configuration => {
-                // It fails for one that somebody has asked for, which stays so.
+                // It fails for a requested one, which stays so.
                 let unknown = RegisteredBy::Unknown;
                 let _before = self.registered_by.compare_exchange(unknown, by);
             }
@@ -115,29 +115,29 @@ impl Worker {
         }
     }
 
-    /// It has given a sign of life.
-    pub(super) fn heard(&self, origin: Origin) {
-        self.heard_at_ms.store(milliseconds(origin), Ordering::Release);
+    /// It has shown a sign of life.
+    pub(super) fn mark_alive(&self, origin: Origin) {
+        self.alive_at_ms.store(milliseconds(origin), Ordering::Release);
     }
 
-    /// Whether it has a lease, and was not heard of for so long.
+    /// Whether its lease, if it has one, has expired.
     pub(super) fn lease_is_over(&self, origin: Origin) -> bool {
-        let heard_at = Duration::from_millis(self.heard_at_ms.load(Ordering::Acquire));
-        let silent = origin.elapsed().saturating_sub(heard_at);
+        let alive_at = Duration::from_millis(self.alive_at_ms.load(Ordering::Acquire));
+        let silent = origin.elapsed().saturating_sub(alive_at);
         self.registration.lease.is_some_and(|lease| silent >= lease)
     }
 
-    /// It takes the place of one of its name that was registered otherwise.
-    pub(super) fn replaces(&self) {
-        self.replaces.store(true, Ordering::Release);
+    /// It replaces a worker of the same name with another registration.
+    pub(super) fn mark_replacement(&self) {
+        self.is_replacement.store(true, Ordering::Release);
     }
 
-    /// Whether its agent is there: at the other end of a stream; where it never had one, by the rule for those that are heard
-    /// over a broker, that who has replaced another is.
+    /// Whether its agent counts as connected: it has an open stream, or it never had one (it publishes over a
+    /// broker) and has replaced another.
     pub(super) fn has_agent(&self) -> bool {
-        let has_spoken = self.has_spoken.load(Ordering::Acquire);
-        let is_replacement = self.replaces.load(Ordering::Acquire);
-        self.streams.load(Ordering::Acquire) > 0 || (is_replacement && !has_spoken)
+        let had_stream = self.had_stream.load(Ordering::Acquire);
+        let is_replacement = self.is_replacement.load(Ordering::Acquire);
+        self.streams.load(Ordering::Acquire) > 0 || (is_replacement && !had_stream)
     }
 
     pub(super) const fn id(&self) -> &WorkerId {
@@ -161,7 +161,7 @@ impl Worker {
         self.cancel.is_cancelled()
     }
 
-    /// Lets events in: what a checkpoint has of it is back, or there is none.
+    /// Lets events in: its blocks are restored, or there are none.
     pub(super) fn open(&self) {
         // It may be open already.
         let _open = self.restored.set(());
@@ -210,21 +210,22 @@ impl Worker {
     }
 }
 
-/// A stream of a worker's agent is open, until dropped.
+/// Counts as an open stream of a worker's agent until dropped.
 #[derive(Debug)]
-pub struct Speaking(Arc<Worker>);
+pub struct AgentStream(Arc<Worker>);
 
-impl Speaking {
+impl AgentStream {
     pub(super) fn of(worker: &Arc<Worker>) -> Self {
         worker.streams.fetch_add(1, Ordering::AcqRel);
-        worker.has_spoken.store(true, Ordering::Release);
+        worker.had_stream.store(true, Ordering::Release);
         Self(Arc::clone(worker))
     }
 }
 
-impl Drop for Speaking {
+impl Drop for AgentStream {
     fn drop(&mut self) {
-        self.0.streams.fetch_sub(1, Ordering::AcqRel);
+        let before = self.0.streams.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(before > 0, "only an open stream ends");
     }
 }
 

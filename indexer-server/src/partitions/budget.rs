@@ -1,4 +1,4 @@
-//! The byte budget: what all shards of the process take, and when that is too much.
+//! The byte budget: memory of all shards of the process, and when to shed.
 
 use crossbeam_utils::CachePadded;
 use kvasir_index::{Index, Shed};
@@ -59,15 +59,14 @@ pub(super) enum Excess {
 struct Limit(usize);
 
 impl Limit {
-    /// Whether blocks that come back fit, and a fifth of the limit is still left: from there on
-    /// nothing is shed for a while.
+    /// Whether this many blocks fit with a fifth of the limit still free, so that nothing is shed for a while.
     fn has_room_for(self, in_use: usize, blocks: u64) -> bool {
         let blocks = usize::try_from(blocks).unwrap_or(usize::MAX);
         let wanted = in_use.saturating_add(blocks.saturating_mul(BLOCK_BYTES));
         wanted <= self.0 / 5 * 4
     }
 
-    /// What is too much of all shards together, seen from one that has been written.
+    /// The excess of all shards together, after a write to one of them.
     const fn excess(self, all: Bytes, written: Bytes) -> Option<Excess> {
         if all.in_use() > self.0 - self.0 / FREE_FRACTION {
             Some(Excess::Use)
@@ -79,7 +78,7 @@ impl Limit {
     }
 }
 
-/// Bytes of all shards of the process, and how many there may be. Without a limit it only counts.
+/// Bytes of all shards of the process, and their limit. Without a limit it only counts.
 #[derive(Debug, Default)]
 pub struct Budget {
     limit: Option<Limit>,
@@ -90,7 +89,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget of so many bytes, if any.
+    /// A budget with a limit in bytes, if any.
     #[must_use]
     pub fn new(limit: Option<usize>) -> Self {
         Self { limit: limit.map(Limit), ..Self::default() }
@@ -108,14 +107,13 @@ impl Budget {
         Bytes { allocated: self.allocated.load(Relaxed), free: self.free.load(Relaxed) }
     }
 
-    /// Whether so many blocks that were shed could come back, and a fifth of the limit would still
-    /// be left.
+    /// Whether this many shed blocks fit again, with a fifth of the limit still free.
     #[must_use]
     pub fn has_room_for(&self, blocks: u64) -> bool {
         self.limit.is_none_or(|limit| limit.has_room_for(self.bytes().in_use(), blocks))
     }
 
-    /// What was shed so far.
+    /// Blocks shed so far.
     #[must_use]
     pub fn shed(&self) -> Shed {
         Shed { pairs: self.shed_pairs.load(Relaxed), parked: self.shed_parked.load(Relaxed) }
@@ -151,7 +149,7 @@ impl ShardSize {
         }
     }
 
-    /// Says how large the shard is now. Whoever calls holds its lock.
+    /// Notes the shard's current size. The caller holds its lock.
     pub(super) fn publish(&self, index: &Index) {
         self.set(Bytes::of(index));
         self.sheddable.store(index.is_sheddable(), Relaxed);

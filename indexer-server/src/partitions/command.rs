@@ -45,17 +45,17 @@ impl Work {
         }
     }
 
-    /// Readers get in between two steps: what they see is neither the old state nor the new one.
+    /// Readers get in between two steps, and see neither the old state nor the new one.
     pub(super) fn pause(&self, index: &mut Index) {
         match self {
             Self::Apply(apply) if apply.begun => index.begin_change(apply.source),
             Self::Sweep(sweep) if sweep.begun => index.begin_change(sweep.source),
-            // What is cut does not change, and what is being restored says that it is catching up.
+            // A cut changes nothing, and sources that are being restored are catching up.
             Self::Brief(_) | Self::Apply(_) | Self::Sweep(_) | Self::Cut(_) | Self::Restore(_) => {}
         }
     }
 
-    /// Counts and answers, outside the lock. Whoever asked may be gone.
+    /// Counts and answers, outside the lock. The requester may be gone.
     pub(super) fn finish(self, metrics: &IndexMetrics) {
         match self {
             Self::Brief(_) => {}
@@ -93,7 +93,7 @@ const fn refusal_reason(error: &IndexError) -> &'static str {
     }
 }
 
-/// What became of one batch in the index.
+/// Outcome of one batch in the index.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Applied {
     /// Outcomes of its operations.
@@ -144,6 +144,10 @@ impl Apply {
                 return false;
             }
             self.begun = true;
+            debug_assert!(
+                self.taken == 0 || self.taken < event.operations(),
+                "done events are gone"
+            );
             let operations = event.operations() - self.taken;
             let now = operations.min(*budget);
             let outcome = match event {
@@ -196,6 +200,7 @@ impl Apply {
 /// Operations `from` to `from + count` of an event as an event: blocks continue at the last one of
 /// the piece before.
 fn piece(event: &KvEvent, from: usize, count: usize) -> Cow<'_, KvEvent> {
+    debug_assert!(from + count <= event.operations(), "a piece lies within its event");
     if from == 0 && count == event.operations() {
         return Cow::Borrowed(event);
     }
@@ -231,7 +236,7 @@ fn clear_counts(removed: u64) -> BlockCounts {
 pub(super) enum SweepKind {
     /// All that the source stored; then its status is this.
     All(SourceStatus),
-    /// What is still doubtful.
+    /// What is still suspect.
     Suspects,
     /// All that the source stored, then the source itself.
     Source,

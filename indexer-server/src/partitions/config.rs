@@ -3,7 +3,7 @@ use std::num::NonZeroUsize;
 /// Most shards of one process.
 pub const SHARDS_MAX: usize = 64;
 
-/// How the index is kept.
+/// Configuration of the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexConfig {
     /// Shards of every partition, each with a writer thread; [`SHARDS_MAX`] at most.

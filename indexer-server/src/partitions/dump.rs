@@ -3,7 +3,7 @@ use kvasir_index::{DumpRecord, DumpScan, DumpSourceEnd, DumpTail, Index, IndexEr
 use kvasir_proto::convert::DumpQuery;
 use std::{mem, sync::Arc};
 
-/// Why a dump is over before its end.
+/// Why a dump ended before its end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DumpError {
     /// The index refuses it, or a change cut it off.
@@ -125,7 +125,7 @@ impl Dump {
         Ok(())
     }
 
-    /// Gives the dump up, wherever it stands.
+    /// Ends the dump at any point.
     pub async fn cancel(mut self) {
         if let Err(error) = self.give_up().await {
             tracing::debug!(%error, "a dump ends with the server");

@@ -1,11 +1,11 @@
-//! Images of workers, made and taken in by the writer thread in steps: readers get in between two of
+//! Images of workers, which the writer thread cuts and restores in steps. Readers get in between two of
 //! them, other writes do not, so an image is of one moment.
 
 use kvasir_index::{Cut, CutReceipt, Index, IndexError, Restore, Restored, WorkerImage};
 use kvasir_proto::types::WorkerId;
 use tokio::sync::oneshot;
 
-/// An image, and what is to be given back if it is not kept.
+/// An image, and the receipt to give back if the image is not used.
 pub type Taken = (WorkerImage, CutReceipt);
 
 /// Makes an image of a worker.
@@ -42,8 +42,7 @@ impl Cutting {
         step.done
     }
 
-    /// Answers. Whoever asked waits for it to the end: what is in an image that is lost is missing in
-    /// the next.
+    /// Answers. The requester waits for it to the end: the changes of a lost image are missing in the next.
     pub(super) fn finish(self) {
         let taken = match (self.cut, self.error) {
             (Some(cut), None) => Ok(cut.finish()),

@@ -14,7 +14,7 @@ use prometheus_client::{
 };
 use std::{fmt, sync::Arc};
 
-/// What became of a block operation.
+/// Outcome of a block operation.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub struct OperationLabels {
     /// applied, noop, ignored, rejected, conflict or shed; received for all of them.
@@ -26,7 +26,7 @@ pub struct OperationLabels {
 /// Metrics of the writer, and the count of block operations that ingest shares.
 #[derive(Debug, Clone)]
 pub struct IndexMetrics {
-    /// What became of every block operation.
+    /// Outcomes of every block operation.
     operations: Family<OperationLabels, Counter>,
     /// Those that every batch counts, at hand: a look-up in the family costs more than the count.
     received: Counter,
@@ -127,8 +127,8 @@ impl IndexMetrics {
     }
 }
 
-/// Sizes of all partitions, read when they are asked for: what is removed is gone from the metrics too, and
-/// there are never more of them than partitions are accepted.
+/// Sizes of all partitions, read at each scrape: removed partitions leave the metrics, and their limit bounds
+/// the number of series.
 #[derive(Debug)]
 struct Sizes {
     partitions: Arc<Partitions>,
@@ -149,7 +149,12 @@ impl Sizes {
                 vec![],
             ),
             ("index_holdings", "Pairs of rank and placed block", None, vec![]),
-            ("index_parked_blocks", "Names held whose parent is not known", None, vec![]),
+            (
+                "index_parked_blocks",
+                "Parked blocks: held, but their parent is unknown",
+                None,
+                vec![],
+            ),
             ("index_holders", "Ranks that may hold blocks", None, vec![]),
             ("index_sources", "Event streams", None, vec![]),
             ("index_memory", "Memory of the index", Some(Unit::Bytes), vec![]),
@@ -199,10 +204,10 @@ impl Collector for BudgetSizes {
             ),
             (
                 "index_in_use",
-                "The same, without free places that new blocks can use",
+                "The same, without free slots that new blocks can use",
                 Some(bytes.in_use()),
             ),
-            ("index_limit", "Most memory of the index: --max-index-bytes", budget.limit()),
+            ("index_limit", "Memory limit of the index: --max-index-bytes", budget.limit()),
         ];
         for (name, help, bytes) in gauges {
             let Some(bytes) = bytes else { continue };
@@ -212,7 +217,7 @@ impl Collector for BudgetSizes {
         }
         let shed = budget.shed();
         let pairs = "Pairs of rank and placed block dropped for --max-index-bytes";
-        let parked = "Names whose parent is not known dropped for --max-index-bytes";
+        let parked = "Parked blocks dropped for --max-index-bytes";
         for (name, help, count) in
             [("index_shed_pairs", pairs, shed.pairs), ("index_shed_parked", parked, shed.parked)]
         {

@@ -1,20 +1,19 @@
 //! Partitions: indexes behind locks that readers share, and the threads that write them.
 //!
-//! # Who owns what
-//! A partition is some [shards](Shard): a worker's bucket decides which of them has all that
-//! concerns it. Shard n of every partition is written by writer thread n. Shards share nothing, so
+//! # Ownership
+//! A partition has one or more [shards](Shard): a worker's bucket decides which of them has the worker. Shard n of every partition is written by writer thread n. Shards share nothing, so
 //! the union of their answers is exact.
 //!
-//! # Who may wait for whom
+//! # Locks
 //! Only writer threads take a shard's lock for writing: its own to carry out commands, and any of them
 //! to shed, before it writes more, when the [`Budget`] is used up ([`Relief`]). A writer works in steps of at most
 //! [`STEP_OPERATIONS_MAX`] block operations; with the step in which a reader came, or after
-//! [`HOLD_OPERATIONS_MAX`] operations, it lets go, and all readers that wait in, before it takes the
-//! lock again. So a lookup waits for one step at most in each shard, however much there is to
-//! write. Nobody holds the locks of two shards.
+//! [`HOLD_OPERATIONS_MAX`] operations, it releases the lock and lets all waiting readers in before it takes
+//! it again. So a lookup waits for one step at most in each shard, however much there is to
+//! write. No thread holds the locks of two shards.
 //!
-//! What is speculative lies beside the index, behind a lock of its own, and is changed in short
-//! pieces: see [`Speculation`].
+//! Speculative blocks are beside the index, under a lock of their own, and change in short pieces: see
+//! [`Speculation`].
 
 mod budget;
 mod command;

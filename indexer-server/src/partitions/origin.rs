@@ -1,7 +1,7 @@
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Where the server's time begins. The index is told times as durations since then.
+/// Where the server's time begins. The index gets times as durations since then.
 #[derive(Debug, Clone, Copy)]
 pub struct Origin(Instant);
 

@@ -7,7 +7,7 @@ pub const STEP_OPERATIONS_MAX: usize = 64;
 /// The first step of a hold where the hold before was cut short: another reader is to be expected.
 const CROWDED_STEP_OPERATIONS: usize = 2;
 
-/// How much a writer does at a time: long holds as long as nobody reads, short ones while readers
+/// How much a writer does at a time: long holds as long as no one reads, short ones while readers
 /// come. A pure rule; [`Shard`](super::Shard) is the lock.
 #[derive(Debug, Default)]
 pub struct Pace {
@@ -33,9 +33,10 @@ impl Pace {
         self.step.min(self.left)
     }
 
-    /// A step is over that did so many operations, and a reader is waiting or not. Whether the hold
-    /// may go on. A step counts as one operation at least, so that every hold ends.
-    pub fn go_on(&mut self, done: usize, reader_waits: bool) -> bool {
+    /// Ends a step of `done` operations. Returns whether the hold may continue. A step counts as one
+    /// operation at least, so that every hold ends.
+    pub fn may_continue(&mut self, done: usize, reader_waits: bool) -> bool {
+        debug_assert!(self.step > 0, "a hold has begun");
         self.left = self.left.saturating_sub(done.max(1));
         self.step = (self.step * 2).min(STEP_OPERATIONS_MAX);
         self.crowded = reader_waits;
@@ -53,7 +54,7 @@ mod tests {
         pace.begin();
         loop {
             steps.push(pace.step());
-            if !pace.go_on(pace.step(), reader_in == Some(steps.len())) {
+            if !pace.may_continue(pace.step(), reader_in == Some(steps.len())) {
                 return steps;
             }
         }
@@ -78,7 +79,7 @@ mod tests {
         let mut pace = Pace::default();
         pace.begin();
         let mut steps = 1;
-        while pace.go_on(0, false) {
+        while pace.may_continue(0, false) {
             steps += 1;
         }
         assert_eq!(steps, HOLD_OPERATIONS_MAX);

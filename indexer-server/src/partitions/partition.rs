@@ -95,14 +95,14 @@ impl Partition {
         self.shards.iter().map(of_shard).sum()
     }
 
-    /// The shard that has a worker, whether or not the worker is there.
+    /// The shard of a worker, whether or not the worker is registered.
     #[must_use]
     #[expect(clippy::indexing_slicing, reason = "a remainder is below its divisor")]
     pub fn shard_of(&self, worker: &WorkerId) -> &Arc<Shard> {
         &self.shards[usize::from(bucket(worker)) % self.shards.len()]
     }
 
-    /// Workers of which not all is back yet.
+    /// Workers that are still being restored.
     #[must_use]
     pub const fn restoring(&self) -> &Restoring {
         &self.restoring
@@ -163,7 +163,7 @@ impl fmt::Debug for Partition {
 pub enum PartitionError {
     /// Its workers have blocks of another size.
     #[error(
-        "block_size is {asked}, but the workers of model {:?}, tenant {:?} have {present}: \
+        "block_size is {requested}, but the workers of model {:?}, tenant {:?} have {present}: \
          all workers of a partition must agree",
         key.model(), key.tenant()
     )]
@@ -172,8 +172,8 @@ pub enum PartitionError {
         key: PartitionKey,
         /// Its block size, in tokens.
         present: u32,
-        /// The one asked for.
-        asked: u32,
+        /// The one requested.
+        requested: u32,
     },
     /// There are too many.
     #[error("the server has {PARTITIONS_MAX} partitions, the limit")]
@@ -208,7 +208,7 @@ impl Partitions {
         Self { map: DashMap::new(), config, limits, budget }
     }
 
-    /// How they are kept.
+    /// Their configuration.
     #[must_use]
     pub const fn config(&self) -> IndexConfig {
         self.config
@@ -237,10 +237,10 @@ impl Partitions {
         self.map.get(key).map(|entry| Arc::clone(&entry))
     }
 
-    /// One partition, made if it is not there.
+    /// One partition, created if it is missing.
     ///
     /// # Errors
-    /// If it is there with another block size, or there are too many.
+    /// If it exists with another block size, or there are too many.
     pub fn get_or_create(
         &self,
         key: &PartitionKey,
@@ -259,7 +259,7 @@ impl Partitions {
             return Err(PartitionError::BlockSize {
                 key: key.clone(),
                 present: entry.block_size,
-                asked: block_size,
+                requested: block_size,
             });
         }
         Ok(entry)

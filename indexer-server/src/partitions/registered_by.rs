@@ -1,12 +1,12 @@
-/// Who wants a worker to be registered: whether it stays when the server is started with a configuration
-/// that does not have it.
+/// Who registered a worker. It decides whether the worker stays when the server starts with a configuration
+/// without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegisteredBy {
-    /// The configuration alone: it goes with its entry there.
+    /// The configuration alone: the worker is removed with its entry there.
     Configuration,
-    /// Somebody who asked for it, by a request or over the broker; or a sibling had it. It stays until it
-    /// is removed, whether or not it is configured too.
+    /// A request, an agent over the broker, or a sibling. The worker stays until it is removed, even if it is
+    /// configured too.
     Request,
-    /// A checkpoint that an older server wrote does not say: it stays.
+    /// A checkpoint of an older server, which did not record it: the worker stays.
     Unknown,
 }

@@ -38,7 +38,7 @@ impl Relief {
     }
 
     /// Before more is written into a shard: sheds until the budget has room for a hold, or there is
-    /// nothing left to shed. Returns what was shed; `held` is told how long each lock was held.
+    /// nothing left to shed. Returns what was shed; `held` receives how long each lock was held.
     ///
     /// The shard that uses most gives way. Where only free places are too many, it sheds a little at a
     /// time, and a shard that might grow makes free places of its own. (Were it the shard with most
@@ -101,7 +101,7 @@ impl Relief {
                 // Looking for something in vain takes about as long as a step that sheds.
                 let found = usize::try_from(step.pairs + step.parked).unwrap_or(usize::MAX);
                 let done = if found == 0 { STEP_OPERATIONS_MAX } else { found };
-                if !index.is_sheddable() || !pace.go_on(done, shard.is_awaited()) {
+                if !index.is_sheddable() || !pace.may_continue(done, shard.is_awaited()) {
                     return (all, begin.elapsed());
                 }
             }

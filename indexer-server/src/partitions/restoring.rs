@@ -7,7 +7,7 @@ use std::{
     },
 };
 
-/// Workers of a partition of which not all is back yet after a start.
+/// Workers of a partition that are still being restored after a start.
 #[derive(Debug, Default)]
 pub struct Restoring {
     /// Looked at by every query, and false almost always.
@@ -16,14 +16,14 @@ pub struct Restoring {
 }
 
 impl Restoring {
-    /// What was known of a worker is on its way.
+    /// The restore of a worker begins.
     pub fn begin(&self, worker: WorkerId) {
         self.change(|workers| {
             workers.insert(worker);
         });
     }
 
-    /// It is back, or the worker is gone.
+    /// The worker is restored, or removed.
     pub fn end(&self, worker: &WorkerId) {
         if self.any.load(Ordering::Acquire) {
             self.change(|workers| {
@@ -32,16 +32,16 @@ impl Restoring {
         }
     }
 
-    /// Those among `asked` (none for all), by id.
+    /// Those among `requested` (none for all), by id.
     #[must_use]
-    pub fn among(&self, asked: Option<&[WorkerId]>) -> Vec<WorkerId> {
+    pub fn among(&self, requested: Option<&[WorkerId]>) -> Vec<WorkerId> {
         if !self.any.load(Ordering::Acquire) {
             return Vec::new();
         }
         let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(asked) = asked else { return workers.iter().cloned().collect() };
-        let asked: BTreeSet<&WorkerId> = asked.iter().collect();
-        asked.into_iter().filter(|worker| workers.contains(*worker)).cloned().collect()
+        let Some(requested) = requested else { return workers.iter().cloned().collect() };
+        let requested: BTreeSet<&WorkerId> = requested.iter().collect();
+        requested.into_iter().filter(|worker| workers.contains(*worker)).cloned().collect()
     }
 
     fn change(&self, change: impl FnOnce(&mut BTreeSet<WorkerId>)) {

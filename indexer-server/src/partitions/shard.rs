@@ -17,10 +17,10 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// How often a reader looks again before it goes to sleep: longer than a step of the writer takes,
+/// How often a reader polls before it sleeps: longer than a step of the writer takes,
 /// unless the writer itself is not running.
 const READER_LOOKS_MAX: u32 = 1_000;
-/// How often the writer looks whether waiting readers are in before it yields its core to them.
+/// How often the writer polls whether waiting readers are in before it yields its core to them.
 const LET_IN_LOOKS_MAX: u32 = 1_000;
 /// How long the writer yields to readers that wait. One that is not in by then has no core to run
 /// on, and waits for another hold.
@@ -31,10 +31,10 @@ const LET_IN_MAX: Duration = Duration::from_micros(100);
 pub struct Shard {
     number: usize,
     index: ShardedLock<Index>,
-    /// Taken by whoever writes, until waiting readers are in: of several threads that shed, the next
-    /// does not come before them.
+    /// Held by a writing thread until waiting readers are in, so that the next of several shedding threads
+    /// does not overtake them.
     turn: Mutex<()>,
-    /// Readers that found the lock taken. Untouched while nobody writes, so that readers share no
+    /// Readers that found the lock taken. Untouched while no one writes, so that readers share no
     /// cache line.
     waiting: CachePadded<AtomicU32>,
     size: ShardSize,
@@ -60,7 +60,7 @@ impl Shard {
     }
 
     /// The index, for reading. Waits for one hold of the writer at most, which the waiting cuts
-    /// short. Whoever reads several shards reads one after the other and holds one at a time.
+    /// short. Read several shards one after the other, and hold one at a time.
     pub fn read(&self) -> ShardedLockReadGuard<'_, Index> {
         if let Ok(index) = self.index.try_read() {
             return index;
@@ -73,13 +73,13 @@ impl Shard {
             }
             spin_loop();
         }
-        // A writer that panicked has ended the process: nobody sees its half-done work.
+        // A writer that panicked has ended the process: no one sees its half-done work.
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
         self.waiting.fetch_sub(1, Ordering::AcqRel);
         index
     }
 
-    /// A worker's sources, in order of arrival: name, source and where it stands.
+    /// A worker's sources, in order of arrival: name, source and status.
     #[must_use]
     pub fn sources(
         shard: &Arc<Self>,

@@ -11,7 +11,7 @@ use tokio::{
     time::Instant,
 };
 
-/// Commands that wait for each writer thread at most; whoever sends more waits.
+/// Commands that wait for each writer thread at most; senders of more wait.
 pub const MAILBOX_COMMANDS_MAX: usize = 1_024;
 
 /// Commands taken from the mailbox at once.
@@ -120,7 +120,7 @@ impl Writer {
         self.send(&source.shard, Work::Apply(apply)).await
     }
 
-    /// Sets a source's status, after all that was handed in before.
+    /// Sets a source's status, after all that was submitted before.
     ///
     /// # Errors
     /// If the writer is gone.
@@ -147,7 +147,7 @@ impl Writer {
         self.change(&source.shard, move |index| index.set_status(id, status)).await
     }
 
-    /// Marks all that a source stored as doubtful, and sets its status: an image has both or
+    /// Marks all that a source stored as suspect, and sets its status: an image has both or
     /// neither.
     ///
     /// # Errors
@@ -175,7 +175,7 @@ impl Writer {
         self.send(&source.shard, Work::Brief(Some(brief))).await
     }
 
-    /// Drops what is still doubtful of a source, in steps.
+    /// Drops what is still suspect of a source, in steps.
     ///
     /// # Errors
     /// If the writer is gone.
@@ -258,8 +258,8 @@ pub struct WriterThreads {
 }
 
 impl WriterThreads {
-    /// Lets the threads write all that they were given, and waits for their end. Whoever hands in
-    /// more is told that they are gone.
+    /// Lets the threads carry out all commands so far, and waits for their end. Later commands fail with
+    /// [`WriterGone`].
     pub async fn stop(self) {
         for mailbox in &*self.writer.mailboxes {
             // Fails if the thread is gone already.
@@ -272,7 +272,7 @@ impl WriterThreads {
     }
 }
 
-/// A writer that panics leaves a half-changed index behind: nobody may read that.
+/// A writer that panics leaves a half-changed index behind: no one may read that.
 struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {
@@ -352,13 +352,13 @@ fn hold(
         while let Some(command) = queue.front_mut().filter(|at| Arc::ptr_eq(&at.shard, shard)) {
             let mut budget = pace.step();
             let done = command.work.step(index, &mut budget);
-            let go_on = pace.go_on(pace.step() - budget, shard.is_awaited());
+            let may_continue = pace.may_continue(pace.step() - budget, shard.is_awaited());
             if done {
                 finished.extend(queue.pop_front().map(|command| command.work));
-            } else if !go_on {
+            } else if !may_continue {
                 command.work.pause(index);
             }
-            if !go_on {
+            if !may_continue {
                 break;
             }
         }

@@ -12,7 +12,7 @@ pub struct RankView {
     pub placed_blocks: u64,
     /// Names held that are not placed.
     pub parked_blocks: u64,
-    /// Blocks that it was told to hold and that are missing for the byte budget.
+    /// Blocks that were shed for the byte budget.
     pub shed_blocks: u64,
 }
 
@@ -21,7 +21,7 @@ pub struct RankView {
 pub struct SourceView {
     /// Its name.
     pub name: String,
-    /// Where it stands.
+    /// Its status.
     pub status: SourceStatus,
     /// Time since it was last seen to have nothing newer.
     pub verified_age: Option<Duration>,

@@ -2,7 +2,7 @@ use crate::partitions::{DumpError, WriterGone};
 use kvasir_index::IndexError;
 use kvasir_proto::{code::ErrorCode, convert::TooManyBlocks, types::PartitionKey};
 
-/// Why a question was refused.
+/// Why a query was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
     /// No worker of that model and tenant is registered.
@@ -11,18 +11,18 @@ pub enum QueryError {
         key.model(), key.tenant(), listed(models)
     )]
     UnknownPartition {
-        /// What was asked for.
+        /// What was requested.
         key: PartitionKey,
         /// Models of the same tenant, the first few.
         models: Vec<String>,
     },
     /// The client assumes another block size.
-    #[error("block_size is {asked}, but this partition has {present}")]
+    #[error("block_size is {requested}, but this partition has {present}")]
     BlockSize {
         /// The partition's, in tokens.
         present: u32,
         /// The client's.
-        asked: u32,
+        requested: u32,
     },
     /// The tokens fill too many blocks.
     #[error(transparent)]

@@ -19,7 +19,7 @@ pub struct Finder {
     metrics: QueryMetrics,
 }
 
-/// Memory of one thread's lookups, kept between them.
+/// Memory of one thread's lookups, reused between them.
 #[derive(Default)]
 struct Workspace {
     scratch: Scratch,
@@ -63,8 +63,8 @@ impl Finder {
         let begin = Instant::now();
         let partition = self.partition(&query.partition)?;
         let present = partition.block_size();
-        if let Some(asked) = query.block_size.filter(|asked| *asked != present) {
-            return Err(QueryError::BlockSize { present, asked });
+        if let Some(requested) = query.block_size.filter(|requested| *requested != present) {
+            return Err(QueryError::BlockSize { present, requested });
         }
         let answer = WORKSPACE.with_borrow_mut(|workspace| {
             let Workspace { scratch, placed, locals } = workspace;
@@ -77,21 +77,21 @@ impl Finder {
                 }
                 QueryKey::Locals(_) | QueryKey::Names(_) => &[],
             };
-            // One block less than asked for would hide the best overlap, which is reported.
+            // One block less than requested would hide the best overlap, which is reported.
             let minimum_overlap = query.minimum_overlap_blocks.min(1);
-            // What is speculative may change the order and who is in it.
+            // Speculative blocks may change the order and the set of workers.
             let (top_k, at_least) = if placed.is_empty() {
                 (query.top_k.unwrap_or(usize::MAX), query.minimum_overlap_blocks)
             } else {
                 (usize::MAX, minimum_overlap)
             };
             let workers = query.workers.as_deref();
-            let asked = Query { key, tiers: query.tiers, workers, minimum_overlap };
+            let requested = Query { key, tiers: query.tiers, workers, minimum_overlap };
             let restoring = partition.restoring().among(workers);
             let (mut best_overlap_blocks, mut matches) = (0, Vec::new());
             for shard in partition.shards() {
                 let index = shard.read();
-                index.find(asked, scratch);
+                index.find(requested, scratch);
                 let best = scratch.matches().first().map_or(0, |best| best.blocks);
                 best_overlap_blocks = best_overlap_blocks.max(best);
                 let wanted = scratch.matches().iter().take(top_k);
@@ -115,8 +115,8 @@ impl Finder {
     }
 }
 
-/// Puts the answers of several shards in the order of one: their workers are others, so together
-/// they are the whole answer.
+/// Orders the answers of several shards like those of one. Shards have different workers, so together they are
+/// the complete answer.
 fn merge(matches: &mut Vec<WorkerMatch>, top_k: usize) {
     matches.sort_by(|a, b| {
         let blocks = b.blocks.cmp(&a.blocks);
@@ -125,7 +125,7 @@ fn merge(matches: &mut Vec<WorkerMatch>, top_k: usize) {
     matches.truncate(top_k);
 }
 
-/// What the index is asked for, and how many blocks that is.
+/// The key of a query, and how many blocks it has.
 fn key<'a>(
     input: &'a QueryInput,
     block_size: u32,

@@ -9,7 +9,7 @@ use std::time::Duration;
 pub struct QueryMetrics {
     /// Queries answered.
     pub queries: Counter,
-    /// Blocks asked for by them: the denominator of the hit rate.
+    /// Blocks requested by them: the denominator of the hit rate.
     pub query_blocks: Counter,
     /// Blocks that the best worker of each held: the numerator.
     pub hit_blocks: Counter,
@@ -35,7 +35,7 @@ impl QueryMetrics {
         registry.register("queries", "FindMatches queries answered", metrics.queries.clone());
         registry.register(
             "query_blocks",
-            "Blocks asked for: denominator of the hit rate",
+            "Blocks requested: denominator of the hit rate",
             metrics.query_blocks.clone(),
         );
         registry.register(
@@ -58,9 +58,9 @@ impl QueryMetrics {
         metrics
     }
 
-    pub(super) fn count(&self, asked: u32, hit: u32, took: Duration) {
+    pub(super) fn count(&self, requested: u32, hit: u32, took: Duration) {
         self.queries.inc();
-        self.query_blocks.inc_by(u64::from(asked));
+        self.query_blocks.inc_by(u64::from(requested));
         self.hit_blocks.inc_by(u64::from(hit));
         self.latency.observe(took.as_secs_f64());
         self.matched.observe(f64::from(hit));

@@ -1,4 +1,4 @@
-//! Questions out: which worker holds how much of a prompt, what a worker holds, where it stands.
+//! Queries: which worker holds how much of a prompt, what a worker holds, and the state of its sources.
 
 mod describe;
 mod error;

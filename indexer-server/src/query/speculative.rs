@@ -16,11 +16,12 @@ pub(super) fn add(
     query: &FindQuery,
     unconfirmed: impl Fn(&WorkerKey) -> WorkerMatch,
 ) {
-    let asked: Option<HashSet<&WorkerId>> = query.workers.as_ref().map(|ids| ids.iter().collect());
+    let requested: Option<HashSet<&WorkerId>> =
+        query.workers.as_ref().map(|ids| ids.iter().collect());
     matches.sort_unstable_by(|a, b| (&a.worker, a.rank).cmp(&(&b.worker, b.rank)));
     let confirmed = matches.len();
     for at in placed {
-        if asked.as_ref().is_some_and(|asked| !asked.contains(&at.worker.worker)) {
+        if requested.as_ref().is_some_and(|requested| !requested.contains(&at.worker.worker)) {
             continue;
         }
         let known = matches.get_mut(..confirmed).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! One worker after the other: fetched from whoever has it, then put into the index.
+//! Copies one worker after the other: fetches it from a sibling, then puts it into the index.
 
 use super::{CopyError, Fetched, Sibling, SiblingMetrics, fetch::fetch};
 use crate::partitions::{
@@ -27,26 +27,26 @@ pub struct Copier {
     writer: Writer,
     metrics: SiblingMetrics,
     /// Siblings that did not answer: they are not asked again.
-    unheard: BTreeSet<String>,
+    unreachable: BTreeSet<String>,
 }
 
 impl Copier {
     /// Copies into the indexes that `writer` writes.
     #[must_use]
     pub const fn new(writer: Writer, metrics: SiblingMetrics) -> Self {
-        Self { writer, metrics, unheard: BTreeSet::new() }
+        Self { writer, metrics, unreachable: BTreeSet::new() }
     }
 
-    /// What became of copies so far.
+    /// Outcome of copies so far.
     #[must_use]
     pub const fn metrics(&self) -> &SiblingMetrics {
         &self.metrics
     }
 
-    /// Fetches a worker from the first sibling that gives all of it. May be dropped at any time.
+    /// Fetches a worker from the first sibling that answers completely. Cancel-safe.
     ///
     /// # Errors
-    /// If none does: that the worker is not known any more if all say so, else the last reason.
+    /// If none does: `Unknown` if all siblings have removed the worker, else the last error.
     pub async fn fetch(
         &mut self,
         worker: &WorkerAddress,
@@ -55,7 +55,7 @@ impl Copier {
         let mut last = None;
         for sibling in from {
             for _ in 0..TRIES_MAX {
-                if self.unheard.contains(sibling.url()) {
+                if self.unreachable.contains(sibling.url()) {
                     break;
                 }
                 let query = DumpQuery {
@@ -68,9 +68,9 @@ impl Copier {
                     Ok(fetched) => return Ok(fetched),
                     Err(error) => error,
                 };
-                tracing::warn!(%worker, sibling = sibling.url(), %error, "a copy broke off");
+                tracing::warn!(%worker, sibling = sibling.url(), %error, "a copy failed");
                 if error.is_of_sibling() {
-                    self.unheard.insert(sibling.url().to_owned());
+                    self.unreachable.insert(sibling.url().to_owned());
                 }
                 let again = matches!(error, CopyError::CutOff(_));
                 if last.is_none() || error != CopyError::Unknown {
@@ -86,8 +86,8 @@ impl Copier {
         Err(last.unwrap_or_else(nobody))
     }
 
-    /// Puts a worker of which the index has nothing into it: sources that stand somewhere, with what
-    /// they hold. Until all of it is there they stand nowhere.
+    /// Puts a worker that the index lacks into it: the sources that have a cursor, and their blocks. The cursors
+    /// are set last.
     ///
     /// # Errors
     /// If the index refuses a source; the index then has nothing of the worker.
@@ -151,7 +151,7 @@ impl Copier {
                 self.writer.mark_incomplete(source).await?;
             }
             if status.state == SourceState::Degraded {
-                // Which of its blocks are from before the loss is not told: all may be.
+                // A dump does not mark the blocks from before the loss: all may be suspect.
                 self.writer.mark_suspect(source, status.clone()).await?;
             }
             self.writer.show_status(source, status.clone()).await?;
@@ -201,7 +201,7 @@ impl Copier {
             set
         };
         if let Err(error) = self.writer.change(source.shard(), set).await? {
-            tracing::debug!(%error, rank, "names of a copy are refused");
+            tracing::debug!(%error, rank, "the index refused names of a copy");
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use kvasir_proto::{convert::ConvertError, limits::WORKERS_MAX};
 /// Why a sibling gives no list, or no copy of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CopyError {
-    /// Nobody answers there, or the connection broke off.
+    /// No one answers there, or the connection broke off.
     #[error("{0}")]
     Unreachable(String),
     /// The answer does not come, or too slowly.
@@ -18,7 +18,7 @@ pub enum CopyError {
     /// A change of the worker cut its dump off.
     #[error("{0}")]
     CutOff(String),
-    /// The question was refused.
+    /// The request was refused.
     #[error("{0}")]
     Refused(String),
     /// A part breaks the contract.
@@ -33,8 +33,8 @@ pub enum CopyError {
     /// It lists too many workers.
     #[error("it lists more than {WORKERS_MAX} workers, the limit")]
     TooManyWorkers,
-    /// It has nothing that events could go on from.
-    #[error("no source of the worker stands anywhere there")]
+    /// It has no cursor that events could resume from.
+    #[error("no source of the worker has a cursor there")]
     Nothing,
     /// The index refuses it.
     #[error(transparent)]
@@ -45,7 +45,7 @@ pub enum CopyError {
 }
 
 impl CopyError {
-    /// Whether the sibling is not worth another question.
+    /// Whether the sibling is not worth another request.
     pub(super) const fn is_of_sibling(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::Late(_))
     }

@@ -1,4 +1,4 @@
-//! A dump, until all of it is there.
+//! Fetches a dump to its end.
 
 use super::{CopyError, DumpParts};
 use futures::StreamExt;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// Most records of one worker, which are held at once: a GiB of them.
 pub const COPY_RECORDS_MAX: usize = 1 << 24;
 
-/// A whole dump of a worker.
+/// A complete dump of a worker.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Fetched {
     /// Its records in the order in which they came, each with the number of its source.
@@ -22,7 +22,7 @@ pub struct Fetched {
     pub(super) sources: BTreeMap<u32, DumpedSource>,
 }
 
-/// What comes next of an answer.
+/// The next part of an answer.
 type Next = Option<Result<WorkerDumpPart, CopyError>>;
 
 fn records_of(part: &Next) -> usize {
@@ -32,7 +32,7 @@ fn records_of(part: &Next) -> usize {
     }
 }
 
-/// Fetches a dump to its end. To be dropped at any time.
+/// Fetches a dump to its end. Cancel-safe.
 pub(super) async fn fetch(mut parts: DumpParts) -> Result<Fetched, CopyError> {
     let mut fetched = Fetched::default();
     let mut received: BTreeMap<u32, u64> = BTreeMap::new();
@@ -42,7 +42,7 @@ pub(super) async fn fetch(mut parts: DumpParts) -> Result<Fetched, CopyError> {
         let Some(part) = answer_timer.next(parts.next(), records_of).await? else { break };
         match part? {
             WorkerDumpPart::Chunk { .. } if !fetched.sources.is_empty() => {
-                return Err(CopyError::Contradiction("records come after an end"));
+                return Err(CopyError::Contradiction("records after an end"));
             }
             WorkerDumpPart::Chunk { records, .. } if records.is_empty() => {
                 return Err(CopyError::Contradiction("a chunk is empty"));

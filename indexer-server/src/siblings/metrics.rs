@@ -1,6 +1,6 @@
 use prometheus_client::{metrics::counter::Counter, registry::Registry};
 
-/// What became of copies from siblings.
+/// Outcome of copies from siblings.
 #[derive(Debug, Clone, Default)]
 pub struct SiblingMetrics {
     /// Workers copied.
@@ -10,7 +10,7 @@ pub struct SiblingMetrics {
     /// Workers that no sibling could give, though one listed them.
     pub(super) failures: Counter,
     /// Siblings that did not list their workers.
-    pub(super) unheard: Counter,
+    pub(super) lists_failed: Counter,
 }
 
 impl SiblingMetrics {
@@ -23,16 +23,20 @@ impl SiblingMetrics {
             "Workers copied from a sibling at start",
             metrics.workers.clone(),
         );
-        registry.register("sibling_blocks_copied", "Blocks that they held", metrics.blocks.clone());
+        registry.register(
+            "sibling_blocks_copied",
+            "Blocks of workers copied from a sibling at start",
+            metrics.blocks.clone(),
+        );
         registry.register(
             "sibling_copy_failures",
-            "Workers that began empty, though a sibling listed them",
+            "Workers that start empty although a sibling listed them",
             metrics.failures.clone(),
         );
         registry.register(
             "sibling_list_failures",
-            "Siblings that did not say at start which workers they have",
-            metrics.unheard.clone(),
+            "Siblings that did not list their workers at start",
+            metrics.lists_failed.clone(),
         );
         metrics
     }

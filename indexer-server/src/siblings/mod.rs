@@ -1,10 +1,9 @@
-//! Copying workers from a sibling: another replica of the same shard, which has what the engines may
-//! not be able to replay any more.
+//! Copies workers from a sibling: another replica of the same shard, which has blocks that engines may not be
+//! able to replay any more.
 //!
-//! A copy is as good as a checkpoint, and is treated as one: each source comes with its cursor, and
-//! whoever feeds it goes on there and verifies it (the fingerprint with a bare engine, the incarnation
-//! with an agent). Nothing of a copy is taken before all of it has come. Whatever carries the questions
-//! is behind [`Sibling`].
+//! A copy is treated like a checkpoint: each source has its cursor, and
+//! its feed resumes there and verifies it (the fingerprint with a bare engine, the incarnation with an
+//! agent). A copy is used only when it is complete. [`Sibling`] hides the transport.
 
 mod copier;
 mod error;

@@ -11,25 +11,25 @@ use kvasir_proto::{
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::time::{error::Elapsed, timeout};
 
-/// Longest time until a sibling is connected and has listed a page of its workers. So long the start of a
-/// server may take if a sibling hangs, or is starting too and waits for this one.
+/// Time limit for connecting to a sibling and for each page of its workers. It also delays the start of a
+/// server whose sibling hangs, or is starting too and waits for this one.
 pub const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A worker that at least one sibling has.
 #[derive(Debug)]
 pub struct Offer {
-    /// As registered at the sibling that has most of it.
+    /// Its registration at the most complete sibling.
     pub registration: Registration,
-    /// Siblings with a source of it that stands somewhere, whoever has most of it first.
+    /// Siblings with a source of it that has a cursor, the most complete first.
     pub from: Vec<Arc<dyn Sibling>>,
 }
 
-/// How much a sibling has of a worker. More of its sources stand somewhere; then, the worst state of
+/// How much a sibling has of a worker. More of its sources have a cursor; then, the worst state of
 /// these is better; then, they have applied more batches; then, it holds more blocks. Numbers of
-/// different lives say nothing of each other, but who is in a life that is over is not exact for long.
-type Standing = (usize, Reverse<SourceState>, u64, u64);
+/// different incarnations cannot be compared, but a source in an ended incarnation is not exact for long.
+type Completeness = (usize, Reverse<SourceState>, u64, u64);
 
-fn standing(worker: &ListedWorker) -> Standing {
+fn completeness(worker: &ListedWorker) -> Completeness {
     let stands = |at: &&ListedSource| at.applied.is_some();
     let sources = || worker.sources.iter().filter(stands);
     let worst = sources().map(|source| source.state).max().unwrap_or(SourceState::Cold);
@@ -40,12 +40,12 @@ fn standing(worker: &ListedWorker) -> Standing {
 
 /// What one sibling has of a worker.
 struct Listed<'a> {
-    standing: Standing,
+    completeness: Completeness,
     registration: Registration,
     sibling: &'a Arc<dyn Sibling>,
 }
 
-/// Asks all siblings at once what they have. Who does not answer in time is left out.
+/// Lists the workers of all siblings at once. A sibling that does not answer in time is left out.
 pub async fn offers(siblings: &[Arc<dyn Sibling>], metrics: &SiblingMetrics) -> Vec<Offer> {
     let asked = siblings.iter().map(|sibling| list(sibling.list()));
     let mut all: BTreeMap<WorkerAddress, Vec<Listed<'_>>> = BTreeMap::new();
@@ -59,13 +59,13 @@ pub async fn offers(siblings: &[Arc<dyn Sibling>], metrics: &SiblingMetrics) -> 
                 );
                 for worker in workers {
                     let entry = all.entry(worker.address()).or_default();
-                    let (standing, registration) = (standing(&worker), worker.registration);
-                    entry.push(Listed { standing, registration, sibling });
+                    let (completeness, registration) = (completeness(&worker), worker.registration);
+                    entry.push(Listed { completeness, registration, sibling });
                 }
             }
             Err(error) => {
-                metrics.unheard.inc();
-                tracing::warn!(sibling = sibling.url(), %error, "a sibling gives no list of workers");
+                metrics.lists_failed.inc();
+                tracing::warn!(sibling = sibling.url(), %error, "a sibling did not list its workers");
             }
         }
     }
@@ -91,13 +91,13 @@ async fn list(mut pages: ListPages) -> Result<Vec<ListedWorker>, CopyError> {
     }
 }
 
-/// What comes next of a list.
+/// The next page of a list.
 type Next = Result<Option<Result<Vec<ListedWorker>, CopyError>>, Elapsed>;
 
 fn offer(mut listed: Vec<Listed<'_>>) -> Option<Offer> {
     // Stable: of equals, the one that is configured first.
-    listed.sort_by_key(|at| Reverse(at.standing));
-    let from = listed.iter().filter(|at| at.standing.0 > 0);
+    listed.sort_by_key(|at| Reverse(at.completeness));
+    let from = listed.iter().filter(|at| at.completeness.0 > 0);
     let from = from.map(|at| Arc::clone(at.sibling)).collect();
     Some(Offer { registration: listed.into_iter().next()?.registration, from })
 }

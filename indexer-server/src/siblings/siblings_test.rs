@@ -143,7 +143,7 @@ async fn order(told: &[Option<ListedWorker>]) -> (Vec<String>, u64) {
     let mut offers = offers(&siblings.collect::<Vec<_>>(), &metrics).await;
     let from = offers.pop().map_or_else(Vec::new, |Offer { from, .. }| from);
     assert!(offers.is_empty(), "one worker, one offer");
-    (from.iter().map(|sibling| sibling.url().to_owned()).collect(), metrics.unheard.get())
+    (from.iter().map(|sibling| sibling.url().to_owned()).collect(), metrics.lists_failed.get())
 }
 
 #[tokio::test(start_paused = true)]
@@ -170,11 +170,11 @@ async fn a_dump_is_taken_whole_or_not_at_all() {
     let at = || source("s", Some(cursor(4)));
     let record = |number| chunk(0, &[(number, held(1, 1))]);
     for (parts, expected) in [
-        (vec![], "no source of the worker stands anywhere there"),
-        (vec![end(0, 0, source("s", None))], "no source of the worker stands anywhere there"),
+        (vec![], "no source of the worker has a cursor there"),
+        (vec![end(0, 0, source("s", None))], "no source of the worker has a cursor there"),
         (vec![record(0)], "malformed answer: a source has no end"),
         (vec![record(0), end(0, 2, at())], "malformed answer: records of a source are missing"),
-        (vec![end(0, 0, at()), record(0)], "malformed answer: records come after an end"),
+        (vec![end(0, 0, at()), record(0)], "malformed answer: records after an end"),
         (vec![end(0, 0, at()), end(1, 0, at())], "malformed answer: a source has two ends"),
         (vec![record(128)], "malformed answer: a source has too high a number"),
         (vec![record(0), Err(CopyError::Unknown)], "the worker is not registered there any more"),

@@ -10,12 +10,12 @@ pub(super) const GROUP_BYTES: usize = 4 << 20;
 pub const PIECE_BLOCKS_MAX: usize = 16_384;
 /// Most bytes in one chunk of an export.
 pub const EXPORT_CHUNK_BYTES_MAX: usize = 1 << 20;
-/// Largest value in an export; one that says more is refused before there is room for it.
+/// Largest value in an export; a larger length is refused before memory is allocated.
 pub(super) const EXPORT_VALUE_BYTES_MAX: u32 = 16 << 20;
-/// Most damaged folders that are kept aside.
+/// Limit of damaged folders that are set aside.
 pub const SET_ASIDE_MAX: usize = 3;
 
-/// Where snapshots are kept.
+/// Where snapshots are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotConfig {
     /// Folder of the server's own; may be a mount. The database is in `db` within it.

@@ -9,8 +9,7 @@ use std::{
 /// Why snapshots cannot be opened, written or read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// No space is left, or a quota is used up. What was stored before is unharmed; the next write
-    /// tries again.
+    /// No space is left, or a quota is used up. Stored images are intact; the next write retries.
     #[error(
         "{}: the disk is full; the last checkpoint is unharmed: make room, the next checkpoint \
          tries again ({reason})", folder.display()
@@ -21,7 +20,7 @@ pub enum StoreError {
         /// What failed.
         reason: String,
     },
-    /// What is on disk is damaged.
+    /// The data on disk is damaged.
     #[error(
         "{}: damaged: move it away or remove it; the server then fills its index from engines and \
          agents ({reason})", folder.display()
@@ -64,13 +63,13 @@ pub enum StoreError {
         found: u32,
         /// The format that this server reads and writes.
         supported: u32,
-        /// Who wrote it.
+        /// The version that wrote it.
         writer: String,
     },
     /// A server that is another shard wrote it.
     #[error(
         "{}: written by a server started {}, while this one is started {}: start it as that one, or \
-         choose a folder of its own", folder.display(), started(*found), started(*asked)
+         choose a folder of its own", folder.display(), started(*found), started(*requested)
     )]
     Shard {
         /// The database.
@@ -78,9 +77,9 @@ pub enum StoreError {
         /// Whose it is.
         found: Option<ShardPlace>,
         /// Which shard this server is.
-        asked: Option<ShardPlace>,
+        requested: Option<ShardPlace>,
     },
-    /// Something else than snapshots is there.
+    /// The folder has other data than snapshots.
     #[error(
         "{}: not a database of snapshots: choose a folder of the server's own ({reason})",
         folder.display()
@@ -126,13 +125,13 @@ pub enum StoreError {
         folder: PathBuf,
     },
     /// What changed of a worker can only follow a whole image of it.
-    #[error("worker {worker}: a whole image is needed first")]
+    #[error("worker {worker}: a complete image is needed first")]
     NeedsWhole {
         /// The worker.
         worker: WorkerAddress,
     },
     /// An image cannot be stored: a fault of the server.
-    #[error("worker {worker}: its image is not one: {error}")]
+    #[error("worker {worker}: its image is invalid: {error}")]
     Image {
         /// The worker.
         worker: WorkerAddress,
@@ -141,7 +140,7 @@ pub enum StoreError {
     },
 }
 
-/// How a server is told which shard it is.
+/// The option that a server of a shard is started with.
 fn started(shard: Option<ShardPlace>) -> String {
     shard.map_or_else(|| "without --shard".to_owned(), |place| format!("with --shard {place}"))
 }

@@ -1,10 +1,10 @@
-//! What survives a restart: the state of each worker, and where its sources stood, on disk.
+//! The state that survives a restart: each worker's blocks and the cursors of its sources, on disk.
 //!
 //! - `format`: what is stored, as keys and values. Pure; whatever is read is checked.
 //! - [`SnapshotStore`]: those keys and values in RocksDB. Its calls block: it belongs on a thread
 //!   of its own.
 //!
-//! - [`Checkpointer`]: the task that writes what changed; [`Restorer`]: the way back at start.
+//! - [`Checkpointer`]: the task that writes changes; [`Restorer`]: restores workers at start.
 //!
 //! A worker is stored as images that its index makes ([`kvasir_index::WorkerImage`]): whole ones
 //! and, between them, what changed. Each becomes visible at once with the cursors of its sources,
@@ -20,7 +20,7 @@ mod store;
 
 pub use checkpoint::{
     CheckpointConfig, CheckpointError, CheckpointFigures, CheckpointMetrics, Checkpointer,
-    Checkpoints, Keeper, Positions, Registry, Report, RestoreError, Restorer, Roster,
+    Checkpoints, Positions, Registry, Report, RestoreError, Restorer, Roster, SharedStore,
 };
 pub use config::{
     BATCH_BYTES_MAX, EXPORT_CHUNK_BYTES_MAX, PIECE_BLOCKS_MAX, SET_ASIDE_MAX, SnapshotConfig,

@@ -7,8 +7,8 @@ use indexer_server::{
         IndexConfig, IndexMetrics, IndexedSource, Partitions, RegisteredBy, Writer, start_writers,
     },
     snapshot::{
-        CheckpointMetrics, Checkpointer, Checkpoints, Keeper, Restorer, Roster, SnapshotConfig,
-        StreamPosition,
+        CheckpointMetrics, Checkpointer, Checkpoints, Restorer, Roster, SharedStore,
+        SnapshotConfig, StreamPosition,
     },
 };
 use kvasir_index::{ChangeLimits, Limits, SourceStatus};
@@ -81,13 +81,14 @@ impl Server {
             let source = writer.add_source(&partition, &worker.worker, feed, 0).await;
             sources.push(source.expect("a writer").expect("room"));
         }
-        let keeper = Keeper::open(SnapshotConfig::new(folder.to_owned())).await.expect("a store");
+        let shared_store =
+            SharedStore::open(SnapshotConfig::new(folder.to_owned())).await.expect("a store");
         let wanted = |worker| (registration(worker), RegisteredBy::Configuration);
         let present = (0..WORKERS).map(wanted).collect();
         let roster = Arc::new(Mutex::new(Roster { present, expected: Vec::new() }));
         let (registered, answered) = (Arc::clone(&roster), Arc::new(AtomicU64::new(0)));
         let (checkpointer, checkpoints) = Checkpointer::new(
-            keeper.clone(),
+            shared_store.clone(),
             (partitions, writer.clone()),
             Arc::new(move || registered.lock().unwrap_or_else(PoisonError::into_inner).clone()),
             Duration::from_secs(86_400),
@@ -99,7 +100,7 @@ impl Server {
         let task = checkpointer.following(ask, tell);
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         drop(tasks.spawn(task.run(stop.clone())));
-        let restorer = Restorer::new(keeper, writer.clone());
+        let restorer = Restorer::new(shared_store, writer.clone());
         Self { writer, sources, answered, roster, checkpoints, restorer, on_disk, tasks, stop }
     }
 

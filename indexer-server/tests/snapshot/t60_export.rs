@@ -163,10 +163,10 @@ fn what_is_no_export_is_refused_with_the_reason() {
         check_empty(&mut store, reason);
     };
     refused(b"", "ends too early");
-    refused(&[7; 64], "does not begin like one");
+    refused(&[7; 64], "its header is wrong");
     let of_later = [&empty[..8], &(FORMAT_VERSION + 1).to_le_bytes(), &empty[12..]].concat();
     refused(&of_later, &format!("format {}", FORMAT_VERSION + 1));
-    refused(&[&*empty, &[0]].concat(), "goes on behind its end");
+    refused(&[&*empty, &[0]].concat(), "bytes follow its end");
     // Lengths that nobody has room for.
     refused(&[&empty[..12], &[5], &u32::MAX.to_le_bytes()].concat(), "a value of 4294967295");
     refused(&[&empty[..12], &[255], &[0; 300]].concat(), "a key of 255");

@@ -20,7 +20,7 @@ mod t30_engine;
 mod t31_events;
 mod t40_limits;
 mod t50_life;
-mod t55_standing;
+mod t55_rank_states;
 mod t60_process;
 mod t70_shards;
 mod t71_ownership;

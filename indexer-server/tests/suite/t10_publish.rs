@@ -179,8 +179,8 @@ async fn a_hello_is_refused_where_it_does_not_fit() {
     assert_refused(publisher.answer().await, Code::InvalidArgument, twice);
     let counted =
         pb::PublishHello { copy_mode: pb::CopyMode::Counted.into(), ..hello("w", "s", 1) };
-    let copy_mode = "copy_mode of source \"s\" cannot change within one incarnation: keep it, or begin a \
-                     new incarnation";
+    let copy_mode = "copy_mode of source \"s\" cannot change within one incarnation: use the same one, or \
+                     begin a new incarnation";
     check(Message::Hello(counted), Code::FailedPrecondition, copy_mode).await;
     server.stop().await.expect("a clean stop");
 }

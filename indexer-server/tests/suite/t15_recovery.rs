@@ -397,8 +397,8 @@ async fn an_old_life_is_refused_unless_the_agent_lives_it() {
     let mut new = stage.open(2, Some(0)).await;
     assert_eq!(stage.find(&[1]).await, []);
     let late = Publisher::raw(stage.server.channel().await).await;
-    let refused = "incarnation of source \"s\" is one that is over: begin a new one, or try again \
-                   if it is the present one";
+    let refused = "incarnation of source \"s\" has ended: begin a new one, or try again \
+                   if it is the current one";
     let mut late = late;
     late.send(Message::Hello(hello("w", "s", 1))).await;
     assert_refused(late.answer().await, Code::Unavailable, refused);

@@ -63,7 +63,7 @@ async fn who_speaks_for_a_worker_keeps_its_place() {
     publish(&second, &mut Engine::new(2), 20);
     let refused = uplink(&second, |uplink| uplink.error.is_some()).await;
     let text = refused.error.as_deref().unwrap_or_default();
-    assert!(text.contains("another agent speaks for worker w (model m)"), "{text}");
+    assert!(text.contains("another agent serves worker w (model m)"), "{text}");
     assert!(text.contains("give each its own worker_id, or stop the other"), "{text}");
     assert!(refused.refused && !refused.connected, "{refused:?}");
     assert!(second.stop(PATIENCE).await);

@@ -1,11 +1,11 @@
-//! The audit: whether the index holds of a source what its agent does, and if not, repair of just what differs.
+//! The audit: compares the blocks that the index holds of a source with those of its agent, and repairs
+//! differences.
 //!
-//! Both keep [digests](kvasir_proto::digest). Heartbeats say what the agent's is after its newest batch; once the
-//! index has applied just that one, it compares. If they differ, it asks for the digests of all buckets, and then
-//! for the blocks of those that differ. Each answer says up to which batch it reaches, and is looked
-//! at when the index has applied just that one: meanwhile later batches are held back, so that both
-//! speak of one moment. Whatever comes between (a gap, a new life, another stream, a slow answer)
-//! ends the audit; the next heartbeat begins another.
+//! Both maintain [digests](kvasir_proto::digest). A heartbeat has the agent's digest after its newest batch; the
+//! index compares once it has applied exactly that batch. If they differ, it requests the digests of all
+//! buckets, then the blocks of those that differ. Each answer names its last batch, and is checked when the
+//! index has applied exactly that one: later batches are held back meanwhile. A gap, a new incarnation,
+//! another stream or a slow answer ends the audit; the next heartbeat begins another.
 
 use super::Follower;
 use crate::ingest::IngestError;
@@ -37,7 +37,7 @@ const HELD_BATCHES_MAX: usize = 16_384;
 /// and block operations in them.
 const HELD_OPERATIONS_MAX: usize = 1 << 20;
 
-/// What is known of a source's agreement with its agent.
+/// The audit of one source.
 #[derive(Default)]
 pub(super) struct Audit {
     /// Whether heartbeats bring digests at all.
@@ -52,18 +52,18 @@ pub(super) struct Audit {
 
 #[derive(Default)]
 enum Stage {
-    /// As far as is known, they agree.
+    /// None is under way.
     #[default]
     Idle,
     /// An answer is on its way.
     Asking { parts: Parts<Part>, until: Instant, answer: Answer },
-    /// An answer is there, which says what was held after this batch.
+    /// The answer is complete: the blocks held after this batch.
     Answered { watermark: Option<u64>, answer: Answer },
-    /// It is being looked at.
-    Looking,
+    /// The answer is being checked.
+    Checking,
 }
 
-/// What the agent holds, as far as it has said.
+/// The agent's answer.
 pub(super) enum Answer {
     Digests(BTreeMap<DpRank, RankDigest>),
     Blocks { buckets: RankBuckets, blocks: Blocks },
@@ -87,8 +87,8 @@ enum Due {
     Compare(u64),
     /// Apply a batch that was held back.
     Follow(HeldBack),
-    /// Look at the answer: the index is where it was given.
-    Look(Answer),
+    /// Check the answer: the index has reached its batch.
+    Check(Answer),
     /// Give it up.
     Abandon,
 }
@@ -112,10 +112,11 @@ impl Audit {
     fn release(&mut self) -> Option<HeldBack> {
         let held = self.held.pop_front()?;
         self.held_operations -= operations(&held.batch);
+        debug_assert!(!self.held.is_empty() || self.held_operations == 0);
         Some(held)
     }
 
-    /// Takes note of what a heartbeat says.
+    /// Notes the digest of a heartbeat.
     pub(super) const fn announce(&mut self, head: Option<u64>, digest: Option<u64>) {
         if let Some(digest) = digest {
             self.announced = Some((head, digest));
@@ -135,17 +136,17 @@ impl Audit {
         timeout_at(*until, parts.next()).await.map_err(late)?.unwrap_or(Err(AskError::Cut))
     }
 
-    /// What is to be done, where the index has applied the batches up to `applied`.
+    /// The next action, once the index has applied the batches up to `applied`.
     fn due(&mut self, applied: Option<u64>, is_auditable: bool) -> Due {
         match &self.stage {
             Stage::Idle => {
                 let Some((head, digest)) = self.announced else { return Due::Nothing };
                 if head > applied || !is_auditable {
-                    // It is on its way here.
+                    // The batch is still on its way.
                     return Due::Nothing;
                 }
                 self.announced = None;
-                // Of what was before, nobody knows the digest any more.
+                // An older batch: the digest after it is not known any more.
                 if head == applied { Due::Compare(digest) } else { Due::Nothing }
             }
             _ if !is_auditable || self.is_full() => Due::Abandon,
@@ -153,11 +154,11 @@ impl Audit {
                 self.release().map_or(Due::Nothing, Due::Follow)
             }
             Stage::Answered { watermark, .. } if *watermark < applied => Due::Abandon,
-            Stage::Answered { .. } => match mem::replace(&mut self.stage, Stage::Looking) {
-                Stage::Answered { answer, .. } => Due::Look(answer),
-                Stage::Idle | Stage::Asking { .. } | Stage::Looking => Due::Nothing,
+            Stage::Answered { .. } => match mem::replace(&mut self.stage, Stage::Checking) {
+                Stage::Answered { answer, .. } => Due::Check(answer),
+                Stage::Idle | Stage::Asking { .. } | Stage::Checking => Due::Nothing,
             },
-            Stage::Asking { .. } | Stage::Looking => Due::Nothing,
+            Stage::Asking { .. } | Stage::Checking => Due::Nothing,
         }
     }
 
@@ -206,16 +207,20 @@ pub(super) fn put(blocks: &mut Blocks, buckets: &RankBuckets, rank: DpRank, bloc
 // === when ===
 
 impl Follower {
-    /// Goes on with the audit as far as can be.
+    /// Continues the audit as far as possible.
     pub(super) async fn audit(&mut self) -> Result<(), IngestError> {
         loop {
+            debug_assert!(
+                self.audit.holds() || self.audit.held.is_empty(),
+                "only an audit holds back"
+            );
             let applied = self.recovery.status().applied.map(|cursor| cursor.sequence);
             match self.audit.due(applied, self.is_auditable()) {
                 Due::Nothing => return Ok(()),
                 Due::Compare(digest) => self.compare(digest).await?,
                 Due::Follow(next) => self.follow(next.stream, next.batch, next.waiting).await?,
-                Due::Look(Answer::Digests(theirs)) => self.look_at_digests(&theirs).await?,
-                Due::Look(Answer::Blocks { buckets, blocks }) => {
+                Due::Check(Answer::Digests(theirs)) => self.compare_digests(&theirs).await?,
+                Due::Check(Answer::Blocks { buckets, blocks }) => {
                     self.repair(&buckets, blocks).await?;
                 }
                 Due::Abandon => return self.end_audit("abandoned").await,
@@ -223,10 +228,10 @@ impl Follower {
         }
     }
 
-    /// Whether the index has all that the source said, and whoever knows more can be asked.
+    /// Whether the index is up to date with the source, and its agent can be asked.
     fn is_auditable(&self) -> bool {
-        self.asked.is_some()
-            && self.stream_life.is_some()
+        self.ask_target.is_some()
+            && self.stream_incarnation.is_some()
             && self.round.is_none()
             && !self.is_torn
             && self.recovery.status().state == SourceState::Exact
@@ -236,7 +241,7 @@ impl Follower {
         &mut self,
         part: Result<Part, AskError>,
     ) -> Result<(), IngestError> {
-        self.worker.heard(self.ingest.origin);
+        self.worker.mark_alive(self.ingest.origin);
         let Stage::Asking { parts, until, mut answer } = mem::take(&mut self.audit.stage) else {
             return Ok(());
         };
@@ -249,12 +254,12 @@ impl Follower {
                 return if goes_on { Ok(()) } else { self.end_audit("abandoned").await };
             }
             Err(error) => {
-                tracing::info!(%error, source = self.name, "the audit breaks off");
+                tracing::info!(%error, source = self.name, "the audit was abandoned");
                 self.audit.stage = Stage::Asking { parts, until, answer };
                 return self.end_audit("abandoned").await;
             }
         };
-        // Its turn is free for what is asked next.
+        // This frees its turn for the next request.
         drop(parts);
         self.audit.stage = Stage::Answered { watermark, answer };
         self.audit().await
@@ -279,13 +284,14 @@ impl Follower {
         question: Question,
         answer: Answer,
     ) -> Result<(), IngestError> {
-        let asked = self.asked.as_ref().zip(self.stream_life);
-        // Whoever waits for a dump needs the turns more.
-        let turn = asked.and_then(|(asked, _)| self.ingest.turns.try_read(&asked.agent));
-        let (Some((asked, life)), Some(turn)) = (asked, turn) else {
+        let target = self.ask_target.as_ref().zip(self.stream_incarnation);
+        // Recoveries have precedence: an audit takes only a free turn.
+        let turn = target.and_then(|(target, _)| self.ingest.turns.try_read(&target.agent));
+        let (Some((target, incarnation)), Some(turn)) = (target, turn) else {
             return self.end_audit("abandoned").await;
         };
-        let (parts, until) = (asked.ask((life, question), turn), Instant::now() + ANSWER_TIMEOUT);
+        let (parts, until) =
+            (target.ask((incarnation, question), turn), Instant::now() + ANSWER_TIMEOUT);
         self.audit.stage = Stage::Asking { parts, until, answer };
         Ok(())
     }

@@ -8,18 +8,18 @@ fn batch(sequence: u64, blocks: u64) -> PublishedBatch {
     PublishedBatch { sequence, rank: 0, events }
 }
 
-fn said(due: &Due) -> String {
+fn text(due: &Due) -> String {
     match due {
         Due::Nothing => "nothing".to_owned(),
         Due::Compare(digest) => format!("compare {digest}"),
         Due::Follow(held) => format!("follow {}", held.batch.sequence),
-        Due::Look(_) => "look".to_owned(),
+        Due::Check(_) => "look".to_owned(),
         Due::Abandon => "abandon".to_owned(),
     }
 }
 
 fn due(audit: &mut Audit, applied: Option<u64>) -> String {
-    said(&audit.due(applied, true))
+    text(&audit.due(applied, true))
 }
 
 fn answered(watermark: Option<u64>) -> Stage {
@@ -32,7 +32,7 @@ fn a_digest_is_compared_at_the_batch_that_it_is_of() {
     assert_eq!(due(&mut audit, Some(3)), "nothing");
     audit.announce(Some(5), Some(77));
     assert_eq!(due(&mut audit, Some(4)), "nothing", "it is on its way");
-    assert_eq!(said(&audit.due(Some(5), false)), "nothing", "it is not exact now");
+    assert_eq!(text(&audit.due(Some(5), false)), "nothing", "it is not exact now");
     assert_eq!(due(&mut audit, Some(5)), "compare 77");
     assert_eq!(due(&mut audit, Some(5)), "nothing", "once");
     audit.announce(Some(6), Some(78));
@@ -63,7 +63,7 @@ fn what_is_held_back_is_applied_up_to_the_batch_of_the_answer() {
     assert_eq!(due(&mut late, Some(5)), "nothing", "6 is on its way");
     assert_eq!(due(&mut late, Some(7)), "abandon", "the moment is over");
     let mut torn = Audit { stage: answered(Some(6)), ..Audit::default() };
-    assert_eq!(said(&torn.due(Some(5), false)), "abandon");
+    assert_eq!(text(&torn.due(Some(5), false)), "abandon");
 }
 
 #[test]

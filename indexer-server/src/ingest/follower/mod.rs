@@ -1,4 +1,4 @@
-//! The task of one source that pushes: `kvasir-engine`'s recovery decides, this carries out.
+//! The task of one source that pushes. It carries out the decisions of `kvasir-engine`'s recovery.
 
 mod audit;
 #[cfg(test)]
@@ -9,7 +9,7 @@ mod steps;
 use super::{
     Ingest, IngestError,
     answer::{BatchAnswer, Refusal, Waiting},
-    local::{AskError, Asked, Part, Round},
+    local::{AskError, AskTarget, Part, Round},
     publisher::{Command, Opened, Shared},
     worker::Worker,
 };
@@ -46,13 +46,13 @@ impl Item for Held {
     }
 }
 
-/// What a source says of itself, where it speaks for an engine.
+/// The state that a source reports of itself, if it relays an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stated {
     state: SourceState,
-    /// When the newest of what the engine said was last known to be in the stream; none for at once.
+    /// When the stream was last verified to have the engine's newest batch; none if it always has.
     verified_at: Option<Duration>,
-    /// Whether the engine is not connected to it.
+    /// Whether the source has no connection to its engine.
     engine_away: bool,
 }
 
@@ -63,7 +63,7 @@ impl Stated {
 /// A part of a dump: names of one rank.
 type Chunk = (DpRank, Vec<HeldBlock>);
 
-/// What the task is made of.
+/// The state of the task.
 pub(super) struct Follower {
     ingest: Arc<Ingest>,
     worker: Arc<Worker>,
@@ -71,33 +71,33 @@ pub(super) struct Follower {
     shared: Arc<Shared>,
     recovery: Recovery<Held, Chunk>,
     copy_mode: CopyMode,
-    /// Who can be asked, if anybody.
-    asked: Option<Asked>,
+    /// The agent to ask for what is missing, if there is one.
+    ask_target: Option<AskTarget>,
     held: HeldShare,
-    /// The latest stream; those before are fenced.
+    /// The newest stream; earlier ones are fenced.
     stream: u64,
     fence: CancellationToken,
-    /// The life that the stream which is open is in.
-    stream_life: Option<Incarnation>,
-    /// Batches of that stream that are not answered yet.
+    /// the incarnation that the stream which is open is in.
+    stream_incarnation: Option<Incarnation>,
+    /// Unanswered batches of that stream.
     waiting: VecDeque<Waiting>,
-    /// Number that was wanted next when they were looked through last.
+    /// Next expected number when `waiting` was checked last.
     expected: Option<u64>,
     round: Option<Round>,
-    /// Whether the index holds a part of a dump: what no batch of the source left behind. So there
-    /// is no cursor to go on from, above all none for a checkpoint.
+    /// Whether the index holds a part of a dump, which is the state after no batch. Then there is no cursor
+    /// to resume from, above all none for a checkpoint.
     is_torn: bool,
     /// Whether the dump that has just ended lacks blocks.
     dump_is_incomplete: bool,
-    /// Whether the index holds what the source says that it does.
+    /// Comparison of the index with the source.
     audit: Audit,
-    /// As the last heartbeat of its stream said.
+    /// From the last heartbeat of the stream.
     stated: Stated,
-    /// Lives that are over.
+    /// Ended incarnations.
     past: Arc<[Incarnation]>,
-    /// As the index was told last.
+    /// As last reported to the index.
     shown: SourceStatus,
-    /// As the metrics were told last.
+    /// As last counted in the metrics.
     counted: OutcomeCounts,
 }
 
@@ -124,7 +124,7 @@ impl Follower {
             past: resumed.status.past.to_vec(),
         });
         let recovery = recovery(ingest, worker, name, resume.as_ref());
-        let asked = ingest.local_indexers.clone().zip(worker.registration.local_indexer.clone());
+        let target = ingest.local_indexers.clone().zip(worker.registration.local_indexer.clone());
         let source = LocalSource { address: worker.address(), name: name.to_owned() };
         let block_size = worker.partition.block_size();
         Self {
@@ -135,11 +135,12 @@ impl Follower {
             past: recovery.past().collect(),
             recovery,
             copy_mode: resumed.map_or(CopyMode::Set, |resumed| resumed.copy_mode),
-            asked: asked.map(|(indexers, url)| Asked::new(indexers, url, source, block_size)),
+            ask_target: target
+                .map(|(indexers, url)| AskTarget::new(indexers, url, source, block_size)),
             held: HeldBytes::share(Arc::clone(&ingest.links.held)),
             stream: 0,
             fence: CancellationToken::new(),
-            stream_life: None,
+            stream_incarnation: None,
             waiting: VecDeque::new(),
             expected: None,
             round: None,
@@ -152,17 +153,17 @@ impl Follower {
         }
     }
 
-    /// Follows the source until cancelled, or nobody is left to hand in anything.
+    /// Follows the source until cancelled, or no one is left to submit anything.
     pub(super) async fn run(
         mut self,
         mut commands: mpsc::Receiver<Command>,
         cancel: CancellationToken,
     ) {
-        // A checkpoint may have something to be done.
+        // A resumed recovery may have steps already.
         let mut done = self.work().await;
         loop {
             if let Err(error) = done
-                && self.begin_afresh(&error).await.is_err()
+                && self.reset(&error).await.is_err()
             {
                 break;
             }
@@ -184,13 +185,13 @@ impl Follower {
                 Event::Tick => self.input(Input::Tick).await,
             };
         }
-        if self.stream_life.is_some() {
-            self.say_closed();
+        if self.stream_incarnation.is_some() {
+            self.log_closed();
         }
         self.fence.cancel();
     }
 
-    /// Time until the recovery is to be told the time.
+    /// Time until the next deadline of the recovery.
     fn wait(&self) -> Duration {
         /// For a recovery that waits for nothing.
         const FAR: Duration = Duration::from_secs(3_600);
@@ -205,7 +206,7 @@ impl Follower {
         match command {
             Command::Open { hello, in_order, reply } => {
                 let opened = self.open(&hello, in_order).await;
-                self.say_opened(&hello, &opened);
+                self.log_opened(&hello, &opened);
                 let broken = opened.as_ref().err().filter(|error| !error.is_of_hello()).cloned();
                 let _gone = reply.send(opened);
                 broken.map_or(Ok(()), Err)
@@ -222,7 +223,7 @@ impl Follower {
             }
             Command::Behind { .. } | Command::CaughtUp { .. } => Ok(()),
             // An open stream sends `Behind` and `CaughtUp` itself.
-            Command::InputPaused(_) if self.stream_life.is_some() => Ok(()),
+            Command::InputPaused(_) if self.stream_incarnation.is_some() => Ok(()),
             Command::InputPaused(paused) => {
                 self.shared.set_input_paused(paused);
                 self.input(if paused { Input::Behind } else { Input::Disconnected }).await
@@ -241,16 +242,16 @@ impl Follower {
                 if stream != self.stream {
                     return Ok(());
                 }
-                self.stream_life = None;
+                self.stream_incarnation = None;
                 self.waiting.clear();
-                self.say_closed();
+                self.log_closed();
                 self.input(Input::Disconnected).await
             }
         }
     }
 
-    /// Publishers try again and again where they are refused, and say so themselves.
-    fn say_opened(&self, hello: &Hello, opened: &Result<Opened, IngestError>) {
+    /// Refusals are logged at a low level: publishers retry, and log them too.
+    fn log_opened(&self, hello: &Hello, opened: &Result<Opened, IngestError>) {
         let (source, worker, incarnation) = (&self.name, self.worker.address(), hello.incarnation);
         match opened {
             Ok(opened) => {
@@ -262,35 +263,39 @@ impl Follower {
         }
     }
 
-    fn say_closed(&self) {
+    fn log_closed(&self) {
         let applied = self.recovery.status().applied.map(|cursor| cursor.sequence);
         let worker = self.worker.address();
         tracing::info!(source = self.name, %worker, applied, "stream closed");
     }
 
     async fn beat(&mut self, stream: u64, heartbeat: Heartbeat) -> Result<(), IngestError> {
-        let Some(incarnation) = self.life_of(stream) else { return Ok(()) };
-        self.worker.heard(self.ingest.origin);
+        let Some(incarnation) = self.incarnation_of(stream) else { return Ok(()) };
+        self.worker.mark_alive(self.ingest.origin);
         let Heartbeat { head_sequence: head, digest, state, verified_age, engine_away } = heartbeat;
         let verified_at = self.ingest.origin.elapsed().saturating_sub(verified_age);
         let verified_at = Some(verified_at).filter(|_| verified_age > Duration::ZERO);
         self.stated = Stated { state, verified_at, engine_away };
-        // What it names may be held back: it is not missing.
+        // During an audit the head may be held back: it is not missing.
         let known = head.filter(|_| !self.audit.holds());
         self.input(Input::Announced { incarnation, head: known }).await?;
         self.audit.announce(head, digest);
         self.audit().await
     }
 
-    /// The life of a stream, if it is the one that is open.
-    fn life_of(&self, stream: u64) -> Option<Incarnation> {
-        self.stream_life.filter(|_| stream == self.stream)
+    /// The incarnation of a stream, if it is the one that is open.
+    fn incarnation_of(&self, stream: u64) -> Option<Incarnation> {
+        debug_assert!(
+            self.stream_incarnation.is_none() || !self.fence.is_cancelled(),
+            "the open stream is not fenced"
+        );
+        self.stream_incarnation.filter(|_| stream == self.stream)
     }
 
     async fn open(&mut self, hello: &Hello, in_order: bool) -> Result<Opened, IngestError> {
         let incarnation = hello.incarnation;
         if !self.recovery.admits(incarnation) {
-            // Whoever can be asked says whether it is the present one after all.
+            // The agent knows whether it is the current one after all.
             self.input(Input::Announced { incarnation, head: None }).await?;
             return Err(IngestError::PastIncarnation { source_name: self.name.clone() });
         }
@@ -298,9 +303,9 @@ impl Follower {
         if is_present && self.copy_mode != hello.copy_mode {
             return Err(IngestError::CopyMode { source_name: self.name.clone() });
         }
-        self.worker.heard(self.ingest.origin);
-        if let Some(asked) = &self.asked {
-            self.ingest.turns.heard(&asked.agent);
+        self.worker.mark_alive(self.ingest.origin);
+        if let Some(target) = &self.ask_target {
+            self.ingest.turns.mark_reachable(&target.agent);
         }
         if self.shared.is_input_paused() {
             // This stream may arrive before the command that ends the pause.
@@ -314,7 +319,7 @@ impl Follower {
         self.fence.cancel();
         self.fence = CancellationToken::new();
         self.stream += 1;
-        self.stream_life = Some(incarnation);
+        self.stream_incarnation = Some(incarnation);
         self.waiting.clear();
         let (first, head) = (hello.first_sequence, hello.head_sequence);
         self.input(Input::Connected { incarnation, first, head, in_order }).await?;
@@ -343,14 +348,14 @@ impl Follower {
         batch: PublishedBatch,
         waiting: Option<Waiting>,
     ) -> Result<(), IngestError> {
-        let Some(incarnation) = self.life_of(stream) else {
+        let Some(incarnation) = self.incarnation_of(stream) else {
             self.ingest.metrics.count_refusal("fenced");
             if let Some(waiting) = waiting {
                 waiting.answer(Ok(BatchAnswer::Refused(Refusal::Fenced)));
             }
             return Ok(());
         };
-        self.worker.heard(self.ingest.origin);
+        self.worker.mark_alive(self.ingest.origin);
         let (sequence, stale) = (batch.sequence, self.recovery.counts().stale);
         self.waiting.extend(waiting);
         let batch = Numbered { sequence, item: Held(batch) };
@@ -366,7 +371,7 @@ impl Follower {
 
     async fn take_part(&mut self, part: Result<Part, AskError>) -> Result<(), IngestError> {
         let Some(Round { number: round, ask, .. }) = self.round else { return Ok(()) };
-        self.worker.heard(self.ingest.origin);
+        self.worker.mark_alive(self.ingest.origin);
         let (input, outcome) = match part {
             Ok(Part::Events(EventsPart::Batch(batch))) => {
                 let batch = Numbered { sequence: batch.sequence, item: Held(batch) };
@@ -393,7 +398,7 @@ impl Follower {
                 | Part::Dump(LocalDumpPart::WrongIncarnation { present }),
             ) => (Input::OtherLife { round, present }, Some("other_life")),
             Err(error) => {
-                tracing::debug!(%error, ?ask, source = self.name, "the answer broke off");
+                tracing::debug!(%error, ?ask, source = self.name, "the answer ended early");
                 let gone = matches!((&error, ask), (AskError::Malformed(_), Ask::Range { .. }));
                 let input =
                     if gone { Input::RangeGone { round } } else { Input::RoundFailed { round } };
@@ -414,14 +419,14 @@ impl Follower {
         self.work().await
     }
 
-    /// Carries out what the recovery says.
+    /// Carries out the steps of the recovery.
     async fn work(&mut self) -> Result<(), IngestError> {
         while let Some(step) = self.recovery.next_step() {
             self.carry_out(step).await?;
         }
         self.count();
-        if self.stream_life.is_some_and(|life| !self.recovery.is_present(life)) {
-            self.stream_life = None;
+        if self.stream_incarnation.is_some_and(|life| !self.recovery.is_present(life)) {
+            self.stream_incarnation = None;
             self.waiting.clear();
             self.fence.cancel();
         }
@@ -441,12 +446,12 @@ impl Follower {
         Ok(())
     }
 
-    /// The index refused the source, or is gone: nothing that was said of the source is in it.
-    async fn begin_afresh(&mut self, error: &IngestError) -> Result<(), IngestError> {
+    /// The index refused the source, or has stopped: forgets everything about the source.
+    async fn reset(&mut self, error: &IngestError) -> Result<(), IngestError> {
         if matches!(error, IngestError::Stopping(_)) {
             return Err(error.clone());
         }
-        tracing::warn!(%error, source = self.name, worker = %self.worker.address(), "refused");
+        tracing::warn!(%error, source = self.name, worker = %self.worker.address(), "source reset");
         self.round = None;
         for held in self.audit.give_up() {
             self.waiting.extend(held.waiting);
@@ -457,7 +462,7 @@ impl Follower {
             waiting.answer(Err(error.clone()));
         }
         self.fence.cancel();
-        self.stream_life = None;
+        self.stream_incarnation = None;
         self.recovery = recovery(&self.ingest, &self.worker, &self.name, None);
         self.counted = OutcomeCounts::default();
         self.shown = SourceStatus { state: SourceState::Cold, ..SourceStatus::default() };

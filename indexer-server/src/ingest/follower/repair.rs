@@ -1,4 +1,4 @@
-//! What an audit compares, and what it puts right.
+//! Comparison and repair of an audit.
 
 use super::Follower;
 use super::audit::{Answer, BUCKETS_MAX, Blocks, put};
@@ -20,9 +20,9 @@ const PLACES_LOGGED_MAX: usize = 8;
 enum Compared {
     Same,
     Differs,
-    /// Blocks are not held for a limit, or other sources speak of the same ranks.
+    /// A limit keeps blocks out, or other sources feed the same ranks.
     Unaudited,
-    /// It keeps no digests of what it holds yet.
+    /// It has no digests of the source yet.
     Unread,
 }
 
@@ -40,7 +40,7 @@ impl Follower {
                 tracing::warn!(
                     source = self.name,
                     worker = %self.worker.address(),
-                    "the index does not hold what the agent does: what differs is repaired"
+                    "the index differs from the agent: it is repaired"
                 );
                 self.ingest.metrics.count_audit("differs");
                 self.ask_audit(Question::Digests, Answer::Digests(BTreeMap::new())).await?;
@@ -55,7 +55,7 @@ impl Follower {
         };
         let id = source.id();
         let compare = move |index: &mut Index| {
-            // Of what several sources say of one name, only the last word is kept.
+            // Of several sources' states of one name only the last is stored.
             if index.lacks_blocks(id) || index.shares_ranks(id) {
                 return Compared::Unaudited;
             }
@@ -68,7 +68,7 @@ impl Follower {
         Ok(self.ingest.writer.change(source.shard(), compare).await?)
     }
 
-    pub(super) async fn look_at_digests(
+    pub(super) async fn compare_digests(
         &mut self,
         theirs: &BTreeMap<DpRank, RankDigest>,
     ) -> Result<(), IngestError> {
@@ -94,9 +94,9 @@ impl Follower {
             }
         }
         let count: usize = buckets.values().map(Vec::len).sum();
-        self.say_places(count, places);
+        self.log_places(count, places);
         if count == 0 {
-            // No bucket differs, but their sum: that is not of the blocks.
+            // Only the sum differs: the digests are wrong, not the blocks.
             self.forget_digests().await?;
             return self.end_audit("abandoned").await;
         }
@@ -105,7 +105,7 @@ impl Follower {
                 source = self.name,
                 worker = %self.worker.address(),
                 buckets = count,
-                "too much differs: all is dumped"
+                "too many buckets differ: dumping the source"
             );
             self.forget_digests().await?;
             self.end_audit("dumped").await?;
@@ -115,8 +115,8 @@ impl Follower {
         self.ask_audit(question, Answer::Blocks { buckets, blocks: Blocks::new() }).await
     }
 
-    /// Says where the index differs: the first ranks of those that do, with their tiers.
-    fn say_places(&self, buckets: usize, mut places: Vec<(DpRank, Vec<Tier>)>) {
+    /// Logs the first ranks that differ, with their tiers.
+    fn log_places(&self, buckets: usize, mut places: Vec<(DpRank, Vec<Tier>)>) {
         let ranks = places.len();
         places.truncate(PLACES_LOGGED_MAX);
         tracing::warn!(
@@ -125,11 +125,11 @@ impl Follower {
             buckets,
             ranks,
             ?places,
-            "the index differs there, by rank and tier"
+            "the index differs, by rank and tier"
         );
     }
 
-    /// The digests are not of what the index holds: they are read again.
+    /// Drops the index's digests, which are computed again.
     async fn forget_digests(&mut self) -> Result<(), IngestError> {
         let Some(source) = self.shared.source() else { return Ok(()) };
         let id = source.id();
@@ -137,7 +137,7 @@ impl Follower {
         Ok(self.ingest.writer.change(source.shard(), forget).await?)
     }
 
-    /// Makes the index hold in these buckets what the agent does.
+    /// Makes these buckets of the index equal to the agent's.
     pub(super) async fn repair(
         &mut self,
         buckets: &RankBuckets,
@@ -175,10 +175,10 @@ impl Follower {
             worker = %self.worker.address(),
             buckets = buckets.values().map(Vec::len).sum::<usize>(),
             blocks = count,
-            "the index is repaired"
+            "the index was repaired"
         );
         if count == 0 {
-            // Not the blocks differ.
+            // The digests are wrong, not the blocks.
             self.forget_digests().await?;
         }
         self.ingest.metrics.repaired_blocks.inc_by(count as u64);
@@ -189,7 +189,7 @@ impl Follower {
 // === what the index holds ===
 
 impl Follower {
-    /// Has digests kept of what the index holds already; false if that has to be tried again.
+    /// Starts digests of the blocks that the index holds already; false to retry later.
     async fn read_digests(&mut self) -> Result<bool, IngestError> {
         let Some(source) = self.shared.source() else { return Ok(false) };
         let mut ranks: BTreeMap<DpRank, RankDigest> = BTreeMap::new();
@@ -206,7 +206,7 @@ impl Follower {
         Ok(self.ingest.writer.change(source.shard(), set).await?)
     }
 
-    /// What the index holds in some buckets; none if that has to be tried again.
+    /// The index's blocks in some buckets; none to retry later.
     async fn read_blocks(
         &mut self,
         source: &IndexedSource,
@@ -220,8 +220,8 @@ impl Follower {
         Ok(self.read(source, read).await?.then_some(blocks))
     }
 
-    /// Reads all that the index holds of a source, of which nothing changes meanwhile but by other sources of
-    /// its worker; false if it cannot now.
+    /// Reads all blocks that the index holds of a source; false if it cannot now. Meanwhile only other sources
+    /// of the worker change them.
     async fn read(
         &mut self,
         source: &IndexedSource,
@@ -234,9 +234,9 @@ impl Follower {
             rank: None,
             chunk_records: DUMP_CHUNK_RECORDS_DEFAULT,
         };
-        // It takes as long as a dump.
-        let Some(asked) = &self.asked else { return Ok(false) };
-        let Some(_turn) = self.ingest.turns.try_read(&asked.agent) else { return Ok(false) };
+        // It takes as long as a dump, so it takes a turn.
+        let Some(target) = &self.ask_target else { return Ok(false) };
+        let Some(_turn) = self.ingest.turns.try_read(&target.agent) else { return Ok(false) };
         let writer = self.ingest.writer.clone();
         let read_all = async {
             let mut dump = Dump::begin(&self.worker.partition, writer, &query).await?;

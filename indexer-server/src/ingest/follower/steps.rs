@@ -1,4 +1,4 @@
-//! What the recovery of a source wants done, done to the index.
+//! The steps of a recovery, applied to the index.
 
 use super::{Chunk, Follower, Held};
 use crate::{
@@ -17,7 +17,7 @@ use kvasir_proto::{
 };
 use std::{mem, sync::Arc};
 
-/// Names of a dump that are brought to the index under one hold of its lock.
+/// Names of a dump that are set under one hold of the lock.
 const NAMES_TOGETHER: usize = 64;
 
 impl Follower {
@@ -36,7 +36,7 @@ impl Follower {
             Step::NewLife { incarnation } => {
                 self.past = self.recovery.past().collect();
                 let worker = self.worker.address();
-                tracing::info!(%incarnation, source = self.name, %worker, "new life of the source");
+                tracing::info!(%incarnation, source = self.name, %worker, "the source began a new incarnation");
                 self.drop_source().await?;
             }
             Step::Expired => {
@@ -54,7 +54,7 @@ impl Follower {
                     worker = %self.worker.address(),
                     through = cursor.map(|cursor| cursor.sequence),
                     incomplete = self.dump_is_incomplete,
-                    "dumped"
+                    "dump complete"
                 );
                 self.finish_dump().await?;
             }
@@ -62,8 +62,9 @@ impl Follower {
                 self.change_lost(&step).await?;
             }
             Step::Ask { round, ask } => {
-                let start = |asked| Round::start(round, ask, asked, Arc::clone(&self.ingest.turns));
-                self.round = self.asked.as_ref().map(start);
+                let start =
+                    |target| Round::start(round, ask, target, Arc::clone(&self.ingest.turns));
+                self.round = self.ask_target.as_ref().map(start);
             }
             Step::Cancel { .. } => {
                 if let Some(Round { ask, .. }) = self.round.take() {
@@ -100,9 +101,9 @@ impl Follower {
     async fn begin_dump(&mut self) -> Result<(), IngestError> {
         self.is_torn = true;
         let worker = self.worker.address();
-        tracing::info!(source = self.name, %worker, "a dump of all that the agent holds begins");
+        tracing::info!(source = self.name, %worker, "dump begins");
         let Some(source) = self.shared.source() else { return Ok(()) };
-        // What was refused or shed before is known to be there only once all of it was taken.
+        // Blocks that were refused or shed are known to be there only after a complete dump into an empty index.
         let lacks = self.index_lacks(&source).await?;
         let status = self.status();
         self.note_shown(&status);
@@ -133,7 +134,7 @@ impl Follower {
             let (id, part) = (source.id(), part.to_vec());
             let set = move |index: &mut kvasir_index::Index| index.set_names(id, rank, &part);
             if let Err(error) = self.ingest.writer.change(source.shard(), set).await? {
-                tracing::debug!(%error, source = self.name, "names of a dump are refused");
+                tracing::debug!(%error, source = self.name, "the index refused names of a dump");
             }
         }
         Ok(())
@@ -158,7 +159,7 @@ impl Follower {
             let Some(source) = source else { return Ok(()) };
             return Ok(self.ingest.writer.drop_suspects(&source).await?);
         }
-        // Whatever is held, its state says that it cannot be relied on.
+        // The state shows that the blocks are unreliable.
         self.is_torn = false;
         let Some(source) = source else { return Ok(()) };
         tracing::warn!(source = self.name, worker = %self.worker.address(), "batches were lost");
@@ -173,7 +174,7 @@ impl Follower {
         Ok(())
     }
 
-    /// The source in the index; what it says first brings it in, for only then a rank is known.
+    /// The source in the index, added with its first rank.
     pub(super) async fn source(&mut self, rank: DpRank) -> Result<IndexedSource, IngestError> {
         if let Some(source) = self.shared.source() {
             return Ok(source);
@@ -182,7 +183,7 @@ impl Follower {
         let writer = &self.ingest.writer;
         let added = writer.add_source(&worker.partition, worker.id(), named, rank).await??;
         if self.audit.is_wanted() {
-            // While it holds nothing it need not be read for that.
+            // An empty source needs no scan to start digests.
             let id = added.id();
             writer.change(added.shard(), move |index| index.keep_digests(id)).await??;
         }
@@ -222,7 +223,7 @@ impl Follower {
         self.shown = status.clone();
     }
 
-    /// Shows the status in the index if it has changed, before anybody is answered about it.
+    /// Shows a changed status in the index. Answers follow only then.
     pub(super) async fn show(&mut self) -> Result<(), IngestError> {
         let status = self.status();
         if status == self.shown {
@@ -235,7 +236,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Tells the metrics what became of batches.
+    /// Counts the outcomes of batches in the metrics.
     pub(super) fn count(&mut self) {
         let now = self.recovery.counts();
         let before = mem::replace(&mut self.counted, now);

@@ -1,4 +1,5 @@
-//! Turns to ask agents: few answers are read at a time, and agents that do not answer keep nobody waiting.
+//! Turns for requests to agents. Few answers are read at a time, and agents that do not answer delay no
+//! others.
 
 mod queue;
 
@@ -11,7 +12,7 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// Who asks agents, one after the other.
+/// The turns of all requests.
 #[derive(Debug)]
 pub(super) struct Turns {
     state: Mutex<State>,
@@ -21,7 +22,7 @@ pub(super) struct Turns {
 #[derive(Debug)]
 struct State {
     queue: TurnQueue,
-    /// Who waits for a turn.
+    /// Requests that wait for a turn.
     waiting: HashMap<Ticket, oneshot::Sender<queue::Turn>>,
 }
 
@@ -29,16 +30,16 @@ struct State {
 pub(super) struct Turn {
     turns: Arc<Turns>,
     ticket: Ticket,
-    /// Until it is granted.
+    /// Set while the turn is not granted.
     granted: Option<oneshot::Receiver<queue::Turn>>,
     may_read: bool,
     has_failed: bool,
 }
 
 impl Turns {
-    /// At most so many answers are read at a time.
-    pub(super) fn new(readings_max: usize, origin: Origin) -> Self {
-        let state = State { queue: TurnQueue::new(readings_max), waiting: HashMap::new() };
+    /// Turns of which at most `readers_max` may read at a time.
+    pub(super) fn new(readers_max: usize, origin: Origin) -> Self {
+        let state = State { queue: TurnQueue::new(readers_max), waiting: HashMap::new() };
         Self { state: Mutex::new(state), origin }
     }
 
@@ -53,25 +54,24 @@ impl Turns {
         turn.granted().await
     }
 
-    /// A turn to ask an agent and to read its answer, if there is one that nobody waits for.
+    /// A turn to ask an agent and to read its answer, if one is free and no request waits for it.
     pub(super) fn try_read(self: &Arc<Self>, agent: &Arc<str>) -> Option<Turn> {
         let ticket = self.lock().queue.try_read(agent, self.origin.elapsed())?;
         let turns = Arc::clone(self);
         Some(Turn { turns, ticket, granted: None, may_read: true, has_failed: false })
     }
 
-    /// An agent was heard: whatever it did not answer before, it may now.
-    pub(super) fn heard(&self, agent: &Arc<str>) {
-        self.lock().queue.heard(agent);
+    /// The agent has shown that it is reachable: its back-off ends.
+    pub(super) fn mark_reachable(&self, agent: &Arc<str>) {
+        self.lock().queue.mark_reachable(agent);
         self.advance();
     }
 
-    /// Gives out turns. To be called now and then: agents that did not answer rest for a while, and
-    /// nothing tells when that is over.
+    /// Grants turns. Call it regularly: nothing else notices the end of a back-off.
     pub(super) fn advance(&self) {
         let mut state = self.lock();
         while let Some((ticket, turn)) = state.queue.next(self.origin.elapsed()) {
-            // Who is gone gives its turn back when it is dropped.
+            // A request that was dropped meanwhile gives its turn back.
             let _gone = state.waiting.remove(&ticket).map(|waiting| waiting.send(turn));
         }
     }
@@ -95,8 +95,8 @@ impl Turn {
         self.may_read
     }
 
-    /// The agent has begun to answer. Whether the answer may be read; if not, others are being read, and the
-    /// agent is to be asked again in a turn for that.
+    /// The agent has begun to answer. Returns whether the answer may be read; if not, ask again in a turn
+    /// for reading.
     pub(super) fn answered(&mut self) -> bool {
         let mut state = self.turns.lock();
         self.may_read = state.queue.answered(self.ticket);
@@ -113,7 +113,7 @@ impl Turn {
     pub(super) async fn granted(mut self) -> Self {
         self.turns.advance();
         if let Some(granted) = self.granted.take() {
-            // Its sender is kept until then, or until this is dropped.
+            // The sender stays until then, or until this is dropped.
             self.may_read = matches!(granted.await, Ok(queue::Turn::Read));
         }
         self

@@ -1,4 +1,4 @@
-//! Whose turn it is to be asked: pure, the time is an input.
+//! The order in which agents are asked. Pure: the time is an input.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
@@ -6,65 +6,64 @@ use std::{
     time::Duration,
 };
 
-/// Answers of one agent that are waited for or read at a time.
+/// Concurrent requests to one agent.
 pub(super) const AGENT_TURNS_MAX: usize = 2;
-/// Agents that are waited for at a time to begin their first answer,
+/// Concurrent requests that wait for the first part of an answer,
 pub(super) const OPENINGS_MAX: usize = 64;
-/// and those among them that did not answer when they were asked last.
+/// and those among them to agents that failed to answer their last request.
 pub(super) const FAILING_OPENINGS_MAX: usize = 16;
 /// An agent that does not answer is asked again after this, doubling,
-pub(super) const REST_MIN: Duration = Duration::from_secs(1);
+pub(super) const BACKOFF_MIN: Duration = Duration::from_secs(1);
 /// up to this.
-pub(super) const REST_MAX: Duration = Duration::from_secs(30);
-/// Agents that are remembered while nothing is asked of them.
+pub(super) const BACKOFF_MAX: Duration = Duration::from_secs(30);
+/// Idle agents that are remembered.
 const AGENTS_REMEMBERED_MAX: usize = 4_096;
 
-/// One question on its way: it waits, or it has its turn.
+/// One request: it waits, or it has its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Ticket(u64);
 
-/// What a question may do.
+/// What a request may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// Be asked. The answer may not be read beyond its first part.
+    /// Send it, and read the first part of the answer.
     Open,
-    /// Be asked and read.
+    /// Send it, and read the answer.
     Read,
 }
 
-/// Whether an agent can be expected to answer.
+/// Whether an agent answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
-    /// It did when it was asked last.
+enum Health {
+    /// It answered its last request.
     Answers,
-    /// It was not asked yet.
+    /// No request was sent to it yet.
     New,
-    /// It did not when it was asked last.
+    /// It did not answer its last request.
     Failing,
 }
 
-/// Where a question stands.
+/// State of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Waiting,
-    Opening(Standing),
+    Opening(Health),
     Reading,
 }
 
-/// Where an agent with waiting questions is listed: by when it had its last turn, or by when it may have
-/// the next one.
+/// The list that an agent with waiting requests is in: by its last turn, or by the end of its back-off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Listing {
-    Ready(Standing, (u64, Ticket)),
-    Resting(Duration),
+    Ready(Health, (u64, Ticket)),
+    BackingOff(Duration),
 }
 
 #[derive(Debug)]
 struct Agent {
-    standing: Standing,
-    /// Questions in a row that it did not answer.
+    health: Health,
+    /// Consecutive requests that it did not answer.
     failures: u32,
-    rests_until: Duration,
+    retry_at: Duration,
     /// Number of its last turn, among those of all agents.
     last_turn: u64,
     under_way: usize,
@@ -74,9 +73,9 @@ struct Agent {
 
 impl Agent {
     const NEW: Self = Self {
-        standing: Standing::New,
+        health: Health::New,
         failures: 0,
-        rests_until: Duration::ZERO,
+        retry_at: Duration::ZERO,
         last_turn: 0,
         under_way: 0,
         waiting: VecDeque::new(),
@@ -87,47 +86,46 @@ impl Agent {
         self.under_way == 0 && self.waiting.is_empty()
     }
 
-    /// Where it is to be listed at `now`.
+    /// The list that it belongs to at `now`.
     fn place(&self, now: Duration) -> Option<Listing> {
         let first = self.waiting.front().filter(|_| self.under_way < AGENT_TURNS_MAX)?;
-        Some(if self.rests_until > now {
-            Listing::Resting(self.rests_until)
+        Some(if self.retry_at > now {
+            Listing::BackingOff(self.retry_at)
         } else {
-            Listing::Ready(self.standing, (self.last_turn, *first))
+            Listing::Ready(self.health, (self.last_turn, *first))
         })
     }
 }
 
-/// Questions to agents, in the order in which they have their turns. Agents that answered last go first
-/// and share `readings_max` turns. The others have turns of their own until they begin to answer, so
-/// that agents that never do keep nobody from being read. Of equals, whoever had no turn for longest is
-/// next.
+/// Requests to agents, in the order of their turns. Agents that answered their last request go first
+/// and share `readers_max` turns. The others have separate turns until they begin to answer, so agents
+/// that never answer delay no reader. Among equals, the agent whose last turn is oldest is next.
 #[derive(Debug)]
 pub(super) struct TurnQueue {
-    readings_max: usize,
+    readers_max: usize,
     agents: HashMap<Arc<str>, Agent>,
     tickets: HashMap<Ticket, (Arc<str>, Stage)>,
-    /// Agents that may have a turn, by standing.
+    /// Agents that may have a turn, by health.
     ready: [BTreeMap<(u64, Ticket), Arc<str>>; 3],
-    resting: BTreeSet<(Duration, Arc<str>)>,
-    readings: usize,
+    backing_off: BTreeSet<(Duration, Arc<str>)>,
+    readers: usize,
     openings: usize,
     failing_openings: usize,
     numbers: u64,
     now: Duration,
-    /// Agents from which on those are forgotten of which nothing is asked.
+    /// Number of agents above which idle ones are forgotten.
     forget_at: usize,
 }
 
 impl TurnQueue {
-    pub(super) fn new(readings_max: usize) -> Self {
+    pub(super) fn new(readers_max: usize) -> Self {
         Self {
-            readings_max,
+            readers_max,
             agents: HashMap::new(),
             tickets: HashMap::new(),
             ready: Default::default(),
-            resting: BTreeSet::new(),
-            readings: 0,
+            backing_off: BTreeSet::new(),
+            readers: 0,
             openings: 0,
             failing_openings: 0,
             numbers: 0,
@@ -136,7 +134,7 @@ impl TurnQueue {
         }
     }
 
-    /// A question that waits for its turn.
+    /// A request that waits for its turn.
     pub(super) fn wait(&mut self, agent: &Arc<str>) -> Ticket {
         let ticket = self.ticket(agent);
         self.agent(agent).waiting.push_back(ticket);
@@ -144,14 +142,14 @@ impl TurnQueue {
         ticket
     }
 
-    /// A question that has its turn at once, to be asked and read; none if that keeps others waiting, or
-    /// the agent does not answer.
+    /// A request with an immediate turn for reading; none if others wait for one, or the agent does not
+    /// answer.
     pub(super) fn try_read(&mut self, agent: &Arc<str>, now: Duration) -> Option<Ticket> {
         self.pass(now);
         self.forget();
-        let is_free = self.readings < self.readings_max && self.answering().is_empty();
+        let is_free = self.readers < self.readers_max && self.answering().is_empty();
         let at = self.agent(agent);
-        let may = at.standing != Standing::Failing && at.under_way < AGENT_TURNS_MAX;
+        let may = at.health != Health::Failing && at.under_way < AGENT_TURNS_MAX;
         if !is_free || !may {
             return None;
         }
@@ -160,42 +158,43 @@ impl TurnQueue {
         Some(ticket)
     }
 
-    /// The next question to have its turn.
+    /// The next request to have its turn.
     pub(super) fn next(&mut self, now: Duration) -> Option<(Ticket, Turn)> {
         self.pass(now);
-        let (standing, stage) = self.next_stage()?;
-        let (&(_, ticket), agent) = self.ready(standing).first_key_value()?;
+        let (health, stage) = self.next_stage()?;
+        let (&(_, ticket), agent) = self.ready(health).first_key_value()?;
         let agent = Arc::clone(agent);
-        self.agent(&agent).waiting.retain(|waiting| *waiting != ticket);
+        let first = self.agent(&agent).waiting.pop_front();
+        debug_assert_eq!(first, Some(ticket), "an agent is listed by its first waiting request");
         self.begin(&agent, ticket, stage);
         Some((ticket, if stage == Stage::Reading { Turn::Read } else { Turn::Open }))
     }
 
-    fn next_stage(&self) -> Option<(Standing, Stage)> {
-        let is_ready = |standing| !self.ready(standing).is_empty();
-        if self.readings < self.readings_max && is_ready(Standing::Answers) {
-            return Some((Standing::Answers, Stage::Reading));
+    fn next_stage(&self) -> Option<(Health, Stage)> {
+        let is_ready = |health| !self.ready(health).is_empty();
+        if self.readers < self.readers_max && is_ready(Health::Answers) {
+            return Some((Health::Answers, Stage::Reading));
         }
-        // Whoever begins to answer now would only wait to be read.
-        if self.openings >= OPENINGS_MAX || self.answering().len() >= self.readings_max {
+        // An answer that begins now would only wait for a reader.
+        if self.openings >= OPENINGS_MAX || self.answering().len() >= self.readers_max {
             return None;
         }
-        if is_ready(Standing::New) {
-            return Some((Standing::New, Stage::Opening(Standing::New)));
+        if is_ready(Health::New) {
+            return Some((Health::New, Stage::Opening(Health::New)));
         }
-        let may_fail = self.failing_openings < FAILING_OPENINGS_MAX && is_ready(Standing::Failing);
-        may_fail.then_some((Standing::Failing, Stage::Opening(Standing::Failing)))
+        let may_fail = self.failing_openings < FAILING_OPENINGS_MAX && is_ready(Health::Failing);
+        may_fail.then_some((Health::Failing, Stage::Opening(Health::Failing)))
     }
 
-    /// The agent has begun to answer. Whether the answer may be read on; if not, the question waits for
+    /// The agent has begun to answer. Returns whether the answer may be read; if not, the request waits for
     /// another turn, before all others to the agent.
     pub(super) fn answered(&mut self, ticket: Ticket) -> bool {
         let Some((agent, stage)) = self.tickets.get(&ticket).cloned() else { return false };
         let at = self.agent(&agent);
-        (at.standing, at.failures, at.rests_until) = (Standing::Answers, 0, Duration::ZERO);
+        (at.health, at.failures, at.retry_at) = (Health::Answers, 0, Duration::ZERO);
         if let Stage::Opening(_) = stage {
             self.leave(&agent, stage);
-            if self.readings < self.readings_max && self.answering().is_empty() {
+            if self.readers < self.readers_max && self.answering().is_empty() {
                 self.begin(&agent, ticket, Stage::Reading);
                 return true;
             }
@@ -206,7 +205,7 @@ impl TurnQueue {
         stage == Stage::Reading
     }
 
-    /// A question is over, or given up. The agent rests if it `failed` to answer.
+    /// A request has ended or was dropped. The agent backs off if it `failed` to answer.
     pub(super) fn end(&mut self, ticket: Ticket, failed: bool, now: Duration) {
         self.pass(now);
         let Some((agent, stage)) = self.tickets.remove(&ticket) else { return };
@@ -214,19 +213,19 @@ impl TurnQueue {
         let at = self.agent(&agent);
         at.waiting.retain(|waiting| *waiting != ticket);
         if failed {
-            let rest = REST_MIN.saturating_mul(1 << at.failures.min(16)).min(REST_MAX);
+            let backoff = BACKOFF_MIN.saturating_mul(1 << at.failures.min(16)).min(BACKOFF_MAX);
             at.failures = at.failures.saturating_add(1);
-            (at.standing, at.rests_until) = (Standing::Failing, now + rest);
+            (at.health, at.retry_at) = (Health::Failing, now + backoff);
         }
         self.list(&agent);
         self.forget();
     }
 
-    /// The agent was heard: it is asked as if for the first time.
-    pub(super) fn heard(&mut self, agent: &Arc<str>) {
+    /// The agent is reachable: its failures are forgotten.
+    pub(super) fn mark_reachable(&mut self, agent: &Arc<str>) {
         let Some(at) = self.agents.get_mut(agent) else { return };
-        if at.standing == Standing::Failing {
-            (at.standing, at.failures, at.rests_until) = (Standing::New, 0, Duration::ZERO);
+        if at.health == Health::Failing {
+            (at.health, at.failures, at.retry_at) = (Health::New, 0, Duration::ZERO);
             self.list(agent);
         }
     }
@@ -244,20 +243,20 @@ impl TurnQueue {
         self.agents.entry(Arc::clone(agent)).or_insert(Agent::NEW)
     }
 
-    #[expect(clippy::indexing_slicing, reason = "there are as many as standings")]
-    const fn ready(&self, standing: Standing) -> &BTreeMap<(u64, Ticket), Arc<str>> {
-        &self.ready[standing as usize]
+    #[expect(clippy::indexing_slicing, reason = "there are as many as values of `Health`")]
+    const fn ready(&self, health: Health) -> &BTreeMap<(u64, Ticket), Arc<str>> {
+        &self.ready[health as usize]
     }
 
     /// Agents that wait to be read.
     const fn answering(&self) -> &BTreeMap<(u64, Ticket), Arc<str>> {
-        self.ready(Standing::Answers)
+        self.ready(Health::Answers)
     }
 
-    /// Takes note of the time: who has rested is ready.
+    /// Advances the time: agents whose back-off has ended become ready.
     fn pass(&mut self, now: Duration) {
         self.now = self.now.max(now);
-        while let Some((until, agent)) = self.resting.first().cloned()
+        while let Some((until, agent)) = self.backing_off.first().cloned()
             && until <= self.now
         {
             self.list(&agent);
@@ -266,64 +265,76 @@ impl TurnQueue {
 
     fn begin(&mut self, agent: &Arc<str>, ticket: Ticket, stage: Stage) {
         match stage {
-            Stage::Reading => self.readings += 1,
-            Stage::Opening(standing) => {
+            Stage::Reading => self.readers += 1,
+            Stage::Opening(health) => {
                 self.openings += 1;
-                self.failing_openings += usize::from(standing == Standing::Failing);
+                self.failing_openings += usize::from(health == Health::Failing);
             }
             Stage::Waiting => return,
         }
         self.tickets.insert(ticket, (Arc::clone(agent), stage));
         self.numbers += 1;
         let number = self.numbers;
+        debug_assert!(self.readers <= self.readers_max, "no more readers than may read");
+        debug_assert!(self.openings <= OPENINGS_MAX, "no more openings than may open");
+        debug_assert!(self.failing_openings <= self.openings.min(FAILING_OPENINGS_MAX));
         let at = self.agent(agent);
         at.under_way += 1;
         at.last_turn = number;
+        debug_assert!(at.under_way <= AGENT_TURNS_MAX, "one agent has few turns");
         self.list(agent);
     }
 
     /// Gives back what [`TurnQueue::begin`] took.
     fn leave(&mut self, agent: &Arc<str>, stage: Stage) {
         match stage {
-            Stage::Reading => self.readings -= 1,
-            Stage::Opening(standing) => {
+            Stage::Reading => self.readers -= 1,
+            Stage::Opening(health) => {
                 self.openings -= 1;
-                self.failing_openings -= usize::from(standing == Standing::Failing);
+                self.failing_openings -= usize::from(health == Health::Failing);
             }
             Stage::Waiting => return,
         }
-        self.agent(agent).under_way -= 1;
+        let at = self.agent(agent);
+        debug_assert!(at.under_way > 0, "only a turn that began ends");
+        at.under_way -= 1;
     }
 
-    /// Lists an agent anew after it has changed.
-    #[expect(clippy::indexing_slicing, reason = "there are as many as standings")]
+    /// Moves a changed agent to the list that it belongs to.
+    #[expect(clippy::indexing_slicing, reason = "there are as many as values of `Health`")]
     fn list(&mut self, agent: &Arc<str>) {
         let now = self.now;
         let at = self.agent(agent);
         let place = at.place(now);
         let before = std::mem::replace(&mut at.listing, place);
         match before {
-            Some(Listing::Ready(standing, key)) => drop(self.ready[standing as usize].remove(&key)),
-            Some(Listing::Resting(until)) => {
-                self.resting.remove(&(until, Arc::clone(agent)));
+            Some(Listing::Ready(health, key)) => drop(self.ready[health as usize].remove(&key)),
+            Some(Listing::BackingOff(until)) => {
+                self.backing_off.remove(&(until, Arc::clone(agent)));
             }
             None => {}
         }
         match place {
-            Some(Listing::Ready(standing, key)) => {
-                self.ready[standing as usize].insert(key, Arc::clone(agent));
+            Some(Listing::Ready(health, key)) => {
+                self.ready[health as usize].insert(key, Arc::clone(agent));
             }
-            Some(Listing::Resting(until)) => {
-                self.resting.insert((until, Arc::clone(agent)));
+            Some(Listing::BackingOff(until)) => {
+                self.backing_off.insert((until, Arc::clone(agent)));
             }
             None => {}
         }
     }
 
-    /// Forgets agents of which nothing is asked, if there are many.
+    /// Forgets idle agents, if there are many.
     fn forget(&mut self) {
         if self.agents.len() > self.forget_at {
-            self.agents.retain(|_, agent| !agent.is_idle());
+            self.agents.retain(|_, agent| {
+                debug_assert!(
+                    !agent.is_idle() || agent.listing.is_none(),
+                    "idle agents are in no list"
+                );
+                !agent.is_idle()
+            });
             self.forget_at = AGENTS_REMEMBERED_MAX.max(self.agents.len() * 2);
         }
     }

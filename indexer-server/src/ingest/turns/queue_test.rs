@@ -99,7 +99,7 @@ fn who_does_not_answer_rests_for_longer_each_time_until_it_is_heard() {
     queue.end(ticket, true, now);
     let ticket = queue.wait(&silent);
     assert_eq!(queue.next(now), None);
-    queue.heard(&silent);
+    queue.mark_reachable(&silent);
     assert_eq!(queue.next(now), Some((ticket, Turn::Open)));
 }
 
@@ -149,7 +149,7 @@ fn limits_hold_and_everybody_has_a_turn_whatever_agents_do() {
                     let turn = Some(Turn::Read);
                     asked.extend(ticket.map(|ticket| Asked { ticket, agent, turn }));
                 }
-                (5, _) => queue.heard(&agents[agent]),
+                (5, _) => queue.mark_reachable(&agents[agent]),
                 (6..8, Some(at)) if asked[at].turn.is_some() => {
                     let may_read = queue.answered(asked[at].ticket);
                     asked[at].turn = may_read.then_some(Turn::Read);
@@ -170,7 +170,7 @@ fn limits_hold_and_everybody_has_a_turn_whatever_agents_do() {
         }
         // Once all answer and end, nobody is left.
         while !asked.is_empty() {
-            now += REST_MAX;
+            now += BACKOFF_MAX;
             for (ticket, turn) in turns(&mut queue, now) {
                 let at = asked.iter_mut().find(|at| at.ticket == ticket).expect("it waits");
                 at.turn = Some(turn);
@@ -184,16 +184,16 @@ fn limits_hold_and_everybody_has_a_turn_whatever_agents_do() {
             });
             assert!(asked.len() < before, "seed {seed}: nobody has a turn");
         }
-        assert_eq!((queue.readings, queue.openings, queue.failing_openings), (0, 0, 0));
-        assert!(queue.tickets.is_empty() && queue.resting.is_empty());
+        assert_eq!((queue.readers, queue.openings, queue.failing_openings), (0, 0, 0));
+        assert!(queue.tickets.is_empty() && queue.backing_off.is_empty());
         assert!(queue.ready.iter().all(BTreeMap::is_empty));
     }
 }
 
 fn check(queue: &TurnQueue, asked: &[Asked]) {
     let count = |turn| asked.iter().filter(|at| at.turn == Some(turn)).count();
-    assert_eq!((queue.readings, queue.openings), (count(Turn::Read), count(Turn::Open)));
-    assert!(queue.readings <= queue.readings_max && queue.openings <= OPENINGS_MAX);
+    assert_eq!((queue.readers, queue.openings), (count(Turn::Read), count(Turn::Open)));
+    assert!(queue.readers <= queue.readers_max && queue.openings <= OPENINGS_MAX);
     assert!(queue.failing_openings <= FAILING_OPENINGS_MAX);
     assert_eq!(queue.tickets.len(), asked.len());
     for agent in asked.iter().map(|at| at.agent) {

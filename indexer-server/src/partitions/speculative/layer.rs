@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-/// What is speculative in one partition, beside its index and behind a lock of its own.
+/// The speculative blocks of one partition, beside its index and under a lock of their own.
 #[derive(Default)]
 pub(in crate::partitions) struct Layer {
     placements: ShardedLock<Placements>,
@@ -55,7 +55,7 @@ impl Layer {
     }
 }
 
-/// Placements that somebody changes. Half a change is not left behind: these are guesses, and none
+/// Placements that someone changes. Half a change is not left behind: these are guesses, and none
 /// is better than a broken structure.
 struct UnderChange<'a> {
     placements: &'a mut Placements,
@@ -65,7 +65,9 @@ struct UnderChange<'a> {
 impl Drop for UnderChange<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            tracing::error!("a change of placements failed: those of the partition are dropped");
+            tracing::error!(
+                "a change of placements failed: all placements of the partition are dropped"
+            );
             *self.placements = Placements::default();
         }
         self.blocks.store(self.placements.blocks(), Ordering::Release);

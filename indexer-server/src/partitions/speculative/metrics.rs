@@ -12,7 +12,7 @@ struct Labels {
     outcome: &'static str,
 }
 
-/// What became of speculative blocks. Those recorded are there until they are expired, pruned or
+/// Outcome of speculative blocks. Those recorded are there until they are expired, pruned or
 /// removed.
 pub const SPECULATIVE_OUTCOMES: [&str; 5] =
     ["recorded", "refreshed", "expired", "pruned", "removed"];

@@ -1,7 +1,7 @@
 //! Speculative blocks of all partitions: bounded as a whole, changed by one at a time.
 //!
-//! Whoever records, expires or removes takes a turn, so a long prompt that goes in in pieces is not
-//! disturbed between two of them, and the bound on all partitions holds exactly. Readers do not
+//! Recording, expiring and removing take turns, so a long prompt is recorded in pieces without other changes
+//! between them, and the bound on all partitions is exact. Readers do not
 //! wait for turns: a piece is at most [`HOLD_OPERATIONS_MAX`] blocks under one partition's lock.
 
 mod layer;
@@ -19,16 +19,16 @@ use kvasir_proto::types::{LocalHash, WorkerId, WorkerKey};
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::Mutex, task::yield_now};
 
-/// Bounds of what is speculative.
+/// Bounds of the speculative blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpeculationConfig {
     /// Most (rank, block) pairs, over all partitions; no less than one prompt may have.
     pub blocks_max: usize,
-    /// How many are kept when that is reached.
+    /// How many stay when that is reached.
     pub blocks_kept: usize,
 }
 
-/// How much is speculative in a partition.
+/// Size of the speculative blocks of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SpeculativeSize {
     /// (rank, block) pairs.
@@ -37,7 +37,7 @@ pub struct SpeculativeSize {
     pub bytes: usize,
 }
 
-/// Changes what is speculative.
+/// Records and drops speculative blocks.
 #[derive(Debug)]
 pub struct Speculation {
     partitions: Arc<Partitions>,
@@ -47,7 +47,7 @@ pub struct Speculation {
     metrics: SpeculationMetrics,
 }
 
-/// What is recorded of a prompt, and until when.
+/// A prompt to record, and its time to live.
 #[derive(Debug, Clone)]
 pub struct Speculative<'a> {
     /// The rank that it was sent to.
@@ -66,7 +66,7 @@ pub enum SpeculationError {
     /// The worker was removed meanwhile.
     #[error("the worker is gone")]
     Gone,
-    /// A fault of the server: somebody changed a partition out of turn.
+    /// A fault of the server: a partition changed out of turn.
     #[error(transparent)]
     Cut(#[from] RecordingCut),
 }
@@ -89,7 +89,7 @@ impl Speculation {
     }
 
     /// Records a prompt, in pieces; makes room first where there is none. `registered` says
-    /// whether the worker still is: whoever removes it makes that false, then calls
+    /// whether the worker still is: a removal makes that false, then calls
     /// [`remove_worker`](Self::remove_worker).
     ///
     /// # Errors
@@ -121,7 +121,7 @@ impl Speculation {
         Ok(recorded)
     }
 
-    /// Drops what ends first, in whichever partition (to within one piece), if so many more blocks do
+    /// Drops the placements that expire first, over all partitions (to within one piece), if `more` blocks do
     /// not fit.
     async fn make_room(&self, blocks: &mut usize, more: usize) {
         let SpeculationConfig { blocks_max, blocks_kept } = self.config;
@@ -130,7 +130,7 @@ impl Speculation {
             return;
         }
         let (target, partitions) = (blocks_kept.min(room), self.partitions.list());
-        // Counted anew, should a change have failed half-way.
+        // Counted again, in case a change failed half-way.
         *blocks = partitions.iter().map(|partition| partition.speculative().blocks()).sum();
         while let Some((partition, _)) = ends_first(&partitions).filter(|_| *blocks > target) {
             let excess = *blocks - target;
@@ -158,8 +158,7 @@ impl Speculation {
         }
     }
 
-    /// Drops what was recorded for a worker. Afterwards nobody has it, and a worker of the same
-    /// name starts with nothing.
+    /// Drops the placements of a worker. A later worker of the same name starts without any.
     pub async fn remove_worker(&self, partition: &Partition, worker: &WorkerId) {
         let turn = self.turn.lock().await;
         partition.speculative().change(|placements| placements.remove_worker(worker));

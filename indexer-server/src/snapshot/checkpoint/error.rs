@@ -4,14 +4,13 @@ use kvasir_index::IndexError;
 use kvasir_proto::code::ErrorCode;
 use std::sync::Arc;
 
-/// Why a checkpoint was not written. The one before is as it was, and the next writes all that this
-/// one was to write.
+/// Why a checkpoint was not written. The one before is intact, and the next one includes its changes.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CheckpointError {
     /// The store failed.
     #[error(transparent)]
     Store(Arc<StoreError>),
-    /// The index refused to say what changed.
+    /// The index refused a cut.
     #[error(transparent)]
     Index(#[from] IndexError),
     /// The server is stopping.

@@ -9,7 +9,7 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// What became of checkpoints.
+/// Outcome of checkpoints.
 #[derive(Debug, Clone)]
 pub struct CheckpointMetrics {
     written: Counter,
@@ -28,7 +28,7 @@ struct Last {
     error: String,
 }
 
-/// What became of checkpoints so far.
+/// Outcome of checkpoints so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckpointFigures {
     /// How many were written.
@@ -59,7 +59,7 @@ impl CheckpointMetrics {
         registry.register("checkpoints", "Checkpoints written", metrics.written.clone());
         registry.register(
             "checkpoint_failures",
-            "Checkpoints that could not be written; the next writes what they were to write",
+            "Checkpoints that failed; the next one includes their changes",
             metrics.failed.clone(),
         );
         registry.register_with_unit(
@@ -76,7 +76,7 @@ impl CheckpointMetrics {
         );
         registry.register_with_unit(
             "checkpoint_duration",
-            "Time that a checkpoint takes",
+            "Duration of a checkpoint",
             Unit::Seconds,
             metrics.duration.clone(),
         );
@@ -93,7 +93,7 @@ impl CheckpointMetrics {
         self.disk_bytes.set(i64::try_from(report.disk_bytes).unwrap_or(i64::MAX));
         let (written_at, written_bytes) = (Some(Instant::now()), report.written_bytes);
         let mut last = self.last();
-        // A store that was opened anew counts from 0.
+        // A store that was reopened counts from 0.
         let before = Some(last.written_bytes).filter(|before| *before <= written_bytes);
         self.bytes.inc_by(written_bytes - before.unwrap_or_default());
         *last = Last { written_at, written_bytes, error: String::new() };
@@ -104,7 +104,7 @@ impl CheckpointMetrics {
         self.last().error = error.to_string();
     }
 
-    /// What became of checkpoints so far.
+    /// Outcome of checkpoints so far.
     #[must_use]
     pub fn figures(&self) -> CheckpointFigures {
         let last = self.last();

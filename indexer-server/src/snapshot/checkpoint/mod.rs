@@ -1,15 +1,15 @@
-//! Checkpoints of a running server: a task that writes what changed, and the way back at start.
+//! Checkpoints of a running server: the task that writes changes, and the restore at start.
 
 mod error;
-mod keeper;
 mod metrics;
 mod restore;
+mod shared_store;
 mod stream;
 mod task;
 
 pub use error::CheckpointError;
-pub use keeper::Keeper;
 pub use metrics::{CheckpointFigures, CheckpointMetrics};
 pub use restore::{RestoreError, Restorer};
+pub use shared_store::SharedStore;
 pub use stream::Positions;
 pub use task::{CheckpointConfig, Checkpointer, Checkpoints, Registry, Report, Roster};

@@ -1,6 +1,6 @@
-//! The way back: what the store has of a worker, into the index.
+//! Restores workers from the store into the index.
 
-use super::Keeper;
+use super::SharedStore;
 use crate::{
     partitions::{Partition, ResumedSource, ResumedWorker, Shard, Writer, WriterGone},
     snapshot::{Restored, SnapshotStore, StoreError, StoredWorker, StreamPosition},
@@ -15,17 +15,17 @@ use std::collections::BTreeMap;
 /// Puts workers back into the index.
 #[derive(Debug, Clone)]
 pub struct Restorer {
-    keeper: Keeper,
+    shared_store: SharedStore,
     writer: Writer,
 }
 
-/// Why a worker is not back.
+/// Why a worker was not restored.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// What is on disk cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// What is on disk cannot be what an index said.
+    /// The stored images contradict each other.
     #[error(transparent)]
     Damaged(#[from] DamagedImage),
     /// The index refuses it.
@@ -45,8 +45,8 @@ struct Read {
 impl Restorer {
     /// Restores into the indexes that `writer` writes.
     #[must_use]
-    pub const fn new(keeper: Keeper, writer: Writer) -> Self {
-        Self { keeper, writer }
+    pub const fn new(shared_store: SharedStore, writer: Writer) -> Self {
+        Self { shared_store, writer }
     }
 
     /// The workers on disk, without what they hold. One that cannot be read is left out.
@@ -54,7 +54,7 @@ impl Restorer {
     /// # Errors
     /// If the store cannot be opened.
     pub async fn workers(&self) -> Result<Vec<StoredWorker>, StoreError> {
-        let read = self.keeper.call(|store| {
+        let read = self.shared_store.call(|store| {
             let addresses: Vec<_> = store.workers().cloned().collect();
             let mut list = Vec::with_capacity(addresses.len());
             for address in addresses {
@@ -69,13 +69,13 @@ impl Restorer {
         read.await
     }
 
-    /// How far the broker's stream is in the store: consumption goes on behind it. None if a stream
-    /// was never consumed, or what was consumed is lost with a store that was set aside.
+    /// How far the broker's stream is in the store: consumption resumes after it. None if no stream was
+    /// consumed, or the store that had the position was set aside.
     ///
     /// # Errors
     /// If the store cannot be opened.
     pub async fn stream_position(&self) -> Result<Option<StreamPosition>, StoreError> {
-        self.keeper.call(|store| store.stream_position()).await
+        self.shared_store.call(|store| store.stream_position()).await
     }
 
     /// Restores a worker of which the index has nothing.
@@ -87,8 +87,8 @@ impl Restorer {
         partition: &Partition,
         address: &WorkerAddress,
     ) -> Result<ResumedWorker, RestoreError> {
-        let asked = address.clone();
-        let read = self.keeper.call(move |store| read(store, &asked)).await??;
+        let requested = address.clone();
+        let read = self.shared_store.call(move |store| read(store, &requested)).await??;
         let Some(Read { restore, copy_modes }) = read else {
             return Ok(ResumedWorker::default());
         };

@@ -4,23 +4,23 @@ use crate::snapshot::StreamPosition;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Says how far the broker's stream was consumed: every message up to this one was answered, and the
-/// index has what it said. None while nothing is consumed.
+/// Returns how far the broker's stream is in the index: every message up to this one was answered. None while
+/// nothing is consumed.
 pub type Positions = Arc<dyn Fn() -> Option<StreamPosition> + Send + Sync>;
 
-/// A stream whose position is kept with checkpoints.
+/// A stream whose position is persisted with checkpoints.
 pub(super) struct Stream {
     pub(super) position: Positions,
-    /// The position on disk, for whoever tells the broker.
+    /// The position on disk, for the task that posts it to the broker.
     pub(super) on_disk: watch::Sender<Option<StreamPosition>>,
 }
 
 impl Stream {
-    /// Tells the position that is on disk, if it is another one.
-    pub(super) fn tell(&self, stored: Option<StreamPosition>) {
-        self.on_disk.send_if_modified(|told| {
-            let is_new = *told != stored;
-            *told = stored;
+    /// Publishes the position on disk, if it has changed.
+    pub(super) fn publish(&self, stored: Option<StreamPosition>) {
+        self.on_disk.send_if_modified(|known| {
+            let is_new = *known != stored;
+            *known = stored;
             is_new
         });
     }

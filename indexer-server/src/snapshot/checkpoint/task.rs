@@ -1,6 +1,6 @@
 //! Writes checkpoints: at intervals, when asked, and once more before the process ends.
 
-use super::{CheckpointError, CheckpointMetrics, Keeper, Positions, stream::Stream};
+use super::{CheckpointError, CheckpointMetrics, Positions, SharedStore, stream::Stream};
 use crate::{
     partitions::{Partitions, RegisteredBy, Shard, Writer},
     snapshot::{Change, StoreError, StreamPosition, Unwritten, WorkerState},
@@ -21,14 +21,14 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Requests for a checkpoint that wait; whoever asks for more waits.
+/// Requests for a checkpoint that wait; further ones wait.
 const REQUESTS_MAX: usize = 64;
 /// Blocks after which what was collected is written, before more is.
 const BATCH_BLOCKS_MAX: usize = 1 << 20;
 /// Workers after which it is.
 const BATCH_WORKERS_MAX: usize = 1_024;
 
-/// Where checkpoints are kept and how often they are written.
+/// Where checkpoints are stored and how often they are written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckpointConfig {
     /// Folder of the store.
@@ -40,13 +40,13 @@ pub struct CheckpointConfig {
 /// Registered workers.
 #[derive(Debug, Clone, Default)]
 pub struct Roster {
-    /// Those of which the index has all that is known, and who wants them.
+    /// Those of which the index has all that is known, and who registered them.
     pub present: Vec<(Registration, RegisteredBy)>,
     /// Those that are still being restored: what is on disk of them stays.
     pub expected: Vec<Registration>,
 }
 
-/// Says who is registered.
+/// Lists the registered workers.
 pub type Registry = Arc<dyn Fn() -> Roster + Send + Sync>;
 
 /// A checkpoint that is on disk.
@@ -72,9 +72,9 @@ struct Request {
 /// Whether tables are rewritten behind a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Compact {
-    /// Somebody asked for it.
-    Asked,
-    /// Once in the life of a process, when it has replaced all that the one before had stored.
+    /// A request asked for it.
+    Requested,
+    /// Once per process, when it has replaced everything that the process before had stored.
     IfReplaced,
     /// The process is to end soon.
     No,
@@ -105,7 +105,7 @@ impl Checkpoints {
         answer.await.map_err(|_gone| CheckpointError::Stopping)?
     }
 
-    /// What became of checkpoints so far.
+    /// Outcome of checkpoints so far.
     #[must_use]
     pub const fn metrics(&self) -> &CheckpointMetrics {
         &self.metrics
@@ -114,14 +114,14 @@ impl Checkpoints {
 
 /// The task that writes checkpoints.
 pub struct Checkpointer {
-    keeper: Keeper,
+    shared_store: SharedStore,
     partitions: Arc<Partitions>,
     writer: Writer,
     registry: Registry,
     interval: Duration,
     metrics: CheckpointMetrics,
     requests: mpsc::Receiver<Request>,
-    /// The stream whose position is kept with them.
+    /// The stream whose position is persisted with them.
     stream: Option<Stream>,
     /// Workers on disk, by what is known of them.
     stored: BTreeMap<WorkerAddress, Stored>,
@@ -146,13 +146,13 @@ impl fmt::Debug for Checkpointer {
 /// What is to be written together.
 #[derive(Default)]
 struct Batch {
-    images: Vec<Kept>,
+    images: Vec<PendingImage>,
     gone: Vec<WorkerAddress>,
     blocks: usize,
 }
 
 /// An image on its way to the disk.
-struct Kept {
+struct PendingImage {
     address: WorkerAddress,
     registration: Vec<u8>,
     registered_by: RegisteredBy,
@@ -166,7 +166,7 @@ impl Checkpointer {
     /// A task for a store that is empty, or of which it [knows](Self::knows) what is in it.
     #[must_use]
     pub fn new(
-        keeper: Keeper,
+        shared_store: SharedStore,
         (partitions, writer): (Arc<Partitions>, Writer),
         registry: Registry,
         interval: Duration,
@@ -175,7 +175,7 @@ impl Checkpointer {
         let (sender, requests) = mpsc::channel(REQUESTS_MAX);
         let checkpoints = Checkpoints { requests: sender, metrics: metrics.clone() };
         let task = Self {
-            keeper,
+            shared_store,
             partitions,
             writer,
             registry,
@@ -195,12 +195,11 @@ impl Checkpointer {
         self.stored.extend(stored.into_iter().map(|address| (address, by_others())));
     }
 
-    /// Keeps the position of a stream with the checkpoints, and tells the one that is on disk.
+    /// Persists the position of a stream with the checkpoints, and publishes the persisted one.
     ///
-    /// A position gets there only behind all that its messages changed: it is asked for before the
-    /// first worker is looked at, and written once everything was written; so after a kill it lags
-    /// behind what is stored of workers, never the other way round. While any worker is still being
-    /// restored, none is written.
+    /// A position is written only after all changes of its messages: it is read before the first worker is
+    /// cut, and written last. After a kill it lags behind the stored workers, never the other way round.
+    /// While any worker is still being restored, none is written.
     #[must_use]
     pub fn following(
         mut self,
@@ -218,29 +217,29 @@ impl Checkpointer {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // The first tick is now, when there is nothing to write.
         ticks.tick().await;
-        let mut asked = Vec::with_capacity(REQUESTS_MAX);
-        // Who could ask is gone before the last checkpoint.
-        let mut is_asked = true;
+        let mut requested = Vec::with_capacity(REQUESTS_MAX);
+        // Nothing can request a checkpoint after the last one.
+        let mut is_requested = true;
         loop {
             let stopping = select! {
                 () = stop.cancelled() => true,
                 _ = ticks.tick() => false,
-                count = self.requests.recv_many(&mut asked, REQUESTS_MAX), if is_asked => {
-                    is_asked = count > 0;
-                    if !is_asked {
+                count = self.requests.recv_many(&mut requested, REQUESTS_MAX), if is_requested => {
+                    is_requested = count > 0;
+                    if !is_requested {
                         continue;
                     }
                     false
                 }
             };
-            let compact = asked.iter().any(|request| request.compact);
+            let compact = requested.iter().any(|request| request.compact);
             let compact = match (stopping, compact) {
-                (_, true) => Compact::Asked,
+                (_, true) => Compact::Requested,
                 (true, false) => Compact::No,
                 (false, false) => Compact::IfReplaced,
             };
             let outcome = self.checkpoint(compact).await;
-            for request in asked.drain(..) {
+            for request in requested.drain(..) {
                 let _asker_gone = request.reply.send(outcome.clone());
             }
             if stopping {
@@ -260,7 +259,7 @@ impl Checkpointer {
             }
             Err(CheckpointError::Stopping) => {}
             Err(error) => {
-                tracing::error!(%error, "the checkpoint failed: the next one tries again");
+                tracing::error!(%error, "the checkpoint failed: the next one retries");
                 self.metrics.failed(error);
             }
         }
@@ -269,8 +268,10 @@ impl Checkpointer {
 
     async fn write_and_measure(&mut self, compact: Compact) -> Result<Report, CheckpointError> {
         let report = self.write_changes().await?;
-        let figures = self.keeper.call(move |store| {
-            if compact == Compact::Asked || compact == Compact::IfReplaced && store.is_replaced() {
+        let figures = self.shared_store.call(move |store| {
+            if compact == Compact::Requested
+                || compact == Compact::IfReplaced && store.is_replaced()
+            {
                 store.compact()?;
             }
             store.figures()
@@ -281,7 +282,7 @@ impl Checkpointer {
     }
 
     async fn write_changes(&mut self) -> Result<Report, CheckpointError> {
-        // First of all: whatever is cut from here on has what the messages up to it said.
+        // First of all: every later cut includes the changes of the messages up to it.
         let position = self.stream.as_ref().and_then(|stream| (stream.position)());
         let Roster { present, expected } = (self.registry)();
         let position = position.filter(|_position| expected.is_empty());
@@ -299,29 +300,29 @@ impl Checkpointer {
             }
         }
         self.write(batch, &mut report).await?;
-        self.keep_position(position).await?;
+        self.persist_position(position).await?;
         Ok(report)
     }
 
-    /// Writes a position behind all that was written, and tells the one that is on disk.
-    async fn keep_position(&self, position: Option<StreamPosition>) -> Result<(), StoreError> {
+    /// Writes a position after everything else, and publishes the persisted one.
+    async fn persist_position(&self, position: Option<StreamPosition>) -> Result<(), StoreError> {
         let Some(stream) = &self.stream else { return Ok(()) };
-        let keep = self.keeper.call(move |store| {
+        let written = self.shared_store.call(move |store| {
             let new = position.filter(|_| store.stream_position() != position);
             new.map_or(Ok(()), |position| store.set_stream_position(position))?;
             Ok(store.stream_position())
         });
-        stream.tell(keep.await??);
+        stream.publish(written.await??);
         Ok(())
     }
 
     /// Which of these workers need whole images. They stay the only ones until the checkpoint ends or
-    /// fails, since the store is opened anew here, if ever.
+    /// fails, since the store is reopened here, if ever.
     async fn stale(
         &self,
         mut workers: Vec<WorkerAddress>,
     ) -> Result<BTreeSet<WorkerAddress>, StoreError> {
-        let ask = self.keeper.call(move |store| {
+        let ask = self.shared_store.call(move |store| {
             store.ensure_writable()?;
             workers.retain(|worker| store.needs_whole(worker));
             Ok(workers)
@@ -341,7 +342,7 @@ impl Checkpointer {
         let stored = self.stored.get(&address);
         let is_same = stored.is_some_and(|at| at.registration.as_ref() == Some(&registration));
         let whole = !is_same || stale.contains(&address);
-        // Who wants it is in the record of each image.
+        // Who registered it is in the record of each image.
         let is_news = whole || stored.is_some_and(|at| at.registered_by != registered_by);
         let Some(partition) = self.partitions.get(&address.partition) else { return Ok(()) };
         let shard = partition.shard_of(&address.worker);
@@ -350,7 +351,7 @@ impl Checkpointer {
                 |rank: kvasir_index::HolderView<'_>| rank.placed_blocks() + rank.parked_blocks();
             (worker.has_changed(), worker.holders().map(held).sum())
         });
-        let kept = |image, held_blocks, taken| Kept {
+        let pending = |image, held_blocks, taken| PendingImage {
             address: address.clone(),
             registration: registration.clone(),
             registered_by,
@@ -362,19 +363,21 @@ impl Checkpointer {
             Some((changed, _)) if !changed && !is_news => return Ok(()),
             Some((_, held)) => {
                 let taken = self.writer.cut(shard, address.worker.clone(), whole).await?;
-                taken.map(|(image, receipt)| kept(image, held, Some((Arc::clone(shard), receipt))))
+                taken.map(|(image, receipt)| {
+                    pending(image, held, Some((Arc::clone(shard), receipt)))
+                })
             }
             None if !is_news && stored.is_some_and(|at| at.is_empty) => return Ok(()),
             None => Err(IndexError::UnknownWorker { worker: address.worker.clone() }),
         };
-        let kept = match taken {
-            Ok(kept) => kept,
+        let image = match taken {
+            Ok(image) => image,
             // Nothing has fed it yet, or all that did is gone.
-            Err(IndexError::UnknownWorker { worker }) => kept(nothing(worker), 0, None),
+            Err(IndexError::UnknownWorker { worker }) => pending(nothing(worker), 0, None),
             Err(error) => return Err(error.into()),
         };
-        batch.blocks += blocks(&kept.image);
-        batch.images.push(kept);
+        batch.blocks += blocks(&image.image);
+        batch.images.push(image);
         Ok(())
     }
 
@@ -382,7 +385,7 @@ impl Checkpointer {
         if batch.images.is_empty() && batch.gone.is_empty() {
             return Ok(());
         }
-        let call = self.keeper.call(move |store| {
+        let call = self.shared_store.call(move |store| {
             let written = store.write(&changes(&batch));
             (written, batch)
         });
@@ -390,7 +393,7 @@ impl Checkpointer {
         let (written, batch) = call.await?;
         let Batch { images, gone, blocks } = batch;
         if let Err(Unwritten { error, .. }) = written {
-            for Kept { taken, .. } in images {
+            for PendingImage { taken, .. } in images {
                 self.give_back(taken).await?;
             }
             return Err(error.into());
@@ -398,7 +401,7 @@ impl Checkpointer {
         report.workers += images.len();
         report.blocks += blocks;
         gone.iter().for_each(|address| drop(self.stored.remove(address)));
-        for Kept { address, registration, registered_by, image, .. } in images {
+        for PendingImage { address, registration, registered_by, image, .. } in images {
             let (registration, is_empty) = (Some(registration), image.sources.is_empty());
             self.stored.insert(address, Stored { registration, registered_by, is_empty });
         }
@@ -418,13 +421,13 @@ impl Checkpointer {
 
 fn changes(batch: &Batch) -> Vec<Change<'_>> {
     let gone = batch.gone.iter().map(Change::Forget);
-    let images = batch.images.iter().map(|kept| {
+    let images = batch.images.iter().map(|pending| {
         Change::Store(WorkerState {
-            partition: &kept.address.partition,
-            image: &kept.image,
-            registration: &kept.registration,
-            registered_by: kept.registered_by,
-            held_blocks: kept.held_blocks,
+            partition: &pending.address.partition,
+            image: &pending.image,
+            registration: &pending.registration,
+            registered_by: pending.registered_by,
+            held_blocks: pending.held_blocks,
         })
     });
     gone.chain(images).collect()

@@ -4,7 +4,7 @@
 //! Everything of one rank lies together, in the order of its slots, so that a worker is read in one
 //! sweep and a change touches few places. Blocks are in pages, as the index has them; per block
 //! there are only its name and its local hash (16 bytes), and per page about 20 bytes more.
-//! What is small is in protobuf messages, so that fields can be added.
+//! Small values are protobuf messages, so that fields can be added.
 
 mod contents;
 mod keys;
@@ -28,5 +28,5 @@ pub(super) use records::{ManifestRecord, PositionRecord, WorkerHead, WorkerRecor
 pub use reader::FormatError;
 pub use records::{StoredWorker, StreamPosition, WorkerState};
 
-/// Version of the format that is read and written. One that says more is refused.
+/// Version of the format that is read and written. Later ones are refused.
 pub const FORMAT_VERSION: u32 = 1;

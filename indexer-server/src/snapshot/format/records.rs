@@ -1,4 +1,4 @@
-//! What is small: the manifest, and one record per worker, which makes its latest image visible.
+//! The small values: the manifest, and one record per worker, which makes its latest image visible.
 //! Protobuf, so that fields can be added; one that older servers must not skip is a new
 //! [`FORMAT_VERSION`](super::FORMAT_VERSION).
 
@@ -16,17 +16,17 @@ use prost::Message;
 
 const WHAT: &str = "worker";
 
-/// A worker as it goes into the store.
+/// A worker to store.
 #[derive(Debug, Clone, Copy)]
 pub struct WorkerState<'a> {
     /// Its partition.
     pub partition: &'a PartitionKey,
     /// What changed, or all of it.
     pub image: &'a WorkerImage,
-    /// How it is registered, for whoever restores it; opaque. Stored with whole images only: a
+    /// Its registration, opaque here. Stored with whole images only: a
     /// registration does not change while the worker lives.
     pub registration: &'a [u8],
-    /// Who wants it to be registered.
+    /// Who registered it.
     pub registered_by: RegisteredBy,
     /// Blocks that it holds in all, over its ranks: for progress and figures only.
     pub held_blocks: u64,
@@ -39,21 +39,21 @@ pub struct StoredWorker {
     pub address: WorkerAddress,
     /// How it was registered.
     pub registration: Vec<u8>,
-    /// Who wanted it to be.
+    /// Who registered it.
     pub registered_by: RegisteredBy,
     /// Its sources, with the cursors that its blocks are of. Of their status there is what means
     /// something to another process: state, cursor and highest sequence number.
     pub sources: Vec<SourceImage>,
     /// Its ranks, in order, without what they hold.
     pub ranks: Vec<RankImage>,
-    /// Blocks that it held, as whoever stored it said.
+    /// Blocks that it held, as its writer counted them.
     pub held_blocks: u64,
 }
 
-/// How far the broker's stream is in a store: all that its messages up to this one said of workers.
+/// How far the broker's stream is in a store: it has the effects of all messages up to this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamPosition {
-    /// When the stream was created, in ns since 1970, as the broker says: a stream that was made anew
+    /// When the stream was created, in ns since 1970, by the broker's clock: a stream that was recreated
     /// under its name is another one.
     pub stream_created_unix_ns: i64,
     /// Sequence number in the stream; 0 is before the first message.
@@ -82,12 +82,12 @@ pub(in crate::snapshot) struct ManifestRecord {
     pub(in crate::snapshot) shard: String,
 }
 
-/// What is known of a worker without reading what it holds.
+/// A worker's data other than its blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::snapshot) struct WorkerHead {
     /// Generation that counts.
     pub(in crate::snapshot) generation: u32,
-    /// Images stored of it so far: tells an older record from a newer one.
+    /// Images stored of it so far: orders records of the worker.
     pub(in crate::snapshot) images: u64,
     /// Blocks that it holds.
     pub(in crate::snapshot) held_blocks: u64,
@@ -141,7 +141,7 @@ struct SourceRecord {
     main_group: Option<u32>,
 }
 
-/// A life that is over.
+/// An ended incarnation.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 struct LifeRecord {
     #[prost(fixed64, tag = "1")]
@@ -308,7 +308,7 @@ impl ManifestRecord {
     /// Which shard's workers are in it; none if there is one server only.
     ///
     /// # Errors
-    /// If what it says is no shard.
+    /// If the field is not a shard.
     pub(in crate::snapshot) fn shard(&self) -> Result<Option<ShardPlace>, FormatError> {
         let place = Some(&self.shard).filter(|shard| !shard.is_empty()).map(|shard| shard.parse());
         let wrong = |_error| FormatError::Range { what: "manifest", field: "shard" };
@@ -374,7 +374,7 @@ impl WorkerRecord {
         read_message(WHAT, value)
     }
 
-    /// What is needed to go on writing.
+    /// The part that later writes need.
     pub(in crate::snapshot) const fn head(&self) -> WorkerHead {
         WorkerHead {
             generation: self.generation,

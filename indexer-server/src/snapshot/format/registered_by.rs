@@ -1,6 +1,6 @@
 use crate::partitions::RegisteredBy;
 
-/// Who wants a worker. 0 is what older servers wrote.
+/// Who registered a worker. 0 is what older servers wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
 #[repr(i32)]
 pub(in crate::snapshot) enum RegisteredByRecord {

@@ -2,7 +2,7 @@ use crate::snapshot::format::WorkerHead;
 use kvasir_proto::convert::WorkerAddress;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is known of one stored worker.
+/// One stored worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
     /// Its number in keys.

@@ -1,4 +1,4 @@
-//! All that is stored, as bytes: for another store, elsewhere.
+//! The contents of a store as bytes, for another store.
 
 use super::{SnapshotStore, folder, frames::Frames, position, read_directory};
 use crate::snapshot::{
@@ -14,9 +14,9 @@ use std::{
     sync::Arc,
 };
 
-/// All that a store had at one moment, a bounded chunk at a time. It has nothing to do with the store
-/// any more, which goes on; what it reads is a view of the database beside it, of the same files, and
-/// goes with it. Its calls, and dropping it, block.
+/// The contents of a store at one moment, a bounded chunk at a time. It is independent of the store: it
+/// reads a view of the database beside it, of the same files, which is removed with it. Its calls, and
+/// dropping it, block.
 pub struct Export {
     /// None once it is being dropped.
     database: Option<DB>,
@@ -85,7 +85,7 @@ impl Export {
         self.workers
     }
 
-    /// Blocks that they hold, as whoever stored them said.
+    /// Blocks that they hold, as their writers counted them.
     #[must_use]
     pub const fn held_blocks(&self) -> u64 {
         self.held_blocks
@@ -145,7 +145,7 @@ impl Drop for Export {
     fn drop(&mut self) {
         self.database = None;
         if let Err(error) = fs::remove_dir_all(&self.view) {
-            tracing::warn!(%error, view = %self.view.display(), "left behind by an export");
+            tracing::warn!(%error, view = %self.view.display(), "the view of an export was not removed");
         }
     }
 }

@@ -98,7 +98,7 @@ impl<R: Read> FrameReader<R> {
         let (key, value) = (Vec::new(), Vec::new());
         let mut frames = Self { reader, hash: Xxh3::new(), count: 0, key, value };
         if frames.array()? != MAGIC {
-            return Err(damaged("it does not begin like one"));
+            return Err(damaged("its header is wrong"));
         }
         match u32::from_le_bytes(frames.array()?) {
             FORMAT_VERSION => Ok(frames),
@@ -138,7 +138,7 @@ impl<R: Read> FrameReader<R> {
         self.key.clear();
         match self.reader.by_ref().take(1).read_to_end(&mut self.key)? {
             0 => Ok(()),
-            _ => Err(damaged("it goes on behind its end")),
+            _ => Err(damaged("bytes follow its end")),
         }
     }
 

@@ -23,18 +23,18 @@ use std::{
     path::Path,
 };
 
-/// What was taken over.
+/// The contents of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Imported {
     /// Workers.
     pub workers: usize,
-    /// Blocks that they hold, as whoever stored them said.
+    /// Blocks that they hold, as their writers counted them.
     pub held_blocks: u64,
     /// How far the broker's stream is in it.
     pub position: Option<StreamPosition>,
 }
 
-/// What was read so far.
+/// State of an import.
 #[derive(Default)]
 struct Contents {
     directory: Directory,
@@ -99,7 +99,7 @@ impl SnapshotStore {
                 Ok(())
             }
             Err(error) => {
-                // It is undone when the database is opened anew.
+                // It is undone when the database is reopened.
                 self.is_writable = false;
                 Err(error)
             }

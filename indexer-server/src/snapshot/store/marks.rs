@@ -14,7 +14,7 @@ use std::{fs, path::Path};
 /// that a log has room for.
 const MARKS_KEPT: u64 = 1 << 16;
 
-/// Oldest mark that is there once a write has left its own.
+/// Oldest mark after a write.
 const fn oldest(write: u64) -> u64 {
     (write / MARKS_KEPT * MARKS_KEPT).saturating_sub(MARKS_KEPT)
 }
@@ -37,7 +37,7 @@ pub(super) fn write(
 /// Name of the file that has the number of the last write that was on disk when it returned.
 const WRITTEN: &str = "kvasir-written";
 
-/// Notes that a write is on disk: RocksDB takes the log up to its first damage and does not say what is behind.
+/// Notes that a write is on disk: RocksDB reads the log up to its first damage and does not report the rest.
 pub(super) fn note(folder: &Path, next: u64) {
     // Without it damage goes unnoticed, no more.
     let _unnoted = fs::write(folder.join(WRITTEN), next.to_string());

@@ -3,7 +3,7 @@
 //! Every image, or group of small ones, is one atomic write that is on disk when it returns. A
 //! whole image is written under a generation of its own, in several writes where it is large, and
 //! the last one, which has the worker's record, makes it count and deletes the generation before.
-//! A write that fails leaves what was there; the next one opens the database anew first.
+//! A failed write leaves the data before it intact; the next write reopens the database first.
 
 mod directory;
 mod export;
@@ -45,7 +45,7 @@ pub struct SnapshotStore {
     options: Options,
     /// None only if it could not be opened again after a failure.
     database: Option<DB>,
-    /// Whether the database takes writes; else it is opened anew before the next.
+    /// Whether the database takes writes; else it is reopened before the next.
     is_writable: bool,
     directory: Directory,
     /// How far the broker's stream is in it.
@@ -89,7 +89,7 @@ pub struct SetAside {
 pub struct Figures {
     /// Workers stored.
     pub workers: usize,
-    /// Blocks that they hold, as whoever stored them said.
+    /// Blocks that they hold, as their writers counted them.
     pub held_blocks: u64,
     /// Bytes of all files.
     pub disk_bytes: u64,
@@ -116,7 +116,7 @@ impl Figures {
 }
 
 impl SnapshotStore {
-    /// Opens the snapshots of a folder, which is made if it is missing.
+    /// Opens the snapshots of a folder, which is created if missing.
     ///
     /// A disk that is full makes them readable only. Damage is moved out of the way if the
     /// configuration allows it.
@@ -141,7 +141,7 @@ impl SnapshotStore {
         let mut set_aside = None;
         let mut read_only = None;
         match store.connect() {
-            // The database is this process's now: nobody else reads a view of it.
+            // The database is this process's now: no one else reads a view of it.
             Ok(()) => drop(folder::export(&store.folder)?),
             Err(reason @ StoreError::Corrupt { .. }) if config.set_aside => {
                 set_aside = Some(store.set_aside(reason)?);
@@ -179,8 +179,8 @@ impl SnapshotStore {
         self.directory.addresses()
     }
 
-    /// Opens a store anew that failed to write, so that what [`needs_whole`](Self::needs_whole) says
-    /// is about what is there. Does nothing to one that takes writes.
+    /// Reopens a store that failed to write, so that [`needs_whole`](Self::needs_whole) reflects the data on
+    /// disk. Does nothing to one that takes writes.
     ///
     /// # Errors
     /// If it still takes none.
@@ -195,9 +195,9 @@ impl SnapshotStore {
         self.directory.get(worker).is_none_or(|entry| entry.needs_whole)
     }
 
-    /// Whether whole images have replaced all that another process had stored: about half of what is
-    /// on disk is of no use then, and no change comes by soon that would show RocksDB. Until
-    /// [`compact`](Self::compact) was called.
+    /// Whether whole images have replaced everything that another process had stored, and
+    /// [`compact`](Self::compact) was not called since. Then about half of the disk space is wasted, and no
+    /// write would make RocksDB notice soon.
     #[must_use]
     pub fn is_replaced(&self) -> bool {
         self.is_inherited && !self.directory.needs_whole()
@@ -249,8 +249,8 @@ impl SnapshotStore {
         })
     }
 
-    /// Opens the database anew after a write has failed. What was acknowledged and is there can be
-    /// followed by changes; the rest needs whole images.
+    /// Reopens the database after a failed write. Workers whose acknowledged images are all there accept
+    /// changes; the others need whole images.
     fn reconnect(&mut self) -> Result<(), StoreError> {
         // RocksDB lets a folder be opened once.
         self.database = None;
@@ -287,7 +287,7 @@ impl SnapshotStore {
         Ok(())
     }
 
-    /// Opens what is there without writing anything, not even a log.
+    /// Opens the database read-only, without a log.
     fn connect_read_only(&mut self) -> Result<(), StoreError> {
         let database = DB::open_for_read_only(&self.options, &self.folder, false);
         let database = database.map_err(|error| StoreError::of_rocksdb(&self.folder, &error))?;
@@ -341,7 +341,7 @@ fn read_manifest(
     }
     let found = manifest.shard().map_err(unreadable)?;
     if found != shard {
-        return Err(StoreError::Shard { folder: folder.to_owned(), found, asked: shard });
+        return Err(StoreError::Shard { folder: folder.to_owned(), found, requested: shard });
     }
     Ok(Some(manifest))
 }

@@ -26,7 +26,7 @@ impl SnapshotStore {
     ///
     /// # Errors
     /// If the disk is full or fails, or the store takes no writes since one failed: what was to be
-    /// written before is not there then, so this does not open it anew. The position is as it was.
+    /// written before is missing then, so this does not reopen it. The position is unchanged.
     pub fn set_stream_position(&mut self, position: StreamPosition) -> Result<(), StoreError> {
         let mut group = Group::default();
         group.put(&position_key(), &PositionRecord::from(position).encode_to_vec());

@@ -48,7 +48,7 @@ pub struct Unwritten {
     pub error: StoreError,
 }
 
-/// What goes to disk together, and what is to be known once it is there.
+/// Changes that are written together, and the entries to set after the write.
 #[derive(Default)]
 pub(super) struct Group {
     batch: WriteBatch,
@@ -265,7 +265,7 @@ fn check(worker: &WorkerAddress, image: &WorkerImage) -> Result<(), StoreError> 
     Ok(())
 }
 
-/// Calls with each thing that an image says of a rank, and its value; none if it is to go.
+/// Calls back with each key of a rank's image and its value; none for a deletion.
 fn for_each_entry(
     rank: &RankImage,
     mut each: impl FnMut(Content, Result<Option<&[u8]>, FormatError>) -> Result<(), StoreError>,

@@ -1,4 +1,4 @@
-//! The store on threads that may block, opened anew while it could not be.
+//! The store on threads that may block, reopened while it could not be.
 
 use crate::snapshot::{SnapshotConfig, SnapshotStore, StoreError};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,26 +6,26 @@ use tokio::task::spawn_blocking;
 
 /// Shares the store of a folder. Clones share it; one call at a time.
 #[derive(Debug, Clone)]
-pub struct Keeper {
+pub struct SharedStore {
     config: SnapshotConfig,
     store: Arc<Mutex<Option<SnapshotStore>>>,
 }
 
-impl Keeper {
+impl SharedStore {
     /// Opens the store of a folder. A disk that is full or fails does not keep the server from working
     /// without it: every call tries again.
     ///
     /// # Errors
     /// If the folder is not one that this process can or should use.
     pub async fn open(config: SnapshotConfig) -> Result<Self, StoreError> {
-        let keeper = Self { config, store: Arc::default() };
-        match keeper.call(|_store| ()).await {
+        let shared_store = Self { config, store: Arc::default() };
+        match shared_store.call(|_store| ()).await {
             Err(error) if error.is_misconfigured() => Err(error),
             Err(error) => {
                 tracing::error!(%error, "no checkpoints for now");
-                Ok(keeper)
+                Ok(shared_store)
             }
-            Ok(()) => Ok(keeper),
+            Ok(()) => Ok(shared_store),
         }
     }
 
@@ -37,12 +37,12 @@ impl Keeper {
         &self,
         work: impl FnOnce(&mut SnapshotStore) -> R + Send + 'static,
     ) -> Result<R, StoreError> {
-        let keeper = self.clone();
+        let shared_store = self.clone();
         let done = spawn_blocking(move || {
-            let mut store = keeper.store.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut store = shared_store.store.lock().unwrap_or_else(PoisonError::into_inner);
             let store = match &mut *store {
                 Some(store) => store,
-                None => store.insert(open(&keeper.config)?),
+                None => store.insert(open(&shared_store.config)?),
             };
             Ok(work(store))
         });
@@ -58,17 +58,17 @@ fn open(config: &SnapshotConfig) -> Result<SnapshotStore, StoreError> {
     if let Some(aside) = opened.set_aside {
         tracing::error!(
             reason = %aside.reason, moved_to = %aside.folder.display(),
-            "the checkpoint was damaged: the index fills up from engines and agents"
+            "the checkpoint was damaged and set aside: the index is rebuilt from engines and agents"
         );
     }
     if opened.lost_writes > 0 {
         tracing::error!(
             writes = opened.lost_writes, folder = %config.folder.display(),
-            "the checkpoint's log is damaged: what was written last is older than it was"
+            "the checkpoint's log is damaged: its last writes are lost"
         );
     }
     if let Some(reason) = opened.read_only {
-        tracing::error!(%reason, "the checkpoint can be read, but not written for now");
+        tracing::error!(%reason, "the checkpoint is readable, but cannot be written for now");
     }
     Ok(opened.store)
 }

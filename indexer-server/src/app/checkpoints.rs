@@ -3,8 +3,8 @@ use crate::{
     ingest::Ingest,
     partitions::{Partitions, RegisteredBy, Writer},
     snapshot::{
-        CheckpointConfig, CheckpointMetrics, Checkpointer, Checkpoints, Keeper, Restorer, Roster,
-        SnapshotConfig, StoreError, StoredWorker, StreamPosition,
+        CheckpointConfig, CheckpointMetrics, Checkpointer, Checkpoints, Restorer, Roster,
+        SharedStore, SnapshotConfig, StoreError, StoredWorker, StreamPosition,
     },
 };
 use kvasir_process::telemetry::NotReady;
@@ -12,20 +12,20 @@ use prometheus_client::registry::Registry;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// What is needed to write checkpoints, and to restore the one that is there.
+/// The parts that write checkpoints and restore the present one.
 #[derive(Debug)]
-pub(super) struct Kept {
-    keeper: Keeper,
+pub(super) struct CheckpointParts {
+    shared_store: SharedStore,
     pub(super) restorer: Restorer,
     pub(super) checkpointer: Checkpointer,
     /// Snapshots in the broker, if its stream is read, and word of what is on disk.
     pub(super) snapshots: Option<(Snapshots, watch::Receiver<Option<StreamPosition>>)>,
-    /// Where the index stands in that stream.
+    /// How far that stream is in the index.
     position: Option<Position>,
     resets: bool,
 }
 
-impl Kept {
+impl CheckpointParts {
     /// Opens the store of the checkpoints.
     ///
     /// # Errors
@@ -39,15 +39,15 @@ impl Kept {
     ) -> Result<(Self, Checkpoints), StoreError> {
         let place = ingest.shard().map(|shard| shard.place);
         let store = SnapshotConfig { shard: place, ..SnapshotConfig::new(config.folder.clone()) };
-        let keeper = Keeper::open(store).await?;
-        let restorer = Restorer::new(keeper.clone(), writer.clone());
+        let shared_store = SharedStore::open(store).await?;
+        let restorer = Restorer::new(shared_store.clone(), writer.clone());
         let (ingest, metrics) = (Arc::clone(ingest), CheckpointMetrics::register(registry));
         let roster = Arc::new(move || {
             let (present, expected) = ingest.restored();
             Roster { present, expected }
         });
         let (mut checkpointer, checkpoints) = Checkpointer::new(
-            keeper.clone(),
+            shared_store.clone(),
             (partitions, writer),
             roster,
             config.interval,
@@ -56,19 +56,22 @@ impl Kept {
         let position = broker.and_then(Broker::position);
         let mut snapshots = None;
         if let Some((broker, position)) = broker.zip(position.clone()) {
-            let (on_disk, told) = watch::channel(None);
+            let (on_disk, position_on_disk) = watch::channel(None);
             checkpointer = checkpointer.following(Arc::new(move || position.reached()), on_disk);
-            snapshots = Some((broker.snapshots(keeper.clone(), place), told));
+            snapshots = Some((broker.snapshots(shared_store.clone(), place), position_on_disk));
         }
         let resets = broker.is_some_and(Broker::resets);
-        Ok((Self { keeper, restorer, checkpointer, snapshots, position, resets }, checkpoints))
+        Ok((
+            Self { shared_store, restorer, checkpointer, snapshots, position, resets },
+            checkpoints,
+        ))
     }
 
-    /// Workers on disk. If nothing is, what the broker's object store has is brought there before; if all
-    /// is to be forgotten, it is.
+    /// Workers on disk. An empty store is filled from the broker's object store before; with `reset-states`
+    /// everything is purged before.
     ///
     /// # Errors
-    /// If something is to be forgotten and is not.
+    /// If purging fails.
     pub(super) async fn stored(
         &mut self,
         not_ready: &NotReady,
@@ -83,13 +86,15 @@ impl Kept {
             }
         }
         if let Some(position) = &self.position {
-            match self.keeper.call(|store| store.stream_position()).await {
+            match self.shared_store.call(|store| store.stream_position()).await {
                 Ok(stored) => stored.into_iter().for_each(|stored| position.begin(stored)),
-                Err(error) => tracing::error!(%error, "the stream is read from its beginning"),
+                Err(error) => {
+                    tracing::error!(%error, "the stream position cannot be read: reading the stream from its beginning")
+                }
             }
         }
         let mut stored = self.restorer.workers().await.unwrap_or_else(|error| {
-            tracing::error!(%error, "nothing is restored");
+            tracing::error!(%error, "the checkpoint cannot be read: nothing is restored");
             Vec::new()
         });
         if is_others {

@@ -1,4 +1,4 @@
-//! Whom to ask for what publishers' streams lack, by what their registrations say.
+//! Requests to agents, over gRPC or the broker as their registrations say.
 
 use crate::{
     broker::LocalByBroker,
@@ -13,18 +13,18 @@ use kvasir_proto::convert::{
 
 /// Local indexers at addresses, and those behind the broker.
 #[derive(Debug)]
-pub(super) struct Asking {
+pub(super) struct Agents {
     pub(super) broker: Option<LocalByBroker>,
 }
 
-impl Asking {
-    /// Who asks at a URL.
-    fn way(&self, url: &str) -> Result<&dyn LocalIndexers, AskError> {
+impl Agents {
+    /// The client for a URL.
+    fn of(&self, url: &str) -> Result<&dyn LocalIndexers, AskError> {
         if url != LOCAL_INDEXER_BY_BROKER {
             return Ok(&LocalClients);
         }
         let missing = || {
-            let text = "the worker's agent is to be asked over NATS, and nats-url is not set";
+            let text = "the worker's agent is reachable only over NATS, and nats-url is not set";
             AskError::Refused(text.to_owned())
         };
         let broker = self.broker.as_ref().ok_or_else(missing)?;
@@ -36,16 +36,16 @@ fn refused<P: Send + 'static>(error: AskError) -> Parts<P> {
     stream::once(ready(Err(error))).boxed()
 }
 
-impl LocalIndexers for Asking {
+impl LocalIndexers for Agents {
     fn events(&self, url: &str, query: EventsQuery, block_size: u32) -> Parts<EventsPart> {
-        self.way(url).map_or_else(refused, |way| way.events(url, query, block_size))
+        self.of(url).map_or_else(refused, |agents| agents.events(url, query, block_size))
     }
 
     fn dump(&self, url: &str, query: LocalDumpQuery) -> Parts<LocalDumpPart> {
-        self.way(url).map_or_else(refused, |way| way.dump(url, query))
+        self.of(url).map_or_else(refused, |agents| agents.dump(url, query))
     }
 
     fn digests(&self, url: &str, query: DigestsQuery) -> Parts<DigestsPart> {
-        self.way(url).map_or_else(refused, |way| way.digests(url, query))
+        self.of(url).map_or_else(refused, |agents| agents.digests(url, query))
     }
 }

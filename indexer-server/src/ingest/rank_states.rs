@@ -1,4 +1,4 @@
-//! How every rank of every worker stands, for `/metrics`.
+//! The state of every rank of every worker, for `/metrics`.
 
 use super::{Ingest, worker::Worker};
 use kvasir_index::SourceStatus;
@@ -11,18 +11,18 @@ use prometheus_client::{
 };
 use std::{fmt, sync::Arc, time::Duration};
 
-/// Most ranks that are shown one by one: a scrape stays below ten thousand series of them. The first by model,
-/// tenant, worker and rank are, so that they are the same at each scrape; the others are counted.
+/// Limit of ranks with series of their own: a scrape stays below ten thousand of these. The first by model,
+/// tenant, worker and rank are shown, so that they are the same at each scrape; the others are counted.
 pub const RANKS_SHOWN_MAX: usize = 1_024;
 
-/// Reads how ranks stand when it is asked for. The writer waits for one worker's ranks at a time.
+/// Reads the states of ranks at each scrape. The writer waits for one worker's ranks at a time.
 #[derive(Debug)]
-pub struct WorkerStandings {
+pub struct RankStates {
     ingest: Arc<Ingest>,
 }
 
-/// How one rank stands.
-struct Standing {
+/// The state of one rank.
+struct RankState {
     worker: Arc<Worker>,
     /// Empty for a worker of which no rank is known.
     rank: String,
@@ -31,7 +31,7 @@ struct Standing {
 
 type Labels<'a> = [(&'static str, &'a str); 4];
 
-impl Standing {
+impl RankState {
     fn labels(&self) -> Labels<'_> {
         let partition = self.worker.partition.key();
         [
@@ -43,7 +43,7 @@ impl Standing {
     }
 }
 
-impl WorkerStandings {
+impl RankStates {
     /// Of all workers of `ingest`.
     #[must_use]
     pub const fn new(ingest: Arc<Ingest>) -> Self {
@@ -51,7 +51,7 @@ impl WorkerStandings {
     }
 
     /// Ranks that are shown, and how many are not.
-    fn read(&self) -> (Vec<Standing>, usize) {
+    fn read(&self) -> (Vec<RankState>, usize) {
         let entries = self.ingest.workers.iter();
         let mut workers: Vec<_> = entries.map(|entry| Arc::clone(&entry)).collect();
         workers
@@ -59,7 +59,7 @@ impl WorkerStandings {
         let (mut shown, mut left_out) = (Vec::new(), 0_usize);
         for worker in workers {
             let room = RANKS_SHOWN_MAX.saturating_sub(shown.len());
-            let (some, ranks) = standings(&worker, room);
+            let (some, ranks) = rank_states(&worker, room);
             left_out = left_out.saturating_add(ranks.saturating_sub(some.len()));
             shown.extend(some);
         }
@@ -67,29 +67,29 @@ impl WorkerStandings {
     }
 }
 
-/// How the first ranks of a worker stand, at most `room`, and how many it has. One of which no rank is known
-/// counts as one: nothing was heard of it, or what a checkpoint has of it is on its way.
-fn standings(worker: &Arc<Worker>, room: usize) -> (Vec<Standing>, usize) {
-    let standing = |rank, status| Standing { worker: Arc::clone(worker), rank, status };
+/// The states of the first ranks of a worker, at most `room`, and how many ranks it has. A worker without a
+/// known rank counts as one: it has published nothing yet, or is being restored.
+fn rank_states(worker: &Arc<Worker>, room: usize) -> (Vec<RankState>, usize) {
+    let rank_state = |rank, status| RankState { worker: Arc::clone(worker), rank, status };
     let index = worker.partition.shard_of(worker.id()).read();
     let holders = || index.worker(worker.id()).into_iter().flat_map(|view| view.holders());
     let ranks = holders().count();
     if ranks > 0 {
         let shown = holders().take(room);
-        return (shown.map(|at| standing(at.rank().to_string(), at.status())).collect(), ranks);
+        return (shown.map(|at| rank_state(at.rank().to_string(), at.status())).collect(), ranks);
     }
     drop(index);
     let state = if worker.is_open() { SourceState::Cold } else { SourceState::CatchingUp };
     let status = SourceStatus { state, ..SourceStatus::default() };
-    let shown = (room > 0).then(|| standing(String::new(), status));
+    let shown = (room > 0).then(|| rank_state(String::new(), status));
     (shown.into_iter().collect(), 1)
 }
 
-impl Collector for WorkerStandings {
+impl Collector for RankStates {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let (shown, left_out) = self.read();
         let now = self.ingest.origin.elapsed();
-        let help = "How far a rank can be trusted: 1 for the state that it is in";
+        let help = "State of a rank: 1 for the current one";
         let mut family =
             encoder.encode_descriptor("worker_state", help, None, MetricType::Gauge)?;
         for at in &shown {
@@ -102,32 +102,32 @@ impl Collector for WorkerStandings {
         }
         let (name, help) =
             ("worker_connected", "1 while all sources that feed a rank are connected");
-        let connected = |at: &Standing| Some(u64::from(at.status.connected));
+        let connected = |at: &RankState| Some(u64::from(at.status.connected));
         gauges(&mut encoder, (name, help, None), &shown, connected)?;
-        let help = "Batches announced and not applied, of a rank's slowest source";
-        let lag = |at: &Standing| Some(at.status.lag_batches());
+        let help = "Batches announced but not applied, of a rank's slowest source";
+        let lag = |at: &RankState| Some(at.status.lag_batches());
         gauges(&mut encoder, ("worker_lag_batches", help, None), &shown, lag)?;
-        let help = "Time since a rank was last seen to have nothing newer; absent if it never was";
-        let age = |at: &Standing| {
+        let help = "Time since a rank was last verified to be up to date; absent if it never was";
+        let age = |at: &RankState| {
             at.status
                 .verified_at
                 .map(|at| now.saturating_sub(at))
                 .map(|age: Duration| age.as_secs_f64())
         };
         gauges(&mut encoder, ("worker_verified_age", help, Some(&Unit::Seconds)), &shown, age)?;
-        let help = "Ranks that the metrics by worker leave out: more than can be shown";
+        let help = "Ranks beyond the limit of the metrics by worker";
         let name = "worker_ranks_left_out";
         let gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         ConstGauge::new(left_out as u64).encode(gauge)?;
         let held = [
             (
                 "ingest_held_back",
-                "Live batches that wait for missing ones",
+                "Memory of live batches that wait for missing ones",
                 &self.ingest.links.held,
             ),
             (
                 "ingest_deadlines",
-                "Memory of deadlines: blocks on media with a time to live",
+                "Memory of the deadlines of blocks on media with a time to live",
                 &self.ingest.links.deadlines,
             ),
         ];
@@ -144,8 +144,8 @@ impl Collector for WorkerStandings {
 fn gauges<V: EncodeGaugeValue>(
     encoder: &mut DescriptorEncoder<'_>,
     (name, help, unit): (&str, &str, Option<&Unit>),
-    shown: &[Standing],
-    value: impl Fn(&Standing) -> Option<V>,
+    shown: &[RankState],
+    value: impl Fn(&RankState) -> Option<V>,
 ) -> Result<(), fmt::Error> {
     let mut family = encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
     for at in shown {
