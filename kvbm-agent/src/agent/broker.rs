@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// What is told over NATS.
-pub(super) struct Told<'a> {
+pub(super) struct Context<'a> {
     pub(super) feed: &'a Arc<Feed>,
     pub(super) board: &'a Arc<LoadBoard>,
     pub(super) service: &'a Arc<LocalIndexerService>,
@@ -21,30 +21,30 @@ pub(super) struct Told<'a> {
 /// Starts to publish batches and loads, until `stop` is cancelled, and to answer questions, until the
 /// service ends.
 pub(super) fn start(
-    told: &Told<'_>,
+    context: &Context<'_>,
     config: BrokerConfig,
     publishing: &mut Tasks,
     answering: &mut Tasks,
     stop: &CancellationToken,
 ) -> Result<watch::Receiver<BrokerStatus>, AgentError> {
-    let life = told.feed.status().incarnation;
+    let life = context.feed.status().incarnation;
     let status = Arc::new(watch::Sender::new(BrokerStatus::new(life)));
     let seen = status.subscribe();
-    let (url, refresh_interval) = (config.url.clone(), told.heartbeat_interval);
-    let feed = Arc::clone(told.feed);
+    let (url, refresh_interval) = (config.url.clone(), context.heartbeat_interval);
+    let feed = Arc::clone(context.feed);
     let publisher = Publisher::new(feed, config, refresh_interval, Arc::clone(&status));
     let publisher = publisher.map_err(AgentError::Broker)?;
     publishing.spawn("publisher", publisher.run(stop.clone()));
     let loads = LoadPublisher {
-        address: told.feed.address().clone(),
-        board: Arc::clone(told.board),
+        address: context.feed.address().clone(),
+        board: Arc::clone(context.board),
         url: url.clone(),
-        min_interval: told.loads_interval,
+        min_interval: context.loads_interval,
         refresh_interval,
         status: Arc::clone(&status),
     };
     publishing.spawn("loads over NATS", loads.run(stop.clone()));
-    let answers = answer_questions(Arc::clone(told.service), url, status);
+    let answers = answer_questions(Arc::clone(context.service), url, status);
     answering.spawn("LocalIndexer over NATS", answers);
     Ok(seen)
 }

@@ -19,10 +19,10 @@ use crate::load::{LoadConfig, WorkerMetricsPublisher};
 use crate::service::{LocalIndexerService, Served, ServiceConfig, WorkerLoadsService, serve};
 use crate::zmq::{ZmqConfig, ZmqEndpoints, ZmqStatus};
 use kvasir_feed::disk::{Disk, DiskStatus};
-use kvasir_feed::feed::{Feed, SourceConfig, keep_image};
+use kvasir_feed::feed::{Feed, SourceConfig, write_images};
 use kvasir_feed::hub::Hub;
 use kvasir_feed::journal::{AppendError, JournalStatus};
-use kvasir_feed::uplink::{Overrun, UplinkConfig, UplinkStatus, keep_up};
+use kvasir_feed::uplink::{Overrun, UplinkConfig, UplinkStatus, run_uplink};
 use kvasir_process::port::PortMetrics;
 use kvasir_process::tasks::{Ended, Tasks};
 use kvasir_proto::convert::Registration;
@@ -113,7 +113,7 @@ impl Agent {
         let indexers = targets(&config.indexers)?;
         let registration = config.registration.as_ref();
         let lora_names = registration.map(|at| at.lora_names.clone()).unwrap_or_default();
-        let (feed, kept) = disk::open_feed(config.source, config.journal_dir, lora_names).await?;
+        let (feed, found) = disk::open_feed(config.source, config.journal_dir, lora_names).await?;
         let feed = Arc::new(feed);
         let heartbeat_interval = config.heartbeat_interval.max(HEARTBEAT_INTERVAL_MIN);
         let (stop_uplinks, stop_service) = (CancellationToken::new(), CancellationToken::new());
@@ -121,9 +121,9 @@ impl Agent {
         let (stop_sources, mut source_tasks) = (CancellationToken::new(), Tasks::default());
         let loads = loads::start(&feed, &config.loads, &mut source_tasks, &stop_sources)?;
         let (tasks, stop) = (&mut source_tasks, &stop_sources);
-        let sources = sources::start((&feed, kept), config.sources, tasks, stop)?;
+        let sources = sources::start((&feed, found), config.sources, tasks, stop)?;
         // Not cut off before what sources say is on disk.
-        service_tasks.spawn(IMAGE, keep_image(Arc::clone(&feed), stop_service.clone()));
+        service_tasks.spawn(IMAGE, write_images(Arc::clone(&feed), stop_service.clone()));
         let served = Served {
             address: feed.address().clone(),
             block_size: feed.block_size(),
@@ -132,7 +132,7 @@ impl Agent {
         let service = LocalIndexerService::new(served, config.service, stop_service.clone());
         let service = Arc::new(service);
 
-        let told = broker::Told {
+        let context = broker::Context {
             feed: &feed,
             board: &loads.board,
             service: &service,
@@ -140,7 +140,7 @@ impl Agent {
             loads_interval: config.loads.min_interval,
         };
         let broker = config.broker.map(|broker| {
-            broker::start(&told, broker, &mut uplink_tasks, &mut service_tasks, &stop_uplinks)
+            broker::start(&context, broker, &mut uplink_tasks, &mut service_tasks, &stop_uplinks)
         });
         let broker = broker.transpose()?;
         let publishing = (&mut uplink_tasks, &stop_uplinks);
@@ -187,14 +187,14 @@ impl Agent {
     /// For an engine that embeds the agent as its only source; others go through the [hub](Self::hub).
     ///
     /// # Errors
-    /// If the batch breaks a limit, or the life's numbers are used up: then nothing has changed.
+    /// If the batch breaks a limit, or the incarnation's numbers are used up: then nothing has changed.
     pub fn publish(&self, rank: DpRank, events: Vec<KvEvent>) -> Result<u64, AppendError> {
         self.feed.publish(rank, events)
     }
 
     /// The cache starts empty again, under a new incarnation.
-    pub fn begin_life(&self, incarnation: Incarnation, first_sequence: u64) {
-        self.feed.begin_life(incarnation, first_sequence);
+    pub fn begin_incarnation(&self, incarnation: Incarnation, first_sequence: u64) {
+        self.feed.begin_incarnation(incarnation, first_sequence);
     }
 
     /// Where its sources come together.
@@ -245,7 +245,7 @@ impl Agent {
         self.feed.disk().map(Disk::status)
     }
 
-    /// Waits until it is known whether the life that is on disk goes on; until then nothing is said.
+    /// Waits until it is known whether the incarnation that is on disk goes on; until then nothing is said.
     pub async fn settled(&self) {
         self.feed.until_settled().await;
     }
@@ -300,8 +300,8 @@ impl Agent {
         self.zmq.as_ref().map(|zmq| zmq.status.clone())
     }
 
-    /// Waits until every indexer has batch `sequence` of the life that is present now, and the broker
-    /// too, or that life is over. Who listens to its ZMQ sockets says nothing, and is not waited for.
+    /// Waits until every indexer has batch `sequence` of the incarnation that is present now, and the broker
+    /// too, or that incarnation is over. Who listens to its ZMQ sockets says nothing, and is not waited for.
     pub async fn delivered(&self, sequence: u64) {
         let life = self.feed.status().incarnation;
         for uplink in &self.uplinks {
@@ -383,9 +383,9 @@ fn start_uplink(
     tasks: &mut Tasks,
     stop: &CancellationToken,
 ) -> watch::Receiver<UplinkStatus> {
-    let (status, told) = watch::channel(UplinkStatus::new(feed.status().incarnation));
-    tasks.spawn("uplink", keep_up(Arc::clone(feed), config, status, stop.clone()));
-    told
+    let (status, receiver) = watch::channel(UplinkStatus::new(feed.status().incarnation));
+    tasks.spawn("uplink", run_uplink(Arc::clone(feed), config, status, stop.clone()));
+    receiver
 }
 
 async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), AgentError> {

@@ -1,7 +1,7 @@
 use super::AgentError;
 use crate::ingest::{EventIngestService, IngestConfig, Refusals};
 use crate::relay::{Relay, RelayConfig, common};
-use kvasir_feed::disk::KeptSource;
+use kvasir_feed::disk::PersistedSource;
 use kvasir_feed::feed::Feed;
 use kvasir_feed::hub::{Hub, HubConfig};
 use kvasir_process::tasks::Tasks;
@@ -29,12 +29,12 @@ pub(super) struct Sources {
 
 /// Opens the sources of an agent, and starts its relays.
 pub(super) fn start(
-    (feed, kept): (&Arc<Feed>, Vec<KeptSource>),
+    (feed, persisted): (&Arc<Feed>, Vec<PersistedSource>),
     config: SourcesConfig,
     tasks: &mut Tasks,
     stop: &CancellationToken,
 ) -> Result<Sources, AgentError> {
-    let hub = Arc::new(Hub::resume(Arc::clone(feed), config.hub, kept)?);
+    let hub = Arc::new(Hub::resume(Arc::clone(feed), config.hub, persisted)?);
     let patience = patience(&config);
     let relays = config.relays.into_iter().map(|relay| Relay::open(&hub, relay));
     let relays = relays.collect::<Result<Vec<_>, _>>()?;
@@ -50,14 +50,14 @@ pub(super) fn start(
     }
     if !config.hub.batching.is_off() {
         let (hub, stop) = (Arc::clone(&hub), stop.clone());
-        tasks.spawn("batching", async move { hub.keep(stop).await });
+        tasks.spawn("batching", async move { hub.run(stop).await });
     }
     let common = common();
     for relay in relays {
         tasks.spawn("relay", relay.run(common.clone(), stop.clone()));
     }
     if let Some(service) = ingest.clone() {
-        tasks.spawn("EventIngest", async move { service.keep().await });
+        tasks.spawn("EventIngest", async move { service.run().await });
     }
     let refusals = ingest.as_ref().map(|ingest| Arc::clone(ingest.refusals()));
     Ok(Sources { hub, ingest, refusals })

@@ -83,7 +83,12 @@ impl AgentMetrics {
         )?;
         let refused = each(|at| at.counts.refused);
         counter(to, "source_refused_blocks", "Blocks not taken, for there was no room", refused)?;
-        counter(to, "source_lives", "Lives that have said something", each(|at| at.counts.lives))?;
+        counter(
+            to,
+            "source_lives",
+            "Incarnations that have said something",
+            each(|at| at.counts.incarnations),
+        )?;
         let losses = each(|at| at.counts.losses);
         counter(to, "source_losses", "Times that events of a source were lost for good", losses)?;
         let cut = each(|at| at.counts.connections_cut);
@@ -114,16 +119,16 @@ impl AgentMetrics {
     }
 
     fn encode_disk(&self, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        if !self.0.keeps {
+        if !self.0.has_disk {
             return Ok(());
         }
         let alone = |value: u64| vec![(Vec::new(), value)];
         let disk = self.0.hub.feed().disk();
         let status = disk.map(|disk| disk.status());
-        let is_kept = status.as_ref().is_some_and(|status| status.error.is_none());
+        let is_usable = status.as_ref().is_some_and(|status| status.error.is_none());
         let help =
             "Whether the journal is on disk, so that an agent which comes back may go on from it";
-        gauge(to, "disk_usable", help, alone(is_kept.into()))?;
+        gauge(to, "disk_usable", help, alone(is_usable.into()))?;
         let (Some(disk), Some(status)) = (disk, status) else { return Ok(()) };
         let DiskStatus { verdict, written_bytes, log_bytes, images, image_bytes, .. } = status;
         let words = Verdict::WORDS
@@ -145,7 +150,7 @@ impl AgentMetrics {
 
     fn encode_ways(&self, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let feed = self.0.hub.feed();
-        // Before it is known which life goes on nothing is said, and nothing lacks.
+        // Before it is known which incarnation goes on nothing is said, and nothing lacks.
         let journal = feed.is_settled().then(|| feed.status());
         let lag = |life, there| journal.as_ref().map_or(0, |at| lag_batches(at, life, there));
         // What is told of each way: whether it is up, what it lacks, what it skipped.
@@ -180,7 +185,7 @@ impl AgentMetrics {
     }
 }
 
-/// Batches of the present life that are not known to be there, where batch `there` of life `of` is the last that is.
+/// Batches of the present incarnation that are not known to be there, where batch `there` of incarnation `of` is the last that is.
 /// As long as nothing is known, those that this process has said.
 fn lag_batches(journal: &JournalStatus, of: Incarnation, there: Option<u64>) -> u64 {
     let past = |number: u64| number.saturating_add(1);
@@ -237,6 +242,6 @@ mod tests {
         assert_eq!(lag(life, None), 10, "not its number");
         assert_eq!(lag(life, Some(1_003)), 6);
         assert_eq!(lag(life, Some(1_009)), 0);
-        assert_eq!(lag(Incarnation(6), Some(1_009)), 10, "of another life");
+        assert_eq!(lag(Incarnation(6), Some(1_009)), 10, "of another incarnation");
     }
 }

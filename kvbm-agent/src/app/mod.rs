@@ -67,13 +67,13 @@ pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(),
         tracing::warn!("{warning}");
     }
     let indexers = config.agent.indexers.clone();
-    let keeps = config.agent.journal_dir.is_some();
+    let has_disk = config.agent.journal_dir.is_some();
     let mut agent = Agent::start(config.agent).await?;
     let mut registry = new_registry();
-    let view = Arc::new(View::of(&agent, indexers, keeps));
+    let view = Arc::new(View::of(&agent, indexers, has_disk));
     agent.port_metrics().register(&mut registry);
     registry.register_collector(Box::new(AgentMetrics(Arc::clone(&view))));
-    let readiness = Readiness::with_complaints(move || view.complaints());
+    let readiness = Readiness::with_complaints(move || view.problems());
     let stop_http = CancellationToken::new();
     let mut tasks = Tasks::default();
     let serving =

@@ -89,8 +89,9 @@ impl Answerer {
         for call in LocalCall::ALL {
             let subject = local_subject(self.service.address(), call);
             let subscribed = connection.with(connection.client().subscribe(subject)).await?;
-            let heard = subscribed.map_err(|error| BrokerError::Subscribe(error.to_string()))?;
-            questions.push(heard.map(move |message| (call, message)));
+            let subscription =
+                subscribed.map_err(|error| BrokerError::Subscribe(error.to_string()))?;
+            questions.push(subscription.map(move |message| (call, message)));
         }
         connection.flush().await?;
         Ok(questions)
@@ -131,13 +132,13 @@ async fn answer(
     call: LocalCall,
     question: Bytes,
 ) -> Result<(), CutOff> {
-    let asked = match call {
+    let requested = match call {
         LocalCall::Events => events(service, question).await,
         LocalCall::Dump => dump(service, question).await,
         LocalCall::Digests => digests(service, question).await,
         LocalCall::Status => status(service, question).await,
     };
-    match asked {
+    match requested {
         Ok(parts) => reply.send(parts).await,
         Err(status) => reply.fail(&status).await,
     }

@@ -42,9 +42,9 @@ pub struct BrokerStatus {
     pub connected: bool,
     /// There is one over which questions are heard.
     pub answering: bool,
-    /// The life that is spoken of.
+    /// The incarnation that is spoken of.
     pub incarnation: Incarnation,
-    /// The last batch of that life that was published and, in the stream, acknowledged.
+    /// The last batch of that incarnation that was published and, in the stream, acknowledged.
     pub published: Option<u64>,
     /// Batches that could not be published: the journal had lost them, or the server takes no messages
     /// of their size. An index asks for them.

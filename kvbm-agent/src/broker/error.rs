@@ -15,7 +15,7 @@ pub(super) enum BrokerError {
     Publish(String),
     #[error("subscribe: {0}")]
     Subscribe(String),
-    /// Batches of a life cannot go away again.
+    /// Batches of an incarnation cannot go away again.
     #[error("the journal does not have what was published: {0}")]
     Journal(#[from] RangeError),
 }

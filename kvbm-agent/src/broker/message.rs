@@ -21,9 +21,9 @@ pub(super) struct Envelope {
     source: String,
 }
 
-/// One life's messages.
+/// One incarnation's messages.
 #[derive(Debug)]
-pub(super) struct LifeEnvelope {
+pub(super) struct IncarnationEnvelope {
     address: WorkerAddress,
     source: String,
     incarnation: Incarnation,
@@ -62,9 +62,13 @@ impl Envelope {
         BrokerMessage { registration, source, incarnation, first_sequence, said }.into()
     }
 
-    pub(super) fn of_life(&self, incarnation: Incarnation, first_sequence: u64) -> LifeEnvelope {
+    pub(super) fn with_incarnation(
+        &self,
+        incarnation: Incarnation,
+        first_sequence: u64,
+    ) -> IncarnationEnvelope {
         let message = pb::BrokerMessage { said: None, ..self.message(incarnation, first_sequence) };
-        LifeEnvelope {
+        IncarnationEnvelope {
             address: self.address.clone(),
             source: self.source.clone(),
             incarnation,
@@ -73,7 +77,7 @@ impl Envelope {
     }
 }
 
-impl LifeEnvelope {
+impl IncarnationEnvelope {
     /// Where a batch goes, what names it there, and it.
     pub(super) fn batch(&self, batch: &Batch) -> (String, String, Bytes) {
         let subject = events_subject(&self.address, batch.rank());

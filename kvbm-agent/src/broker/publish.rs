@@ -124,12 +124,12 @@ impl Publisher {
                     return session.connection.flush().await;
                 }
                 // Indexes hear of it at once, whatever it has to say.
-                End::NewLife => session.heartbeats.reset_immediately(),
+                End::NewIncarnation => session.heartbeats.reset_immediately(),
             }
         }
     }
 
-    /// Where the present life stands.
+    /// Where the present incarnation stands.
     fn position(&self) -> Position {
         let hello = self.feed.hello();
         let (life, first) = (hello.incarnation, hello.first_sequence.unwrap_or_default());
@@ -143,6 +143,6 @@ impl Publisher {
             published = status.published;
         });
         let next = published.map_or(Some(own_first), |published| published.checked_add(1));
-        Position { life, next, envelope: self.envelope.of_life(life, first) }
+        Position { life, next, envelope: self.envelope.with_incarnation(life, first) }
     }
 }

@@ -3,7 +3,7 @@
 use super::config::BrokerStatus;
 use super::connection::Connection;
 use super::error::BrokerError;
-use super::message::LifeEnvelope;
+use super::message::IncarnationEnvelope;
 use async_nats::client::PublishErrorKind;
 use bytes::Bytes;
 use futures::FutureExt;
@@ -16,18 +16,18 @@ use tokio::sync::watch;
 use tokio::time::Interval;
 use tokio_util::sync::CancellationToken;
 
-/// How a life's publishing came to its end.
+/// How an incarnation's publishing came to its end.
 pub(super) enum End {
     Stopped,
-    NewLife,
+    NewIncarnation,
 }
 
-/// How far a life is published.
+/// How far an incarnation is published.
 pub(super) struct Position {
     pub(super) life: Incarnation,
     /// Number of the next batch to publish; none once the last was.
     pub(super) next: Option<u64>,
-    pub(super) envelope: LifeEnvelope,
+    pub(super) envelope: IncarnationEnvelope,
 }
 
 /// One connection in use.
@@ -42,7 +42,7 @@ pub(super) struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// The next batches of a life, perhaps none yet; none at all once it is over.
+    /// The next batches of an incarnation, perhaps none yet; none at all once it is over.
     pub(super) fn take(
         &self,
         position: &mut Position,
@@ -75,7 +75,7 @@ impl Session<'_> {
         });
     }
 
-    /// A life is published up to a batch.
+    /// An incarnation is published up to a batch.
     pub(super) fn published(&self, sequence: u64) {
         self.status.send_modify(|status| status.published = Some(sequence));
     }
@@ -97,7 +97,7 @@ impl Session<'_> {
     }
 
     /// Takes what is new; says at once if that is how far the source can be trusted.
-    pub(super) fn hear(&mut self, news: &mut watch::Receiver<News>) {
+    pub(super) fn take_news(&mut self, news: &mut watch::Receiver<News>) {
         let state = news.borrow_and_update().state;
         if mem::replace(&mut self.state, state) != state {
             self.heartbeats.reset_immediately();

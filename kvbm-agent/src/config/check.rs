@@ -9,7 +9,7 @@ use crate::service::ServiceConfig;
 use crate::zmq::{TOPIC_BYTES_MAX, ZmqConfig};
 use kvasir_engine::decode::EngineKind;
 use kvasir_engine::normalise::tier_of_medium;
-use kvasir_feed::feed::{SourceConfig, new_life};
+use kvasir_feed::feed::{SourceConfig, new_incarnation};
 use kvasir_feed::hub::{BATCH_BLOCKS_MAX, BATCH_INTERVAL_MAX, BatchingConfig, HubConfig};
 use kvasir_feed::journal::JournalConfig;
 use kvasir_process::config::ConfigError;
@@ -85,7 +85,7 @@ impl Config {
                 address: registration.address(),
                 name: SOURCE.to_owned(),
                 block_size: registration.block_size,
-                incarnation: new_life(),
+                incarnation: new_incarnation(),
                 first_sequence: 0,
                 journal: journal(options, copy_mode)?,
             },

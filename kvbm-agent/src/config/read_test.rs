@@ -33,7 +33,7 @@ fn a_few_options_are_enough() {
     assert_eq!((&*relay.endpoint, relay.replay.as_deref()), ("tcp://a:1", Some("tcp://a:2")));
     assert!(agent.sources.hub.batching.is_off(), "each batch is said as it comes");
     let again = config(&[]);
-    assert_ne!(agent.source.incarnation, again.agent.source.incarnation, "each life is another");
+    assert_ne!(agent.source.incarnation, again.agent.source.incarnation, "each incarnation is another");
 }
 
 #[test]

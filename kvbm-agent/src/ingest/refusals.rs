@@ -20,7 +20,7 @@ pub enum StreamRefusal {
     BlockSize,
     /// Its second announcements are read otherwise.
     CopyMode,
-    /// It is of a life that is over.
+    /// It is of an incarnation that is over.
     PastIncarnation,
     /// There are as many streams as may be.
     TooManyStreams,

@@ -15,7 +15,7 @@ pub struct LoadBoard {
     /// Changes so far.
     version: watch::Sender<u64>,
     /// Something was said, changed or not.
-    said: watch::Sender<()>,
+    reported: watch::Sender<()>,
 }
 
 impl LoadBoard {
@@ -23,7 +23,7 @@ impl LoadBoard {
     #[must_use]
     pub fn new(config: &LoadConfig) -> Self {
         let loads = Mutex::new(Loads::new(config.totals, config.stale_after));
-        Self { loads, version: watch::Sender::new(0), said: watch::Sender::new(()) }
+        Self { loads, version: watch::Sender::new(0), reported: watch::Sender::new(()) }
     }
 
     /// A rank was so busy, so long ago.
@@ -41,7 +41,7 @@ impl LoadBoard {
         let version = loads.version();
         drop(loads);
         self.note(version);
-        self.said.send_replace(());
+        self.reported.send_replace(());
         Ok(())
     }
 
@@ -59,8 +59,8 @@ impl LoadBoard {
     }
 
     /// Forgets what is not said for too long, until `stop` is cancelled.
-    pub async fn keep(&self, stop: CancellationToken) {
-        let mut said = self.said.subscribe();
+    pub async fn run(&self, stop: CancellationToken) {
+        let mut reported = self.reported.subscribe();
         loop {
             let expiry = self.loads.lock().next_expiry();
             let forget = async {
@@ -72,7 +72,7 @@ impl LoadBoard {
             select! {
                 () = stop.cancelled() => return,
                 // The board outlives its keeper.
-                _said = said.changed() => {}
+                _reported = reported.changed() => {}
                 () = forget => {
                     let mut loads = self.loads.lock();
                     loads.expire(Instant::now());

@@ -30,7 +30,7 @@ pub struct Loads {
 struct Entry {
     metrics: WorkerMetrics,
     /// When it was said,
-    said: Instant,
+    reported_at: Instant,
     /// and how old it was then.
     age: Duration,
     /// The change that made it what it is.
@@ -58,7 +58,7 @@ impl Known {
 
 impl Entry {
     fn age(&self, now: Instant) -> Duration {
-        self.age.saturating_add(now.saturating_duration_since(self.said))
+        self.age.saturating_add(now.saturating_duration_since(self.reported_at))
     }
 }
 
@@ -96,7 +96,7 @@ impl Loads {
         let changed = before.is_none_or(|before| before.metrics != metrics);
         self.version += u64::from(changed);
         let version = before.filter(|_| !changed).map_or(self.version, |before| before.version);
-        self.ranks.insert(rank, Entry { metrics, said: now, age, version });
+        self.ranks.insert(rank, Entry { metrics, reported_at: now, age, version });
         Ok(changed)
     }
 
@@ -118,7 +118,7 @@ impl Loads {
         let known = self.ranks.values().filter(|entry| entry.metrics != WorkerMetrics::UNKNOWN);
         // What is never due is not waited for.
         let left = |entry: &Entry| self.stale_after.saturating_sub(entry.age);
-        known.filter_map(|entry| entry.said.checked_add(left(entry))).min()
+        known.filter_map(|entry| entry.reported_at.checked_add(left(entry))).min()
     }
 
     /// Changes so far.

@@ -37,7 +37,7 @@ pub struct Relay {
 #[derive(Debug)]
 struct Sink {
     inlet: Inlet,
-    /// A life has begun that has said nothing yet.
+    /// An incarnation has begun that has said nothing yet.
     fresh: bool,
     /// The engine's main group, as the inlet knows it.
     main_group: Option<u32>,
@@ -51,7 +51,7 @@ impl Relay {
     pub fn open(hub: &Arc<Hub>, config: RelayConfig) -> Result<Self, RelayError> {
         let (name, copy_mode) = (config.endpoint.clone(), config.copy_mode);
         let config = config.link(hub.feed().block_size())?;
-        let inlet = hub.open_kept(&name, copy_mode, SourceKind::Relay)?;
+        let inlet = hub.open_persisted(&name, copy_mode, SourceKind::Relay)?;
         // What was lost was dropped then: it is not dropped once more.
         let resume = inlet.pending().map(|at| Resume {
             cursor: at.cursor,
@@ -163,7 +163,7 @@ impl Sink {
         let operations: usize = events.iter().map(KvEvent::operations).sum();
         let taken = self.inlet.take_at(rank, events, cursor);
         self.inlet.count(|counts| {
-            counts.lives += u64::from(begins);
+            counts.incarnations += u64::from(begins);
             counts.drops.merge(drops);
         });
         if let Err(error) = taken {

@@ -63,12 +63,12 @@ impl WorkerLoadsService {
         self.tasks.wait().await;
     }
 
-    fn check(&self, asked: &WorkerAddress) -> Result<(), Status> {
+    fn check(&self, requested: &WorkerAddress) -> Result<(), Status> {
         let served = &self.address;
-        if asked == served {
+        if requested == served {
             return Ok(());
         }
-        let text = format_args!("worker {asked} is not served here, {served} is");
+        let text = format_args!("worker {requested} is not served here, {served} is");
         Err(failed(ErrorCode::NotFound, text))
     }
 }
@@ -152,7 +152,7 @@ impl WorkerLoads for WorkerLoadsService {
                 () = stop.cancelled() => {
                     let end = Err(Status::unavailable("the agent is stopping"));
                     // A reader who takes nothing, or is gone, does without.
-                    let _told = watcher.parts.try_send(end);
+                    let _sent = watcher.parts.try_send(end);
                 }
                 // Whoever was cut off knows.
                 _cut_off = watcher.run() => {}

@@ -71,21 +71,21 @@ impl LocalIndexerService {
         self.tasks.wait().await;
     }
 
-    fn check(&self, asked: &WorkerAddress) -> Result<(), Status> {
+    fn check(&self, requested: &WorkerAddress) -> Result<(), Status> {
         let served = &self.served.address;
-        if asked == served {
+        if requested == served {
             return Ok(());
         }
-        let text = format_args!("worker {asked} is not served here, {served} is");
+        let text = format_args!("worker {requested} is not served here, {served} is");
         Err(failed(ErrorCode::NotFound, text))
     }
 
-    fn find(&self, asked: &LocalSource) -> Result<Arc<Feed>, Status> {
-        self.check(&asked.address)?;
-        let found = self.served.sources.iter().find(|feed| feed.name() == asked.name);
+    fn find(&self, requested: &LocalSource) -> Result<Arc<Feed>, Status> {
+        self.check(&requested.address)?;
+        let found = self.served.sources.iter().find(|feed| feed.name() == requested.name);
         let Some(feed) = found else {
             let known: Vec<_> = self.served.sources.iter().map(|feed| feed.name()).collect();
-            let text = format_args!("source {:?} is not one of {known:?}", asked.name);
+            let text = format_args!("source {:?} is not one of {known:?}", requested.name);
             return Err(failed(ErrorCode::NotFound, text));
         };
         if !feed.is_settled() {
@@ -164,8 +164,8 @@ impl LocalIndexer for LocalIndexerService {
         &self,
         request: Request<pb::GetLocalStatusRequest>,
     ) -> Result<Response<pb::GetLocalStatusResponse>, Status> {
-        let asked = WorkerAddress::try_from(request.into_inner()).map_err(refused)?;
-        self.check(&asked)?;
+        let requested = WorkerAddress::try_from(request.into_inner()).map_err(refused)?;
+        self.check(&requested)?;
         let sources = self.served.sources.iter().map(|feed| status(feed)).collect();
         let status = LocalStatus { block_size: self.served.block_size, sources };
         Ok(Response::new(status.into()))

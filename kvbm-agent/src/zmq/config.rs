@@ -73,9 +73,9 @@ pub enum ZmqConfigError {
 /// How far a publisher has come. Who listens, and what they took, it cannot know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ZmqStatus {
-    /// The life that is spoken of.
+    /// The incarnation that is spoken of.
     pub incarnation: Incarnation,
-    /// The last batch of that life that was published.
+    /// The last batch of that incarnation that was published.
     pub published: Option<u64>,
     /// Batches published since start.
     pub published_batches: u64,

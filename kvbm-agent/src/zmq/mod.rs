@@ -3,7 +3,7 @@
 //!
 //! Live frames are `[topic, sequence, payload]`. A replay is asked for with `["", start]` and answered with
 //! `["", topic, sequence, payload]` for every batch that the journal still has from `start` on, then
-//! `["", "", ff × 8, ""]`. Numbers are those of the agent's stream; they begin again with a new life, as an
+//! `["", "", ff × 8, ""]`. Numbers are those of the agent's stream; they begin again with a new incarnation, as an
 //! engine's do when it starts anew. Whoever missed something, or is slow, finds it by replay; what the journal
 //! has let go of is gone here, as it is at an engine.
 //!
@@ -13,7 +13,7 @@
 //! a `custom` one reads that. Others pass the key over: they see blocks without tokens, as vLLM's offloading
 //! connectors announce them, and cannot match prompts with them.
 //!
-//! The time stamp of a batch is none: it stands for the life, so that a batch of another life is never taken
+//! The time stamp of a batch is none: it stands for the incarnation, so that a batch of another incarnation is never taken
 //! for this one's ([`Fingerprint`](kvasir_proto::types::Fingerprint)).
 //!
 //! **Limits.** A publisher that waits for nobody loses messages: beyond [`UNSENT_BYTES_MAX`] on their way to

@@ -9,10 +9,10 @@ use rmp::encode::{
 use std::convert::Infallible;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Writes the batches of one life.
+/// Writes the batches of one incarnation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Encoder {
-    /// Stands for the life where a time stamp is expected.
+    /// Stands for the incarnation where a time stamp is expected.
     stamp: f64,
     block_size: u32,
 }

@@ -109,7 +109,7 @@ fn others_see_names_without_tokens() {
     }
 }
 
-/// The same batch in another life is another payload; in the same life it is the same.
+/// The same batch in another incarnation is another payload; in the same incarnation it is the same.
 #[test]
 fn stamps_tell_lives_apart() {
     let batch = batch(0, vec![KvEvent::Cleared]);

@@ -22,7 +22,7 @@ pub(super) struct Publisher {
     status: Arc<watch::Sender<ZmqStatus>>,
 }
 
-/// How far a life is published.
+/// How far an incarnation is published.
 struct Position {
     life: Incarnation,
     /// Number of the next batch; none once the last was.
@@ -76,7 +76,7 @@ impl Publisher {
         }
     }
 
-    /// Where the present life begins.
+    /// Where the present incarnation begins.
     fn position(&self) -> Position {
         let status = self.feed.status();
         // What an agent before this one said is had by replay.
@@ -86,7 +86,7 @@ impl Publisher {
         Position { life, next: Some(first), encoder }
     }
 
-    /// The next batches of a life, perhaps none yet; none at all once it is over.
+    /// The next batches of an incarnation, perhaps none yet; none at all once it is over.
     fn take(&self, position: &mut Position) -> Option<Vec<Arc<Batch>>> {
         while let Some(next) = position.next {
             match self.feed.range(position.life, next..=u64::MAX, BATCHES_AT_ONCE) {
@@ -97,7 +97,7 @@ impl Publisher {
                     self.status.send_modify(|status| status.skipped_batches += lost);
                     position.next = Some(oldest);
                 }
-                // Batches of a life do not go away again, so only another life can be the reason.
+                // Batches of an incarnation do not go away again, so only another incarnation can be the reason.
                 Err(RangeError::WrongIncarnation { .. } | RangeError::Ahead { .. }) => return None,
             }
         }

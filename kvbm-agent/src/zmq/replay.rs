@@ -127,7 +127,7 @@ impl Replayer {
             match self.feed.range(replay.life, next..=replay.last, BATCHES_AT_ONCE) {
                 Ok(range) => return range.batches,
                 Err(RangeError::TooOld { oldest, .. }) => replay.next = Some(oldest),
-                // Of a life that is over there is no more to be had.
+                // Of an incarnation that is over there is no more to be had.
                 Err(RangeError::WrongIncarnation { .. } | RangeError::Ahead { .. }) => break,
             }
         }

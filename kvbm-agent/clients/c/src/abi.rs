@@ -1,7 +1,7 @@
 //! The functions. These comments are the header's.
 
 use crate::fault::{self, Fault};
-use crate::publisher::{Config, Publisher as Open, Standing};
+use crate::publisher::{Config, Progress, Publisher as Open};
 use crate::types::{
     Code, KVASIR_COPY_MODE_COUNTED, KVASIR_COPY_MODE_SET, Publisher, PublisherOptions,
     PublisherStatus, Stored,
@@ -216,21 +216,21 @@ pub unsafe extern "C" fn kvasir_publisher_get_status(
     status: *mut PublisherStatus,
 ) -> Code {
     guarded(|| {
-        let standing = opened(publisher)?.standing();
+        let progress = opened(publisher)?.progress();
         // SAFETY: as the caller says.
-        unsafe { read::write_structure(status, "status", || told(&standing)) }
+        unsafe { read::write_structure(status, "status", || publisher_status(&progress)) }
     })
 }
 
-fn told(standing: &Standing) -> PublisherStatus {
-    let uplink = &standing.uplink;
+fn publisher_status(progress: &Progress) -> PublisherStatus {
+    let uplink = &progress.uplink;
     let mut status = PublisherStatus {
         struct_size: size_of::<PublisherStatus>(),
-        head: standing.head,
-        acknowledged: standing.acknowledged,
-        dropped_events: standing.dropped_events,
+        head: progress.head,
+        acknowledged: progress.acknowledged,
+        dropped_events: progress.dropped_events,
         rejected_blocks: uplink.rejected_blocks,
-        held_blocks: standing.held_blocks,
+        held_blocks: progress.held_blocks,
         streams: uplink.streams,
         retold: uplink.retold,
         connected: uplink.connected,

@@ -1,4 +1,4 @@
-use super::rank::{Rank, Said};
+use super::rank::{Output, Rank};
 use kvasir_proto::types::{CopyMode, DpRank, KvEvent};
 use std::collections::BTreeMap;
 
@@ -57,13 +57,13 @@ impl Consolidator {
         let elsewhere = held - at.names();
         let mut all = Vec::new();
         for event in events {
-            let mut said = Said::default();
+            let mut output = Output::default();
             let room = self.config.names_max.saturating_sub(held);
-            at.take((source.0, copy_mode), event, room, &mut said);
+            at.take((source.0, copy_mode), event, room, &mut output);
             held = elsewhere + at.names();
-            self.counts.unjoined += said.unjoined;
-            self.counts.refused += said.refused;
-            all.append(&mut said.events);
+            self.counts.unjoined += output.unjoined;
+            self.counts.refused += output.refused;
+            all.append(&mut output.events);
         }
         if at.names() == 0 {
             self.ranks.remove(&rank);

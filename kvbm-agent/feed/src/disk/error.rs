@@ -22,14 +22,14 @@ pub enum DiskError {
         reason: String,
     },
     /// It is another worker's.
-    #[error("{}: the journal of worker {found}, this agent is worker {asked}'s: choose another folder", folder.display())]
+    #[error("{}: the journal of worker {found}, this agent is worker {requested}'s: choose another folder", folder.display())]
     OtherWorker {
         /// The folder.
         folder: PathBuf,
         /// Whose it is.
         found: WorkerAddress,
         /// Whose agent this is.
-        asked: WorkerAddress,
+        requested: WorkerAddress,
     },
     /// Something else than a journal is there.
     #[error("{}: not an agent's journal: choose a folder of the agent's own ({reason})", folder.display())]

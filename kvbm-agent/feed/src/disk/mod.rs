@@ -1,4 +1,4 @@
-//! The journal on disk, so that an agent which comes back goes on with the life of an engine that lived on.
+//! The journal on disk, so that an agent which comes back goes on with the incarnation of an engine that lived on.
 //!
 //! - **Written ahead**: what sources say at once is one atomic write together with the source's cursor, handed to
 //!   the system before anybody is told of it. It is not synced: a killed agent loses nothing, and a machine that
@@ -6,15 +6,15 @@
 //! - **An image** of all that is held, made from a dump in the background, bounds what is kept: batches before it
 //!   go, but for those that indexes may ask for. The image before stays until the new one is complete.
 //! - **It counts as long as its mark is there**: the first write that fails removes it, and the next start
-//!   begins a new life. So does whatever cannot be read. Another worker's folder, or one that is in use, is refused.
+//!   begins a new incarnation. So does whatever cannot be read. Another worker's folder, or one that is in use, is refused.
 //!
 //! In a build without the feature `disk` there is none of it: `absent` stands for `store`, and nothing links RocksDB.
 
 mod config;
 mod error;
 mod figures;
-mod kept;
 mod opened;
+mod persisted;
 #[cfg_attr(not(feature = "disk"), path = "absent.rs")]
 mod store;
 mod verdict;
@@ -22,7 +22,7 @@ mod verdict;
 pub use config::DiskConfig;
 pub use error::DiskError;
 pub use figures::{DiskFigures, DiskStatus};
-pub use kept::{KeptSource, SourceChange, SourceKind};
 pub use opened::{Opened, Restored};
+pub use persisted::{PersistedSource, SourceChange, SourceKind};
 pub use store::{CompleteImage, Disk, leave, open};
-pub use verdict::{NewLife, Verdict};
+pub use verdict::{NewIncarnation, Verdict};

@@ -1,19 +1,19 @@
 use std::fmt;
 
-/// Whether the life that is on disk goes on.
+/// Whether the incarnation that is on disk goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// No source was heard yet that could tell.
     Pending,
-    /// An engine lived on: the life goes on.
-    Kept,
+    /// An engine lived on: the incarnation goes on.
+    Continued,
     /// A new one began.
-    NewLife(NewLife),
+    NewIncarnation(NewIncarnation),
 }
 
-/// Why a new life began.
+/// Why a new incarnation began.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NewLife {
+pub enum NewIncarnation {
     /// The folder was empty.
     First,
     /// A write had failed, or a start was cut off, since when the folder does not count.
@@ -40,16 +40,16 @@ impl Verdict {
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Pending => "pending",
-            Self::Kept => "kept",
-            Self::NewLife(NewLife::First) => "first",
-            Self::NewLife(NewLife::Unmarked) => "unmarked",
-            Self::NewLife(NewLife::Damaged(_)) => "damaged",
-            Self::NewLife(NewLife::Version(_)) => "version",
-            Self::NewLife(NewLife::BlockSize(_)) => "block_size",
-            Self::NewLife(NewLife::CopyMode) => "copy_mode",
-            Self::NewLife(NewLife::LoraNames) => "lora_names",
-            Self::NewLife(NewLife::NoSource) => "no_source",
-            Self::NewLife(NewLife::Engine) => "engine",
+            Self::Continued => "kept",
+            Self::NewIncarnation(NewIncarnation::First) => "first",
+            Self::NewIncarnation(NewIncarnation::Unmarked) => "unmarked",
+            Self::NewIncarnation(NewIncarnation::Damaged(_)) => "damaged",
+            Self::NewIncarnation(NewIncarnation::Version(_)) => "version",
+            Self::NewIncarnation(NewIncarnation::BlockSize(_)) => "block_size",
+            Self::NewIncarnation(NewIncarnation::CopyMode) => "copy_mode",
+            Self::NewIncarnation(NewIncarnation::LoraNames) => "lora_names",
+            Self::NewIncarnation(NewIncarnation::NoSource) => "no_source",
+            Self::NewIncarnation(NewIncarnation::Engine) => "engine",
         }
     }
 
@@ -69,7 +69,7 @@ impl Verdict {
     ];
 }
 
-impl fmt::Display for NewLife {
+impl fmt::Display for NewIncarnation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::First => f.write_str("the folder is new"),

@@ -24,7 +24,7 @@ enum ImageError {
 }
 
 /// Makes an image of what is held whenever one is due, until `stop` is cancelled. Nothing is held up by it.
-pub async fn keep_image(feed: Arc<Feed>, stop: CancellationToken) {
+pub async fn write_images(feed: Arc<Feed>, stop: CancellationToken) {
     let Some(disk) = feed.disk() else { return };
     loop {
         select! {

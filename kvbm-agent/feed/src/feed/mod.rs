@@ -9,6 +9,6 @@ mod turns;
 
 pub use dump::FeedDump;
 pub use error::FeedError;
-pub use image::keep_image;
-pub use source::{Feed, News, SourceConfig, Standing, new_life};
+pub use image::write_images;
+pub use source::{Feed, FeedState, News, SourceConfig, new_incarnation};
 pub use turns::Turn;

@@ -1,6 +1,6 @@
 use super::FeedError;
 use super::turns::{Turn, Turns};
-use crate::disk::{Disk, KeptSource, NewLife, Opened, Restored, SourceChange, Verdict};
+use crate::disk::{Disk, NewIncarnation, Opened, PersistedSource, Restored, SourceChange, Verdict};
 use crate::journal::{
     AppendError, BatchRange, DigestError, Journal, JournalConfig, JournalStatus, RangeError,
     RankDigests,
@@ -27,17 +27,17 @@ pub struct SourceConfig {
     pub name: String,
     /// Tokens per block.
     pub block_size: u32,
-    /// Life of the cache: a new one whenever it starts empty.
+    /// Incarnation of the cache: a new one whenever it starts empty.
     pub incarnation: Incarnation,
-    /// Number of the first batch of that life.
+    /// Number of the first batch of that incarnation.
     pub first_sequence: u64,
     /// Bounds of the journal, and how second announcements are read.
     pub journal: JournalConfig,
 }
 
-/// A life that nobody has lived: two keys of the system's randomness.
+/// An incarnation that nobody has lived: two keys of the system's randomness.
 #[must_use]
-pub fn new_life() -> Incarnation {
+pub fn new_incarnation() -> Incarnation {
     let half = || u128::from(RandomState::new().hash_one(0));
     Incarnation(half() << 64 | half())
 }
@@ -45,7 +45,7 @@ pub fn new_life() -> Incarnation {
 /// How far a source has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct News {
-    /// The present life.
+    /// The present incarnation.
     pub incarnation: Incarnation,
     /// Its newest batch; none before the first.
     pub head: Option<u64>,
@@ -55,7 +55,7 @@ pub struct News {
 
 /// How far what a source says can be trusted, where it speaks for others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
+pub struct FeedState {
     /// The worst of them.
     pub state: SourceState,
     /// When the newest of what they said was last known to be taken, of all the oldest; none if that is
@@ -65,7 +65,7 @@ pub struct Standing {
     pub connected: bool,
 }
 
-impl Standing {
+impl FeedState {
     /// Speaks for itself.
     pub const OWN: Self = Self { state: SourceState::Exact, verified_at: None, connected: true };
 }
@@ -79,12 +79,12 @@ pub struct Feed {
     journal: Mutex<Journal>,
     /// Written ahead, under the journal's lock; none if it is in memory only.
     disk: Option<Disk>,
-    /// The life that begins if the one on disk is over, and its first number.
+    /// The incarnation that begins if the one on disk is over, and its first number.
     fresh: (Incarnation, u64),
-    /// Whether it is known which life goes on. Until then nothing is said.
+    /// Whether it is known which incarnation goes on. Until then nothing is said.
     settled: watch::Sender<bool>,
     news: watch::Sender<News>,
-    standing: Mutex<Standing>,
+    feed_state: Mutex<FeedState>,
     pub(super) dump_turns: Turns,
     /// Of those that copy [digests](Self::digests).
     digest_turns: Turns,
@@ -107,13 +107,13 @@ impl Feed {
     pub fn open(
         config: SourceConfig,
         opened: Option<Opened>,
-    ) -> Result<(Self, Vec<KeptSource>), ConvertError> {
+    ) -> Result<(Self, Vec<PersistedSource>), ConvertError> {
         let fresh = (config.incarnation, config.first_sequence);
         let begin = || Journal::new(fresh.0, fresh.1, config.journal);
         let (disk, journal, sources) = match opened {
             None => (None, begin(), None),
             Some(Opened { disk, restored: Err(why) }) => {
-                disk.decide(Verdict::NewLife(why));
+                disk.decide(Verdict::NewIncarnation(why));
                 (Some(disk), begin(), None)
             }
             Some(Opened { disk, restored: Ok(Restored { journal, sources }) }) => {
@@ -129,8 +129,8 @@ impl Feed {
             disk,
             fresh,
             settled: watch::Sender::new(sources.is_none()),
-            news: watch::Sender::new(News { incarnation, head, state: Standing::OWN.state }),
-            standing: Mutex::new(Standing::OWN),
+            news: watch::Sender::new(News { incarnation, head, state: FeedState::OWN.state }),
+            feed_state: Mutex::new(FeedState::OWN),
             dump_turns: Turns::new(),
             digest_turns: Turns::new(),
         };
@@ -161,7 +161,7 @@ impl Feed {
     /// where it is more than one message carries.
     ///
     /// # Errors
-    /// If an event breaks a limit, or the life's numbers are used up: then nothing has changed.
+    /// If an event breaks a limit, or the incarnation's numbers are used up: then nothing has changed.
     pub fn publish(&self, rank: DpRank, events: Vec<KvEvent>) -> Result<u64, AppendError> {
         let last = self.record(Some((rank, events)), SourceChange::None)?;
         // What was appended has a number.
@@ -197,9 +197,9 @@ impl Feed {
         let mut appended = appended.transpose();
         if let Some(disk) = &self.disk {
             disk.write(&batches, source);
-            if disk.takes_back_its_life() {
+            if disk.revokes_incarnation() {
                 // Its numbers would be given twice.
-                journal.retell(new_life());
+                journal.republish(new_incarnation());
                 appended = appended.map(|_last| journal.head());
             }
         }
@@ -212,19 +212,19 @@ impl Feed {
     }
 
     /// The cache starts empty again.
-    pub fn begin_life(&self, incarnation: Incarnation, first_sequence: u64) {
+    pub fn begin_incarnation(&self, incarnation: Incarnation, first_sequence: u64) {
         let mut journal = self.journal.lock();
-        journal.begin_life(incarnation, first_sequence);
+        journal.begin_incarnation(incarnation, first_sequence);
         if let Some(disk) = &self.disk {
-            disk.begin_life(incarnation, first_sequence);
+            disk.begin_incarnation(incarnation, first_sequence);
         }
         self.news.send_modify(|news| (news.incarnation, news.head) = (incarnation, None));
     }
 
-    /// A new life in which all stays held, and whose first batches say what, as [`Journal::retell`].
-    pub fn retell(&self, incarnation: Incarnation) {
+    /// A new incarnation in which all stays held, and whose first batches say what, as [`Journal::republish`].
+    pub fn republish(&self, incarnation: Incarnation) {
         let mut journal = self.journal.lock();
-        journal.retell(incarnation);
+        journal.republish(incarnation);
         let head = journal.head();
         self.news.send_modify(|news| (news.incarnation, news.head) = (incarnation, head));
     }
@@ -235,11 +235,14 @@ impl Feed {
         self.disk.as_ref()
     }
 
-    /// The life that was on disk goes on, or is over: then a new one begins.
+    /// The incarnation that was on disk goes on, or is over: then a new one begins.
     pub fn settle(&self, verdict: Verdict) {
-        if matches!(verdict, Verdict::NewLife(NewLife::Engine | NewLife::NoSource)) {
+        if matches!(
+            verdict,
+            Verdict::NewIncarnation(NewIncarnation::Engine | NewIncarnation::NoSource)
+        ) {
             let (incarnation, first) = self.fresh;
-            self.begin_life(incarnation, first);
+            self.begin_incarnation(incarnation, first);
         }
         if let Some(disk) = &self.disk {
             disk.decide(verdict);
@@ -247,13 +250,13 @@ impl Feed {
         self.settled.send_replace(true);
     }
 
-    /// Whether it is known which life goes on. Until then nothing may be said.
+    /// Whether it is known which incarnation goes on. Until then nothing may be said.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         *self.settled.borrow()
     }
 
-    /// Waits until it is known which life goes on.
+    /// Waits until it is known which incarnation goes on.
     pub async fn until_settled(&self) {
         // Its sender is ours.
         let mut settled = self.settled.subscribe();
@@ -266,7 +269,7 @@ impl Feed {
         self.news.subscribe()
     }
 
-    /// Up to `batches_max` batches of a range of one life, as [`Journal::range`].
+    /// Up to `batches_max` batches of a range of one incarnation, as [`Journal::range`].
     ///
     /// # Errors
     /// As [`Journal::range`].
@@ -302,7 +305,7 @@ impl Feed {
         self.journal.lock().digests(incarnation)
     }
 
-    /// What indexes are told of it between batches; none if it lives another life.
+    /// What indexes are told of it between batches; none if it lives another incarnation.
     #[must_use]
     pub fn heartbeat(&self, incarnation: Incarnation) -> Option<Heartbeat> {
         let (head_sequence, digest) = {
@@ -312,16 +315,16 @@ impl Feed {
             }
             (journal.head(), journal.digest())
         };
-        let Standing { state, verified_at, connected } = *self.standing.lock();
+        let FeedState { state, verified_at, connected } = *self.feed_state.lock();
         let verified_age = verified_at.map_or(Duration::ZERO, |at| at.elapsed());
         Some(Heartbeat { head_sequence, digest, state, verified_age, engine_away: !connected })
     }
 
     /// What the source says can be trusted so far from now on; indexes are told at once if that changes.
-    pub fn stand(&self, standing: Standing) {
-        let before = mem::replace(&mut *self.standing.lock(), standing);
-        if (before.state, before.connected) != (standing.state, standing.connected) {
-            self.news.send_modify(|news| news.state = standing.state);
+    pub fn set_state(&self, feed_state: FeedState) {
+        let before = mem::replace(&mut *self.feed_state.lock(), feed_state);
+        if (before.state, before.connected) != (feed_state.state, feed_state.connected) {
+            self.news.send_modify(|news| news.state = feed_state.state);
         }
     }
 

@@ -100,7 +100,7 @@ pub enum HubError {
     DiskWaits,
     /// What is passed through is read as the agent's stream is.
     #[error(
-        "source {name:?} publishes with copy_mode {asked}, and this agent takes {present}: publish with {present}, or \
+        "source {name:?} publishes with copy_mode {requested}, and this agent takes {present}: publish with {present}, or \
          start the agent with another --engine (vllm takes counted; sglang, trtllm and custom take set, and so does \
          every engine with --consolidate)"
     )]
@@ -108,7 +108,7 @@ pub enum HubError {
         /// The source.
         name: String,
         /// As it says.
-        asked: CopyMode,
+        requested: CopyMode,
         /// As the agent's stream is read.
         present: CopyMode,
     },

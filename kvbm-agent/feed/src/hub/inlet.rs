@@ -2,7 +2,7 @@ use super::merge::merge_removals;
 use super::sources::{Gone, Key, Sources};
 use super::waiting::Waiting;
 use super::{HubConfig, HubError, SourceCounts, SourceReport, SourceStatus};
-use crate::disk::{KeptSource, SourceChange, SourceKind, Verdict};
+use crate::disk::{PersistedSource, SourceChange, SourceKind, Verdict};
 use crate::feed::Feed;
 use crate::journal::AppendError;
 use kvasir_proto::types::{CopyMode, Cursor, DpRank, KvEvent, SourceState};
@@ -54,14 +54,14 @@ impl Hub {
     }
 
     /// A hub in front of a feed of which some sources were kept on disk. Open those that may go on with
-    /// [`open_kept`](Self::open_kept), then [`begin`](Self::begin).
+    /// [`open_persisted`](Self::open_persisted), then [`begin`](Self::begin).
     ///
     /// # Errors
     /// As [`new`](Self::new), or if sources are consolidated and the feed is on disk.
     pub fn resume(
         feed: Arc<Feed>,
         config: HubConfig,
-        kept: Vec<KeptSource>,
+        persisted: Vec<PersistedSource>,
     ) -> Result<Self, HubError> {
         config.batching.check()?;
         let mut sources = Sources::new(config, feed.status().copy_mode)?;
@@ -72,7 +72,7 @@ impl Hub {
             if !config.batching.is_off() {
                 return Err(HubError::DiskWaits);
             }
-            sources.keep(kept, feed.is_settled());
+            sources.restore(persisted, feed.is_settled());
         }
         let batching = Some(config.batching).filter(|batching| !batching.is_off());
         let waiting = batching.map(|batching| Mutex::new(Waiting::new(batching)));
@@ -82,15 +82,15 @@ impl Hub {
 
     /// Sources of a kind that were kept and are not open yet.
     #[must_use]
-    pub fn kept(&self, kind: SourceKind) -> Vec<KeptSource> {
-        self.sources.lock().kept(kind)
+    pub fn persisted(&self, kind: SourceKind) -> Vec<PersistedSource> {
+        self.sources.lock().persisted(kind)
     }
 
     /// All that are configured are open: what else was kept is gone.
     pub fn begin(&self) {
         let mut sources = self.sources.lock();
         let (gone, forgotten) = sources.begin(self.feed.ranks());
-        self.tell(gone);
+        self.release(gone);
         for name in forgotten {
             self.write(SourceChange::Forget(&name));
         }
@@ -102,7 +102,7 @@ impl Hub {
         self.sources.lock().all_pending()
     }
 
-    /// Opens a source. Of its life only its name is left once it is closed.
+    /// Opens a source. Of its incarnation only its name is left once it is closed.
     ///
     /// # Errors
     /// If there are as many as may be, one of that name is open, or its copy mode is not the agent's
@@ -116,7 +116,7 @@ impl Hub {
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn open_kept(
+    pub fn open_persisted(
         self: &Arc<Self>,
         name: &str,
         copy_mode: CopyMode,
@@ -160,7 +160,7 @@ impl Hub {
     }
 
     /// Says what waits when it is due, until cancelled. What waits then is left to [`flush`](Self::flush).
-    pub async fn keep(&self, stop: CancellationToken) {
+    pub async fn run(&self, stop: CancellationToken) {
         let Some(waiting) = &self.waiting else { return };
         loop {
             let due = waiting.lock().due();
@@ -176,7 +176,7 @@ impl Hub {
             }
             let _order = self.sources.lock();
             let due = waiting.lock().take_due(Instant::now());
-            self.say_all(due);
+            self.publish_all(due);
         }
     }
 
@@ -185,7 +185,7 @@ impl Hub {
         let Some(waiting) = &self.waiting else { return };
         let _order = self.sources.lock();
         let all = waiting.lock().take_all();
-        self.say_all(all);
+        self.publish_all(all);
     }
 
     /// Publishes, or lets it wait; the lock is held, so that what sources say keeps its order.
@@ -207,13 +207,13 @@ impl Hub {
             self.due_changed.notify_one();
         }
         drop(waiting);
-        Ok(self.say_all(due))
+        Ok(self.publish_all(due))
     }
 
     /// Puts it into the journal, rank by rank; returns the number of the last batch.
-    fn say_all(&self, said: impl IntoIterator<Item = (DpRank, Vec<KvEvent>)>) -> Option<u64> {
+    fn publish_all(&self, events: impl IntoIterator<Item = (DpRank, Vec<KvEvent>)>) -> Option<u64> {
         let mut last = None;
-        for (rank, events) in said {
+        for (rank, events) in events {
             match self.feed.publish_all(rank, merge_removals(events), SourceChange::None) {
                 Ok(sequence) => last = sequence.or(last),
                 // What it may be was checked when it was taken.
@@ -224,8 +224,8 @@ impl Hub {
     }
 
     /// Says what a source no longer holds, and what that decides.
-    fn tell(&self, gone: Gone) {
-        for (rank, events) in gone.said {
+    fn release(&self, gone: Gone) {
+        for (rank, events) in gone.events {
             if let Err(error) = self.publish(rank, events, SourceChange::None) {
                 tracing::error!(%error, rank, "what a source no longer holds is not said");
             }
@@ -258,7 +258,7 @@ impl Inlet {
 
     /// Where it stood on disk, as long as its engine was not heard: it goes on from there, or is cleared.
     #[must_use]
-    pub fn pending(&self) -> Option<KeptSource> {
+    pub fn pending(&self) -> Option<PersistedSource> {
         self.hub.sources.lock().pending(self.key)
     }
 
@@ -306,24 +306,24 @@ impl Inlet {
     ) -> Result<Taken, HubError> {
         let (hub, mut sources) = (&self.hub, self.hub.sources.lock());
         if cursor.is_some() && sources.prove(self.key) {
-            hub.feed.settle(Verdict::Kept);
+            hub.feed.settle(Verdict::Continued);
         }
         let outcome = sources.take(self.key, rank, events, cursor)?;
         let change = sources.change(self.key);
         // The lock is held, so that what sources say keeps its order.
         let sequence = hub.publish(rank, outcome.events, change)?;
         if outcome.refused > 0 {
-            hub.feed.stand(sources.standing());
+            hub.feed.set_state(sources.feed_state());
         }
         Ok(Taken { id: outcome.id, sequence, refused: outcome.refused })
     }
 
-    /// The source holds nothing any more, at any rank: its life is over.
+    /// The source holds nothing any more, at any rank: its incarnation is over.
     pub fn clear(&self) {
         self.go(true);
     }
 
-    /// The source holds nothing any more, at any rank, as far as is known: events of its life were lost for good.
+    /// The source holds nothing any more, at any rank, as far as is known: events of its incarnation were lost for good.
     pub fn lose(&self) {
         self.go(false);
     }
@@ -331,9 +331,9 @@ impl Inlet {
     fn go(&self, is_over: bool) {
         let mut sources = self.hub.sources.lock();
         if let Ok(gone) = sources.gone(self.key, is_over) {
-            self.hub.tell(gone);
+            self.hub.release(gone);
             self.hub.write(sources.change(self.key));
-            self.hub.feed.stand(sources.standing());
+            self.hub.feed.set_state(sources.feed_state());
         }
     }
 
@@ -342,9 +342,9 @@ impl Inlet {
         let mut sources = self.hub.sources.lock();
         // Closed is closed.
         if let Ok(gone) = sources.close(self.key) {
-            self.hub.tell(gone);
+            self.hub.release(gone);
             self.hub.write(SourceChange::Forget(&self.name));
-            self.hub.feed.stand(sources.standing());
+            self.hub.feed.set_state(sources.feed_state());
         }
     }
 
@@ -364,11 +364,11 @@ impl Inlet {
             let before = counts.not_taken();
             change(counts);
             if counts.not_taken() > before {
-                if let Some(complaint) = sources.lacking(self.key, block_size).filter(|_| !known) {
-                    tracing::warn!(source = self.name, complaint, "blocks are not taken");
+                if let Some(problem) = sources.lacking(self.key, block_size).filter(|_| !known) {
+                    tracing::warn!(source = self.name, problem, "blocks are not taken");
                 }
                 sources.lack(self.key);
-                self.hub.feed.stand(sources.standing());
+                self.hub.feed.set_state(sources.feed_state());
                 self.hub.write(sources.change(self.key));
             }
         }
@@ -387,7 +387,7 @@ impl Inlet {
     pub fn show(&self, status: SourceStatus) {
         let mut sources = self.hub.sources.lock();
         // What counts as applied was compared with the engine's own.
-        let is_heard =
+        let is_confirmed =
             status.connected && matches!(status.state, SourceState::Exact | SourceState::Gap);
         let status = SourceStatus { state: sources.state(self.key, status.state), ..status };
         if let Ok(shown) = sources.status(self.key) {
@@ -400,10 +400,10 @@ impl Inlet {
                 *before = status;
                 changed
             });
-            self.hub.feed.stand(sources.standing());
+            self.hub.feed.set_state(sources.feed_state());
         }
-        if is_heard && sources.prove(self.key) {
-            self.hub.feed.settle(Verdict::Kept);
+        if is_confirmed && sources.prove(self.key) {
+            self.hub.feed.settle(Verdict::Continued);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! - Where each rank has one source, its events are passed through, under the source's own names and copy
 //!   mode: nothing is held twice. Where a rank may have several, they are
 //!   [consolidated](crate::consolidate), in copy mode set.
-//! - A source that begins a new life, has lost events or is gone is cleared. The life of the agent's
+//! - A source that begins a new incarnation, has lost events or is gone is cleared. The incarnation of the agent's
 //!   stream goes on: it is not the source's.
 //! - A batch is said as it comes, or waits for others for a configured time: then it is neither in the journal nor known to
 //!   any reader, and heartbeats do not count it.
@@ -12,8 +12,8 @@
 
 mod config;
 mod inlet;
-mod kept;
 mod merge;
+mod persisted;
 mod report;
 mod sources;
 mod waiting;
@@ -26,6 +26,6 @@ pub use report::{SourceCounts, SourceReport, SourceStatus};
 mod hub_test;
 #[cfg(test)]
 #[cfg(feature = "disk")]
-mod kept_test;
+mod persisted_test;
 #[cfg(test)]
 mod waiting_test;

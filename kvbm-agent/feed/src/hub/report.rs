@@ -16,8 +16,8 @@ pub struct SourceCounts {
     pub misplaced: u64,
     /// Block operations that never were for the index, by reason.
     pub drops: Drops,
-    /// Lives that have said something.
-    pub lives: u64,
+    /// Incarnations that have said something.
+    pub incarnations: u64,
     /// Times that events were lost for good, and all that the source held was dropped.
     pub losses: u64,
     /// Connections to it that were closed because it went beyond a limit of frames or messages.
@@ -88,11 +88,11 @@ pub struct SourceReport {
     /// What became of what it said.
     pub counts: SourceCounts,
     /// What is wrong with it, and what to do.
-    pub complaint: Option<String>,
+    pub problem: Option<String>,
 }
 
 /// What is wrong with a source for a worker of `block_size` tokens a block, if that can be said.
-pub(super) fn complaint(counts: &SourceCounts, block_size: u32) -> Option<String> {
+pub(super) fn problem(counts: &SourceCounts, block_size: u32) -> Option<String> {
     let drops = &counts.drops;
     if let Some(stated) = drops.stated_block_size() {
         let dropped = drops.count(DropReason::BlockSize) + drops.count(DropReason::NumBlockTokens);

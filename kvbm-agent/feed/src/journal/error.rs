@@ -43,7 +43,7 @@ pub enum RangeError {
         /// The newest batch.
         head: Option<u64>,
     },
-    /// Another life is meant.
+    /// Another incarnation is meant.
     #[error("the present incarnation is {present}")]
     WrongIncarnation {
         /// The present one.
@@ -71,7 +71,7 @@ pub enum DumpError {
     /// Another dump is under way.
     #[error("another dump is under way")]
     Busy,
-    /// Another life is meant.
+    /// Another incarnation is meant.
     #[error("the present incarnation is {present}")]
     WrongIncarnation {
         /// The present one.
@@ -88,7 +88,7 @@ pub enum DumpError {
 /// Why there are no digests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DigestError {
-    /// Another life is meant.
+    /// Another incarnation is meant.
     #[error("the present incarnation is {present}")]
     WrongIncarnation {
         /// The present one.

@@ -5,7 +5,7 @@ use kvasir_proto::types::{BlockName, HeldBlock, KvEvent, LocalHash, StoredBlock,
 use std::mem;
 
 /// Copies of a block in one tier that are said. Of further ones nothing is: who hears it credits less.
-const COPIES_SAID_MAX: u32 = 255;
+const COPIES_MAX: u32 = 255;
 
 /// Events that store all of `records`, no more than an event takes blocks, in lists that a batch takes.
 pub(super) fn image(records: Vec<HeldBlock>) -> Vec<Vec<KvEvent>> {
@@ -43,7 +43,7 @@ impl Image {
         let run = mem::take(&mut self.run);
         let Some(first) = run.first() else { return };
         for (tier, copies) in Tier::ALL.into_iter().zip(first.copies) {
-            for _ in 0..copies.min(COPIES_SAID_MAX) {
+            for _ in 0..copies.min(COPIES_MAX) {
                 if self.events.len() >= BATCH_EVENTS_MAX {
                     self.done.push(mem::take(&mut self.events));
                 }

@@ -79,8 +79,8 @@ impl Inventory {
         self.ranks.iter().map(|(&number, rank)| (number, rank.digest.clone())).collect()
     }
 
-    /// A new life holds nothing.
-    pub(super) fn begin_life(&mut self) {
+    /// A new incarnation holds nothing.
+    pub(super) fn begin_incarnation(&mut self) {
         self.abort(DumpAbort::NewIncarnation);
         self.ranks.clear();
         self.held_blocks = 0;

@@ -13,7 +13,7 @@
 //!   read is noted by name, and its absolute state follows at the end, cut at one moment together
 //!   with the number of the last batch. So the records, later ones replacing earlier ones, are
 //!   exactly what the source held at that number.
-//! - What is held can be told anew, in a new life whose first batches say all of it: for a peer that lacks
+//! - What is held can be told anew, in a new incarnation whose first batches say all of it: for a peer that lacks
 //!   batches which are gone, and that can ask nobody. Such an image stays in the ring whatever it takes.
 //!
 //! A digest of what is held is kept up with it, so that an index finds out whether it holds the same.
@@ -31,8 +31,8 @@ mod dump;
 mod error;
 mod image;
 mod inventory;
-mod kept;
 mod names;
+mod persisted;
 mod rank;
 mod ring;
 mod scan;
@@ -43,7 +43,7 @@ pub use batch::Batch;
 pub use config::JournalConfig;
 pub use dump::{DumpCut, DumpStep};
 pub use error::{AppendError, DigestError, DumpAbort, DumpError, RangeError};
-pub use kept::KeptLife;
+pub use persisted::PersistedIncarnation;
 pub use ring::BatchRange;
 pub use scan::DumpId;
 pub use store::{Journal, JournalStatus, RankDigests};

@@ -12,7 +12,7 @@ pub struct BatchRange {
     pub head: Option<u64>,
 }
 
-/// The last batches of one life.
+/// The last batches of one incarnation.
 #[derive(Debug)]
 pub(super) struct Ring {
     /// Consecutive numbers.
@@ -65,7 +65,7 @@ impl Ring {
         self.bytes
     }
 
-    /// Up to `batches_max` batches of a range; `first` is the number of the life's first batch.
+    /// Up to `batches_max` batches of a range; `first` is the number of the incarnation's first batch.
     pub(super) fn range(
         &self,
         first: u64,

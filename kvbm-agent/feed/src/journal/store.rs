@@ -21,7 +21,7 @@ const _: () = assert!(IMAGE_RECORDS <= EVENT_BLOCKS_MAX);
 pub struct Journal {
     config: JournalConfig,
     incarnation: Incarnation,
-    /// Number of the first batch of this life.
+    /// Number of the first batch of this incarnation.
     first: u64,
     /// Number of the first batch of it that this process has said or will say.
     pub(super) own_first: u64,
@@ -43,11 +43,11 @@ pub struct RankDigests {
 /// Where a journal stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JournalStatus {
-    /// The present life.
+    /// The present incarnation.
     pub incarnation: Incarnation,
     /// Number that its first batch has or will have.
     pub first: u64,
-    /// Number that the first batch of this process has or will have: larger, where the life is one that was kept.
+    /// Number that the first batch of this process has or will have: larger, where the incarnation is one that was kept.
     pub own_first: u64,
     /// Oldest batch kept; none before the first.
     pub oldest: Option<u64>,
@@ -68,7 +68,7 @@ pub struct JournalStatus {
 }
 
 impl Journal {
-    /// The journal of a life that begins: nothing is held, and the first batch will have the number
+    /// The journal of an incarnation that begins: nothing is held, and the first batch will have the number
     /// `first`.
     #[must_use]
     pub fn new(incarnation: Incarnation, first: u64, config: JournalConfig) -> Self {
@@ -83,19 +83,19 @@ impl Journal {
         }
     }
 
-    /// The cache starts empty again: a new life, of which nothing is known yet. Dumps under way are
+    /// The cache starts empty again: a new incarnation, of which nothing is known yet. Dumps under way are
     /// cut off.
-    pub fn begin_life(&mut self, incarnation: Incarnation, first: u64) {
+    pub fn begin_incarnation(&mut self, incarnation: Incarnation, first: u64) {
         (self.incarnation, self.first, self.next) = (incarnation, first, Some(first));
         self.own_first = first;
         self.ring = Ring::new(&self.config);
-        self.inventory.begin_life();
+        self.inventory.begin_incarnation();
     }
 
-    /// A new life in which all stays held: its first batches say what. For a peer that lacks batches
+    /// A new incarnation in which all stays held: its first batches say what. For a peer that lacks batches
     /// which are not kept any more, and that can ask nobody. Numbers go on; dumps under way are cut
     /// off. Its work, and what the ring keeps beyond its bounds, is bounded by what is held.
-    pub fn retell(&mut self, incarnation: Incarnation) {
+    pub fn republish(&mut self, incarnation: Incarnation) {
         let mut ring = Ring::new(&self.config);
         let first = self.next.unwrap_or(0);
         let mut next = Some(first);
@@ -111,13 +111,13 @@ impl Journal {
         (self.incarnation, self.first, self.next, self.ring) = (incarnation, first, next, ring);
     }
 
-    /// The present life.
+    /// The present incarnation.
     #[must_use]
     pub const fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
 
-    /// Number of the first batch of this life.
+    /// Number of the first batch of this incarnation.
     #[must_use]
     pub const fn first(&self) -> u64 {
         self.first
@@ -172,11 +172,11 @@ impl Journal {
         Ok(last)
     }
 
-    /// Up to `batches_max` batches of a range of one life, from its beginning. Numbers before the
-    /// life's first batch mean that batch.
+    /// Up to `batches_max` batches of a range of one incarnation, from its beginning. Numbers before the
+    /// incarnation's first batch mean that batch.
     ///
     /// # Errors
-    /// If it is another life, if the first batch of the range is not kept any more, or if the range
+    /// If it is another incarnation, if the first batch of the range is not kept any more, or if the range
     /// begins more than one beyond the newest batch.
     pub fn range(
         &self,
@@ -190,10 +190,10 @@ impl Journal {
         self.ring.range(self.first, range, batches_max)
     }
 
-    /// Begins a dump of everything held, of one life or of the present one.
+    /// Begins a dump of everything held, of one incarnation or of the present one.
     ///
     /// # Errors
-    /// If it is another life, or another dump is under way.
+    /// If it is another incarnation, or another dump is under way.
     pub fn begin_dump(&mut self, incarnation: Option<Incarnation>) -> Result<DumpId, DumpError> {
         if incarnation.is_some_and(|meant| meant != self.incarnation) {
             return Err(DumpError::WrongIncarnation { present: self.incarnation });
@@ -231,10 +231,10 @@ impl Journal {
         self.inventory.digest()
     }
 
-    /// Digests by rank, after the newest batch of one life.
+    /// Digests by rank, after the newest batch of one incarnation.
     ///
     /// # Errors
-    /// If it is another life, or blocks are missing.
+    /// If it is another incarnation, or blocks are missing.
     pub fn digests(&self, incarnation: Incarnation) -> Result<RankDigests, DigestError> {
         if incarnation != self.incarnation {
             return Err(DigestError::WrongIncarnation { present: self.incarnation });

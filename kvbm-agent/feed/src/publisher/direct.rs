@@ -68,7 +68,7 @@ impl KvEventPublisher {
         rank: DpRank,
     ) -> Result<Self, PublishError> {
         let inlet = Arc::new(hub.open(source, copy_mode)?);
-        inlet.count(|counts| counts.lives = 1);
+        inlet.count(|counts| counts.incarnations = 1);
         inlet.show(SourceStatus {
             state: SourceState::Exact,
             connected: true,

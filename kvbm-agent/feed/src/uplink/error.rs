@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 #[derive(Debug, thiserror::Error)]
 pub enum UplinkError {
     /// The indexer cannot be reached, or refused the stream.
-    #[error("{} ({:?})", said(.0), .0.code())]
+    #[error("{} ({:?})", text_of(.0), .0.code())]
     Status(Box<Status>),
     /// The endpoint can be no address of an index.
     #[error("endpoint {0}")]
@@ -62,7 +62,7 @@ pub enum UplinkError {
 }
 
 /// What a status says, and what caused it: all that the peer, or the connection to it, has to tell.
-fn said(status: &Status) -> String {
+fn text_of(status: &Status) -> String {
     let cause = status.source().map(causes).filter(|cause| !status.message().contains(cause));
     cause.map_or_else(|| status.message().to_owned(), |it| format!("{}: {it}", status.message()))
 }

@@ -34,7 +34,7 @@ pub struct SourceIdentity {
     pub source: String,
     /// Tokens per block.
     pub block_size: u32,
-    /// Life of the cache: a new one whenever the cache starts empty.
+    /// Incarnation of the cache: a new one whenever the cache starts empty.
     pub incarnation: Incarnation,
 }
 

@@ -34,23 +34,23 @@ pub fn scrape(
 ) -> Result<impl Future<Output = ()> + Send, LoadError> {
     let target = config.target()?;
     Ok(async move {
-        let mut looks = interval(config.interval);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = interval(config.interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let look = async {
-                looks.tick().await;
-                look(&board, &target, &config, block_size).await
+            let attempt = async {
+                ticks.tick().await;
+                attempt(&board, &target, &config, block_size).await
             };
             let seen = select! {
                 () = stop.cancelled() => return,
-                seen = look => seen,
+                seen = attempt => seen,
             };
             note(&status, &config.url, seen);
         }
     })
 }
 
-async fn look(
+async fn attempt(
     board: &LoadBoard,
     target: &Target,
     config: &ScrapeConfig,

@@ -4,7 +4,7 @@ use super::folder;
 use super::format::{self, Target, put_batch, put_source, source_key};
 use super::records::ImageRecord;
 use super::restore::{Origin, Show};
-use crate::disk::{DiskError, DiskFigures, DiskStatus, NewLife, SourceChange, Verdict};
+use crate::disk::{DiskError, DiskFigures, DiskStatus, NewIncarnation, SourceChange, Verdict};
 use crate::journal::Batch;
 use kvasir_proto::types::Incarnation;
 use kvasir_store::{Bounds, options};
@@ -81,7 +81,7 @@ impl Origin for DB {
         &self,
         bounds: Bounds,
         show: &mut Show<'_>,
-    ) -> Result<Result<(), NewLife>, rocksdb::Error> {
+    ) -> Result<Result<(), NewIncarnation>, rocksdb::Error> {
         let mut values = self.raw_iterator_opt(options::sweep(bounds));
         values.seek_to_first();
         while let Some((key, value)) = values.item() {
@@ -193,13 +193,13 @@ impl Disk {
         }
     }
 
-    /// A life begins: nothing is left of the one before.
-    pub fn begin_life(&self, incarnation: Incarnation, first: u64) {
+    /// An incarnation begins: nothing is left of the one before.
+    pub fn begin_incarnation(&self, incarnation: Incarnation, first: u64) {
         if self.is_given_up() {
             return;
         }
         let mut changes = WriteBatch::default();
-        format::begin_life(incarnation, first, &mut changes);
+        format::begin_incarnation(incarnation, first, &mut changes);
         let mut state = self.state.lock();
         if let Err(error) = self.database.write(changes) {
             drop(state);
@@ -210,18 +210,22 @@ impl Disk {
         (state.status.log_bytes, state.status.image_bytes) = (0, 0);
     }
 
-    /// Whether the life that was on disk goes on is known.
+    /// Whether the incarnation that was on disk goes on is known.
     pub fn decide(&self, verdict: Verdict) {
         match &verdict {
             Verdict::Pending => {}
-            Verdict::Kept => tracing::info!("the engine lived on: so does the agent's incarnation"),
-            Verdict::NewLife(NewLife::First) => tracing::info!("the journal on disk begins"),
-            Verdict::NewLife(why) => tracing::warn!(%why, "a new incarnation begins"),
+            Verdict::Continued => {
+                tracing::info!("the engine lived on: so does the agent's incarnation")
+            }
+            Verdict::NewIncarnation(NewIncarnation::First) => {
+                tracing::info!("the journal on disk begins")
+            }
+            Verdict::NewIncarnation(why) => tracing::warn!(%why, "a new incarnation begins"),
         }
         self.state.lock().status.verdict = verdict;
     }
 
-    /// Writes nothing any more, and has the next start begin a new life: what is on disk is older than what was said.
+    /// Writes nothing any more, and has the next start begin a new incarnation: what is on disk is older than what was said.
     pub(super) fn give_up(&self, error: &str) {
         if self.given_up.swap(true, Ordering::AcqRel) {
             return;
@@ -243,9 +247,9 @@ impl Disk {
         self.state.lock().status.error = Some(error.into());
     }
 
-    /// Whether the next start will find a life that went on without the disk. Asked once, it says so once: then that life
+    /// Whether the next start will find an incarnation that went on without the disk. Asked once, it says so once: then that incarnation
     /// must be over.
-    pub(crate) fn takes_back_its_life(&self) -> bool {
+    pub(crate) fn revokes_incarnation(&self) -> bool {
         self.is_stale.swap(false, Ordering::AcqRel)
     }
 
@@ -254,8 +258,8 @@ impl Disk {
         self.image_is_due.notified().await;
     }
 
-    pub(super) fn with_state<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
-        look(&mut self.state.lock())
+    pub(super) fn with_state<T>(&self, read: impl FnOnce(&mut State) -> T) -> T {
+        read(&mut self.state.lock())
     }
 }
 

@@ -1,7 +1,7 @@
 use super::register::{register, remove};
 use super::window::UNACKED_BATCHES_MAX;
 use super::{Acknowledged, Uplink, UplinkError};
-use crate::feed::{Feed, new_life};
+use crate::feed::{Feed, new_incarnation};
 use crate::journal::RangeError;
 use crate::pause::Pauses;
 use kvasir_proto::convert::{Hello, Registration};
@@ -24,9 +24,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 pub enum Overrun {
     /// It is sent the oldest that are kept, and asks the agent's `LocalIndexer` for the rest.
     Skip,
-    /// It is told in a new life all that is held: for one that can ask nobody, and feeds that nobody else is
+    /// It is told in a new incarnation all that is held: for one that can ask nobody, and feeds that nobody else is
     /// told of.
-    Retell,
+    Republish,
 }
 
 /// Where an uplink leads.
@@ -49,13 +49,13 @@ pub struct UplinkConfig {
 pub struct UplinkStatus {
     /// A stream is open.
     pub connected: bool,
-    /// The life that is spoken of.
+    /// The incarnation that is spoken of.
     pub incarnation: Incarnation,
-    /// The last batch of that life that the index has.
+    /// The last batch of that incarnation that the index has.
     pub acknowledged: Option<u64>,
     /// Batches that the journal had lost before they could be sent: the index asks for a dump.
     pub skipped_batches: u64,
-    /// Times that it was told in a new life all that is held.
+    /// Times that it was told in a new incarnation all that is held.
     pub retold: u64,
     /// Block operations that the index did not take: it credits less.
     pub rejected_blocks: u64,
@@ -87,30 +87,30 @@ impl UplinkStatus {
 
 /// Keeps a stream of a source open to an indexer, and tells in `status` how far it has come. Once `stop` is cancelled it sends what the journal has, waits for
 /// the answers and ends; without a stream it ends at once.
-pub async fn keep_up(
+pub async fn run_uplink(
     feed: Arc<Feed>,
     config: UplinkConfig,
     status: watch::Sender<UplinkStatus>,
     stop: CancellationToken,
 ) {
-    let keeper = Keeper { feed, config, status, stop, has_place: AtomicBool::new(false) };
+    let runner = Runner { feed, config, status, stop, has_place: AtomicBool::new(false) };
     select! {
-        () = keeper.stop.cancelled() => return keeper.leave().await,
-        () = keeper.feed.until_settled() => {}
+        () = runner.stop.cancelled() => return runner.leave().await,
+        () = runner.feed.until_settled() => {}
     }
     let mut pauses = Pauses::default();
     loop {
-        let before = keeper.progress();
-        match keeper.stream().await {
-            Ok(End::Stopped) => return keeper.leave().await,
-            Ok(End::NewLife) => pauses.reset(),
+        let before = runner.progress();
+        match runner.stream().await {
+            Ok(End::Stopped) => return runner.leave().await,
+            Ok(End::NewIncarnation) => pauses.reset(),
             Err(error) => {
-                if keeper.progress() != before {
+                if runner.progress() != before {
                     pauses.reset();
                 }
-                keeper.note(&error, pauses.admit_line());
-                if !pauses.wait(&keeper.stop).await {
-                    return keeper.leave().await;
+                runner.note(&error, pauses.admit_line());
+                if !pauses.wait(&runner.stop).await {
+                    return runner.leave().await;
                 }
             }
         }
@@ -120,10 +120,10 @@ pub async fn keep_up(
 /// How a stream came to its end.
 enum End {
     Stopped,
-    NewLife,
+    NewIncarnation,
 }
 
-struct Keeper {
+struct Runner {
     feed: Arc<Feed>,
     config: UplinkConfig,
     status: watch::Sender<UplinkStatus>,
@@ -133,7 +133,7 @@ struct Keeper {
     has_place: AtomicBool,
 }
 
-/// One stream of one life.
+/// One stream of one incarnation.
 struct Position {
     life: Incarnation,
     /// Number of the next batch to send; none once the last was sent.
@@ -146,7 +146,7 @@ struct Position {
     owes_heartbeat: bool,
 }
 
-impl Keeper {
+impl Runner {
     /// What tells that a stream was of use.
     fn progress(&self) -> (Incarnation, Option<u64>) {
         let status = self.status.borrow();
@@ -262,7 +262,8 @@ impl Keeper {
     fn heartbeat_if_due(&self, uplink: &Uplink, position: &mut Position) {
         if position.owes_heartbeat {
             let heartbeat = self.feed.heartbeat(position.life);
-            position.owes_heartbeat = !heartbeat.is_none_or(|said| uplink.heartbeat(said));
+            position.owes_heartbeat =
+                !heartbeat.is_none_or(|heartbeat| uplink.heartbeat(heartbeat));
         }
     }
 
@@ -276,16 +277,16 @@ impl Keeper {
             let range = self.feed.range(position.life, next..=u64::MAX, UNACKED_BATCHES_MAX);
             let batches = match range {
                 Ok(range) => range.batches,
-                Err(RangeError::TooOld { .. }) if self.config.overrun == Overrun::Retell => {
-                    self.retell();
-                    return Ok(Some(End::NewLife));
+                Err(RangeError::TooOld { .. }) if self.config.overrun == Overrun::Republish => {
+                    self.republish();
+                    return Ok(Some(End::NewIncarnation));
                 }
                 Err(RangeError::TooOld { oldest, .. }) => {
                     self.skip(next, oldest);
                     position.next = Some(oldest);
                     continue;
                 }
-                Err(RangeError::WrongIncarnation { .. }) => return Ok(Some(End::NewLife)),
+                Err(RangeError::WrongIncarnation { .. }) => return Ok(Some(End::NewIncarnation)),
                 Err(RangeError::Ahead { head }) => {
                     let applied = next.saturating_sub(1);
                     return Err(UplinkError::AheadOfJournal { applied, head });
@@ -309,14 +310,14 @@ impl Keeper {
         Ok(None)
     }
 
-    fn retell(&self) {
+    fn republish(&self) {
         let (source, endpoint) = (self.feed.name(), &self.config.endpoint);
         tracing::warn!(
             source,
             endpoint,
             "the peer lacks what the journal has lost: all is told anew"
         );
-        self.feed.retell(new_life());
+        self.feed.republish(new_incarnation());
         self.status.send_modify(|status| status.retold += 1);
     }
 

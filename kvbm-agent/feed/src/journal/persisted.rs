@@ -4,10 +4,10 @@ use super::{Batch, Journal, JournalConfig};
 use kvasir_proto::types::{DpRank, HeldBlock, Incarnation};
 use std::sync::Arc;
 
-/// What was kept of a life besides records and batches.
+/// What was kept of an incarnation besides records and batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeptLife {
-    /// The life.
+pub struct PersistedIncarnation {
+    /// The incarnation.
     pub incarnation: Incarnation,
     /// Number of its first batch.
     pub first: u64,
@@ -16,11 +16,11 @@ pub struct KeptLife {
 }
 
 impl Journal {
-    /// The journal of a life that may go on. Bring back all records that were held at its watermark, then replay
+    /// The journal of an incarnation that may go on. Bring back all records that were held at its watermark, then replay
     /// the batches that were kept, in order, from any one up to that behind the watermark on.
     #[must_use]
-    pub fn kept(life: KeptLife, config: JournalConfig) -> Self {
-        let KeptLife { incarnation, first, watermark } = life;
+    pub fn persisted(life: PersistedIncarnation, config: JournalConfig) -> Self {
+        let PersistedIncarnation { incarnation, first, watermark } = life;
         let mut journal = Self::new(incarnation, first, config);
         if let Some(watermark) = watermark {
             journal.next = watermark.checked_add(1);
