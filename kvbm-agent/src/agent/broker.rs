@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// What is told over NATS.
+/// What is published over NATS.
 pub(super) struct Context<'a> {
     pub(super) feed: &'a Arc<Feed>,
     pub(super) board: &'a Arc<LoadBoard>,

@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tokio::task::spawn_blocking;
 
-/// Goes on in memory where the disk fails, once it is certain that the next start does not go on behind that.
+/// Continues in memory where the disk fails, once it is certain that the next start will not resume from what is there.
 fn without(config: &DiskConfig, error: DiskError) -> Result<Option<Opened>, DiskError> {
     if error.is_misconfigured() {
         return Err(error);
     }
     leave(config)?;
-    tracing::error!(%error, "the journal is not kept on disk");
+    tracing::error!(%error, "the journal is not on disk");
     Ok(None)
 }
 
-/// The agent's stream, with what was kept of its sources: in memory, and in a folder if there is to be one. A disk
+/// The agent's stream, and its sources on disk: in memory, and in a folder if one is configured. A disk
 /// that fails costs the folder; a folder that is not this agent's, the start.
 pub(super) async fn open_feed(
     source: SourceConfig,
@@ -44,7 +44,7 @@ mod tests {
     use kvasir_proto::types::{Incarnation, PartitionKey, WorkerId};
     use std::fs;
 
-    /// An incarnation goes on in memory: what is on disk is older from then on.
+    /// An incarnation continues in memory: what is on disk is older from then on.
     #[tokio::test]
     async fn a_start_without_its_disk_ends_what_is_on_it() {
         let partition = PartitionKey::new("m", "").expect("a name");

@@ -37,7 +37,7 @@ pub(super) fn start(
 }
 
 impl StartedLoads {
-    /// What tells it on the agent's port, until `stop` is cancelled.
+    /// The service for them on the agent's port, until `stop` is cancelled.
     pub(super) fn service(
         &self,
         feed: &Feed,

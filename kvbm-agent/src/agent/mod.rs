@@ -1,6 +1,6 @@
-//! An agent of one worker: what an engine says goes in with [`Agent::publish`], is journalled, and goes
-//! up to every indexer, over gRPC, NATS or as an engine would publish it; what an indexer missed it fetches from the agent's
-//! `LocalIndexer`.
+//! An agent of one worker: what an engine publishes goes in with [`Agent::publish`], is journalled, and goes up to
+//! every indexer, over gRPC, NATS or as an engine would publish it; what an indexer missed it fetches from the
+//! agent's `LocalIndexer`.
 
 mod broker;
 mod disk;
@@ -40,7 +40,7 @@ use zmq::Zmq;
 
 /// Most indexers that one agent feeds: the replicas of its shard.
 pub const INDEXERS_MAX: usize = 16;
-/// How often indexers are told that a source is there, unless the configuration says: often enough for
+/// How often indexers are sent a heartbeat, unless it is configured: often enough for
 /// leases of 15 s and more.
 pub const HEARTBEAT_INTERVAL_DEFAULT: Duration = Duration::from_secs(5);
 /// Most often.
@@ -54,25 +54,25 @@ const IMAGE: &str = "image";
 pub struct AgentConfig {
     /// The agent's stream.
     pub source: SourceConfig,
-    /// Folder in which its journal is kept too, so that an agent which comes back goes on where its engine lived on;
+    /// Folder of its journal on disk, so that a restarted agent continues if its engine survived;
     /// none for memory only.
     pub journal_dir: Option<PathBuf>,
     /// What feeds it.
     pub sources: SourcesConfig,
     /// Indexers to feed (`host:port` or `http://host:port`), at most [`INDEXERS_MAX`].
     pub indexers: Vec<String>,
-    /// NATS servers to publish over, and to be asked over, beside or in place of them.
+    /// NATS servers to publish and answer over, beside or in place of them.
     pub broker: Option<BrokerConfig>,
     /// Sockets on which it is published as an engine would, for consumers that expect one; none for not at all.
     pub zmq: Option<ZmqConfig>,
-    /// How busy its ranks are, and how that is told.
+    /// How busy its ranks are, and how that is published.
     pub loads: LoadConfig,
-    /// How the worker is registered at indexers; none if somebody else sees to it. Without an address of
+    /// How the worker is registered at indexers; none if it is registered elsewhere. Without an address of
     /// `LocalIndexer` it gets the one that is listened on.
     pub registration: Option<Registration>,
     /// Whether the worker is removed from indexers when the agent is stopped.
     pub deregister: bool,
-    /// How often indexers are told that the source is there, and how far it is; at least 10 ms. Three times
+    /// How often indexers are sent a heartbeat; at least 10 ms. Three times
     /// in the worker's lease, if it has one.
     pub heartbeat_interval: Duration,
     /// Where to serve `LocalIndexer` and `WorkerLoads`; none for not at all. Port 0 is any.
@@ -122,7 +122,7 @@ impl Agent {
         let loads = loads::start(&feed, &config.loads, &mut source_tasks, &stop_sources)?;
         let (tasks, stop) = (&mut source_tasks, &stop_sources);
         let sources = sources::start((&feed, found), config.sources, tasks, stop)?;
-        // Not cut off before what sources say is on disk.
+        // Not cut off before what sources publish is on disk.
         service_tasks.spawn(IMAGE, write_images(Arc::clone(&feed), stop_service.clone()));
         let served = Served {
             address: feed.address().clone(),
@@ -183,7 +183,7 @@ impl Agent {
 
     /// Takes what happened at one rank, and gives it a number; several, of which it returns the last,
     /// where it is more than one message carries. Never waits: what an indexer does not
-    /// take yet stays in the journal, and what the journal cannot keep is had by a dump.
+    /// take yet stays in the journal, and a dump has what the journal cannot retain.
     /// For an engine that embeds the agent as its only source; others go through the [hub](Self::hub).
     ///
     /// # Errors
@@ -209,13 +209,13 @@ impl Agent {
         &self.metrics
     }
 
-    /// How looking at the engine's metrics goes, with word of every look; none without.
+    /// Progress of reading the engine's metrics, with a notification of every read; none if they are not read.
     #[must_use]
     pub fn watch_scraped(&self) -> Option<watch::Receiver<ScrapeStatus>> {
         self.scraped.clone()
     }
 
-    /// What publishers were refused on its port; none where nobody may publish.
+    /// What publishers were refused on its port; none without `EventIngest`.
     #[must_use]
     pub const fn refusals(&self) -> Option<&Arc<Refusals>> {
         self.refusals.as_ref()
@@ -233,24 +233,24 @@ impl Agent {
         &self.port_metrics
     }
 
-    /// Where the journal stands.
+    /// State of the journal.
     #[must_use]
     pub fn status(&self) -> JournalStatus {
         self.feed.status()
     }
 
-    /// How it stands with the journal on disk; none if it is in memory only.
+    /// State of the journal on disk; none if it is in memory only.
     #[must_use]
     pub fn disk(&self) -> Option<DiskStatus> {
         self.feed.disk().map(Disk::status)
     }
 
-    /// Waits until it is known whether the incarnation that is on disk goes on; until then nothing is said.
+    /// Waits until it is known whether the incarnation on disk continues; until then nothing is published.
     pub async fn settled(&self) {
         self.feed.until_settled().await;
     }
 
-    /// [Digest](kvasir_proto::digest) of all that it holds, as its heartbeats say it; none where blocks are
+    /// [Digest](kvasir_proto::digest) of all that it holds, as in its heartbeats; none where blocks are
     /// missing for the limit on held names.
     #[must_use]
     pub fn digest(&self) -> Option<u64> {
@@ -301,7 +301,7 @@ impl Agent {
     }
 
     /// Waits until every indexer has batch `sequence` of the incarnation that is present now, and the broker
-    /// too, or that incarnation is over. Who listens to its ZMQ sockets says nothing, and is not waited for.
+    /// too, or that incarnation is over. Subscribers of its ZMQ sockets do not confirm, and are not waited for.
     pub async fn delivered(&self, sequence: u64) {
         let life = self.feed.status().incarnation;
         for uplink in &self.uplinks {
@@ -328,8 +328,8 @@ impl Agent {
         Tasks::first_fault(&mut [source_tasks, uplink_tasks, service_tasks], IMAGE).await
     }
 
-    /// Takes nothing more from its sources, delivers what the journal has to the indexers that can be reached, then stops, within `limit`.
-    /// Returns whether every task came to its end in time.
+    /// Takes nothing more from its sources, delivers what the journal has to the indexers that can be reached, then
+    /// stops, within `limit`. Returns whether every task came to its end in time.
     pub async fn stop(mut self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         drop(self.stop_sources);

@@ -45,7 +45,7 @@ pub(super) fn start(
     if !feed.is_settled() {
         tracing::info!(
             sources = ?hub.pending(), at_most = ?patience,
-            "nothing is said before one of these has shown whether its engine lived on"
+            "nothing is published before one of these has shown whether its engine survived"
         );
     }
     if !config.hub.batching.is_off() {
@@ -63,7 +63,7 @@ pub(super) fn start(
     Ok(Sources { hub, ingest, refusals })
 }
 
-/// How long a source that was kept is waited for: then it has not lived on.
+/// How long to wait for a source that is on disk: after that, it has not survived.
 fn patience(config: &SourcesConfig) -> Duration {
     let relays = config.relays.iter().map(|relay| relay.worker_timeout);
     relays.chain(config.ingest.map(|ingest| ingest.source_timeout)).max().unwrap_or_default()

@@ -14,8 +14,8 @@ pub(super) struct Zmq {
 }
 
 impl Zmq {
-    /// Binds the sockets if there are to be any, and starts what publishes and what replays among tasks that are
-    /// told when to stop.
+    /// Binds the sockets if any are configured, and starts a task that publishes and one that replays, with the tokens
+    /// that stop them.
     pub(super) async fn start(
         feed: &Arc<Feed>,
         config: Option<ZmqConfig>,

@@ -24,7 +24,7 @@ use view::View;
 /// Longest time that clients of the side port get at the end.
 const HTTP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Why the process ends, other than by being told to.
+/// Why the process ends, other than by a signal.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The agent cannot begin.
@@ -81,7 +81,7 @@ pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(),
     tasks.spawn("http", async { Ok(serving.await?) });
     let grpc = agent.local_address();
     tracing::info!(grpc = grpc.map(tracing::field::display), http = %http_address, "listening");
-    let unsettled = readiness.hold("waiting for an engine that tells whether it lived on");
+    let unsettled = readiness.hold("waiting for an engine that shows whether it survived");
     let feed = Arc::clone(agent.hub().feed());
     let settling = async {
         feed.until_settled().await;

@@ -8,7 +8,7 @@ use kvasir_proto::types::SourceState;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Where whoever runs an agent is shown what it does, read when that is asked for.
+/// What an agent shows its operator, read on request.
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) hub: Arc<Hub>,
@@ -33,7 +33,7 @@ impl View {
         }
     }
 
-    /// What is not well, a line each. None of it keeps the agent from taking what engines say.
+    /// Problems, a line each. None of them stops the agent from accepting events.
     pub(super) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         for (indexer, status) in &self.indexers {
@@ -48,7 +48,7 @@ impl View {
         if self.has_disk {
             let status = self.hub.feed().disk().map(|disk| disk.status());
             match status.map(|status| status.error) {
-                None => problems.push("journal-dir: not used, as the log says".to_owned()),
+                None => problems.push("journal-dir: not used; the log has the reason".to_owned()),
                 Some(error) => problems.extend(error.map(|error| format!("journal-dir: {error}"))),
             }
         }

@@ -21,8 +21,8 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tonic::{Request, Status};
 
-/// Answers questions that come over NATS until the service ends, and tells in `status` whether they
-/// are heard.
+/// Answers requests over NATS until the service ends, and reports in `status` whether they
+/// are received.
 pub async fn answer_questions(
     service: Arc<LocalIndexerService>,
     url: ServerUrl,
@@ -37,7 +37,7 @@ pub async fn answer_questions(
         answerer.status.send_modify(|status| status.answering = false);
         let Err(error) = ended else { return };
         if let Some(num_suppressed) = pauses.admit_line() {
-            tracing::warn!(%error, num_suppressed, "no questions are heard");
+            tracing::warn!(%error, num_suppressed, "no requests are received");
         }
         if !pauses.wait(&stop).await {
             return;
@@ -75,7 +75,7 @@ impl Answerer {
                 Some(_answered) = answers.join_next() => {}
             }
         }
-        // They end by themselves now, and say so.
+        // They end by themselves now, with an error to their clients.
         let ended = async { while answers.join_next().await.is_some() {} };
         connection.with(ended).await?;
         connection.flush().await

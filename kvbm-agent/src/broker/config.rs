@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Which NATS servers to speak over, and how.
+/// Which NATS servers to use, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokerConfig {
     /// `nats://host:port`, several with commas between; with `user:password@` or `token@` where the
@@ -16,9 +16,9 @@ pub struct BrokerConfig {
     /// How batches are published.
     pub delivery: Delivery,
     /// How indexes that do not know the worker register it: worker and block size are those of the
-    /// source, and there are no endpoints. The copy mode is the source's, whatever is said here.
+    /// source, and there are no endpoints. The copy mode is the source's, whatever is set here.
     pub registration: Registration,
-    /// Whether it says goodbye once it is told to stop, so that the worker is removed.
+    /// Whether it publishes a goodbye when it stops, so that the worker is removed.
     pub deregister: bool,
 }
 
@@ -40,9 +40,9 @@ pub fn read_servers(url: &str) -> Result<Vec<ServerAddr>, String> {
 pub struct BrokerStatus {
     /// There is a connection that batches are published over.
     pub connected: bool,
-    /// There is one over which questions are heard.
+    /// There is one over which requests are received.
     pub answering: bool,
-    /// The incarnation that is spoken of.
+    /// The incarnation that is published.
     pub incarnation: Incarnation,
     /// The last batch of that incarnation that was published and, in the stream, acknowledged.
     pub published: Option<u64>,
@@ -85,13 +85,13 @@ pub(super) const ACK_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) const FLUSH_BATCHES: usize = 64;
 /// Commands that wait for the connection's task.
 pub(super) const COMMANDS_QUEUED_MAX: usize = 512;
-/// Messages of one subscription that wait to be looked at.
+/// Messages of one subscription that wait to be read.
 pub(super) const MESSAGES_QUEUED_MAX: usize = 256;
-/// Longest time until a connection is there,
+/// Longest time until a connection is open,
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// and until a question to the server itself is answered.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// The server is asked for a sign of life this often; what it does not answer ends the connection.
+/// How often the server is pinged; a ping without an answer ends the connection.
 pub(super) const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// Largest question, in bytes: names and numbers only.
 pub(super) const QUESTION_BYTES_MAX: usize = 16 << 10;

@@ -1,6 +1,6 @@
 use kvasir_feed::journal::RangeError;
 
-/// Why a connection is given up.
+/// Why a connection is closed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BrokerError {
     #[error("no connection: {0}")]

@@ -40,7 +40,7 @@ pub(super) async fn open(connection: &Connection) -> Result<Context, BrokerError
     Ok(context)
 }
 
-/// What the stream says of a batch.
+/// The stream's answer to a batch.
 type Acknowledgement = BoxFuture<'static, Result<(), PublishError>>;
 
 /// Batches on their way into the stream, oldest first.
@@ -85,7 +85,7 @@ pub(super) async fn publish(
     loop {
         session.beat_if_due(position).await?;
         let stopping = session.stop.is_cancelled();
-        // What comes meanwhile may wait: acknowledgements are looked at between.
+        // What comes meanwhile may wait: acknowledgements are read between.
         let Some(batches) = session.take(position, unacked.room())? else {
             return Ok(End::NewIncarnation);
         };

@@ -27,7 +27,7 @@ pub(super) struct IncarnationEnvelope {
     address: WorkerAddress,
     source: String,
     incarnation: Incarnation,
-    /// What every message says, encoded: protobuf reads what follows it as the same message.
+    /// The fields of every message, encoded: protobuf reads what follows as the same message.
     head: Bytes,
 }
 
@@ -51,7 +51,7 @@ impl Envelope {
             return Err(mismatch("block_size", format!("is {actual}"), expected.to_string()));
         }
         let envelope = Self { address: hello.address, registration, source: hello.source };
-        // What no index would accept is found out here.
+        // What no index would accept is refused here.
         BrokerMessage::try_from(envelope.message(hello.incarnation, 0))?;
         Ok(envelope)
     }

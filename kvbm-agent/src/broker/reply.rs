@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-/// Why an answer is not sent on.
+/// Why an answer ends early.
 pub(super) struct CutOff(pub(super) &'static str);
 
 /// What answers are made of.
@@ -130,7 +130,7 @@ impl Reply {
             };
             let confirmation = confirmation.ok_or(CutOff("the connection is lost"))?;
             if confirmation.status == Some(StatusCode::NO_RESPONDERS) {
-                return Err(CutOff("nobody takes it"));
+                return Err(CutOff("there is no reader"));
             }
             self.ahead = self.ahead.saturating_sub(1);
         }

@@ -80,7 +80,7 @@ impl Session<'_> {
         self.status.send_modify(|status| status.published = Some(sequence));
     }
 
-    /// Says that the source is there, if it is time to.
+    /// Sends a heartbeat, if it is due.
     pub(super) async fn beat_if_due(&mut self, position: &Position) -> Result<(), BrokerError> {
         match self.heartbeats.tick().now_or_never() {
             Some(_due) => self.beat(position).await,
@@ -88,7 +88,7 @@ impl Session<'_> {
         }
     }
 
-    /// Says that the source is there, and how far it is.
+    /// Sends a heartbeat.
     pub(super) async fn beat(&self, position: &Position) -> Result<(), BrokerError> {
         match self.feed.heartbeat(position.life) {
             Some(heartbeat) => self.send(position.envelope.heartbeat(heartbeat)).await,
@@ -96,7 +96,7 @@ impl Session<'_> {
         }
     }
 
-    /// Takes what is new; says at once if that is how far the source can be trusted.
+    /// Takes what is new; a change of the source's state hurries the next heartbeat.
     pub(super) fn take_news(&mut self, news: &mut watch::Receiver<News>) {
         let state = news.borrow_and_update().state;
         if mem::replace(&mut self.state, state) != state {
@@ -110,7 +110,7 @@ impl Session<'_> {
         (subject, message): (String, Bytes),
     ) -> Result<(), BrokerError> {
         let sent = self.connection.with(self.connection.client().publish(subject, message)).await?;
-        // A server with so small a limit is complained of for batches.
+        // A server with so small a limit is reported for batches.
         sent.or_else(|error| match error.kind() {
             PublishErrorKind::MaxPayloadExceeded => Ok(()),
             PublishErrorKind::InvalidSubject | PublishErrorKind::Send => {

@@ -65,7 +65,7 @@ impl Config {
         let otlp_endpoint = otlp_endpoint.map(|at| target("otlp-endpoint", at)).transpose()?;
         let zmq = zmq(options)?;
         if indexers.is_empty() && options.nats_url.is_none() && zmq.is_none() {
-            let why = "nobody would be told: name an index, or a NATS server with nats-url";
+            let why = "nothing would be published: name an index, or a NATS server with nats-url";
             return Err(ConfigError::invalid("indexers", why));
         }
         let warnings = out_of_reach(options.listen, &registration, &indexers).into_iter().collect();
@@ -121,7 +121,7 @@ fn zmq(options: &Options) -> Result<Option<ZmqConfig>, ConfigError> {
         (None, None) => return Ok(None),
         (Some(listen), Some(replay)) => (listen, replay),
         (Some(_), None) => {
-            let why = "is required with zmq-listen: whoever missed something asks there";
+            let why = "is required with zmq-listen: subscribers that missed messages ask there";
             return Err(ConfigError::invalid("zmq-replay-listen", why));
         }
         (None, Some(_)) => {
@@ -194,9 +194,7 @@ fn lora_names(lora: &[String]) -> Result<Vec<pb::LoraName>, ConfigError> {
         let why = || {
             ConfigError::invalid(
                 "lora",
-                format!(
-                    "{text:?} is no number=name; numbers begin with 1: 0 stands for no adapter"
-                ),
+                format!("{text:?} is no number=name; numbers begin with 1: 0 means no adapter"),
             )
         };
         read(text).ok_or_else(why)
@@ -209,7 +207,7 @@ fn medium_ttls(options: &Options) -> Result<Vec<(String, Duration)>, ConfigError
     const FIELD: &str = "medium-ttl";
     let invalid = |why: String| ConfigError::invalid(FIELD, why);
     if options.journal_dir.is_some() && !options.medium_ttl.is_empty() {
-        let why = "does not go with journal-dir: when a block was announced is not kept; leave one of \
+        let why = "does not go with journal-dir: times of announcements are not on disk; leave one of \
                    them out";
         return Err(invalid(why.to_owned()));
     }
@@ -307,7 +305,7 @@ fn indexers(given: &[String]) -> Result<Vec<String>, ConfigError> {
     let indexers = given.iter().map(|text| target(FIELD, text)).collect::<Result<Vec<_>, _>>()?;
     let mut seen = BTreeSet::new();
     if let Some(twice) = indexers.iter().find(|url| !seen.insert(*url)) {
-        let why = format!("{twice:?} is given twice: it would hear everything twice");
+        let why = format!("{twice:?} is given twice: it would receive everything twice");
         return Err(ConfigError::invalid(FIELD, why));
     }
     Ok(indexers)
@@ -391,10 +389,10 @@ fn relay(
     }
 }
 
-/// Where the journal is kept.
+/// Where the journal is on disk.
 fn journal_dir(options: &Options) -> Result<Option<PathBuf>, ConfigError> {
     if options.journal_dir.is_some() && options.consolidate {
-        let why = "does not go with consolidate: what several sources hold together is not kept; \
+        let why = "does not go with consolidate: what several sources hold together is not on disk; \
                    leave one of them out";
         return Err(ConfigError::invalid("journal-dir", why));
     }
@@ -416,7 +414,7 @@ fn journal(options: &Options, copy_mode: CopyMode) -> Result<JournalConfig, Conf
     })
 }
 
-/// How busy the worker is: read where the engine shows it, else only what is told.
+/// How busy the worker is: read from the engine's metrics, or reported only.
 fn loads(options: &Options) -> Result<LoadConfig, ConfigError> {
     let totals =
         Totals { request_slots: options.request_total_slots, kv_blocks: options.total_kv_blocks };

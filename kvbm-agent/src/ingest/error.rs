@@ -11,7 +11,7 @@ pub enum IngestError {
         "worker {requested} is not served here, {served} is: give its worker_id, model and tenant"
     )]
     OtherWorker {
-        /// As asked for.
+        /// The requested one.
         requested: WorkerAddress,
         /// The agent's.
         served: WorkerAddress,
@@ -24,14 +24,14 @@ pub enum IngestError {
     BlockSize {
         /// The agent's worker.
         served: WorkerAddress,
-        /// As asked for.
+        /// The requested one.
         requested: u32,
         /// The worker's.
         present: u32,
     },
-    /// The source's first stream said otherwise, and its incarnation goes on.
+    /// The source's first stream stated another, and its incarnation continues.
     #[error(
-        "copy_mode of source {0:?} cannot change within one incarnation: keep it, or begin a new incarnation"
+        "copy_mode of source {0:?} cannot change within one incarnation: leave it, or begin a new incarnation"
     )]
     CopyMode(String),
     /// A newer incarnation took its place.

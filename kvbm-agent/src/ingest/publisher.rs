@@ -42,7 +42,7 @@ pub(super) struct Opened {
     pub(super) stream: u64,
     /// Cancelled once another stream takes over.
     pub(super) fence: CancellationToken,
-    /// Where the source stands in this incarnation.
+    /// The source's position in this incarnation.
     pub(super) applied: Option<Cursor>,
 }
 
@@ -71,7 +71,7 @@ impl Publisher {
         Ok(Self::new(inlet, hello.copy_mode, None, config))
     }
 
-    /// A source that published to an agent before this one: its next stream tells whether it lived on.
+    /// A source that published to an agent before this one: its next stream shows whether it survived.
     pub(super) fn resume(
         hub: &Arc<Hub>,
         persisted: &PersistedSource,
@@ -156,7 +156,7 @@ impl Publisher {
         })
     }
 
-    /// The source says that it is there, and the number of its newest batch.
+    /// Takes a heartbeat, with the number of the source's newest batch.
     pub(super) fn announce(&mut self, stream: u64, head: Option<u64>) {
         if let Some(incarnation) = self.incarnation_of(stream) {
             self.input(Input::Announced { incarnation, head });
@@ -189,7 +189,7 @@ impl Publisher {
         self.stream_incarnation.filter(|_| stream == self.stream)
     }
 
-    /// Hands an input to the recovery and does what it says. Returns the answer to the batch, if that is
+    /// Passes an input to the recovery and carries out its steps. Returns the answer to the batch, if that is
     /// one.
     fn input(&mut self, input: Input<Held, Infallible>) -> Option<Answer> {
         self.recovery.handle(input, self.origin.elapsed());
@@ -226,7 +226,7 @@ impl Publisher {
                 self.inlet.count(|counts| counts.losses += 1);
                 self.inlet.lose();
             }
-            // Nobody is asked, and nothing doubtful is kept.
+            // No agent is asked, and nothing doubtful is retained.
             Step::DropSuspects
             | Step::BeginDump
             | Step::Chunk { .. }

@@ -66,7 +66,7 @@ impl EventIngestService {
         &self.shared.refusals
     }
 
-    /// Lets go of sources that had no stream for too long, until the service is stopped and all its streams
+    /// Releases sources that had no stream for too long, until the service is stopped and all its streams
     /// have ended.
     pub async fn run(&self) {
         let mut ticks = interval(EXPIRY_INTERVAL);
@@ -82,7 +82,7 @@ impl EventIngestService {
     }
 }
 
-/// Sources that published to an agent before this one, and may go on.
+/// Sources that published to an agent before this one, and may continue.
 fn persisted(hub: &Arc<Hub>, config: &IngestConfig) -> BTreeMap<String, Source> {
     let mut publishers = BTreeMap::new();
     for persisted in hub.persisted(SourceKind::Ingest) {
@@ -91,7 +91,7 @@ fn persisted(hub: &Arc<Hub>, config: &IngestConfig) -> BTreeMap<String, Source> 
                 publishers.insert(persisted.name, Arc::new(Mutex::new(publisher)));
             }
             Err(error) => {
-                tracing::warn!(%error, source = persisted.name, "a source does not go on")
+                tracing::warn!(%error, source = persisted.name, "a source does not continue")
             }
         }
     }
@@ -114,7 +114,7 @@ impl Shared {
             let requested = hello.block_size;
             return Err(IngestError::BlockSize { served, requested, present });
         }
-        // Held throughout, so that no source is let go of meanwhile.
+        // Held throughout, so that no source is released meanwhile.
         let mut publishers = self.publishers.lock();
         let source = match publishers.get(&hello.source) {
             Some(source) => Arc::clone(source),
@@ -207,7 +207,7 @@ impl EventIngest for EventIngestService {
                 Ok(Some(answer)) => Ok(answer),
                 Err(status) => Err(*status),
             };
-            // A client that takes nothing, or is gone, does without.
+            // A client that takes nothing, or is gone, does not get it.
             let _sent = timeout(shared.config.stall_timeout, answers.send(last)).await;
         });
         Ok(Response::new(ReceiverStream::new(stream)))

@@ -14,7 +14,7 @@ pub struct LoadBoard {
     loads: Mutex<Loads>,
     /// Changes so far.
     version: watch::Sender<u64>,
-    /// Something was said, changed or not.
+    /// Something was reported, changed or not.
     reported: watch::Sender<()>,
 }
 
@@ -52,13 +52,13 @@ impl LoadBoard {
         (loads.version(), loads.since(version, Instant::now()))
     }
 
-    /// Tells of every change; the value is the number of changes.
+    /// Notifies of every change; the value is the number of changes.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }
 
-    /// Forgets what is not said for too long, until `stop` is cancelled.
+    /// Drops what was not reported for too long, until `stop` is cancelled.
     pub async fn run(&self, stop: CancellationToken) {
         let mut reported = self.reported.subscribe();
         loop {
@@ -94,7 +94,7 @@ impl LoadBoard {
     }
 }
 
-/// Says how busy ranks are: for engines that embed the agent. All calls return at once, from any thread.
+/// Reports how busy ranks are: for engines that embed the agent. All calls return at once, from any thread.
 #[derive(Debug, Clone)]
 pub struct WorkerMetricsPublisher {
     board: Arc<LoadBoard>,
@@ -107,7 +107,7 @@ impl WorkerMetricsPublisher {
         Self { board }
     }
 
-    /// A rank is so busy now, in place of what was said before; to be said again before
+    /// Reports how busy a rank is, in place of the report before; report it again before
     /// [`LoadConfig::stale_after`] is over.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Totals of each rank where nobody says them.
+/// Totals of each rank that does not report them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
     /// Most requests that may run.
@@ -29,7 +29,7 @@ pub struct Loads {
 #[derive(Debug)]
 struct Entry {
     metrics: WorkerMetrics,
-    /// When it was said,
+    /// When it was reported,
     reported_at: Instant,
     /// and how old it was then.
     age: Duration,
@@ -42,14 +42,14 @@ struct Entry {
 pub struct Known {
     /// The rank.
     pub rank: DpRank,
-    /// How busy it is; [`WorkerMetrics::UNKNOWN`] once that was not said for too long.
+    /// How busy it is; [`WorkerMetrics::UNKNOWN`] once that was not reported for too long.
     pub metrics: WorkerMetrics,
     /// How long ago it was so.
     pub age: Duration,
 }
 
 impl Known {
-    /// As it is told.
+    /// As routers receive it.
     pub(crate) fn load(&self, address: &WorkerAddress) -> pb::WorkerLoad {
         let &Self { rank, metrics, age } = self;
         (&WorkerLoad { address: address.clone(), rank, metrics, age }).into()
@@ -63,13 +63,13 @@ impl Entry {
 }
 
 impl Loads {
-    /// Nothing is known. What is not said again within `stale_after` is forgotten.
+    /// Nothing is known. What is not reported again within `stale_after` is dropped.
     #[must_use]
     pub const fn new(totals: Totals, stale_after: Duration) -> Self {
         Self { totals, stale_after, ranks: BTreeMap::new(), version: 0 }
     }
 
-    /// A rank was so busy `age` before `now`: all that was said of it before is void. Returns whether
+    /// Takes how busy a rank was `age` before `now`, in place of its report before. Returns whether
     /// that is a change.
     ///
     /// # Errors
@@ -100,7 +100,7 @@ impl Loads {
         Ok(changed)
     }
 
-    /// Forgets what was not said for too long. Returns whether that is a change.
+    /// Drops what was not reported for too long. Returns whether that is a change.
     pub fn expire(&mut self, now: Instant) -> bool {
         let before = self.version;
         for entry in self.ranks.values_mut() {
@@ -112,7 +112,7 @@ impl Loads {
         self.version > before
     }
 
-    /// When there will be something to forget, unless it is said again; none if nothing is known.
+    /// When something will be stale, unless it is reported again; none if nothing is known.
     #[must_use]
     pub fn next_expiry(&self) -> Option<Instant> {
         let known = self.ranks.values().filter(|entry| entry.metrics != WorkerMetrics::UNKNOWN);

@@ -60,12 +60,12 @@ impl LocalIndexerService {
         &self.config
     }
 
-    /// What tells that it ends.
+    /// Cancelled when it ends.
     pub(crate) const fn stop(&self) -> &CancellationToken {
         &self.stop
     }
 
-    /// Waits until no stream is under way, once it was told to end.
+    /// Waits until no stream is under way, after it was stopped.
     pub(super) async fn ended(&self) {
         self.tasks.close();
         self.tasks.wait().await;
@@ -89,7 +89,7 @@ impl LocalIndexerService {
             return Err(failed(ErrorCode::NotFound, text));
         };
         if !feed.is_settled() {
-            let text = "whether the engine lived on is not known yet: ask later";
+            let text = "whether the engine survived is not known yet: ask later";
             return Err(failed(ErrorCode::Unavailable, text));
         }
         Ok(Arc::clone(feed))
@@ -114,7 +114,7 @@ impl LocalIndexerService {
         self.tasks.spawn(async move {
             select! {
                 () = stop.cancelled() => {}
-                // Whoever was cut off knows.
+                // A client that was cut off knows.
                 _sent = serve => {}
             }
         });

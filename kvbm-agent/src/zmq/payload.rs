@@ -27,7 +27,7 @@ impl Encoder {
         Self { stamp: seconds + fraction, block_size }
     }
 
-    /// The payload of a batch: the same whenever it is asked for.
+    /// The payload of a batch: always the same bytes.
     pub(super) fn encode(&self, batch: &Batch) -> Vec<u8> {
         let bytes = ByteBuf::with_capacity(batch.wire_bytes().saturating_mul(2));
         let mut out = Writer { bytes, block_size: self.block_size };
@@ -137,7 +137,7 @@ impl Writer {
         self.text(value);
     }
 
-    /// The journal's limits are far below what a length can say.
+    /// The journal's limits are far below what a length can express.
     fn array(&mut self, members: usize) {
         sure(write_array_len(&mut self.bytes, u32::try_from(members).unwrap_or(u32::MAX)));
     }

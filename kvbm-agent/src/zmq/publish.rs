@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use zeromq::{PubSocket, Socket, SocketSend};
 
-/// Publishes what a source says to whoever listens.
+/// Publishes a source to its subscribers.
 pub(super) struct Publisher {
     feed: Arc<Feed>,
     socket: PubSocket,
@@ -79,7 +79,7 @@ impl Publisher {
     /// Where the present incarnation begins.
     fn position(&self) -> Position {
         let status = self.feed.status();
-        // What an agent before this one said is had by replay.
+        // A replay has what an agent before this one published.
         let (life, first) = (status.incarnation, status.own_first);
         self.status.send_modify(|status| (status.incarnation, status.published) = (life, None));
         let encoder = Encoder::new(life, self.feed.block_size());

@@ -225,7 +225,7 @@ typedef struct kvasir_stored {
 } kvasir_stored;
 
 /*
- How a publisher stands.
+ State of a publisher.
  */
 typedef struct kvasir_publisher_status {
   /*
@@ -363,7 +363,7 @@ enum kvasir_code kvasir_publisher_shutdown(struct kvasir_publisher *publisher,
                                            uint32_t timeout_ms);
 
 /*
- How the publisher stands, also after it was shut down.
+ State of the publisher, also after it was shut down.
 
  KVASIR_INVALID_ARGUMENT, KVASIR_BAD_HANDLE.
 

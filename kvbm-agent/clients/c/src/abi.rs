@@ -204,7 +204,7 @@ pub extern "C" fn kvasir_publisher_shutdown(publisher: *mut Publisher, timeout_m
     guarded(|| opened(publisher)?.shut_down(milliseconds(timeout_ms)))
 }
 
-/// How the publisher stands, also after it was shut down.
+/// State of the publisher, also after it was shut down.
 ///
 /// KVASIR_INVALID_ARGUMENT, KVASIR_BAD_HANDLE.
 ///

@@ -25,7 +25,7 @@ const JOURNAL_BYTES_DEFAULT: usize = 32 << 20;
 const JOURNAL_BATCHES: usize = 1 << 20;
 /// Most blocks that may be configured: the journal finds them by numbers of 32 bits.
 const HELD_BLOCKS_MAX: usize = 1 << 31;
-/// The other side hears of us at least this often, and four times in a lease.
+/// Heartbeats go out at least this often, and four times in a lease.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 /// Longest wait for the thread of a publisher that is freed.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
@@ -53,7 +53,7 @@ pub(crate) struct Publisher {
     feed: Arc<Feed>,
     events: KvEventPublisher,
     held_blocks_max: usize,
-    /// Held from the look for room until it is taken.
+    /// Held from the check for room until it is taken.
     storing: Mutex<()>,
     dropped_events: AtomicU64,
     uplink: watch::Receiver<UplinkStatus>,
@@ -64,7 +64,7 @@ pub(crate) struct Publisher {
     runtime: Option<Runtime>,
 }
 
-/// How a publisher stands.
+/// State of a publisher.
 #[derive(Debug)]
 pub(crate) struct Progress {
     pub(crate) head: u64,
@@ -161,7 +161,7 @@ impl Publisher {
         self.flush_until(Instant::now() + limit)
     }
 
-    /// The engine ends: what it held is gone, which the other side is told. Again, it does nothing.
+    /// The engine ends: publishes that what it held is gone. Again, it does nothing.
     pub(crate) fn shut_down(&self, limit: Duration) -> Result<(), Fault> {
         let deadline = Instant::now() + limit;
         self.events.shutdown();
@@ -174,7 +174,7 @@ impl Publisher {
 
     pub(crate) fn progress(&self) -> Progress {
         let (journal, uplink) = (self.feed.status(), self.uplink.borrow().clone());
-        // Batches below the first of an incarnation are those of incarnations before, which it says anew.
+        // Batches below the first of an incarnation are those of incarnations before, which it publishes again.
         let past = |number: Option<u64>| number.map_or(journal.first, |at| at.saturating_add(1));
         let confirmed = uplink.acknowledged.filter(|_| uplink.incarnation == journal.incarnation);
         Progress {
@@ -201,7 +201,7 @@ impl Publisher {
             let has_all = |status: &UplinkStatus| {
                 status.incarnation == now.incarnation && status.acknowledged >= now.head
             };
-            // Where all is told anew, the image's end has to be waited for.
+            // Where all is published again, the image's end has to be waited for.
             let is_over = || self.feed.status().incarnation != now.incarnation;
             let known = uplink
                 .wait_for(|status| status.refused || has_all(status) || is_over())
@@ -245,7 +245,7 @@ impl Drop for Publisher {
     }
 }
 
-/// What a wait has come to, once it is over: there, refused, or shut down.
+/// The result of a wait: reached, refused, or shut down.
 fn settled(is_there: bool, uplink: &watch::Receiver<UplinkStatus>) -> Result<(), Fault> {
     if is_there {
         return Ok(());

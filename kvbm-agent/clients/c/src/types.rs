@@ -127,7 +127,7 @@ pub struct Stored {
     pub tier: u32,
 }
 
-/// How a publisher stands.
+/// State of a publisher.
 #[repr(C)]
 #[derive(Debug)]
 pub struct PublisherStatus {

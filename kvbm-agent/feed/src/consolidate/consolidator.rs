@@ -16,7 +16,7 @@ pub struct ConsolidateConfig {
     pub names_max: usize,
 }
 
-/// What became of what sources said.
+/// What became of what sources published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ConsolidateCounts {
     /// Names that were taken without their chain to the root: they are their source's alone.
@@ -44,8 +44,8 @@ impl Consolidator {
         }
     }
 
-    /// Takes what a source says of a rank; its second announcements are read as `copy_mode` says. Returns
-    /// what all sources together say by that, in copy mode [`CopyMode::Set`].
+    /// Takes what a source publishes for a rank; `copy_mode` decides how second announcements are read. Returns
+    /// what that changes for all sources together, in copy mode [`CopyMode::Set`].
     pub fn take(
         &mut self,
         (source, copy_mode): (SourceNumber, CopyMode),

@@ -32,7 +32,7 @@ pub(super) struct Rank {
     held: Vec<Held>,
 }
 
-/// What all sources together say, as it is found out.
+/// What changes for all sources together.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     pub(super) events: Vec<KvEvent>,
@@ -146,7 +146,7 @@ impl Held {
             let parent = before.map(|(block, _)| block);
             let block = if is_joined { canonical(parent, local) } else { self.own(name) };
             if self.names.get(&name).is_some_and(|at| at.block != block) {
-                // It stands for something else now.
+                // It means another block now.
                 self.release(name, all, output);
             }
             let is_new = !self.names.contains_key(&name);

@@ -39,7 +39,7 @@ fn absent(config: &DiskConfig) -> DiskError {
 }
 
 /// As where there is one; never called.
-#[expect(missing_docs, clippy::missing_errors_doc, reason = "`store` says what they do")]
+#[expect(missing_docs, clippy::missing_errors_doc, reason = "`store` documents them")]
 impl Disk {
     #[must_use]
     pub fn status(&self) -> DiskStatus {

@@ -82,7 +82,7 @@ pub enum DiskError {
 }
 
 impl DiskError {
-    /// Whether the process was started wrongly, so that it should not go on; everything else costs the journal
+    /// Whether the process was started wrongly and should not continue; everything else costs the journal
     /// on disk only.
     #[must_use]
     pub const fn is_misconfigured(&self) -> bool {

@@ -10,11 +10,11 @@ pub struct Opened {
     pub restored: Result<Restored, NewIncarnation>,
 }
 
-/// An incarnation that may go on.
+/// An incarnation that may continue.
 #[derive(Debug)]
 pub struct Restored {
-    /// What was said and is held.
+    /// What was published and is held.
     pub journal: Journal,
-    /// Where its sources stood.
+    /// The positions of its sources.
     pub sources: Vec<PersistedSource>,
 }

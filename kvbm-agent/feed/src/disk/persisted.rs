@@ -1,6 +1,6 @@
 use kvasir_proto::types::{CopyMode, Cursor, DpRank, Incarnation};
 
-/// What a source is, and so how it tells whether its engine lived on.
+/// What a source is, and so how it proves that its engine survived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceKind {
     /// An engine's own publisher: its replay has the cursor's batch, or not.
@@ -9,7 +9,7 @@ pub enum SourceKind {
     Ingest,
 }
 
-/// A source, as it stands after the last batch of it that was taken.
+/// A source, as of its last batch that was taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PersistedSource {
     /// Its name.
@@ -38,8 +38,8 @@ pub struct PersistedSource {
 pub enum SourceChange<'a> {
     /// It stays as it is.
     None,
-    /// It stands here now.
+    /// This is its position now.
     Put(&'a PersistedSource),
-    /// Of its name nothing is known any more.
+    /// It is dropped.
     Forget(&'a str),
 }

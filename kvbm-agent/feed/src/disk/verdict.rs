@@ -1,11 +1,11 @@
 use std::fmt;
 
-/// Whether the incarnation that is on disk goes on.
+/// Whether the incarnation on disk continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// No source was heard yet that could tell.
+    /// No source that could prove it was received yet.
     Pending,
-    /// An engine lived on: the incarnation goes on.
+    /// An engine survived: the incarnation continues.
     Continued,
     /// A new one began.
     NewIncarnation(NewIncarnation),
@@ -18,7 +18,7 @@ pub enum NewIncarnation {
     First,
     /// A write had failed, or a start was cut off, since when the folder does not count.
     Unmarked,
-    /// What is there is damaged.
+    /// What is on disk is damaged.
     Damaged(String),
     /// Another version wrote it.
     Version(u32),
@@ -28,7 +28,7 @@ pub enum NewIncarnation {
     CopyMode,
     /// Numbered LoRA adapters had other names, by which blocks were hashed.
     LoraNames,
-    /// None of what fed the agent is configured any more, or can say whether it lived on.
+    /// No source of the agent is configured any more that could prove that its engine survived.
     NoSource,
     /// The engine is another one, is gone, or cannot prove that it is the same.
     Engine,
@@ -79,10 +79,10 @@ impl fmt::Display for NewIncarnation {
             Self::BlockSize(found) => write!(f, "blocks of {found} tokens are on disk"),
             Self::CopyMode => f.write_str("copies are counted otherwise on disk"),
             Self::LoraNames => f.write_str("LoRA adapters have other names on disk"),
-            Self::NoSource => {
-                f.write_str("no source is configured any more that could say whether it lived on")
-            }
-            Self::Engine => f.write_str("the engine did not prove that it lived on"),
+            Self::NoSource => f.write_str(
+                "no source is configured any more that could prove that its engine survived",
+            ),
+            Self::Engine => f.write_str("the engine did not prove that it survived"),
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::journal::{DumpId, DumpStep};
 use kvasir_proto::types::Incarnation;
 use std::sync::Arc;
 
-/// A dump under way; given up when dropped.
+/// A dump under way; cancelled when dropped.
 #[derive(Debug)]
 pub struct FeedDump {
     feed: Arc<Feed>,

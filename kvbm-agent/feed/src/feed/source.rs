@@ -35,7 +35,7 @@ pub struct SourceConfig {
     pub journal: JournalConfig,
 }
 
-/// An incarnation that nobody has lived: two keys of the system's randomness.
+/// A new incarnation: two keys of the system's randomness.
 #[must_use]
 pub fn new_incarnation() -> Incarnation {
     let half = || u128::from(RandomState::new().hash_one(0));
@@ -49,16 +49,16 @@ pub struct News {
     pub incarnation: Incarnation,
     /// Its newest batch; none before the first.
     pub head: Option<u64>,
-    /// How far what it says can be trusted.
+    /// How far it can be trusted.
     pub state: SourceState,
 }
 
-/// How far what a source says can be trusted, where it speaks for others.
+/// How far a feed can be trusted whose events come from other sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeedState {
     /// The worst of them.
     pub state: SourceState,
-    /// When the newest of what they said was last known to be taken, of all the oldest; none if that is
+    /// When their newest batches were last known to be taken, of all the oldest; none if that is
     /// always so.
     pub verified_at: Option<Instant>,
     /// Whether all of them are connected.
@@ -81,7 +81,7 @@ pub struct Feed {
     disk: Option<Disk>,
     /// The incarnation that begins if the one on disk is over, and its first number.
     fresh: (Incarnation, u64),
-    /// Whether it is known which incarnation goes on. Until then nothing is said.
+    /// Whether it is known which incarnation continues. Until then nothing is published.
     settled: watch::Sender<bool>,
     news: watch::Sender<News>,
     feed_state: Mutex<FeedState>,
@@ -91,7 +91,7 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// A source that has said nothing yet.
+    /// A source that has published nothing yet.
     ///
     /// # Errors
     /// If its name or its block size breaks the contract.
@@ -99,8 +99,8 @@ impl Feed {
         Ok(Self::open(config, None)?.0)
     }
 
-    /// A source whose journal is on disk too. One that goes on with what was there says nothing before it is
-    /// [settled](Self::settle) whether that holds; its own sources are returned as they stood.
+    /// A source whose journal is on disk too. One that may continue from there publishes nothing before it is
+    /// [settled](Self::settle) whether it does; the positions of its own sources are returned.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -134,7 +134,7 @@ impl Feed {
             dump_turns: Turns::new(),
             digest_turns: Turns::new(),
         };
-        // What no index would accept is found out here.
+        // What no index would accept is refused here.
         Hello::try_from(pb::PublishHello::from(feed.hello()))?;
         Ok((feed, sources.unwrap_or_default()))
     }
@@ -221,7 +221,7 @@ impl Feed {
         self.news.send_modify(|news| (news.incarnation, news.head) = (incarnation, None));
     }
 
-    /// A new incarnation in which all stays held, and whose first batches say what, as [`Journal::republish`].
+    /// Begins a new incarnation whose first batches publish all that is held, as [`Journal::republish`].
     pub fn republish(&self, incarnation: Incarnation) {
         let mut journal = self.journal.lock();
         journal.republish(incarnation);
@@ -235,7 +235,7 @@ impl Feed {
         self.disk.as_ref()
     }
 
-    /// The incarnation that was on disk goes on, or is over: then a new one begins.
+    /// The incarnation on disk continues, or is over: then a new one begins.
     pub fn settle(&self, verdict: Verdict) {
         if matches!(
             verdict,
@@ -250,20 +250,20 @@ impl Feed {
         self.settled.send_replace(true);
     }
 
-    /// Whether it is known which incarnation goes on. Until then nothing may be said.
+    /// Whether it is known which incarnation continues. Until then nothing may be published.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         *self.settled.borrow()
     }
 
-    /// Waits until it is known which incarnation goes on.
+    /// Waits until it is known which incarnation continues.
     pub async fn until_settled(&self) {
         // Its sender is ours.
         let mut settled = self.settled.subscribe();
         let _known = settled.wait_for(|settled| *settled).await;
     }
 
-    /// Tells of what is new from now on.
+    /// Notifies of what is new from now on.
     #[must_use]
     pub fn news(&self) -> watch::Receiver<News> {
         self.news.subscribe()
@@ -288,7 +288,7 @@ impl Feed {
         self.journal.lock().ranks()
     }
 
-    /// Waits for a turn to copy [digests](Self::digests): whoever has one holds it until its copies are sent.
+    /// Waits for a turn to copy [digests](Self::digests): hold it until the copies are sent.
     ///
     /// # Errors
     /// If too many wait, or waiting takes too long.
@@ -305,7 +305,7 @@ impl Feed {
         self.journal.lock().digests(incarnation)
     }
 
-    /// What indexes are told of it between batches; none if it lives another incarnation.
+    /// What indexes are sent between batches; none if another incarnation has begun.
     #[must_use]
     pub fn heartbeat(&self, incarnation: Incarnation) -> Option<Heartbeat> {
         let (head_sequence, digest) = {
@@ -320,7 +320,7 @@ impl Feed {
         Some(Heartbeat { head_sequence, digest, state, verified_age, engine_away: !connected })
     }
 
-    /// What the source says can be trusted so far from now on; indexes are told at once if that changes.
+    /// Sets how far the source can be trusted; a change is sent to indexes at once.
     pub fn set_state(&self, feed_state: FeedState) {
         let before = mem::replace(&mut *self.feed_state.lock(), feed_state);
         if (before.state, before.connected) != (feed_state.state, feed_state.connected) {
@@ -328,7 +328,7 @@ impl Feed {
         }
     }
 
-    /// Where it stands.
+    /// Its state.
     #[must_use]
     pub fn status(&self) -> JournalStatus {
         self.journal.lock().status()

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 pub struct Hub {
     feed: Arc<Feed>,
     sources: Mutex<Sources>,
-    /// What waits to be said with what comes after it, locked within `sources`; none where nothing does.
+    /// What waits to be published with later batches, locked within `sources`; none without batching.
     waiting: Option<Mutex<Waiting>>,
     /// Something waits that is due at another time than was known.
     due_changed: Notify,
@@ -30,13 +30,13 @@ pub struct Taken {
     /// Its number among those of its source and rank, from 0; one more each time.
     pub id: u64,
     /// Number of the last batch of the agent's stream that it became; none if nothing is new by it, or if it waits
-    /// for others to be said together.
+    /// for others, to be published together.
     pub sequence: Option<u64>,
     /// Blocks that were not taken, for there was no room.
     pub refused: u64,
 }
 
-/// Where one source puts in what it has to say.
+/// Where one source publishes.
 #[derive(Debug)]
 pub struct Inlet {
     hub: Arc<Hub>,
@@ -45,7 +45,7 @@ pub struct Inlet {
 }
 
 impl Hub {
-    /// A hub in front of a feed, which nobody else publishes to.
+    /// A hub in front of a feed, to which nothing else publishes.
     ///
     /// # Errors
     /// If a bound is out of its range, or the number of sources does not go with the feed's copy mode.
@@ -53,7 +53,7 @@ impl Hub {
         Self::resume(feed, config, Vec::new())
     }
 
-    /// A hub in front of a feed of which some sources were kept on disk. Open those that may go on with
+    /// A hub in front of a feed some of whose sources are on disk. Open those that may continue with
     /// [`open_persisted`](Self::open_persisted), then [`begin`](Self::begin).
     ///
     /// # Errors
@@ -80,13 +80,13 @@ impl Hub {
         Ok(Self { feed, sources, waiting, due_changed: Notify::new() })
     }
 
-    /// Sources of a kind that were kept and are not open yet.
+    /// Sources of a kind that are on disk and not open yet.
     #[must_use]
     pub fn persisted(&self, kind: SourceKind) -> Vec<PersistedSource> {
         self.sources.lock().persisted(kind)
     }
 
-    /// All that are configured are open: what else was kept is gone.
+    /// All configured sources are open: what else is on disk is dropped.
     pub fn begin(&self) {
         let mut sources = self.sources.lock();
         let (gone, forgotten) = sources.begin(self.feed.ranks());
@@ -96,7 +96,7 @@ impl Hub {
         }
     }
 
-    /// Names of the sources that go on where they were kept, if their engines prove that they lived on.
+    /// Names of the sources that continue from disk if their engines prove that they survived.
     #[must_use]
     pub fn pending(&self) -> Vec<String> {
         self.sources.lock().all_pending()
@@ -111,7 +111,7 @@ impl Hub {
         self.open_as(name, copy_mode, None)
     }
 
-    /// As [`open`](Self::open), for a source that may go on where it was kept, and is kept itself: what it says
+    /// As [`open`](Self::open), for a source that may continue from disk, and is written to disk: what it publishes
     /// comes with [cursors](Inlet::take_at).
     ///
     /// # Errors
@@ -153,13 +153,13 @@ impl Hub {
         self.sources.lock().watch(name)
     }
 
-    /// Blocks that wait to be said with what comes after them: taken, and not in the journal yet.
+    /// Blocks that wait to be published with later ones: taken, and not in the journal yet.
     #[must_use]
     pub fn waiting_blocks(&self) -> usize {
         self.waiting.as_ref().map_or(0, |waiting| waiting.lock().blocks())
     }
 
-    /// Says what waits when it is due, until cancelled. What waits then is left to [`flush`](Self::flush).
+    /// Publishes what waits when it is due, until cancelled. What waits then is left to [`flush`](Self::flush).
     pub async fn run(&self, stop: CancellationToken) {
         let Some(waiting) = &self.waiting else { return };
         loop {
@@ -180,7 +180,7 @@ impl Hub {
         }
     }
 
-    /// Says at once what waits.
+    /// Publishes at once what waits.
     pub fn flush(&self) {
         let Some(waiting) = &self.waiting else { return };
         let _order = self.sources.lock();
@@ -188,7 +188,7 @@ impl Hub {
         self.publish_all(all);
     }
 
-    /// Publishes, or lets it wait; the lock is held, so that what sources say keeps its order.
+    /// Publishes it, or lets it wait. The lock is held, so that the sources' order is preserved.
     fn publish(
         &self,
         rank: DpRank,
@@ -217,17 +217,17 @@ impl Hub {
             match self.feed.publish_all(rank, merge_removals(events), SourceChange::None) {
                 Ok(sequence) => last = sequence.or(last),
                 // What it may be was checked when it was taken.
-                Err(error) => tracing::error!(%error, rank, "what has waited is not said"),
+                Err(error) => tracing::error!(%error, rank, "a batch that waited is not published"),
             }
         }
         last
     }
 
-    /// Says what a source no longer holds, and what that decides.
+    /// Publishes what a source no longer holds, and settles the incarnation if that decides it.
     fn release(&self, gone: Gone) {
         for (rank, events) in gone.events {
             if let Err(error) = self.publish(rank, events, SourceChange::None) {
-                tracing::error!(%error, rank, "what a source no longer holds is not said");
+                tracing::error!(%error, rank, "what a source no longer holds is not published");
             }
         }
         if let Some(verdict) = gone.verdict {
@@ -235,10 +235,10 @@ impl Hub {
         }
     }
 
-    /// Writes where a source stands.
+    /// Writes the position of a source.
     fn write(&self, change: SourceChange<'_>) {
         if let Err(error) = self.feed.publish_all(0, Vec::new(), change) {
-            tracing::error!(%error, "where a source stands is not written");
+            tracing::error!(%error, "the position of a source is not written");
         }
     }
 }
@@ -256,22 +256,22 @@ impl Inlet {
         self.hub.feed.block_size()
     }
 
-    /// Where it stood on disk, as long as its engine was not heard: it goes on from there, or is cleared.
+    /// Its position on disk, until its engine was received: it continues from there, or is cleared.
     #[must_use]
     pub fn pending(&self) -> Option<PersistedSource> {
         self.hub.sources.lock().pending(self.key)
     }
 
-    /// The engine's main KV-cache group has become known, or is another one: it is kept with the next batch.
+    /// The engine's main KV-cache group has become known, or has changed: it is written with the next batch.
     pub fn set_main_group(&self, main_group: Option<u32>) {
         self.hub.sources.lock().set_main_group(self.key, main_group);
     }
 
-    /// Whether the source may speak of a rank now. What it says of one that is kept for another would not be taken,
-    /// and is to be said once that one is heard, or gone.
+    /// Whether the source may publish for a rank now. What it publishes for one that is reserved for another is
+    /// refused, and has to be sent again once the other was received, or is gone.
     ///
     /// # Errors
-    /// If the rank is kept for a source that may go on.
+    /// If the rank is reserved for a source that may continue.
     pub fn check_turn(&self, rank: DpRank) -> Result<(), HubError> {
         self.hub.sources.lock().check_turn(self.key, rank)
     }
@@ -285,7 +285,7 @@ impl Inlet {
         self.take_from(rank, events, None)
     }
 
-    /// As [`take`](Self::take), for a source that is kept: it stands at `cursor` then.
+    /// As [`take`](Self::take), for a source that is on disk: its position is `cursor` then.
     ///
     /// # Errors
     /// As [`take`](Self::take).
@@ -310,7 +310,7 @@ impl Inlet {
         }
         let outcome = sources.take(self.key, rank, events, cursor)?;
         let change = sources.change(self.key);
-        // The lock is held, so that what sources say keeps its order.
+        // The lock is held, so that the sources' order is preserved.
         let sequence = hub.publish(rank, outcome.events, change)?;
         if outcome.refused > 0 {
             hub.feed.set_state(sources.feed_state());
@@ -323,7 +323,8 @@ impl Inlet {
         self.go(true);
     }
 
-    /// The source holds nothing any more, at any rank, as far as is known: events of its incarnation were lost for good.
+    /// The source holds nothing any more, at any rank, as far as is known: events of its incarnation were lost for
+    /// good.
     pub fn lose(&self) {
         self.go(false);
     }

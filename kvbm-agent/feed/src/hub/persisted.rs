@@ -1,22 +1,22 @@
-//! What is kept on disk of a source, and whether its engine lived on: pure.
+//! What is on disk of a source, and whether its engine survived: pure.
 
 use crate::disk::{PersistedSource, SourceChange, SourceKind};
 use kvasir_proto::limits::SOURCE_PAST_LIVES_MAX;
 use kvasir_proto::types::{CopyMode, Cursor, DpRank, Incarnation, KvEvent, SourceState};
 
-/// One source's part of what is kept.
+/// One source's part of the journal on disk.
 #[derive(Debug)]
 pub(super) struct Persisted {
     name: String,
     kind: SourceKind,
     copy_mode: CopyMode,
-    /// Where it stands; none before its first batch.
+    /// Its position; none before its first batch.
     at: Option<PersistedSource>,
     /// Incarnations that are over, the latest last.
     past: Vec<Incarnation>,
     /// The engine's main KV-cache group, as of the next batch.
     main_group: Option<u32>,
-    /// Another process has brought it here, and its engine was not heard yet.
+    /// Another process wrote it, and its engine was not received yet.
     is_pending: bool,
 }
 
@@ -27,18 +27,18 @@ impl Persisted {
         Self { name, kind, copy_mode, at: None, past, main_group: None, is_pending: false }
     }
 
-    /// A source that was kept.
+    /// A source that is on disk.
     pub(super) fn of(source: PersistedSource) -> Self {
         let PersistedSource { name, kind, copy_mode, past, main_group, .. } = source.clone();
         Self { name, kind, copy_mode, at: Some(source), past, main_group, is_pending: true }
     }
 
-    /// Where it stood, if its engine was not heard yet.
+    /// Its position, if its engine was not received yet.
     pub(super) fn pending(&self) -> Option<&PersistedSource> {
         self.at.as_ref().filter(|_| self.is_pending)
     }
 
-    /// Its engine was heard. Returns whether that is news.
+    /// Its engine was received. Returns whether that is news.
     pub(super) const fn confirm(&mut self) -> bool {
         std::mem::replace(&mut self.is_pending, false)
     }
@@ -101,7 +101,7 @@ impl Persisted {
         self.copy_mode = copy_mode;
     }
 
-    /// What it says of itself, with what the process before has lost.
+    /// The state that it reports, with what the process before has lost.
     pub(super) fn state(&self, state: SourceState) -> SourceState {
         let Some(at) = self.at.as_ref().filter(|_| state != SourceState::Cold) else {
             return state;

@@ -76,7 +76,8 @@ fn here(hub: &Hub) -> (Incarnation, usize, bool) {
 }
 
 fn cleared(hub: &Hub, after: u64) -> Vec<DpRank> {
-    let range = hub.feed().range(LIFE, after..=u64::MAX, usize::MAX).expect("the incarnation goes on");
+    let range =
+        hub.feed().range(LIFE, after..=u64::MAX, usize::MAX).expect("the incarnation goes on");
     let batches = range.batches.iter();
     batches.filter(|batch| batch.events() == [KvEvent::Cleared]).map(|batch| batch.rank()).collect()
 }

@@ -18,7 +18,7 @@ pub(super) struct Key {
     opened: u64,
 }
 
-/// What a source has said of a rank.
+/// What a source has published for a rank.
 #[derive(Debug, Default)]
 struct RankUse {
     /// Batches so far.
@@ -57,17 +57,17 @@ impl Source {
         self.counts.not_taken() > self.not_taken_before
     }
 
-    /// How far it can be trusted: as it says itself, and no further than what was taken of it.
+    /// How far it can be trusted: as it reports itself, and partial at best where blocks of it were not taken.
     fn state(&self) -> SourceState {
         let state = self.status.borrow().state;
         if self.lacks_blocks() { state.max(SourceState::Partial) } else { state }
     }
 }
 
-/// What is to be said of ranks, in order.
+/// Events by rank, in order.
 pub(super) type RankEvents = Vec<(DpRank, Vec<KvEvent>)>;
 
-/// The sources of an agent, and what they say together.
+/// The sources of an agent, and what they publish together.
 #[derive(Debug)]
 pub(super) struct Sources {
     config: HubConfig,
@@ -77,21 +77,21 @@ pub(super) struct Sources {
     consolidator: Option<Consolidator>,
     open: BTreeMap<SourceNumber, Source>,
     opened: u64,
-    /// Ranks that anything was ever said of, and who did last.
+    /// Ranks for which anything was ever published, and the last source of each.
     ranks: BTreeMap<DpRank, SourceNumber>,
-    /// Whether what sources say is kept on disk.
+    /// Whether there is a journal on disk.
     has_disk: bool,
-    /// Sources that were kept and are not open yet.
+    /// Sources that are on disk and not open yet.
     persisted: BTreeMap<String, PersistedSource>,
-    /// Whether it is known which incarnation goes on.
+    /// Whether it is known which incarnation continues.
     is_settled: bool,
 }
 
-/// What is to be said because a source holds nothing any more.
+/// What to publish because a source holds nothing any more.
 #[derive(Debug, Default)]
 pub(super) struct Gone {
     pub(super) events: RankEvents,
-    /// What that decides: an incarnation that is over leaves nothing to be said.
+    /// What that decides; where a new incarnation begins, there is nothing to publish.
     pub(super) verdict: Option<Verdict>,
 }
 
@@ -126,7 +126,7 @@ impl Sources {
         })
     }
 
-    /// From now on what sources say is kept; some were, and either they go on or not, unless that is settled.
+    /// From now on what sources publish is written to disk. Unless that is settled, those that are on disk are pending.
     pub(super) fn restore(&mut self, persisted: Vec<PersistedSource>, is_settled: bool) {
         self.has_disk = true;
         self.persisted =
@@ -134,13 +134,13 @@ impl Sources {
         self.is_settled = is_settled;
     }
 
-    /// Sources of a kind that were kept and are not open yet.
+    /// Sources of a kind that are on disk and not open yet.
     pub(super) fn persisted(&self, kind: SourceKind) -> Vec<PersistedSource> {
         self.persisted.values().filter(|source| source.kind == kind).cloned().collect()
     }
 
-    /// All that are configured are open: nobody else goes on. Returns what is to be said of `held` ranks, and who is
-    /// to be forgotten.
+    /// All configured sources are open: no other continues. Returns what to publish for `held` ranks, and which
+    /// sources are to be forgotten.
     pub(super) fn begin(&mut self, held: Vec<DpRank>) -> (Gone, Vec<String>) {
         let forgotten: Vec<String> = mem::take(&mut self.persisted).into_keys().collect();
         if self.is_settled {
@@ -158,7 +158,7 @@ impl Sources {
         (Gone { events, verdict: None }, forgotten)
     }
 
-    /// Opens a source. One of a kind goes on where it was kept; where it was another, it does not.
+    /// Opens a source. It continues from disk if its kind and copy mode are the same as there.
     pub(super) fn open(
         &mut self,
         name: &str,
@@ -221,7 +221,7 @@ impl Sources {
         found.filter(|source| source.opened == key.opened).ok_or(HubError::Closed)
     }
 
-    /// Reads what is said of a rank.
+    /// Reads what is published for a rank.
     pub(super) fn take(
         &mut self,
         key: Key,
@@ -272,7 +272,7 @@ impl Sources {
         })
     }
 
-    /// Whether a source may speak of a rank now, or later.
+    /// Whether a source may publish for a rank now, or later.
     pub(super) fn check_turn(&self, key: Key, rank: DpRank) -> Result<(), HubError> {
         match self.check_rank(key.number, rank) {
             Err(error @ HubError::RankKept { .. }) => Err(error),
@@ -280,7 +280,7 @@ impl Sources {
         }
     }
 
-    /// A source's engine was heard, and lives on. Whether that decides that the agent's incarnation does.
+    /// A source's engine has survived. Returns whether that decides that the agent's incarnation continues.
     pub(super) fn prove(&mut self, key: Key) -> bool {
         let source = self.source(key).ok();
         let is_news =
@@ -302,7 +302,7 @@ impl Sources {
         }
         let events = self.clear(key)?;
         if was_pending {
-            // They were kept for an incarnation that is over.
+            // They belong to an incarnation that is over.
             self.source(key)?.ranks.clear();
         }
         if !was_pending || mem::replace(&mut self.is_settled, true) {
@@ -325,13 +325,13 @@ impl Sources {
         }
     }
 
-    /// Names of sources that go on if their engines prove that they lived on.
+    /// Names of sources that continue if their engines prove that they survived.
     pub(super) fn all_pending(&self) -> Vec<String> {
         let pending = self.open.values().filter(|source| source.is_pending());
         pending.map(|source| source.name.clone()).collect()
     }
 
-    /// What is wrong with a source of which blocks were not taken since it was cleared last, if that can be said; none
+    /// What is wrong with a source of which blocks were not taken since it was cleared last, if that is known; none
     /// if all were.
     pub(super) fn lacking(&self, key: Key, block_size: u32) -> Option<String> {
         let source = self.open.get(&key.number).filter(|source| source.opened == key.opened)?;
@@ -345,7 +345,7 @@ impl Sources {
         persisted.map_or(SourceChange::None, Persisted::change)
     }
 
-    /// Where a source stood that goes on, as long as its engine was not heard.
+    /// The position of a source that may continue, until its engine was received.
     pub(super) fn pending(&mut self, key: Key) -> Option<PersistedSource> {
         self.source(key).ok()?.persisted.as_ref()?.pending().cloned()
     }
@@ -358,7 +358,7 @@ impl Sources {
         }
     }
 
-    /// What a source says of itself, with what is known from before.
+    /// The state that a source reports, with what is known from before.
     pub(super) fn state(&mut self, key: Key, state: SourceState) -> SourceState {
         let persisted = self.source(key).ok().and_then(|source| source.persisted.as_ref());
         persisted.map_or(state, |persisted| persisted.state(state))
@@ -403,7 +403,7 @@ impl Sources {
         Ok(&self.source(key)?.status)
     }
 
-    /// How far what they say together can be trusted.
+    /// How far all of them together can be trusted.
     pub(super) fn feed_state(&self) -> FeedState {
         let mut feed_state = FeedState::OWN;
         for source in self.open.values() {

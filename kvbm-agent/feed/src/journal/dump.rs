@@ -1,4 +1,4 @@
-//! Dumps of an inventory, read a step at a time while batches go on.
+//! Dumps of an inventory, read a step at a time between batches.
 
 use super::inventory::Inventory;
 use super::names::Names;

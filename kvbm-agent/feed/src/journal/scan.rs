@@ -4,8 +4,8 @@ use super::names::Names;
 use super::rank::Rank;
 use kvasir_proto::types::{BlockName, DpRank, HeldBlock};
 
-/// Records looked at for each that a step may return: those that were read as ancestors already cost
-/// a look too.
+/// Records checked for each that a step may return: those that were read as ancestors before cost
+/// a check too.
 const CHECKS_PER_RECORD: usize = 4;
 
 /// A dump under way. Take steps to its end, or cancel it: changes are noted for it meanwhile.

@@ -16,14 +16,14 @@ use std::sync::Arc;
 const IMAGE_RECORDS: usize = 1_024;
 const _: () = assert!(IMAGE_RECORDS <= EVENT_BLOCKS_MAX);
 
-/// What one source has said and holds.
+/// What one source has published and holds.
 #[derive(Debug)]
 pub struct Journal {
     config: JournalConfig,
     incarnation: Incarnation,
     /// Number of the first batch of this incarnation.
     first: u64,
-    /// Number of the first batch of it that this process has said or will say.
+    /// Number of its first batch that this process has published or will publish.
     pub(super) own_first: u64,
     /// Number of the next; none once the last was used.
     pub(super) next: Option<u64>,
@@ -40,20 +40,21 @@ pub struct RankDigests {
     pub ranks: Vec<(DpRank, RankDigest)>,
 }
 
-/// Where a journal stands.
+/// State of a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JournalStatus {
     /// The present incarnation.
     pub incarnation: Incarnation,
     /// Number that its first batch has or will have.
     pub first: u64,
-    /// Number that the first batch of this process has or will have: larger, where the incarnation is one that was kept.
+    /// Number that the first batch of this process has or will have: larger, where the incarnation was restored from
+    /// disk.
     pub own_first: u64,
-    /// Oldest batch kept; none before the first.
+    /// Oldest batch retained; none before the first.
     pub oldest: Option<u64>,
     /// Newest batch; none before the first.
     pub head: Option<u64>,
-    /// Batches kept.
+    /// Batches retained.
     pub batches: usize,
     /// Bytes of memory that they take.
     pub batch_bytes: usize,
@@ -92,9 +93,9 @@ impl Journal {
         self.inventory.begin_incarnation();
     }
 
-    /// A new incarnation in which all stays held: its first batches say what. For a peer that lacks batches
-    /// which are not kept any more, and that can ask nobody. Numbers go on; dumps under way are cut
-    /// off. Its work, and what the ring keeps beyond its bounds, is bounded by what is held.
+    /// Begins a new incarnation whose first batches publish all that is held. For a peer that lacks batches
+    /// which are not retained any more, and that cannot fetch a dump. Numbering continues; dumps under way are cut
+    /// off. Its work, and what the ring holds beyond its bounds, is bounded by what is held.
     pub fn republish(&mut self, incarnation: Incarnation) {
         let mut ring = Ring::new(&self.config);
         let first = self.next.unwrap_or(0);
@@ -129,7 +130,7 @@ impl Journal {
         self.ring.head()
     }
 
-    /// The oldest batch kept; none before the first.
+    /// The oldest batch retained; none before the first.
     #[must_use]
     pub fn oldest(&self) -> Option<u64> {
         self.ring.oldest()
@@ -176,7 +177,7 @@ impl Journal {
     /// incarnation's first batch mean that batch.
     ///
     /// # Errors
-    /// If it is another incarnation, if the first batch of the range is not kept any more, or if the range
+    /// If it is another incarnation, if the first batch of the range is not retained any more, or if the range
     /// begins more than one beyond the newest batch.
     pub fn range(
         &self,
@@ -245,7 +246,7 @@ impl Journal {
         Ok(RankDigests { watermark: self.ring.head(), ranks: self.inventory.digests() })
     }
 
-    /// Where it stands.
+    /// Its state.
     #[must_use]
     pub fn status(&self) -> JournalStatus {
         JournalStatus {

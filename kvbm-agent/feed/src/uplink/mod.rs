@@ -1,8 +1,8 @@
 //! One source's stream of events to one indexer, over gRPC.
 //!
-//! [`Uplink`] is one stream, for whoever numbers batches elsewhere; [`run_uplink`] keeps a stream open for
+//! [`Uplink`] is one stream, for batches that are numbered elsewhere; [`run_uplink`] keeps a stream open for
 //! a [`Feed`](crate::feed::Feed): several batches are under way at a time, and a stream that ends is
-//! replaced by one that goes on where the index says it stands.
+//! replaced by one that continues at the index's position.
 
 mod error;
 mod register;

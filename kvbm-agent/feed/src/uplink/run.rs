@@ -19,13 +19,13 @@ use tokio_util::sync::CancellationToken;
 /// missed answers late.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What becomes of a peer that lacks batches which the journal does not keep any more.
+/// What to do for a peer that lacks batches which the journal does not retain any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overrun {
-    /// It is sent the oldest that are kept, and asks the agent's `LocalIndexer` for the rest.
+    /// Send it the oldest that are retained; it asks the agent's `LocalIndexer` for the rest.
     Skip,
-    /// It is told in a new incarnation all that is held: for one that can ask nobody, and feeds that nobody else is
-    /// told of.
+    /// Publish all that is held in a new incarnation: for a peer that cannot fetch a dump, and a feed that has no other
+    /// reader.
     Republish,
 }
 
@@ -34,11 +34,11 @@ pub enum Overrun {
 pub struct UplinkConfig {
     /// The indexer: `http://host:port`.
     pub endpoint: String,
-    /// It is told this often that the source is there, and how far it is; not 0.
+    /// How often it is sent a heartbeat; not 0.
     pub heartbeat_interval: Duration,
-    /// How the worker is registered before each stream; none if somebody else sees to it.
+    /// How the worker is registered before each stream; none if it is registered elsewhere.
     pub registration: Option<Registration>,
-    /// Whether the worker is removed once the uplink is told to stop.
+    /// Whether the worker is removed when the uplink stops.
     pub deregister: bool,
     /// What it does once the journal has lost what the peer lacks.
     pub overrun: Overrun,
@@ -49,13 +49,13 @@ pub struct UplinkConfig {
 pub struct UplinkStatus {
     /// A stream is open.
     pub connected: bool,
-    /// The incarnation that is spoken of.
+    /// The incarnation that is published.
     pub incarnation: Incarnation,
     /// The last batch of that incarnation that the index has.
     pub acknowledged: Option<u64>,
     /// Batches that the journal had lost before they could be sent: the index asks for a dump.
     pub skipped_batches: u64,
-    /// Times that it was told in a new incarnation all that is held.
+    /// Times that all that is held was published again, in a new incarnation.
     pub retold: u64,
     /// Block operations that the index did not take: it credits less.
     pub rejected_blocks: u64,
@@ -85,8 +85,8 @@ impl UplinkStatus {
     }
 }
 
-/// Keeps a stream of a source open to an indexer, and tells in `status` how far it has come. Once `stop` is cancelled it sends what the journal has, waits for
-/// the answers and ends; without a stream it ends at once.
+/// Keeps a stream of a source open to an indexer, and reports its progress in `status`. Once `stop` is cancelled it
+/// sends what the journal has, waits for the answers and ends; without a stream it ends at once.
 pub async fn run_uplink(
     feed: Arc<Feed>,
     config: UplinkConfig,
@@ -128,8 +128,8 @@ struct Runner {
     config: UplinkConfig,
     status: watch::Sender<UplinkStatus>,
     stop: CancellationToken,
-    /// The worker is this agent's, as far as is known: a stream was accepted, and since then nobody was heard to have
-    /// taken its place.
+    /// The worker is this agent's, as far as is known: a stream was accepted, and since then no other agent is known
+    /// to have taken its place.
     has_place: AtomicBool,
 }
 
@@ -147,7 +147,7 @@ struct Position {
 }
 
 impl Runner {
-    /// What tells that a stream was of use.
+    /// What shows that a stream made progress.
     fn progress(&self) -> (Incarnation, Option<u64>) {
         let status = self.status.borrow();
         (status.incarnation, status.acknowledged)
@@ -188,7 +188,7 @@ impl Runner {
         let mut heartbeats = interval(self.config.heartbeat_interval);
         heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            // Before any batch, the first time: an index takes a source for exact that says nothing else.
+            // The first heartbeat goes before any batch: without one, an index shows the source as exact.
             self.heartbeat_if_due(&uplink, &mut position);
             if let Some(end) = self.fill(&mut uplink, &mut position)? {
                 return Ok(end);
@@ -258,7 +258,7 @@ impl Runner {
         self.has_place.store(true, Ordering::Release);
     }
 
-    /// Says how the source stands, if that is due and there is room; else it stays due.
+    /// Sends a heartbeat, if one is due and there is room; else it stays due.
     fn heartbeat_if_due(&self, uplink: &Uplink, position: &mut Position) {
         if position.owes_heartbeat {
             let heartbeat = self.feed.heartbeat(position.life);
@@ -315,13 +315,13 @@ impl Runner {
         tracing::warn!(
             source,
             endpoint,
-            "the peer lacks what the journal has lost: all is told anew"
+            "the peer lacks batches that the journal has lost: all that is held is published again"
         );
         self.feed.republish(new_incarnation());
         self.status.send_modify(|status| status.retold += 1);
     }
 
-    /// Batches that are not kept any more cannot be sent: the index sees a gap.
+    /// Batches that are not retained any more cannot be sent: the index sees a gap.
     fn skip(&self, next: u64, oldest: u64) {
         let batches = oldest.saturating_sub(next);
         let (source, endpoint) = (self.feed.name(), &self.config.endpoint);

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 /// How looking at an engine's metrics goes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ScrapeStatus {
-    /// Looks that gave something.
+    /// Reads that succeeded.
     pub scrapes: u64,
     /// Those that did not.
     pub failures: u64,
@@ -20,7 +20,7 @@ pub struct ScrapeStatus {
     pub error: Option<Arc<str>>,
 }
 
-/// Reads an engine's metrics until `stop` is cancelled, and tells in `status` how that goes. Of what
+/// Reads an engine's metrics until `stop` is cancelled, and reports its progress in `status`. Of what
 /// contradicts itself nothing is taken for that rank.
 ///
 /// # Errors

@@ -83,7 +83,7 @@ pub(super) fn begin_incarnation(incarnation: Incarnation, first: u64, target: &m
     target.put(LIFE, &IncarnationRecord::new(incarnation, first).encode_to_vec());
 }
 
-/// A batch; `scratch` is kept for its memory. Returns the bytes of its value.
+/// Writes a batch; `scratch` is reused. Returns the bytes of its value.
 pub(super) fn put_batch(batch: &Batch, scratch: &mut Vec<u8>, target: &mut impl Target) -> usize {
     scratch.clear();
     let message = publish_batch(batch.sequence(), batch.rank(), batch.events());
@@ -93,7 +93,7 @@ pub(super) fn put_batch(batch: &Batch, scratch: &mut Vec<u8>, target: &mut impl 
     scratch.len()
 }
 
-/// Where a source stands.
+/// Writes the position of a source.
 pub(super) fn put_source(
     source: &PersistedSource,
     scratch: &mut Vec<u8>,
@@ -104,7 +104,7 @@ pub(super) fn put_source(
     target.put(&source_key(&source.name), scratch);
 }
 
-/// A part of an image; without records it says that blocks of the rank were not taken.
+/// A part of an image; without records it means that blocks of the rank were not taken.
 pub(super) fn chunk_value(rank: DpRank, records: Vec<HeldBlock>) -> Vec<u8> {
     pb::LocalDumpResponse::from(LocalDumpPart::Chunk { rank, records }).encode_to_vec()
 }

@@ -128,8 +128,8 @@ impl Disk {
         }
     }
 
-    /// Has an image count from now on, if its incarnation is still lived. Batches before it go, but for those that memory has
-    /// for indexes.
+    /// Has an image count from now on, if its incarnation is still lived. Batches before it go, but for those that
+    /// memory has for indexes.
     pub fn count(&self, complete: &CompleteImage, journal: &Journal) {
         if self.is_given_up() || journal.incarnation() != complete.incarnation {
             return;
@@ -153,7 +153,7 @@ impl Disk {
         }
     }
 
-    /// No image can be made: batches would be kept for ever.
+    /// No image can be made: batches would never be removed.
     pub fn image_failed(&self, error: &DiskError) {
         self.give_up(&error.to_string());
     }

@@ -20,7 +20,7 @@ pub fn open(
     fresh: (Incarnation, u64),
 ) -> Result<Opened, DiskError> {
     let is_used = folder::prepare(&config.folder)?;
-    // The first image comes when half of what memory keeps was written.
+    // The first image is due when half of the memory's bound was written.
     let log_bytes_min = journal.bytes_max as u64 / 2;
     let why = match (is_used, check_folder(config, journal)) {
         (false, _) => NewIncarnation::First,
@@ -44,10 +44,10 @@ pub fn open(
     Ok(Opened { disk, restored: Err(why) })
 }
 
-/// Has the next start begin a new incarnation: this one goes on without the folder.
+/// Makes the next start begin a new incarnation: this one continues without the folder.
 ///
 /// # Errors
-/// If that cannot be: then the folder would count, and what is there is older than what will have been said.
+/// If that fails: then the folder would count, though what is there is older than what will have been published.
 pub fn leave(config: &DiskConfig) -> Result<(), DiskError> {
     folder::unmark(&config.folder)
 }
@@ -61,7 +61,7 @@ fn check_folder(
     if !folder::database(folder).join("CURRENT").exists() {
         return Ok(Err(NewIncarnation::Damaged("there is no database".to_owned())));
     }
-    // Whoever has it open is found out before anything is decided.
+    // A folder that is in use is found out before anything is decided.
     let database = connect(folder)?;
     let found = read(&database, config, journal);
     match found.map_err(|error| DiskError::of_rocksdb(folder, &error))? {

@@ -14,7 +14,7 @@ use kvasir_proto::types::CopyMode;
 use kvasir_store::Bounds;
 use prost::Message;
 
-/// Takes a key and its value, or says what is wrong with them.
+/// Takes a key and its value, or returns what is wrong with them.
 pub(super) type Show<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), NewIncarnation> + 'a;
 
 /// Where values are read.
@@ -43,7 +43,7 @@ pub(super) enum Found {
     Life(Box<FoundIncarnation>),
 }
 
-/// An incarnation that may go on.
+/// An incarnation that may continue.
 pub(super) struct FoundIncarnation {
     pub(super) journal: Journal,
     pub(super) sources: Vec<PersistedSource>,

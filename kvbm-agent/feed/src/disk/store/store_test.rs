@@ -212,7 +212,8 @@ fn a_folder_that_was_given_up_begins_a_new_life() {
     assert!(why(folder.path()).contains("there is no database"));
 }
 
-/// What is on disk counts still, though more is said than it has: so that incarnation is over, and what is held is said anew.
+/// What is on disk counts still, though more is said than it has: so that incarnation is over, and what is held is
+/// said anew.
 #[test]
 fn a_folder_that_cannot_be_given_up_ends_the_life() {
     let folder = tempfile::tempdir().expect("a folder");
