@@ -160,11 +160,11 @@ fn values_that_are_wrong_are_named() {
         ("--label=zone=a,zone=b", "label[1].key: repeats zone: each may be given once"),
         (
             "--lora=sql",
-            "lora: \"sql\" is no number=name; numbers begin with 1: 0 stands for no adapter",
+            "lora: \"sql\" is no number=name; numbers begin with 1: 0 means no adapter",
         ),
         (
             "--lora=0=sql",
-            "lora: \"0=sql\" is no number=name; numbers begin with 1: 0 stands for no adapter",
+            "lora: \"0=sql\" is no number=name; numbers begin with 1: 0 means no adapter",
         ),
         ("--lora=7=", "lora[0].name: is required"),
         ("--lora=7=a,7=b", "lora[1].id: repeats 7: each may be given once"),
@@ -217,7 +217,7 @@ fn a_source_that_cannot_be_is_named_once() {
         ),
         (
             "--indexers=http://a:1,http://b:1,a:1",
-            "indexers: \"http://a:1\" is given twice: it would hear everything twice",
+            "indexers: \"http://a:1\" is given twice: it would receive everything twice",
         ),
         (
             "--source=endpoint=tcp://a:1,replay=tcp://*:2",

@@ -182,7 +182,7 @@ async fn a_rank_that_is_kept_for_another_is_waited_for() {
     };
     let acknowledged = timeout(PATIENCE, told).await.expect("the old one is given up");
     assert_eq!((acknowledged.rejected, acknowledged.duplicate), (0, false));
-    let text = "rank 0 is kept for source \"engine\", which may go on: try again later";
+    let text = "rank 0 is reserved for source \"engine\", which may continue: try again later";
     assert!(!refusals.is_empty() && refusals.iter().all(|refusal| refusal.contains(text)));
     assert_eq!(verdict(&agent), Verdict::NewIncarnation(NewIncarnation::Engine));
     delivered(&agent, 0).await;

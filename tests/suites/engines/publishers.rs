@@ -245,7 +245,7 @@ async fn sglangs_own_publisher_through_an_agent() -> Result<()> {
     relayed.wait_exact(4).await?;
     ensure!(fleet.chains(AGENT).await?.len() == 2, "one on the host, one on the device");
     let problem = relayed.report()?.problem.context("a complaint")?;
-    ensure!(problem.contains("says 8 tokens") && problem.contains("configured for 4"));
+    ensure!(problem.contains("states 8 tokens") && problem.contains("configured for 4"));
 
     publisher.kill().await?;
     let mut publisher = place.publisher().await?;

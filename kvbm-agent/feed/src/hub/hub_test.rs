@@ -114,7 +114,7 @@ fn sources_of_different_ranks_are_passed_through_side_by_side() {
     let taken = first.take(1, vec![removed(&[5])]).expect_err("the other's");
     assert_eq!(
         taken.to_string(),
-        "rank 1 is source \"second\"'s already: give each its ranks, or consolidate them"
+        "rank 1 is source \"second\"'s already: give each source its own ranks, or consolidate them"
     );
     first.clear();
     assert_eq!(said(&hub)[2..], [(0, vec![KvEvent::Cleared])]);
@@ -219,7 +219,7 @@ fn the_wrong_block_size_is_named_with_the_right_one() {
     let problem = hub.reports().remove(0).problem.expect("a complaint");
     assert_eq!(
         problem,
-        "the engine says 8 tokens per block, the agent is configured for 4: 2 block operations were \
+        "the engine states 8 tokens per block, the agent is configured for 4: 2 block operations were \
          dropped; configure both alike"
     );
 }
