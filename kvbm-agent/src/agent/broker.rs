@@ -27,8 +27,8 @@ pub(super) fn start(
     answering: &mut Tasks,
     stop: &CancellationToken,
 ) -> Result<watch::Receiver<BrokerStatus>, AgentError> {
-    let life = context.feed.status().incarnation;
-    let status = Arc::new(watch::Sender::new(BrokerStatus::new(life)));
+    let incarnation = context.feed.status().incarnation;
+    let status = Arc::new(watch::Sender::new(BrokerStatus::new(incarnation)));
     let seen = status.subscribe();
     let (url, refresh_interval) = (config.url.clone(), context.heartbeat_interval);
     let feed = Arc::clone(context.feed);

@@ -254,8 +254,8 @@ impl Agent {
     /// missing for the limit on held names.
     #[must_use]
     pub fn digest(&self) -> Option<u64> {
-        let life = self.feed.status().incarnation;
-        self.feed.heartbeat(life).and_then(|heartbeat| heartbeat.digest)
+        let incarnation = self.feed.status().incarnation;
+        self.feed.heartbeat(incarnation).and_then(|heartbeat| heartbeat.digest)
     }
 
     /// How far each uplink has come, in the order of the indexers.
@@ -303,21 +303,21 @@ impl Agent {
     /// Waits until every indexer has batch `sequence` of the incarnation that is present now, and the broker
     /// too, or that incarnation is over. Subscribers of its ZMQ sockets do not confirm, and are not waited for.
     pub async fn delivered(&self, sequence: u64) {
-        let life = self.feed.status().incarnation;
+        let incarnation = self.feed.status().incarnation;
         for uplink in &self.uplinks {
             let has = |status: &UplinkStatus| {
-                status.incarnation == life && status.acknowledged >= Some(sequence)
+                status.incarnation == incarnation && status.acknowledged >= Some(sequence)
             };
-            let over = || self.feed.status().incarnation != life;
+            let over = || self.feed.status().incarnation != incarnation;
             // An uplink that has ended will not deliver: then there is nothing to wait for.
             let mut uplink = uplink.clone();
             let _ended = uplink.wait_for(|status| has(status) || over()).await;
         }
         if let Some(mut broker) = self.broker.clone() {
             let has = |status: &BrokerStatus| {
-                status.incarnation == life && status.published >= Some(sequence)
+                status.incarnation == incarnation && status.published >= Some(sequence)
             };
-            let over = || self.feed.status().incarnation != life;
+            let over = || self.feed.status().incarnation != incarnation;
             let _ended = broker.wait_for(|status| has(status) || over()).await;
         }
     }

@@ -132,17 +132,17 @@ impl Publisher {
     /// Position of the present incarnation.
     fn position(&self) -> Position {
         let hello = self.feed.hello();
-        let (life, first) = (hello.incarnation, hello.first_sequence.unwrap_or_default());
+        let (incarnation, first) = (hello.incarnation, hello.first_sequence.unwrap_or_default());
         // An agent before this one has published its batches; indexes ask for what they lack.
         let own_first = self.feed.status().own_first;
         let mut published = None;
         self.status.send_modify(|status| {
-            if status.incarnation != life {
-                (status.incarnation, status.published) = (life, None);
+            if status.incarnation != incarnation {
+                (status.incarnation, status.published) = (incarnation, None);
             }
             published = status.published;
         });
         let next = published.map_or(Some(own_first), |published| published.checked_add(1));
-        Position { life, next, envelope: self.envelope.with_incarnation(life, first) }
+        Position { incarnation, next, envelope: self.envelope.with_incarnation(incarnation, first) }
     }
 }

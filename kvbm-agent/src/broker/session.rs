@@ -24,7 +24,7 @@ pub(super) enum End {
 
 /// How far an incarnation is published.
 pub(super) struct Position {
-    pub(super) life: Incarnation,
+    pub(super) incarnation: Incarnation,
     /// Number of the next batch to publish; none once the last was.
     pub(super) next: Option<u64>,
     pub(super) envelope: IncarnationEnvelope,
@@ -49,7 +49,7 @@ impl Session<'_> {
         batches_max: usize,
     ) -> Result<Option<Vec<Arc<Batch>>>, BrokerError> {
         while let Some(next) = position.next {
-            match self.feed.range(position.life, next..=u64::MAX, batches_max) {
+            match self.feed.range(position.incarnation, next..=u64::MAX, batches_max) {
                 Ok(range) => return Ok(Some(range.batches)),
                 Err(RangeError::TooOld { oldest, .. }) => {
                     let lost = oldest.saturating_sub(next);
@@ -90,7 +90,7 @@ impl Session<'_> {
 
     /// Sends a heartbeat.
     pub(super) async fn beat(&self, position: &Position) -> Result<(), BrokerError> {
-        match self.feed.heartbeat(position.life) {
+        match self.feed.heartbeat(position.incarnation) {
             Some(heartbeat) => self.send(position.envelope.heartbeat(heartbeat)).await,
             None => Ok(()),
         }

@@ -158,10 +158,7 @@ fn values_that_are_wrong_are_named() {
         ),
         ("--label=zone", "label: \"zone\" is no key=value"),
         ("--label=zone=a,zone=b", "label[1].key: repeats zone: each may be given once"),
-        (
-            "--lora=sql",
-            "lora: \"sql\" is no number=name; numbers begin with 1: 0 means no adapter",
-        ),
+        ("--lora=sql", "lora: \"sql\" is no number=name; numbers begin with 1: 0 means no adapter"),
         (
             "--lora=0=sql",
             "lora: \"0=sql\" is no number=name; numbers begin with 1: 0 means no adapter",

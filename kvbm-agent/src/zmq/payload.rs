@@ -18,9 +18,9 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    pub(super) fn new(life: Incarnation, block_size: u32) -> Self {
+    pub(super) fn new(incarnation: Incarnation, block_size: u32) -> Self {
         // 52 bits, which the number holds exactly, as seconds of an epoch that readers know: before 2107.
-        let hash = xxh3_64(&life.0.to_le_bytes()).to_le_bytes();
+        let hash = xxh3_64(&incarnation.0.to_le_bytes()).to_le_bytes();
         let [a, b, c, d, e, f, g, _] = hash;
         let seconds = f64::from(u32::from_le_bytes([a, b, c, d]));
         let fraction = f64::from(u32::from_le_bytes([e, f, g & 0xf, 0])) / f64::from(1 << 20);

@@ -24,7 +24,7 @@ pub(super) struct Publisher {
 
 /// How far an incarnation is published.
 struct Position {
-    life: Incarnation,
+    incarnation: Incarnation,
     /// Number of the next batch; none once the last was.
     next: Option<u64>,
     encoder: Encoder,
@@ -80,16 +80,17 @@ impl Publisher {
     fn position(&self) -> Position {
         let status = self.feed.status();
         // A replay has what an agent before this one published.
-        let (life, first) = (status.incarnation, status.own_first);
-        self.status.send_modify(|status| (status.incarnation, status.published) = (life, None));
-        let encoder = Encoder::new(life, self.feed.block_size());
-        Position { life, next: Some(first), encoder }
+        let (incarnation, first) = (status.incarnation, status.own_first);
+        self.status
+            .send_modify(|status| (status.incarnation, status.published) = (incarnation, None));
+        let encoder = Encoder::new(incarnation, self.feed.block_size());
+        Position { incarnation, next: Some(first), encoder }
     }
 
     /// The next batches of an incarnation, perhaps none yet; none at all once it is over.
     fn take(&self, position: &mut Position) -> Option<Vec<Arc<Batch>>> {
         while let Some(next) = position.next {
-            match self.feed.range(position.life, next..=u64::MAX, BATCHES_AT_ONCE) {
+            match self.feed.range(position.incarnation, next..=u64::MAX, BATCHES_AT_ONCE) {
                 Ok(range) => return Some(range.batches),
                 Err(RangeError::TooOld { oldest, .. }) => {
                     let lost = oldest.saturating_sub(next);
@@ -101,7 +102,7 @@ impl Publisher {
                 Err(RangeError::WrongIncarnation { .. } | RangeError::Ahead { .. }) => return None,
             }
         }
-        let over = self.feed.status().incarnation != position.life;
+        let over = self.feed.status().incarnation != position.incarnation;
         (!over).then(Vec::new)
     }
 

@@ -39,7 +39,7 @@ enum Broken {
 /// One replay.
 struct Replay {
     identity: Bytes,
-    life: Incarnation,
+    incarnation: Incarnation,
     /// Number of the next batch; none once the last was sent.
     next: Option<u64>,
     /// The last one: what comes while it is sent is not part of it.
@@ -100,13 +100,13 @@ impl Replayer {
         let place = timeout(REPLAY_STALL_TIMEOUT, place).await;
         // Nobody closes it.
         let Ok(Ok(place)) = place else { return Err(Broken::NoPlace) };
-        let JournalStatus { incarnation: life, head, .. } = self.feed.status();
+        let JournalStatus { incarnation, head, .. } = self.feed.status();
         let mut replay = Replay {
             identity,
-            life,
+            incarnation,
             next: head.and(Some(start)),
             last: head.unwrap_or_default(),
-            encoder: Encoder::new(life, self.feed.block_size()),
+            encoder: Encoder::new(incarnation, self.feed.block_size()),
             room: Room::new(REPLAY_UNSENT_BYTES_MAX),
             place: Arc::new(place),
         };
@@ -124,7 +124,7 @@ impl Replayer {
     /// The next batches of a replay; none at its end. From before the journal, it is the oldest that is retained.
     fn take(&self, replay: &mut Replay) -> Vec<Arc<Batch>> {
         while let Some(next) = replay.next {
-            match self.feed.range(replay.life, next..=replay.last, BATCHES_AT_ONCE) {
+            match self.feed.range(replay.incarnation, next..=replay.last, BATCHES_AT_ONCE) {
                 Ok(range) => return range.batches,
                 Err(RangeError::TooOld { oldest, .. }) => replay.next = Some(oldest),
                 // Of an incarnation that is over there is no more to be had.

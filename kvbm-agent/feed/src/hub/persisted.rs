@@ -71,12 +71,12 @@ impl Persisted {
     pub(super) fn end(&mut self) {
         self.main_group = None;
         let Some(at) = self.at.take() else { return };
-        let life = at.cursor.incarnation;
-        self.past.retain(|past| *past != life);
+        let incarnation = at.cursor.incarnation;
+        self.past.retain(|past| *past != incarnation);
         if self.past.len() >= SOURCE_PAST_LIVES_MAX {
             self.past.remove(0);
         }
-        self.past.push(life);
+        self.past.push(incarnation);
     }
 
     /// Events of its incarnation were lost for good.

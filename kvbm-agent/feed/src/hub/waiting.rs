@@ -43,6 +43,7 @@ impl Waiting {
         self.ranks.entry(rank).or_default().extend(events);
         let due = self.due.unwrap_or(now + self.config.interval);
         self.due = Some(if at_once { now } else { due });
+        debug_assert!(due <= now + self.config.interval, "nothing waits longer");
     }
 
     /// What is due now, rank by rank.

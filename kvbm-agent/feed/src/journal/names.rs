@@ -172,6 +172,7 @@ impl Names {
 
     /// Appends a record whose name is not there. It is held once it has a copy.
     pub(super) fn insert(&mut self, record: Record) -> usize {
+        debug_assert!(self.find(record.name()).is_none(), "{:?} twice", record.name());
         let slot = self.len;
         match self.chunks.last_mut() {
             Some(chunk) if chunk.len() < CHUNK_SLOTS => chunk.push(record),

@@ -19,8 +19,8 @@ impl Journal {
     /// The journal of an incarnation that may continue. Restore all records that were held at its watermark, then
     /// replay the batches on disk, in order; the first is at most the one after the watermark.
     #[must_use]
-    pub fn persisted(life: PersistedIncarnation, config: JournalConfig) -> Self {
-        let PersistedIncarnation { incarnation, first, watermark } = life;
+    pub fn persisted(found: PersistedIncarnation, config: JournalConfig) -> Self {
+        let PersistedIncarnation { incarnation, first, watermark } = found;
         let mut journal = Self::new(incarnation, first, config);
         if let Some(watermark) = watermark {
             journal.next = watermark.checked_add(1);

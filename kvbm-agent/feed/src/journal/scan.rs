@@ -75,6 +75,7 @@ impl Scan {
     }
 
     pub(super) fn has_read(&self, rank: &Rank) -> bool {
+        debug_assert!(rank.position <= rank.names.len());
         self.ancestors.is_empty() && rank.position >= rank.names.len()
     }
 }

@@ -170,6 +170,7 @@ impl Journal {
             self.ring.push(batch);
         }
         self.next = last.checked_add(1);
+        debug_assert_eq!(self.ring.head(), Some(last));
         Ok(last)
     }
 

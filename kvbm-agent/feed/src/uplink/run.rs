@@ -135,7 +135,7 @@ struct Runner {
 
 /// One stream of one incarnation.
 struct Position {
-    life: Incarnation,
+    incarnation: Incarnation,
     /// Number of the next batch to send; none once the last was sent.
     next: Option<u64>,
     /// When the oldest batch under way was sent, or the last answer came.
@@ -174,17 +174,17 @@ impl Runner {
     async fn stream(&self) -> Result<End, UplinkError> {
         let mut news = self.feed.news();
         let hello = self.feed.hello();
-        let life = hello.incarnation;
+        let incarnation = hello.incarnation;
         let first = hello.first_sequence.unwrap_or_default();
         let mut uplink = select! {
             () = self.stop.cancelled() => return Ok(End::Stopped),
             uplink = self.open(hello) => uplink?,
         };
-        self.accepted(life, uplink.applied());
+        self.accepted(incarnation, uplink.applied());
         let next = uplink.applied().map_or(Some(first), |applied| applied.checked_add(1));
         let state = news.borrow_and_update().state;
         let mut position =
-            Position { life, next, since: Instant::now(), state, owes_heartbeat: true };
+            Position { incarnation, next, since: Instant::now(), state, owes_heartbeat: true };
         let mut heartbeats = interval(self.config.heartbeat_interval);
         heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -243,7 +243,7 @@ impl Runner {
         }
     }
 
-    fn accepted(&self, life: Incarnation, applied: Option<u64>) {
+    fn accepted(&self, incarnation: Incarnation, applied: Option<u64>) {
         tracing::info!(
             source = self.feed.name(),
             endpoint = self.config.endpoint,
@@ -252,7 +252,7 @@ impl Runner {
         );
         self.status.send_modify(|status| {
             (status.connected, status.error, status.refused) = (true, None, false);
-            (status.incarnation, status.acknowledged) = (life, applied);
+            (status.incarnation, status.acknowledged) = (incarnation, applied);
             status.streams += 1;
         });
         self.has_place.store(true, Ordering::Release);
@@ -261,7 +261,7 @@ impl Runner {
     /// Sends a heartbeat, if one is due and there is room; else it stays due.
     fn heartbeat_if_due(&self, uplink: &Uplink, position: &mut Position) {
         if position.owes_heartbeat {
-            let heartbeat = self.feed.heartbeat(position.life);
+            let heartbeat = self.feed.heartbeat(position.incarnation);
             position.owes_heartbeat =
                 !heartbeat.is_none_or(|heartbeat| uplink.heartbeat(heartbeat));
         }
@@ -274,7 +274,7 @@ impl Runner {
         position: &mut Position,
     ) -> Result<Option<End>, UplinkError> {
         while let Some(next) = position.next.filter(|_| uplink.window().has_room()) {
-            let range = self.feed.range(position.life, next..=u64::MAX, UNACKED_BATCHES_MAX);
+            let range = self.feed.range(position.incarnation, next..=u64::MAX, UNACKED_BATCHES_MAX);
             let batches = match range {
                 Ok(range) => range.batches,
                 Err(RangeError::TooOld { .. }) if self.config.overrun == Overrun::Republish => {

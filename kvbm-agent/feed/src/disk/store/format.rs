@@ -10,7 +10,7 @@ use kvasir_store::Bounds;
 use prost::Message;
 
 pub(super) const MANIFEST: &[u8] = b"m";
-pub(super) const LIFE: &[u8] = b"l";
+pub(super) const INCARNATION: &[u8] = b"l";
 pub(super) const IMAGE: &[u8] = b"i";
 const BATCH: u8 = b'b';
 const CHUNK: u8 = b'c';
@@ -80,7 +80,7 @@ pub(super) fn begin_incarnation(incarnation: Incarnation, first: u64, target: &m
     target.remove_range((vec![CHUNK], vec![CHUNK + 1]));
     target.remove_range(source_bounds());
     target.remove(IMAGE);
-    target.put(LIFE, &IncarnationRecord::new(incarnation, first).encode_to_vec());
+    target.put(INCARNATION, &IncarnationRecord::new(incarnation, first).encode_to_vec());
 }
 
 /// Writes a batch; `scratch` is reused. Returns the bytes of its value.

@@ -72,8 +72,8 @@ fn check_folder(
         }),
         Found::Nothing => Ok(Err(NewIncarnation::Unmarked)),
         Found::Unusable(why) => Ok(Err(why)),
-        Found::Life(_) if !folder::is_marked(folder) => Ok(Err(NewIncarnation::Unmarked)),
-        Found::Life(found) => Ok(Ok((database, found))),
+        Found::Incarnation(_) if !folder::is_marked(folder) => Ok(Err(NewIncarnation::Unmarked)),
+        Found::Incarnation(found) => Ok(Ok((database, found))),
     }
 }
 

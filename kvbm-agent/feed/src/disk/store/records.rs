@@ -104,8 +104,8 @@ pub(super) struct SourceRecord {
     main_group: Option<u32>,
 }
 
-fn bytes(life: Incarnation) -> Vec<u8> {
-    life.0.to_le_bytes().to_vec()
+fn bytes(incarnation: Incarnation) -> Vec<u8> {
+    incarnation.0.to_le_bytes().to_vec()
 }
 
 pub(super) fn read_incarnation(bytes: &[u8]) -> Option<Incarnation> {
@@ -148,7 +148,8 @@ impl SourceRecord {
             (None, None) => None,
             (Some(_), None) | (None, Some(_)) => return None,
         };
-        let past: Option<Vec<_>> = self.past.iter().map(|life| read_incarnation(life)).collect();
+        let past: Option<Vec<_>> =
+            self.past.iter().map(|incarnation| read_incarnation(incarnation)).collect();
         Some(PersistedSource {
             name,
             kind: match self.kind {

@@ -1,7 +1,7 @@
 //! How what was written is read back: pure.
 
 use super::format::{
-    IMAGE, LIFE, MANIFEST, batch_bounds, image_bounds, source_bounds, source_name,
+    IMAGE, INCARNATION, MANIFEST, batch_bounds, image_bounds, source_bounds, source_name,
 };
 use super::records::{
     FORMAT_VERSION, ImageRecord, IncarnationRecord, ManifestRecord, SourceRecord, read_incarnation,
@@ -40,7 +40,7 @@ pub(super) enum Found {
     /// Something that cannot be gone on from.
     Unusable(NewIncarnation),
     /// An incarnation.
-    Life(Box<FoundIncarnation>),
+    Incarnation(Box<FoundIncarnation>),
 }
 
 /// An incarnation that may continue.
@@ -69,16 +69,16 @@ pub(super) fn read<O: Origin>(
     if let Err(found) = check_manifest(&manifest, disk, config.copy_mode) {
         return Ok(found);
     }
-    let (life, image) = (origin.get(LIFE)?, origin.get(IMAGE)?);
-    let (life, image) = match read_heads(life.as_deref(), image.as_deref()) {
+    let (incarnation, image) = (origin.get(INCARNATION)?, origin.get(IMAGE)?);
+    let (incarnation, image) = match read_heads(incarnation.as_deref(), image.as_deref()) {
         Ok(heads) => heads,
         Err(reason) => return Ok(Found::Unusable(reason)),
     };
-    let journal = Journal::persisted(life, config);
+    let journal = Journal::persisted(incarnation, config);
     let mut found =
         FoundIncarnation { journal, sources: Vec::new(), image, batches: 0, log_bytes: 0 };
     match found.fill(origin, disk.block_size)? {
-        Ok(()) => Ok(Found::Life(Box::new(found))),
+        Ok(()) => Ok(Found::Incarnation(Box::new(found))),
         Err(reason) => Ok(Found::Unusable(reason)),
     }
 }
@@ -108,17 +108,17 @@ fn check_manifest(value: &[u8], disk: &DiskConfig, copy_mode: CopyMode) -> Resul
 }
 
 fn read_heads(
-    life: Option<&[u8]>,
+    record: Option<&[u8]>,
     image: Option<&[u8]>,
 ) -> Result<(PersistedIncarnation, Option<ImageRecord>), NewIncarnation> {
-    let life = life.ok_or_else(|| damaged("there is no incarnation"))?;
-    let life = IncarnationRecord::decode(life).map_err(|_error| damaged("the incarnation"))?;
-    let incarnation = read_incarnation(&life.incarnation);
+    let record = record.ok_or_else(|| damaged("there is no incarnation"))?;
+    let record = IncarnationRecord::decode(record).map_err(|_error| damaged("the incarnation"))?;
+    let incarnation = read_incarnation(&record.incarnation);
     let incarnation = incarnation.ok_or_else(|| damaged("the incarnation"))?;
     let image = image.map(ImageRecord::decode).transpose();
     let image = image.map_err(|_error| damaged("the image's record"))?;
     let watermark = image.and_then(|image| image.watermark);
-    Ok((PersistedIncarnation { incarnation, first: life.first, watermark }, image))
+    Ok((PersistedIncarnation { incarnation, first: record.first, watermark }, image))
 }
 
 impl FoundIncarnation {

@@ -130,7 +130,7 @@ impl Written {
 
     fn life(&self) -> Box<FoundIncarnation> {
         match self.read() {
-            Found::Life(found) => found,
+            Found::Incarnation(found) => found,
             Found::Unusable(why) => panic!("{why}"),
             Found::Nothing | Found::OtherWorker(_) => panic!("it is there, and ours"),
         }
@@ -139,7 +139,9 @@ impl Written {
     fn damage(&self) -> String {
         match self.read() {
             Found::Unusable(why) => why.to_string(),
-            Found::Life(_) | Found::Nothing | Found::OtherWorker(_) => panic!("it is damaged"),
+            Found::Incarnation(_) | Found::Nothing | Found::OtherWorker(_) => {
+                panic!("it is damaged")
+            }
         }
     }
 }
@@ -283,7 +285,7 @@ fn what_was_written_otherwise_is_not_gone_on_from() {
     };
     let why = |found| match found {
         Found::Unusable(why) => why.to_string(),
-        Found::Life(_) | Found::Nothing | Found::OtherWorker(_) => panic!("it is another's"),
+        Found::Incarnation(_) | Found::Nothing | Found::OtherWorker(_) => panic!("it is another's"),
     };
     let size = DiskConfig { block_size: 16, ..disk() };
     assert_eq!(why(read(&size, CopyMode::Set)), "blocks of 4 tokens are on disk");
