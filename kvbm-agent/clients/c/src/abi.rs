@@ -193,12 +193,12 @@ pub extern "C" fn kvasir_publisher_flush(publisher: *mut Publisher, timeout_ms: 
     guarded(|| opened(publisher)?.flush(milliseconds(timeout_ms)))
 }
 
-/// The engine ends: its cache is gone, which the other side is told, with all that was published before,
-/// within timeout_ms milliseconds. Afterwards nothing is taken any more; again, it does nothing.
+/// The engine ends: publishes that its cache is gone, and delivers that with all that was published before,
+/// within timeout_ms milliseconds. Afterwards nothing is taken any more. A second call does nothing.
 /// The publisher is not freed by it.
 ///
-/// KVASIR_TIMEOUT and KVASIR_REFUSED (it is shut down, and the other side was not told all: it drops the
-/// source's blocks once it has not been heard of for some time), KVASIR_BAD_HANDLE.
+/// KVASIR_TIMEOUT and KVASIR_REFUSED (it is shut down, and not all was delivered: the other side drops the
+/// source's blocks after receiving nothing from it for some time), KVASIR_BAD_HANDLE.
 #[unsafe(no_mangle)]
 pub extern "C" fn kvasir_publisher_shutdown(publisher: *mut Publisher, timeout_ms: u32) -> Code {
     guarded(|| opened(publisher)?.shut_down(milliseconds(timeout_ms)))
@@ -248,7 +248,7 @@ fn publisher_status(progress: &Progress) -> PublisherStatus {
 
 /// Frees a publisher, whose handle is no publisher's from then on. Calls of other threads that are under way
 /// come to their ends first. Without kvasir_publisher_shutdown before, what was not delivered yet is not, and the other
-/// side believes what it was told, until the source has not been heard of for some time.
+/// side holds what was delivered until it has received nothing from the source for some time.
 ///
 /// Waits for the publisher's thread, about a second at most. NULL is fine.
 ///
