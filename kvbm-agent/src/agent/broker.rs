@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// What is told over NATS.
-pub(super) struct Told<'a> {
+/// What is published over NATS.
+pub(super) struct Context<'a> {
     pub(super) feed: &'a Arc<Feed>,
     pub(super) board: &'a Arc<LoadBoard>,
     pub(super) service: &'a Arc<LocalIndexerService>,
@@ -21,30 +21,30 @@ pub(super) struct Told<'a> {
 /// Starts to publish batches and loads, until `stop` is cancelled, and to answer questions, until the
 /// service ends.
 pub(super) fn start(
-    told: &Told<'_>,
+    context: &Context<'_>,
     config: BrokerConfig,
     publishing: &mut Tasks,
     answering: &mut Tasks,
     stop: &CancellationToken,
 ) -> Result<watch::Receiver<BrokerStatus>, AgentError> {
-    let life = told.feed.status().incarnation;
-    let status = Arc::new(watch::Sender::new(BrokerStatus::new(life)));
+    let incarnation = context.feed.status().incarnation;
+    let status = Arc::new(watch::Sender::new(BrokerStatus::new(incarnation)));
     let seen = status.subscribe();
-    let (servers, refresh_interval) = (config.servers.clone(), told.heartbeat_interval);
-    let feed = Arc::clone(told.feed);
+    let (servers, refresh_interval) = (config.servers.clone(), context.heartbeat_interval);
+    let feed = Arc::clone(context.feed);
     let publisher = Publisher::new(feed, config, refresh_interval, Arc::clone(&status));
     let publisher = publisher.map_err(AgentError::Broker)?;
     publishing.spawn("publisher", publisher.run(stop.clone()));
     let loads = LoadPublisher {
-        address: told.feed.address().clone(),
-        board: Arc::clone(told.board),
+        address: context.feed.address().clone(),
+        board: Arc::clone(context.board),
         servers: servers.clone(),
-        min_interval: told.loads_interval,
+        min_interval: context.loads_interval,
         refresh_interval,
         status: Arc::clone(&status),
     };
     publishing.spawn("loads over NATS", loads.run(stop.clone()));
-    let answers = answer_questions(Arc::clone(told.service), servers, status);
+    let answers = answer_questions(Arc::clone(context.service), servers, status);
     answering.spawn("LocalIndexer over NATS", answers);
     Ok(seen)
 }

@@ -1,27 +1,27 @@
 use super::AgentError;
-use kvasir_feed::disk::{DiskConfig, DiskError, KeptSource, Opened, leave, open};
+use kvasir_feed::disk::{DiskConfig, DiskError, Opened, PersistedSource, leave, open};
 use kvasir_feed::feed::{Feed, SourceConfig};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tokio::task::spawn_blocking;
 
-/// Goes on in memory where the disk fails, once it is certain that the next start does not go on behind that.
+/// Continues in memory where the disk fails, once it is certain that the next start will not resume from what is there.
 fn without(config: &DiskConfig, error: DiskError) -> Result<Option<Opened>, DiskError> {
     if error.is_misconfigured() {
         return Err(error);
     }
     leave(config)?;
-    tracing::error!(%error, "the journal is not kept on disk");
+    tracing::error!(%error, "the journal is not on disk");
     Ok(None)
 }
 
-/// The agent's stream, with what was kept of its sources: in memory, and in a folder if there is to be one. A disk
+/// The agent's stream, and its sources on disk: in memory, and in a folder if one is configured. A disk
 /// that fails costs the folder; a folder that is not this agent's, the start.
 pub(super) async fn open_feed(
     source: SourceConfig,
     folder: Option<PathBuf>,
     lora_names: BTreeMap<u64, String>,
-) -> Result<(Feed, Vec<KeptSource>), AgentError> {
+) -> Result<(Feed, Vec<PersistedSource>), AgentError> {
     let Some(folder) = folder else { return Ok(Feed::open(source, None)?) };
     let (address, block_size) = (source.address.clone(), source.block_size);
     let config = DiskConfig { folder, address, block_size, lora_names };
@@ -38,13 +38,13 @@ pub(super) async fn open_feed(
 #[cfg(feature = "disk")]
 mod tests {
     use super::*;
-    use kvasir_feed::disk::NewLife;
+    use kvasir_feed::disk::NewIncarnation;
     use kvasir_feed::journal::JournalConfig;
     use kvasir_proto::convert::WorkerAddress;
     use kvasir_proto::types::{Incarnation, PartitionKey, WorkerId};
     use std::fs;
 
-    /// A life goes on in memory: what is on disk is older from then on.
+    /// An incarnation continues in memory: what is on disk is older from then on.
     #[tokio::test]
     async fn a_start_without_its_disk_ends_what_is_on_it() {
         let partition = PartitionKey::new("m", "").expect("a name");
@@ -80,6 +80,6 @@ mod tests {
         let folder = folder.path().to_owned();
         let config = DiskConfig { folder, address, block_size: 4, lora_names: BTreeMap::new() };
         let opened = open(&config, JournalConfig::DEFAULT, (Incarnation(3), 0)).expect("it works");
-        assert!(matches!(opened.restored, Err(NewLife::Unmarked)), "{:?}", opened.restored);
+        assert!(matches!(opened.restored, Err(NewIncarnation::Unmarked)), "{:?}", opened.restored);
     }
 }

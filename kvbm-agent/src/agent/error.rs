@@ -26,10 +26,10 @@ pub enum AgentError {
     /// An engine cannot be relayed.
     #[error(transparent)]
     Relay(#[from] RelayError),
-    /// How busy it is cannot be told so.
+    /// The configuration of loads is refused.
     #[error(transparent)]
     Loads(#[from] LoadError),
-    /// Nobody could publish.
+    /// `EventIngest` without a port.
     #[error("EventIngest needs an address to listen on")]
     NoPort,
     /// Too many indexers.
@@ -43,7 +43,7 @@ pub enum AgentError {
     /// The address of an indexer can be none.
     #[error("indexers: {0}")]
     Indexer(#[from] TargetError),
-    /// What is said of the worker over NATS is not of this source, or breaks the contract.
+    /// The registration over NATS is not of this source, or breaks the contract.
     #[error("broker: {0}")]
     Broker(#[source] ConvertError),
     /// It cannot be published as an engine would.

@@ -26,18 +26,18 @@ pub(super) fn start(
     let board = Arc::new(LoadBoard::new(config));
     let mut scraped = None;
     if let Some(config) = config.scrape.clone() {
-        let (status, told) = watch::channel(ScrapeStatus::default());
-        scraped = Some(told);
+        let (status, receiver) = watch::channel(ScrapeStatus::default());
+        scraped = Some(receiver);
         let (board, stop) = (Arc::clone(&board), stop.clone());
         tasks.spawn("scrape", scrape(board, config, feed.block_size(), status, stop)?);
     }
-    let (kept, stop) = (Arc::clone(&board), stop.clone());
-    tasks.spawn("loads", async move { kept.keep(stop).await });
+    let (shared, stop) = (Arc::clone(&board), stop.clone());
+    tasks.spawn("loads", async move { shared.run(stop).await });
     Ok(StartedLoads { board, scraped })
 }
 
 impl StartedLoads {
-    /// What tells it on the agent's port, until `stop` is cancelled.
+    /// The service for them on the agent's port, until `stop` is cancelled.
     pub(super) fn service(
         &self,
         feed: &Feed,

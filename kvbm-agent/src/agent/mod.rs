@@ -1,6 +1,6 @@
-//! An agent of one worker: what an engine says goes in with [`Agent::publish`], is journalled, and goes
-//! up to every indexer, over gRPC, NATS or as an engine would publish it; what an indexer missed it fetches from the agent's
-//! `LocalIndexer`.
+//! An agent of one worker: what an engine publishes goes in with [`Agent::publish`], is journalled, and goes up to
+//! every indexer, over gRPC, NATS or as an engine would publish it; what an indexer missed it fetches from the
+//! agent's `LocalIndexer`.
 
 mod broker;
 mod disk;
@@ -19,10 +19,10 @@ use crate::load::{LoadConfig, WorkerMetricsPublisher};
 use crate::service::{LocalIndexerService, Served, ServiceConfig, WorkerLoadsService, serve};
 use crate::zmq::{ZmqConfig, ZmqEndpoints, ZmqStatus};
 use kvasir_feed::disk::{Disk, DiskStatus};
-use kvasir_feed::feed::{Feed, SourceConfig, keep_image};
+use kvasir_feed::feed::{Feed, SourceConfig, write_images};
 use kvasir_feed::hub::Hub;
 use kvasir_feed::journal::{AppendError, JournalStatus};
-use kvasir_feed::uplink::{Overrun, UplinkConfig, UplinkStatus, keep_up};
+use kvasir_feed::uplink::{Overrun, UplinkConfig, UplinkStatus, run_uplink};
 use kvasir_process::port::PortMetrics;
 use kvasir_process::tasks::{Ended, Tasks};
 use kvasir_proto::convert::Registration;
@@ -40,7 +40,7 @@ use zmq::Zmq;
 
 /// Most indexers that one agent feeds: the replicas of its shard.
 pub const INDEXERS_MAX: usize = 16;
-/// How often indexers are told that a source is there, unless the configuration says: often enough for
+/// How often indexers are sent a heartbeat, unless it is configured: often enough for
 /// leases of 15 s and more.
 pub const HEARTBEAT_INTERVAL_DEFAULT: Duration = Duration::from_secs(5);
 /// Most often.
@@ -54,25 +54,25 @@ const IMAGE: &str = "image";
 pub struct AgentConfig {
     /// The agent's stream.
     pub source: SourceConfig,
-    /// Folder in which its journal is kept too, so that an agent which comes back goes on where its engine lived on;
+    /// Folder of its journal on disk, so that a restarted agent continues if its engine survived;
     /// none for memory only.
     pub journal_dir: Option<PathBuf>,
     /// What feeds it.
     pub sources: SourcesConfig,
     /// Indexers to feed (`host:port` or `http://host:port`), at most [`INDEXERS_MAX`].
     pub indexers: Vec<String>,
-    /// NATS servers to publish over, and to be asked over, beside or in place of them.
+    /// NATS servers to publish and answer over, beside or in place of them.
     pub broker: Option<BrokerConfig>,
     /// Sockets on which it is published as an engine would, for consumers that expect one; none for not at all.
     pub zmq: Option<ZmqConfig>,
-    /// How busy its ranks are, and how that is told.
+    /// How busy its ranks are, and how that is published.
     pub loads: LoadConfig,
-    /// How the worker is registered at indexers; none if somebody else sees to it. Without an address of
+    /// How the worker is registered at indexers; none if it is registered elsewhere. Without an address of
     /// `LocalIndexer` it gets the one that is listened on.
     pub registration: Option<Registration>,
     /// Whether the worker is removed from indexers when the agent is stopped.
     pub deregister: bool,
-    /// How often indexers are told that the source is there, and how far it is; at least 10 ms. Three times
+    /// How often indexers are sent a heartbeat; at least 10 ms. Three times
     /// in the worker's lease, if it has one.
     pub heartbeat_interval: Duration,
     /// Where to serve `LocalIndexer` and `WorkerLoads`; none for not at all. Port 0 is any.
@@ -113,7 +113,7 @@ impl Agent {
         let indexers = targets(&config.indexers)?;
         let registration = config.registration.as_ref();
         let lora_names = registration.map(|at| at.lora_names.clone()).unwrap_or_default();
-        let (feed, kept) = disk::open_feed(config.source, config.journal_dir, lora_names).await?;
+        let (feed, found) = disk::open_feed(config.source, config.journal_dir, lora_names).await?;
         let feed = Arc::new(feed);
         let heartbeat_interval = config.heartbeat_interval.max(HEARTBEAT_INTERVAL_MIN);
         let (stop_uplinks, stop_service) = (CancellationToken::new(), CancellationToken::new());
@@ -121,9 +121,9 @@ impl Agent {
         let (stop_sources, mut source_tasks) = (CancellationToken::new(), Tasks::default());
         let loads = loads::start(&feed, &config.loads, &mut source_tasks, &stop_sources)?;
         let (tasks, stop) = (&mut source_tasks, &stop_sources);
-        let sources = sources::start((&feed, kept), config.sources, tasks, stop)?;
-        // Not cut off before what sources say is on disk.
-        service_tasks.spawn(IMAGE, keep_image(Arc::clone(&feed), stop_service.clone()));
+        let sources = sources::start((&feed, found), config.sources, tasks, stop)?;
+        // Not cut off before what sources publish is on disk.
+        service_tasks.spawn(IMAGE, write_images(Arc::clone(&feed), stop_service.clone()));
         let served = Served {
             address: feed.address().clone(),
             block_size: feed.block_size(),
@@ -132,7 +132,7 @@ impl Agent {
         let service = LocalIndexerService::new(served, config.service, stop_service.clone());
         let service = Arc::new(service);
 
-        let told = broker::Told {
+        let context = broker::Context {
             feed: &feed,
             board: &loads.board,
             service: &service,
@@ -140,7 +140,7 @@ impl Agent {
             loads_interval: config.loads.min_interval,
         };
         let broker = config.broker.map(|broker| {
-            broker::start(&told, broker, &mut uplink_tasks, &mut service_tasks, &stop_uplinks)
+            broker::start(&context, broker, &mut uplink_tasks, &mut service_tasks, &stop_uplinks)
         });
         let broker = broker.transpose()?;
         let publishing = (&mut uplink_tasks, &stop_uplinks);
@@ -183,18 +183,18 @@ impl Agent {
 
     /// Takes what happened at one rank, and gives it a number; several, of which it returns the last,
     /// where it is more than one message carries. Never waits: what an indexer does not
-    /// take yet stays in the journal, and what the journal cannot keep is had by a dump.
+    /// take yet stays in the journal, and a dump has what the journal cannot retain.
     /// For an engine that embeds the agent as its only source; others go through the [hub](Self::hub).
     ///
     /// # Errors
-    /// If the batch breaks a limit, or the life's numbers are used up: then nothing has changed.
+    /// If the batch breaks a limit, or the incarnation's numbers are used up: then nothing has changed.
     pub fn publish(&self, rank: DpRank, events: Vec<KvEvent>) -> Result<u64, AppendError> {
         self.feed.publish(rank, events)
     }
 
     /// The cache starts empty again, under a new incarnation.
-    pub fn begin_life(&self, incarnation: Incarnation, first_sequence: u64) {
-        self.feed.begin_life(incarnation, first_sequence);
+    pub fn begin_incarnation(&self, incarnation: Incarnation, first_sequence: u64) {
+        self.feed.begin_incarnation(incarnation, first_sequence);
     }
 
     /// Where its sources come together.
@@ -209,13 +209,13 @@ impl Agent {
         &self.metrics
     }
 
-    /// How looking at the engine's metrics goes, with word of every look; none without.
+    /// Progress of reading the engine's metrics, with a notification of every read; none if they are not read.
     #[must_use]
     pub fn watch_scraped(&self) -> Option<watch::Receiver<ScrapeStatus>> {
         self.scraped.clone()
     }
 
-    /// What publishers were refused on its port; none where nobody may publish.
+    /// What publishers were refused on its port; none without `EventIngest`.
     #[must_use]
     pub const fn refusals(&self) -> Option<&Arc<Refusals>> {
         self.refusals.as_ref()
@@ -233,29 +233,29 @@ impl Agent {
         &self.port_metrics
     }
 
-    /// Where the journal stands.
+    /// State of the journal.
     #[must_use]
     pub fn status(&self) -> JournalStatus {
         self.feed.status()
     }
 
-    /// How it stands with the journal on disk; none if it is in memory only.
+    /// State of the journal on disk; none if it is in memory only.
     #[must_use]
     pub fn disk(&self) -> Option<DiskStatus> {
         self.feed.disk().map(Disk::status)
     }
 
-    /// Waits until it is known whether the life that is on disk goes on; until then nothing is said.
+    /// Waits until it is known whether the incarnation on disk continues; until then nothing is published.
     pub async fn settled(&self) {
         self.feed.until_settled().await;
     }
 
-    /// [Digest](kvasir_proto::digest) of all that it holds, as its heartbeats say it; none where blocks are
+    /// [Digest](kvasir_proto::digest) of all that it holds, as in its heartbeats; none where blocks are
     /// missing for the limit on held names.
     #[must_use]
     pub fn digest(&self) -> Option<u64> {
-        let life = self.feed.status().incarnation;
-        self.feed.heartbeat(life).and_then(|heartbeat| heartbeat.digest)
+        let incarnation = self.feed.status().incarnation;
+        self.feed.heartbeat(incarnation).and_then(|heartbeat| heartbeat.digest)
     }
 
     /// How far each uplink has come, in the order of the indexers.
@@ -300,24 +300,24 @@ impl Agent {
         self.zmq.as_ref().map(|zmq| zmq.status.clone())
     }
 
-    /// Waits until every indexer has batch `sequence` of the life that is present now, and the broker
-    /// too, or that life is over. Who listens to its ZMQ sockets says nothing, and is not waited for.
+    /// Waits until every indexer has batch `sequence` of the incarnation that is present now, and the broker
+    /// too, or that incarnation is over. Subscribers of its ZMQ sockets do not confirm, and are not waited for.
     pub async fn delivered(&self, sequence: u64) {
-        let life = self.feed.status().incarnation;
+        let incarnation = self.feed.status().incarnation;
         for uplink in &self.uplinks {
             let has = |status: &UplinkStatus| {
-                status.incarnation == life && status.acknowledged >= Some(sequence)
+                status.incarnation == incarnation && status.acknowledged >= Some(sequence)
             };
-            let over = || self.feed.status().incarnation != life;
+            let over = || self.feed.status().incarnation != incarnation;
             // An uplink that has ended will not deliver: then there is nothing to wait for.
             let mut uplink = uplink.clone();
             let _ended = uplink.wait_for(|status| has(status) || over()).await;
         }
         if let Some(mut broker) = self.broker.clone() {
             let has = |status: &BrokerStatus| {
-                status.incarnation == life && status.published >= Some(sequence)
+                status.incarnation == incarnation && status.published >= Some(sequence)
             };
-            let over = || self.feed.status().incarnation != life;
+            let over = || self.feed.status().incarnation != incarnation;
             let _ended = broker.wait_for(|status| has(status) || over()).await;
         }
     }
@@ -328,8 +328,8 @@ impl Agent {
         Tasks::first_fault(&mut [source_tasks, uplink_tasks, service_tasks], IMAGE).await
     }
 
-    /// Takes nothing more from its sources, delivers what the journal has to the indexers that can be reached, then stops, within `limit`.
-    /// Returns whether every task came to its end in time.
+    /// Takes nothing more from its sources, delivers what the journal has to the indexers that can be reached, then
+    /// stops, within `limit`. Returns whether every task came to its end in time.
     pub async fn stop(mut self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         drop(self.stop_sources);
@@ -383,9 +383,9 @@ fn start_uplink(
     tasks: &mut Tasks,
     stop: &CancellationToken,
 ) -> watch::Receiver<UplinkStatus> {
-    let (status, told) = watch::channel(UplinkStatus::new(feed.status().incarnation));
-    tasks.spawn("uplink", keep_up(Arc::clone(feed), config, status, stop.clone()));
-    told
+    let (status, receiver) = watch::channel(UplinkStatus::new(feed.status().incarnation));
+    tasks.spawn("uplink", run_uplink(Arc::clone(feed), config, status, stop.clone()));
+    receiver
 }
 
 async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), AgentError> {

@@ -1,7 +1,7 @@
 use super::AgentError;
 use crate::ingest::{EventIngestService, IngestConfig, Refusals};
 use crate::relay::{Relay, RelayConfig, common};
-use kvasir_feed::disk::KeptSource;
+use kvasir_feed::disk::PersistedSource;
 use kvasir_feed::feed::Feed;
 use kvasir_feed::hub::{Hub, HubConfig};
 use kvasir_process::tasks::Tasks;
@@ -29,12 +29,12 @@ pub(super) struct Sources {
 
 /// Opens the sources of an agent, and starts its relays.
 pub(super) fn start(
-    (feed, kept): (&Arc<Feed>, Vec<KeptSource>),
+    (feed, persisted): (&Arc<Feed>, Vec<PersistedSource>),
     config: SourcesConfig,
     tasks: &mut Tasks,
     stop: &CancellationToken,
 ) -> Result<Sources, AgentError> {
-    let hub = Arc::new(Hub::resume(Arc::clone(feed), config.hub, kept)?);
+    let hub = Arc::new(Hub::resume(Arc::clone(feed), config.hub, persisted)?);
     let patience = patience(&config);
     let relays = config.relays.into_iter().map(|relay| Relay::open(&hub, relay));
     let relays = relays.collect::<Result<Vec<_>, _>>()?;
@@ -45,25 +45,25 @@ pub(super) fn start(
     if !feed.is_settled() {
         tracing::info!(
             sources = ?hub.pending(), at_most = ?patience,
-            "nothing is said before one of these has shown whether its engine lived on"
+            "nothing is published before one of these has shown whether its engine survived"
         );
     }
     if !config.hub.batching.is_off() {
         let (hub, stop) = (Arc::clone(&hub), stop.clone());
-        tasks.spawn("batching", async move { hub.keep(stop).await });
+        tasks.spawn("batching", async move { hub.run(stop).await });
     }
     let common = common();
     for relay in relays {
         tasks.spawn("relay", relay.run(common.clone(), stop.clone()));
     }
     if let Some(service) = ingest.clone() {
-        tasks.spawn("EventIngest", async move { service.keep().await });
+        tasks.spawn("EventIngest", async move { service.run().await });
     }
     let refusals = ingest.as_ref().map(|ingest| Arc::clone(ingest.refusals()));
     Ok(Sources { hub, ingest, refusals })
 }
 
-/// How long a source that was kept is waited for: then it has not lived on.
+/// How long to wait for a source that is on disk: after that, it has not survived.
 fn patience(config: &SourcesConfig) -> Duration {
     let relays = config.relays.iter().map(|relay| relay.worker_timeout);
     relays.chain(config.ingest.map(|ingest| ingest.source_timeout)).max().unwrap_or_default()

@@ -14,8 +14,8 @@ pub(super) struct Zmq {
 }
 
 impl Zmq {
-    /// Binds the sockets if there are to be any, and starts what publishes and what replays among tasks that are
-    /// told when to stop.
+    /// Binds the sockets if any are configured, and starts a task that publishes and one that replays, with the tokens
+    /// that stop them.
     pub(super) async fn start(
         feed: &Arc<Feed>,
         config: Option<ZmqConfig>,
@@ -25,9 +25,9 @@ impl Zmq {
         let Some(config) = config else { return Ok(None) };
         let sockets = ZmqSockets::bind(config).await?;
         let endpoints = sockets.endpoints();
-        let (told, status) = watch::channel(ZmqStatus::new(feed.status().incarnation));
+        let (sender, status) = watch::channel(ZmqStatus::new(feed.status().incarnation));
         let stops = (stop_publishing.clone(), stop_replaying.clone());
-        let (publishing, replaying) = sockets.tasks(feed, told, stops.0, stops.1);
+        let (publishing, replaying) = sockets.tasks(feed, sender, stops.0, stops.1);
         publishers.spawn("ZMQ publisher", publishing);
         services.spawn("ZMQ replay", replaying);
         Ok(Some(Self { endpoints, status }))

@@ -25,9 +25,9 @@ impl Collector for AgentMetrics {
         let to = &mut encoder;
         let journal = self.0.hub.feed().status();
         let alone = |value: usize| vec![(Vec::new(), value as u64)];
-        gauge(to, "journal_batches", "Batches kept for indexes", alone(journal.batches))?;
+        gauge(to, "journal_batches", "Batches retained for indexes", alone(journal.batches))?;
         gauge(to, "journal_memory_bytes", "Memory that they take", alone(journal.batch_bytes))?;
-        let help = "Blocks that wait to be said with what comes after them";
+        let help = "Blocks that wait to be published with later ones";
         gauge(to, "waiting_blocks", help, alone(self.0.hub.waiting_blocks()))?;
         gauge(to, "held_blocks", "Names held, over all ranks", alone(journal.held_blocks))?;
         gauge(
@@ -41,7 +41,7 @@ impl Collector for AgentMetrics {
         self.encode_refusals(to)?;
         if let Some(scraped) = &self.0.scraped {
             let ScrapeStatus { scrapes, failures, .. } = *scraped.borrow();
-            let help = "Looks at the engine's metrics, by whether they gave something";
+            let help = "Reads of the engine's metrics, by outcome";
             let outcome = |word: &str, count| (vec![("outcome", word.to_owned())], count);
             counter(
                 to,
@@ -63,7 +63,7 @@ impl AgentMetrics {
             rows.collect::<Vec<Row>>()
         };
         let connected = each(|at| u64::from(at.status.connected));
-        gauge(to, "source_connected", "Whether a source is there", connected)?;
+        gauge(to, "source_connected", "Whether a source is connected", connected)?;
         let states = reports.iter().flat_map(|at| {
             let labels = |state: SourceState| {
                 vec![("source", at.name.clone()), ("state", state.to_string())]
@@ -83,7 +83,12 @@ impl AgentMetrics {
         )?;
         let refused = each(|at| at.counts.refused);
         counter(to, "source_refused_blocks", "Blocks not taken, for there was no room", refused)?;
-        counter(to, "source_lives", "Lives that have said something", each(|at| at.counts.lives))?;
+        counter(
+            to,
+            "source_lives",
+            "Incarnations that have published something",
+            each(|at| at.counts.incarnations),
+        )?;
         let losses = each(|at| at.counts.losses);
         counter(to, "source_losses", "Times that events of a source were lost for good", losses)?;
         let cut = each(|at| at.counts.connections_cut);
@@ -114,21 +119,20 @@ impl AgentMetrics {
     }
 
     fn encode_disk(&self, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        if !self.0.keeps {
+        if !self.0.has_disk {
             return Ok(());
         }
         let alone = |value: u64| vec![(Vec::new(), value)];
         let disk = self.0.hub.feed().disk();
         let status = disk.map(|disk| disk.status());
-        let is_kept = status.as_ref().is_some_and(|status| status.error.is_none());
-        let help =
-            "Whether the journal is on disk, so that an agent which comes back may go on from it";
-        gauge(to, "disk_usable", help, alone(is_kept.into()))?;
+        let is_usable = status.as_ref().is_some_and(|status| status.error.is_none());
+        let help = "Whether the journal is on disk, so that a restarted agent may continue from it";
+        gauge(to, "disk_usable", help, alone(is_usable.into()))?;
         let (Some(disk), Some(status)) = (disk, status) else { return Ok(()) };
         let DiskStatus { verdict, written_bytes, log_bytes, images, image_bytes, .. } = status;
         let words = Verdict::WORDS
             .map(|word| (vec![("verdict", word.to_owned())], u64::from(word == verdict.as_str())));
-        let help = "Whether the incarnation on disk went on (kept), or why a new one began";
+        let help = "Whether the incarnation on disk continued (kept), or why a new one began";
         gauge(to, "disk_verdict", help, words.to_vec())?;
         counter(to, "disk_written_bytes", "Bytes written ahead", alone(written_bytes))?;
         gauge(to, "disk_log_bytes", "Bytes of batches that are in no image", alone(log_bytes))?;
@@ -145,10 +149,10 @@ impl AgentMetrics {
 
     fn encode_ways(&self, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let feed = self.0.hub.feed();
-        // Before it is known which life goes on nothing is said, and nothing lacks.
+        // Before it is known which incarnation continues, nothing is published, and nothing lags.
         let journal = feed.is_settled().then(|| feed.status());
         let lag = |life, there| journal.as_ref().map_or(0, |at| lag_batches(at, life, there));
-        // What is told of each way: whether it is up, what it lacks, what it skipped.
+        // For each way out: whether it is connected, its lag, what it skipped.
         let mut ways: Vec<(String, bool, u64, u64)> = Vec::new();
         for (indexer, status) in &self.0.indexers {
             let at = status.borrow();
@@ -180,8 +184,8 @@ impl AgentMetrics {
     }
 }
 
-/// Batches of the present life that are not known to be there, where batch `there` of life `of` is the last that is.
-/// As long as nothing is known, those that this process has said.
+/// Batches of the present incarnation that are not known to be there, where batch `there` of incarnation `of` is the
+/// last that is. As long as nothing is known, those that this process has published.
 fn lag_batches(journal: &JournalStatus, of: Incarnation, there: Option<u64>) -> u64 {
     let past = |number: u64| number.saturating_add(1);
     let has = there.filter(|_| of == journal.incarnation).map_or(journal.own_first, past);
@@ -229,7 +233,7 @@ mod tests {
     fn what_lacks_is_counted_within_the_life() {
         let life = Incarnation(7);
         let mut journal = Journal::new(life, 1_000, JournalConfig::DEFAULT);
-        assert_eq!(lag_batches(&journal.status(), life, None), 0, "nothing was said");
+        assert_eq!(lag_batches(&journal.status(), life, None), 0, "nothing was published");
         for _ in 0..10 {
             journal.append(0, Vec::new()).expect("a batch");
         }
@@ -237,6 +241,6 @@ mod tests {
         assert_eq!(lag(life, None), 10, "not its number");
         assert_eq!(lag(life, Some(1_003)), 6);
         assert_eq!(lag(life, Some(1_009)), 0);
-        assert_eq!(lag(Incarnation(6), Some(1_009)), 10, "of another life");
+        assert_eq!(lag(Incarnation(6), Some(1_009)), 10, "of another incarnation");
     }
 }

@@ -24,7 +24,7 @@ use view::View;
 /// Longest time that clients of the side port get at the end.
 const HTTP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Why the process ends, other than by being told to.
+/// Why the process ends, other than by a signal.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The agent cannot begin.
@@ -67,13 +67,13 @@ pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(),
         tracing::warn!("{warning}");
     }
     let indexers = config.agent.indexers.clone();
-    let keeps = config.agent.journal_dir.is_some();
+    let has_disk = config.agent.journal_dir.is_some();
     let mut agent = Agent::start(config.agent).await?;
     let mut registry = new_registry();
-    let view = Arc::new(View::of(&agent, indexers, keeps));
+    let view = Arc::new(View::of(&agent, indexers, has_disk));
     agent.port_metrics().register(&mut registry);
     registry.register_collector(Box::new(AgentMetrics(Arc::clone(&view))));
-    let readiness = Readiness::with_problems(move || view.complaints());
+    let readiness = Readiness::with_problems(move || view.problems());
     let stop_http = CancellationToken::new();
     let mut tasks = Tasks::default();
     let serving =
@@ -81,7 +81,7 @@ pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(),
     tasks.spawn("http", async { Ok(serving.await?) });
     let grpc = agent.local_address();
     tracing::info!(grpc = grpc.map(tracing::field::display), http = %http_address, "listening");
-    let unsettled = readiness.hold("waiting for an engine that tells whether it lived on");
+    let unsettled = readiness.hold("waiting for an engine that shows whether it survived");
     let feed = Arc::clone(agent.hub().feed());
     let settling = async {
         feed.until_settled().await;

@@ -8,7 +8,7 @@ use kvasir_proto::types::SourceState;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Where whoever runs an agent is shown what it does, read when that is asked for.
+/// What an agent shows its operator, read on request.
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) hub: Arc<Hub>,
@@ -17,44 +17,44 @@ pub(super) struct View {
     pub(super) scraped: Option<watch::Receiver<ScrapeStatus>>,
     pub(super) refusals: Option<Arc<Refusals>>,
     /// Whether the journal is to be on disk.
-    pub(super) keeps: bool,
+    pub(super) has_disk: bool,
 }
 
 impl View {
     /// Of an agent that feeds these indexers.
-    pub(super) fn of(agent: &Agent, indexers: Vec<String>, keeps: bool) -> Self {
+    pub(super) fn of(agent: &Agent, indexers: Vec<String>, has_disk: bool) -> Self {
         Self {
             hub: Arc::clone(agent.hub()),
             indexers: indexers.into_iter().zip(agent.watch_uplinks()).collect(),
             broker: agent.watch_broker(),
             scraped: agent.watch_scraped(),
             refusals: agent.refusals().map(Arc::clone),
-            keeps,
+            has_disk,
         }
     }
 
-    /// What is not well, a line each. None of it keeps the agent from taking what engines say.
-    pub(super) fn complaints(&self) -> Vec<String> {
-        let mut said = Vec::new();
+    /// Problems, a line each. None of them stops the agent from accepting events.
+    pub(super) fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
         for (indexer, status) in &self.indexers {
             let status = status.borrow();
-            said.extend(of_way(indexer, status.connected, status.error.as_deref()));
+            problems.extend(of_way(indexer, status.connected, status.error.as_deref()));
         }
         if let Some(status) = &self.broker {
             let status = status.borrow();
-            said.extend(of_way("nats", status.connected, status.error.as_deref()));
+            problems.extend(of_way("nats", status.connected, status.error.as_deref()));
         }
-        said.extend(self.hub.reports().iter().filter_map(of_source));
-        if self.keeps {
+        problems.extend(self.hub.reports().iter().filter_map(of_source));
+        if self.has_disk {
             let status = self.hub.feed().disk().map(|disk| disk.status());
             match status.map(|status| status.error) {
-                None => said.push("journal-dir: not used, as the log says".to_owned()),
-                Some(error) => said.extend(error.map(|error| format!("journal-dir: {error}"))),
+                None => problems.push("journal-dir: not used; the log has the reason".to_owned()),
+                Some(error) => problems.extend(error.map(|error| format!("journal-dir: {error}"))),
             }
         }
         let error = self.scraped.as_ref().and_then(|status| status.borrow().error.clone());
-        said.extend(error.map(|error| format!("metrics-url: {error}")));
-        said
+        problems.extend(error.map(|error| format!("metrics-url: {error}")));
+        problems
     }
 }
 
@@ -69,18 +69,18 @@ fn of_way(to: &str, is_up: bool, error: Option<&str>) -> Option<String> {
 
 /// What is not well with a source.
 fn of_source(report: &SourceReport) -> Option<String> {
-    let SourceReport { name, status, complaint, .. } = report;
+    let SourceReport { name, status, problem, .. } = report;
     if status.state == SourceState::Exact && status.connected {
         return None;
     }
-    let mut said = format!("source {name}: {}", status.state);
+    let mut line = format!("source {name}: {}", status.state);
     if !status.connected {
-        said.push_str(", not connected");
+        line.push_str(", not connected");
     }
-    if let Some(complaint) = complaint {
-        said = format!("{said}, {complaint}");
+    if let Some(problem) = problem {
+        line = format!("{line}, {problem}");
     }
-    Some(said)
+    Some(line)
 }
 
 #[cfg(test)]
@@ -100,17 +100,17 @@ mod tests {
 
     #[test]
     fn sources_are_complained_of_by_name() {
-        let report = |connected, state, complaint: Option<&str>| SourceReport {
+        let report = |connected, state, problem: Option<&str>| SourceReport {
             name: "tcp://e:1".to_owned(),
             copy_mode: CopyMode::Set,
             status: SourceStatus { state, connected, ..SourceStatus::COLD },
             counts: SourceCounts::default(),
-            complaint: complaint.map(str::to_owned),
+            problem: problem.map(str::to_owned),
         };
         let check = |report: &SourceReport, expected: Option<&str>| {
             assert_eq!(of_source(report).as_deref(), expected);
         };
-        check(&report(true, SourceState::Exact, Some("of a life before")), None);
+        check(&report(true, SourceState::Exact, Some("of an incarnation before")), None);
         check(
             &report(false, SourceState::Cold, None),
             Some("source tcp://e:1: cold, not connected"),

@@ -21,8 +21,8 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tonic::{Request, Status};
 
-/// Answers questions that come over NATS until the service ends, and tells in `status` whether they
-/// are heard.
+/// Answers requests over NATS until the service ends, and reports in `status` whether they
+/// are received.
 pub async fn answer_questions(
     service: Arc<LocalIndexerService>,
     servers: NatsServers,
@@ -37,7 +37,7 @@ pub async fn answer_questions(
         answerer.status.send_modify(|status| status.answering = false);
         let Err(error) = ended else { return };
         if let Some(num_suppressed) = pauses.admit_line() {
-            tracing::warn!(%error, num_suppressed, "no questions are heard");
+            tracing::warn!(%error, num_suppressed, "no requests are received");
         }
         if !pauses.wait(&stop).await {
             return;
@@ -79,7 +79,7 @@ impl Answerer {
                 Some(_answered) = answers.join_next() => {}
             }
         }
-        // They end by themselves now, and say so.
+        // They end by themselves now, with an error to their clients.
         let ended = async { while answers.join_next().await.is_some() {} };
         connection.with(ended).await?;
         connection.flush().await
@@ -93,8 +93,9 @@ impl Answerer {
         for call in LocalCall::ALL {
             let subject = local_subject(self.service.address(), call);
             let subscribed = connection.with(connection.client().subscribe(subject)).await?;
-            let heard = subscribed.map_err(|error| BrokerError::Subscribe(error.to_string()))?;
-            questions.push(heard.map(move |message| (call, message)));
+            let subscription =
+                subscribed.map_err(|error| BrokerError::Subscribe(error.to_string()))?;
+            questions.push(subscription.map(move |message| (call, message)));
         }
         connection.flush().await?;
         Ok(questions)
@@ -135,13 +136,13 @@ async fn answer(
     call: LocalCall,
     question: Bytes,
 ) -> Result<(), CutOff> {
-    let asked = match call {
+    let requested = match call {
         LocalCall::Events => events(service, question).await,
         LocalCall::Dump => dump(service, question).await,
         LocalCall::Digests => digests(service, question).await,
         LocalCall::Status => status(service, question).await,
     };
-    match asked {
+    match requested {
         Ok(parts) => reply.send(parts).await,
         Err(status) => reply.fail(&status).await,
     }

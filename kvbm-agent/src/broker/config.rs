@@ -5,7 +5,7 @@ use kvasir_proto::types::Incarnation;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Which NATS servers to speak over, and how.
+/// Which NATS servers to use, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokerConfig {
     /// Where to connect.
@@ -13,9 +13,9 @@ pub struct BrokerConfig {
     /// How batches are published.
     pub delivery: Delivery,
     /// How indexes that do not know the worker register it: worker and block size are those of the
-    /// source, and there are no endpoints. The copy mode is the source's, whatever is said here.
+    /// source, and there are no endpoints. The copy mode is the source's, whatever is set here.
     pub registration: Registration,
-    /// Whether it says goodbye once it is told to stop, so that the worker is removed.
+    /// Whether it publishes a goodbye when it stops, so that the worker is removed.
     pub deregister: bool,
 }
 
@@ -24,11 +24,11 @@ pub struct BrokerConfig {
 pub struct BrokerStatus {
     /// There is a connection that batches are published over.
     pub connected: bool,
-    /// There is one over which questions are heard.
+    /// There is one over which requests are received.
     pub answering: bool,
-    /// The life that is spoken of.
+    /// The incarnation that is published.
     pub incarnation: Incarnation,
-    /// The last batch of that life that was published and, in the stream, acknowledged.
+    /// The last batch of that incarnation that was published and, in the stream, acknowledged.
     pub published: Option<u64>,
     /// Batches that could not be published: the journal had lost them, or the server takes no messages
     /// of their size. An index asks for them.
@@ -69,7 +69,7 @@ pub(super) const ACK_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) const FLUSH_BATCHES: usize = 64;
 /// Commands that wait for the connection's task.
 pub(super) const COMMANDS_QUEUED_MAX: usize = 512;
-/// Messages of one subscription that wait to be looked at.
+/// Messages of one subscription that wait to be read.
 pub(super) const MESSAGES_QUEUED_MAX: usize = 256;
 /// Largest question, in bytes: names and numbers only.
 pub(super) const QUESTION_BYTES_MAX: usize = 16 << 10;

@@ -52,9 +52,9 @@ impl Connection {
         }
     }
 
-    /// Waits until the server has looked at all that was sent before.
+    /// Waits until the server has processed all that was sent before.
     pub(super) async fn flush(&self) -> Result<(), BrokerError> {
-        // It answers in order; that nobody listens there it says itself.
+        // It answers in order, and itself reports that there is no responder.
         let nobody = self.client.new_inbox();
         let answer = self.with(self.client.request(nobody, Bytes::new())).await?;
         match answer {

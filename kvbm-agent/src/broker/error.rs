@@ -1,6 +1,6 @@
 use kvasir_feed::journal::RangeError;
 
-/// Why a connection is given up.
+/// Why a connection is closed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BrokerError {
     #[error("no connection: {0}")]
@@ -15,7 +15,7 @@ pub(super) enum BrokerError {
     Publish(String),
     #[error("subscribe: {0}")]
     Subscribe(String),
-    /// Batches of a life cannot go away again.
+    /// Batches of an incarnation cannot go away again.
     #[error("the journal does not have what was published: {0}")]
     Journal(#[from] RangeError),
 }

@@ -23,7 +23,7 @@ pub(super) async fn open(connection: &Connection) -> Result<Context, BrokerError
     let context = ContextBuilder::new()
         .timeout(ACK_TIMEOUT)
         .ack_timeout(ACK_TIMEOUT)
-        // Those of a life that is over may still be waited for.
+        // Those of an incarnation that is over may still be waited for.
         .max_ack_inflight(2 * UNACKED_BATCHES_MAX)
         .build(connection.client().clone());
     let config = Config {
@@ -40,7 +40,7 @@ pub(super) async fn open(connection: &Connection) -> Result<Context, BrokerError
     Ok(context)
 }
 
-/// What the stream says of a batch.
+/// The stream's answer to a batch.
 type Acknowledgement = BoxFuture<'static, Result<(), PublishError>>;
 
 /// Batches on their way into the stream, oldest first.
@@ -74,7 +74,7 @@ impl Unacked {
     }
 }
 
-/// Publishes a life over one connection.
+/// Publishes an incarnation over one connection.
 pub(super) async fn publish(
     session: &mut Session<'_>,
     position: &mut Position,
@@ -85,9 +85,9 @@ pub(super) async fn publish(
     loop {
         session.beat_if_due(position).await?;
         let stopping = session.stop.is_cancelled();
-        // What comes meanwhile may wait: acknowledgements are looked at between.
+        // What comes meanwhile may wait: acknowledgements are read between.
         let Some(batches) = session.take(position, unacked.room())? else {
-            return Ok(End::NewLife);
+            return Ok(End::NewIncarnation);
         };
         for batch in batches {
             if unacked.room() == 0 {
@@ -104,7 +104,7 @@ pub(super) async fn publish(
         select! {
             Some(sequence) = unacked.acknowledged() => session.published(sequence?),
             // The source outlives its publisher.
-            _known = news.changed() => session.hear(&mut news),
+            _known = news.changed() => session.take_news(&mut news),
             _ = session.heartbeats.tick() => session.beat(position).await?,
             () = session.stop.cancelled(), if !stopping => {}
             () = session.connection.closed() => return Err(BrokerError::Lost),

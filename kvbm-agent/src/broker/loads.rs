@@ -1,4 +1,4 @@
-//! Loads over core NATS: nobody keeps them, since the next one makes them void.
+//! Loads over core NATS: they are not retained, since the next one replaces them.
 
 use super::config::BrokerStatus;
 use super::connection::Connection;
@@ -28,7 +28,7 @@ pub struct LoadPublisher {
     pub servers: NatsServers,
     /// Least time between two loads of a rank that changes.
     pub min_interval: Duration,
-    /// How often all ranks are said again; not 0.
+    /// How often all ranks are published again; not 0.
     pub refresh_interval: Duration,
     /// How far it has come.
     pub status: Arc<watch::Sender<BrokerStatus>>,

@@ -21,13 +21,13 @@ pub(super) struct Envelope {
     source: String,
 }
 
-/// One life's messages.
+/// One incarnation's messages.
 #[derive(Debug)]
-pub(super) struct LifeEnvelope {
+pub(super) struct IncarnationEnvelope {
     address: WorkerAddress,
     source: String,
     incarnation: Incarnation,
-    /// What every message says, encoded: protobuf reads what follows it as the same message.
+    /// The fields of every message, encoded: protobuf reads what follows as the same message.
     head: Bytes,
 }
 
@@ -51,7 +51,7 @@ impl Envelope {
             return Err(mismatch("block_size", format!("is {actual}"), expected.to_string()));
         }
         let envelope = Self { address: hello.address, registration, source: hello.source };
-        // What no index would accept is found out here.
+        // What no index would accept is refused here.
         BrokerMessage::try_from(envelope.message(hello.incarnation, 0))?;
         Ok(envelope)
     }
@@ -62,9 +62,13 @@ impl Envelope {
         BrokerMessage { registration, source, incarnation, first_sequence, message }.into()
     }
 
-    pub(super) fn of_life(&self, incarnation: Incarnation, first_sequence: u64) -> LifeEnvelope {
+    pub(super) fn with_incarnation(
+        &self,
+        incarnation: Incarnation,
+        first_sequence: u64,
+    ) -> IncarnationEnvelope {
         let message = pb::BrokerMessage { said: None, ..self.message(incarnation, first_sequence) };
-        LifeEnvelope {
+        IncarnationEnvelope {
             address: self.address.clone(),
             source: self.source.clone(),
             incarnation,
@@ -73,7 +77,7 @@ impl Envelope {
     }
 }
 
-impl LifeEnvelope {
+impl IncarnationEnvelope {
     /// Where a batch goes, what names it there, and it.
     pub(super) fn batch(&self, batch: &Batch) -> (String, String, Bytes) {
         let subject = events_subject(&self.address, batch.rank());

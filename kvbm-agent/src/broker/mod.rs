@@ -1,16 +1,16 @@
 //! NATS: batches and heartbeats that are published, and `LocalIndexer` by request and reply.
 //!
-//! A connection is used until it breaks and never made again by itself: what a client keeps for the
-//! next connection would go out after what was lost with the old one, out of order. A new one goes on
+//! A connection is used until it breaks and does not reconnect by itself: what a client queues for the
+//! next connection would go out after what was lost with the old one, out of order. A new one continues
 //! after the last batch that is known to have arrived.
 //!
-//! - Over core NATS nobody keeps a batch: it has arrived once the server has passed it on. What an index
-//!   did not hear it asks for.
+//! - Core NATS retains no batch: it has arrived once the server has forwarded it. What an index
+//!   did not receive it asks for.
 //! - In the stream it has arrived once the stream has acknowledged it. Several are under way; when one
 //!   is not acknowledged in time all from there are published again, each under the same message id,
 //!   so that the stream has each once and in order.
 //!
-//! Questions and loads have connections of their own, so that they never hold up a batch.
+//! Requests and loads have connections of their own, so that they never delay a batch.
 
 mod answer;
 mod config;

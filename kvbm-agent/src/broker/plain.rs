@@ -7,7 +7,7 @@ use async_nats::client::PublishErrorKind;
 use kvasir_feed::journal::Batch;
 use tokio::select;
 
-/// Publishes a life over one connection.
+/// Publishes an incarnation over one connection.
 pub(super) async fn publish(
     session: &mut Session<'_>,
     position: &mut Position,
@@ -17,7 +17,7 @@ pub(super) async fn publish(
         session.beat_if_due(position).await?;
         let stopping = session.stop.is_cancelled();
         let Some(batches) = session.take(position, FLUSH_BATCHES)? else {
-            return Ok(End::NewLife);
+            return Ok(End::NewIncarnation);
         };
         if let Some(last) = batches.last() {
             for batch in &batches {
@@ -33,7 +33,7 @@ pub(super) async fn publish(
         }
         select! {
             // The source outlives its publisher.
-            _known = news.changed() => session.hear(&mut news),
+            _known = news.changed() => session.take_news(&mut news),
             _ = session.heartbeats.tick() => session.beat(position).await?,
             () = session.stop.cancelled() => {}
             () = session.connection.closed() => return Err(BrokerError::Lost),

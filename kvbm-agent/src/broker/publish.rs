@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-/// Publishes what a source says.
+/// Publishes a source.
 #[derive(Debug)]
 pub struct Publisher {
     feed: Arc<Feed>,
@@ -27,7 +27,7 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// What publishes a source, and tells in `status` how far it has come. Heartbeats go out every
+    /// What publishes a source, and reports its progress in `status`. Heartbeats go out every
     /// `heartbeat_interval`, which is not 0.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ impl Publisher {
         }
     }
 
-    /// What tells that a connection was of use.
+    /// What shows that a connection made progress.
     fn progress(&self) -> (Incarnation, Option<u64>) {
         let status = self.status.borrow();
         (status.incarnation, status.published)
@@ -123,26 +123,26 @@ impl Publisher {
                     }
                     return session.connection.flush().await;
                 }
-                // Indexes hear of it at once, whatever it has to say.
-                End::NewLife => session.heartbeats.reset_immediately(),
+                // Indexes are sent a heartbeat of it at once.
+                End::NewIncarnation => session.heartbeats.reset_immediately(),
             }
         }
     }
 
-    /// Where the present life stands.
+    /// Position of the present incarnation.
     fn position(&self) -> Position {
         let hello = self.feed.hello();
-        let (life, first) = (hello.incarnation, hello.first_sequence.unwrap_or_default());
-        // What an agent before this one said was published then; what was not is asked for.
+        let (incarnation, first) = (hello.incarnation, hello.first_sequence.unwrap_or_default());
+        // An agent before this one has published its batches; indexes ask for what they lack.
         let own_first = self.feed.status().own_first;
         let mut published = None;
         self.status.send_modify(|status| {
-            if status.incarnation != life {
-                (status.incarnation, status.published) = (life, None);
+            if status.incarnation != incarnation {
+                (status.incarnation, status.published) = (incarnation, None);
             }
             published = status.published;
         });
         let next = published.map_or(Some(own_first), |published| published.checked_add(1));
-        Position { life, next, envelope: self.envelope.of_life(life, first) }
+        Position { incarnation, next, envelope: self.envelope.with_incarnation(incarnation, first) }
     }
 }

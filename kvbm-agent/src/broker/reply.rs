@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-/// Why an answer is not sent on.
+/// Why an answer ends early.
 pub(super) struct CutOff(pub(super) &'static str);
 
 /// What answers are made of.
@@ -116,21 +116,21 @@ impl Reply {
     /// Waits until one more part may be sent.
     async fn room(&mut self, confirmed: &mut Subscriber) -> Result<(), CutOff> {
         loop {
-            let heard = if self.ahead < ANSWER_PARTS_AHEAD_MAX {
+            let confirmation = if self.ahead < ANSWER_PARTS_AHEAD_MAX {
                 // Whatever has come by now.
-                let Some(heard) = confirmed.next().now_or_never() else { return Ok(()) };
-                heard
+                let Some(confirmation) = confirmed.next().now_or_never() else { return Ok(()) };
+                confirmation
             } else {
                 select! {
                     () = self.stop.cancelled() => return Err(CutOff("the agent stops")),
-                    heard = timeout(self.stall_timeout, confirmed.next()) => {
-                        heard.map_err(|_late| CutOff("no part was confirmed for too long"))?
+                    confirmation = timeout(self.stall_timeout, confirmed.next()) => {
+                        confirmation.map_err(|_late| CutOff("no part was confirmed for too long"))?
                     }
                 }
             };
-            let heard = heard.ok_or(CutOff("the connection is lost"))?;
-            if heard.status == Some(StatusCode::NO_RESPONDERS) {
-                return Err(CutOff("nobody takes it"));
+            let confirmation = confirmation.ok_or(CutOff("the connection is lost"))?;
+            if confirmation.status == Some(StatusCode::NO_RESPONDERS) {
+                return Err(CutOff("there is no reader"));
             }
             self.ahead = self.ahead.saturating_sub(1);
         }

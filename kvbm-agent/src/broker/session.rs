@@ -3,7 +3,7 @@
 use super::config::BrokerStatus;
 use super::connection::Connection;
 use super::error::BrokerError;
-use super::message::LifeEnvelope;
+use super::message::IncarnationEnvelope;
 use async_nats::client::PublishErrorKind;
 use bytes::Bytes;
 use futures::FutureExt;
@@ -16,18 +16,18 @@ use tokio::sync::watch;
 use tokio::time::Interval;
 use tokio_util::sync::CancellationToken;
 
-/// How a life's publishing came to its end.
+/// How an incarnation's publishing came to its end.
 pub(super) enum End {
     Stopped,
-    NewLife,
+    NewIncarnation,
 }
 
-/// How far a life is published.
+/// How far an incarnation is published.
 pub(super) struct Position {
-    pub(super) life: Incarnation,
+    pub(super) incarnation: Incarnation,
     /// Number of the next batch to publish; none once the last was.
     pub(super) next: Option<u64>,
-    pub(super) envelope: LifeEnvelope,
+    pub(super) envelope: IncarnationEnvelope,
 }
 
 /// One connection in use.
@@ -42,14 +42,14 @@ pub(super) struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// The next batches of a life, perhaps none yet; none at all once it is over.
+    /// The next batches of an incarnation, perhaps none yet; none at all once it is over.
     pub(super) fn take(
         &self,
         position: &mut Position,
         batches_max: usize,
     ) -> Result<Option<Vec<Arc<Batch>>>, BrokerError> {
         while let Some(next) = position.next {
-            match self.feed.range(position.life, next..=u64::MAX, batches_max) {
+            match self.feed.range(position.incarnation, next..=u64::MAX, batches_max) {
                 Ok(range) => return Ok(Some(range.batches)),
                 Err(RangeError::TooOld { oldest, .. }) => {
                     let lost = oldest.saturating_sub(next);
@@ -75,12 +75,12 @@ impl Session<'_> {
         });
     }
 
-    /// A life is published up to a batch.
+    /// An incarnation is published up to a batch.
     pub(super) fn published(&self, sequence: u64) {
         self.status.send_modify(|status| status.published = Some(sequence));
     }
 
-    /// Says that the source is there, if it is time to.
+    /// Sends a heartbeat, if it is due.
     pub(super) async fn beat_if_due(&mut self, position: &Position) -> Result<(), BrokerError> {
         match self.heartbeats.tick().now_or_never() {
             Some(_due) => self.beat(position).await,
@@ -88,16 +88,16 @@ impl Session<'_> {
         }
     }
 
-    /// Says that the source is there, and how far it is.
+    /// Sends a heartbeat.
     pub(super) async fn beat(&self, position: &Position) -> Result<(), BrokerError> {
-        match self.feed.heartbeat(position.life) {
+        match self.feed.heartbeat(position.incarnation) {
             Some(heartbeat) => self.send(position.envelope.heartbeat(heartbeat)).await,
             None => Ok(()),
         }
     }
 
-    /// Takes what is new; says at once if that is how far the source can be trusted.
-    pub(super) fn hear(&mut self, news: &mut watch::Receiver<News>) {
+    /// Takes what is new; a change of the source's state hurries the next heartbeat.
+    pub(super) fn take_news(&mut self, news: &mut watch::Receiver<News>) {
         let state = news.borrow_and_update().state;
         if mem::replace(&mut self.state, state) != state {
             self.heartbeats.reset_immediately();
@@ -110,7 +110,7 @@ impl Session<'_> {
         (subject, message): (String, Bytes),
     ) -> Result<(), BrokerError> {
         let sent = self.connection.with(self.connection.client().publish(subject, message)).await?;
-        // A server with so small a limit is complained of for batches.
+        // A server with so small a limit is reported for batches.
         sent.or_else(|error| match error.kind() {
             PublishErrorKind::MaxPayloadExceeded => Ok(()),
             PublishErrorKind::InvalidSubject | PublishErrorKind::Send => {

@@ -8,7 +8,7 @@ use crate::relay::{RelayConfig, RelayError};
 use crate::service::ServiceConfig;
 use crate::zmq::{TOPIC_BYTES_MAX, ZmqConfig};
 use kvasir_engine::normalise::tier_of_medium;
-use kvasir_feed::feed::{SourceConfig, new_life};
+use kvasir_feed::feed::{SourceConfig, new_incarnation};
 use kvasir_feed::hub::{BATCH_BLOCKS_MAX, BATCH_INTERVAL_MAX, BatchingConfig, HubConfig};
 use kvasir_feed::journal::JournalConfig;
 use kvasir_process::config::ConfigError;
@@ -59,7 +59,7 @@ impl Config {
         let indexers = indexers(&options.indexers)?;
         let zmq = zmq(options)?;
         if indexers.is_empty() && options.nats.nats_url.is_none() && zmq.is_none() {
-            let why = "nobody would be told: name an index, or a NATS server with nats-url";
+            let why = "nothing would be published: name an index, or a NATS server with nats-url";
             return Err(ConfigError::invalid("indexers", why));
         }
         let warnings = out_of_reach(process.listen, &registration, &indexers).into_iter().collect();
@@ -79,7 +79,7 @@ impl Config {
                 address: registration.address(),
                 name: SOURCE.to_owned(),
                 block_size: registration.block_size,
-                incarnation: new_life(),
+                incarnation: new_incarnation(),
                 first_sequence: 0,
                 journal: journal(options, copy_mode)?,
             },
@@ -111,7 +111,7 @@ fn zmq(options: &Options) -> Result<Option<ZmqConfig>, ConfigError> {
         (None, None) => return Ok(None),
         (Some(listen), Some(replay)) => (listen, replay),
         (Some(_), None) => {
-            let why = "is required with zmq-listen: whoever missed something asks there";
+            let why = "is required with zmq-listen: subscribers that missed messages ask there";
             return Err(ConfigError::invalid("zmq-replay-listen", why));
         }
         (None, Some(_)) => {
@@ -191,7 +191,7 @@ fn medium_ttls(options: &Options) -> Result<Vec<(String, Duration)>, ConfigError
     const FIELD: &str = "medium-ttl";
     let invalid = |why: String| ConfigError::invalid(FIELD, why);
     if options.journal_dir.is_some() && !options.medium_ttl.is_empty() {
-        let why = "does not go with journal-dir: when a block was announced is not kept; leave one of \
+        let why = "does not go with journal-dir: times of announcements are not on disk; leave one of \
                    them out";
         return Err(invalid(why.to_owned()));
     }
@@ -274,7 +274,7 @@ fn indexers(given: &[String]) -> Result<Vec<String>, ConfigError> {
     let indexers = given.iter().map(|text| target(FIELD, text)).collect::<Result<Vec<_>, _>>()?;
     let mut seen = BTreeSet::new();
     if let Some(twice) = indexers.iter().find(|url| !seen.insert(*url)) {
-        let why = format!("{twice:?} is given twice: it would hear everything twice");
+        let why = format!("{twice:?} is given twice: it would receive everything twice");
         return Err(ConfigError::invalid(FIELD, why));
     }
     Ok(indexers)
@@ -348,10 +348,10 @@ fn relay(
     }
 }
 
-/// Where the journal is kept.
+/// Where the journal is on disk.
 fn journal_dir(options: &Options) -> Result<Option<PathBuf>, ConfigError> {
     if options.journal_dir.is_some() && options.consolidate {
-        let why = "does not go with consolidate: what several sources hold together is not kept; \
+        let why = "does not go with consolidate: what several sources hold together is not on disk; \
                    leave one of them out";
         return Err(ConfigError::invalid("journal-dir", why));
     }
@@ -373,7 +373,7 @@ fn journal(options: &Options, copy_mode: CopyMode) -> Result<JournalConfig, Conf
     })
 }
 
-/// How busy the worker is: read where the engine shows it, else only what is told.
+/// How busy the worker is: read from the engine's metrics, or reported only.
 fn loads(options: &Options) -> Result<LoadConfig, ConfigError> {
     let totals =
         Totals { request_slots: options.request_total_slots, kv_blocks: options.total_kv_blocks };

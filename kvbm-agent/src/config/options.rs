@@ -32,27 +32,27 @@ pub struct Options {
     #[arg(long, value_name = "ENGINE", default_value_t = EngineKind::Custom)]
     #[serde(serialize_with = "text::serialize")]
     pub engine: EngineKind,
-    /// What the worker is for: prefill, decode or both; told to routers
+    /// What the worker is for: prefill, decode or both; passed on to routers
     #[arg(long, value_name = "ROLE")]
     #[serde(serialize_with = "optional::serialize")]
     pub role: Option<Role>,
-    /// Blocks that fit into each rank's accelerator; told to routers
+    /// Blocks that fit into each rank's accelerator; passed on to routers
     #[arg(long, value_name = "COUNT")]
     pub total_kv_blocks: Option<u64>,
-    /// Most requests that run at a time at each rank; told to routers with its load
+    /// Most requests that run at a time at each rank; passed on to routers with its load
     #[arg(long, value_name = "COUNT")]
     pub request_total_slots: Option<u64>,
-    /// Where the engine, vllm or sglang, shows its Prometheus metrics, such as http://127.0.0.1:8000/metrics:
-    /// how busy it is, is read there and told to routers; not read if not set
+    /// Prometheus metrics of the engine, vllm or sglang, such as http://127.0.0.1:8000/metrics: how busy it is, is read
+    /// there and passed on to routers; not read if not set
     #[arg(long, value_name = "URL")]
     pub metrics_url: Option<String>,
     /// How often they are read, and how long that may take
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(1))]
     pub metrics_interval: Span,
-    /// Most tokens of one step of each rank; told to routers
+    /// Most tokens of one step of each rank; passed on to routers
     #[arg(long, value_name = "COUNT")]
     pub max_num_batched_tokens: Option<u64>,
-    /// A label, key=value, told to routers; repeat the flag (or put , between) for more
+    /// A label, key=value, passed on to routers; repeat the flag (or put , between) for more
     #[arg(long, value_name = "LABEL", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub label: Vec<String>,
@@ -75,8 +75,8 @@ pub struct Options {
     /// Most sources at a time, 1 to 16: relays, and publishers on the gRPC port
     #[arg(long, value_name = "COUNT", default_value_t = 8)]
     pub sources_max: u8,
-    /// Whether several sources may speak of one rank (an engine and a block manager, say): a block is held
-    /// from its first source to its last. Else each rank is one source's
+    /// Whether several sources may publish for one rank (such as an engine and a block manager): a block is held from
+    /// its first source to its last. Else each rank is one source's
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = false)]
     pub consolidate: bool,
     /// Indexes to feed, such as http://127.0.0.1:50051, with commas between them: the replicas of the
@@ -88,8 +88,8 @@ pub struct Options {
     #[command(flatten)]
     #[serde(flatten)]
     pub nats: NatsOptions,
-    /// Address of a PUB socket on which it is published as an engine would, in vLLM's wire format, without
-    /// tokens; none if not set. Only peers that are trusted may reach it
+    /// Address of a PUB socket that publishes the events in vLLM's wire format, without tokens; none if not set. Only
+    /// trusted peers may reach it
     #[arg(long, value_name = "ADDRESS")]
     pub zmq_listen: Option<SocketAddr>,
     /// Address of the ROUTER that replays what was missed there; required with zmq-listen
@@ -101,36 +101,36 @@ pub struct Options {
     /// Where indexes reach the gRPC port, such as http://10.0.0.7:50052; the address listened on if not set
     #[arg(long, value_name = "URL")]
     pub advertise: Option<String>,
-    /// Once nothing was heard of the agent for so long, indexes remove the worker
+    /// Indexes remove the worker after receiving nothing from the agent for this long
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(60))]
     pub lease: Span,
-    /// How often indexes are told that it is there; a third of the lease at most
+    /// How often indexes are sent a heartbeat; a third of the lease at most
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(5))]
     pub heartbeat_interval: Span,
-    /// Whether the worker is removed from indexes when the agent is stopped in good order
+    /// Whether the worker is removed from indexes when the agent is stopped by a signal
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = true)]
     pub deregister: bool,
     /// How long an engine may be gone before all that it held is dropped
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(60))]
     pub worker_timeout: Span,
-    /// Folder of the agent's own, on a local disk, in which the journal is kept too: an agent that is killed and comes
-    /// back goes on where it was, if its engine lived on. Memory only if not set
+    /// Folder of the agent's own, on a local disk, for a copy of the journal: an agent that is killed and restarted
+    /// continues its incarnation if its engine survived. Memory only if not set
     #[arg(long, value_name = "FOLDER")]
     pub journal_dir: Option<PathBuf>,
-    /// How long an engine's batch may wait for others of its rank, to be said as one, at most 10s; 0s to say each as it
-    /// comes. Indexes know of nothing that waits: an exact worker may be so far behind its engine
+    /// How long an engine's batch may wait for others of its rank, to be published as one, at most 10s; 0s to publish
+    /// each at once. Indexes know of nothing that waits: an exact worker may be this far behind its engine
     #[arg(long, value_name = "TIME", default_value_t = Span(BatchingConfig::DEFAULT.interval))]
     pub batch_interval: Span,
-    /// Once so many blocks wait, stored and removed, they are said: 1 to 65,536. A clear never waits
+    /// Once so many blocks wait, stored and removed, they are published: 1 to 65,536. A clear never waits
     #[arg(long, value_name = "COUNT", default_value_t = BatchingConfig::DEFAULT.blocks_max)]
     pub batch_blocks: usize,
-    /// Most batches that are kept for indexes which missed them
+    /// Most batches that are retained for indexes which missed them
     #[arg(long, value_name = "COUNT", default_value_t = JournalConfig::DEFAULT.batches_max)]
     pub journal_batches: usize,
     /// Most bytes that these take
     #[arg(long, value_name = "BYTES", default_value_t = ByteCount(JournalConfig::DEFAULT.bytes_max))]
     pub journal_bytes: ByteCount,
-    /// Most blocks held that are remembered, over all ranks
+    /// Most held blocks that are remembered, over all ranks
     #[arg(long, value_name = "COUNT", default_value_t = JournalConfig::DEFAULT.held_blocks_max)]
     pub held_blocks_max: usize,
     /// Ports, logs and how the process stops.
@@ -142,7 +142,7 @@ pub struct Options {
 impl config::Options for Options {
     const PROGRAM: &'static str = "kvbm-agent";
     const ABOUT: &'static str = "Agent of Kvasir, the KV-cache index: runs beside one inference engine, takes in which KV \
-         blocks it stores and evicts, keeps a journal of that, and tells one or more indexes, which ask it for what they \
+         blocks it stores and evicts, journals that, and publishes it to one or more indexes, which ask it for what they \
          missed";
     const EXAMPLE: &'static str = "--worker-id vllm-0 --model MODEL --block-size 16 --engine vllm \\\n    \
          --source endpoint=tcp://127.0.0.1:5557,replay=tcp://127.0.0.1:5558 \\\n    --indexers http://127.0.0.1:50051";

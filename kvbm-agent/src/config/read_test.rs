@@ -33,7 +33,10 @@ fn a_few_options_are_enough() {
     assert_eq!((&*relay.endpoint, relay.replay.as_deref()), ("tcp://a:1", Some("tcp://a:2")));
     assert!(agent.sources.hub.batching.is_off(), "each batch is said as it comes");
     let again = config(&[]);
-    assert_ne!(agent.source.incarnation, again.agent.source.incarnation, "each life is another");
+    assert_ne!(
+        agent.source.incarnation, again.agent.source.incarnation,
+        "each incarnation is another"
+    );
 }
 
 #[test]
@@ -104,7 +107,7 @@ fn what_is_missing_or_wrong_is_named() {
         (0, "worker-id: is required: nothing is assumed of the engine"),
         (1, "model: is required: nothing is assumed of the engine"),
         (2, "block-size: is required: nothing is assumed of the engine"),
-        (3, "indexers: nobody would be told: name an index, or a NATS server with nats-url"),
+        (3, "indexers: nothing would be published: name an index, or a NATS server with nats-url"),
     ] {
         let mut few = FEW.to_vec();
         few.remove(left_out);
@@ -167,7 +170,7 @@ fn values_that_are_wrong_are_named() {
         ),
         (
             "--zmq-listen=127.0.0.1:5557",
-            "zmq-replay-listen: is required with zmq-listen: whoever missed something asks there",
+            "zmq-replay-listen: is required with zmq-listen: subscribers that missed messages ask there",
         ),
         (
             "--zmq-replay-listen=127.0.0.1:5558",
@@ -208,7 +211,7 @@ fn a_source_that_cannot_be_is_named_once() {
         ),
         (
             "--indexers=http://a:1,http://b:1,a:1",
-            "indexers: \"http://a:1\" is given twice: it would hear everything twice",
+            "indexers: \"http://a:1\" is given twice: it would receive everything twice",
         ),
         (
             "--source=endpoint=tcp://a:1,replay=tcp://*:2",

@@ -30,5 +30,5 @@ impl Default for IngestConfig {
 pub(super) const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Answers of one stream that wait to be sent; no batch is read while there are so many.
 pub(super) const ANSWERS_QUEUED_MAX: usize = 64;
-/// How often sources are looked at that may be gone.
+/// How often to check for sources that are gone.
 pub(super) const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);

@@ -7,32 +7,34 @@ use kvasir_proto::convert::WorkerAddress;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IngestError {
     /// The agent is another worker's.
-    #[error("worker {asked} is not served here, {served} is: give its worker_id, model and tenant")]
+    #[error(
+        "worker {requested} is not served here, {served} is: give its worker_id, model and tenant"
+    )]
     OtherWorker {
-        /// As asked for.
-        asked: WorkerAddress,
+        /// The requested one.
+        requested: WorkerAddress,
         /// The agent's.
         served: WorkerAddress,
     },
     /// Blocks of another size.
     #[error(
-        "block_size is {asked}, that of worker {served} is {present}: publish with {present}, or start the agent with \
-         --block-size {asked}"
+        "block_size is {requested}, that of worker {served} is {present}: publish with {present}, or start the agent with \
+         --block-size {requested}"
     )]
     BlockSize {
         /// The agent's worker.
         served: WorkerAddress,
-        /// As asked for.
-        asked: u32,
+        /// The requested one.
+        requested: u32,
         /// The worker's.
         present: u32,
     },
-    /// The source's first stream said otherwise, and its life goes on.
+    /// The source's first stream stated another, and its incarnation continues.
     #[error(
-        "copy_mode of source {0:?} cannot change within one incarnation: keep it, or begin a new incarnation"
+        "copy_mode of source {0:?} cannot change within one incarnation: leave it, or begin a new incarnation"
     )]
     CopyMode(String),
-    /// A newer life took its place.
+    /// A newer incarnation took its place.
     #[error("incarnation of source {0:?} is one that is over: begin a new one")]
     PastIncarnation(String),
     /// Too many at a time.

@@ -2,7 +2,7 @@ use super::{IngestConfig, IngestError};
 use kvasir_engine::recover::{
     Input, Item, LossPolicy, Numbered, Recourse, Recovery, RecoveryConfig, Resume, Step,
 };
-use kvasir_feed::disk::{KeptSource, SourceKind};
+use kvasir_feed::disk::{PersistedSource, SourceKind};
 use kvasir_feed::hub::{Hub, HubError, Inlet, SourceStatus};
 use kvasir_proto::convert::{Hello, PublishedBatch};
 use kvasir_proto::types::{CopyMode, Cursor, Incarnation, KvEvent, StoredBlock};
@@ -22,8 +22,8 @@ pub(super) struct Publisher {
     /// The latest stream; those before are fenced.
     stream: u64,
     fence: CancellationToken,
-    /// The life that the stream which is open is in.
-    stream_life: Option<Incarnation>,
+    /// The incarnation that the stream which is open is in.
+    stream_incarnation: Option<Incarnation>,
     /// It had no stream for too long.
     gone: bool,
 }
@@ -42,7 +42,7 @@ pub(super) struct Opened {
     pub(super) stream: u64,
     /// Cancelled once another stream takes over.
     pub(super) fence: CancellationToken,
-    /// Where the source stands in this life.
+    /// The source's position in this incarnation.
     pub(super) applied: Option<Cursor>,
 }
 
@@ -67,20 +67,24 @@ impl Publisher {
         hello: &Hello,
         config: &IngestConfig,
     ) -> Result<Self, IngestError> {
-        let inlet = hub.open_kept(&hello.source, hello.copy_mode, SourceKind::Ingest)?;
+        let inlet = hub.open_persisted(&hello.source, hello.copy_mode, SourceKind::Ingest)?;
         Ok(Self::new(inlet, hello.copy_mode, None, config))
     }
 
-    /// A source that published to an agent before this one: its next stream tells whether it lived on.
+    /// A source that published to an agent before this one: its next stream shows whether it survived.
     pub(super) fn resume(
         hub: &Arc<Hub>,
-        kept: &KeptSource,
+        persisted: &PersistedSource,
         config: &IngestConfig,
     ) -> Result<Self, IngestError> {
-        let inlet = hub.open_kept(&kept.name, kept.copy_mode, SourceKind::Ingest)?;
+        let inlet = hub.open_persisted(&persisted.name, persisted.copy_mode, SourceKind::Ingest)?;
         // What was lost was dropped then: it is not dropped once more.
-        let resume = Resume { cursor: Some(kept.cursor), degraded: false, past: kept.past.clone() };
-        Ok(Self::new(inlet, kept.copy_mode, Some(&resume), config))
+        let resume = Resume {
+            cursor: Some(persisted.cursor),
+            degraded: false,
+            past: persisted.past.clone(),
+        };
+        Ok(Self::new(inlet, persisted.copy_mode, Some(&resume), config))
     }
 
     fn new(
@@ -103,7 +107,7 @@ impl Publisher {
             copy_mode,
             stream: 0,
             fence,
-            stream_life: None,
+            stream_incarnation: None,
             gone: false,
         }
     }
@@ -119,14 +123,14 @@ impl Publisher {
             if self.recovery.is_present(incarnation) {
                 return Err(IngestError::CopyMode(name()));
             }
-            // Taken over now: once the new life has begun, it can only be carried out.
+            // Taken over now: once the new incarnation has begun, it can only be carried out.
             self.inlet.set_copy_mode(hello.copy_mode)?;
             self.copy_mode = hello.copy_mode;
         }
         self.fence.cancel();
         self.fence = CancellationToken::new();
         self.stream += 1;
-        self.stream_life = Some(incarnation);
+        self.stream_incarnation = Some(incarnation);
         self.gone = false;
         let (first, head) = (hello.first_sequence, hello.head_sequence);
         self.input(Input::Connected { incarnation, first, head, in_order: false });
@@ -136,7 +140,7 @@ impl Publisher {
 
     /// Takes a batch of a stream.
     pub(super) fn take(&mut self, stream: u64, batch: PublishedBatch) -> Answer {
-        let Some(incarnation) = self.life_of(stream) else { return Answer::Fenced };
+        let Some(incarnation) = self.incarnation_of(stream) else { return Answer::Fenced };
         let sequence = batch.sequence;
         if let Err(error) = self.inlet.check_turn(batch.rank) {
             return Answer::Later(error);
@@ -152,9 +156,9 @@ impl Publisher {
         })
     }
 
-    /// The source says that it is there, and the number of its newest batch.
+    /// Takes a heartbeat, with the number of the source's newest batch.
     pub(super) fn announce(&mut self, stream: u64, head: Option<u64>) {
-        if let Some(incarnation) = self.life_of(stream) {
+        if let Some(incarnation) = self.incarnation_of(stream) {
             self.input(Input::Announced { incarnation, head });
         }
     }
@@ -162,7 +166,7 @@ impl Publisher {
     /// A stream has ended.
     pub(super) fn disconnect(&mut self, stream: u64) {
         if stream == self.stream {
-            self.stream_life = None;
+            self.stream_incarnation = None;
             self.input(Input::Disconnected);
         }
     }
@@ -181,11 +185,11 @@ impl Publisher {
         self.recovery.expected().unwrap_or(0)
     }
 
-    fn life_of(&self, stream: u64) -> Option<Incarnation> {
-        self.stream_life.filter(|_| stream == self.stream)
+    fn incarnation_of(&self, stream: u64) -> Option<Incarnation> {
+        self.stream_incarnation.filter(|_| stream == self.stream)
     }
 
-    /// Hands an input to the recovery and does what it says. Returns the answer to the batch, if that is
+    /// Passes an input to the recovery and carries out its steps. Returns the answer to the batch, if that is
     /// one.
     fn input(&mut self, input: Input<Held, Infallible>) -> Option<Answer> {
         self.recovery.handle(input, self.origin.elapsed());
@@ -209,8 +213,8 @@ impl Publisher {
             Step::Apply { cursor, item } => return Some(self.apply(cursor, item.0)),
             Step::Refuse { expected, .. } => return Some(Answer::Gap { expected }),
             Step::NewLife { incarnation } => {
-                tracing::info!(%incarnation, source = self.inlet.name(), "new life of the source");
-                self.inlet.count(|counts| counts.lives += 1);
+                tracing::info!(%incarnation, source = self.inlet.name(), "new incarnation of the source");
+                self.inlet.count(|counts| counts.incarnations += 1);
                 self.inlet.clear();
             }
             Step::Expired => {
@@ -222,7 +226,7 @@ impl Publisher {
                 self.inlet.count(|counts| counts.losses += 1);
                 self.inlet.lose();
             }
-            // Nobody is asked, and nothing doubtful is kept.
+            // No agent is asked, and nothing doubtful is retained.
             Step::DropSuspects
             | Step::BeginDump
             | Step::Chunk { .. }

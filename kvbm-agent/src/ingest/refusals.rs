@@ -1,4 +1,4 @@
-//! Publishers that are refused: each by itself knows why, and whoever runs the agent is told here.
+//! Publishers that are refused: counted and logged for the operator.
 
 use kvasir_engine::throttle::Throttle;
 use parking_lot::Mutex;
@@ -20,7 +20,7 @@ pub enum StreamRefusal {
     BlockSize,
     /// Its second announcements are read otherwise.
     CopyMode,
-    /// It is of a life that is over.
+    /// It is of an incarnation that is over.
     PastIncarnation,
     /// There are as many streams as may be.
     TooManyStreams,
@@ -28,9 +28,9 @@ pub enum StreamRefusal {
     TooManySources,
     /// A source that is no publisher has its name.
     NameTaken,
-    /// It speaks of a rank that is kept for a source which may go on.
+    /// It publishes for a rank that is reserved for a source which may continue.
     RankKept,
-    /// What it says cannot be read, or does not come.
+    /// Its message cannot be read, or does not come.
     Malformed,
     /// A fault of the agent's.
     Failed,

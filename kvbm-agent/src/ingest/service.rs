@@ -50,7 +50,7 @@ impl EventIngestService {
     /// The service, until `stop` is cancelled: then its streams end.
     #[must_use]
     pub fn new(hub: Arc<Hub>, config: IngestConfig, stop: CancellationToken) -> Self {
-        let publishers = Mutex::new(kept(&hub, &config));
+        let publishers = Mutex::new(persisted(&hub, &config));
         let shared = Shared { hub, config, publishers, refusals: Arc::default() };
         Self {
             shared: Arc::new(shared),
@@ -66,15 +66,15 @@ impl EventIngestService {
         &self.shared.refusals
     }
 
-    /// Lets go of sources that had no stream for too long, until the service is stopped and all its streams
+    /// Releases sources that had no stream for too long, until the service is stopped and all its streams
     /// have ended.
-    pub async fn keep(&self) {
-        let mut looks = interval(EXPIRY_INTERVAL);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    pub async fn run(&self) {
+        let mut ticks = interval(EXPIRY_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             select! {
                 () = self.stop.cancelled() => break,
-                _ = looks.tick() => self.shared.expire(),
+                _ = ticks.tick() => self.shared.expire(),
             }
         }
         self.tasks.close();
@@ -82,15 +82,17 @@ impl EventIngestService {
     }
 }
 
-/// Sources that published to an agent before this one, and may go on.
-fn kept(hub: &Arc<Hub>, config: &IngestConfig) -> BTreeMap<String, Source> {
+/// Sources that published to an agent before this one, and may continue.
+fn persisted(hub: &Arc<Hub>, config: &IngestConfig) -> BTreeMap<String, Source> {
     let mut publishers = BTreeMap::new();
-    for kept in hub.kept(SourceKind::Ingest) {
-        match Publisher::resume(hub, &kept, config) {
+    for persisted in hub.persisted(SourceKind::Ingest) {
+        match Publisher::resume(hub, &persisted, config) {
             Ok(publisher) => {
-                publishers.insert(kept.name, Arc::new(Mutex::new(publisher)));
+                publishers.insert(persisted.name, Arc::new(Mutex::new(publisher)));
             }
-            Err(error) => tracing::warn!(%error, source = kept.name, "a source does not go on"),
+            Err(error) => {
+                tracing::warn!(%error, source = persisted.name, "a source does not continue")
+            }
         }
     }
     publishers
@@ -106,13 +108,13 @@ impl Shared {
         let feed = self.hub.feed();
         let (served, present) = (feed.address().clone(), feed.block_size());
         if hello.address != served {
-            return Err(IngestError::OtherWorker { asked: hello.address.clone(), served });
+            return Err(IngestError::OtherWorker { requested: hello.address.clone(), served });
         }
         if hello.block_size != present {
-            let asked = hello.block_size;
-            return Err(IngestError::BlockSize { served, asked, present });
+            let requested = hello.block_size;
+            return Err(IngestError::BlockSize { served, requested, present });
         }
-        // Held throughout, so that no source is let go of meanwhile.
+        // Held throughout, so that no source is released meanwhile.
         let mut publishers = self.publishers.lock();
         let source = match publishers.get(&hello.source) {
             Some(source) => Arc::clone(source),
@@ -205,8 +207,8 @@ impl EventIngest for EventIngestService {
                 Ok(Some(answer)) => Ok(answer),
                 Err(status) => Err(*status),
             };
-            // A client that takes nothing, or is gone, does without.
-            let _told = timeout(shared.config.stall_timeout, answers.send(last)).await;
+            // A client that takes nothing, or is gone, does not get it.
+            let _sent = timeout(shared.config.stall_timeout, answers.send(last)).await;
         });
         Ok(Response::new(ReceiverStream::new(stream)))
     }

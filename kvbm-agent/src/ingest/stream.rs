@@ -26,7 +26,7 @@ pub(super) type Requests = Streaming<pb::PublishEventsRequest>;
 /// How a stream ends: plainly, with one more answer, or with an error.
 pub(super) type End = Result<Option<Response>, Box<Status>>;
 
-/// Whether it goes on, else how it ends.
+/// Whether it continues, else how it ends.
 type Flow = ControlFlow<End>;
 
 /// A stream whose hello was accepted.
@@ -110,7 +110,7 @@ impl OpenStream<'_> {
         self.source.lock().take(self.number, batch)
     }
 
-    /// Queues an answer. A client that does not read holds up nobody but itself.
+    /// Queues an answer. A client that does not read delays only itself.
     async fn answer(&self, answer: Message) -> Flow {
         let sent = select! {
             () = self.fence.cancelled() => return ControlFlow::Break(Ok(Some(fenced(0)))),

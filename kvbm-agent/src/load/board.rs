@@ -14,8 +14,8 @@ pub struct LoadBoard {
     loads: Mutex<Loads>,
     /// Changes so far.
     version: watch::Sender<u64>,
-    /// Something was said, changed or not.
-    said: watch::Sender<()>,
+    /// Something was reported, changed or not.
+    reported: watch::Sender<()>,
 }
 
 impl LoadBoard {
@@ -23,7 +23,7 @@ impl LoadBoard {
     #[must_use]
     pub fn new(config: &LoadConfig) -> Self {
         let loads = Mutex::new(Loads::new(config.totals, config.stale_after));
-        Self { loads, version: watch::Sender::new(0), said: watch::Sender::new(()) }
+        Self { loads, version: watch::Sender::new(0), reported: watch::Sender::new(()) }
     }
 
     /// A rank was so busy, so long ago.
@@ -41,7 +41,7 @@ impl LoadBoard {
         let version = loads.version();
         drop(loads);
         self.note(version);
-        self.said.send_replace(());
+        self.reported.send_replace(());
         Ok(())
     }
 
@@ -52,15 +52,15 @@ impl LoadBoard {
         (loads.version(), loads.since(version, Instant::now()))
     }
 
-    /// Tells of every change; the value is the number of changes.
+    /// Notifies of every change; the value is the number of changes.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }
 
-    /// Forgets what is not said for too long, until `stop` is cancelled.
-    pub async fn keep(&self, stop: CancellationToken) {
-        let mut said = self.said.subscribe();
+    /// Drops what was not reported for too long, until `stop` is cancelled.
+    pub async fn run(&self, stop: CancellationToken) {
+        let mut reported = self.reported.subscribe();
         loop {
             let expiry = self.loads.lock().next_expiry();
             let forget = async {
@@ -72,7 +72,7 @@ impl LoadBoard {
             select! {
                 () = stop.cancelled() => return,
                 // The board outlives its keeper.
-                _said = said.changed() => {}
+                _reported = reported.changed() => {}
                 () = forget => {
                     let mut loads = self.loads.lock();
                     loads.expire(Instant::now());
@@ -94,7 +94,7 @@ impl LoadBoard {
     }
 }
 
-/// Says how busy ranks are: for engines that embed the agent. All calls return at once, from any thread.
+/// Reports how busy ranks are: for engines that embed the agent. All calls return at once, from any thread.
 #[derive(Debug, Clone)]
 pub struct WorkerMetricsPublisher {
     board: Arc<LoadBoard>,
@@ -107,7 +107,7 @@ impl WorkerMetricsPublisher {
         Self { board }
     }
 
-    /// A rank is so busy now, in place of what was said before; to be said again before
+    /// Reports how busy a rank is, in place of the report before; report it again before
     /// [`LoadConfig::stale_after`] is over.
     ///
     /// # Errors

@@ -3,19 +3,19 @@ use super::{LoadError, Totals};
 use kvasir_proto::limits::LOADS_INTERVAL_MS_DEFAULT;
 use std::time::Duration;
 
-/// Least time between two loads of a rank over NATS that may be asked for.
+/// Least time between two loads of a rank over NATS that may be configured.
 const MIN_INTERVAL_MIN: Duration = Duration::from_millis(10);
 
-/// How an agent knows how busy its worker is, and tells.
+/// How an agent knows how busy its worker is, and publishes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadConfig {
     /// The engine's metrics, if they are to be read.
     pub scrape: Option<ScrapeConfig>,
-    /// Totals of each rank where nobody says them.
+    /// Totals of each rank that does not report them.
     pub totals: Totals,
     /// Least time between two loads of a rank over NATS, at least 10 ms: what changes meanwhile is one.
     pub min_interval: Duration,
-    /// What was not said again for this long is not known any more; not 0.
+    /// A report that was not repeated for this long is dropped; not 0.
     pub stale_after: Duration,
 }
 

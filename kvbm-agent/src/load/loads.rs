@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Totals of each rank where nobody says them.
+/// Totals of each rank that does not report them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
     /// Most requests that may run.
@@ -29,8 +29,8 @@ pub struct Loads {
 #[derive(Debug)]
 struct Entry {
     metrics: WorkerMetrics,
-    /// When it was said,
-    said: Instant,
+    /// When it was reported,
+    reported_at: Instant,
     /// and how old it was then.
     age: Duration,
     /// The change that made it what it is.
@@ -42,14 +42,14 @@ struct Entry {
 pub struct Known {
     /// The rank.
     pub rank: DpRank,
-    /// How busy it is; [`WorkerMetrics::UNKNOWN`] once that was not said for too long.
+    /// How busy it is; [`WorkerMetrics::UNKNOWN`] once that was not reported for too long.
     pub metrics: WorkerMetrics,
     /// How long ago it was so.
     pub age: Duration,
 }
 
 impl Known {
-    /// As it is told.
+    /// As routers receive it.
     pub(crate) fn load(&self, address: &WorkerAddress) -> pb::WorkerLoad {
         let &Self { rank, metrics, age } = self;
         (&WorkerLoad { address: address.clone(), rank, metrics, age }).into()
@@ -58,18 +58,18 @@ impl Known {
 
 impl Entry {
     fn age(&self, now: Instant) -> Duration {
-        self.age.saturating_add(now.saturating_duration_since(self.said))
+        self.age.saturating_add(now.saturating_duration_since(self.reported_at))
     }
 }
 
 impl Loads {
-    /// Nothing is known. What is not said again within `stale_after` is forgotten.
+    /// Nothing is known. What is not reported again within `stale_after` is dropped.
     #[must_use]
     pub const fn new(totals: Totals, stale_after: Duration) -> Self {
         Self { totals, stale_after, ranks: BTreeMap::new(), version: 0 }
     }
 
-    /// A rank was so busy `age` before `now`: all that was said of it before is void. Returns whether
+    /// Takes how busy a rank was `age` before `now`, in place of its report before. Returns whether
     /// that is a change.
     ///
     /// # Errors
@@ -96,11 +96,11 @@ impl Loads {
         let changed = before.is_none_or(|before| before.metrics != metrics);
         self.version += u64::from(changed);
         let version = before.filter(|_| !changed).map_or(self.version, |before| before.version);
-        self.ranks.insert(rank, Entry { metrics, said: now, age, version });
+        self.ranks.insert(rank, Entry { metrics, reported_at: now, age, version });
         Ok(changed)
     }
 
-    /// Forgets what was not said for too long. Returns whether that is a change.
+    /// Drops what was not reported for too long. Returns whether that is a change.
     pub fn expire(&mut self, now: Instant) -> bool {
         let before = self.version;
         for entry in self.ranks.values_mut() {
@@ -112,13 +112,13 @@ impl Loads {
         self.version > before
     }
 
-    /// When there will be something to forget, unless it is said again; none if nothing is known.
+    /// When something will be stale, unless it is reported again; none if nothing is known.
     #[must_use]
     pub fn next_expiry(&self) -> Option<Instant> {
         let known = self.ranks.values().filter(|entry| entry.metrics != WorkerMetrics::UNKNOWN);
         // What is never due is not waited for.
         let left = |entry: &Entry| self.stale_after.saturating_sub(entry.age);
-        known.filter_map(|entry| entry.said.checked_add(left(entry))).min()
+        known.filter_map(|entry| entry.reported_at.checked_add(left(entry))).min()
     }
 
     /// Changes so far.

@@ -1,8 +1,8 @@
-//! How busy the worker's ranks are: told by whoever embeds the agent ([`WorkerMetricsPublisher`]) or by
-//! `ReportLoad`, or read from the engine's Prometheus endpoint ([`scrape`]); the last word counts.
+//! How busy the worker's ranks are: reported by an engine that embeds the agent ([`WorkerMetricsPublisher`]) or by
+//! `ReportLoad`, or read from the engine's Prometheus endpoint ([`scrape`]); the latest report counts.
 //!
-//! [`Loads`] keeps the latest of each rank and what changed: pure. [`LoadBoard`] shares it between tasks.
-//! What an engine does not say stays absent, and what was not said again for too long becomes so.
+//! [`Loads`] has the latest report of each rank and what changed: pure. [`LoadBoard`] shares it between tasks.
+//! What an engine does not report is absent, and so is what it has not reported again for too long.
 
 mod board;
 mod config;

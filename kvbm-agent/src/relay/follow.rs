@@ -19,16 +19,16 @@ use tracing::Instrument;
 
 /// Commands between an engine's link and the hub.
 const COMMANDS_MAX: usize = 64;
-/// How often is looked whether a rank that is kept for another source is free.
+/// How often to check whether a rank that is reserved for another source is free.
 const TURN_LOOK: Duration = Duration::from_millis(50);
-/// Pause after a fault of our own in a link, before it begins afresh.
+/// Pause after a fault of our own in a link, before it is reset.
 const FAULT_PAUSE: Duration = Duration::from_secs(5);
 
 /// One engine that is relayed.
 #[derive(Debug)]
 pub struct Relay {
     config: LinkConfig,
-    /// Where an agent before this one left off: the engine's own copy of that batch tells whether it lived on.
+    /// Where an agent before this one left off: the engine's own copy of that batch shows whether it survived.
     resume: Option<Resume>,
     sink: Sink,
 }
@@ -37,7 +37,7 @@ pub struct Relay {
 #[derive(Debug)]
 struct Sink {
     inlet: Inlet,
-    /// A life has begun that has said nothing yet.
+    /// An incarnation has begun that has published nothing yet.
     fresh: bool,
 }
 
@@ -49,7 +49,7 @@ impl Relay {
     pub fn open(hub: &Arc<Hub>, config: RelayConfig) -> Result<Self, RelayError> {
         let (name, copy_mode) = (config.endpoint.clone(), config.copy_mode);
         let config = config.link(hub.feed().block_size())?;
-        let inlet = hub.open_kept(&name, copy_mode, SourceKind::Relay)?;
+        let inlet = hub.open_persisted(&name, copy_mode, SourceKind::Relay)?;
         // What was lost was dropped then: it is not dropped once more.
         let resume = inlet.pending().map(|at| Resume {
             cursor: at.cursor,
@@ -61,20 +61,20 @@ impl Relay {
     }
 
     /// Follows the engine until cancelled; then what it held stays in the agent's stream. A panic, which
-    /// one engine's bytes may cause, costs that engine's blocks and nobody else's.
+    /// one engine's bytes may cause, costs that engine's blocks only.
     pub async fn run(mut self, common: Common, cancel: CancellationToken) {
         loop {
             let (commands, queue) = mpsc::channel(COMMANDS_MAX);
             let (config, common) = (self.config.clone(), common.clone());
             let link = link::run(config, self.resume.take(), commands, common, cancel.clone());
-            // Its lines say whose they are. Of the highest level, so that any filter lets it through with them.
+            // Its lines name their source. Of the highest level, so that any filter lets it through with them.
             let span = tracing::error_span!("engine", source = self.sink.inlet.name());
             let link = link.instrument(span);
             let work = async { join!(link, self.sink.forward(queue, &cancel)).1 };
             if AssertUnwindSafe(work).catch_unwind().await.is_ok() {
                 return;
             }
-            tracing::error!(source = self.sink.inlet.name(), "the link failed: it begins afresh");
+            tracing::error!(source = self.sink.inlet.name(), "the link failed: it is reset");
             self.sink.fresh = true;
             self.sink.inlet.clear();
             self.sink.inlet.show(SourceStatus::COLD);
@@ -101,7 +101,7 @@ impl Sink {
         }
     }
 
-    /// Waits as long as a rank is kept for another source: the engine's own buffer has what comes meanwhile.
+    /// Waits as long as a rank is reserved for another source: the engine's own buffer has what comes meanwhile.
     async fn wait_for_turn(&self, rank: DpRank, cancel: &CancellationToken) {
         while self.inlet.check_turn(rank).is_err() {
             select! {
@@ -128,7 +128,7 @@ impl Sink {
                 self.inlet.count(|counts| counts.losses += 1);
                 self.inlet.lose();
             }
-            // Nothing doubtful is kept.
+            // Nothing doubtful is retained.
             SourceCommand::DropSuspects => {}
             SourceCommand::Outcome { .. } | SourceCommand::Replays { .. } => {}
             SourceCommand::Excess { connections, .. } => {
@@ -144,7 +144,7 @@ impl Sink {
         }
     }
 
-    /// Blocks whose time to live is over leave; the engine has said nothing.
+    /// Removes blocks whose time to live is over; the engine has published nothing.
     fn expire(&self, rank: DpRank, event: KvEvent) {
         let blocks = event.operations() as u64;
         match self.inlet.take(rank, vec![event]) {
@@ -158,7 +158,7 @@ impl Sink {
         let operations: usize = events.iter().map(KvEvent::operations).sum();
         let taken = self.inlet.take_at(rank, events, cursor);
         self.inlet.count(|counts| {
-            counts.lives += u64::from(begins);
+            counts.incarnations += u64::from(begins);
             counts.drops.merge(drops);
         });
         if let Err(error) = taken {

@@ -28,7 +28,7 @@ pub(super) const PARTS_QUEUED_MAX: usize = 2;
 /// Answers of one stream of loads that wait to be taken: what is newer waits until there is a place.
 pub(super) const LOADS_QUEUED_MAX: usize = 1;
 /// Batches taken from the journal at a time.
-pub(super) const LOOK_BATCHES: usize = 64;
+pub(super) const READ_BATCHES: usize = 64;
 /// Records read under one hold of the journal's lock.
 pub(super) const STEP_RECORDS: usize = 256;
 /// Largest request, in bytes: names and numbers only.

@@ -12,7 +12,7 @@ pub(super) async fn send_digests(
     query: DigestsQuery,
     outlet: &Outlet<pb::GetDigestsResponse>,
 ) -> Sent {
-    // As long as one has its copies, nobody else makes others.
+    // Only one request at a time has copies.
     let _turn = match feed.digest_turn().await {
         Ok(turn) => turn,
         Err(error) => return outlet.send(Err(failed(error.code(), error))).await,

@@ -1,4 +1,4 @@
-use super::config::LOOK_BATCHES;
+use super::config::READ_BATCHES;
 use super::outlet::{Outlet, Sent};
 use kvasir_feed::feed::Feed;
 use kvasir_feed::journal::{Batch, RangeError};
@@ -14,7 +14,7 @@ pub(super) async fn send_events(
 ) -> Sent {
     let (mut from, mut to) = query.range.into_inner();
     loop {
-        let range = match feed.range(query.incarnation, from..=to, LOOK_BATCHES) {
+        let range = match feed.range(query.incarnation, from..=to, READ_BATCHES) {
             Ok(range) => range,
             Err(error) => return outlet.send(Ok(refusal(error).into())).await,
         };

@@ -43,7 +43,7 @@ struct Watcher {
 }
 
 impl WorkerLoadsService {
-    /// The service, until `stop` is cancelled: then its streams end. Readers are told of all ranks every
+    /// The service, until `stop` is cancelled: then its streams end. Readers are sent all ranks every
     /// `refresh_interval`, which is not 0.
     #[must_use]
     pub fn new(
@@ -57,18 +57,18 @@ impl WorkerLoadsService {
         Self { address, board, config, refresh_interval, watchers, tasks, stop }
     }
 
-    /// Waits until no stream is under way, once it was told to end.
+    /// Waits until no stream is under way, after it was stopped.
     pub(super) async fn ended(&self) {
         self.tasks.close();
         self.tasks.wait().await;
     }
 
-    fn check(&self, asked: &WorkerAddress) -> Result<(), Status> {
+    fn check(&self, requested: &WorkerAddress) -> Result<(), Status> {
         let served = &self.address;
-        if asked == served {
+        if requested == served {
             return Ok(());
         }
-        let text = format_args!("worker {asked} is not served here, {served} is");
+        let text = format_args!("worker {requested} is not served here, {served} is");
         Err(failed(ErrorCode::NotFound, text))
     }
 }
@@ -151,10 +151,10 @@ impl WorkerLoads for WorkerLoadsService {
             select! {
                 () = stop.cancelled() => {
                     let end = Err(Status::unavailable("the agent is stopping"));
-                    // A reader who takes nothing, or is gone, does without.
-                    let _told = watcher.parts.try_send(end);
+                    // A reader who takes nothing, or is gone, does not get it.
+                    let _sent = watcher.parts.try_send(end);
                 }
-                // Whoever was cut off knows.
+                // A client that was cut off knows.
                 _cut_off = watcher.run() => {}
             }
         });

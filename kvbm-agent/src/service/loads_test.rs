@@ -30,8 +30,8 @@ fn service() -> (Arc<LoadBoard>, WorkerLoadsService) {
 
 async fn watch(service: &WorkerLoadsService) -> Stream {
     let (model, worker_id) = ("m".to_owned(), "w".to_owned());
-    let asked = pb::WatchLoadsRequest { model, worker_id, ..Default::default() };
-    service.watch_loads(Request::new(asked)).await.expect("a stream").into_inner()
+    let requested = pb::WatchLoadsRequest { model, worker_id, ..Default::default() };
+    service.watch_loads(Request::new(requested)).await.expect("a stream").into_inner()
 }
 
 fn say(board: &LoadBoard, rank: DpRank, waiting: u64) {

@@ -60,36 +60,36 @@ impl LocalIndexerService {
         &self.config
     }
 
-    /// What tells that it ends.
+    /// Cancelled when it ends.
     pub(crate) const fn stop(&self) -> &CancellationToken {
         &self.stop
     }
 
-    /// Waits until no stream is under way, once it was told to end.
+    /// Waits until no stream is under way, after it was stopped.
     pub(super) async fn ended(&self) {
         self.tasks.close();
         self.tasks.wait().await;
     }
 
-    fn check(&self, asked: &WorkerAddress) -> Result<(), Status> {
+    fn check(&self, requested: &WorkerAddress) -> Result<(), Status> {
         let served = &self.served.address;
-        if asked == served {
+        if requested == served {
             return Ok(());
         }
-        let text = format_args!("worker {asked} is not served here, {served} is");
+        let text = format_args!("worker {requested} is not served here, {served} is");
         Err(failed(ErrorCode::NotFound, text))
     }
 
-    fn find(&self, asked: &LocalSource) -> Result<Arc<Feed>, Status> {
-        self.check(&asked.address)?;
-        let found = self.served.sources.iter().find(|feed| feed.name() == asked.name);
+    fn find(&self, requested: &LocalSource) -> Result<Arc<Feed>, Status> {
+        self.check(&requested.address)?;
+        let found = self.served.sources.iter().find(|feed| feed.name() == requested.name);
         let Some(feed) = found else {
             let known: Vec<_> = self.served.sources.iter().map(|feed| feed.name()).collect();
-            let text = format_args!("source {:?} is not one of {known:?}", asked.name);
+            let text = format_args!("source {:?} is not one of {known:?}", requested.name);
             return Err(failed(ErrorCode::NotFound, text));
         };
         if !feed.is_settled() {
-            let text = "whether the engine lived on is not known yet: ask later";
+            let text = "whether the engine survived is not known yet: ask later";
             return Err(failed(ErrorCode::Unavailable, text));
         }
         Ok(Arc::clone(feed))
@@ -114,7 +114,7 @@ impl LocalIndexerService {
         self.tasks.spawn(async move {
             select! {
                 () = stop.cancelled() => {}
-                // Whoever was cut off knows.
+                // A client that was cut off knows.
                 _sent = serve => {}
             }
         });
@@ -164,8 +164,8 @@ impl LocalIndexer for LocalIndexerService {
         &self,
         request: Request<pb::GetLocalStatusRequest>,
     ) -> Result<Response<pb::GetLocalStatusResponse>, Status> {
-        let asked = WorkerAddress::try_from(request.into_inner()).map_err(refused)?;
-        self.check(&asked)?;
+        let requested = WorkerAddress::try_from(request.into_inner()).map_err(refused)?;
+        self.check(&requested)?;
         let sources = self.served.sources.iter().map(|feed| status(feed)).collect();
         let status = LocalStatus { block_size: self.served.block_size, sources };
         Ok(Response::new(status.into()))

@@ -2,7 +2,7 @@
 //! sources, for indexes that missed something; `kvasir.v1.WorkerLoads`, how busy its ranks are, for routers.
 //!
 //! Every stream is served by a task of its own, with a short queue: a client that takes nothing for
-//! too long is cut off, and its stream then lacks its last message, which says that it failed.
+//! too long is cut off, and its stream then lacks its last message, which shows that it failed.
 
 mod config;
 mod digests;

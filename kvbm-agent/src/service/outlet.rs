@@ -8,10 +8,10 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::timeout;
 use tonic::Status;
 
-/// Why a stream is not sent on: its client is gone, or takes nothing.
+/// Why a stream ends early: its client is gone, or takes nothing.
 pub(super) struct CutOff;
 
-/// Whether a stream goes on.
+/// Whether a stream continues.
 pub(super) type Sent = Result<(), CutOff>;
 
 /// The task's end of a stream.

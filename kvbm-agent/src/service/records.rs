@@ -47,7 +47,7 @@ pub(super) async fn send_dump(
     chunks.end(cut).await
 }
 
-/// Buckets that are wanted, and the names sent of them: what becomes of these has to be said.
+/// Buckets that are wanted, and the names sent of them: later changes of these have to be sent too.
 struct Wanted {
     buckets: RankBuckets,
     sent: FxHashSet<(DpRank, BlockName)>,

@@ -11,11 +11,11 @@ pub const REPLAY_UNSENT_BYTES_MAX: usize = 4 << 20;
 /// Replays of which something has not been sent yet; the next waits.
 pub const REPLAYS_UNSENT_MAX: usize = 8;
 /// Longest wait for a peer to take some of its replay, or for room for another replay; a replay that does not
-/// go on is given up, and its peer has to ask again.
+/// continue is cancelled, and its peer has to ask again.
 pub const REPLAY_STALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// What a message counts besides its payload: its frames and places in queues.
 pub const MESSAGE_OVERHEAD_BYTES: usize = 256;
-/// Topic of live batches, unless the configuration says.
+/// Topic of live batches, unless it is configured.
 pub const ZMQ_TOPIC_DEFAULT: &str = "kv-events";
 /// Longest topic.
 pub const TOPIC_BYTES_MAX: usize = 256;
@@ -73,9 +73,9 @@ pub enum ZmqConfigError {
 /// How far a publisher has come. Who listens, and what they took, it cannot know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ZmqStatus {
-    /// The life that is spoken of.
+    /// The incarnation that is published.
     pub incarnation: Incarnation,
-    /// The last batch of that life that was published.
+    /// The last batch of that incarnation that was published.
     pub published: Option<u64>,
     /// Batches published since start.
     pub published_batches: u64,
@@ -88,7 +88,7 @@ pub struct ZmqStatus {
     pub replays: u64,
     /// Batches sent in replays.
     pub replayed_batches: u64,
-    /// Replays given up: their peers went away, or took nothing.
+    /// Replays cancelled: their peers went away, or took nothing.
     pub broken_replays: u64,
 }
 

@@ -9,25 +9,25 @@ use rmp::encode::{
 use std::convert::Infallible;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Writes the batches of one life.
+/// Writes the batches of one incarnation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Encoder {
-    /// Stands for the life where a time stamp is expected.
+    /// Stands for the incarnation where a time stamp is expected.
     stamp: f64,
     block_size: u32,
 }
 
 impl Encoder {
-    pub(super) fn new(life: Incarnation, block_size: u32) -> Self {
+    pub(super) fn new(incarnation: Incarnation, block_size: u32) -> Self {
         // 52 bits, which the number holds exactly, as seconds of an epoch that readers know: before 2107.
-        let hash = xxh3_64(&life.0.to_le_bytes()).to_le_bytes();
+        let hash = xxh3_64(&incarnation.0.to_le_bytes()).to_le_bytes();
         let [a, b, c, d, e, f, g, _] = hash;
         let seconds = f64::from(u32::from_le_bytes([a, b, c, d]));
         let fraction = f64::from(u32::from_le_bytes([e, f, g & 0xf, 0])) / f64::from(1 << 20);
         Self { stamp: seconds + fraction, block_size }
     }
 
-    /// The payload of a batch: the same whenever it is asked for.
+    /// The payload of a batch: always the same bytes.
     pub(super) fn encode(&self, batch: &Batch) -> Vec<u8> {
         let bytes = ByteBuf::with_capacity(batch.wire_bytes().saturating_mul(2));
         let mut out = Writer { bytes, block_size: self.block_size };
@@ -137,7 +137,7 @@ impl Writer {
         self.text(value);
     }
 
-    /// The journal's limits are far below what a length can say.
+    /// The journal's limits are far below what a length can express.
     fn array(&mut self, members: usize) {
         sure(write_array_len(&mut self.bytes, u32::try_from(members).unwrap_or(u32::MAX)));
     }

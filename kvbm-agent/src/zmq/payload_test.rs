@@ -17,8 +17,8 @@ fn batch(rank: DpRank, events: Vec<KvEvent>) -> Arc<Batch> {
     journal.range(LIFE, 0..=0, 1).expect("kept").batches.remove(0)
 }
 
-fn encoded(life: Incarnation, batch: &Batch) -> Vec<u8> {
-    Encoder::new(life, BLOCK_SIZE).encode(batch)
+fn encoded(incarnation: Incarnation, batch: &Batch) -> Vec<u8> {
+    Encoder::new(incarnation, BLOCK_SIZE).encode(batch)
 }
 
 fn normalised(payload: &[u8], engine: EngineKind) -> (DpRank, Vec<KvEvent>, u64) {
@@ -109,11 +109,12 @@ fn others_see_names_without_tokens() {
     }
 }
 
-/// The same batch in another life is another payload; in the same life it is the same.
+/// The same batch in another incarnation is another payload; in the same incarnation it is the same.
 #[test]
 fn stamps_tell_lives_apart() {
     let batch = batch(0, vec![KvEvent::Cleared]);
     assert_eq!(encoded(LIFE, &batch), encoded(LIFE, &batch));
-    let payloads: BTreeSet<_> = (0..1_000).map(|life| encoded(Incarnation(life), &batch)).collect();
+    let payloads: BTreeSet<_> =
+        (0..1_000).map(|incarnation| encoded(Incarnation(incarnation), &batch)).collect();
     assert_eq!(payloads.len(), 1_000);
 }

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use zeromq::{PubSocket, Socket, SocketSend};
 
-/// Publishes what a source says to whoever listens.
+/// Publishes a source to its subscribers.
 pub(super) struct Publisher {
     feed: Arc<Feed>,
     socket: PubSocket,
@@ -22,9 +22,9 @@ pub(super) struct Publisher {
     status: Arc<watch::Sender<ZmqStatus>>,
 }
 
-/// How far a life is published.
+/// How far an incarnation is published.
 struct Position {
-    life: Incarnation,
+    incarnation: Incarnation,
     /// Number of the next batch; none once the last was.
     next: Option<u64>,
     encoder: Encoder,
@@ -76,20 +76,21 @@ impl Publisher {
         }
     }
 
-    /// Where the present life begins.
+    /// Where the present incarnation begins.
     fn position(&self) -> Position {
         let status = self.feed.status();
-        // What an agent before this one said is had by replay.
-        let (life, first) = (status.incarnation, status.own_first);
-        self.status.send_modify(|status| (status.incarnation, status.published) = (life, None));
-        let encoder = Encoder::new(life, self.feed.block_size());
-        Position { life, next: Some(first), encoder }
+        // A replay has what an agent before this one published.
+        let (incarnation, first) = (status.incarnation, status.own_first);
+        self.status
+            .send_modify(|status| (status.incarnation, status.published) = (incarnation, None));
+        let encoder = Encoder::new(incarnation, self.feed.block_size());
+        Position { incarnation, next: Some(first), encoder }
     }
 
-    /// The next batches of a life, perhaps none yet; none at all once it is over.
+    /// The next batches of an incarnation, perhaps none yet; none at all once it is over.
     fn take(&self, position: &mut Position) -> Option<Vec<Arc<Batch>>> {
         while let Some(next) = position.next {
-            match self.feed.range(position.life, next..=u64::MAX, BATCHES_AT_ONCE) {
+            match self.feed.range(position.incarnation, next..=u64::MAX, BATCHES_AT_ONCE) {
                 Ok(range) => return Some(range.batches),
                 Err(RangeError::TooOld { oldest, .. }) => {
                     let lost = oldest.saturating_sub(next);
@@ -97,11 +98,11 @@ impl Publisher {
                     self.status.send_modify(|status| status.skipped_batches += lost);
                     position.next = Some(oldest);
                 }
-                // Batches of a life do not go away again, so only another life can be the reason.
+                // Batches of an incarnation do not go away again, so only another incarnation can be the reason.
                 Err(RangeError::WrongIncarnation { .. } | RangeError::Ahead { .. }) => return None,
             }
         }
-        let over = self.feed.status().incarnation != position.life;
+        let over = self.feed.status().incarnation != position.incarnation;
         (!over).then(Vec::new)
     }
 

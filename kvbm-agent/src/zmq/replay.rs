@@ -25,7 +25,7 @@ pub(super) struct Replayer {
     status: Arc<watch::Sender<ZmqStatus>>,
 }
 
-/// Why a replay is given up: its peer has to ask again.
+/// Why a replay is cancelled: its peer has to ask again.
 #[derive(Debug, thiserror::Error)]
 enum Broken {
     #[error("the peer takes nothing for {REPLAY_STALL_TIMEOUT:?}")]
@@ -39,7 +39,7 @@ enum Broken {
 /// One replay.
 struct Replay {
     identity: Bytes,
-    life: Incarnation,
+    incarnation: Incarnation,
     /// Number of the next batch; none once the last was sent.
     next: Option<u64>,
     /// The last one: what comes while it is sent is not part of it.
@@ -76,7 +76,7 @@ impl Replayer {
         loop {
             let message = match self.socket.recv().await {
                 Ok(message) => message,
-                // A socket that listens waits for peers; one that does not has nothing more to say.
+                // A bound socket waits for peers; another one has ended.
                 Err(error) => {
                     tracing::error!(source = self.feed.name(), %error, "no replays any more");
                     return;
@@ -86,7 +86,7 @@ impl Replayer {
             let Some((identity, start)) = frames::request(&message) else { continue };
             let answered = self.answer(identity, start).await;
             if let Err(error) = &answered {
-                tracing::info!(source = self.feed.name(), %error, start, "a replay is given up");
+                tracing::info!(source = self.feed.name(), %error, start, "a replay is cancelled");
             }
             self.status.send_modify(|status| match answered {
                 Ok(()) => status.replays += 1,
@@ -100,13 +100,13 @@ impl Replayer {
         let place = timeout(REPLAY_STALL_TIMEOUT, place).await;
         // Nobody closes it.
         let Ok(Ok(place)) = place else { return Err(Broken::NoPlace) };
-        let JournalStatus { incarnation: life, head, .. } = self.feed.status();
+        let JournalStatus { incarnation, head, .. } = self.feed.status();
         let mut replay = Replay {
             identity,
-            life,
+            incarnation,
             next: head.and(Some(start)),
             last: head.unwrap_or_default(),
-            encoder: Encoder::new(life, self.feed.block_size()),
+            encoder: Encoder::new(incarnation, self.feed.block_size()),
             room: Room::new(REPLAY_UNSENT_BYTES_MAX),
             place: Arc::new(place),
         };
@@ -121,13 +121,13 @@ impl Replayer {
         }
     }
 
-    /// The next batches of a replay; none at its end. From before the journal, it is the oldest that is kept.
+    /// The next batches of a replay; none at its end. From before the journal, it is the oldest that is retained.
     fn take(&self, replay: &mut Replay) -> Vec<Arc<Batch>> {
         while let Some(next) = replay.next {
-            match self.feed.range(replay.life, next..=replay.last, BATCHES_AT_ONCE) {
+            match self.feed.range(replay.incarnation, next..=replay.last, BATCHES_AT_ONCE) {
                 Ok(range) => return range.batches,
                 Err(RangeError::TooOld { oldest, .. }) => replay.next = Some(oldest),
-                // Of a life that is over there is no more to be had.
+                // Of an incarnation that is over there is no more to be had.
                 Err(RangeError::WrongIncarnation { .. } | RangeError::Ahead { .. }) => break,
             }
         }

@@ -1,5 +1,5 @@
 //! Payloads that count as long as anybody has still to be sent them: the queues behind the sockets are bounded
-//! by messages, of any size, and do not tell how full they are.
+//! by messages, of any size, and do not report how full they are.
 
 use super::config::MESSAGE_OVERHEAD_BYTES;
 use bytes::Bytes;

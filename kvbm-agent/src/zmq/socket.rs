@@ -37,7 +37,7 @@ impl fmt::Debug for ZmqSockets {
 }
 
 impl ZmqSockets {
-    /// Binds them; peers may connect, and are told nothing before the tasks run.
+    /// Binds them; peers may connect, and are sent nothing before the tasks run.
     ///
     /// # Errors
     /// If the topic is too long, or a port cannot be had.
@@ -60,8 +60,8 @@ impl ZmqSockets {
         self.endpoints
     }
 
-    /// The tasks that publish `feed`, each to be run until it is told to stop: the first publishes, the
-    /// second replays. Both tell in `status` what they did.
+    /// The tasks that publish `feed`, each of which runs until it is stopped: the first publishes, the
+    /// second replays. Both report their progress in `status`.
     pub fn tasks(
         self,
         feed: &Arc<Feed>,

@@ -30,7 +30,7 @@ async fn an_index_that_is_killed_has_all_again() {
         let mut engine = Engine::new(seed);
         let agent = start(config(vec![url(server.addresses.grpc)])).await;
         // A new life of the source: what the one before stored goes.
-        agent.begin_life(Incarnation(100 + u128::from(seed)), random.random_range(0..1_000));
+        agent.begin_incarnation(Incarnation(100 + u128::from(seed)), random.random_range(0..1_000));
         let before = publish(&agent, &mut engine, random.random_range(1..300));
         // Some of it has arrived, at least.
         delivered(&agent, before - random.random_range(0..=before.min(20))).await;
@@ -90,7 +90,7 @@ async fn a_new_life_begins_empty_and_replicas_are_fed_alike() {
         assert_eq!(indexed(server).await, engine.truth());
     }
     // Numbers of the old life may be far beyond those of the new one.
-    agent.begin_life(Incarnation(8), 3);
+    agent.begin_incarnation(Incarnation(8), 3);
     let mut engine = Engine::new(2);
     assert_eq!(publish(&agent, &mut engine, 50), 52);
     delivered(&agent, 52).await;

@@ -131,7 +131,7 @@ async fn batches_are_taken_in_order_and_once() {
     client.send(Request::Heartbeat(heartbeat)).await;
     assert!(!client.acked(batch(5, 5)).await);
     let report = agent.hub().reports().remove(0);
-    assert_eq!((report.status.lag_batches(), report.counts.lives), (4, 1));
+    assert_eq!((report.status.lag_batches(), report.counts.incarnations), (4, 1));
 
     // A second stream takes over and goes on where the first one stood.
     let mut second = Client::open(&agent, first).await.expect("accepted");
@@ -249,7 +249,7 @@ async fn what_is_pushed_to_an_agent_reaches_the_index() {
         delivered(&pushing, last).await;
         delivered(&agent, agent.status().head.expect("something was said")).await;
         assert_eq!(indexed(&server).await, engine.truth(), "life {life}");
-        pushing.begin_life(Incarnation(100 + life), 0);
+        pushing.begin_incarnation(Incarnation(100 + life), 0);
         engine = Engine::new(life as u64);
     }
     assert!(pushing.stop(PATIENCE).await && agent.stop(PATIENCE).await);

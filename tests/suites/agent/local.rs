@@ -248,7 +248,7 @@ async fn a_dump_that_is_cut_off_has_failed_and_is_not_empty() {
         stream.message().await.expect("a message").expect("a first chunk");
         match change {
             "clear" => drop(agent.publish(0, vec![KvEvent::Cleared]).expect("a batch")),
-            _ => agent.begin_life(Incarnation(8), 0),
+            _ => agent.begin_incarnation(Incarnation(8), 0),
         }
         let failed = loop {
             match stream.message().await {

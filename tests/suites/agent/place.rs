@@ -5,8 +5,8 @@ use crate::harness::{
     LIFE, MODEL, PATIENCE, WORKER, address, config, delivered, indexed, publish, start, url,
 };
 use crate::relay::{engine, load, relay};
-use kvasir_feed::disk::{NewLife, Verdict};
-use kvasir_feed::feed::new_life;
+use kvasir_feed::disk::{NewIncarnation, Verdict};
+use kvasir_feed::feed::new_incarnation;
 use kvasir_feed::uplink::{SourceIdentity, Uplink, UplinkError, UplinkStatus};
 use kvasir_proto::convert::Registration;
 use kvasir_proto::pb;
@@ -107,7 +107,7 @@ async fn kept(
     let mut config = registering(index);
     config.sources.relays = relays;
     (config.journal_dir, config.listen) = (Some(folder.to_owned()), Some(listen));
-    config.source.incarnation = new_life();
+    config.source.incarnation = new_incarnation();
     config.sources.hub.sources_max = 2;
     config.sources.ingest =
         Some(IngestConfig { source_timeout: patience, ..IngestConfig::DEFAULT });
@@ -156,7 +156,7 @@ async fn an_agent_that_waits_too_long_for_its_engine_loses_its_worker_and_nothin
     let mut engine = stream(&agent, "engine").await.expect("its place");
     engine.publish(0, &stored(2)).await.expect("it is taken");
     delivered(&agent, 1).await;
-    assert_eq!((verdict(&agent), agent.status().incarnation), (Verdict::Kept, life));
+    assert_eq!((verdict(&agent), agent.status().incarnation), (Verdict::Continued, life));
     assert_eq!(indexed(&index).await.len(), 2);
     drop(engine);
     assert!(agent.stop(PATIENCE).await);
@@ -182,9 +182,9 @@ async fn a_rank_that_is_kept_for_another_is_waited_for() {
     };
     let acknowledged = timeout(PATIENCE, told).await.expect("the old one is given up");
     assert_eq!((acknowledged.rejected, acknowledged.duplicate), (0, false));
-    let text = "rank 0 is kept for source \"engine\", which may go on: try again later";
+    let text = "rank 0 is reserved for source \"engine\", which may continue: try again later";
     assert!(!refusals.is_empty() && refusals.iter().all(|refusal| refusal.contains(text)));
-    assert_eq!(verdict(&agent), Verdict::NewLife(NewLife::Engine));
+    assert_eq!(verdict(&agent), Verdict::NewIncarnation(NewIncarnation::Engine));
     delivered(&agent, 0).await;
     let held: Vec<u64> = indexed(&index).await.into_keys().collect();
     assert_eq!(held, [7]);

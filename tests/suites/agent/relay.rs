@@ -135,7 +135,7 @@ async fn whatever_is_killed_the_index_holds_what_the_engine_holds() {
             assert_eq!(indexed(&server).await, truth.copies, "seed {seed}, round {round}");
         }
         let report = agent.hub().reports().remove(0);
-        assert_eq!((report.counts.losses, report.complaint), (0, None));
+        assert_eq!((report.counts.losses, report.problem), (0, None));
         assert!(agent.stop(PATIENCE).await);
         engine.stop().await;
         server.stop().await;

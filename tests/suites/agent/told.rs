@@ -150,9 +150,9 @@ async fn an_agent_that_waits_for_a_proof_says_so() -> Result<()> {
     drop(publisher);
 
     let mut back = agent("http://127.0.0.1:1", &flags).await?;
-    let waits = "nothing is said before one of these has shown whether its engine lived on";
+    let waits = "nothing is published before one of these has shown whether its engine survived";
     line(&back, &[waits, "sources=[\"agent\"]", "at_most=60s"]).await?;
-    let unsettled = "not ready: waiting for an engine that tells whether it lived on";
+    let unsettled = "not ready: waiting for an engine that shows whether it survived";
     assert_eq!(complaint(&back, unsettled, true).await?, 503);
     let pending = value(&back, "kvasir_agent_disk_verdict", "verdict=\"pending\"").await?;
     let lag = value(&back, "kvasir_agent_uplink_lag_batches", "").await?;

@@ -99,7 +99,7 @@ async fn an_index_that_expects_an_engine_reads_the_agent() {
     check(&server, &mut indexer, &engine, last, &agent).await;
     // Another life, whose first batches are numbered as those before; then its second, which is shorter still.
     for (life, batches) in [(8, 200), (9, 5)] {
-        agent.begin_life(Incarnation(life), 0);
+        agent.begin_incarnation(Incarnation(life), 0);
         engine = Engine::new(1);
         let last = publish(&agent, &mut engine, batches);
         exact_at(&mut indexer, last).await;
@@ -226,7 +226,7 @@ async fn replays_are_what_was_published_as_far_as_the_journal_has_it() {
     assert_eq!((now.replays, now.replayed_batches, now.broken_replays), (5, 41, 0));
     assert_eq!((now.published, now.unsent_batches, now.skipped_batches), (Some(last), 0, 0));
     // In another life nothing is left of this one, and its batches are others though they say the same.
-    agent.begin_life(Incarnation(8), 0);
+    agent.begin_incarnation(Incarnation(8), 0);
     assert_eq!(reader.ask(0).await, []);
     let mut again = Engine::new(1);
     publish(&agent, &mut again, 1);

@@ -56,7 +56,7 @@ impl Holder {
 
     /// A new life, with other content.
     pub fn restart(&mut self, life: u128, seed: u64) {
-        self.agent.begin_life(Incarnation(life), 0);
+        self.agent.begin_incarnation(Incarnation(life), 0);
         self.engine = Engine::new(seed);
         self.publish(30);
     }

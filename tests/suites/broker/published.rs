@@ -89,7 +89,7 @@ async fn a_new_life_is_told_of_without_delay() {
         assert_eq!(heartbeat(&mut heartbeats).await.incarnation, LIFE);
         let last = publish(&agent, &mut Engine::new(4), 10);
         delivered(&agent, last).await;
-        agent.begin_life(LATER, 100);
+        agent.begin_incarnation(LATER, 100);
         let message = heartbeat(&mut heartbeats).await;
         assert_eq!((message.incarnation, message.first_sequence), (LATER, 100));
         assert_eq!(

@@ -11,7 +11,7 @@ const HEAD: &str = "\
  *
  * All functions may be called from any thread. All return a kvasir_code, and never let anything else of
  * the library out; where that is not KVASIR_OK, kvasir_last_error has a text for people. Texts are UTF-8
- * and end with a 0 byte. Nothing that a caller hands in is kept: it may be freed after the call. Times are
+ * and end with a 0 byte. Nothing that a caller passes in is retained: it may be freed after the call. Times are
  * in milliseconds, blocks are counted, tokens never leave the process.
  *
  * Made of the code: do not edit it. `.ci/fix` makes it anew. */";

@@ -244,8 +244,8 @@ async fn sglangs_own_publisher_through_an_agent() -> Result<()> {
     publisher.publish(5, &[large]).await?;
     relayed.wait_exact(4).await?;
     ensure!(fleet.chains(AGENT).await?.len() == 2, "one on the host, one on the device");
-    let complaint = relayed.report()?.complaint.context("a complaint")?;
-    ensure!(complaint.contains("says 8 tokens") && complaint.contains("configured for 4"));
+    let problem = relayed.report()?.problem.context("a complaint")?;
+    ensure!(problem.contains("states 8 tokens") && problem.contains("configured for 4"));
 
     publisher.kill().await?;
     let mut publisher = place.publisher().await?;
@@ -254,7 +254,7 @@ async fn sglangs_own_publisher_through_an_agent() -> Result<()> {
     relayed.wait_exact(0).await?;
     fleet.ensure_equal(WORKER, AGENT).await?;
     ensure!(fleet.chains(AGENT).await?.len() == 2, "the old life's blocks are gone");
-    ensure!(relayed.report()?.counts.lives == 2, "{:?}", relayed.report()?);
+    ensure!(relayed.report()?.counts.incarnations == 2, "{:?}", relayed.report()?);
     publisher.kill().await?;
     fleet.stop().await;
     Ok(())

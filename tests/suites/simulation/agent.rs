@@ -97,7 +97,7 @@ impl Agent {
         let copy_mode = truth.mode;
         let config = JournalConfig { copy_mode, batches_max, ..JournalConfig::DEFAULT };
         let (incarnation, first) = draw_life(rng);
-        truth.begin_life(incarnation, first);
+        truth.begin_incarnation(incarnation, first);
         Self {
             number,
             truth,
@@ -128,16 +128,16 @@ impl Agent {
     }
 
     /// The engine empties its cache; the agent lives on.
-    pub fn begin_life(&mut self, rng: &mut ScriptRng) {
+    pub fn begin_incarnation(&mut self, rng: &mut ScriptRng) {
         let (incarnation, first) = draw_life(rng);
-        self.truth.begin_life(incarnation, first);
-        self.journal.begin_life(incarnation, first);
+        self.truth.begin_incarnation(incarnation, first);
+        self.journal.begin_incarnation(incarnation, first);
     }
 
     /// Engine and agent start again.
     pub fn restart(&mut self, rng: &mut ScriptRng) {
         let (incarnation, first) = draw_life(rng);
-        self.truth.begin_life(incarnation, first);
+        self.truth.begin_incarnation(incarnation, first);
         self.journal = Journal::new(incarnation, first, self.config);
         self.process += 1;
         self.is_up = true;

@@ -30,7 +30,7 @@ pub struct Subscription {
 
 impl Bare {
     pub fn new(mut truth: Truth, rng: &mut ScriptRng) -> Self {
-        truth.begin_life(Incarnation(0), 0);
+        truth.begin_incarnation(Incarnation(0), 0);
         let ring_max = rng.random_range(1..30);
         Self { truth, ring_max, garbled: BTreeSet::new(), is_up: true }
     }
@@ -41,7 +41,7 @@ impl Bare {
 
     pub fn restart(&mut self) {
         let life = self.truth.lives.len() as u128;
-        self.truth.begin_life(Incarnation(life), 0);
+        self.truth.begin_incarnation(Incarnation(life), 0);
         self.is_up = true;
     }
 

@@ -101,15 +101,15 @@ impl Link {
             Step::Apply { cursor, item } => self.apply(cursor, &item, on),
             Step::Restarted => {
                 on.seen.add("a bare engine's restart is noticed");
-                self.begin_life(on);
+                self.begin_incarnation(on);
             }
             Step::NewLife { .. } => {
                 on.seen.add("a bare engine's new life is noticed");
-                self.begin_life(on);
+                self.begin_incarnation(on);
             }
             Step::Expired => {
                 on.seen.add("a bare engine expires");
-                self.begin_life(on);
+                self.begin_incarnation(on);
             }
             Step::ClearLost => {
                 on.seen.add("a bare engine's batches are lost, blocks are dropped");
@@ -150,7 +150,7 @@ impl Link {
         on.seen.add("a bare engine's batch is applied");
     }
 
-    fn begin_life(&mut self, on: &mut On<'_>) {
+    fn begin_incarnation(&mut self, on: &mut On<'_>) {
         self.status.state = self.status.state.max(SourceState::CatchingUp);
         self.status.applied = None;
         self.status.last_live = None;

@@ -136,7 +136,7 @@ impl World {
             5 => self.stop_agent(agent),
             6 if self.agents[agent].is_up => {
                 self.seen.add("an engine empties its cache beside its agent");
-                self.agents[agent].begin_life(&mut self.rng);
+                self.agents[agent].begin_incarnation(&mut self.rng);
             }
             7 => self.broker_mishap(),
             8 => self.server_loses_broker(server),

@@ -96,7 +96,7 @@ impl Truth {
         Self { worker, name, mode, ranks, kind, lives: Vec::new(), oracle, source }
     }
 
-    pub fn begin_life(&mut self, incarnation: Incarnation, first: u64) {
+    pub fn begin_incarnation(&mut self, incarnation: Incarnation, first: u64) {
         self.oracle = Oracle::new(LIMITS);
         self.source = self.oracle.add_source(&self.worker, self.ranks[0], self.mode);
         let (batches, digests) = (Vec::new(), Vec::new());

@@ -2,7 +2,7 @@
  *
  * All functions may be called from any thread. All return a kvasir_code, and never let anything else of
  * the library out; where that is not KVASIR_OK, kvasir_last_error has a text for people. Texts are UTF-8
- * and end with a 0 byte. Nothing that a caller hands in is kept: it may be freed after the call. Times are
+ * and end with a 0 byte. Nothing that a caller passes in is retained: it may be freed after the call. Times are
  * in milliseconds, blocks are counted, tokens never leave the process.
  *
  * Made of the code: do not edit it. `.ci/fix` makes it anew. */
@@ -132,7 +132,7 @@ typedef struct kvasir_publisher_options {
   uint32_t copy_mode;
   /*
    For an index only: the worker is registered there, with this lease in milliseconds, 1,000 to
-   3,600,000, and removed at shutdown. 0: somebody else registers it, as an agent does.
+   3,600,000, and removed at shutdown. 0: it is registered elsewhere, such as by an agent.
    */
   uint32_t lease_ms;
   /*
@@ -140,8 +140,8 @@ typedef struct kvasir_publisher_options {
    */
   size_t held_blocks_max;
   /*
-   Most bytes of events that are kept, for a peer that comes late or comes back; 33,554,432 by default.
-   A peer that lacks more is told all that is held instead, for which twice the bytes of that are kept.
+   Most bytes of events that are retained, for a peer that connects late or again; 33,554,432 by default.
+   A peer that lacks more is sent all that is held instead, for which twice the bytes of that are retained.
    */
   size_t journal_bytes_max;
 } kvasir_publisher_options;
@@ -187,7 +187,7 @@ typedef struct kvasir_stored {
   const uint64_t *parent;
   /*
    Token ids, a block size for each name. They are hashed before the call returns, and neither
-   kept nor sent. NULL for none.
+   retained nor sent. NULL for none.
    */
   const uint32_t *tokens;
   /*
@@ -225,7 +225,7 @@ typedef struct kvasir_stored {
 } kvasir_stored;
 
 /*
- How a publisher stands.
+ State of a publisher.
  */
 typedef struct kvasir_publisher_status {
   /*
@@ -242,7 +242,7 @@ typedef struct kvasir_publisher_status {
    */
   uint64_t acknowledged;
   /*
-   Events that were not taken since there was no room: each such call said KVASIR_FULL.
+   Events that were not taken since there was no room: each such call returned KVASIR_FULL.
    */
   uint64_t dropped_events;
   /*
@@ -259,7 +259,7 @@ typedef struct kvasir_publisher_status {
    */
   uint64_t streams;
   /*
-   Times that the other side lacked more than was kept, and was told all that is held.
+   Times that the other side lacked more than was retained, and was sent all that is held.
    */
   uint64_t retold;
   /*
@@ -267,7 +267,7 @@ typedef struct kvasir_publisher_status {
    */
   bool connected;
   /*
-   It was refused, as the error says; tried again all the same.
+   It was refused, for the reason in error; it is tried again all the same.
    */
   bool refused;
   /*
@@ -352,18 +352,18 @@ enum kvasir_code kvasir_publisher_wait_connected(struct kvasir_publisher *publis
 enum kvasir_code kvasir_publisher_flush(struct kvasir_publisher *publisher, uint32_t timeout_ms);
 
 /*
- The engine ends: its cache is gone, which the other side is told, with all that was published before,
- within timeout_ms milliseconds. Afterwards nothing is taken any more; again, it does nothing.
+ The engine ends: publishes that its cache is gone, and delivers that with all that was published before,
+ within timeout_ms milliseconds. Afterwards nothing is taken any more. A second call does nothing.
  The publisher is not freed by it.
 
- KVASIR_TIMEOUT and KVASIR_REFUSED (it is shut down, and the other side was not told all: it drops the
- source's blocks once it has not been heard of for some time), KVASIR_BAD_HANDLE.
+ KVASIR_TIMEOUT and KVASIR_REFUSED (it is shut down, and not all was delivered: the other side drops the
+ source's blocks after receiving nothing from it for some time), KVASIR_BAD_HANDLE.
  */
 enum kvasir_code kvasir_publisher_shutdown(struct kvasir_publisher *publisher,
                                            uint32_t timeout_ms);
 
 /*
- How the publisher stands, also after it was shut down.
+ State of the publisher, also after it was shut down.
 
  KVASIR_INVALID_ARGUMENT, KVASIR_BAD_HANDLE.
 
@@ -376,7 +376,7 @@ enum kvasir_code kvasir_publisher_get_status(struct kvasir_publisher *publisher,
 /*
  Frees a publisher, whose handle is no publisher's from then on. Calls of other threads that are under way
  come to their ends first. Without kvasir_publisher_shutdown before, what was not delivered yet is not, and the other
- side believes what it was told, until the source has not been heard of for some time.
+ side holds what was delivered until it has received nothing from the source for some time.
 
  Waits for the publisher's thread, about a second at most. NULL is fine.
 

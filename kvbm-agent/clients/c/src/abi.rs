@@ -1,7 +1,7 @@
 //! The functions. These comments are the header's.
 
 use crate::fault::{self, Fault};
-use crate::publisher::{Config, Publisher as Open, Standing};
+use crate::publisher::{Config, Progress, Publisher as Open};
 use crate::types::{
     Code, KVASIR_COPY_MODE_COUNTED, KVASIR_COPY_MODE_SET, Publisher, PublisherOptions,
     PublisherStatus, Stored,
@@ -193,18 +193,18 @@ pub extern "C" fn kvasir_publisher_flush(publisher: *mut Publisher, timeout_ms: 
     guarded(|| opened(publisher)?.flush(milliseconds(timeout_ms)))
 }
 
-/// The engine ends: its cache is gone, which the other side is told, with all that was published before,
-/// within timeout_ms milliseconds. Afterwards nothing is taken any more; again, it does nothing.
+/// The engine ends: publishes that its cache is gone, and delivers that with all that was published before,
+/// within timeout_ms milliseconds. Afterwards nothing is taken any more. A second call does nothing.
 /// The publisher is not freed by it.
 ///
-/// KVASIR_TIMEOUT and KVASIR_REFUSED (it is shut down, and the other side was not told all: it drops the
-/// source's blocks once it has not been heard of for some time), KVASIR_BAD_HANDLE.
+/// KVASIR_TIMEOUT and KVASIR_REFUSED (it is shut down, and not all was delivered: the other side drops the
+/// source's blocks after receiving nothing from it for some time), KVASIR_BAD_HANDLE.
 #[unsafe(no_mangle)]
 pub extern "C" fn kvasir_publisher_shutdown(publisher: *mut Publisher, timeout_ms: u32) -> Code {
     guarded(|| opened(publisher)?.shut_down(milliseconds(timeout_ms)))
 }
 
-/// How the publisher stands, also after it was shut down.
+/// State of the publisher, also after it was shut down.
 ///
 /// KVASIR_INVALID_ARGUMENT, KVASIR_BAD_HANDLE.
 ///
@@ -216,21 +216,21 @@ pub unsafe extern "C" fn kvasir_publisher_get_status(
     status: *mut PublisherStatus,
 ) -> Code {
     guarded(|| {
-        let standing = opened(publisher)?.standing();
+        let progress = opened(publisher)?.progress();
         // SAFETY: as the caller says.
-        unsafe { read::write_structure(status, "status", || told(&standing)) }
+        unsafe { read::write_structure(status, "status", || publisher_status(&progress)) }
     })
 }
 
-fn told(standing: &Standing) -> PublisherStatus {
-    let uplink = &standing.uplink;
+fn publisher_status(progress: &Progress) -> PublisherStatus {
+    let uplink = &progress.uplink;
     let mut status = PublisherStatus {
         struct_size: size_of::<PublisherStatus>(),
-        head: standing.head,
-        acknowledged: standing.acknowledged,
-        dropped_events: standing.dropped_events,
+        head: progress.head,
+        acknowledged: progress.acknowledged,
+        dropped_events: progress.dropped_events,
         rejected_blocks: uplink.rejected_blocks,
-        held_blocks: standing.held_blocks,
+        held_blocks: progress.held_blocks,
         streams: uplink.streams,
         retold: uplink.retold,
         connected: uplink.connected,
@@ -248,7 +248,7 @@ fn told(standing: &Standing) -> PublisherStatus {
 
 /// Frees a publisher, whose handle is no publisher's from then on. Calls of other threads that are under way
 /// come to their ends first. Without kvasir_publisher_shutdown before, what was not delivered yet is not, and the other
-/// side believes what it was told, until the source has not been heard of for some time.
+/// side holds what was delivered until it has received nothing from the source for some time.
 ///
 /// Waits for the publisher's thread, about a second at most. NULL is fine.
 ///

@@ -66,11 +66,11 @@ thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
 }
 
-/// Keeps the text of a fault for whoever asks on this thread.
+/// Stores the text of a fault for this thread.
 pub(crate) fn remember(fault: &Fault) {
     let bytes: Vec<u8> = fault.to_string().bytes().filter(|byte| *byte != 0).collect();
     let text = CString::new(bytes).unwrap_or_default();
-    // A thread that is ending has nobody who asks.
+    // A thread that is ending asks no more.
     let _ending = LAST.try_with(|last| last.replace(text));
 }
 

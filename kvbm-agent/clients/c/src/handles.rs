@@ -33,7 +33,7 @@ pub(crate) fn get(handle: usize) -> Result<Arc<Publisher>, Fault> {
     OPEN.read().publishers.get(&handle).cloned().ok_or(Fault::Handle)
 }
 
-/// Takes a handle back. Calls that are under way keep the publisher to their ends.
+/// Frees a handle. Calls that are under way retain the publisher to their ends.
 pub(crate) fn remove(handle: usize) -> Result<Arc<Publisher>, Fault> {
     OPEN.write().publishers.remove(&handle).ok_or(Fault::Handle)
 }

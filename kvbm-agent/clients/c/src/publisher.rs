@@ -1,9 +1,9 @@
 use crate::fault::Fault;
-use kvasir_feed::feed::{Feed, SourceConfig, new_life};
+use kvasir_feed::feed::{Feed, SourceConfig, new_incarnation};
 use kvasir_feed::hub::{Hub, HubConfig};
 use kvasir_feed::journal::JournalConfig;
 use kvasir_feed::publisher::{KvEventPublisher, NewBlocks};
-use kvasir_feed::uplink::{Overrun, UplinkConfig, UplinkStatus, keep_up};
+use kvasir_feed::uplink::{Overrun, UplinkConfig, UplinkStatus, run_uplink};
 use kvasir_process::tasks::Tasks;
 use kvasir_proto::convert::{ConvertError, Registration};
 use kvasir_proto::limits::{EVENT_BLOCKS_MAX, WORKER_RANKS_MAX};
@@ -25,7 +25,7 @@ const JOURNAL_BYTES_DEFAULT: usize = 32 << 20;
 const JOURNAL_BATCHES: usize = 1 << 20;
 /// Most blocks that may be configured: the journal finds them by numbers of 32 bits.
 const HELD_BLOCKS_MAX: usize = 1 << 31;
-/// The other side hears of us at least this often, and four times in a lease.
+/// Heartbeats go out at least this often, and four times in a lease.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 /// Longest wait for the thread of a publisher that is freed.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
@@ -53,7 +53,7 @@ pub(crate) struct Publisher {
     feed: Arc<Feed>,
     events: KvEventPublisher,
     held_blocks_max: usize,
-    /// Held from the look for room until it is taken.
+    /// Held from the check for room until it is taken.
     storing: Mutex<()>,
     dropped_events: AtomicU64,
     uplink: watch::Receiver<UplinkStatus>,
@@ -64,9 +64,9 @@ pub(crate) struct Publisher {
     runtime: Option<Runtime>,
 }
 
-/// How a publisher stands.
+/// State of a publisher.
 #[derive(Debug)]
-pub(crate) struct Standing {
+pub(crate) struct Progress {
     pub(crate) head: u64,
     pub(crate) acknowledged: u64,
     pub(crate) held_blocks: u64,
@@ -101,12 +101,12 @@ impl Publisher {
             heartbeat_interval: quarter.unwrap_or(HEARTBEAT_INTERVAL).min(HEARTBEAT_INTERVAL),
             registration: registers.then_some(registration),
             deregister: registers,
-            overrun: Overrun::Retell,
+            overrun: Overrun::Republish,
         };
-        let (told, status) = watch::channel(UplinkStatus::new(feed.status().incarnation));
+        let (sender, status) = watch::channel(UplinkStatus::new(feed.status().incarnation));
         let (stop, mut tasks) = (CancellationToken::new(), Tasks::default());
         let entered = runtime.enter();
-        tasks.spawn("uplink", keep_up(Arc::clone(&feed), uplink, told, stop.clone()));
+        tasks.spawn("uplink", run_uplink(Arc::clone(&feed), uplink, sender, stop.clone()));
         drop(entered);
         Ok(Self {
             feed,
@@ -161,7 +161,7 @@ impl Publisher {
         self.flush_until(Instant::now() + limit)
     }
 
-    /// The engine ends: what it held is gone, which the other side is told. Again, it does nothing.
+    /// The engine ends: publishes that what it held is gone. Again, it does nothing.
     pub(crate) fn shut_down(&self, limit: Duration) -> Result<(), Fault> {
         let deadline = Instant::now() + limit;
         self.events.shutdown();
@@ -172,14 +172,14 @@ impl Publisher {
         delivered
     }
 
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn progress(&self) -> Progress {
         let (journal, uplink) = (self.feed.status(), self.uplink.borrow().clone());
-        // Batches below the first of a life are those of lives before, which it says anew.
+        // Batches below the first of an incarnation are those of incarnations before, which it publishes again.
         let past = |number: Option<u64>| number.map_or(journal.first, |at| at.saturating_add(1));
-        let heard = uplink.acknowledged.filter(|_| uplink.incarnation == journal.incarnation);
-        Standing {
+        let confirmed = uplink.acknowledged.filter(|_| uplink.incarnation == journal.incarnation);
+        Progress {
             head: past(journal.head),
-            acknowledged: past(heard),
+            acknowledged: past(confirmed),
             held_blocks: journal.held_blocks as u64,
             dropped_events: self.dropped_events.load(Ordering::Relaxed),
             uplink,
@@ -188,7 +188,7 @@ impl Publisher {
 
     fn flush_until(&self, deadline: Instant) -> Result<(), Fault> {
         self.within(deadline, self.confirmed(), || {
-            let Standing { head, acknowledged, .. } = self.standing();
+            let Progress { head, acknowledged, .. } = self.progress();
             format!("{} batches are not acknowledged", head.saturating_sub(acknowledged))
         })
     }
@@ -201,7 +201,7 @@ impl Publisher {
             let has_all = |status: &UplinkStatus| {
                 status.incarnation == now.incarnation && status.acknowledged >= now.head
             };
-            // Where all is told anew, the image's end has to be waited for.
+            // Where all is published again, the image's end has to be waited for.
             let is_over = || self.feed.status().incarnation != now.incarnation;
             let known = uplink
                 .wait_for(|status| status.refused || has_all(status) || is_over())
@@ -245,7 +245,7 @@ impl Drop for Publisher {
     }
 }
 
-/// What a wait has come to, once it is over: there, refused, or shut down.
+/// The result of a wait: reached, refused, or shut down.
 fn settled(is_there: bool, uplink: &watch::Receiver<UplinkStatus>) -> Result<(), Fault> {
     if is_there {
         return Ok(());
@@ -297,7 +297,7 @@ fn feed(
         address: registration.address(),
         name: config.source.map_or_else(|| format!("rank-{rank}"), str::to_owned),
         block_size: config.block_size,
-        incarnation: new_life(),
+        incarnation: new_incarnation(),
         first_sequence: 0,
         journal,
     };

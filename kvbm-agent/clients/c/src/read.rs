@@ -171,7 +171,7 @@ pub(crate) fn tier(tier: u32) -> Result<Tier, Fault> {
     }
 }
 
-/// What is said to be stored, in lists of ours.
+/// What is stored, in lists of ours.
 #[derive(Debug)]
 pub(crate) struct StoredBlocks<'a> {
     parent: Option<BlockName>,

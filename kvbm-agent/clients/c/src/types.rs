@@ -72,12 +72,12 @@ pub struct PublisherOptions {
     /// consolidate.
     pub copy_mode: u32,
     /// For an index only: the worker is registered there, with this lease in milliseconds, 1,000 to
-    /// 3,600,000, and removed at shutdown. 0: somebody else registers it, as an agent does.
+    /// 3,600,000, and removed at shutdown. 0: it is registered elsewhere, such as by an agent.
     pub lease_ms: u32,
     /// Most blocks that are remembered as held, 44 bytes each; 4,194,304 by default.
     pub held_blocks_max: usize,
-    /// Most bytes of events that are kept, for a peer that comes late or comes back; 33,554,432 by default.
-    /// A peer that lacks more is told all that is held instead, for which twice the bytes of that are kept.
+    /// Most bytes of events that are retained, for a peer that connects late or again; 33,554,432 by default.
+    /// A peer that lacks more is sent all that is held instead, for which twice the bytes of that are retained.
     pub journal_bytes_max: usize,
 }
 
@@ -107,7 +107,7 @@ pub struct Stored {
     /// The block before the first; NULL at the start of a prompt.
     pub parent: *const u64,
     /// Token ids, a block size for each name. They are hashed before the call returns, and neither
-    /// kept nor sent. NULL for none.
+    /// retained nor sent. NULL for none.
     pub tokens: *const u32,
     /// How many: names_count times the block size.
     pub tokens_count: usize,
@@ -127,7 +127,7 @@ pub struct Stored {
     pub tier: u32,
 }
 
-/// How a publisher stands.
+/// State of a publisher.
 #[repr(C)]
 #[derive(Debug)]
 pub struct PublisherStatus {
@@ -138,7 +138,7 @@ pub struct PublisherStatus {
     pub head: u64,
     /// The other side has all batches below this number, and with them all that is held, if it is head.
     pub acknowledged: u64,
-    /// Events that were not taken since there was no room: each such call said KVASIR_FULL.
+    /// Events that were not taken since there was no room: each such call returned KVASIR_FULL.
     pub dropped_events: u64,
     /// Block operations that the other side did not take, for a limit of its own or because the rank is
     /// another source's: the index credits less.
@@ -147,11 +147,11 @@ pub struct PublisherStatus {
     pub held_blocks: u64,
     /// Streams opened so far.
     pub streams: u64,
-    /// Times that the other side lacked more than was kept, and was told all that is held.
+    /// Times that the other side lacked more than was retained, and was sent all that is held.
     pub retold: u64,
     /// A stream is open.
     pub connected: bool,
-    /// It was refused, as the error says; tried again all the same.
+    /// It was refused, for the reason in error; it is tried again all the same.
     pub refused: bool,
     /// Why the last stream ended or could not be opened; "" once one is accepted. Ends with a 0 byte, and
     /// is cut to fit.

@@ -1,4 +1,4 @@
-use super::rank::{Rank, Said};
+use super::rank::{Output, Rank};
 use kvasir_proto::types::{CopyMode, DpRank, KvEvent};
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub struct ConsolidateConfig {
     pub names_max: usize,
 }
 
-/// What became of what sources said.
+/// What became of what sources published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ConsolidateCounts {
     /// Names that were taken without their chain to the root: they are their source's alone.
@@ -44,8 +44,8 @@ impl Consolidator {
         }
     }
 
-    /// Takes what a source says of a rank; its second announcements are read as `copy_mode` says. Returns
-    /// what all sources together say by that, in copy mode [`CopyMode::Set`].
+    /// Takes what a source publishes for a rank; `copy_mode` decides how second announcements are read. Returns
+    /// what that changes for all sources together, in copy mode [`CopyMode::Set`].
     pub fn take(
         &mut self,
         (source, copy_mode): (SourceNumber, CopyMode),
@@ -57,13 +57,13 @@ impl Consolidator {
         let elsewhere = held - at.names();
         let mut all = Vec::new();
         for event in events {
-            let mut said = Said::default();
+            let mut output = Output::default();
             let room = self.config.names_max.saturating_sub(held);
-            at.take((source.0, copy_mode), event, room, &mut said);
+            at.take((source.0, copy_mode), event, room, &mut output);
             held = elsewhere + at.names();
-            self.counts.unjoined += said.unjoined;
-            self.counts.refused += said.refused;
-            all.append(&mut said.events);
+            self.counts.unjoined += output.unjoined;
+            self.counts.refused += output.refused;
+            all.append(&mut output.events);
         }
         if at.names() == 0 {
             self.ranks.remove(&rank);

@@ -47,23 +47,23 @@ fn said_stored(chain: &[u64], known: usize, tier: Tier) -> KvEvent {
 fn a_block_is_there_from_its_first_source_to_its_last() {
     let mut both = Consolidator::new(ROOMY);
     let (all, device) = ([1, 2, 3], Tier::Device);
-    let said = both.take(ENGINE, 0, vec![stored(ENGINE, &all[..2], 0, device)]);
-    assert_eq!(said, [said_stored(&all[..2], 0, device)]);
+    let output = both.take(ENGINE, 0, vec![stored(ENGINE, &all[..2], 0, device)]);
+    assert_eq!(output, [said_stored(&all[..2], 0, device)]);
     // Of the chain that the other source tells, only its end is new.
-    let said = both.take(MANAGER, 0, vec![stored(MANAGER, &all, 0, device)]);
-    assert_eq!(said, [said_stored(&all, 2, device)]);
+    let output = both.take(MANAGER, 0, vec![stored(MANAGER, &all, 0, device)]);
+    assert_eq!(output, [said_stored(&all, 2, device)]);
     // Another tier is another place.
-    let said = both.take(MANAGER, 0, vec![stored(MANAGER, &all[..1], 0, Tier::Host)]);
-    assert_eq!(said, [said_stored(&all[..1], 0, Tier::Host)]);
+    let output = both.take(MANAGER, 0, vec![stored(MANAGER, &all[..1], 0, Tier::Host)]);
+    assert_eq!(output, [said_stored(&all[..1], 0, Tier::Host)]);
     assert_eq!(both.take(ENGINE, 0, vec![removed(ENGINE, &all[..2], device)]), []);
-    let said = both.take(MANAGER, 0, vec![removed(MANAGER, &all[..2], device)]);
+    let output = both.take(MANAGER, 0, vec![removed(MANAGER, &all[..2], device)]);
     let gone = |chain: &[u64], tier| KvEvent::Removed { tier, names: vec![joined(chain)] };
-    assert_eq!(said, [gone(&all[..2], device)]);
+    assert_eq!(output, [gone(&all[..2], device)]);
     assert_eq!(both.take(MANAGER, 0, vec![removed(MANAGER, &all[..2], device)]), [], "twice");
     // What the one that goes held alone goes with it.
     let mut ends = vec![joined(&all)];
-    let said = both.clear(MANAGER.0);
-    let [(0, events)] = &said[..] else { panic!("{said:?}") };
+    let output = both.clear(MANAGER.0);
+    let [(0, events)] = &output[..] else { panic!("{output:?}") };
     ends.retain(|end| events.contains(&KvEvent::Removed { tier: device, names: vec![*end] }));
     assert_eq!((events.len(), ends.len()), (2, 1), "{events:?}");
     assert_eq!(both.clear(ENGINE.0), [(0, vec![KvEvent::Cleared])]);
@@ -82,27 +82,27 @@ fn an_engine_that_counts_copies_is_counted_with() {
     let thrice = vec![stored(ENGINE, &[1], 0, Tier::Device); 3];
     assert_eq!(both.take(ENGINE, 0, thrice).len(), 1);
     let all = KvEvent::Gone { tier: Tier::Device, names: vec![named(ENGINE, &[1])] };
-    let said = KvEvent::Removed { tier: Tier::Device, names: vec![joined(&[1])] };
-    assert_eq!(both.take(ENGINE, 0, vec![all.clone()]), [said]);
+    let output = KvEvent::Removed { tier: Tier::Device, names: vec![joined(&[1])] };
+    assert_eq!(both.take(ENGINE, 0, vec![all.clone()]), [output]);
     assert_eq!(both.take(ENGINE, 0, vec![all]), []);
 }
 
 #[test]
 fn a_chain_without_its_beginning_is_its_sources_own_until_it_is_told_whole() {
     let mut both = Consolidator::new(ROOMY);
-    let said = both.take(ENGINE, 0, vec![stored(ENGINE, &[1, 2, 3], 2, Tier::Device)]);
-    let [KvEvent::Stored { parent: Some(parent), blocks, .. }] = &said[..] else {
-        panic!("{said:?}")
+    let output = both.take(ENGINE, 0, vec![stored(ENGINE, &[1, 2, 3], 2, Tier::Device)]);
+    let [KvEvent::Stored { parent: Some(parent), blocks, .. }] = &output[..] else {
+        panic!("{output:?}")
     };
     assert!(*parent != joined(&[1, 2]) && blocks[0].name != joined(&[1, 2, 3]));
     assert_eq!(both.counts().unjoined, 1);
     let own = blocks[0].name;
     // Told from its beginning it is what the other source has, too.
-    let said = both.take(ENGINE, 0, vec![stored(ENGINE, &[1, 2, 3], 0, Tier::Device)]);
+    let output = both.take(ENGINE, 0, vec![stored(ENGINE, &[1, 2, 3], 0, Tier::Device)]);
     let gone = KvEvent::Removed { tier: Tier::Device, names: vec![own] };
     let expected =
         [said_stored(&[1, 2], 0, Tier::Device), gone, said_stored(&[1, 2, 3], 2, Tier::Device)];
-    assert_eq!(said, expected);
+    assert_eq!(output, expected);
     assert_eq!(both.take(MANAGER, 0, vec![stored(MANAGER, &[1, 2, 3], 0, Tier::Device)]), []);
 }
 
@@ -110,8 +110,8 @@ fn a_chain_without_its_beginning_is_its_sources_own_until_it_is_told_whole() {
 fn names_are_bounded() {
     let mut both = Consolidator::new(ConsolidateConfig { names_max: 3 });
     both.take(ENGINE, 0, vec![stored(ENGINE, &[1, 2], 0, Tier::Device)]);
-    let said = both.take(MANAGER, 1, vec![stored(MANAGER, &[1, 2], 0, Tier::Device)]);
-    assert_eq!(said, [said_stored(&[1], 0, Tier::Device)]);
+    let output = both.take(MANAGER, 1, vec![stored(MANAGER, &[1, 2], 0, Tier::Device)]);
+    assert_eq!(output, [said_stored(&[1], 0, Tier::Device)]);
     assert_eq!((both.names(), both.counts().refused), (3, 1));
     both.take(
         MANAGER,

@@ -3,8 +3,8 @@
 //!
 //! A block is stored when its first source stores it in a tier and removed when the last one has removed it there.
 //! Sources name blocks in their own ways; what is the same block they agree on by its canonical hash, which
-//! follows from its tokens and those before them. A block whose chain to the root its source has not told
-//! cannot be joined: it goes on under a name that is its source's alone.
+//! follows from its tokens and those before them. A block whose chain to the root its source has not published
+//! cannot be joined: it is published under a name that only its source has.
 
 mod consolidator;
 mod rank;

@@ -32,9 +32,9 @@ pub(super) struct Rank {
     held: Vec<Held>,
 }
 
-/// What all sources together say, as it is found out.
+/// What changes for all sources together.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct Output {
     pub(super) events: Vec<KvEvent>,
     /// Names that were taken without their chain to the root.
     pub(super) unjoined: u64,
@@ -42,7 +42,7 @@ pub(super) struct Said {
     pub(super) refused: u64,
 }
 
-impl Said {
+impl Output {
     /// A block that nobody held in the tier, after `parent`.
     fn stored(&mut self, parent: Option<BlockName>, tier: Tier, block: StoredBlock) {
         if let Some(KvEvent::Stored { tier: at, blocks, .. }) = self.events.last_mut()
@@ -92,7 +92,7 @@ impl Rank {
         (source, copy_mode): (u8, CopyMode),
         event: KvEvent,
         room: usize,
-        said: &mut Said,
+        output: &mut Output,
     ) {
         let Self { blocks: all, held } = self;
         let at = held.iter().position(|held| held.source == source).unwrap_or_else(|| {
@@ -101,22 +101,22 @@ impl Rank {
         });
         let Some(held) = held.get_mut(at) else { return };
         if held.names.is_empty() {
-            // In its next life a source may count otherwise.
+            // In its next incarnation a source may count otherwise.
             held.copy_mode = copy_mode;
         }
         match event {
             KvEvent::Stored { parent, tier, blocks } => {
-                held.store((parent, tier, blocks), room, all, said);
+                held.store((parent, tier, blocks), room, all, output);
             }
             KvEvent::StoredNames { tier, names } => {
-                held.store_names(tier, names, room, all, said);
+                held.store_names(tier, names, room, all, output);
             }
-            KvEvent::Removed { tier, names } => held.remove(tier, &names, false, all, said),
-            KvEvent::Gone { tier, names } => held.remove(tier, &names, true, all, said),
+            KvEvent::Removed { tier, names } => held.remove(tier, &names, false, all, output),
+            KvEvent::Gone { tier, names } => held.remove(tier, &names, true, all, output),
             KvEvent::Cleared => {
-                held.clear(all, said);
-                if self.blocks.is_empty() && !said.events.is_empty() {
-                    said.events = vec![KvEvent::Cleared];
+                held.clear(all, output);
+                if self.blocks.is_empty() && !output.events.is_empty() {
+                    output.events = vec![KvEvent::Cleared];
                 }
             }
         }
@@ -131,7 +131,7 @@ impl Held {
         (parent, tier, blocks): (Option<BlockName>, Tier, Vec<StoredBlock>),
         mut room: usize,
         all: &mut Blocks,
-        said: &mut Said,
+        output: &mut Output,
     ) {
         let root = parent.is_none();
         let before = parent.map(|name| self.names.get(&name).map(|at| (at.block, at.is_joined)));
@@ -146,17 +146,17 @@ impl Held {
             let parent = before.map(|(block, _)| block);
             let block = if is_joined { canonical(parent, local) } else { self.own(name) };
             if self.names.get(&name).is_some_and(|at| at.block != block) {
-                // It stands for something else now.
-                self.release(name, all, said);
+                // It means another block now.
+                self.release(name, all, output);
             }
             let is_new = !self.names.contains_key(&name);
             if is_new && room == 0 {
-                said.refused += 1;
+                output.refused += 1;
             } else {
                 room -= usize::from(is_new);
-                said.unjoined += u64::from(is_new && !is_joined);
+                output.unjoined += u64::from(is_new && !is_joined);
                 if self.add(name, (block, is_joined), tier, all) {
-                    said.stored(parent, tier, StoredBlock { name: block, local });
+                    output.stored(parent, tier, StoredBlock { name: block, local });
                 }
             }
             before = Some((block, is_joined));
@@ -169,19 +169,19 @@ impl Held {
         names: Vec<BlockName>,
         mut room: usize,
         all: &mut Blocks,
-        said: &mut Said,
+        output: &mut Output,
     ) {
         for name in names {
             let known = self.names.get(&name).map(|at| (at.block, at.is_joined));
             if known.is_none() && room == 0 {
-                said.refused += 1;
+                output.refused += 1;
                 continue;
             }
             room -= usize::from(known.is_none());
-            said.unjoined += u64::from(known.is_none());
+            output.unjoined += u64::from(known.is_none());
             let (block, is_joined) = known.unwrap_or((self.own(name), false));
             if self.add(name, (block, is_joined), tier, all) {
-                said.stored_name(tier, block);
+                output.stored_name(tier, block);
             }
         }
     }
@@ -218,7 +218,7 @@ impl Held {
         names: &[BlockName],
         all_copies: bool,
         all: &mut Blocks,
-        said: &mut Said,
+        output: &mut Output,
     ) {
         for name in names {
             let Some(named) = self.names.get_mut(name) else { continue };
@@ -234,27 +234,27 @@ impl Held {
             if copies == [0; Tier::COUNT] {
                 self.names.remove(name);
             }
-            leave(block, tier, all, said);
+            leave(block, tier, all, output);
         }
     }
 
     /// A name is not held any more, wherever it was.
-    fn release(&mut self, name: BlockName, all: &mut Blocks, said: &mut Said) {
+    fn release(&mut self, name: BlockName, all: &mut Blocks, output: &mut Output) {
         let Some(Named { block, copies, .. }) = self.names.remove(&name) else { return };
         for (tier, copies) in Tier::ALL.into_iter().zip(copies) {
             if copies > 0 {
-                leave(block, tier, all, said);
+                leave(block, tier, all, output);
             }
         }
     }
 
-    fn clear(&mut self, all: &mut Blocks, said: &mut Said) {
+    fn clear(&mut self, all: &mut Blocks, output: &mut Output) {
         let mut names: Vec<(BlockName, Named)> = mem::take(&mut self.names).into_iter().collect();
         names.sort_unstable_by_key(|(name, _)| *name);
         for (at, tier) in Tier::ALL.into_iter().enumerate() {
             for (_, named) in &names {
                 if named.copies.get(at).is_some_and(|copies| *copies > 0) {
-                    leave(named.block, tier, all, said);
+                    leave(named.block, tier, all, output);
                 }
             }
         }
@@ -272,7 +272,7 @@ fn canonical(parent: Option<BlockName>, local: LocalHash) -> BlockName {
 }
 
 /// One way less in which a block is held in a tier.
-fn leave(block: BlockName, tier: Tier, all: &mut Blocks, said: &mut Said) {
+fn leave(block: BlockName, tier: Tier, all: &mut Blocks, output: &mut Output) {
     let Some(holding) = all.get_mut(&block) else { return };
     let Some(in_tier) = holding.get_mut(tier.index()).filter(|in_tier| **in_tier > 0) else {
         return;
@@ -284,5 +284,5 @@ fn leave(block: BlockName, tier: Tier, all: &mut Blocks, said: &mut Said) {
     if *holding == [0; Tier::COUNT] {
         all.remove(&block);
     }
-    said.removed(tier, block);
+    output.removed(tier, block);
 }

@@ -39,7 +39,7 @@ fn absent(config: &DiskConfig) -> DiskError {
 }
 
 /// As where there is one; never called.
-#[expect(missing_docs, clippy::missing_errors_doc, reason = "`store` says what they do")]
+#[expect(missing_docs, clippy::missing_errors_doc, reason = "`store` documents them")]
 impl Disk {
     #[must_use]
     pub fn status(&self) -> DiskStatus {
@@ -60,7 +60,7 @@ impl Disk {
         match *self {}
     }
 
-    pub fn begin_life(&self, _incarnation: Incarnation, _first: u64) {
+    pub fn begin_incarnation(&self, _incarnation: Incarnation, _first: u64) {
         match *self {}
     }
 
@@ -68,7 +68,7 @@ impl Disk {
         match *self {}
     }
 
-    pub(crate) fn takes_back_its_life(&self) -> bool {
+    pub(crate) fn revokes_incarnation(&self) -> bool {
         match *self {}
     }
 

@@ -2,7 +2,7 @@ use kvasir_proto::convert::WorkerAddress;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Where a journal is kept, and whose it is.
+/// Where a journal is on disk, and whose it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskConfig {
     /// Folder of the agent's own, on a local disk.

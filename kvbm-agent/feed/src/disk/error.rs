@@ -22,14 +22,14 @@ pub enum DiskError {
         reason: String,
     },
     /// It is another worker's.
-    #[error("{}: the journal of worker {found}, this agent is worker {asked}'s: choose another folder", folder.display())]
+    #[error("{}: the journal of worker {found}, this agent is worker {requested}'s: choose another folder", folder.display())]
     OtherWorker {
         /// The folder.
         folder: PathBuf,
         /// Whose it is.
         found: WorkerAddress,
         /// Whose agent this is.
-        asked: WorkerAddress,
+        requested: WorkerAddress,
     },
     /// Something else than a journal is there.
     #[error("{}: not an agent's journal: choose a folder of the agent's own ({reason})", folder.display())]
@@ -82,7 +82,7 @@ pub enum DiskError {
 }
 
 impl DiskError {
-    /// Whether the process was started wrongly, so that it should not go on; everything else costs the journal
+    /// Whether the process was started wrongly and should not continue; everything else costs the journal
     /// on disk only.
     #[must_use]
     pub const fn is_misconfigured(&self) -> bool {

@@ -9,12 +9,12 @@ pub struct DiskFigures {
     pub write_seconds: Histogram,
 }
 
-/// How it stands with a journal on disk.
+/// State of a journal on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskStatus {
-    /// Why nothing is written any more, so that the next start begins a new life; none while all is well.
+    /// Why nothing is written any more, so that the next start begins a new incarnation; none while all is well.
     pub error: Option<Arc<str>>,
-    /// Whether the life that was on disk went on.
+    /// Whether the incarnation on disk continued.
     pub verdict: Verdict,
     /// Bytes of keys and values written: batches and sources.
     pub written_bytes: u64,

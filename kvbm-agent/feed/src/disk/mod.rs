@@ -1,20 +1,20 @@
-//! The journal on disk, so that an agent which comes back goes on with the life of an engine that lived on.
+//! The journal on disk, so that a restarted agent continues its incarnation if the engine survived.
 //!
-//! - **Written ahead**: what sources say at once is one atomic write together with the source's cursor, handed to
-//!   the system before anybody is told of it. It is not synced: a killed agent loses nothing, and a machine that
+//! - **Written ahead**: what a source publishes at once is one atomic write together with its cursor, handed to
+//!   the system before any reader is notified. It is not synced: a killed agent loses nothing, and a machine that
 //!   crashes takes the engine with it, which is found out.
-//! - **An image** of all that is held, made from a dump in the background, bounds what is kept: batches before it
+//! - **An image** of all that is held, made from a dump in the background, bounds what is on disk: batches before it
 //!   go, but for those that indexes may ask for. The image before stays until the new one is complete.
-//! - **It counts as long as its mark is there**: the first write that fails removes it, and the next start
-//!   begins a new life. So does whatever cannot be read. Another worker's folder, or one that is in use, is refused.
+//! - **It counts as long as its mark is there**: the first write that fails removes it, and the next start begins a
+//!   new incarnation. So does whatever cannot be read. Another worker's folder, or one that is in use, is refused.
 //!
-//! In a build without the feature `disk` there is none of it: `absent` stands for `store`, and nothing links RocksDB.
+//! In a build without the feature `disk` `absent` takes the place of `store`, and nothing links RocksDB.
 
 mod config;
 mod error;
 mod figures;
-mod kept;
 mod opened;
+mod persisted;
 #[cfg_attr(not(feature = "disk"), path = "absent.rs")]
 mod store;
 mod verdict;
@@ -22,7 +22,7 @@ mod verdict;
 pub use config::DiskConfig;
 pub use error::DiskError;
 pub use figures::{DiskFigures, DiskStatus};
-pub use kept::{KeptSource, SourceChange, SourceKind};
 pub use opened::{Opened, Restored};
+pub use persisted::{PersistedSource, SourceChange, SourceKind};
 pub use store::{CompleteImage, Disk, leave, open};
-pub use verdict::{NewLife, Verdict};
+pub use verdict::{NewIncarnation, Verdict};

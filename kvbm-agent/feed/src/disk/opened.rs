@@ -1,4 +1,4 @@
-use super::{Disk, KeptSource, NewLife};
+use super::{Disk, NewIncarnation, PersistedSource};
 use crate::journal::Journal;
 
 /// A journal on disk that was opened.
@@ -7,14 +7,14 @@ pub struct Opened {
     /// It takes what follows.
     pub disk: Disk,
     /// What was there, or why it does not count.
-    pub restored: Result<Restored, NewLife>,
+    pub restored: Result<Restored, NewIncarnation>,
 }
 
-/// A life that may go on.
+/// An incarnation that may continue.
 #[derive(Debug)]
 pub struct Restored {
-    /// What was said and is held.
+    /// What was published and is held.
     pub journal: Journal,
-    /// Where its sources stood.
-    pub sources: Vec<KeptSource>,
+    /// The positions of its sources.
+    pub sources: Vec<PersistedSource>,
 }

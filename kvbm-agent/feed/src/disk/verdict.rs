@@ -1,24 +1,24 @@
 use std::fmt;
 
-/// Whether the life that is on disk goes on.
+/// Whether the incarnation on disk continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// No source was heard yet that could tell.
+    /// No source that could prove it was received yet.
     Pending,
-    /// An engine lived on: the life goes on.
-    Kept,
+    /// An engine survived: the incarnation continues.
+    Continued,
     /// A new one began.
-    NewLife(NewLife),
+    NewIncarnation(NewIncarnation),
 }
 
-/// Why a new life began.
+/// Why a new incarnation began.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NewLife {
+pub enum NewIncarnation {
     /// The folder was empty.
     First,
     /// A write had failed, or a start was cut off, since when the folder does not count.
     Unmarked,
-    /// What is there is damaged.
+    /// What is on disk is damaged.
     Damaged(String),
     /// Another version wrote it.
     Version(u32),
@@ -28,7 +28,7 @@ pub enum NewLife {
     CopyMode,
     /// Numbered LoRA adapters had other names, by which blocks were hashed.
     LoraNames,
-    /// None of what fed the agent is configured any more, or can say whether it lived on.
+    /// No source of the agent is configured any more that could prove that its engine survived.
     NoSource,
     /// The engine is another one, is gone, or cannot prove that it is the same.
     Engine,
@@ -40,16 +40,16 @@ impl Verdict {
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Pending => "pending",
-            Self::Kept => "kept",
-            Self::NewLife(NewLife::First) => "first",
-            Self::NewLife(NewLife::Unmarked) => "unmarked",
-            Self::NewLife(NewLife::Damaged(_)) => "damaged",
-            Self::NewLife(NewLife::Version(_)) => "version",
-            Self::NewLife(NewLife::BlockSize(_)) => "block_size",
-            Self::NewLife(NewLife::CopyMode) => "copy_mode",
-            Self::NewLife(NewLife::LoraNames) => "lora_names",
-            Self::NewLife(NewLife::NoSource) => "no_source",
-            Self::NewLife(NewLife::Engine) => "engine",
+            Self::Continued => "kept",
+            Self::NewIncarnation(NewIncarnation::First) => "first",
+            Self::NewIncarnation(NewIncarnation::Unmarked) => "unmarked",
+            Self::NewIncarnation(NewIncarnation::Damaged(_)) => "damaged",
+            Self::NewIncarnation(NewIncarnation::Version(_)) => "version",
+            Self::NewIncarnation(NewIncarnation::BlockSize(_)) => "block_size",
+            Self::NewIncarnation(NewIncarnation::CopyMode) => "copy_mode",
+            Self::NewIncarnation(NewIncarnation::LoraNames) => "lora_names",
+            Self::NewIncarnation(NewIncarnation::NoSource) => "no_source",
+            Self::NewIncarnation(NewIncarnation::Engine) => "engine",
         }
     }
 
@@ -69,7 +69,7 @@ impl Verdict {
     ];
 }
 
-impl fmt::Display for NewLife {
+impl fmt::Display for NewIncarnation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::First => f.write_str("the folder is new"),
@@ -79,10 +79,10 @@ impl fmt::Display for NewLife {
             Self::BlockSize(found) => write!(f, "blocks of {found} tokens are on disk"),
             Self::CopyMode => f.write_str("copies are counted otherwise on disk"),
             Self::LoraNames => f.write_str("LoRA adapters have other names on disk"),
-            Self::NoSource => {
-                f.write_str("no source is configured any more that could say whether it lived on")
-            }
-            Self::Engine => f.write_str("the engine did not prove that it lived on"),
+            Self::NoSource => f.write_str(
+                "no source is configured any more that could prove that its engine survived",
+            ),
+            Self::Engine => f.write_str("the engine did not prove that it survived"),
         }
     }
 }

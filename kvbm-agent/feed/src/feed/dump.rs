@@ -4,7 +4,7 @@ use crate::journal::{DumpId, DumpStep};
 use kvasir_proto::types::Incarnation;
 use std::sync::Arc;
 
-/// A dump under way; given up when dropped.
+/// A dump under way; cancelled when dropped.
 #[derive(Debug)]
 pub struct FeedDump {
     feed: Arc<Feed>,
@@ -13,10 +13,10 @@ pub struct FeedDump {
 }
 
 impl FeedDump {
-    /// Begins a dump of one life of a source, or of the present one, once those before have ended.
+    /// Begins a dump of one incarnation of a source, or of the present one, once those before have ended.
     ///
     /// # Errors
-    /// If too many wait, waiting takes too long, or it is another life.
+    /// If too many wait, waiting takes too long, or it is another incarnation.
     pub async fn begin(
         feed: &Arc<Feed>,
         incarnation: Option<Incarnation>,

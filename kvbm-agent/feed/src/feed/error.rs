@@ -6,13 +6,13 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FeedError {
     /// Too many wait for their turn.
-    #[error("{limit} others wait for the same already: ask later")]
+    #[error("{limit} requests wait for the same already: ask later")]
     TooManyWait {
         /// The most that may.
         limit: usize,
     },
     /// Those before took too long.
-    #[error("those who asked before took longer than {0:?}: ask later")]
+    #[error("earlier requests took longer than {0:?}: ask later")]
     WaitedTooLong(Duration),
     /// The journal's answer.
     #[error(transparent)]

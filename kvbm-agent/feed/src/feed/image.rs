@@ -24,7 +24,7 @@ enum ImageError {
 }
 
 /// Makes an image of what is held whenever one is due, until `stop` is cancelled. Nothing is held up by it.
-pub async fn keep_image(feed: Arc<Feed>, stop: CancellationToken) {
+pub async fn write_images(feed: Arc<Feed>, stop: CancellationToken) {
     let Some(disk) = feed.disk() else { return };
     loop {
         select! {
@@ -49,7 +49,7 @@ async fn make_image(feed: &Arc<Feed>, stop: &CancellationToken) -> Result<(), Im
     let dump = FeedDump::begin(feed, None).await?;
     let (feed, stop) = (Arc::clone(feed), stop.clone());
     let made = spawn_blocking(move || write_image(&feed, dump, &stop)).await;
-    // A panic of ours is in the log; the next image begins anew.
+    // A panic of ours is in the log; the next image starts over.
     made.unwrap_or(Err(ImageError::Stopping))
 }
 

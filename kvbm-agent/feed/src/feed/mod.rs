@@ -1,5 +1,5 @@
 //! One source as the tasks of an agent share it: who it is, its journal behind a lock that is held for
-//! bounded steps only, and word of what is new. Whoever publishes never waits for a peer.
+//! bounded steps only, and notifications of what is new. Publishing never waits for a peer.
 
 mod dump;
 mod error;
@@ -9,6 +9,6 @@ mod turns;
 
 pub use dump::FeedDump;
 pub use error::FeedError;
-pub use image::keep_image;
-pub use source::{Feed, News, SourceConfig, Standing, new_life};
+pub use image::write_images;
+pub use source::{Feed, FeedState, News, SourceConfig, new_incarnation};
 pub use turns::Turn;

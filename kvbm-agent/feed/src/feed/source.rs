@@ -1,6 +1,6 @@
 use super::FeedError;
 use super::turns::{Turn, Turns};
-use crate::disk::{Disk, KeptSource, NewLife, Opened, Restored, SourceChange, Verdict};
+use crate::disk::{Disk, NewIncarnation, Opened, PersistedSource, Restored, SourceChange, Verdict};
 use crate::journal::{
     AppendError, BatchRange, DigestError, Journal, JournalConfig, JournalStatus, RangeError,
     RankDigests,
@@ -27,17 +27,17 @@ pub struct SourceConfig {
     pub name: String,
     /// Tokens per block.
     pub block_size: u32,
-    /// Life of the cache: a new one whenever it starts empty.
+    /// Incarnation of the cache: a new one whenever it starts empty.
     pub incarnation: Incarnation,
-    /// Number of the first batch of that life.
+    /// Number of the first batch of that incarnation.
     pub first_sequence: u64,
     /// Bounds of the journal, and how second announcements are read.
     pub journal: JournalConfig,
 }
 
-/// A life that nobody has lived: two keys of the system's randomness.
+/// A new incarnation: two keys of the system's randomness.
 #[must_use]
-pub fn new_life() -> Incarnation {
+pub fn new_incarnation() -> Incarnation {
     let half = || u128::from(RandomState::new().hash_one(0));
     Incarnation(half() << 64 | half())
 }
@@ -45,27 +45,27 @@ pub fn new_life() -> Incarnation {
 /// How far a source has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct News {
-    /// The present life.
+    /// The present incarnation.
     pub incarnation: Incarnation,
     /// Its newest batch; none before the first.
     pub head: Option<u64>,
-    /// How far what it says can be trusted.
+    /// How far it can be trusted.
     pub state: SourceState,
 }
 
-/// How far what a source says can be trusted, where it speaks for others.
+/// How far a feed can be trusted whose events come from other sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
+pub struct FeedState {
     /// The worst of them.
     pub state: SourceState,
-    /// When the newest of what they said was last known to be taken, of all the oldest; none if that is
+    /// When their newest batches were last known to be taken, of all the oldest; none if that is
     /// always so.
     pub verified_at: Option<Instant>,
     /// Whether all of them are connected.
     pub connected: bool,
 }
 
-impl Standing {
+impl FeedState {
     /// Speaks for itself.
     pub const OWN: Self = Self { state: SourceState::Exact, verified_at: None, connected: true };
 }
@@ -79,19 +79,19 @@ pub struct Feed {
     journal: Mutex<Journal>,
     /// Written ahead, under the journal's lock; none if it is in memory only.
     disk: Option<Disk>,
-    /// The life that begins if the one on disk is over, and its first number.
+    /// The incarnation that begins if the one on disk is over, and its first number.
     fresh: (Incarnation, u64),
-    /// Whether it is known which life goes on. Until then nothing is said.
+    /// Whether it is known which incarnation continues. Until then nothing is published.
     settled: watch::Sender<bool>,
     news: watch::Sender<News>,
-    standing: Mutex<Standing>,
+    feed_state: Mutex<FeedState>,
     pub(super) dump_turns: Turns,
     /// Of those that copy [digests](Self::digests).
     digest_turns: Turns,
 }
 
 impl Feed {
-    /// A source that has said nothing yet.
+    /// A source that has published nothing yet.
     ///
     /// # Errors
     /// If its name or its block size breaks the contract.
@@ -99,21 +99,21 @@ impl Feed {
         Ok(Self::open(config, None)?.0)
     }
 
-    /// A source whose journal is on disk too. One that goes on with what was there says nothing before it is
-    /// [settled](Self::settle) whether that holds; its own sources are returned as they stood.
+    /// A source whose journal is on disk too. One that may continue from there publishes nothing before it is
+    /// [settled](Self::settle) whether it does; the positions of its own sources are returned.
     ///
     /// # Errors
     /// As [`new`](Self::new).
     pub fn open(
         config: SourceConfig,
         opened: Option<Opened>,
-    ) -> Result<(Self, Vec<KeptSource>), ConvertError> {
+    ) -> Result<(Self, Vec<PersistedSource>), ConvertError> {
         let fresh = (config.incarnation, config.first_sequence);
         let begin = || Journal::new(fresh.0, fresh.1, config.journal);
         let (disk, journal, sources) = match opened {
             None => (None, begin(), None),
             Some(Opened { disk, restored: Err(why) }) => {
-                disk.decide(Verdict::NewLife(why));
+                disk.decide(Verdict::NewIncarnation(why));
                 (Some(disk), begin(), None)
             }
             Some(Opened { disk, restored: Ok(Restored { journal, sources }) }) => {
@@ -129,12 +129,12 @@ impl Feed {
             disk,
             fresh,
             settled: watch::Sender::new(sources.is_none()),
-            news: watch::Sender::new(News { incarnation, head, state: Standing::OWN.state }),
-            standing: Mutex::new(Standing::OWN),
+            news: watch::Sender::new(News { incarnation, head, state: FeedState::OWN.state }),
+            feed_state: Mutex::new(FeedState::OWN),
             dump_turns: Turns::new(),
             digest_turns: Turns::new(),
         };
-        // What no index would accept is found out here.
+        // What no index would accept is refused here.
         Hello::try_from(pb::PublishHello::from(feed.hello()))?;
         Ok((feed, sources.unwrap_or_default()))
     }
@@ -161,7 +161,7 @@ impl Feed {
     /// where it is more than one message carries.
     ///
     /// # Errors
-    /// If an event breaks a limit, or the life's numbers are used up: then nothing has changed.
+    /// If an event breaks a limit, or the incarnation's numbers are used up: then nothing has changed.
     pub fn publish(&self, rank: DpRank, events: Vec<KvEvent>) -> Result<u64, AppendError> {
         let last = self.record(Some((rank, events)), SourceChange::None)?;
         // What was appended has a number.
@@ -197,9 +197,9 @@ impl Feed {
         let mut appended = appended.transpose();
         if let Some(disk) = &self.disk {
             disk.write(&batches, source);
-            if disk.takes_back_its_life() {
+            if disk.revokes_incarnation() {
                 // Its numbers would be given twice.
-                journal.retell(new_life());
+                journal.republish(new_incarnation());
                 appended = appended.map(|_last| journal.head());
             }
         }
@@ -212,19 +212,19 @@ impl Feed {
     }
 
     /// The cache starts empty again.
-    pub fn begin_life(&self, incarnation: Incarnation, first_sequence: u64) {
+    pub fn begin_incarnation(&self, incarnation: Incarnation, first_sequence: u64) {
         let mut journal = self.journal.lock();
-        journal.begin_life(incarnation, first_sequence);
+        journal.begin_incarnation(incarnation, first_sequence);
         if let Some(disk) = &self.disk {
-            disk.begin_life(incarnation, first_sequence);
+            disk.begin_incarnation(incarnation, first_sequence);
         }
         self.news.send_modify(|news| (news.incarnation, news.head) = (incarnation, None));
     }
 
-    /// A new life in which all stays held, and whose first batches say what, as [`Journal::retell`].
-    pub fn retell(&self, incarnation: Incarnation) {
+    /// Begins a new incarnation whose first batches publish all that is held, as [`Journal::republish`].
+    pub fn republish(&self, incarnation: Incarnation) {
         let mut journal = self.journal.lock();
-        journal.retell(incarnation);
+        journal.republish(incarnation);
         let head = journal.head();
         self.news.send_modify(|news| (news.incarnation, news.head) = (incarnation, head));
     }
@@ -235,11 +235,14 @@ impl Feed {
         self.disk.as_ref()
     }
 
-    /// The life that was on disk goes on, or is over: then a new one begins.
+    /// The incarnation on disk continues, or is over: then a new one begins.
     pub fn settle(&self, verdict: Verdict) {
-        if matches!(verdict, Verdict::NewLife(NewLife::Engine | NewLife::NoSource)) {
+        if matches!(
+            verdict,
+            Verdict::NewIncarnation(NewIncarnation::Engine | NewIncarnation::NoSource)
+        ) {
             let (incarnation, first) = self.fresh;
-            self.begin_life(incarnation, first);
+            self.begin_incarnation(incarnation, first);
         }
         if let Some(disk) = &self.disk {
             disk.decide(verdict);
@@ -247,26 +250,26 @@ impl Feed {
         self.settled.send_replace(true);
     }
 
-    /// Whether it is known which life goes on. Until then nothing may be said.
+    /// Whether it is known which incarnation continues. Until then nothing may be published.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         *self.settled.borrow()
     }
 
-    /// Waits until it is known which life goes on.
+    /// Waits until it is known which incarnation continues.
     pub async fn until_settled(&self) {
         // Its sender is ours.
         let mut settled = self.settled.subscribe();
         let _known = settled.wait_for(|settled| *settled).await;
     }
 
-    /// Tells of what is new from now on.
+    /// Notifies of what is new from now on.
     #[must_use]
     pub fn news(&self) -> watch::Receiver<News> {
         self.news.subscribe()
     }
 
-    /// Up to `batches_max` batches of a range of one life, as [`Journal::range`].
+    /// Up to `batches_max` batches of a range of one incarnation, as [`Journal::range`].
     ///
     /// # Errors
     /// As [`Journal::range`].
@@ -285,7 +288,7 @@ impl Feed {
         self.journal.lock().ranks()
     }
 
-    /// Waits for a turn to copy [digests](Self::digests): whoever has one holds it until its copies are sent.
+    /// Waits for a turn to copy [digests](Self::digests): hold it until the copies are sent.
     ///
     /// # Errors
     /// If too many wait, or waiting takes too long.
@@ -302,7 +305,7 @@ impl Feed {
         self.journal.lock().digests(incarnation)
     }
 
-    /// What indexes are told of it between batches; none if it lives another life.
+    /// What indexes are sent between batches; none if another incarnation has begun.
     #[must_use]
     pub fn heartbeat(&self, incarnation: Incarnation) -> Option<Heartbeat> {
         let (head_sequence, digest) = {
@@ -312,20 +315,20 @@ impl Feed {
             }
             (journal.head(), journal.digest())
         };
-        let Standing { state, verified_at, connected } = *self.standing.lock();
+        let FeedState { state, verified_at, connected } = *self.feed_state.lock();
         let verified_age = verified_at.map_or(Duration::ZERO, |at| at.elapsed());
         Some(Heartbeat { head_sequence, digest, state, verified_age, engine_away: !connected })
     }
 
-    /// What the source says can be trusted so far from now on; indexes are told at once if that changes.
-    pub fn stand(&self, standing: Standing) {
-        let before = mem::replace(&mut *self.standing.lock(), standing);
-        if (before.state, before.connected) != (standing.state, standing.connected) {
-            self.news.send_modify(|news| news.state = standing.state);
+    /// Sets how far the source can be trusted; a change is sent to indexes at once.
+    pub fn set_state(&self, feed_state: FeedState) {
+        let before = mem::replace(&mut *self.feed_state.lock(), feed_state);
+        if (before.state, before.connected) != (feed_state.state, feed_state.connected) {
+            self.news.send_modify(|news| news.state = feed_state.state);
         }
     }
 
-    /// Where it stands.
+    /// Its state.
     #[must_use]
     pub fn status(&self) -> JournalStatus {
         self.journal.lock().status()

@@ -9,7 +9,7 @@ use std::time::Duration;
 pub struct HubConfig {
     /// Most sources at a time, 1 to [`SOURCES_MAX`].
     pub sources_max: u8,
-    /// Whether several sources may speak of one rank, and are consolidated. Else each rank is one
+    /// Whether several sources may publish for one rank, and are consolidated. Else each rank is one
     /// source's, and passed through.
     pub consolidate: bool,
     /// Most names that consolidated sources hold, each source's and rank's counted by itself; further
@@ -40,18 +40,18 @@ pub const BATCH_INTERVAL_MAX: Duration = Duration::from_secs(10);
 /// Most blocks that may wait.
 pub const BATCH_BLOCKS_MAX: usize = 65_536;
 
-/// How long sources' batches wait for others, to be said together.
+/// How long sources' batches wait for others, to be published together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchingConfig {
-    /// How long the first of them waits, at most [`BATCH_INTERVAL_MAX`]; 0 to say each as it comes.
+    /// How long the first of them waits, at most [`BATCH_INTERVAL_MAX`]; 0 to publish each at once.
     pub interval: Duration,
-    /// Once so many blocks wait, stored and removed ones over all ranks, they are said: 1 to
+    /// Once so many blocks wait, stored and removed ones over all ranks, they are published: 1 to
     /// [`BATCH_BLOCKS_MAX`].
     pub blocks_max: usize,
 }
 
 impl BatchingConfig {
-    /// Each batch is said as it comes.
+    /// Each batch is published at once.
     pub const DEFAULT: Self = Self { interval: Duration::ZERO, blocks_max: 4_096 };
 
     /// Whether nothing waits ever.
@@ -75,7 +75,7 @@ impl BatchingConfig {
     }
 }
 
-/// Why a source, or what it says, is not taken.
+/// Why a source, or what it publishes, is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HubError {
     /// The configured number is out of range.
@@ -87,28 +87,28 @@ pub enum HubError {
     /// The configured number is out of range.
     #[error("so many blocks may wait: 1 to {BATCH_BLOCKS_MAX}, not {0}")]
     BatchBlocks(usize),
-    /// Consolidation says what is held, not how often.
+    /// Consolidation knows what is held, not how often.
     #[error(
-        "the agent's copy mode is counted, and several sources are said in copy mode set: set it"
+        "the agent's copy mode is counted, and consolidated sources need copy mode set: set it"
     )]
     NotSet,
     /// What several sources hold together is not on disk.
-    #[error("sources are consolidated, and the journal is kept on disk: choose one of them")]
+    #[error("sources are consolidated, and the journal is on disk: choose one of them")]
     DiskOfMany,
-    /// What waits is not on disk, and its source would go on behind it.
+    /// What waits is not on disk, and its source would resume behind it.
     #[error("batch_interval and journal_dir do not go together: set one of them")]
     DiskWaits,
     /// What is passed through is read as the agent's stream is.
     #[error(
-        "source {name:?} publishes with copy_mode {asked}, and this agent takes {present}: publish with {present}, or \
+        "source {name:?} publishes with copy_mode {requested}, and this agent takes {present}: publish with {present}, or \
          start the agent with another --engine (vllm takes counted; sglang, trtllm and custom take set, and so does \
          every engine with --consolidate)"
     )]
     CopyMode {
         /// The source.
         name: String,
-        /// As it says.
-        asked: CopyMode,
+        /// As it states.
+        requested: CopyMode,
         /// As the agent's stream is read.
         present: CopyMode,
     },
@@ -122,26 +122,28 @@ pub enum HubError {
         /// The most that are taken.
         limit: u8,
     },
-    /// It is there already.
-    #[error("source {0:?} is there already: give each source a name of its own")]
+    /// The name is taken.
+    #[error("source {0:?} exists already: give each source a name of its own")]
     NameTaken(String),
     /// It was closed.
     #[error("the source was closed")]
     Closed,
     /// The rank is another source's.
-    #[error("rank {rank} is source {owner:?}'s already: give each its ranks, or consolidate them")]
+    #[error(
+        "rank {rank} is source {owner:?}'s already: give each source its own ranks, or consolidate them"
+    )]
     RankTaken {
         /// The rank.
         rank: DpRank,
-        /// Who has spoken of it.
+        /// Its source.
         owner: String,
     },
-    /// The rank is one that is kept for a source whose engine may have lived on.
-    #[error("rank {rank} is kept for source {owner:?}, which may go on: try again later")]
+    /// The rank is reserved for a source whose engine may have survived.
+    #[error("rank {rank} is reserved for source {owner:?}, which may continue: try again later")]
     RankKept {
         /// The rank.
         rank: DpRank,
-        /// Whom it is kept for.
+        /// The source that it is reserved for.
         owner: String,
     },
     /// A further rank.

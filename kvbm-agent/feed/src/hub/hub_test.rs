@@ -35,7 +35,7 @@ pub(super) fn hub_of(config: HubConfig, copy_mode: CopyMode) -> Result<Arc<Hub>,
 
 /// All that the agent has said.
 pub(super) fn said(hub: &Hub) -> Vec<(u32, Vec<KvEvent>)> {
-    let range = hub.feed().range(LIFE, 0..=u64::MAX, usize::MAX).expect("the present life");
+    let range = hub.feed().range(LIFE, 0..=u64::MAX, usize::MAX).expect("the present incarnation");
     range.batches.iter().map(|batch| (batch.rank(), batch.events().to_vec())).collect()
 }
 
@@ -114,7 +114,7 @@ fn sources_of_different_ranks_are_passed_through_side_by_side() {
     let taken = first.take(1, vec![removed(&[5])]).expect_err("the other's");
     assert_eq!(
         taken.to_string(),
-        "rank 1 is source \"second\"'s already: give each its ranks, or consolidate them"
+        "rank 1 is source \"second\"'s already: give each source its own ranks, or consolidate them"
     );
     first.clear();
     assert_eq!(said(&hub)[2..], [(0, vec![KvEvent::Cleared])]);
@@ -123,7 +123,7 @@ fn sources_of_different_ranks_are_passed_through_side_by_side() {
     assert_eq!(hub.feed().status().held_blocks, 1);
 }
 
-/// In its next life a source may count otherwise, though another source still holds blocks.
+/// In its next incarnation a source may count otherwise, though another source still holds blocks.
 #[test]
 fn a_new_life_may_count_otherwise() {
     let hub = hub(2, CopyMode::Set).expect("a hub");
@@ -216,10 +216,10 @@ fn the_wrong_block_size_is_named_with_the_right_one() {
     let batch = Batch { ts_bits: 0, rank: None, events: vec![RawEvent::Stored(Box::new(stored))] };
     let drops = normaliser.normalise(batch).drops;
     inlet.count(|counts| counts.drops.merge(&drops));
-    let complaint = hub.reports().remove(0).complaint.expect("a complaint");
+    let problem = hub.reports().remove(0).problem.expect("a complaint");
     assert_eq!(
-        complaint,
-        "the engine says 8 tokens per block, the agent is configured for 4: 2 block operations were \
+        problem,
+        "the engine states 8 tokens per block, the agent is configured for 4: 2 block operations were \
          dropped; configure both alike"
     );
 }

@@ -2,7 +2,7 @@ use super::merge::merge_removals;
 use super::sources::{Gone, Key, Sources};
 use super::waiting::Waiting;
 use super::{HubConfig, HubError, SourceCounts, SourceReport, SourceStatus};
-use crate::disk::{KeptSource, SourceChange, SourceKind, Verdict};
+use crate::disk::{PersistedSource, SourceChange, SourceKind, Verdict};
 use crate::feed::Feed;
 use crate::journal::AppendError;
 use kvasir_proto::types::{CopyMode, Cursor, DpRank, KvEvent, SourceState};
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 pub struct Hub {
     feed: Arc<Feed>,
     sources: Mutex<Sources>,
-    /// What waits to be said with what comes after it, locked within `sources`; none where nothing does.
+    /// What waits to be published with later batches, locked within `sources`; none without batching.
     waiting: Option<Mutex<Waiting>>,
     /// Something waits that is due at another time than was known.
     due_changed: Notify,
@@ -30,13 +30,13 @@ pub struct Taken {
     /// Its number among those of its source and rank, from 0; one more each time.
     pub id: u64,
     /// Number of the last batch of the agent's stream that it became; none if nothing is new by it, or if it waits
-    /// for others to be said together.
+    /// for others, to be published together.
     pub sequence: Option<u64>,
     /// Blocks that were not taken, for there was no room.
     pub refused: u64,
 }
 
-/// Where one source puts in what it has to say.
+/// Where one source publishes.
 #[derive(Debug)]
 pub struct Inlet {
     hub: Arc<Hub>,
@@ -45,7 +45,7 @@ pub struct Inlet {
 }
 
 impl Hub {
-    /// A hub in front of a feed, which nobody else publishes to.
+    /// A hub in front of a feed, to which nothing else publishes.
     ///
     /// # Errors
     /// If a bound is out of its range, or the number of sources does not go with the feed's copy mode.
@@ -53,15 +53,15 @@ impl Hub {
         Self::resume(feed, config, Vec::new())
     }
 
-    /// A hub in front of a feed of which some sources were kept on disk. Open those that may go on with
-    /// [`open_kept`](Self::open_kept), then [`begin`](Self::begin).
+    /// A hub in front of a feed some of whose sources are on disk. Open those that may continue with
+    /// [`open_persisted`](Self::open_persisted), then [`begin`](Self::begin).
     ///
     /// # Errors
     /// As [`new`](Self::new), or if sources are consolidated and the feed is on disk.
     pub fn resume(
         feed: Arc<Feed>,
         config: HubConfig,
-        kept: Vec<KeptSource>,
+        persisted: Vec<PersistedSource>,
     ) -> Result<Self, HubError> {
         config.batching.check()?;
         let mut sources = Sources::new(config, feed.status().copy_mode)?;
@@ -72,7 +72,7 @@ impl Hub {
             if !config.batching.is_off() {
                 return Err(HubError::DiskWaits);
             }
-            sources.keep(kept, feed.is_settled());
+            sources.restore(persisted, feed.is_settled());
         }
         let batching = Some(config.batching).filter(|batching| !batching.is_off());
         let waiting = batching.map(|batching| Mutex::new(Waiting::new(batching)));
@@ -80,29 +80,29 @@ impl Hub {
         Ok(Self { feed, sources, waiting, due_changed: Notify::new() })
     }
 
-    /// Sources of a kind that were kept and are not open yet.
+    /// Sources of a kind that are on disk and not open yet.
     #[must_use]
-    pub fn kept(&self, kind: SourceKind) -> Vec<KeptSource> {
-        self.sources.lock().kept(kind)
+    pub fn persisted(&self, kind: SourceKind) -> Vec<PersistedSource> {
+        self.sources.lock().persisted(kind)
     }
 
-    /// All that are configured are open: what else was kept is gone.
+    /// All configured sources are open: what else is on disk is dropped.
     pub fn begin(&self) {
         let mut sources = self.sources.lock();
         let (gone, forgotten) = sources.begin(self.feed.ranks());
-        self.tell(gone);
+        self.release(gone);
         for name in forgotten {
             self.write(SourceChange::Forget(&name));
         }
     }
 
-    /// Names of the sources that go on where they were kept, if their engines prove that they lived on.
+    /// Names of the sources that continue from disk if their engines prove that they survived.
     #[must_use]
     pub fn pending(&self) -> Vec<String> {
         self.sources.lock().all_pending()
     }
 
-    /// Opens a source. Of its life only its name is left once it is closed.
+    /// Opens a source. Of its incarnation only its name is left once it is closed.
     ///
     /// # Errors
     /// If there are as many as may be, one of that name is open, or its copy mode is not the agent's
@@ -111,12 +111,12 @@ impl Hub {
         self.open_as(name, copy_mode, None)
     }
 
-    /// As [`open`](Self::open), for a source that may go on where it was kept, and is kept itself: what it says
+    /// As [`open`](Self::open), for a source that may continue from disk, and is written to disk: what it publishes
     /// comes with [cursors](Inlet::take_at).
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn open_kept(
+    pub fn open_persisted(
         self: &Arc<Self>,
         name: &str,
         copy_mode: CopyMode,
@@ -153,14 +153,14 @@ impl Hub {
         self.sources.lock().watch(name)
     }
 
-    /// Blocks that wait to be said with what comes after them: taken, and not in the journal yet.
+    /// Blocks that wait to be published with later ones: taken, and not in the journal yet.
     #[must_use]
     pub fn waiting_blocks(&self) -> usize {
         self.waiting.as_ref().map_or(0, |waiting| waiting.lock().blocks())
     }
 
-    /// Says what waits when it is due, until cancelled. What waits then is left to [`flush`](Self::flush).
-    pub async fn keep(&self, stop: CancellationToken) {
+    /// Publishes what waits when it is due, until cancelled. What waits then is left to [`flush`](Self::flush).
+    pub async fn run(&self, stop: CancellationToken) {
         let Some(waiting) = &self.waiting else { return };
         loop {
             let due = waiting.lock().due();
@@ -176,19 +176,19 @@ impl Hub {
             }
             let _order = self.sources.lock();
             let due = waiting.lock().take_due(Instant::now());
-            self.say_all(due);
+            self.publish_all(due);
         }
     }
 
-    /// Says at once what waits.
+    /// Publishes at once what waits.
     pub fn flush(&self) {
         let Some(waiting) = &self.waiting else { return };
         let _order = self.sources.lock();
         let all = waiting.lock().take_all();
-        self.say_all(all);
+        self.publish_all(all);
     }
 
-    /// Publishes, or lets it wait; the lock is held, so that what sources say keeps its order.
+    /// Publishes it, or lets it wait. The lock is held, so that the sources' order is preserved.
     fn publish(
         &self,
         rank: DpRank,
@@ -207,27 +207,27 @@ impl Hub {
             self.due_changed.notify_one();
         }
         drop(waiting);
-        Ok(self.say_all(due))
+        Ok(self.publish_all(due))
     }
 
     /// Puts it into the journal, rank by rank; returns the number of the last batch.
-    fn say_all(&self, said: impl IntoIterator<Item = (DpRank, Vec<KvEvent>)>) -> Option<u64> {
+    fn publish_all(&self, events: impl IntoIterator<Item = (DpRank, Vec<KvEvent>)>) -> Option<u64> {
         let mut last = None;
-        for (rank, events) in said {
+        for (rank, events) in events {
             match self.feed.publish_all(rank, merge_removals(events), SourceChange::None) {
                 Ok(sequence) => last = sequence.or(last),
                 // What it may be was checked when it was taken.
-                Err(error) => tracing::error!(%error, rank, "what has waited is not said"),
+                Err(error) => tracing::error!(%error, rank, "a batch that waited is not published"),
             }
         }
         last
     }
 
-    /// Says what a source no longer holds, and what that decides.
-    fn tell(&self, gone: Gone) {
-        for (rank, events) in gone.said {
+    /// Publishes what a source no longer holds, and settles the incarnation if that decides it.
+    fn release(&self, gone: Gone) {
+        for (rank, events) in gone.events {
             if let Err(error) = self.publish(rank, events, SourceChange::None) {
-                tracing::error!(%error, rank, "what a source no longer holds is not said");
+                tracing::error!(%error, rank, "what a source no longer holds is not published");
             }
         }
         if let Some(verdict) = gone.verdict {
@@ -235,10 +235,10 @@ impl Hub {
         }
     }
 
-    /// Writes where a source stands.
+    /// Writes the position of a source.
     fn write(&self, change: SourceChange<'_>) {
         if let Err(error) = self.feed.publish_all(0, Vec::new(), change) {
-            tracing::error!(%error, "where a source stands is not written");
+            tracing::error!(%error, "the position of a source is not written");
         }
     }
 }
@@ -256,22 +256,22 @@ impl Inlet {
         self.hub.feed.block_size()
     }
 
-    /// Where it stood on disk, as long as its engine was not heard: it goes on from there, or is cleared.
+    /// Its position on disk, until its engine was received: it continues from there, or is cleared.
     #[must_use]
-    pub fn pending(&self) -> Option<KeptSource> {
+    pub fn pending(&self) -> Option<PersistedSource> {
         self.hub.sources.lock().pending(self.key)
     }
 
-    /// The engine's main KV-cache group has become known, or is another one: it is kept with the next batch.
+    /// The engine's main KV-cache group has become known, or has changed: it is written with the next batch.
     pub fn set_main_group(&self, main_group: Option<u32>) {
         self.hub.sources.lock().set_main_group(self.key, main_group);
     }
 
-    /// Whether the source may speak of a rank now. What it says of one that is kept for another would not be taken,
-    /// and is to be said once that one is heard, or gone.
+    /// Whether the source may publish for a rank now. What it publishes for one that is reserved for another is
+    /// refused, and has to be sent again once the other was received, or is gone.
     ///
     /// # Errors
-    /// If the rank is kept for a source that may go on.
+    /// If the rank is reserved for a source that may continue.
     pub fn check_turn(&self, rank: DpRank) -> Result<(), HubError> {
         self.hub.sources.lock().check_turn(self.key, rank)
     }
@@ -285,7 +285,7 @@ impl Inlet {
         self.take_from(rank, events, None)
     }
 
-    /// As [`take`](Self::take), for a source that is kept: it stands at `cursor` then.
+    /// As [`take`](Self::take), for a source that is on disk: its position is `cursor` then.
     ///
     /// # Errors
     /// As [`take`](Self::take).
@@ -306,24 +306,25 @@ impl Inlet {
     ) -> Result<Taken, HubError> {
         let (hub, mut sources) = (&self.hub, self.hub.sources.lock());
         if cursor.is_some() && sources.prove(self.key) {
-            hub.feed.settle(Verdict::Kept);
+            hub.feed.settle(Verdict::Continued);
         }
         let outcome = sources.take(self.key, rank, events, cursor)?;
         let change = sources.change(self.key);
-        // The lock is held, so that what sources say keeps its order.
+        // The lock is held, so that the sources' order is preserved.
         let sequence = hub.publish(rank, outcome.events, change)?;
         if outcome.refused > 0 {
-            hub.feed.stand(sources.standing());
+            hub.feed.set_state(sources.feed_state());
         }
         Ok(Taken { id: outcome.id, sequence, refused: outcome.refused })
     }
 
-    /// The source holds nothing any more, at any rank: its life is over.
+    /// The source holds nothing any more, at any rank: its incarnation is over.
     pub fn clear(&self) {
         self.go(true);
     }
 
-    /// The source holds nothing any more, at any rank, as far as is known: events of its life were lost for good.
+    /// The source holds nothing any more, at any rank, as far as is known: events of its incarnation were lost for
+    /// good.
     pub fn lose(&self) {
         self.go(false);
     }
@@ -331,9 +332,9 @@ impl Inlet {
     fn go(&self, is_over: bool) {
         let mut sources = self.hub.sources.lock();
         if let Ok(gone) = sources.gone(self.key, is_over) {
-            self.hub.tell(gone);
+            self.hub.release(gone);
             self.hub.write(sources.change(self.key));
-            self.hub.feed.stand(sources.standing());
+            self.hub.feed.set_state(sources.feed_state());
         }
     }
 
@@ -342,9 +343,9 @@ impl Inlet {
         let mut sources = self.hub.sources.lock();
         // Closed is closed.
         if let Ok(gone) = sources.close(self.key) {
-            self.hub.tell(gone);
+            self.hub.release(gone);
             self.hub.write(SourceChange::Forget(&self.name));
-            self.hub.feed.stand(sources.standing());
+            self.hub.feed.set_state(sources.feed_state());
         }
     }
 
@@ -364,11 +365,11 @@ impl Inlet {
             let before = counts.not_taken();
             change(counts);
             if counts.not_taken() > before {
-                if let Some(complaint) = sources.lacking(self.key, block_size).filter(|_| !known) {
-                    tracing::warn!(source = self.name, complaint, "blocks are not taken");
+                if let Some(problem) = sources.lacking(self.key, block_size).filter(|_| !known) {
+                    tracing::warn!(source = self.name, problem, "blocks are not taken");
                 }
                 sources.lack(self.key);
-                self.hub.feed.stand(sources.standing());
+                self.hub.feed.set_state(sources.feed_state());
                 self.hub.write(sources.change(self.key));
             }
         }
@@ -387,7 +388,7 @@ impl Inlet {
     pub fn show(&self, status: SourceStatus) {
         let mut sources = self.hub.sources.lock();
         // What counts as applied was compared with the engine's own.
-        let is_heard =
+        let is_confirmed =
             status.connected && matches!(status.state, SourceState::Exact | SourceState::Gap);
         let status = SourceStatus { state: sources.state(self.key, status.state), ..status };
         if let Ok(shown) = sources.status(self.key) {
@@ -400,10 +401,10 @@ impl Inlet {
                 *before = status;
                 changed
             });
-            self.hub.feed.stand(sources.standing());
+            self.hub.feed.set_state(sources.feed_state());
         }
-        if is_heard && sources.prove(self.key) {
-            self.hub.feed.settle(Verdict::Kept);
+        if is_confirmed && sources.prove(self.key) {
+            self.hub.feed.settle(Verdict::Continued);
         }
     }
 }

@@ -3,7 +3,7 @@ use kvasir_proto::types::{CopyMode, Cursor, SourceState};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What became of what a source said, since it was opened.
+/// What became of what a source published, since it was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SourceCounts {
     /// Batches taken.
@@ -12,12 +12,12 @@ pub struct SourceCounts {
     pub operations: u64,
     /// Of these, blocks that were not taken, for there was no room.
     pub refused: u64,
-    /// Block operations that were not taken, for they are of a rank that another source speaks of.
+    /// Block operations that were not taken, for their rank belongs to another source.
     pub misplaced: u64,
     /// Block operations that never were for the index, by reason.
     pub drops: Drops,
-    /// Lives that have said something.
-    pub lives: u64,
+    /// Incarnations that have published something.
+    pub incarnations: u64,
     /// Times that events were lost for good, and all that the source held was dropped.
     pub losses: u64,
     /// Connections to it that were closed because it went beyond a limit of frames or messages.
@@ -41,7 +41,7 @@ impl SourceCounts {
 pub struct SourceStatus {
     /// Whether all that it announced is taken.
     pub state: SourceState,
-    /// Whether it is there.
+    /// Whether it is connected.
     pub connected: bool,
     /// Its last batch that was taken; none before the first, and for the direct API.
     pub applied: Option<Cursor>,
@@ -85,24 +85,24 @@ pub struct SourceReport {
     pub copy_mode: CopyMode,
     /// How far it can be trusted; partial at best where blocks of it were not taken.
     pub status: SourceStatus,
-    /// What became of what it said.
+    /// What became of what it published.
     pub counts: SourceCounts,
     /// What is wrong with it, and what to do.
-    pub complaint: Option<String>,
+    pub problem: Option<String>,
 }
 
-/// What is wrong with a source for a worker of `block_size` tokens a block, if that can be said.
-pub(super) fn complaint(counts: &SourceCounts, block_size: u32) -> Option<String> {
+/// What is wrong with a source for a worker of `block_size` tokens a block, if that is known.
+pub(super) fn problem(counts: &SourceCounts, block_size: u32) -> Option<String> {
     let drops = &counts.drops;
     if let Some(stated) = drops.stated_block_size() {
         let dropped = drops.count(DropReason::BlockSize) + drops.count(DropReason::NumBlockTokens);
         return Some(format!(
-            "the engine says {stated} tokens per block, the agent is configured for {block_size}: \
+            "the engine states {stated} tokens per block, the agent is configured for {block_size}: \
              {dropped} block operations were dropped; configure both alike"
         ));
     }
     if drops.count(DropReason::UnchainedNames) > 0 {
-        return Some("the engine's names say nothing of the prefix: upgrade SGLang".to_owned());
+        return Some("the engine's names do not depend on the prefix: upgrade SGLang".to_owned());
     }
     let unreadable = drops.count(DropReason::Unreadable) + drops.count(DropReason::TokenCount);
     if unreadable > 0 {
@@ -111,7 +111,7 @@ pub(super) fn complaint(counts: &SourceCounts, block_size: u32) -> Option<String
     if counts.misplaced > 0 {
         let blocks = counts.misplaced;
         return Some(format!(
-            "{blocks} block operations are of ranks that another source speaks of: give each its ranks, or consolidate \
+            "{blocks} block operations are for ranks of another source: give each source its own ranks, or consolidate \
              them"
         ));
     }

@@ -1,9 +1,9 @@
-use super::kept::Kept;
-use super::report::{SourceCounts, SourceReport, SourceStatus, complaint};
+use super::persisted::Persisted;
+use super::report::{SourceCounts, SourceReport, SourceStatus, problem};
 use super::{HubConfig, HubError};
 use crate::consolidate::{ConsolidateConfig, Consolidator, SOURCES_MAX, SourceNumber};
-use crate::disk::{KeptSource, NewLife, SourceChange, SourceKind, Verdict};
-use crate::feed::Standing;
+use crate::disk::{NewIncarnation, PersistedSource, SourceChange, SourceKind, Verdict};
+use crate::feed::FeedState;
 use crate::journal::AppendError;
 use kvasir_proto::limits::{EVENT_BLOCKS_MAX, WORKER_RANKS_MAX};
 use kvasir_proto::types::{CopyMode, Cursor, DpRank, KvEvent, SourceState};
@@ -18,9 +18,9 @@ pub(super) struct Key {
     opened: u64,
 }
 
-/// What a source has said of a rank.
+/// What a source has published for a rank.
 #[derive(Debug, Default)]
-struct Spoken {
+struct RankUse {
     /// Batches so far.
     batches: u64,
     /// Whether any came since the last clear.
@@ -32,13 +32,13 @@ struct Source {
     opened: u64,
     name: String,
     copy_mode: CopyMode,
-    ranks: BTreeMap<DpRank, Spoken>,
+    ranks: BTreeMap<DpRank, RankUse>,
     counts: SourceCounts,
     /// Operations that had not been taken when it held nothing last.
     not_taken_before: u64,
     status: watch::Sender<SourceStatus>,
     /// What is on disk of it; none where nothing is, or where it ends with the agent.
-    kept: Option<Kept>,
+    persisted: Option<Persisted>,
 }
 
 impl Source {
@@ -47,7 +47,7 @@ impl Source {
     }
 
     fn is_pending(&self) -> bool {
-        self.kept.as_ref().is_some_and(|kept| kept.pending().is_some())
+        self.persisted.as_ref().is_some_and(|persisted| persisted.pending().is_some())
     }
 }
 
@@ -57,17 +57,17 @@ impl Source {
         self.counts.not_taken() > self.not_taken_before
     }
 
-    /// How far it can be trusted: as it says itself, and no further than what was taken of it.
+    /// How far it can be trusted: as it reports itself, and partial at best where blocks of it were not taken.
     fn state(&self) -> SourceState {
-        let said = self.status.borrow().state;
-        if self.lacks_blocks() { said.max(SourceState::Partial) } else { said }
+        let state = self.status.borrow().state;
+        if self.lacks_blocks() { state.max(SourceState::Partial) } else { state }
     }
 }
 
-/// What is to be said of ranks, in order.
-pub(super) type Said = Vec<(DpRank, Vec<KvEvent>)>;
+/// Events by rank, in order.
+pub(super) type RankEvents = Vec<(DpRank, Vec<KvEvent>)>;
 
-/// The sources of an agent, and what they say together.
+/// The sources of an agent, and what they publish together.
 #[derive(Debug)]
 pub(super) struct Sources {
     config: HubConfig,
@@ -77,21 +77,21 @@ pub(super) struct Sources {
     consolidator: Option<Consolidator>,
     open: BTreeMap<SourceNumber, Source>,
     opened: u64,
-    /// Ranks that anything was ever said of, and who did last.
+    /// Ranks for which anything was ever published, and the last source of each.
     ranks: BTreeMap<DpRank, SourceNumber>,
-    /// Whether what sources say is kept on disk.
-    keeps: bool,
-    /// Sources that were kept and are not open yet.
-    kept: BTreeMap<String, KeptSource>,
-    /// Whether it is known which life goes on.
+    /// Whether there is a journal on disk.
+    has_disk: bool,
+    /// Sources that are on disk and not open yet.
+    persisted: BTreeMap<String, PersistedSource>,
+    /// Whether it is known which incarnation continues.
     is_settled: bool,
 }
 
-/// What is to be said because a source holds nothing any more.
+/// What to publish because a source holds nothing any more.
 #[derive(Debug, Default)]
 pub(super) struct Gone {
-    pub(super) said: Said,
-    /// What that decides: a life that is over leaves nothing to be said.
+    pub(super) events: RankEvents,
+    /// What that decides; where a new incarnation begins, there is nothing to publish.
     pub(super) verdict: Option<Verdict>,
 }
 
@@ -120,44 +120,45 @@ impl Sources {
             open: BTreeMap::new(),
             opened: 0,
             ranks: BTreeMap::new(),
-            keeps: false,
-            kept: BTreeMap::new(),
+            has_disk: false,
+            persisted: BTreeMap::new(),
             is_settled: true,
         })
     }
 
-    /// From now on what sources say is kept; some were, and either they go on or not, unless that is settled.
-    pub(super) fn keep(&mut self, kept: Vec<KeptSource>, is_settled: bool) {
-        self.keeps = true;
-        self.kept = kept.into_iter().map(|source| (source.name.clone(), source)).collect();
+    /// From now on what sources publish is written to disk. Unless that is settled, those that are on disk are pending.
+    pub(super) fn restore(&mut self, persisted: Vec<PersistedSource>, is_settled: bool) {
+        self.has_disk = true;
+        self.persisted =
+            persisted.into_iter().map(|source| (source.name.clone(), source)).collect();
         self.is_settled = is_settled;
     }
 
-    /// Sources of a kind that were kept and are not open yet.
-    pub(super) fn kept(&self, kind: SourceKind) -> Vec<KeptSource> {
-        self.kept.values().filter(|source| source.kind == kind).cloned().collect()
+    /// Sources of a kind that are on disk and not open yet.
+    pub(super) fn persisted(&self, kind: SourceKind) -> Vec<PersistedSource> {
+        self.persisted.values().filter(|source| source.kind == kind).cloned().collect()
     }
 
-    /// All that are configured are open: nobody else goes on. Returns what is to be said of `held` ranks, and who is
-    /// to be forgotten.
+    /// All configured sources are open: no other continues. Returns what to publish for `held` ranks, and which
+    /// sources are to be forgotten.
     pub(super) fn begin(&mut self, held: Vec<DpRank>) -> (Gone, Vec<String>) {
-        let forgotten: Vec<String> = mem::take(&mut self.kept).into_keys().collect();
+        let forgotten: Vec<String> = mem::take(&mut self.persisted).into_keys().collect();
         if self.is_settled {
             return (Gone::default(), forgotten);
         }
         if !self.open.values().any(Source::is_pending) {
             self.is_settled = true;
-            let verdict = Some(Verdict::NewLife(NewLife::NoSource));
-            return (Gone { said: Vec::new(), verdict }, forgotten);
+            let verdict = Some(Verdict::NewIncarnation(NewIncarnation::NoSource));
+            return (Gone { events: Vec::new(), verdict }, forgotten);
         }
-        let spoken_of =
+        let is_used =
             |rank: &DpRank| self.open.values().any(|source| source.ranks.contains_key(rank));
-        let orphans = held.into_iter().filter(|rank| !spoken_of(rank));
-        let said = orphans.map(|rank| (rank, vec![KvEvent::Cleared])).collect();
-        (Gone { said, verdict: None }, forgotten)
+        let orphans = held.into_iter().filter(|rank| !is_used(rank));
+        let events = orphans.map(|rank| (rank, vec![KvEvent::Cleared])).collect();
+        (Gone { events, verdict: None }, forgotten)
     }
 
-    /// Opens a source. One of a kind goes on where it was kept; where it was another, it does not.
+    /// Opens a source. It continues from disk if its kind and copy mode are the same as there.
     pub(super) fn open(
         &mut self,
         name: &str,
@@ -174,21 +175,25 @@ impl Sources {
         let name = name.to_owned();
         let Some(number) = free else { return Err(HubError::TooManySources { name, limit }) };
         self.opened += 1;
-        let same = |kept: &KeptSource| Some(kept.kind) == kind && kept.copy_mode == copy_mode;
-        let kept = match self.kept.get(&name).filter(|kept| same(kept)).cloned() {
-            Some(kept) => {
-                self.kept.remove(&name);
-                Some(kept)
+        let same = |persisted: &PersistedSource| {
+            Some(persisted.kind) == kind && persisted.copy_mode == copy_mode
+        };
+        let persisted = match self.persisted.get(&name).filter(|persisted| same(persisted)).cloned()
+        {
+            Some(persisted) => {
+                self.persisted.remove(&name);
+                Some(persisted)
             }
             None => None,
         };
-        let ranks: BTreeMap<DpRank, Spoken> = kept
+        let ranks: BTreeMap<DpRank, RankUse> = persisted
             .iter()
-            .flat_map(|kept| &kept.ranks)
-            .map(|rank| (*rank, Spoken { batches: 0, since_clear: true }))
+            .flat_map(|persisted| &persisted.ranks)
+            .map(|rank| (*rank, RankUse { batches: 0, since_clear: true }))
             .collect();
         self.ranks.extend(ranks.keys().map(|rank| (*rank, number)));
-        let fresh = kind.filter(|_| self.keeps).map(|kind| Kept::new(&name, kind, copy_mode));
+        let fresh =
+            kind.filter(|_| self.has_disk).map(|kind| Persisted::new(&name, kind, copy_mode));
         let source = Source {
             opened: self.opened,
             name,
@@ -197,16 +202,16 @@ impl Sources {
             counts: SourceCounts::default(),
             not_taken_before: 0,
             status: watch::Sender::new(SourceStatus::COLD),
-            kept: kept.map(Kept::of).or(fresh),
+            persisted: persisted.map(Persisted::of).or(fresh),
         };
         self.open.insert(number, source);
         Ok(Key { number, opened: self.opened })
     }
 
-    fn check_copy_mode(&self, name: &str, asked: CopyMode) -> Result<(), HubError> {
+    fn check_copy_mode(&self, name: &str, requested: CopyMode) -> Result<(), HubError> {
         let present = self.copy_mode;
-        if self.consolidator.is_none() && asked != present {
-            return Err(HubError::CopyMode { name: name.to_owned(), asked, present });
+        if self.consolidator.is_none() && requested != present {
+            return Err(HubError::CopyMode { name: name.to_owned(), requested, present });
         }
         Ok(())
     }
@@ -216,7 +221,7 @@ impl Sources {
         found.filter(|source| source.opened == key.opened).ok_or(HubError::Closed)
     }
 
-    /// Reads what is said of a rank.
+    /// Reads what is published for a rank.
     pub(super) fn take(
         &mut self,
         key: Key,
@@ -236,16 +241,16 @@ impl Sources {
             refused = consolidator.counts().refused - before;
         }
         let source = self.source(key)?;
-        if let (Some(kept), Some(cursor)) = (&mut source.kept, cursor) {
-            kept.take(rank, &events, cursor);
+        if let (Some(persisted), Some(cursor)) = (&mut source.persisted, cursor) {
+            persisted.take(rank, &events, cursor);
         }
         source.counts.batches += 1;
         source.counts.operations += operations as u64;
         source.counts.refused += refused;
-        let spoken = source.ranks.entry(rank).or_default();
-        let id = spoken.batches;
-        spoken.batches += 1;
-        spoken.since_clear = true;
+        let used = source.ranks.entry(rank).or_default();
+        let id = used.batches;
+        used.batches += 1;
+        used.since_clear = true;
         Ok(Outcome { id, refused, events })
     }
 
@@ -267,7 +272,7 @@ impl Sources {
         })
     }
 
-    /// Whether a source may speak of a rank now, or later.
+    /// Whether a source may publish for a rank now, or later.
     pub(super) fn check_turn(&self, key: Key, rank: DpRank) -> Result<(), HubError> {
         match self.check_rank(key.number, rank) {
             Err(error @ HubError::RankKept { .. }) => Err(error),
@@ -275,92 +280,96 @@ impl Sources {
         }
     }
 
-    /// A source's engine was heard, and lives on. Whether that decides that the agent's life does.
+    /// A source's engine has survived. Returns whether that decides that the agent's incarnation continues.
     pub(super) fn prove(&mut self, key: Key) -> bool {
         let source = self.source(key).ok();
-        let is_news = source.and_then(|source| source.kept.as_mut()).is_some_and(Kept::heard);
+        let is_news =
+            source.and_then(|source| source.persisted.as_mut()).is_some_and(Persisted::confirm);
         is_news && !mem::replace(&mut self.is_settled, true)
     }
 
-    /// A source holds nothing any more, for its life is over, or events of it were lost.
+    /// A source holds nothing any more, for its incarnation is over, or events of it were lost.
     pub(super) fn gone(&mut self, key: Key, is_over: bool) -> Result<Gone, HubError> {
         let source = self.source(key)?;
         let mut was_pending = false;
-        if let Some(kept) = &mut source.kept {
-            was_pending = kept.heard();
+        if let Some(persisted) = &mut source.persisted {
+            was_pending = persisted.confirm();
             if is_over || was_pending {
-                kept.end();
+                persisted.end();
             } else {
-                kept.lose();
+                persisted.lose();
             }
         }
-        let said = self.clear(key)?;
+        let events = self.clear(key)?;
         if was_pending {
-            // They were kept for a life that is over.
+            // They belong to an incarnation that is over.
             self.source(key)?.ranks.clear();
         }
         if !was_pending || mem::replace(&mut self.is_settled, true) {
-            return Ok(Gone { said, verdict: None });
+            return Ok(Gone { events, verdict: None });
         }
         if self.open.values().any(Source::holds_something) {
-            return Ok(Gone { said, verdict: Some(Verdict::Kept) });
+            return Ok(Gone { events, verdict: Some(Verdict::Continued) });
         }
-        Ok(Gone { said: Vec::new(), verdict: Some(Verdict::NewLife(NewLife::Engine)) })
+        Ok(Gone {
+            events: Vec::new(),
+            verdict: Some(Verdict::NewIncarnation(NewIncarnation::Engine)),
+        })
     }
 
     /// Blocks of a source were not taken.
     pub(super) fn lack(&mut self, key: Key) {
         let source = self.source(key).ok();
-        if let Some(kept) = source.and_then(|source| source.kept.as_mut()) {
-            kept.lack();
+        if let Some(persisted) = source.and_then(|source| source.persisted.as_mut()) {
+            persisted.lack();
         }
     }
 
-    /// Names of sources that go on if their engines prove that they lived on.
+    /// Names of sources that continue if their engines prove that they survived.
     pub(super) fn all_pending(&self) -> Vec<String> {
         let pending = self.open.values().filter(|source| source.is_pending());
         pending.map(|source| source.name.clone()).collect()
     }
 
-    /// What is wrong with a source of which blocks were not taken since it was cleared last, if that can be said; none
+    /// What is wrong with a source of which blocks were not taken since it was cleared last, if that is known; none
     /// if all were.
     pub(super) fn lacking(&self, key: Key, block_size: u32) -> Option<String> {
         let source = self.open.get(&key.number).filter(|source| source.opened == key.opened)?;
-        source.lacks_blocks().then(|| complaint(&source.counts, block_size))?
+        source.lacks_blocks().then(|| problem(&source.counts, block_size))?
     }
 
     /// What is to be written of a source.
     pub(super) fn change(&self, key: Key) -> SourceChange<'_> {
         let source = self.open.get(&key.number).filter(|source| source.opened == key.opened);
-        let kept = source.and_then(|source| source.kept.as_ref());
-        kept.map_or(SourceChange::None, Kept::change)
+        let persisted = source.and_then(|source| source.persisted.as_ref());
+        persisted.map_or(SourceChange::None, Persisted::change)
     }
 
-    /// Where a source stood that goes on, as long as its engine was not heard.
-    pub(super) fn pending(&mut self, key: Key) -> Option<KeptSource> {
-        self.source(key).ok()?.kept.as_ref()?.pending().cloned()
+    /// The position of a source that may continue, until its engine was received.
+    pub(super) fn pending(&mut self, key: Key) -> Option<PersistedSource> {
+        self.source(key).ok()?.persisted.as_ref()?.pending().cloned()
     }
 
     /// The next batch of a source was read with this main group.
     pub(super) fn set_main_group(&mut self, key: Key, main_group: Option<u32>) {
-        if let Some(kept) = self.source(key).ok().and_then(|source| source.kept.as_mut()) {
-            kept.set_main_group(main_group);
+        if let Some(persisted) = self.source(key).ok().and_then(|source| source.persisted.as_mut())
+        {
+            persisted.set_main_group(main_group);
         }
     }
 
-    /// What a source says of itself, with what is known from before.
+    /// The state that a source reports, with what is known from before.
     pub(super) fn state(&mut self, key: Key, state: SourceState) -> SourceState {
-        let kept = self.source(key).ok().and_then(|source| source.kept.as_ref());
-        kept.map_or(state, |kept| kept.state(state))
+        let persisted = self.source(key).ok().and_then(|source| source.persisted.as_ref());
+        persisted.map_or(state, |persisted| persisted.state(state))
     }
 
-    fn clear(&mut self, key: Key) -> Result<Said, HubError> {
+    fn clear(&mut self, key: Key) -> Result<RankEvents, HubError> {
         let source = self.source(key)?;
         source.not_taken_before = source.counts.not_taken();
-        let spoken = source.ranks.iter_mut();
-        let spoken =
-            spoken.filter_map(|(rank, at)| mem::take(&mut at.since_clear).then_some(*rank));
-        let ranks: Vec<DpRank> = spoken.collect();
+        let used = source.ranks.iter_mut();
+        let used = used.filter_map(|(rank, at)| mem::take(&mut at.since_clear).then_some(*rank));
+        let ranks: Vec<DpRank> = used.collect();
         Ok(match &mut self.consolidator {
             Some(consolidator) => consolidator.clear(key.number),
             None => ranks.into_iter().map(|rank| (rank, vec![KvEvent::Cleared])).collect(),
@@ -374,14 +383,14 @@ impl Sources {
         Ok(gone)
     }
 
-    /// Second announcements are read otherwise, in a life that begins.
+    /// Second announcements are read otherwise, in an incarnation that begins.
     pub(super) fn set_copy_mode(&mut self, key: Key, copy_mode: CopyMode) -> Result<(), HubError> {
         let name = self.source(key)?.name.clone();
         self.check_copy_mode(&name, copy_mode)?;
         let source = self.source(key)?;
         source.copy_mode = copy_mode;
-        if let Some(kept) = &mut source.kept {
-            kept.set_copy_mode(copy_mode);
+        if let Some(persisted) = &mut source.persisted {
+            persisted.set_copy_mode(copy_mode);
         }
         Ok(())
     }
@@ -394,17 +403,17 @@ impl Sources {
         Ok(&self.source(key)?.status)
     }
 
-    /// How far what they say together can be trusted.
-    pub(super) fn standing(&self) -> Standing {
-        let mut standing = Standing::OWN;
+    /// How far all of them together can be trusted.
+    pub(super) fn feed_state(&self) -> FeedState {
+        let mut feed_state = FeedState::OWN;
         for source in self.open.values() {
-            standing.state = standing.state.max(source.state());
+            feed_state.state = feed_state.state.max(source.state());
             let SourceStatus { verified_at, connected, .. } = *source.status.borrow();
-            standing.connected &= connected;
-            let times = [standing.verified_at, verified_at].into_iter().flatten();
-            standing.verified_at = times.min();
+            feed_state.connected &= connected;
+            let times = [feed_state.verified_at, verified_at].into_iter().flatten();
+            feed_state.verified_at = times.min();
         }
-        standing
+        feed_state
     }
 
     pub(super) fn watch(&self, name: &str) -> Option<watch::Receiver<SourceStatus>> {
@@ -418,7 +427,7 @@ impl Sources {
             copy_mode: source.copy_mode,
             status: SourceStatus { state: source.state(), ..*source.status.borrow() },
             counts: source.counts.clone(),
-            complaint: complaint(&source.counts, block_size),
+            problem: problem(&source.counts, block_size),
         });
         reports.collect()
     }

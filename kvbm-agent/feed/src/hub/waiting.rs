@@ -1,4 +1,4 @@
-//! Small batches of a rank as one: what waits to be said. Pure: time is an argument.
+//! Small batches of a rank as one: what waits to be published. Pure: time is an argument.
 
 use super::config::BatchingConfig;
 use kvasir_proto::types::{DpRank, KvEvent};
@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 use std::mem;
 use tokio::time::Instant;
 
-/// What waits, in order for each rank. Nothing is left out of it: a block that is stored and removed in the meantime
-/// is said to be both, since only the reader knows how copies count.
+/// What waits, in order for each rank. Nothing is left out of it: a block that is stored and removed meanwhile
+/// is published as both, since only the reader knows how copies count.
 #[derive(Debug)]
 pub(super) struct Waiting {
     config: BatchingConfig,
     ranks: BTreeMap<DpRank, Vec<KvEvent>>,
     /// Block operations in them.
     blocks: usize,
-    /// When all of it is said at the latest; none while nothing waits.
+    /// When all of it is published at the latest; none while nothing waits.
     due: Option<Instant>,
 }
 
@@ -28,12 +28,12 @@ impl Waiting {
         self.blocks
     }
 
-    /// When what waits is to be said at the latest; none while nothing waits.
+    /// When what waits is published at the latest; none while nothing waits.
     pub(super) const fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// Takes what is said of a rank. A clear is not to wait, nor what came before it.
+    /// Takes events of a rank. A clear does not wait, nor does what came before it.
     pub(super) fn add(&mut self, rank: DpRank, events: Vec<KvEvent>, now: Instant) {
         if events.is_empty() {
             return;
@@ -43,9 +43,10 @@ impl Waiting {
         self.ranks.entry(rank).or_default().extend(events);
         let due = self.due.unwrap_or(now + self.config.interval);
         self.due = Some(if at_once { now } else { due });
+        debug_assert!(due <= now + self.config.interval, "nothing waits longer");
     }
 
-    /// What is to be said now, rank by rank.
+    /// What is due now, rank by rank.
     pub(super) fn take_due(&mut self, now: Instant) -> BTreeMap<DpRank, Vec<KvEvent>> {
         if self.due.is_some_and(|due| due <= now) { self.take_all() } else { BTreeMap::new() }
     }

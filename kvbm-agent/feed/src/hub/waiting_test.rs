@@ -140,8 +140,8 @@ async fn batches_of_a_rank_are_said_as_one_when_the_first_has_waited() {
     let hub = batched(100);
     let inlet = hub.open("engine", CopyMode::Counted).expect("a source");
     let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
-    let (keeper, stopped) = (Arc::clone(&hub), stop.clone());
-    tasks.spawn(async move { keeper.keep(stopped).await });
+    let (runner, stopped) = (Arc::clone(&hub), stop.clone());
+    tasks.spawn(async move { runner.run(stopped).await });
     let mut news = hub.feed().news();
     for (name, rank) in [(1, 0), (2, 1), (3, 0)] {
         let taken = inlet.take(rank, vec![stored(&[name], &[name])]).expect("taken");

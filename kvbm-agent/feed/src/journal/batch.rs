@@ -10,7 +10,7 @@ pub(super) const EVENT_OVERHEAD_BYTES: usize = 40;
 /// A stored block and a name on the wire.
 const BLOCK_WIRE_BYTES: usize = 16;
 const NAME_WIRE_BYTES: usize = 8;
-/// What the ring keeps for a batch besides its events: a pointer with its two counts.
+/// What the ring holds for a batch besides its events: a pointer with its two counts.
 const SHARED_BYTES: usize = size_of::<Arc<Batch>>() + 2 * size_of::<usize>();
 
 /// A numbered batch of one rank.
@@ -34,7 +34,7 @@ impl Batch {
         Ok(events)
     }
 
-    /// A batch as it was said.
+    /// A batch as it was published.
     #[must_use]
     pub const fn new(sequence: u64, rank: DpRank, events: Box<[KvEvent]>) -> Self {
         Self { sequence, rank, events }

@@ -74,7 +74,7 @@ fn the_last_number_ends_a_life_and_a_new_one_begins_empty() {
     assert_eq!(journal.append(0, vec![stored(None, 5..6)]), Err(AppendError::Exhausted));
     assert_eq!(journal.status().held_blocks, 5);
     let id = journal.begin_dump(None).expect("a dump");
-    journal.begin_life(OTHER, 3);
+    journal.begin_incarnation(OTHER, 3);
     let aborted = DumpError::Aborted(DumpAbort::NewIncarnation);
     assert_eq!(journal.step_dump(id, 1), Err(aborted));
     let status = journal.status();
@@ -297,7 +297,7 @@ fn an_image_is_cut_where_batches_are() {
         let names = (10 + first * 10_000)..(10 + (first + 1) * 10_000);
         journal.append(1, vec![stored(None, names)]).expect("a chain");
     }
-    journal.retell(OTHER);
+    journal.republish(OTHER);
     let range = journal.range(OTHER, 0..=u64::MAX, usize::MAX).expect("all of it is kept");
     let mut heard = Model::new(CopyMode::Counted);
     for batch in &range.batches {

@@ -5,11 +5,11 @@ use kvasir_proto::types::CopyMode;
 pub struct JournalConfig {
     /// How second announcements of a held block are read.
     pub copy_mode: CopyMode,
-    /// Most batches kept, at least 1.
+    /// Most batches retained, at least 1.
     pub batches_max: usize,
-    /// Most bytes of memory that kept batches take; the newest batch is kept whatever it takes.
+    /// Most bytes of memory that retained batches take; the newest batch is retained whatever it takes.
     pub bytes_max: usize,
-    /// Most names held, over all ranks; further ones are not taken, and dumps say so.
+    /// Most names held, over all ranks; further ones are not taken, and dumps report it.
     pub held_blocks_max: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Dumps of an inventory, read a step at a time while batches go on.
+//! Dumps of an inventory, read a step at a time between batches.
 
 use super::inventory::Inventory;
 use super::names::Names;
@@ -27,7 +27,7 @@ pub enum DumpStep {
 pub struct DumpCut {
     /// Records by rank; parents before children where both are among them.
     pub records: Vec<(DpRank, Vec<HeldBlock>)>,
-    /// The life that was dumped.
+    /// The incarnation that was dumped.
     pub incarnation: Incarnation,
     /// The last batch that the records contain; none before the first.
     pub watermark: Option<u64>,

@@ -29,8 +29,8 @@ pub enum AppendError {
 /// Why a range cannot be had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RangeError {
-    /// The next batch that is wanted is not kept any more.
-    #[error("the oldest batch that is kept is {oldest}, the newest {head}")]
+    /// The next batch that is wanted is not retained any more.
+    #[error("the oldest batch that is retained is {oldest}, the newest {head}")]
     TooOld {
         /// The oldest that is.
         oldest: u64,
@@ -43,7 +43,7 @@ pub enum RangeError {
         /// The newest batch.
         head: Option<u64>,
     },
-    /// Another life is meant.
+    /// Another incarnation is meant.
     #[error("the present incarnation is {present}")]
     WrongIncarnation {
         /// The present one.
@@ -65,13 +65,13 @@ pub enum DumpAbort {
     NewIncarnation,
 }
 
-/// Why a dump cannot go on. "Failed" is never "empty": an empty dump has its end.
+/// Why a dump cannot continue. "Failed" is never "empty": an empty dump has its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DumpError {
     /// Another dump is under way.
     #[error("another dump is under way")]
     Busy,
-    /// Another life is meant.
+    /// Another incarnation is meant.
     #[error("the present incarnation is {present}")]
     WrongIncarnation {
         /// The present one.
@@ -88,13 +88,13 @@ pub enum DumpError {
 /// Why there are no digests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DigestError {
-    /// Another life is meant.
+    /// Another incarnation is meant.
     #[error("the present incarnation is {present}")]
     WrongIncarnation {
         /// The present one.
         present: Incarnation,
     },
-    /// Blocks are missing: digests would say that they are not held.
+    /// Blocks are missing, and digests would not show that.
     #[error("blocks were not taken, for the limit on held names")]
     Incomplete,
 }

@@ -4,8 +4,8 @@ use kvasir_proto::limits::BATCH_EVENTS_MAX;
 use kvasir_proto::types::{BlockName, HeldBlock, KvEvent, LocalHash, StoredBlock, Tier};
 use std::mem;
 
-/// Copies of a block in one tier that are said. Of further ones nothing is: who hears it credits less.
-const COPIES_SAID_MAX: u32 = 255;
+/// Most copies of a block in one tier that are published: a reader credits no more than these.
+const COPIES_MAX: u32 = 255;
 
 /// Events that store all of `records`, no more than an event takes blocks, in lists that a batch takes.
 pub(super) fn image(records: Vec<HeldBlock>) -> Vec<Vec<KvEvent>> {
@@ -22,7 +22,7 @@ pub(super) fn image(records: Vec<HeldBlock>) -> Vec<Vec<KvEvent>> {
 }
 
 struct Image {
-    /// Records that one event can tell of: a chain, or names of which no tokens are known.
+    /// Records that fit into one event: a chain, or names of which no tokens are known.
     run: Vec<HeldBlock>,
     events: Vec<KvEvent>,
     done: Vec<Vec<KvEvent>>,
@@ -43,7 +43,7 @@ impl Image {
         let run = mem::take(&mut self.run);
         let Some(first) = run.first() else { return };
         for (tier, copies) in Tier::ALL.into_iter().zip(first.copies) {
-            for _ in 0..copies.min(COPIES_SAID_MAX) {
+            for _ in 0..copies.min(COPIES_MAX) {
                 if self.events.len() >= BATCH_EVENTS_MAX {
                     self.done.push(mem::take(&mut self.events));
                 }

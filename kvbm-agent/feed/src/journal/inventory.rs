@@ -1,4 +1,4 @@
-//! What a source holds, over all its ranks, and which of it a dump under way must say again.
+//! What a source holds, over all its ranks, and what changed while a dump reads it.
 
 use super::names::{Names, Record};
 use super::rank::{Entry, Rank};
@@ -12,7 +12,7 @@ use kvasir_proto::types::{
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 
-/// Names that are looked up before the first of them is needed: so many stay near.
+/// Names that are looked up ahead: as many as stay in the cache.
 const AHEAD_NAMES: usize = 64;
 
 /// The names that a source holds.
@@ -79,8 +79,8 @@ impl Inventory {
         self.ranks.iter().map(|(&number, rank)| (number, rank.digest.clone())).collect()
     }
 
-    /// A new life holds nothing.
-    pub(super) fn begin_life(&mut self) {
+    /// A new incarnation holds nothing.
+    pub(super) fn begin_incarnation(&mut self) {
         self.abort(DumpAbort::NewIncarnation);
         self.ranks.clear();
         self.held_blocks = 0;
@@ -195,7 +195,7 @@ impl Inventory {
         let same = place.local.is_none() || (parent, local) == (place.parent, place.local);
         if !same {
             if local.is_some() {
-                // Its name has come to mean something else: what it meant is not held any more.
+                // The name means another block now: the block that it meant before is gone.
                 for tier in Tier::ALL {
                     rank.names.set_copies(slot, tier, 0);
                 }

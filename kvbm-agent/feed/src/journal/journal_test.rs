@@ -25,7 +25,7 @@ proptest! {
             prop_assert_eq!(&dumped, &model);
             prop_assert_eq!((cut.incarnation, cut.watermark), (LIFE, Some(sequence)));
             prop_assert_eq!(journal.status().held_blocks, model.held.len());
-            let digests = journal.digests(LIFE).expect("the present life");
+            let digests = journal.digests(LIFE).expect("the present incarnation");
             let held = digests.ranks.into_iter().filter(|(_, digest)| !digest.is_empty());
             prop_assert_eq!(held.collect::<BTreeMap<_, _>>(), model.digests());
             prop_assert_eq!(digests.watermark, Some(sequence));
@@ -34,7 +34,7 @@ proptest! {
         }
     }
 
-    /// Whoever hears nothing but the new life knows what is held, though the ring is too small for it.
+    /// Whoever hears nothing but the new incarnation knows what is held, though the ring is too small for it.
     #[test]
     fn what_is_told_anew_is_what_is_held(
         mode in any_mode(),
@@ -50,7 +50,7 @@ proptest! {
         }
         let next = journal.head().map_or(5, |head| head + 1);
         let dump = dumping.then(|| journal.begin_dump(None).expect("the first dump"));
-        journal.retell(OTHER);
+        journal.republish(OTHER);
         prop_assert_eq!((journal.incarnation(), journal.first()), (OTHER, next));
         if let Some(dump) = dump {
             let aborted = DumpError::Aborted(DumpAbort::NewIncarnation);

@@ -1,25 +1,25 @@
-//! What one source has said: its last batches, numbered, and all that it holds by now. Pure: no I/O,
-//! no clock, no lock; whoever shares a journal puts a lock around it, and every call holds it for a
+//! What one source has published: its last batches, numbered, and all that it holds. Pure: no I/O,
+//! no clock, no lock. Tasks share a journal behind a lock, which every call holds for a
 //! bounded time.
 //!
 //! - The ring of batches is bounded by their number and by their bytes; the oldest go first. It
 //!   answers ranges, contiguous and exact.
 //! - What is more than one message carries is several batches, each with its number: an event is cut
-//!   between blocks, and a chain goes on below its last.
+//!   between blocks, and the rest of a chain has the last block as its parent.
 //! - The inventory is what a fresh dump needs: for each rank and name the parent, the local hash and
 //!   the copies by tier. At most 44 bytes a name: 32 in a dense array, the rest in the table that
 //!   finds them.
-//! - A dump reads the inventory a step at a time while batches go on. What is changed after it was
+//! - A dump reads the inventory a step at a time between batches. What changes after it was
 //!   read is noted by name, and its absolute state follows at the end, cut at one moment together
 //!   with the number of the last batch. So the records, later ones replacing earlier ones, are
 //!   exactly what the source held at that number.
-//! - What is held can be told anew, in a new life whose first batches say all of it: for a peer that lacks
-//!   batches which are gone, and that can ask nobody. Such an image stays in the ring whatever it takes.
+//! - All that is held can be published again, as the first batches of a new incarnation: for a peer that lacks
+//!   batches which are gone, and that cannot fetch a dump. The ring retains such an image whatever its size.
 //!
-//! A digest of what is held is kept up with it, so that an index finds out whether it holds the same.
+//! A digest of what is held changes with it, so that an index can check that it holds the same.
 //!
 //! Copies are read as the index reads them, with one difference: a name that is announced with
-//! another parent or another local hash than before stands for new content, and its old copies are
+//! another parent or another local hash than before is new content, and its old copies are
 //! gone. The index may know that both are the same place under two names; engines whose names are
 //! hashes of the whole prefix never get there.
 //!
@@ -31,8 +31,8 @@ mod dump;
 mod error;
 mod image;
 mod inventory;
-mod kept;
 mod names;
+mod persisted;
 mod rank;
 mod ring;
 mod scan;
@@ -43,7 +43,7 @@ pub use batch::Batch;
 pub use config::JournalConfig;
 pub use dump::{DumpCut, DumpStep};
 pub use error::{AppendError, DigestError, DumpAbort, DumpError, RangeError};
-pub use kept::KeptLife;
+pub use persisted::PersistedIncarnation;
 pub use ring::BatchRange;
 pub use scan::DumpId;
 pub use store::{Journal, JournalStatus, RankDigests};

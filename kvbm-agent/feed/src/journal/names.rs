@@ -156,8 +156,8 @@ impl Names {
         self.parts.get(part(hash))?.find(hash, is_it).map(|slot| *slot as usize)
     }
 
-    /// Looks names up that are needed soon: lookups that do not wait for one another fetch their lines at the same
-    /// time, and whoever comes next finds them near.
+    /// Looks up names that are needed soon: lookups that do not wait for one another fetch their cache lines at the
+    /// same time.
     pub(super) fn read_ahead(&self, names: impl Iterator<Item = BlockName>) {
         for name in names {
             black_box(self.find(name));
@@ -172,6 +172,7 @@ impl Names {
 
     /// Appends a record whose name is not there. It is held once it has a copy.
     pub(super) fn insert(&mut self, record: Record) -> usize {
+        debug_assert!(self.find(record.name()).is_none(), "{:?} twice", record.name());
         let slot = self.len;
         match self.chunks.last_mut() {
             Some(chunk) if chunk.len() < CHUNK_SLOTS => chunk.push(record),
@@ -239,7 +240,7 @@ impl Names {
         }
     }
 
-    /// Sets the copies of one tier, and says whether the name is still held in any.
+    /// Sets the copies of one tier; returns whether the name is still held in any.
     pub(super) fn set_copies(&mut self, slot: usize, tier: Tier, copies: u32) -> bool {
         let few = u8::try_from(copies).unwrap_or(MANY);
         let Some(record) = self.at_mut(slot) else { return false };

@@ -43,7 +43,7 @@ impl Rank {
         }
     }
 
-    /// Keeps the digest up where a name's entry may have changed.
+    /// Updates the digest where a name's entry may have changed.
     pub(super) fn change_digest(&mut self, name: BlockName, before: &Entry, after: &Entry) {
         if before == after {
             return;

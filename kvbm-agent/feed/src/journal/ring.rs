@@ -12,7 +12,7 @@ pub struct BatchRange {
     pub head: Option<u64>,
 }
 
-/// The last batches of one life.
+/// The last batches of one incarnation.
 #[derive(Debug)]
 pub(super) struct Ring {
     /// Consecutive numbers.
@@ -30,6 +30,7 @@ impl Ring {
 
     /// Takes the next batch; the oldest go for it.
     pub(super) fn push(&mut self, batch: Arc<Batch>) {
+        debug_assert!(self.is_next(&batch), "{} after {:?}", batch.sequence(), self.head());
         self.bytes += batch.memory_bytes();
         self.batches.push_back(batch);
         while self.batches.len() > self.batches_max
@@ -43,10 +44,15 @@ impl Ring {
     /// Takes the next batch of an image, and makes room for as much again: a peer must have the time
     /// to take it before the first of it goes.
     pub(super) fn push_image(&mut self, batch: Batch) {
+        debug_assert!(self.is_next(&batch), "{} after {:?}", batch.sequence(), self.head());
         self.bytes += batch.memory_bytes();
         self.batches.push_back(Arc::new(batch));
         self.bytes_max = self.bytes_max.max(2 * self.bytes);
         self.batches_max = self.batches_max.max(2 * self.batches.len());
+    }
+
+    fn is_next(&self, batch: &Batch) -> bool {
+        self.head().is_none_or(|head| head.checked_add(1) == Some(batch.sequence()))
     }
 
     pub(super) fn oldest(&self) -> Option<u64> {
@@ -65,7 +71,7 @@ impl Ring {
         self.bytes
     }
 
-    /// Up to `batches_max` batches of a range; `first` is the number of the life's first batch.
+    /// Up to `batches_max` batches of a range; `first` is the number of the incarnation's first batch.
     pub(super) fn range(
         &self,
         first: u64,

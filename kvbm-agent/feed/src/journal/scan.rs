@@ -4,9 +4,9 @@ use super::names::Names;
 use super::rank::Rank;
 use kvasir_proto::types::{BlockName, DpRank, HeldBlock};
 
-/// Records looked at for each that a step may return: those that were read as ancestors already cost
-/// a look too.
-const LOOKS_PER_RECORD: usize = 4;
+/// Records checked for each that a step may return: those that were read as ancestors before cost
+/// a check too.
+const CHECKS_PER_RECORD: usize = 4;
 
 /// A dump under way. Take steps to its end, or cancel it: changes are noted for it meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,9 +45,9 @@ impl Scan {
         records_max: usize,
         records: &mut Vec<HeldBlock>,
     ) {
-        let mut looks = records_max.saturating_mul(LOOKS_PER_RECORD);
-        while looks > 0 && records.len() < records_max {
-            looks -= 1;
+        let mut checks = records_max.saturating_mul(CHECKS_PER_RECORD);
+        while checks > 0 && records.len() < records_max {
+            checks -= 1;
             let Some(&name) = self.ancestors.last() else {
                 if rank.position >= rank.names.len() {
                     return;
@@ -75,6 +75,7 @@ impl Scan {
     }
 
     pub(super) fn has_read(&self, rank: &Rank) -> bool {
+        debug_assert!(rank.position <= rank.names.len());
         self.ancestors.is_empty() && rank.position >= rank.names.len()
     }
 }

@@ -39,7 +39,7 @@ impl Pieces {
             }
             let mut fit = room.saturating_sub(EVENT_OVERHEAD_BYTES) / block_bytes(&event);
             if self.events.is_empty() {
-                // A limit that is too small for anything must not go on for ever.
+                // A limit that is too small for anything must not loop for ever.
                 fit = fit.max(1);
             }
             match cut(&mut event, fit) {
@@ -76,7 +76,7 @@ fn cut(event: &mut KvEvent, fit: usize) -> Option<KvEvent> {
         KvEvent::Stored { tier, blocks, .. } => {
             let rest = blocks.split_off(fit);
             blocks.shrink_to_fit();
-            // The chain goes on where it was cut.
+            // The chain continues where it was cut.
             let parent = blocks.last().map(|block| block.name);
             Some(KvEvent::Stored { parent, tier: *tier, blocks: rest })
         }

@@ -16,14 +16,14 @@ use std::sync::Arc;
 const IMAGE_RECORDS: usize = 1_024;
 const _: () = assert!(IMAGE_RECORDS <= EVENT_BLOCKS_MAX);
 
-/// What one source has said and holds.
+/// What one source has published and holds.
 #[derive(Debug)]
 pub struct Journal {
     config: JournalConfig,
     incarnation: Incarnation,
-    /// Number of the first batch of this life.
+    /// Number of the first batch of this incarnation.
     first: u64,
-    /// Number of the first batch of it that this process has said or will say.
+    /// Number of its first batch that this process has published or will publish.
     pub(super) own_first: u64,
     /// Number of the next; none once the last was used.
     pub(super) next: Option<u64>,
@@ -40,20 +40,21 @@ pub struct RankDigests {
     pub ranks: Vec<(DpRank, RankDigest)>,
 }
 
-/// Where a journal stands.
+/// State of a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JournalStatus {
-    /// The present life.
+    /// The present incarnation.
     pub incarnation: Incarnation,
     /// Number that its first batch has or will have.
     pub first: u64,
-    /// Number that the first batch of this process has or will have: larger, where the life is one that was kept.
+    /// Number that the first batch of this process has or will have: larger, where the incarnation was restored from
+    /// disk.
     pub own_first: u64,
-    /// Oldest batch kept; none before the first.
+    /// Oldest batch retained; none before the first.
     pub oldest: Option<u64>,
     /// Newest batch; none before the first.
     pub head: Option<u64>,
-    /// Batches kept.
+    /// Batches retained.
     pub batches: usize,
     /// Bytes of memory that they take.
     pub batch_bytes: usize,
@@ -68,7 +69,7 @@ pub struct JournalStatus {
 }
 
 impl Journal {
-    /// The journal of a life that begins: nothing is held, and the first batch will have the number
+    /// The journal of an incarnation that begins: nothing is held, and the first batch will have the number
     /// `first`.
     #[must_use]
     pub fn new(incarnation: Incarnation, first: u64, config: JournalConfig) -> Self {
@@ -83,19 +84,19 @@ impl Journal {
         }
     }
 
-    /// The cache starts empty again: a new life, of which nothing is known yet. Dumps under way are
+    /// The cache starts empty again: a new incarnation, of which nothing is known yet. Dumps under way are
     /// cut off.
-    pub fn begin_life(&mut self, incarnation: Incarnation, first: u64) {
+    pub fn begin_incarnation(&mut self, incarnation: Incarnation, first: u64) {
         (self.incarnation, self.first, self.next) = (incarnation, first, Some(first));
         self.own_first = first;
         self.ring = Ring::new(&self.config);
-        self.inventory.begin_life();
+        self.inventory.begin_incarnation();
     }
 
-    /// A new life in which all stays held: its first batches say what. For a peer that lacks batches
-    /// which are not kept any more, and that can ask nobody. Numbers go on; dumps under way are cut
-    /// off. Its work, and what the ring keeps beyond its bounds, is bounded by what is held.
-    pub fn retell(&mut self, incarnation: Incarnation) {
+    /// Begins a new incarnation whose first batches publish all that is held. For a peer that lacks batches
+    /// which are not retained any more, and that cannot fetch a dump. Numbering continues; dumps under way are cut
+    /// off. Its work, and what the ring holds beyond its bounds, is bounded by what is held.
+    pub fn republish(&mut self, incarnation: Incarnation) {
         let mut ring = Ring::new(&self.config);
         let first = self.next.unwrap_or(0);
         let mut next = Some(first);
@@ -111,13 +112,13 @@ impl Journal {
         (self.incarnation, self.first, self.next, self.ring) = (incarnation, first, next, ring);
     }
 
-    /// The present life.
+    /// The present incarnation.
     #[must_use]
     pub const fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
 
-    /// Number of the first batch of this life.
+    /// Number of the first batch of this incarnation.
     #[must_use]
     pub const fn first(&self) -> u64 {
         self.first
@@ -129,7 +130,7 @@ impl Journal {
         self.ring.head()
     }
 
-    /// The oldest batch kept; none before the first.
+    /// The oldest batch retained; none before the first.
     #[must_use]
     pub fn oldest(&self) -> Option<u64> {
         self.ring.oldest()
@@ -169,14 +170,15 @@ impl Journal {
             self.ring.push(batch);
         }
         self.next = last.checked_add(1);
+        debug_assert_eq!(self.ring.head(), Some(last));
         Ok(last)
     }
 
-    /// Up to `batches_max` batches of a range of one life, from its beginning. Numbers before the
-    /// life's first batch mean that batch.
+    /// Up to `batches_max` batches of a range of one incarnation, from its beginning. Numbers before the
+    /// incarnation's first batch mean that batch.
     ///
     /// # Errors
-    /// If it is another life, if the first batch of the range is not kept any more, or if the range
+    /// If it is another incarnation, if the first batch of the range is not retained any more, or if the range
     /// begins more than one beyond the newest batch.
     pub fn range(
         &self,
@@ -190,10 +192,10 @@ impl Journal {
         self.ring.range(self.first, range, batches_max)
     }
 
-    /// Begins a dump of everything held, of one life or of the present one.
+    /// Begins a dump of everything held, of one incarnation or of the present one.
     ///
     /// # Errors
-    /// If it is another life, or another dump is under way.
+    /// If it is another incarnation, or another dump is under way.
     pub fn begin_dump(&mut self, incarnation: Option<Incarnation>) -> Result<DumpId, DumpError> {
         if incarnation.is_some_and(|meant| meant != self.incarnation) {
             return Err(DumpError::WrongIncarnation { present: self.incarnation });
@@ -231,10 +233,10 @@ impl Journal {
         self.inventory.digest()
     }
 
-    /// Digests by rank, after the newest batch of one life.
+    /// Digests by rank, after the newest batch of one incarnation.
     ///
     /// # Errors
-    /// If it is another life, or blocks are missing.
+    /// If it is another incarnation, or blocks are missing.
     pub fn digests(&self, incarnation: Incarnation) -> Result<RankDigests, DigestError> {
         if incarnation != self.incarnation {
             return Err(DigestError::WrongIncarnation { present: self.incarnation });
@@ -245,7 +247,7 @@ impl Journal {
         Ok(RankDigests { watermark: self.ring.head(), ranks: self.inventory.digests() })
     }
 
-    /// Where it stands.
+    /// Its state.
     #[must_use]
     pub fn status(&self) -> JournalStatus {
         JournalStatus {

@@ -7,7 +7,7 @@ use kvasir_proto::types::{
 };
 use std::sync::Arc;
 
-/// Publishes what one rank of an engine holds. All calls return at once, from any thread; what they say
+/// Publishes what one rank of an engine holds. All calls return at once, from any thread; what they publish
 /// is in the agent's journal by then, in the order of their event ids.
 ///
 /// Clones and publishers of other ranks are the same source: shutting one down shuts all down.
@@ -68,7 +68,7 @@ impl KvEventPublisher {
         rank: DpRank,
     ) -> Result<Self, PublishError> {
         let inlet = Arc::new(hub.open(source, copy_mode)?);
-        inlet.count(|counts| counts.lives = 1);
+        inlet.count(|counts| counts.incarnations = 1);
         inlet.show(SourceStatus {
             state: SourceState::Exact,
             connected: true,

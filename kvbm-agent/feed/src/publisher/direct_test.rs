@@ -59,7 +59,7 @@ fn events_are_journalled_under_ids_of_their_rank() {
         (7, KvEvent::Removed { tier: Tier::Disk, names: NAMES.to_vec() }),
         (0, KvEvent::Cleared),
     ];
-    let said = hub.feed().range(LIFE, 0..=9, 10).expect("the present life").batches;
+    let said = hub.feed().range(LIFE, 0..=9, 10).expect("the present incarnation").batches;
     let said: Vec<_> = said.iter().map(|batch| (batch.rank(), batch.events()[0].clone())).collect();
     assert_eq!(said, expected);
 }

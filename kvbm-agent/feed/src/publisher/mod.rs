@@ -1,4 +1,4 @@
-//! The direct API: an engine that embeds the agent says itself what it holds.
+//! The direct API: an engine that embeds the agent publishes what it holds.
 
 mod direct;
 mod error;

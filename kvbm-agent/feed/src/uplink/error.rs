@@ -9,12 +9,12 @@ use tonic::{Code, Status};
 #[derive(Debug, thiserror::Error)]
 pub enum UplinkError {
     /// The indexer cannot be reached, or refused the stream.
-    #[error("{} ({:?})", said(.0), .0.code())]
+    #[error("{} ({:?})", text_of(.0), .0.code())]
     Status(Box<Status>),
     /// The endpoint can be no address of an index.
     #[error("endpoint {0}")]
     Target(#[from] TargetError),
-    /// Nobody can be reached at the endpoint.
+    /// The endpoint cannot be reached.
     #[error("cannot be reached: {}", why(.0))]
     Endpoint(tonic::transport::Error),
     /// The worker cannot be registered there.
@@ -37,7 +37,7 @@ pub enum UplinkError {
     },
     /// The answer to an earlier batch was not waited for, so whether the index has it is unknown;
     /// open a new stream.
-    #[error("an earlier batch was given up before its answer: open a new stream")]
+    #[error("an earlier batch was abandoned before its answer: open a new stream")]
     Abandoned,
     /// The incarnation's numbers are used up.
     #[error("the sequence numbers of this incarnation are used up: begin a new incarnation")]
@@ -48,7 +48,7 @@ pub enum UplinkError {
          incarnation when the journal is lost"
     )]
     AheadOfJournal {
-        /// Where the index stands.
+        /// The index's position.
         applied: u64,
         /// Where the journal does.
         head: Option<u64>,
@@ -61,19 +61,19 @@ pub enum UplinkError {
     Malformed(&'static str),
 }
 
-/// What a status says, and what caused it: all that the peer, or the connection to it, has to tell.
-fn said(status: &Status) -> String {
+/// The message of a status, and its causes.
+fn text_of(status: &Status) -> String {
     let cause = status.source().map(causes).filter(|cause| !status.message().contains(cause));
     cause.map_or_else(|| status.message().to_owned(), |it| format!("{}: {it}", status.message()))
 }
 
-/// The causes of an error of the transport, which says nothing else itself.
+/// The causes of an error of the transport, whose own message tells nothing.
 fn why(error: &tonic::transport::Error) -> String {
     error.source().map_or_else(|| error.to_string(), causes)
 }
 
 impl UplinkError {
-    /// Whether the peer says the same again until it, or the source, is configured otherwise.
+    /// Whether the peer will refuse again until it, or the source, is configured otherwise.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         match self {

@@ -33,7 +33,7 @@ pub(super) async fn register(
     }
 }
 
-/// Has a worker removed, if it is there.
+/// Removes a worker, if it is registered.
 pub(super) async fn remove(endpoint: &str, worker: &WorkerAddress) -> Result<(), UplinkError> {
     let mut index = IndexerClient::new(connect(endpoint).await?);
     let request = RemoveWorkerRequest {

@@ -23,7 +23,7 @@ const REQUESTS_QUEUED_MAX: usize = OTHERS_QUEUED_MAX + UNACKED_BATCHES_MAX;
 /// Longest time from a connection until the indexer has accepted the hello.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Which source speaks.
+/// The source of a stream.
 #[derive(Debug, Clone)]
 pub struct SourceIdentity {
     /// Partition of the worker.
@@ -34,7 +34,7 @@ pub struct SourceIdentity {
     pub source: String,
     /// Tokens per block.
     pub block_size: u32,
-    /// Life of the cache: a new one whenever the cache starts empty.
+    /// Incarnation of the cache: a new one whenever the cache starts empty.
     pub incarnation: Incarnation,
 }
 
@@ -70,7 +70,7 @@ pub struct Acknowledged {
 pub struct Uplink {
     requests: mpsc::Sender<PublishEventsRequest>,
     answers: Streaming<PublishEventsResponse>,
-    /// Where the index stood when the stream began.
+    /// The index's position when the stream began.
     applied: Option<u64>,
     /// None once the last number is used.
     next_sequence: Option<u64>,
@@ -79,7 +79,7 @@ pub struct Uplink {
 
 impl Uplink {
     /// Opens the stream of a source to the indexer at `endpoint` (`http://host:port`). Numbering
-    /// goes on where the index stands.
+    /// continues at the index's position.
     ///
     /// # Errors
     /// If the indexer cannot be reached or refuses the source.
@@ -126,7 +126,7 @@ impl Uplink {
     }
 
     /// Sends one batch and waits until the index has it. A call that is dropped half-way leaves the
-    /// stream unusable: open a new one, which tells where the index stands.
+    /// stream unusable: open a new one, which returns the index's position.
     ///
     /// # Errors
     /// If the stream ended, the batch was refused, or there is no number left.
@@ -147,7 +147,7 @@ impl Uplink {
         Ok(acknowledged)
     }
 
-    /// Where the index stood when the stream began.
+    /// The index's position when the stream began.
     pub(super) const fn applied(&self) -> Option<u64> {
         self.applied
     }
@@ -165,11 +165,11 @@ impl Uplink {
         let request = PublishEventsRequest { message: Some(Sent::Batch(batch)) };
         let sent = self.requests.try_send(request);
         debug_assert!(!matches!(sent, Err(TrySendError::Full(_))), "there is room for batches");
-        // If the indexer has ended the stream, its answer says why.
+        // If the indexer has ended the stream, its answer has the reason.
         drop(sent);
     }
 
-    /// Says that the source is there, and how far it is; false where there is no room now, for batches must
+    /// Sends a heartbeat; false where there is no room now, for batches must
     /// have theirs.
     pub(super) fn heartbeat(&self, heartbeat: Heartbeat) -> bool {
         let has_room = self.requests.capacity() > UNACKED_BATCHES_MAX;

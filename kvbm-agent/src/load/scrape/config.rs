@@ -3,10 +3,10 @@ use crate::load::LoadError;
 use std::fmt;
 use std::time::Duration;
 
-/// Least pause between two looks, and least time for one, that may be asked for.
+/// Least interval and timeout that may be configured.
 const TIME_MIN: Duration = Duration::from_millis(10);
 
-/// Whose metric names are looked for.
+/// The engine whose metric names are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScrapedEngine {
     /// vLLM: `vllm:…`, ranks by label `engine`.

@@ -6,7 +6,7 @@ use kvasir_proto::limits::WORKER_RANKS_MAX;
 use kvasir_proto::types::{DpRank, WorkerMetrics};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Something that an engine says of itself.
+/// Something that an engine reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Metric {
     Waiting,
@@ -66,13 +66,13 @@ impl ScrapedEngine {
     }
 }
 
-/// What was said, by rank and metric. Where the parts of a rank (tensor or pipeline parallel) each say
+/// What was reported, by rank and metric. Where the parts of a rank (tensor or pipeline parallel) each report
 /// the same, or a metric has two names, the largest value counts.
 type Readings = BTreeMap<(DpRank, Metric), f64>;
 
-/// How busy the ranks of an engine say that they are; `block_size` is in tokens.
+/// How busy the ranks of an engine are by its metrics; `block_size` is in tokens.
 ///
-/// The prefix cache's hit rate is that since vLLM's start, and of SGLang's last batches. What vLLM says
+/// The prefix cache's hit rate is that since vLLM's start, and of SGLang's last batches. What vLLM reports
 /// as a part of its blocks and SGLang in tokens is given in blocks too.
 ///
 /// # Errors
@@ -126,7 +126,7 @@ fn rank(label: &'static str, sample: &Sample<'_>) -> Result<DpRank, ReadError> {
     rank.ok_or(ReadError::Rank { line, label, value })
 }
 
-/// What was said of one rank.
+/// What was reported of one rank.
 struct Rank<'a> {
     readings: &'a Readings,
     rank: DpRank,

@@ -124,17 +124,17 @@ fn metrics_that_make_no_sense_say_why() {
         (
             ScrapedEngine::Vllm,
             SGLANG,
-            "no metric of vLLM is there: is it that engine, with metrics enabled?",
+            "there is no metric of vLLM: is it that engine, with metrics enabled?",
         ),
         (
             ScrapedEngine::Sglang,
             VLLM,
-            "no metric of SGLang is there: is it that engine, with metrics enabled?",
+            "there is no metric of SGLang: is it that engine, with metrics enabled?",
         ),
         (
             ScrapedEngine::Vllm,
             "",
-            "no metric of vLLM is there: is it that engine, with metrics enabled?",
+            "there is no metric of vLLM: is it that engine, with metrics enabled?",
         ),
         (
             ScrapedEngine::Vllm,

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Why metrics cannot be fetched.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// Nobody is there.
+    /// No connection.
     #[error("connect: {0}")]
     Connect(#[source] io::Error),
     /// It is not HTTP, or breaks off.
@@ -50,7 +50,7 @@ pub enum ReadError {
         line: usize,
         /// Which label.
         label: &'static str,
-        /// What it says.
+        /// Its value.
         value: String,
     },
     /// A number that cannot be a count.
@@ -60,15 +60,15 @@ pub enum ReadError {
         metric: &'static str,
         /// Of which rank.
         rank: u32,
-        /// What it says.
+        /// Its value.
         value: f64,
     },
     /// Nothing that is known.
-    #[error("no metric of {0} is there: is it that engine, with metrics enabled?")]
+    #[error("there is no metric of {0}: is it that engine, with metrics enabled?")]
     Nothing(ScrapedEngine),
 }
 
-/// Why a look at an engine's metrics gave nothing.
+/// Why reading an engine's metrics failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ScrapeError {
     /// They cannot be fetched.

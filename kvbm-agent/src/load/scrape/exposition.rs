@@ -1,4 +1,4 @@
-//! The lines of Prometheus' text format that are asked for. Others are not looked at.
+//! The lines of Prometheus' text format that are needed. Others are skipped.
 
 use super::ReadError;
 use std::borrow::Cow;

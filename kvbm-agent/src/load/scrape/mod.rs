@@ -1,4 +1,4 @@
-//! How busy an engine says it is at its Prometheus endpoint: fetched with a plain GET every interval,
+//! How busy an engine is by its Prometheus endpoint: fetched with a plain GET every interval,
 //! within a time and a number of bytes, and read strictly, but only the lines that are needed.
 
 mod config;

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 /// How looking at an engine's metrics goes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ScrapeStatus {
-    /// Looks that gave something.
+    /// Reads that succeeded.
     pub scrapes: u64,
     /// Those that did not.
     pub failures: u64,
@@ -20,7 +20,7 @@ pub struct ScrapeStatus {
     pub error: Option<Arc<str>>,
 }
 
-/// Reads an engine's metrics until `stop` is cancelled, and tells in `status` how that goes. Of what
+/// Reads an engine's metrics until `stop` is cancelled, and reports its progress in `status`. Of what
 /// contradicts itself nothing is taken for that rank.
 ///
 /// # Errors
@@ -34,23 +34,23 @@ pub fn scrape(
 ) -> Result<impl Future<Output = ()> + Send, LoadError> {
     let target = config.target()?;
     Ok(async move {
-        let mut looks = interval(config.interval);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = interval(config.interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let look = async {
-                looks.tick().await;
-                look(&board, &target, &config, block_size).await
+            let attempt = async {
+                ticks.tick().await;
+                attempt(&board, &target, &config, block_size).await
             };
             let seen = select! {
                 () = stop.cancelled() => return,
-                seen = look => seen,
+                seen = attempt => seen,
             };
             note(&status, &config.url, seen);
         }
     })
 }
 
-async fn look(
+async fn attempt(
     board: &LoadBoard,
     target: &Target,
     config: &ScrapeConfig,

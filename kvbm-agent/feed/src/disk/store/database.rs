@@ -4,7 +4,7 @@ use super::folder;
 use super::format::{self, Target, put_batch, put_source, source_key};
 use super::records::ImageRecord;
 use super::restore::{Origin, Show};
-use crate::disk::{DiskError, DiskFigures, DiskStatus, NewLife, SourceChange, Verdict};
+use crate::disk::{DiskError, DiskFigures, DiskStatus, NewIncarnation, SourceChange, Verdict};
 use crate::journal::Batch;
 use kvasir_proto::types::Incarnation;
 use kvasir_store::{Bounds, options};
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Most bytes of batches that are kept because no image could be made since: then the disk is given up.
+/// Most bytes of batches without an image: then the disk is not used any more.
 const LOG_BYTES_MAX: u64 = 4 << 30;
 /// What a batch costs besides its value.
 const BATCH_BYTES: u64 = 64;
@@ -29,7 +29,7 @@ pub struct Disk {
     pub(super) database: DB,
     /// Nothing is written any more.
     given_up: AtomicBool,
-    /// It counts though it is given up: that could not be prevented.
+    /// It counts though it is not used any more: that could not be prevented.
     is_stale: AtomicBool,
     state: Mutex<State>,
     figures: DiskFigures,
@@ -81,7 +81,7 @@ impl Origin for DB {
         &self,
         bounds: Bounds,
         show: &mut Show<'_>,
-    ) -> Result<Result<(), NewLife>, rocksdb::Error> {
+    ) -> Result<Result<(), NewIncarnation>, rocksdb::Error> {
         let mut values = self.raw_iterator_opt(options::sweep(bounds));
         values.seek_to_first();
         while let Some((key, value)) = values.item() {
@@ -97,8 +97,8 @@ impl Origin for DB {
 /// Options of the database.
 pub(super) fn database_options() -> Options {
     let mut options = options::database();
-    // What is older than what was said must not be gone on from, and the end of a log does not tell a write that was cut off
-    // from damage.
+    // A journal that is older than what was published must not be resumed, and the end of a log does not distinguish
+    // a write that was cut off from damage.
     options.set_wal_recovery_mode(DBRecoveryMode::AbsoluteConsistency);
     options
 }
@@ -136,7 +136,7 @@ impl Disk {
         }
     }
 
-    /// How it stands.
+    /// Its state.
     #[must_use]
     pub fn status(&self) -> DiskStatus {
         self.state.lock().status.clone()
@@ -154,7 +154,7 @@ impl Disk {
         self.given_up.load(Ordering::Acquire)
     }
 
-    /// Writes what a source has said, and where it stands then: handed to the system when this returns, or the folder
+    /// Writes what a source has published, and its position then: handed to the system when this returns, or the folder
     /// does not count any more.
     pub fn write(&self, batches: &[Arc<Batch>], source: SourceChange<'_>) {
         if self.is_given_up() || (batches.is_empty() && matches!(source, SourceChange::None)) {
@@ -193,13 +193,13 @@ impl Disk {
         }
     }
 
-    /// A life begins: nothing is left of the one before.
-    pub fn begin_life(&self, incarnation: Incarnation, first: u64) {
+    /// An incarnation begins: nothing is left of the one before.
+    pub fn begin_incarnation(&self, incarnation: Incarnation, first: u64) {
         if self.is_given_up() {
             return;
         }
         let mut changes = WriteBatch::default();
-        format::begin_life(incarnation, first, &mut changes);
+        format::begin_incarnation(incarnation, first, &mut changes);
         let mut state = self.state.lock();
         if let Err(error) = self.database.write(changes) {
             drop(state);
@@ -210,18 +210,23 @@ impl Disk {
         (state.status.log_bytes, state.status.image_bytes) = (0, 0);
     }
 
-    /// Whether the life that was on disk goes on is known.
+    /// It is known whether the incarnation on disk continues.
     pub fn decide(&self, verdict: Verdict) {
         match &verdict {
             Verdict::Pending => {}
-            Verdict::Kept => tracing::info!("the engine lived on: so does the agent's incarnation"),
-            Verdict::NewLife(NewLife::First) => tracing::info!("the journal on disk begins"),
-            Verdict::NewLife(why) => tracing::warn!(%why, "a new incarnation begins"),
+            Verdict::Continued => {
+                tracing::info!("the engine survived: the agent's incarnation continues")
+            }
+            Verdict::NewIncarnation(NewIncarnation::First) => {
+                tracing::info!("the journal on disk begins")
+            }
+            Verdict::NewIncarnation(why) => tracing::warn!(%why, "a new incarnation begins"),
         }
         self.state.lock().status.verdict = verdict;
     }
 
-    /// Writes nothing any more, and has the next start begin a new life: what is on disk is older than what was said.
+    /// Stops writing, and makes the next start begin a new incarnation: what is on disk is older than what was
+    /// published.
     pub(super) fn give_up(&self, error: &str) {
         if self.given_up.swap(true, Ordering::AcqRel) {
             return;
@@ -236,16 +241,16 @@ impl Disk {
                 tracing::error!(
                     error, %unmarked,
                     "the journal is not written to disk any more, and a new incarnation begins: what is on disk is \
-                     older than what was said; remove the folder"
+                     older than what was published; remove the folder"
                 );
             }
         }
         self.state.lock().status.error = Some(error.into());
     }
 
-    /// Whether the next start will find a life that went on without the disk. Asked once, it says so once: then that life
-    /// must be over.
-    pub(crate) fn takes_back_its_life(&self) -> bool {
+    /// Whether the next start would find an incarnation that continued without the disk. It returns true once: then
+    /// that incarnation must be over.
+    pub(crate) fn revokes_incarnation(&self) -> bool {
         self.is_stale.swap(false, Ordering::AcqRel)
     }
 
@@ -254,8 +259,8 @@ impl Disk {
         self.image_is_due.notified().await;
     }
 
-    pub(super) fn with_state<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
-        look(&mut self.state.lock())
+    pub(super) fn with_state<T>(&self, read: impl FnOnce(&mut State) -> T) -> T {
+        read(&mut self.state.lock())
     }
 }
 

@@ -1,4 +1,4 @@
-//! The folder as files. `db` is the database; `counts` is there as long as what it has may be gone on from: the one
+//! The folder as files. `db` is the database; `counts` exists as long as the database may be resumed from: the one
 //! thing that can be undone on a disk that is full.
 
 use crate::disk::DiskError;

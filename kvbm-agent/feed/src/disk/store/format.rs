@@ -1,7 +1,7 @@
 //! Keys, and what is written when: pure.
 
-use super::records::{ImageRecord, LifeRecord, ManifestRecord, SourceRecord};
-use crate::disk::KeptSource;
+use super::records::{ImageRecord, IncarnationRecord, ManifestRecord, SourceRecord};
+use crate::disk::PersistedSource;
 use crate::journal::Batch;
 use kvasir_proto::convert::{LocalDumpPart, publish_batch};
 use kvasir_proto::pb;
@@ -10,7 +10,7 @@ use kvasir_store::Bounds;
 use prost::Message;
 
 pub(super) const MANIFEST: &[u8] = b"m";
-pub(super) const LIFE: &[u8] = b"l";
+pub(super) const INCARNATION: &[u8] = b"l";
 pub(super) const IMAGE: &[u8] = b"i";
 const BATCH: u8 = b'b';
 const CHUNK: u8 = b'c';
@@ -74,16 +74,16 @@ pub(super) fn put_manifest(manifest: &ManifestRecord, target: &mut impl Target) 
     target.put(MANIFEST, &manifest.encode_to_vec());
 }
 
-/// A life begins: nothing of the one before is left.
-pub(super) fn begin_life(incarnation: Incarnation, first: u64, target: &mut impl Target) {
+/// An incarnation begins: nothing of the one before is left.
+pub(super) fn begin_incarnation(incarnation: Incarnation, first: u64, target: &mut impl Target) {
     target.remove_range(batch_bounds(0, None));
     target.remove_range((vec![CHUNK], vec![CHUNK + 1]));
     target.remove_range(source_bounds());
     target.remove(IMAGE);
-    target.put(LIFE, &LifeRecord::new(incarnation, first).encode_to_vec());
+    target.put(INCARNATION, &IncarnationRecord::new(incarnation, first).encode_to_vec());
 }
 
-/// A batch; `scratch` is kept for its memory. Returns the bytes of its value.
+/// Writes a batch; `scratch` is reused. Returns the bytes of its value.
 pub(super) fn put_batch(batch: &Batch, scratch: &mut Vec<u8>, target: &mut impl Target) -> usize {
     scratch.clear();
     let message = publish_batch(batch.sequence(), batch.rank(), batch.events());
@@ -93,31 +93,35 @@ pub(super) fn put_batch(batch: &Batch, scratch: &mut Vec<u8>, target: &mut impl 
     scratch.len()
 }
 
-/// Where a source stands.
-pub(super) fn put_source(source: &KeptSource, scratch: &mut Vec<u8>, target: &mut impl Target) {
+/// Writes the position of a source.
+pub(super) fn put_source(
+    source: &PersistedSource,
+    scratch: &mut Vec<u8>,
+    target: &mut impl Target,
+) {
     scratch.clear();
     let _room = SourceRecord::from(source).encode(scratch);
     target.put(&source_key(&source.name), scratch);
 }
 
-/// A part of an image; without records it says that blocks of the rank were not taken.
+/// A part of an image; without records it means that blocks of the rank were not taken.
 pub(super) fn chunk_value(rank: DpRank, records: Vec<HeldBlock>) -> Vec<u8> {
     pb::LocalDumpResponse::from(LocalDumpPart::Chunk { rank, records }).encode_to_vec()
 }
 
 /// An image is complete, and its parts are there: it counts from now on, in place of the one before. Batches
-/// before `keep_from` are not needed any more.
+/// before `retain_from` are not needed any more.
 pub(super) fn put_image(
     image: ImageRecord,
     before: Option<u32>,
-    keep_from: u64,
+    retain_from: u64,
     target: &mut impl Target,
 ) {
     target.put(IMAGE, &image.encode_to_vec());
     if let Some(before) = before {
         target.remove_range(image_bounds(before));
     }
-    if keep_from > 0 {
-        target.remove_range(batch_bounds(0, Some(keep_from)));
+    if retain_from > 0 {
+        target.remove_range(batch_bounds(0, Some(retain_from)));
     }
 }

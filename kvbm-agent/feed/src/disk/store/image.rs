@@ -128,19 +128,19 @@ impl Disk {
         }
     }
 
-    /// Has an image count from now on, if its life is still lived. Batches before it go, but for those that memory has
-    /// for indexes.
+    /// Has an image count from now on, if its incarnation is still lived. Batches before it go, but for those that
+    /// memory has for indexes.
     pub fn count(&self, complete: &CompleteImage, journal: &Journal) {
         if self.is_given_up() || journal.incarnation() != complete.incarnation {
             return;
         }
-        let keep_from = journal.oldest().unwrap_or(0);
+        let retain_from = journal.oldest().unwrap_or(0);
         let image = complete.image;
         let after = image.watermark.map_or(0, |watermark| watermark.saturating_add(1));
         let mut changes = WriteBatch::default();
         let counted = self.with_state(|state| {
             let before = state.image.map(|image| image.generation);
-            put_image(image, before, keep_from.min(after), &mut changes);
+            put_image(image, before, retain_from.min(after), &mut changes);
             self.database.write(changes)?;
             state.image = Some(image);
             state.status.images += 1;
@@ -153,7 +153,7 @@ impl Disk {
         }
     }
 
-    /// No image can be made: batches would be kept for ever.
+    /// No image can be made: batches would never be removed.
     pub fn image_failed(&self, error: &DiskError) {
         self.give_up(&error.to_string());
     }

@@ -1,9 +1,9 @@
 use super::database::{Disk, Read, connect};
 use super::folder;
-use super::format::{begin_life, put_manifest};
+use super::format::{begin_incarnation, put_manifest};
 use super::records::ManifestRecord;
-use super::restore::{Found, FoundLife, read};
-use crate::disk::{DiskConfig, DiskError, NewLife, Opened, Restored};
+use super::restore::{Found, FoundIncarnation, read};
+use crate::disk::{DiskConfig, DiskError, NewIncarnation, Opened, Restored};
 use crate::journal::JournalConfig;
 use kvasir_proto::types::Incarnation;
 use rocksdb::{DB, WriteBatch};
@@ -20,10 +20,10 @@ pub fn open(
     fresh: (Incarnation, u64),
 ) -> Result<Opened, DiskError> {
     let is_used = folder::prepare(&config.folder)?;
-    // The first image comes when half of what memory keeps was written.
+    // The first image is due when half of the memory's bound was written.
     let log_bytes_min = journal.bytes_max as u64 / 2;
-    let why = match (is_used, look(config, journal)) {
-        (false, _) => NewLife::First,
+    let why = match (is_used, check_folder(config, journal)) {
+        (false, _) => NewIncarnation::First,
         (true, Ok(Ok((database, found)))) => {
             let read = Read {
                 image: found.image,
@@ -36,7 +36,7 @@ pub fn open(
             return Ok(Opened { disk, restored: Ok(restored) });
         }
         (true, Ok(Err(why))) => why,
-        (true, Err(DiskError::Damaged { reason, .. })) => NewLife::Damaged(reason),
+        (true, Err(DiskError::Damaged { reason, .. })) => NewIncarnation::Damaged(reason),
         (true, Err(error)) => return Err(error),
     };
     let database = begin(config, journal, fresh)?;
@@ -44,36 +44,36 @@ pub fn open(
     Ok(Opened { disk, restored: Err(why) })
 }
 
-/// Has the next start begin a new life: this one goes on without the folder.
+/// Makes the next start begin a new incarnation: this one continues without the folder.
 ///
 /// # Errors
-/// If that cannot be: then the folder would count, and what is there is older than what will have been said.
+/// If that fails: then the folder would count, though what is there is older than what will have been published.
 pub fn leave(config: &DiskConfig) -> Result<(), DiskError> {
     folder::unmark(&config.folder)
 }
 
 /// Reads what is there, or why it does not count.
-fn look(
+fn check_folder(
     config: &DiskConfig,
     journal: JournalConfig,
-) -> Result<Result<(DB, Box<FoundLife>), NewLife>, DiskError> {
+) -> Result<Result<(DB, Box<FoundIncarnation>), NewIncarnation>, DiskError> {
     let folder = &config.folder;
     if !folder::database(folder).join("CURRENT").exists() {
-        return Ok(Err(NewLife::Damaged("there is no database".to_owned())));
+        return Ok(Err(NewIncarnation::Damaged("there is no database".to_owned())));
     }
-    // Whoever has it open is found out before anything is decided.
+    // A folder that is in use is found out before anything is decided.
     let database = connect(folder)?;
     let found = read(&database, config, journal);
     match found.map_err(|error| DiskError::of_rocksdb(folder, &error))? {
         Found::OtherWorker(found) => Err(DiskError::OtherWorker {
             folder: folder.clone(),
             found,
-            asked: config.address.clone(),
+            requested: config.address.clone(),
         }),
-        Found::Nothing => Ok(Err(NewLife::Unmarked)),
+        Found::Nothing => Ok(Err(NewIncarnation::Unmarked)),
         Found::Unusable(why) => Ok(Err(why)),
-        Found::Life(_) if !folder::is_marked(folder) => Ok(Err(NewLife::Unmarked)),
-        Found::Life(found) => Ok(Ok((database, found))),
+        Found::Incarnation(_) if !folder::is_marked(folder) => Ok(Err(NewIncarnation::Unmarked)),
+        Found::Incarnation(found) => Ok(Ok((database, found))),
     }
 }
 
@@ -91,7 +91,7 @@ fn begin(
     let mut changes = WriteBatch::default();
     let manifest = ManifestRecord::new(config, journal.copy_mode);
     put_manifest(&manifest, &mut changes);
-    begin_life(incarnation, first, &mut changes);
+    begin_incarnation(incarnation, first, &mut changes);
     database.write(changes).map_err(|error| DiskError::of_rocksdb(folder, &error))?;
     folder::mark(folder)?;
     Ok(database)

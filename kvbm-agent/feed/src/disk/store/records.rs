@@ -1,7 +1,7 @@
 //! What is small: Protobuf, so that fields can be added; what older agents must not skip is a new
 //! [`FORMAT_VERSION`].
 
-use crate::disk::{DiskConfig, KeptSource, SourceKind};
+use crate::disk::{DiskConfig, PersistedSource, SourceKind};
 use kvasir_proto::convert::WorkerAddress;
 use kvasir_proto::limits::SOURCE_PAST_INCARNATIONS_MAX;
 use kvasir_proto::types::{CopyMode, Cursor, Fingerprint, Incarnation, PartitionKey, WorkerId};
@@ -51,9 +51,9 @@ impl ManifestRecord {
     }
 }
 
-/// The life.
+/// The incarnation.
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct LifeRecord {
+pub(super) struct IncarnationRecord {
     #[prost(bytes = "vec", tag = "1")]
     pub(super) incarnation: Vec<u8>,
     /// Number of its first batch.
@@ -104,22 +104,22 @@ pub(super) struct SourceRecord {
     main_group: Option<u32>,
 }
 
-fn bytes(life: Incarnation) -> Vec<u8> {
-    life.0.to_le_bytes().to_vec()
+fn bytes(incarnation: Incarnation) -> Vec<u8> {
+    incarnation.0.to_le_bytes().to_vec()
 }
 
 pub(super) fn read_incarnation(bytes: &[u8]) -> Option<Incarnation> {
     Some(Incarnation(u128::from_le_bytes(bytes.try_into().ok()?)))
 }
 
-impl LifeRecord {
+impl IncarnationRecord {
     pub(super) fn new(incarnation: Incarnation, first: u64) -> Self {
         Self { incarnation: bytes(incarnation), first }
     }
 }
 
-impl From<&KeptSource> for SourceRecord {
-    fn from(source: &KeptSource) -> Self {
+impl From<&PersistedSource> for SourceRecord {
+    fn from(source: &PersistedSource) -> Self {
         let Cursor { incarnation, sequence, fingerprint } = source.cursor;
         Self {
             kind: match source.kind {
@@ -142,14 +142,15 @@ impl From<&KeptSource> for SourceRecord {
 
 impl SourceRecord {
     /// None if it is none that this agent writes.
-    pub(super) fn source(self, name: String) -> Option<KeptSource> {
+    pub(super) fn source(self, name: String) -> Option<PersistedSource> {
         let fingerprint = match (self.ts_bits, self.payload_hash) {
             (Some(ts_bits), Some(payload_hash)) => Some(Fingerprint { ts_bits, payload_hash }),
             (None, None) => None,
             (Some(_), None) | (None, Some(_)) => return None,
         };
-        let past: Option<Vec<_>> = self.past.iter().map(|life| read_incarnation(life)).collect();
-        Some(KeptSource {
+        let past: Option<Vec<_>> =
+            self.past.iter().map(|incarnation| read_incarnation(incarnation)).collect();
+        Some(PersistedSource {
             name,
             kind: match self.kind {
                 0 => SourceKind::Relay,
@@ -168,7 +169,7 @@ impl SourceRecord {
             },
             has_lost: self.has_lost,
             lacks_blocks: self.lacks_blocks,
-            past: past.filter(|lives| lives.len() <= SOURCE_PAST_INCARNATIONS_MAX)?,
+            past: past.filter(|incarnations| incarnations.len() <= SOURCE_PAST_INCARNATIONS_MAX)?,
             ranks: self.ranks,
             main_group: self.main_group,
         })

@@ -1,21 +1,21 @@
 //! How what was written is read back: pure.
 
 use super::format::{
-    IMAGE, LIFE, MANIFEST, batch_bounds, image_bounds, source_bounds, source_name,
+    IMAGE, INCARNATION, MANIFEST, batch_bounds, image_bounds, source_bounds, source_name,
 };
 use super::records::{
-    FORMAT_VERSION, ImageRecord, LifeRecord, ManifestRecord, SourceRecord, read_incarnation,
+    FORMAT_VERSION, ImageRecord, IncarnationRecord, ManifestRecord, SourceRecord, read_incarnation,
 };
-use crate::disk::{DiskConfig, KeptSource, NewLife};
-use crate::journal::{Batch, Journal, JournalConfig, KeptLife};
+use crate::disk::{DiskConfig, NewIncarnation, PersistedSource};
+use crate::journal::{Batch, Journal, JournalConfig, PersistedIncarnation};
 use kvasir_proto::convert::{LocalDumpPart, PublishedBatch, WorkerAddress};
 use kvasir_proto::pb;
 use kvasir_proto::types::CopyMode;
 use kvasir_store::Bounds;
 use prost::Message;
 
-/// Takes a key and its value, or says what is wrong with them.
-pub(super) type Show<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), NewLife> + 'a;
+/// Takes a key and its value, or returns what is wrong with them.
+pub(super) type Show<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), NewIncarnation> + 'a;
 
 /// Where values are read.
 pub(super) trait Origin {
@@ -24,8 +24,11 @@ pub(super) trait Origin {
     /// One value.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Self::Error>;
     /// Shows all values of a range in order, until one is refused.
-    fn each(&self, bounds: Bounds, show: &mut Show<'_>)
-    -> Result<Result<(), NewLife>, Self::Error>;
+    fn each(
+        &self,
+        bounds: Bounds,
+        show: &mut Show<'_>,
+    ) -> Result<Result<(), NewIncarnation>, Self::Error>;
 }
 
 /// What was found.
@@ -35,15 +38,15 @@ pub(super) enum Found {
     /// Another worker's journal.
     OtherWorker(WorkerAddress),
     /// Something that cannot be gone on from.
-    Unusable(NewLife),
-    /// A life.
-    Life(Box<FoundLife>),
+    Unusable(NewIncarnation),
+    /// An incarnation.
+    Incarnation(Box<FoundIncarnation>),
 }
 
-/// A life that may go on.
-pub(super) struct FoundLife {
+/// An incarnation that may continue.
+pub(super) struct FoundIncarnation {
     pub(super) journal: Journal,
-    pub(super) sources: Vec<KeptSource>,
+    pub(super) sources: Vec<PersistedSource>,
     /// The image that counts; none before the first.
     pub(super) image: Option<ImageRecord>,
     /// Batches read, and those that are in no image.
@@ -52,8 +55,8 @@ pub(super) struct FoundLife {
     pub(super) log_bytes: u64,
 }
 
-fn damaged(what: &str) -> NewLife {
-    NewLife::Damaged(what.to_owned())
+fn damaged(what: &str) -> NewIncarnation {
+    NewIncarnation::Damaged(what.to_owned())
 }
 
 /// Reads a journal.
@@ -66,15 +69,16 @@ pub(super) fn read<O: Origin>(
     if let Err(found) = check_manifest(&manifest, disk, config.copy_mode) {
         return Ok(found);
     }
-    let (life, image) = (origin.get(LIFE)?, origin.get(IMAGE)?);
-    let (life, image) = match read_heads(life.as_deref(), image.as_deref()) {
+    let (incarnation, image) = (origin.get(INCARNATION)?, origin.get(IMAGE)?);
+    let (incarnation, image) = match read_heads(incarnation.as_deref(), image.as_deref()) {
         Ok(heads) => heads,
         Err(reason) => return Ok(Found::Unusable(reason)),
     };
-    let journal = Journal::kept(life, config);
-    let mut found = FoundLife { journal, sources: Vec::new(), image, batches: 0, log_bytes: 0 };
+    let journal = Journal::persisted(incarnation, config);
+    let mut found =
+        FoundIncarnation { journal, sources: Vec::new(), image, batches: 0, log_bytes: 0 };
     match found.fill(origin, disk.block_size)? {
-        Ok(()) => Ok(Found::Life(Box::new(found))),
+        Ok(()) => Ok(Found::Incarnation(Box::new(found))),
         Err(reason) => Ok(Found::Unusable(reason)),
     }
 }
@@ -83,7 +87,7 @@ fn check_manifest(value: &[u8], disk: &DiskConfig, copy_mode: CopyMode) -> Resul
     let unreadable = |_error| Found::Unusable(damaged("the manifest"));
     let manifest = ManifestRecord::decode(value).map_err(unreadable)?;
     if manifest.format_version != FORMAT_VERSION {
-        return Err(Found::Unusable(NewLife::Version(manifest.format_version)));
+        return Err(Found::Unusable(NewIncarnation::Version(manifest.format_version)));
     }
     let Some(address) = manifest.address() else {
         return Err(Found::Unusable(damaged("the worker's name")));
@@ -92,37 +96,37 @@ fn check_manifest(value: &[u8], disk: &DiskConfig, copy_mode: CopyMode) -> Resul
         return Err(Found::OtherWorker(address));
     }
     if manifest.block_size != disk.block_size {
-        return Err(Found::Unusable(NewLife::BlockSize(manifest.block_size)));
+        return Err(Found::Unusable(NewIncarnation::BlockSize(manifest.block_size)));
     }
     if manifest.is_counted != (copy_mode == CopyMode::Counted) {
-        return Err(Found::Unusable(NewLife::CopyMode));
+        return Err(Found::Unusable(NewIncarnation::CopyMode));
     }
     if manifest.lora_names != disk.lora_names {
-        return Err(Found::Unusable(NewLife::LoraNames));
+        return Err(Found::Unusable(NewIncarnation::LoraNames));
     }
     Ok(())
 }
 
 fn read_heads(
-    life: Option<&[u8]>,
+    record: Option<&[u8]>,
     image: Option<&[u8]>,
-) -> Result<(KeptLife, Option<ImageRecord>), NewLife> {
-    let life = life.ok_or_else(|| damaged("there is no life"))?;
-    let life = LifeRecord::decode(life).map_err(|_error| damaged("the life"))?;
-    let incarnation = read_incarnation(&life.incarnation);
+) -> Result<(PersistedIncarnation, Option<ImageRecord>), NewIncarnation> {
+    let record = record.ok_or_else(|| damaged("there is no incarnation"))?;
+    let record = IncarnationRecord::decode(record).map_err(|_error| damaged("the incarnation"))?;
+    let incarnation = read_incarnation(&record.incarnation);
     let incarnation = incarnation.ok_or_else(|| damaged("the incarnation"))?;
     let image = image.map(ImageRecord::decode).transpose();
     let image = image.map_err(|_error| damaged("the image's record"))?;
     let watermark = image.and_then(|image| image.watermark);
-    Ok((KeptLife { incarnation, first: life.first, watermark }, image))
+    Ok((PersistedIncarnation { incarnation, first: record.first, watermark }, image))
 }
 
-impl FoundLife {
+impl FoundIncarnation {
     fn fill<O: Origin>(
         &mut self,
         origin: &O,
         block_size: u32,
-    ) -> Result<Result<(), NewLife>, O::Error> {
+    ) -> Result<Result<(), NewIncarnation>, O::Error> {
         if let Err(reason) = self.read_image(origin)? {
             return Ok(Err(reason));
         }
@@ -138,7 +142,10 @@ impl FoundLife {
         })
     }
 
-    fn read_image<O: Origin>(&mut self, origin: &O) -> Result<Result<(), NewLife>, O::Error> {
+    fn read_image<O: Origin>(
+        &mut self,
+        origin: &O,
+    ) -> Result<Result<(), NewIncarnation>, O::Error> {
         let Some(image) = self.image else { return Ok(Ok(())) };
         let (mut chunks, mut bytes) = (0, 0);
         let journal = &mut self.journal;
@@ -170,7 +177,7 @@ impl FoundLife {
         &mut self,
         origin: &O,
         block_size: u32,
-    ) -> Result<Result<(), NewLife>, O::Error> {
+    ) -> Result<Result<(), NewIncarnation>, O::Error> {
         let watermark = self.image.and_then(|image| image.watermark);
         let read = origin.each(batch_bounds(0, None), &mut |_key, value| {
             let unreadable = || damaged("a batch");
@@ -184,7 +191,7 @@ impl FoundLife {
             let batch = Batch::new(sequence, batch.rank, events);
             self.journal
                 .replay(batch)
-                .map_err(|missing| NewLife::Damaged(format!("batch {missing} is missing")))
+                .map_err(|missing| NewIncarnation::Damaged(format!("batch {missing} is missing")))
         })?;
         if read.is_ok() && self.journal.head() < watermark {
             return Ok(Err(damaged("the newest batches are missing")));

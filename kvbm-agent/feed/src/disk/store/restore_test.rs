@@ -1,12 +1,12 @@
 //! What is written and read back, over a map in place of RocksDB.
 
 use super::format::{
-    Target, batch_key, begin_life, chunk_key, chunk_value, put_batch, put_image, put_manifest,
-    put_source,
+    Target, batch_key, begin_incarnation, chunk_key, chunk_value, put_batch, put_image,
+    put_manifest, put_source,
 };
 use super::records::{ImageRecord, ManifestRecord};
-use super::restore::{Found, FoundLife, Origin, Show, read};
-use crate::disk::{DiskConfig, KeptSource, NewLife, SourceKind};
+use super::restore::{Found, FoundIncarnation, Origin, Show, read};
+use crate::disk::{DiskConfig, NewIncarnation, PersistedSource, SourceKind};
 use crate::journal::{DumpStep, Journal, JournalConfig};
 use kvasir_proto::convert::WorkerAddress;
 use kvasir_proto::types::{
@@ -49,7 +49,7 @@ impl Origin for Map {
         &self,
         (first, behind): Bounds,
         show: &mut Show<'_>,
-    ) -> Result<Result<(), NewLife>, Infallible> {
+    ) -> Result<Result<(), NewIncarnation>, Infallible> {
         let mut values = self.0.range(first..behind);
         Ok(values.try_for_each(|(key, value)| show(key, value)))
     }
@@ -78,7 +78,7 @@ impl Written {
         let mut map = Map::default();
         let disk = disk();
         put_manifest(&ManifestRecord::new(&disk, copy_mode), &mut map);
-        begin_life(LIFE, FIRST, &mut map);
+        begin_incarnation(LIFE, FIRST, &mut map);
         Self { journal: Journal::new(LIFE, FIRST, config(copy_mode)), map, image: None }
     }
 
@@ -118,8 +118,8 @@ impl Written {
     fn count(&mut self, image: ImageRecord) {
         let before = self.image.map(|before| before.generation);
         let after = image.watermark.map_or(0, |watermark| watermark + 1);
-        let keep_from = self.journal.oldest().unwrap_or(0).min(after);
-        put_image(image, before, keep_from, &mut self.map);
+        let retain_from = self.journal.oldest().unwrap_or(0).min(after);
+        put_image(image, before, retain_from, &mut self.map);
         self.image = Some(image);
     }
 
@@ -128,9 +128,9 @@ impl Written {
         found
     }
 
-    fn life(&self) -> Box<FoundLife> {
+    fn life(&self) -> Box<FoundIncarnation> {
         match self.read() {
-            Found::Life(found) => found,
+            Found::Incarnation(found) => found,
             Found::Unusable(why) => panic!("{why}"),
             Found::Nothing | Found::OtherWorker(_) => panic!("it is there, and ours"),
         }
@@ -139,7 +139,9 @@ impl Written {
     fn damage(&self) -> String {
         match self.read() {
             Found::Unusable(why) => why.to_string(),
-            Found::Life(_) | Found::Nothing | Found::OtherWorker(_) => panic!("it is damaged"),
+            Found::Incarnation(_) | Found::Nothing | Found::OtherWorker(_) => {
+                panic!("it is damaged")
+            }
         }
     }
 }
@@ -263,7 +265,7 @@ fn whatever_is_missing_is_noticed() {
     assert_eq!(without(&batch_key(FIRST + 1)), missing(FIRST + 1));
     assert_eq!(without(&batch_key(FIRST + 3)), missing(FIRST + 3));
     assert!(without(&chunk_key(0, 0)).contains("parts of the image are missing"));
-    assert!(without(b"l").contains("there is no life"));
+    assert!(without(b"l").contains("there is no incarnation"));
     let mut map = whole.clone();
     map.remove_range((batch_key(0).to_vec(), vec![b'b' + 1]));
     assert!(Written { map, ..said() }.damage().contains("the newest batches are missing"));
@@ -283,7 +285,7 @@ fn what_was_written_otherwise_is_not_gone_on_from() {
     };
     let why = |found| match found {
         Found::Unusable(why) => why.to_string(),
-        Found::Life(_) | Found::Nothing | Found::OtherWorker(_) => panic!("it is another's"),
+        Found::Incarnation(_) | Found::Nothing | Found::OtherWorker(_) => panic!("it is another's"),
     };
     let size = DiskConfig { block_size: 16, ..disk() };
     assert_eq!(why(read(&size, CopyMode::Set)), "blocks of 4 tokens are on disk");
@@ -306,7 +308,7 @@ fn what_was_written_otherwise_is_not_gone_on_from() {
 fn sources_come_back_as_they_stood() {
     let mut written = said();
     let fingerprint = Some(Fingerprint { ts_bits: 1, payload_hash: 2 });
-    let relay = KeptSource {
+    let relay = PersistedSource {
         name: "tcp://a:1".to_owned(),
         kind: SourceKind::Relay,
         copy_mode: CopyMode::Set,
@@ -320,12 +322,12 @@ fn sources_come_back_as_they_stood() {
     let cursor = Cursor { fingerprint: None, ..relay.cursor };
     let kind = SourceKind::Ingest;
     let ingest =
-        KeptSource { name: "b".to_owned(), kind, cursor, has_lost: false, ..relay.clone() };
+        PersistedSource { name: "b".to_owned(), kind, cursor, has_lost: false, ..relay.clone() };
     for source in [&relay, &ingest] {
         put_source(source, &mut Vec::new(), &mut written.map);
     }
     assert_eq!(written.life().sources, [ingest, relay]);
-    begin_life(Incarnation(8), 0, &mut written.map);
+    begin_incarnation(Incarnation(8), 0, &mut written.map);
     let found = written.life();
     assert_eq!((found.sources.len(), found.journal.status().held_blocks), (0, 0));
     assert_eq!(found.journal.incarnation(), Incarnation(8));

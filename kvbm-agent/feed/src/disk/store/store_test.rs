@@ -3,9 +3,10 @@
 use super::folder;
 use super::open::open;
 use crate::disk::{
-    DiskConfig, DiskError, KeptSource, NewLife, Opened, SourceChange, SourceKind, Verdict,
+    DiskConfig, DiskError, NewIncarnation, Opened, PersistedSource, SourceChange, SourceKind,
+    Verdict,
 };
-use crate::feed::{Feed, SourceConfig, keep_image};
+use crate::feed::{Feed, SourceConfig, write_images};
 use crate::journal::{DumpStep, JournalConfig};
 use kvasir_proto::convert::WorkerAddress;
 use kvasir_proto::types::{
@@ -35,7 +36,7 @@ fn opened(folder: &Path, life: Incarnation) -> Opened {
     open(&disk(folder), journal(), (life, 0)).expect("a folder of its own")
 }
 
-fn feed(folder: &Path, life: Incarnation) -> (Feed, Vec<KeptSource>) {
+fn feed(folder: &Path, life: Incarnation) -> (Feed, Vec<PersistedSource>) {
     let config = SourceConfig {
         address: disk(folder).address,
         name: "agent".to_owned(),
@@ -47,8 +48,8 @@ fn feed(folder: &Path, life: Incarnation) -> (Feed, Vec<KeptSource>) {
     Feed::open(config, Some(opened(folder, life))).expect("a valid source")
 }
 
-fn source(sequence: u64) -> KeptSource {
-    KeptSource {
+fn source(sequence: u64) -> PersistedSource {
+    PersistedSource {
         name: "engine".to_owned(),
         kind: SourceKind::Ingest,
         copy_mode: CopyMode::Set,
@@ -95,7 +96,7 @@ fn why(folder: &Path) -> String {
 fn a_folder_is_one_agents() {
     let folder = tempfile::tempdir().expect("a folder");
     let first = opened(folder.path(), LIFE);
-    assert_eq!(first.restored.expect_err("nothing is there"), NewLife::First);
+    assert_eq!(first.restored.expect_err("nothing is there"), NewIncarnation::First);
     let second = open(&disk(folder.path()), journal(), (FRESH, 0)).expect_err("in use");
     assert!(matches!(second, DiskError::Locked { .. }) && second.is_misconfigured(), "{second}");
     drop(first.disk);
@@ -123,7 +124,7 @@ async fn what_was_said_comes_back_with_images_and_without() {
         let stop = CancellationToken::new();
         let keeping = async {
             if images > 0 {
-                keep_image(Arc::clone(&feed), stop.clone()).await;
+                write_images(Arc::clone(&feed), stop.clone()).await;
             }
         };
         let mut number = 0;
@@ -211,7 +212,8 @@ fn a_folder_that_was_given_up_begins_a_new_life() {
     assert!(why(folder.path()).contains("there is no database"));
 }
 
-/// What is on disk counts still, though more is said than it has: so that life is over, and what is held is said anew.
+/// What is on disk counts still, though more is said than it has: so that incarnation is over, and what is held is
+/// said anew.
 #[test]
 fn a_folder_that_cannot_be_given_up_ends_the_life() {
     let folder = tempfile::tempdir().expect("a folder");

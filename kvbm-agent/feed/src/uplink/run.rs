@@ -1,7 +1,7 @@
 use super::register::{register, remove};
 use super::window::UNACKED_BATCHES_MAX;
 use super::{Acknowledged, Uplink, UplinkError};
-use crate::feed::{Feed, new_life};
+use crate::feed::{Feed, new_incarnation};
 use crate::journal::RangeError;
 use crate::pause::Pauses;
 use kvasir_proto::convert::{Hello, Registration};
@@ -19,14 +19,14 @@ use tokio_util::sync::CancellationToken;
 /// missed answers late.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What becomes of a peer that lacks batches which the journal does not keep any more.
+/// What to do for a peer that lacks batches which the journal does not retain any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overrun {
-    /// It is sent the oldest that are kept, and asks the agent's `LocalIndexer` for the rest.
+    /// Send it the oldest that are retained; it asks the agent's `LocalIndexer` for the rest.
     Skip,
-    /// It is told in a new life all that is held: for one that can ask nobody, and feeds that nobody else is
-    /// told of.
-    Retell,
+    /// Publish all that is held in a new incarnation: for a peer that cannot fetch a dump, and a feed that has no other
+    /// reader.
+    Republish,
 }
 
 /// Where an uplink leads.
@@ -34,11 +34,11 @@ pub enum Overrun {
 pub struct UplinkConfig {
     /// The indexer: `http://host:port`.
     pub endpoint: String,
-    /// It is told this often that the source is there, and how far it is; not 0.
+    /// How often it is sent a heartbeat; not 0.
     pub heartbeat_interval: Duration,
-    /// How the worker is registered before each stream; none if somebody else sees to it.
+    /// How the worker is registered before each stream; none if it is registered elsewhere.
     pub registration: Option<Registration>,
-    /// Whether the worker is removed once the uplink is told to stop.
+    /// Whether the worker is removed when the uplink stops.
     pub deregister: bool,
     /// What it does once the journal has lost what the peer lacks.
     pub overrun: Overrun,
@@ -49,13 +49,13 @@ pub struct UplinkConfig {
 pub struct UplinkStatus {
     /// A stream is open.
     pub connected: bool,
-    /// The life that is spoken of.
+    /// The incarnation that is published.
     pub incarnation: Incarnation,
-    /// The last batch of that life that the index has.
+    /// The last batch of that incarnation that the index has.
     pub acknowledged: Option<u64>,
     /// Batches that the journal had lost before they could be sent: the index asks for a dump.
     pub skipped_batches: u64,
-    /// Times that it was told in a new life all that is held.
+    /// Times that all that is held was published again, in a new incarnation.
     pub retold: u64,
     /// Block operations that the index did not take: it credits less.
     pub rejected_blocks: u64,
@@ -85,32 +85,32 @@ impl UplinkStatus {
     }
 }
 
-/// Keeps a stream of a source open to an indexer, and tells in `status` how far it has come. Once `stop` is cancelled it sends what the journal has, waits for
-/// the answers and ends; without a stream it ends at once.
-pub async fn keep_up(
+/// Keeps a stream of a source open to an indexer, and reports its progress in `status`. Once `stop` is cancelled it
+/// sends what the journal has, waits for the answers and ends; without a stream it ends at once.
+pub async fn run_uplink(
     feed: Arc<Feed>,
     config: UplinkConfig,
     status: watch::Sender<UplinkStatus>,
     stop: CancellationToken,
 ) {
-    let keeper = Keeper { feed, config, status, stop, has_place: AtomicBool::new(false) };
+    let runner = Runner { feed, config, status, stop, has_place: AtomicBool::new(false) };
     select! {
-        () = keeper.stop.cancelled() => return keeper.leave().await,
-        () = keeper.feed.until_settled() => {}
+        () = runner.stop.cancelled() => return runner.leave().await,
+        () = runner.feed.until_settled() => {}
     }
     let mut pauses = Pauses::default();
     loop {
-        let before = keeper.progress();
-        match keeper.stream().await {
-            Ok(End::Stopped) => return keeper.leave().await,
-            Ok(End::NewLife) => pauses.reset(),
+        let before = runner.progress();
+        match runner.stream().await {
+            Ok(End::Stopped) => return runner.leave().await,
+            Ok(End::NewIncarnation) => pauses.reset(),
             Err(error) => {
-                if keeper.progress() != before {
+                if runner.progress() != before {
                     pauses.reset();
                 }
-                keeper.note(&error, pauses.admit_line());
-                if !pauses.wait(&keeper.stop).await {
-                    return keeper.leave().await;
+                runner.note(&error, pauses.admit_line());
+                if !pauses.wait(&runner.stop).await {
+                    return runner.leave().await;
                 }
             }
         }
@@ -120,22 +120,22 @@ pub async fn keep_up(
 /// How a stream came to its end.
 enum End {
     Stopped,
-    NewLife,
+    NewIncarnation,
 }
 
-struct Keeper {
+struct Runner {
     feed: Arc<Feed>,
     config: UplinkConfig,
     status: watch::Sender<UplinkStatus>,
     stop: CancellationToken,
-    /// The worker is this agent's, as far as is known: a stream was accepted, and since then nobody was heard to have
-    /// taken its place.
+    /// The worker is this agent's, as far as is known: a stream was accepted, and since then no other agent is known
+    /// to have taken its place.
     has_place: AtomicBool,
 }
 
-/// One stream of one life.
+/// One stream of one incarnation.
 struct Position {
-    life: Incarnation,
+    incarnation: Incarnation,
     /// Number of the next batch to send; none once the last was sent.
     next: Option<u64>,
     /// When the oldest batch under way was sent, or the last answer came.
@@ -146,8 +146,8 @@ struct Position {
     owes_heartbeat: bool,
 }
 
-impl Keeper {
-    /// What tells that a stream was of use.
+impl Runner {
+    /// What shows that a stream made progress.
     fn progress(&self) -> (Incarnation, Option<u64>) {
         let status = self.status.borrow();
         (status.incarnation, status.acknowledged)
@@ -174,21 +174,21 @@ impl Keeper {
     async fn stream(&self) -> Result<End, UplinkError> {
         let mut news = self.feed.news();
         let hello = self.feed.hello();
-        let life = hello.incarnation;
+        let incarnation = hello.incarnation;
         let first = hello.first_sequence.unwrap_or_default();
         let mut uplink = select! {
             () = self.stop.cancelled() => return Ok(End::Stopped),
             uplink = self.open(hello) => uplink?,
         };
-        self.accepted(life, uplink.applied());
+        self.accepted(incarnation, uplink.applied());
         let next = uplink.applied().map_or(Some(first), |applied| applied.checked_add(1));
         let state = news.borrow_and_update().state;
         let mut position =
-            Position { life, next, since: Instant::now(), state, owes_heartbeat: true };
+            Position { incarnation, next, since: Instant::now(), state, owes_heartbeat: true };
         let mut heartbeats = interval(self.config.heartbeat_interval);
         heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            // Before any batch, the first time: an index takes a source for exact that says nothing else.
+            // The first heartbeat goes before any batch: without one, an index shows the source as exact.
             self.heartbeat_if_due(&uplink, &mut position);
             if let Some(end) = self.fill(&mut uplink, &mut position)? {
                 return Ok(end);
@@ -243,7 +243,7 @@ impl Keeper {
         }
     }
 
-    fn accepted(&self, life: Incarnation, applied: Option<u64>) {
+    fn accepted(&self, incarnation: Incarnation, applied: Option<u64>) {
         tracing::info!(
             source = self.feed.name(),
             endpoint = self.config.endpoint,
@@ -252,17 +252,18 @@ impl Keeper {
         );
         self.status.send_modify(|status| {
             (status.connected, status.error, status.refused) = (true, None, false);
-            (status.incarnation, status.acknowledged) = (life, applied);
+            (status.incarnation, status.acknowledged) = (incarnation, applied);
             status.streams += 1;
         });
         self.has_place.store(true, Ordering::Release);
     }
 
-    /// Says how the source stands, if that is due and there is room; else it stays due.
+    /// Sends a heartbeat, if one is due and there is room; else it stays due.
     fn heartbeat_if_due(&self, uplink: &Uplink, position: &mut Position) {
         if position.owes_heartbeat {
-            let heartbeat = self.feed.heartbeat(position.life);
-            position.owes_heartbeat = !heartbeat.is_none_or(|said| uplink.heartbeat(said));
+            let heartbeat = self.feed.heartbeat(position.incarnation);
+            position.owes_heartbeat =
+                !heartbeat.is_none_or(|heartbeat| uplink.heartbeat(heartbeat));
         }
     }
 
@@ -273,19 +274,19 @@ impl Keeper {
         position: &mut Position,
     ) -> Result<Option<End>, UplinkError> {
         while let Some(next) = position.next.filter(|_| uplink.window().has_room()) {
-            let range = self.feed.range(position.life, next..=u64::MAX, UNACKED_BATCHES_MAX);
+            let range = self.feed.range(position.incarnation, next..=u64::MAX, UNACKED_BATCHES_MAX);
             let batches = match range {
                 Ok(range) => range.batches,
-                Err(RangeError::TooOld { .. }) if self.config.overrun == Overrun::Retell => {
-                    self.retell();
-                    return Ok(Some(End::NewLife));
+                Err(RangeError::TooOld { .. }) if self.config.overrun == Overrun::Republish => {
+                    self.republish();
+                    return Ok(Some(End::NewIncarnation));
                 }
                 Err(RangeError::TooOld { oldest, .. }) => {
                     self.skip(next, oldest);
                     position.next = Some(oldest);
                     continue;
                 }
-                Err(RangeError::WrongIncarnation { .. }) => return Ok(Some(End::NewLife)),
+                Err(RangeError::WrongIncarnation { .. }) => return Ok(Some(End::NewIncarnation)),
                 Err(RangeError::Ahead { head }) => {
                     let applied = next.saturating_sub(1);
                     return Err(UplinkError::AheadOfJournal { applied, head });
@@ -309,18 +310,18 @@ impl Keeper {
         Ok(None)
     }
 
-    fn retell(&self) {
+    fn republish(&self) {
         let (source, endpoint) = (self.feed.name(), &self.config.endpoint);
         tracing::warn!(
             source,
             endpoint,
-            "the peer lacks what the journal has lost: all is told anew"
+            "the peer lacks batches that the journal has lost: all that is held is published again"
         );
-        self.feed.retell(new_life());
+        self.feed.republish(new_incarnation());
         self.status.send_modify(|status| status.retold += 1);
     }
 
-    /// Batches that are not kept any more cannot be sent: the index sees a gap.
+    /// Batches that are not retained any more cannot be sent: the index sees a gap.
     fn skip(&self, next: u64, oldest: u64) {
         let batches = oldest.saturating_sub(next);
         let (source, endpoint) = (self.feed.name(), &self.config.endpoint);

@@ -1,13 +1,13 @@
-//! A journal that goes on where another process left it.
+//! A journal that resumes where another process left it.
 
 use super::{Batch, Journal, JournalConfig};
 use kvasir_proto::types::{DpRank, HeldBlock, Incarnation};
 use std::sync::Arc;
 
-/// What was kept of a life besides records and batches.
+/// What is on disk of an incarnation besides records and batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeptLife {
-    /// The life.
+pub struct PersistedIncarnation {
+    /// The incarnation.
     pub incarnation: Incarnation,
     /// Number of its first batch.
     pub first: u64,
@@ -16,11 +16,11 @@ pub struct KeptLife {
 }
 
 impl Journal {
-    /// The journal of a life that may go on. Bring back all records that were held at its watermark, then replay
-    /// the batches that were kept, in order, from any one up to that behind the watermark on.
+    /// The journal of an incarnation that may continue. Restore all records that were held at its watermark, then
+    /// replay the batches on disk, in order; the first is at most the one after the watermark.
     #[must_use]
-    pub fn kept(life: KeptLife, config: JournalConfig) -> Self {
-        let KeptLife { incarnation, first, watermark } = life;
+    pub fn persisted(found: PersistedIncarnation, config: JournalConfig) -> Self {
+        let PersistedIncarnation { incarnation, first, watermark } = found;
         let mut journal = Self::new(incarnation, first, config);
         if let Some(watermark) = watermark {
             journal.next = watermark.checked_add(1);
@@ -34,12 +34,12 @@ impl Journal {
         self.inventory.bring_back(rank, held);
     }
 
-    /// Says that blocks were not taken which a rank may hold.
+    /// Marks a rank as one that may hold blocks which were not taken.
     pub fn mark_incomplete(&mut self, rank: DpRank) {
         self.inventory.mark_incomplete(rank);
     }
 
-    /// Takes a batch that was said.
+    /// Replays a batch that was published.
     ///
     /// # Errors
     /// The number of the batch that is wanted, if it is another.

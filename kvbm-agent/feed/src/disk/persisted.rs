@@ -1,17 +1,17 @@
 use kvasir_proto::types::{CopyMode, Cursor, DpRank, Incarnation};
 
-/// What a source is, and so how it tells whether its engine lived on.
+/// What a source is, and so how it proves that its engine survived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceKind {
     /// An engine's own publisher: its replay has the cursor's batch, or not.
     Relay,
-    /// A publisher on the agent's port: it states its life.
+    /// A publisher on the agent's port: it states its incarnation.
     Ingest,
 }
 
-/// A source, as it stands after the last batch of it that was taken.
+/// A source, as of its last batch that was taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeptSource {
+pub struct PersistedSource {
     /// Its name.
     pub name: String,
     /// What it is.
@@ -20,11 +20,11 @@ pub struct KeptSource {
     pub copy_mode: CopyMode,
     /// Its last batch that was taken.
     pub cursor: Cursor,
-    /// Whether events of this life were lost for good.
+    /// Whether events of this incarnation were lost for good.
     pub has_lost: bool,
     /// Whether blocks of it were not taken.
     pub lacks_blocks: bool,
-    /// Lives that were over, the latest last, at most
+    /// Incarnations that were over, the latest last, at most
     /// [`SOURCE_PAST_INCARNATIONS_MAX`](kvasir_proto::limits::SOURCE_PAST_INCARNATIONS_MAX).
     pub past: Vec<Incarnation>,
     /// The engine's main KV-cache group; none as long as it has stated none.
@@ -38,8 +38,8 @@ pub struct KeptSource {
 pub enum SourceChange<'a> {
     /// It stays as it is.
     None,
-    /// It stands here now.
-    Put(&'a KeptSource),
-    /// Of its name nothing is known any more.
+    /// This is its position now.
+    Put(&'a PersistedSource),
+    /// It is dropped.
     Forget(&'a str),
 }

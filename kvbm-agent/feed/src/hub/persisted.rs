@@ -1,52 +1,52 @@
-//! What is kept on disk of a source, and whether its engine lived on: pure.
+//! What is on disk of a source, and whether its engine survived: pure.
 
-use crate::disk::{KeptSource, SourceChange, SourceKind};
+use crate::disk::{PersistedSource, SourceChange, SourceKind};
 use kvasir_proto::limits::SOURCE_PAST_INCARNATIONS_MAX;
 use kvasir_proto::types::{CopyMode, Cursor, DpRank, Incarnation, KvEvent, SourceState};
 
-/// One source's part of what is kept.
+/// One source's part of the journal on disk.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct Persisted {
     name: String,
     kind: SourceKind,
     copy_mode: CopyMode,
-    /// Where it stands; none before its first batch.
-    at: Option<KeptSource>,
-    /// Lives that are over, the latest last.
+    /// Its position; none before its first batch.
+    at: Option<PersistedSource>,
+    /// Incarnations that are over, the latest last.
     past: Vec<Incarnation>,
     /// The engine's main KV-cache group, as of the next batch.
     main_group: Option<u32>,
-    /// Another process has brought it here, and its engine was not heard yet.
+    /// Another process wrote it, and its engine was not received yet.
     is_pending: bool,
 }
 
-impl Kept {
+impl Persisted {
     pub(super) fn new(name: &str, kind: SourceKind, copy_mode: CopyMode) -> Self {
         let name = name.to_owned();
         let past = Vec::new();
         Self { name, kind, copy_mode, at: None, past, main_group: None, is_pending: false }
     }
 
-    /// A source that was kept.
-    pub(super) fn of(source: KeptSource) -> Self {
-        let KeptSource { name, kind, copy_mode, past, main_group, .. } = source.clone();
+    /// A source that is on disk.
+    pub(super) fn of(source: PersistedSource) -> Self {
+        let PersistedSource { name, kind, copy_mode, past, main_group, .. } = source.clone();
         Self { name, kind, copy_mode, at: Some(source), past, main_group, is_pending: true }
     }
 
-    /// Where it stood, if its engine was not heard yet.
-    pub(super) fn pending(&self) -> Option<&KeptSource> {
+    /// Its position, if its engine was not received yet.
+    pub(super) fn pending(&self) -> Option<&PersistedSource> {
         self.at.as_ref().filter(|_| self.is_pending)
     }
 
-    /// Its engine was heard. Returns whether that is news.
-    pub(super) const fn heard(&mut self) -> bool {
+    /// Its engine was received. Returns whether that is news.
+    pub(super) const fn confirm(&mut self) -> bool {
         std::mem::replace(&mut self.is_pending, false)
     }
 
     /// A batch is taken.
     pub(super) fn take(&mut self, rank: DpRank, events: &[KvEvent], cursor: Cursor) {
         let (name, copy_mode) = (&self.name, self.copy_mode);
-        let at = self.at.get_or_insert_with(|| KeptSource {
+        let at = self.at.get_or_insert_with(|| PersistedSource {
             name: name.clone(),
             kind: self.kind,
             copy_mode,
@@ -67,19 +67,19 @@ impl Kept {
         }
     }
 
-    /// Its life is over.
+    /// Its incarnation is over.
     pub(super) fn end(&mut self) {
         self.main_group = None;
         let Some(at) = self.at.take() else { return };
-        let life = at.cursor.incarnation;
-        self.past.retain(|past| *past != life);
+        let incarnation = at.cursor.incarnation;
+        self.past.retain(|past| *past != incarnation);
         if self.past.len() >= SOURCE_PAST_INCARNATIONS_MAX {
             self.past.remove(0);
         }
-        self.past.push(life);
+        self.past.push(incarnation);
     }
 
-    /// Events of its life were lost for good.
+    /// Events of its incarnation were lost for good.
     pub(super) const fn lose(&mut self) {
         if let Some(at) = &mut self.at {
             at.has_lost = true;
@@ -101,7 +101,7 @@ impl Kept {
         self.copy_mode = copy_mode;
     }
 
-    /// What it says of itself, with what the process before has lost.
+    /// The state that it reports, with what the process before has lost.
     pub(super) fn state(&self, state: SourceState) -> SourceState {
         let Some(at) = self.at.as_ref().filter(|_| state != SourceState::Cold) else {
             return state;

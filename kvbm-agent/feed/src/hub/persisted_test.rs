@@ -1,7 +1,7 @@
-//! Which life goes on, as sources are heard or not.
+//! Which incarnation goes on, as sources are heard or not.
 
 use super::*;
-use crate::disk::{DiskConfig, KeptSource, NewLife, SourceKind, Verdict, open};
+use crate::disk::{DiskConfig, NewIncarnation, PersistedSource, SourceKind, Verdict, open};
 use crate::feed::{Feed, SourceConfig};
 use crate::journal::JournalConfig;
 use kvasir_proto::convert::WorkerAddress;
@@ -18,7 +18,7 @@ const FRESH: Incarnation = Incarnation(2);
 const ENGINE: Incarnation = Incarnation(77);
 
 /// An agent's start.
-fn start(folder: &Path, life: Incarnation) -> (Arc<Hub>, Vec<KeptSource>) {
+fn start(folder: &Path, life: Incarnation) -> (Arc<Hub>, Vec<PersistedSource>) {
     let partition = PartitionKey::new("m", "").expect("a name");
     let address = WorkerAddress { partition, worker: WorkerId::new("w").expect("a name") };
     let disk = DiskConfig {
@@ -37,14 +37,14 @@ fn start(folder: &Path, life: Incarnation) -> (Arc<Hub>, Vec<KeptSource>) {
         first_sequence: 0,
         journal,
     };
-    let (feed, kept) = Feed::open(source, Some(opened)).expect("a valid source");
+    let (feed, persisted) = Feed::open(source, Some(opened)).expect("a valid source");
     let config = HubConfig { sources_max: 3, ..HubConfig::DEFAULT };
-    let hub = Hub::resume(Arc::new(feed), config, kept.clone()).expect("a valid hub");
-    (Arc::new(hub), kept)
+    let hub = Hub::resume(Arc::new(feed), config, persisted.clone()).expect("a valid hub");
+    (Arc::new(hub), persisted)
 }
 
 fn open_source(hub: &Arc<Hub>, name: &str) -> Inlet {
-    hub.open_kept(name, CopyMode::Set, SourceKind::Ingest).expect("a place")
+    hub.open_persisted(name, CopyMode::Set, SourceKind::Ingest).expect("a place")
 }
 
 fn cursor(sequence: u64) -> Cursor {
@@ -76,7 +76,8 @@ fn here(hub: &Hub) -> (Incarnation, usize, bool) {
 }
 
 fn cleared(hub: &Hub, after: u64) -> Vec<DpRank> {
-    let range = hub.feed().range(LIFE, after..=u64::MAX, usize::MAX).expect("the life goes on");
+    let range =
+        hub.feed().range(LIFE, after..=u64::MAX, usize::MAX).expect("the incarnation goes on");
     let batches = range.batches.iter();
     batches.filter(|batch| batch.events() == [KvEvent::Cleared]).map(|batch| batch.rank()).collect()
 }
@@ -98,14 +99,14 @@ fn an_engine_that_is_heard_keeps_the_life() {
     for (hear, held, stands) in
         [(&by_state as &dyn Fn(&Inlet), 1, 5), (&by_batch as &dyn Fn(&Inlet), 2, 6)]
     {
-        let (hub, kept) = start(folder.path(), FRESH);
-        assert_eq!(kept[0].cursor, cursor(5));
+        let (hub, persisted) = start(folder.path(), FRESH);
+        assert_eq!(persisted[0].cursor, cursor(5));
         let inlet = open_source(&hub, "a");
         hub.begin();
         assert_eq!(here(&hub), (LIFE, 1, false));
-        assert_eq!(inlet.pending(), Some(kept[0].clone()));
+        assert_eq!(inlet.pending(), Some(persisted[0].clone()));
         hear(&inlet);
-        assert_eq!((here(&hub), verdict(&hub)), ((LIFE, held, true), Verdict::Kept));
+        assert_eq!((here(&hub), verdict(&hub)), ((LIFE, held, true), Verdict::Continued));
         assert_eq!(inlet.pending(), None);
         drop((inlet, hub));
         assert_eq!(start(folder.path(), FRESH).1[0].cursor, cursor(stands));
@@ -120,13 +121,16 @@ fn an_engine_that_is_another_ends_it() {
     let inlet = open_source(&hub, "a");
     hub.begin();
     inlet.clear();
-    assert_eq!((here(&hub), verdict(&hub)), ((FRESH, 0, true), Verdict::NewLife(NewLife::Engine)));
+    assert_eq!(
+        (here(&hub), verdict(&hub)),
+        ((FRESH, 0, true), Verdict::NewIncarnation(NewIncarnation::Engine))
+    );
     inlet.take_at(0, stored(1), cursor(0)).expect("taken");
     assert_eq!(hub.feed().status().head, Some(0), "its numbers begin again");
     drop((inlet, hub));
-    // The disk has the new life, of which nothing proves that it is over.
-    let (hub, kept) = start(folder.path(), Incarnation(3));
-    assert_eq!((here(&hub), kept.len()), ((FRESH, 1, false), 1));
+    // The disk has the new incarnation, of which nothing proves that it is over.
+    let (hub, persisted) = start(folder.path(), Incarnation(3));
+    assert_eq!((here(&hub), persisted.len()), ((FRESH, 1, false), 1));
     // It cannot prove it either.
     let inlet = open_source(&hub, "a");
     hub.begin();
@@ -144,7 +148,7 @@ fn where_others_hold_blocks_its_ranks_are_cleared() {
     hub.begin();
     assert_eq!((here(&hub), cleared(&hub, 3)), ((LIFE, 2, false), vec![2]));
     a.close();
-    assert_eq!((here(&hub), verdict(&hub)), ((LIFE, 1, true), Verdict::Kept));
+    assert_eq!((here(&hub), verdict(&hub)), ((LIFE, 1, true), Verdict::Continued));
     assert_eq!(cleared(&hub, 3), [2, 0]);
     b.clear();
     assert_eq!((here(&hub), cleared(&hub, 3)), ((LIFE, 0, true), vec![2, 0, 1]));
@@ -160,11 +164,11 @@ fn a_rank_is_kept_until_it_is_known_who_goes_on() {
     let (hub, _) = start(folder.path(), FRESH);
     let (a, b) = (open_source(&hub, "a"), open_source(&hub, "b"));
     hub.begin();
-    let kept = HubError::RankKept { rank: 0, owner: "a".to_owned() };
-    assert_eq!(b.check_turn(0), Err(kept.clone()));
-    assert_eq!(b.take_at(0, stored(7), cursor(0)).map(drop), Err(kept));
+    let persisted = HubError::RankKept { rank: 0, owner: "a".to_owned() };
+    assert_eq!(b.check_turn(0), Err(persisted.clone()));
+    assert_eq!(b.take_at(0, stored(7), cursor(0)).map(drop), Err(persisted));
     assert_eq!(b.check_turn(1), Ok(()));
-    // It is back in another life, and speaks of another rank.
+    // It is back in another incarnation, and speaks of another rank.
     a.clear();
     a.take_at(1, stored(8), cursor(0)).expect("taken");
     assert_eq!(b.check_turn(0), Ok(()));
@@ -190,7 +194,7 @@ fn what_nobody_can_prove_is_over() {
         let (hub, _) = start(folder.path(), FRESH);
         hub.begin();
         assert_eq!(here(&hub), (FRESH, 0, true));
-        assert_eq!(verdict(&hub), Verdict::NewLife(NewLife::NoSource));
+        assert_eq!(verdict(&hub), Verdict::NewIncarnation(NewIncarnation::NoSource));
     }
 }
 
@@ -199,7 +203,7 @@ fn another_kind_or_copy_mode_does_not_go_on() {
     let folder = tempfile::tempdir().expect("a folder");
     left(folder.path(), &["a"]);
     let (hub, _) = start(folder.path(), FRESH);
-    let relay = hub.open_kept("a", CopyMode::Set, SourceKind::Relay).expect("a place");
+    let relay = hub.open_persisted("a", CopyMode::Set, SourceKind::Relay).expect("a place");
     hub.begin();
     assert_eq!((relay.pending(), here(&hub)), (None, (FRESH, 0, true)));
 }
@@ -214,8 +218,8 @@ fn what_was_lost_before_is_not_forgotten() {
     inlet.take_at(0, stored(1), cursor(6)).expect("taken");
     inlet.lose();
     drop((inlet, hub));
-    let (hub, kept) = start(folder.path(), FRESH);
-    assert!(kept[0].has_lost);
+    let (hub, persisted) = start(folder.path(), FRESH);
+    assert!(persisted[0].has_lost);
     let inlet = open_source(&hub, "a");
     hub.begin();
     let exact = SourceStatus { state: SourceState::Exact, connected: true, ..SourceStatus::COLD };
