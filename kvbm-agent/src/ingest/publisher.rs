@@ -208,7 +208,7 @@ impl Publisher {
         match step {
             Step::Apply { cursor, item } => return Some(self.apply(cursor, item.0)),
             Step::Refuse { expected, .. } => return Some(Answer::Gap { expected }),
-            Step::NewLife { incarnation } => {
+            Step::NewIncarnation { incarnation } => {
                 tracing::info!(%incarnation, source = self.inlet.name(), "new life of the source");
                 self.inlet.count(|counts| counts.lives += 1);
                 self.inlet.clear();

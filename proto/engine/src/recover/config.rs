@@ -4,7 +4,7 @@ use kvasir_proto::types::LossPolicy;
 use std::time::Duration;
 
 /// Earlier lives of a source that are remembered, and refused.
-pub const PAST_LIVES_MAX: usize = SOURCE_PAST_LIVES_MAX;
+pub const PAST_INCARNATIONS_MAX: usize = SOURCE_PAST_LIVES_MAX;
 /// Rounds in a row that may bring nothing before what is missing is given up.
 pub const ATTEMPTS_MAX: u32 = 5;
 /// A number further ahead of the cursor than this says nothing about what the publisher has.

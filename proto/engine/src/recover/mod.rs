@@ -12,7 +12,7 @@
 //!   Only once batches were lost for good ([`RecoveryConfig::attempts_max`]) some are missing, and
 //!   then the source is `degraded` until a dump replaces what it holds.
 //! - An announced incarnation that is not the present one ends the present life, unless it is one
-//!   of the last [`PAST_LIVES_MAX`]: a delayed stream of an old life is refused. Who can be asked
+//!   of the last [`PAST_INCARNATIONS_MAX`]: a delayed stream of an old life is refused. Who can be asked
 //!   has the last word: it is asked when an old life says that it is there, and an answer that names
 //!   another life than the present one begins that, even if it was left before. Since nothing is
 //!   applied to a life that replaces another before its first answer, an old life that is heard
@@ -35,7 +35,7 @@
 
 mod config;
 mod inputs;
-mod lives;
+mod progress;
 mod recovery;
 mod step;
 mod validate;
@@ -53,7 +53,9 @@ pub use crate::order::{
     BUFFER_BATCHES_MAX, BUFFER_BYTES_MAX, HELD_BYTES_MAX, HeldBytes, HeldShare, Item, OrderStatus,
     OutcomeCounts,
 };
-pub use config::{ATTEMPTS_MAX, NUMBERS_AHEAD_MAX, PAST_LIVES_MAX, Recourse, RecoveryConfig};
+pub use config::{
+    ATTEMPTS_MAX, NUMBERS_AHEAD_MAX, PAST_INCARNATIONS_MAX, Recourse, RecoveryConfig,
+};
 pub use kvasir_proto::types::LossPolicy;
 pub use recovery::{Recovery, Resume};
 pub use step::{Ask, Input, Numbered, Step};

@@ -79,7 +79,7 @@ pub enum Input<I, C> {
         round: u64,
     },
     /// Who was asked lives another life.
-    OtherLife {
+    OtherIncarnation {
         /// The round.
         round: u64,
         /// The life it lives.
@@ -108,7 +108,7 @@ pub enum Input<I, C> {
     },
     /// The index lacks blocks of the source for reasons of its own, and has room for them now: a dump
     /// is wanted, which waits for whatever else is missing.
-    Lacking,
+    LacksBlocks,
     /// Time passed.
     Tick,
 }
@@ -134,7 +134,7 @@ pub enum Ask {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step<I, C> {
     /// What follows belongs to this life: drop all that the source stored.
-    NewLife {
+    NewIncarnation {
         /// Id of the life.
         incarnation: Incarnation,
     },

@@ -41,12 +41,12 @@
 //! the number and fingerprint of the first batch of a life that is applied: two servers that both
 //! see batch 0 agree on the id. Often a restart is found out by a batch from the middle of the new
 //! life, or by an empty replay: [`Step::Restarted`] then ends the old life at once, and
-//! [`Step::NewLife`] names the new one when its first batch is at hand.
+//! [`Step::NewIncarnation`] names the new one when its first batch is at hand.
 
 mod config;
 mod incarnation;
 mod inputs;
-mod life;
+mod progress;
 mod replays;
 mod sequencer;
 mod step;
@@ -66,7 +66,7 @@ pub use crate::order::{
     OutcomeCounts,
 };
 pub use config::{REPLAY_ATTEMPTS_MAX, REPLAY_REPLIES_MAX, SequencerConfig};
-pub use incarnation::stated as stated_life;
+pub use incarnation::stated as stated_incarnation;
 pub use kvasir_proto::types::LossPolicy;
 pub use sequencer::{Resume, Sequencer};
 pub use step::{Input, Received, Step};

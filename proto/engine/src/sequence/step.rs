@@ -8,8 +8,8 @@ pub struct Received<I> {
     pub sequence: u64,
     /// Tells it from a batch of another life with the same number.
     pub fingerprint: Fingerprint,
-    /// The life that the publisher states with it, if it states any: [`stated_life`](super::stated_life).
-    pub life: Option<Incarnation>,
+    /// The life that the publisher states with it, if it states any: [`stated_incarnation`](super::stated_incarnation).
+    pub incarnation: Option<Incarnation>,
     /// Its payload.
     pub item: I,
 }
@@ -61,7 +61,7 @@ pub enum Step<I> {
     Restarted,
     /// What follows belongs to this life: drop all that the source stored. Once for each life, before its
     /// first batch or loss.
-    NewLife {
+    NewIncarnation {
         /// Id of the life.
         incarnation: Incarnation,
     },

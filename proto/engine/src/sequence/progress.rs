@@ -16,7 +16,7 @@ impl Position {
 
 /// The life of the source and how far it was applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Life {
+pub(super) enum Progress {
     /// Nothing of it was applied. The id is there once its first batch is at hand.
     Fresh(Option<Incarnation>),
     /// The cursor is from a checkpoint or an earlier connection: the engine may have restarted.
@@ -25,7 +25,7 @@ pub(super) enum Life {
     Known(Incarnation, Position),
 }
 
-impl Life {
+impl Progress {
     /// Last batch applied.
     pub(super) const fn position(&self) -> Option<Position> {
         match self {

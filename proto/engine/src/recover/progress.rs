@@ -1,4 +1,4 @@
-use super::config::{NUMBERS_AHEAD_MAX, PAST_LIVES_MAX};
+use super::config::{NUMBERS_AHEAD_MAX, PAST_INCARNATIONS_MAX};
 use kvasir_proto::types::{Cursor, Incarnation};
 use std::collections::VecDeque;
 
@@ -25,7 +25,7 @@ pub(super) enum Trust {
 
 /// The life that a source lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Life {
+pub(super) struct Progress {
     pub(super) incarnation: Incarnation,
     pub(super) base: Base,
     /// Highest number known to exist.
@@ -44,7 +44,7 @@ pub(super) struct Life {
     pub(super) holes: u32,
 }
 
-impl Life {
+impl Progress {
     pub(super) const fn new(incarnation: Incarnation, base: Base) -> Self {
         Self {
             incarnation,
@@ -114,26 +114,26 @@ impl Life {
 pub(super) struct Past(VecDeque<Incarnation>);
 
 impl Past {
-    pub(super) fn of(lives: &[Incarnation]) -> Self {
-        let mut past = Self::default();
-        lives.iter().for_each(|&life| past.add(life));
-        past
+    pub(super) fn of(past: &[Incarnation]) -> Self {
+        let mut known = Self::default();
+        past.iter().for_each(|&incarnation| known.add(incarnation));
+        known
     }
 
-    pub(super) fn add(&mut self, life: Incarnation) {
-        self.remove(life);
-        if self.0.len() >= PAST_LIVES_MAX {
+    pub(super) fn add(&mut self, incarnation: Incarnation) {
+        self.remove(incarnation);
+        if self.0.len() >= PAST_INCARNATIONS_MAX {
             self.0.pop_front();
         }
-        self.0.push_back(life);
+        self.0.push_back(incarnation);
     }
 
-    pub(super) fn remove(&mut self, life: Incarnation) {
-        self.0.retain(|at| *at != life);
+    pub(super) fn remove(&mut self, incarnation: Incarnation) {
+        self.0.retain(|at| *at != incarnation);
     }
 
-    pub(super) fn contains(&self, life: Incarnation) -> bool {
-        self.0.contains(&life)
+    pub(super) fn contains(&self, incarnation: Incarnation) -> bool {
+        self.0.contains(&incarnation)
     }
 
     pub(super) fn len(&self) -> usize {
