@@ -63,7 +63,7 @@ pub struct Expiry {
 pub struct Expired {
     /// The rank that held them.
     pub rank: DpRank,
-    /// That they are gone; never empty.
+    /// The removal; never empty.
     pub event: KvEvent,
     /// How many of them were not due yet, but had to make room.
     pub early: u64,
@@ -82,7 +82,7 @@ impl Expiry {
         Self { deadlines: HashMap::new(), queue: BTreeSet::new(), share }
     }
 
-    /// Says how many blocks wait. Returns how many may.
+    /// Reports the number of blocks with a deadline. Returns how many there may be.
     fn share(&mut self) -> usize {
         let most = self.share.note(self.queue.len() * EXPIRING_BLOCK_BYTES);
         (most - self.share.excess()) / EXPIRING_BLOCK_BYTES

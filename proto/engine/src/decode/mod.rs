@@ -7,10 +7,10 @@
 //! SGLang up to 0.5.19 (its 0.5.18 and 0.5.19 put a map with the salt where vLLM has the LoRA
 //! name). Maps: vLLM from 0.24, SGLang from 0.5.20, TensorRT-LLM and Dynamo's bridge; and of a
 //! custom engine with a key more, `local_hashes`, where it has hashed the tokens already (a Kvasir
-//! agent that publishes as an engine does). Keys come in any order; keys, slots and events that are
-//! not known are passed over.
+//! agent that publishes as an engine does). Keys come in any order. Unknown keys, slots and
+//! events are skipped.
 //!
-//! What a peer can do to us:
+//! What a faulty or hostile peer can cause:
 //! - A field that cannot be read costs its event, which becomes [`RawEvent::Unreadable`]; the
 //!   others keep their order and meaning. Only where the extent of a value is lost (truncation,
 //!   msgpack's reserved byte) or the envelope is wrong is the batch refused ([`DecodeError`]).
@@ -90,7 +90,7 @@ pub fn timestamp_bits(payload: &[u8]) -> Option<u64> {
     }
 }
 
-/// Where the parts of a batch in map form stand: its keys come in any order.
+/// Readers at the parts of a batch in map form: its keys come in any order.
 #[derive(Default)]
 struct Parts<'a> {
     time_stamp: Option<Reader<'a>>,
@@ -99,7 +99,7 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// Passes over the map; of a key that comes again the last one counts.
+    /// Skips through the map; the last of repeated keys counts.
     fn of(reader: &mut Reader<'a>, entries: usize) -> Result<Self, DecodeError> {
         let mut parts = Self::default();
         for _ in 0..entries {

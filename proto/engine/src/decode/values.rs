@@ -1,4 +1,4 @@
-//! The values that fields have.
+//! Values of fields.
 
 use super::error::DecodeError;
 use super::event::{Fault, RawTokens};
@@ -51,8 +51,8 @@ pub(super) fn length(
     Ok(count)
 }
 
-/// A block hash: an integer by bit pattern, bytes, or hexadecimal digits. Of a longer hash the
-/// engine's own convention says which 64 bits stand for it.
+/// A block hash: an integer by bit pattern, bytes, or hexadecimal digits. The
+/// engine's own convention chooses 64 bits of a longer hash.
 pub(super) fn name(value: Value<'_>, engine: EngineKind) -> Result<BlockName, Fault> {
     let name = match value {
         Value::Unsigned(_) | Value::Negative(_) => value.bits(),
@@ -135,7 +135,7 @@ pub(super) fn remaining_copies(reader: &mut Reader<'_>) -> Result<Option<Vec<u32
     Ok(Some(copies))
 }
 
-/// Passes over a nil, if that is what comes next.
+/// Skips a nil, if that is the next value.
 pub(super) fn is_nil(reader: &mut Reader<'_>) -> Result<bool, DecodeError> {
     let mut ahead = *reader;
     let is_nil = ahead.value()? == Value::Nil;

@@ -364,7 +364,7 @@ impl Driver {
         self.send(command, payload.bytes.len())
     }
 
-    /// How long ago a batch was published: what comes live is new, whatever the engine's clock shows.
+    /// How long ago a batch was published: a live batch is new, whatever the engine's clock shows.
     #[expect(clippy::disallowed_methods, reason = "engines state the time of day")]
     fn age(&self, payload: &Payload, ts_bits: u64) -> Duration {
         if payload.is_replayed && !self.config.normaliser.medium_ttls.is_empty() {

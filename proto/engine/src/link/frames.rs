@@ -28,7 +28,7 @@ impl Item for Payload {
     }
 }
 
-/// A message that is none of the layouts.
+/// A message in no known layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Malformed {
     #[error("{frames} frames instead of {expected}")]
@@ -68,12 +68,12 @@ pub(super) fn reply(message: &Message) -> Result<Reply, Malformed> {
     received(message, topic, numbered, payload, true).map(Reply::Batch)
 }
 
-/// Asks for all batches from `sequence` on.
+/// Requests all batches from `sequence` on.
 pub(super) const fn request(sequence: u64) -> [u8; 8] {
     sequence.to_be_bytes()
 }
 
-/// Reads a number, and behind it the life that the publisher states (vLLM with snapshots).
+/// Reads a number and the incarnation after it, if the publisher states one (vLLM with snapshots).
 fn number(frame: &Bytes) -> Result<(u64, Option<Incarnation>), Malformed> {
     let malformed = Malformed::Sequence { bytes: frame.len() };
     let (number, epoch) = frame.split_first_chunk::<8>().ok_or(malformed)?;
@@ -83,7 +83,7 @@ fn number(frame: &Bytes) -> Result<(u64, Option<Incarnation>), Malformed> {
     Ok((u64::from_be_bytes(*number), stated_incarnation(epoch)))
 }
 
-/// The life that a topic states, if it states one.
+/// The incarnation that a topic states, if any.
 fn topic_incarnation(topic: &[u8]) -> Option<Incarnation> {
     let at = topic.windows(TOPIC_EPOCH.len()).position(|part| part == TOPIC_EPOCH)?;
     let suffix = topic.get(at + TOPIC_EPOCH.len()..)?;

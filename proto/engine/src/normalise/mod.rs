@@ -46,7 +46,7 @@ use std::{collections::HashMap, iter::zip, mem::take, time::Duration};
 /// What is agreed with a source when it is registered.
 #[derive(Debug, Clone)]
 pub struct NormaliserConfig {
-    /// The engine that speaks.
+    /// The engine that publishes.
     pub engine: EngineKind,
     /// Tokens per block, at least 1.
     pub block_size: u32,
@@ -55,7 +55,7 @@ pub struct NormaliserConfig {
     /// Names of numbered LoRA adapters, for engines that send the number only.
     pub lora_names: HashMap<u64, String>,
     /// How long blocks on a medium are held after they were last announced, for media whose connector
-    /// never removes. A medium stands for all of its tier: blocks are held by tier.
+    /// never removes. It applies to the whole tier of the medium: blocks are held by tier.
     pub medium_ttls: Vec<(String, Duration)>,
 }
 
@@ -80,8 +80,8 @@ pub struct Normalised {
 }
 
 impl Normalised {
-    /// Whether what the source holds can no longer be relied on: some of what it said is unknown, or was
-    /// taken for what it is not.
+    /// Whether what the source holds can no longer be relied on: some of what it published is unreadable, or was
+    /// misinterpreted.
     #[must_use]
     pub fn is_lossy(&self) -> bool {
         self.unreadable_events > 0 || self.drops.count(DropReason::PresumedGroup) > 0
@@ -91,7 +91,7 @@ impl Normalised {
 /// Whether a source's names cover the prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Naming {
-    /// No block has told yet.
+    /// No block has shown it yet.
     Unknown,
     Chained,
     Unchained,
@@ -104,7 +104,7 @@ pub struct Normaliser {
     naming: Naming,
     groups: Groups,
     salted: SaltedNames,
-    /// Multimodal hashes of one block, kept for its memory.
+    /// Multimodal hashes of one block, retained to reuse the allocation.
     multimodal: Vec<u64>,
 }
 
@@ -129,19 +129,19 @@ impl Normaliser {
         }
     }
 
-    /// Goes on where another normaliser of the same life had learned this main group.
+    /// Continues for another normaliser of the same incarnation, which had learned this main group.
     pub fn resume(&mut self, main_group: Option<u32>) {
         self.groups = Groups::resumed(main_group);
     }
 
     /// The group whose blocks count, once the source has stated it. Engines state it with what they store
-    /// only, so it must outlive a restart of the index for removals to be read.
+    /// only, so it must survive a restart of the index for removals to be understood.
     #[must_use]
     pub const fn main_group(&self) -> Option<u32> {
         self.groups.main()
     }
 
-    /// A new life of the source: forgets all that was learned from the old one.
+    /// Begins a new incarnation of the source: forgets all that was learned of the old one.
     pub fn reset(&mut self) {
         *self = Self::new(self.config.clone());
     }
@@ -294,7 +294,7 @@ impl Normaliser {
         }
     }
 
-    /// Checks that an event's blocks are whole, of the right size, and as many as its names.
+    /// Checks that an event's blocks are complete, of the right size, and as many as its names.
     fn check_blocks(
         &self,
         stored: &RawStored<'_>,
@@ -334,7 +334,7 @@ impl Normaliser {
         Ok(())
     }
 
-    /// Hashes the tokens of an event whose blocks are whole.
+    /// Hashes the tokens of an event whose blocks are complete.
     fn hash_blocks(
         &mut self,
         stored: &RawStored<'_>,
@@ -367,7 +367,7 @@ impl Normaliser {
         blocks
     }
 
-    /// Namespace of a block that says none itself: what was known of it, or of its parent.
+    /// Namespace of a block that states none itself: the known one, or that of its parent.
     fn remembered(
         &self,
         rank: DpRank,

@@ -8,10 +8,10 @@ use crate::order::Item;
 use kvasir_proto::types::{Cursor, Incarnation};
 use std::mem;
 
-/// Rounds in a row that may have holes before a dump is asked for instead.
+/// Rounds in a row that may have holes before a dump is requested instead.
 const HOLES_MAX: u32 = 2;
 
-// === what the source says by itself ===
+// === messages of the source ===
 
 impl<I: Item, C> Recovery<I, C> {
     pub(super) fn on_connected(
@@ -27,7 +27,7 @@ impl<I: Item, C> Recovery<I, C> {
         let rewinds = self.config.recourse == Recourse::Rewind;
         let Some(progress) = &mut self.progress else { return };
         if rewinds {
-            // What an earlier stream announced and did not send may never come.
+            // Batches that an earlier stream announced and did not send may never come.
             (progress.head, progress.refused) = (progress.applied(), None);
         }
         progress.target = head.filter(|head| progress.believes(*head));
@@ -60,7 +60,7 @@ impl<I: Item, C> Recovery<I, C> {
         }
     }
 
-    /// An old life says that it is there: late, or the present one was heard late.
+    /// An old incarnation announced itself: its message is late, or the current one's was.
     fn doubt(&mut self) {
         if let Some(progress) =
             self.progress.as_mut().filter(|progress| progress.trust == Trust::Full)
@@ -112,7 +112,7 @@ impl<I: Item, C> Recovery<I, C> {
         self.core.hold(batch);
     }
 
-    /// Whether what is said in the name of a life counts; one that is new ends the one before.
+    /// Whether a message of an incarnation counts. A new incarnation ends the one before.
     fn accepts(
         &mut self,
         (incarnation, in_order): (Incarnation, bool),
@@ -122,8 +122,8 @@ impl<I: Item, C> Recovery<I, C> {
             if !self.admits(incarnation) {
                 return false;
             }
-            // What replaces another life is not believed to begin where it says before it is asked,
-            // unless whoever brings it cannot have mixed them up.
+            // The stated first number of a replacement is not believed before an answer, unless the
+            // transport cannot have reordered incarnations.
             let is_known = !in_order && (self.progress.is_some() || self.past.len() > 0);
             let asks = self.config.recourse == Recourse::Ask;
             let returned = asks && self.past.contains(incarnation);
@@ -154,7 +154,7 @@ impl<I: Item, C> Recovery<I, C> {
     }
 }
 
-// === what it answers ===
+// === answers of the source ===
 
 impl<I: Item, C> Recovery<I, C> {
     pub(super) fn on_range_batch(&mut self, number: u64, batch: Numbered<I>) {
@@ -170,7 +170,7 @@ impl<I: Item, C> Recovery<I, C> {
             return;
         }
         match progress.base {
-            // What was asked for is the first batch of the life and what follows.
+            // The request was for the first batch of the incarnation and what follows.
             Base::Open => progress.base = Base::Before(sequence),
             Base::Before(_) | Base::At(_) => {}
         }
@@ -202,7 +202,7 @@ impl<I: Item, C> Recovery<I, C> {
             return;
         }
         let Some(round) = self.asks.finish(number) else { return };
-        // What else was announced does not exist, unless it came meanwhile.
+        // Other announced batches do not exist, unless they came meanwhile.
         progress.head = head.max(progress.applied()).max(self.core.buffer.back());
         progress.target = progress.target.min(progress.head);
         if self.core.buffer.len() > 0 && round == (Round::Range { brought: false }) {
@@ -216,7 +216,7 @@ impl<I: Item, C> Recovery<I, C> {
         }
     }
 
-    /// Batches are missing in an answer: it is asked for again, and then a dump.
+    /// Batches are missing in an answer: the range is requested again, and then a dump.
     fn found_hole(&mut self, number: u64) {
         let (Some(round), Some(progress)) = (self.asks.finish(number), &mut self.progress) else {
             return;
@@ -253,7 +253,7 @@ impl<I: Item, C> Recovery<I, C> {
         self.switch_to(present);
     }
 
-    /// Begins the life that the source says it lives, now that it was asked.
+    /// Begins the incarnation that an answer of the source named.
     fn switch_to(&mut self, present: Incarnation) {
         self.seen_at = self.core.now;
         self.begin_incarnation(present, None);
@@ -320,7 +320,7 @@ impl<I: Item, C> Recovery<I, C> {
 
     pub(super) fn on_round_failed(&mut self, number: u64) {
         match self.asks.finish(number) {
-            // It broke off on its way: the next goes on behind what it brought.
+            // It broke off midway: the next round resumes behind what it brought.
             Some(Round::Range { brought: true }) => self.asks.succeeded(),
             Some(_) => self.round_brought_nothing(),
             None => {}

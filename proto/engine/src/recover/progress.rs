@@ -2,28 +2,28 @@ use super::config::{NUMBERS_AHEAD_MAX, PAST_INCARNATIONS_MAX};
 use kvasir_proto::types::{Cursor, Incarnation};
 use std::collections::VecDeque;
 
-/// What the index has of a life.
+/// What the index has of an incarnation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Base {
     /// Nothing, and which batch comes first is not known.
     Open,
-    /// Nothing yet: the life begins with this batch.
+    /// Nothing yet: the incarnation begins with this batch.
     Before(u64),
     /// All batches up to this one are in, or were given up.
     At(u64),
 }
 
-/// Whether it is believed that a source lives a life.
+/// Whether the source is believed to be in an incarnation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trust {
     Full,
-    /// An earlier life says that it is there: who lives is to be asked.
+    /// An earlier incarnation announced itself: the source is to be asked for its current one.
     Doubted,
-    /// It was over once, and only the source itself can say that it lives again.
+    /// It ended once, and only an answer of the source can resume it.
     Returned,
 }
 
-/// The life that a source lives.
+/// The current incarnation of a source, and how far it was applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Progress {
     pub(super) incarnation: Incarnation,
@@ -34,7 +34,7 @@ pub(super) struct Progress {
     pub(super) target: Option<u64>,
     /// A batch that was refused: those before it are missing.
     pub(super) refused: Option<u64>,
-    /// Nothing is applied before a dump: what is missing is not kept, or the index has a part of a
+    /// Nothing is applied before a dump: what is missing is not retained, or the index has a part of a
     /// dump and so what the source held at no moment.
     pub(super) needs_dump: bool,
     /// The index lacks blocks that only a dump brings back, though no batch was lost.
@@ -109,7 +109,7 @@ impl Progress {
     }
 }
 
-/// Lives that are over, the latest last.
+/// Incarnations that ended, the latest last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Past(VecDeque<Incarnation>);
 

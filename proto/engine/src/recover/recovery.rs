@@ -10,15 +10,15 @@ use crate::order::{
 use kvasir_proto::types::{Cursor, Incarnation, SourceState};
 use std::{mem, time::Duration};
 
-/// What a checkpoint knows of a source.
+/// What a checkpoint has of a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resume {
     /// How far it was applied; none if nothing is in the index.
     pub cursor: Option<Cursor>,
     /// Whether batches had been lost for good.
     pub degraded: bool,
-    /// Lives that were over, the latest last; at most [`PAST_INCARNATIONS_MAX`](super::PAST_INCARNATIONS_MAX)
-    /// are kept.
+    /// Incarnations that ended, the latest last; at most [`PAST_INCARNATIONS_MAX`](super::PAST_INCARNATIONS_MAX)
+    /// are retained.
     pub past: Vec<Incarnation>,
 }
 
@@ -29,7 +29,7 @@ enum Need {
     Dump,
 }
 
-/// How the live stream stands.
+/// State of the live stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stream {
     Down,
@@ -56,7 +56,7 @@ pub struct Recovery<I, C> {
     pub(super) config: RecoveryConfig,
     pub(super) core: Core<Numbered<I>, Step<I, C>>,
     pub(super) stream: Stream,
-    /// When the source was heard last.
+    /// When the last message of the source came.
     pub(super) seen_at: Duration,
     /// When a batch was applied last, or the first one announced that is not.
     pub(super) progress_at: Duration,
@@ -145,25 +145,25 @@ impl<I: Item, C> Recovery<I, C> {
         order::next_step(self)
     }
 
-    /// Whether the source is heard if it says that it lives this life: not if that is one of the
-    /// last that are over, as long as there is another.
+    /// Whether messages of this incarnation are accepted: not if it ended lately, unless there is no
+    /// current one.
     #[must_use]
     pub fn admits(&self, incarnation: Incarnation) -> bool {
         self.progress.is_none() || self.is_present(incarnation) || !self.past.contains(incarnation)
     }
 
-    /// Whether this is the life that the source lives as far as is known.
+    /// Whether this is the current incarnation, as far as is known.
     #[must_use]
     pub fn is_present(&self, incarnation: Incarnation) -> bool {
         self.progress.is_some_and(|progress| progress.incarnation == incarnation)
     }
 
-    /// Lives that are over, the latest last, at most [`PAST_INCARNATIONS_MAX`](super::PAST_INCARNATIONS_MAX).
+    /// Incarnations that ended, the latest last, at most [`PAST_INCARNATIONS_MAX`](super::PAST_INCARNATIONS_MAX).
     pub fn past(&self) -> impl Iterator<Item = Incarnation> + use<'_, I, C> {
         self.past.iter()
     }
 
-    /// Number of the batch that is wanted next; none where any will do, or only a dump.
+    /// Number of the batch that is to come next; none if any will do, or only a dump.
     #[must_use]
     pub fn expected(&self) -> Option<u64> {
         self.progress.and_then(|progress| progress.expected())
@@ -175,7 +175,7 @@ impl<I: Item, C> Recovery<I, C> {
         self.progress.is_some_and(|progress| progress.covers(sequence))
     }
 
-    /// When to hand in [`Input::Tick`] at the latest.
+    /// The latest time for the next [`Input::Tick`].
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         let expiry = self.can_expire().then(|| self.seen_at + self.config.worker_timeout);
@@ -184,8 +184,7 @@ impl<I: Item, C> Recovery<I, C> {
         [expiry, drops, grace, self.asks.deadline()].into_iter().flatten().min()
     }
 
-    /// From the next batch on, no more is held back than other sources leave room for, but for the newest
-    /// batch.
+    /// Limits the buffer to what other sources leave room for, except for its newest batch.
     pub fn share(&mut self, held: &mut HeldShare) {
         self.core.share(held);
     }
@@ -258,7 +257,7 @@ impl<I: Item, C> Recovery<I, C> {
         if progress.needs_dump {
             Some(Need::Dump)
         } else if self.has_gap() || progress.trust == Trust::Doubted {
-            // From 0 means from the first batch of the life.
+            // From 0 means from the first batch of the incarnation.
             Some(Need::Range { from: progress.expected().unwrap_or(0) })
         } else {
             (self.core.is_degraded() || progress.lacks_blocks).then_some(Need::Dump)
@@ -282,7 +281,7 @@ impl<I: Item, C> Recovery<I, C> {
         self.core.push(Step::Expired);
     }
 
-    /// Goes on without what is missing; whether anything is.
+    /// Gives up what is missing; `false` if nothing is.
     pub(super) fn give_up(&mut self) -> bool {
         let late = self.grace_ends().is_some_and(|at| at <= self.core.now);
         let front = self.core.buffer.front().map(|batch| batch.sequence);
@@ -309,7 +308,7 @@ impl<I: Item, C> Recovery<I, C> {
         given_up
     }
 
-    /// Nothing of the present life counts any more.
+    /// Ends the current incarnation: nothing of it counts any more.
     pub(super) fn end_incarnation(&mut self) {
         self.asks.rest();
         if let Some(round) = self.asks.abandon() {

@@ -40,8 +40,8 @@ impl<I: Item> Sequencer<I> {
             self.core.push(Step::CancelReplay { round });
         }
         self.replays.reset();
-        // The publisher keeps what was held back, and only the next connection can tell whether it
-        // is still of the same life.
+        // The publisher still has the batches that were held back, and only the next connection can
+        // show whether it is still in the same incarnation.
         self.core.drop_held();
         self.progress = self.progress.doubted();
         self.last_live = self.progress.position();
@@ -67,7 +67,7 @@ impl<I: Item> Sequencer<I> {
                     self.core.counts.duplicate += 1;
                     return;
                 }
-                self.heed_number(&received)
+                self.follow_number(&received)
             }
         };
         if restarted {
@@ -83,7 +83,7 @@ impl<I: Item> Sequencer<I> {
         self.core.hold(received);
     }
 
-    /// Goes by the life that a batch states; `true` if the source's life so far ended with that.
+    /// Follows the incarnation that a batch states; `true` if that ended the current one.
     fn enter(&mut self, incarnation: Incarnation) -> bool {
         let current = self.progress.incarnation();
         if current == Some(incarnation) {
@@ -100,9 +100,9 @@ impl<I: Item> Sequencer<I> {
         false
     }
 
-    /// Goes by the number of a live batch that states no life; `true` if the source's life so far
-    /// ended with that.
-    fn heed_number(&mut self, received: &Received<I>) -> bool {
+    /// Follows the number of a live batch that states no incarnation; `true` if that ended the current
+    /// one.
+    fn follow_number(&mut self, received: &Received<I>) -> bool {
         if self.progress.is_doubtful() && !self.config.replay {
             self.accept_unproved();
         }
@@ -113,7 +113,7 @@ impl<I: Item> Sequencer<I> {
         restarted
     }
 
-    /// Numbers of one life only grow on the live stream, and a number that replay covered names
+    /// Numbers of one incarnation only grow on the live stream, and a number that replay covered names
     /// the same batch here.
     fn shows_restart(&self, received: &Received<I>) -> bool {
         let Received { sequence, fingerprint, .. } = *received;
@@ -157,8 +157,9 @@ impl<I: Item> Sequencer<I> {
             return;
         }
         // A batch that was published and does not come may have been dropped by a full send queue: ask again.
-        // That of the cursor is one, unless a stated life shows by the number alone what comes next; of a life
-        // of which nothing was applied yet, what is missing before the first reply is no longer kept.
+        // The cursor's batch is such a batch, unless the incarnation is stated: then the number alone proves
+        // the order. If nothing of the incarnation was applied yet, the publisher no longer retains what
+        // is missing before the first reply.
         let continues = incarnation.is_some() && sequence == self.next;
         let skipped = before.is_some_and(|before| sequence > before.saturating_add(1));
         let unproved = !round.proved && self.progress.position().is_some();
@@ -176,7 +177,7 @@ impl<I: Item> Sequencer<I> {
         self.core.buffer.insert(received);
     }
 
-    /// Goes by the life that a reply states; `true` if it is none of the round's.
+    /// Follows the incarnation that a reply states; `true` if it is not the round's.
     fn refuse_reply_of(&mut self, incarnation: Incarnation, number: u64) -> bool {
         if self.ended == Some(incarnation) {
             self.core.counts.stale += 1;
@@ -189,8 +190,8 @@ impl<I: Item> Sequencer<I> {
         restarted
     }
 
-    /// Goes on with a reply that does not follow from the cursor: all below it is given up. Live
-    /// batches that were held back for it may be of another life than the reply; they go.
+    /// Resumes with a reply that does not follow from the cursor: all below it is given up. Live
+    /// batches that were held back for it may be of another incarnation than the reply; they are dropped.
     fn leap_to(&mut self, sequence: u64) {
         self.core.counts.stale += self.core.buffer.drop_through(sequence);
         self.given_up_below = sequence;
@@ -203,13 +204,14 @@ impl<I: Item> Sequencer<I> {
 
     pub(super) fn on_replay_end(&mut self, number: u64) {
         let Some(round) = self.replays.finish(number) else { return };
-        let nothing_kept = round.cursor.is_some_and(|cursor| round.last < Some(cursor));
-        if nothing_kept && self.progress.is_doubtful() {
+        let nothing_retained = round.cursor.is_some_and(|cursor| round.last < Some(cursor));
+        if nothing_retained && self.progress.is_doubtful() {
             // The newest batch is older than the cursor.
             self.replays.restarted();
             self.end_incarnation(None);
-        } else if nothing_kept || self.core.buffer.len() > 0 {
-            // On a connection that has proved its life the former says only that nothing is kept.
+        } else if nothing_retained || self.core.buffer.len() > 0 {
+            // On a connection that has proved its incarnation, an empty replay shows only that the publisher
+            // retains nothing.
             self.attempt_again(&round);
         } else {
             self.complete(&round);
@@ -225,7 +227,7 @@ impl<I: Item> Sequencer<I> {
     /// A round ended well and nothing is known to be missing.
     fn complete(&mut self, round: &Round) {
         // The end of a replay can be missing like any other part of it. Either the live stream
-        // has gone on from there, or a second round shows that nothing followed.
+        // has continued from there, or a second round shows that nothing followed.
         let proved_by_live = self.connection == Connection::Up { live_seen: true };
         if round.brought && !proved_by_live && self.replays.confirm(self.core.now) {
             return;
@@ -258,7 +260,7 @@ impl<I: Item> Sequencer<I> {
         }
     }
 
-    /// Goes on with a cursor that cannot be proved: what was applied under it is doubtful.
+    /// Resumes with a cursor that cannot be proved: what was applied up to it is suspect.
     pub(super) fn accept_unproved(&mut self) {
         self.progress = self.progress.accepted();
         self.core.degrade();

@@ -9,14 +9,14 @@ use crate::order::{self, Bounds, Core, HeldShare, Item, Machine, OrderStatus, Ou
 use kvasir_proto::types::{Cursor, Fingerprint, Incarnation, SourceState};
 use std::time::Duration;
 
-/// What a checkpoint knows of a source.
+/// What a checkpoint has of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Resume {
     /// How far it was applied.
     pub cursor: Cursor,
     /// Whether batches had been lost for good.
     pub degraded: bool,
-    /// The engine's main KV-cache group, for whoever reads its batches.
+    /// The engine's main KV-cache group, for the normaliser.
     pub main_group: Option<u32>,
 }
 
@@ -47,11 +47,11 @@ pub struct Sequencer<I> {
     pub(super) core: Core<Received<I>, Step<I>>,
     pub(super) connection: Connection,
     pub(super) progress: Progress,
-    /// The life that a statement of another one ended on this connection: what still comes of it
+    /// The incarnation that a statement of another one ended on this connection: what still comes of it
     /// is stale.
     pub(super) ended: Option<Incarnation>,
     /// When a cursor in doubt is taken on trust: no replay socket, and the publisher states its
-    /// life, but has not on this connection yet.
+    /// incarnation, but has not on this connection yet.
     pub(super) prove_by: Option<Duration>,
     /// Number of the next batch to apply.
     pub(super) next: u64,
@@ -126,13 +126,12 @@ impl<I: Item> Sequencer<I> {
         self.core.degrade();
     }
 
-    /// The batch applied last says that the engine's cache is empty: nothing that was lost before
-    /// it matters any more.
+    /// The batch applied last cleared the engine's cache: earlier losses do not matter any more.
     pub const fn content_cleared(&mut self) {
         self.core.repair();
     }
 
-    /// When to hand in [`Input::Tick`] at the latest.
+    /// The latest time for the next [`Input::Tick`].
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         let expiry = match self.connection {
@@ -145,8 +144,7 @@ impl<I: Item> Sequencer<I> {
             .min()
     }
 
-    /// From the next batch on, no more is held back than other sources leave room for, but for the newest
-    /// batch.
+    /// Limits the buffer to what other sources leave room for, except for its newest batch.
     pub fn share(&mut self, held: &mut HeldShare) {
         self.core.share(held);
     }
@@ -227,7 +225,7 @@ impl<I: Item> Sequencer<I> {
         self.core.degrade();
     }
 
-    /// Id of the life, which in a fresh one is the first batch's to give unless it was stated.
+    /// Id of the incarnation. A fresh one gets it from its first batch, unless it was stated.
     fn named_from(&mut self, sequence: u64, fingerprint: Fingerprint) -> Incarnation {
         match self.progress {
             Progress::Known(incarnation, _) | Progress::Doubtful(incarnation, _) => incarnation,
@@ -238,7 +236,7 @@ impl<I: Item> Sequencer<I> {
         }
     }
 
-    /// Says that a life begins, once.
+    /// Emits the step for a new incarnation, once.
     pub(super) fn name_incarnation(&mut self, incarnation: Incarnation) -> Incarnation {
         if self.progress.incarnation() != Some(incarnation) {
             self.core.push(Step::NewIncarnation { incarnation });
@@ -246,8 +244,8 @@ impl<I: Item> Sequencer<I> {
         incarnation
     }
 
-    /// The engine restarted: nothing of its earlier life counts. Unless the new one was stated, its first
-    /// batch names it.
+    /// The engine restarted: nothing of its earlier incarnation counts. The first batch of the new one
+    /// names it, unless a statement did.
     pub(super) fn end_incarnation(&mut self, stated: Option<Incarnation>) {
         if let Some(round) = self.replays.abandon() {
             self.replays.restarted();
