@@ -116,6 +116,11 @@ impl Expiry {
                 | (KvEvent::StoredNames { .. }, None) => {}
             }
         }
+        debug_assert!(expiring.next().is_none(), "times to live belong to events");
+        debug_assert!(
+            self.queue.len() == self.deadlines.values().map(HashMap::len).sum::<usize>(),
+            "each block has one deadline"
+        );
     }
 
     /// When [`next`](Self::next) has something; none as long as nothing waits.
@@ -133,8 +138,8 @@ impl Expiry {
         while let Some(&(deadline, held)) = self.queue.first() {
             let is_due = deadline <= now;
             let same = *place.get_or_insert((held.rank, held.tier)) == (held.rank, held.tier);
-            let goes_on = is_due || self.queue.len() > blocks_max;
-            if !same || !goes_on || names.len() >= EXPIRED_BLOCKS_MAX {
+            let leaves = is_due || self.queue.len() > blocks_max;
+            if !same || !leaves || names.len() >= EXPIRED_BLOCKS_MAX {
                 break;
             }
             self.forget(held);

@@ -34,6 +34,7 @@ pub(super) fn per_block<'a>(
             return Err(Fault::TooMany.into());
         }
     }
+    debug_assert!(keys.is_sorted_by_key(|(block, _)| *block), "keys ascend by block");
     Ok(Some(PerBlock { blocks, keys }))
 }
 

@@ -73,6 +73,7 @@ pub fn decode(payload: &[u8], engine: EngineKind) -> Result<Batch<'_>, DecodeErr
         }
         _ => return Err(DecodeError::Envelope),
     };
+    debug_assert!(batch.events.len() <= PAYLOAD_EVENTS_MAX, "events are limited");
     match reader.remaining() {
         0 => Ok(batch),
         bytes => Err(DecodeError::TrailingBytes { bytes }),

@@ -101,6 +101,7 @@ pub(super) fn tokens(reader: &mut Reader<'_>) -> Result<RawTokens, FieldError> {
         reader.skip_many(count)?;
         return Ok(RawTokens::Pairs);
     }
+    debug_assert!(count <= reader.remaining(), "memory is bounded by the bytes received");
     let mut ids_le = vec![0; count * 4];
     let (places, _no_rest) = ids_le.as_chunks_mut();
     if !reader.unsigned_32_le(places)? {

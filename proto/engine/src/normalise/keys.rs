@@ -139,6 +139,10 @@ impl<'e, 'a> BlockKeys<'e, 'a> {
     }
 
     fn next_block(&mut self) -> &'e [(u32, ExtraKey<'a>)] {
+        debug_assert!(
+            self.rest.first().is_none_or(|(block, _)| *block >= self.block),
+            "keys ascend by block"
+        );
         let length = self.rest.iter().take_while(|(block, _)| *block == self.block).count();
         let (keys, rest) = self.rest.split_at_checked(length).unwrap_or_default();
         self.rest = rest;

@@ -1,20 +1,20 @@
-//! Raw events of one source to what the index takes: one tier, one group, whole blocks, hashes
+//! Raw events of one source to events for the index: one tier, one group, complete blocks, hashes
 //! instead of tokens. Pure: what it learns comes from the events alone.
 //!
 //! Every block operation received comes out exactly once: in an event for the index, or in
-//! [`Drops`] with the reason. Rules, in the order in which they are asked of an event:
+//! [`Drops`] with the reason. The rules, in the order in which they apply:
 //!
-//! 1. names that do not cover the prefix (SGLang before 0.5.6) are refused, of the whole source;
+//! 1. names that do not cover the prefix (SGLang before 0.5.6) refuse the source;
 //! 2. only the main group counts (`place.rs`: full attention; the first such group), and what
 //!    contradicts what a group has shown before is rejected;
 //! 3. only the worker's own memory counts: locality, then medium, which gives the tier;
-//! 4. no tokens, and no local hashes in their place: a tier more for names that are known
+//! 4. without tokens or local hashes in their place, known names get another tier
 //!    ([`KvEvent::StoredNames`]);
-//! 5. tokens must be ids, blocks whole and of the source's size, names as many as blocks;
+//! 5. tokens must be ids, blocks complete and of the source's size, names as many as blocks;
 //! 6. adapter, salt and multimodal content give the namespace (`namespace.rs`), and with the
-//!    tokens the local hash. Where local hashes came in place of tokens, they have all of that in them.
+//!    tokens the local hash. Local hashes in place of tokens already cover all of that.
 //!
-//! Tokens end here: they are hashed and dropped. Cost per block is the hash; nothing is allocated
+//! Tokens are hashed and dropped here. Cost per block is the hash; nothing is allocated
 //! per block, and per event only the list for the index. While no block of the source is salted,
 //! no table is consulted.
 
@@ -174,6 +174,11 @@ impl Normaliser {
                 }
             }
         }
+        debug_assert!(out.events.iter().all(|event| event.operations() > 0), "no event is empty");
+        debug_assert!(
+            out.expiring.last().is_none_or(|(event, _)| *event < out.events.len()),
+            "times to live belong to events"
+        );
         out
     }
 
@@ -363,6 +368,7 @@ impl Normaliser {
             // Later blocks of the event follow the one before, in its namespace.
             parent = None;
         }
+        debug_assert!(blocks.len() == stored.names.len(), "a block for each name");
         self.multimodal = multimodal;
         blocks
     }

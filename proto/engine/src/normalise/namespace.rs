@@ -164,6 +164,7 @@ impl SaltedNames {
                 unknown.insert(Salted { namespace, tiers: TierSet::EMPTY.with(tier) });
             }
         }
+        debug_assert!(self.names.len() <= self.limit, "names are limited");
     }
 
     /// A name of which no tokens were sent lies in a tier more.

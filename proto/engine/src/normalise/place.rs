@@ -146,6 +146,7 @@ impl Groups {
         if self.others.len() < GROUPS_MAX {
             self.others.entry(group).or_insert(reason);
         }
+        debug_assert!(self.others.len() <= GROUPS_MAX, "groups are limited");
         reason
     }
 }

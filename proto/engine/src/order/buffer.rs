@@ -72,6 +72,7 @@ impl<B: Numbered> Buffer<B> {
         }
         let received = self.batches.pop_front()?;
         self.bytes -= received.bytes();
+        debug_assert!(!self.batches.is_empty() || self.bytes == 0, "bytes without a batch");
         if self.batches.is_empty() && self.batches.capacity() > CAPACITY_RETAINED {
             self.batches = VecDeque::new();
         }

@@ -58,6 +58,7 @@ impl HeldShare {
             self.of.all.fetch_sub(self.own, Ordering::Relaxed);
             self.own = own;
         }
+        debug_assert!(self.of.bytes() >= own, "the sum includes the share");
         let room = self.of.bytes_max.saturating_sub(self.of.bytes());
         own.saturating_add(room).min(self.of.share_max)
     }

@@ -141,6 +141,7 @@ impl<I: Item, C> Recovery<I, C> {
     }
 
     fn begin_incarnation(&mut self, incarnation: Incarnation, first: Option<u64>) {
+        debug_assert!(!self.is_present(incarnation), "an incarnation begins once");
         self.end_incarnation();
         if let Some(before) = self.progress {
             self.past.add(before.incarnation);
@@ -270,6 +271,7 @@ impl<I: Item, C> Recovery<I, C> {
     /// Notes that the index is about to hold a part of a dump; `false` if that is of no round.
     fn begin_dump(&mut self, number: u64) -> bool {
         let Some(round) = self.asks.current(number) else { return false };
+        debug_assert!(self.progress.is_some(), "a round belongs to an incarnation");
         let before = mem::replace(round, Round::Dump { begun: true });
         if before != (Round::Dump { begun: true }) {
             if let Some(progress) = &mut self.progress {

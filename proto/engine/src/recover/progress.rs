@@ -126,6 +126,7 @@ impl Past {
             self.0.pop_front();
         }
         self.0.push_back(incarnation);
+        debug_assert!(self.0.len() <= PAST_INCARNATIONS_MAX, "few are remembered");
     }
 
     pub(super) fn remove(&mut self, incarnation: Incarnation) {

@@ -342,6 +342,7 @@ impl<I: Item, C> Machine for Recovery<I, C> {
         else {
             return false;
         };
+        debug_assert!(!progress.covers(sequence), "each batch is applied once");
         progress.base = Base::At(sequence);
         progress.note_head(sequence);
         let incarnation = progress.incarnation;

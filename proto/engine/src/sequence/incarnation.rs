@@ -20,7 +20,9 @@ pub(super) const fn is_stated(incarnation: Incarnation) -> bool {
 /// Id of an incarnation that no publisher stated.
 const fn derived(hash: u128) -> Incarnation {
     let id = Incarnation(hash);
-    if is_stated(id) { Incarnation(!hash) } else { id }
+    let id = if is_stated(id) { Incarnation(!hash) } else { id };
+    debug_assert!(!is_stated(id), "only a statement makes a stated id");
+    id
 }
 
 /// Id of the incarnation whose first applied batch this is. The same batch gives the same id on

@@ -193,6 +193,7 @@ impl<I: Item> Sequencer<I> {
     /// Resumes with a reply that does not follow from the cursor: all below it is given up. Live
     /// batches that were held back for it may be of another incarnation than the reply; they are dropped.
     fn leap_to(&mut self, sequence: u64) {
+        debug_assert!(sequence >= self.next, "the cursor never goes back");
         self.core.counts.stale += self.core.buffer.drop_through(sequence);
         self.given_up_below = sequence;
         self.progress = self.progress.accepted();

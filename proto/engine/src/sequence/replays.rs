@@ -86,6 +86,11 @@ impl Replays {
         self.rounds.failed()
     }
 
+    /// Whether no attempt is left.
+    pub(super) const fn is_exhausted(&self) -> bool {
+        self.rounds.is_exhausted()
+    }
+
     /// Counts a round whose incarnation ended.
     pub(super) fn restarted(&mut self) {
         self.rounds.restarted();

@@ -27,6 +27,7 @@ impl<I: Item> Sequencer<I> {
             ("no replay socket: no waiting", config.replay || is_empty),
             ("a round is always ahead", !config.replay || !up || replays.is_active()),
             ("gaps are recovered", is_empty || replays.is_recovering()),
+            ("attempts are bounded", !replays.is_exhausted()),
             ("the cursor never goes back", round.is_none_or(|round| round.cursor <= cursor)),
         ];
         facts.into_iter().chain(core.facts(0))

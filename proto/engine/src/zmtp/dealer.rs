@@ -40,7 +40,7 @@ impl DealerSocket {
     }
 
     /// The next message. Cancel-safe. A peer that dies is an error here, within the heartbeat
-    /// limits; a peer that lives and does not answer is for the caller's deadline.
+    /// limits; the caller's deadline covers a live peer that does not answer.
     ///
     /// # Errors
     /// Any [`LinkError`]; the socket is dead afterwards.
