@@ -48,8 +48,8 @@ use reader::{Reader, Value};
 
 /// Decodes one payload.
 ///
-/// The engine decides what the layouts leave open. A byte hash stands for its last 8 bytes,
-/// big-endian; SGLang's for its first 8. Only in maps of a custom engine, `local_hashes`, one for
+/// The engine decides what the layouts leave open. A byte hash means its last 8 bytes,
+/// big-endian; SGLang's means its first 8. Only in maps of a custom engine, `local_hashes`, one for
 /// each block, may replace `token_ids`, which are empty then.
 ///
 /// # Errors

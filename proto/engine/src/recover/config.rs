@@ -15,7 +15,7 @@ pub const NUMBERS_AHEAD_MAX: u64 = 1 << 32;
 pub enum Recourse {
     /// The publisher's local indexer can be asked.
     Ask,
-    /// The publisher is told which batch to send next.
+    /// The publisher can rewind its stream, and learns which batch to send next.
     Rewind,
     /// Not at all: they are lost.
     Nothing,

@@ -58,7 +58,7 @@ pub enum Input<I, C> {
         /// The batch.
         batch: Numbered<I>,
     },
-    /// A batch that a round asked for.
+    /// A batch that a round requested.
     RangeBatch {
         /// The round, as given by [`Step::Ask`].
         round: u64,

@@ -36,7 +36,7 @@ impl<I: Item> Sequencer<I> {
         }
         self.connection = Connection::Down { since: self.core.now, expired: false };
         self.prove_by = None;
-        if let Some(round) = self.replays.abandon() {
+        if let Some(round) = self.replays.rounds.abandon() {
             self.core.push(Step::CancelReplay { round });
         }
         self.replays.reset();
@@ -128,12 +128,12 @@ impl<I: Item> Sequencer<I> {
         let last_attempt = self.replays.is_last_attempt();
         let Received { sequence, fingerprint, incarnation, .. } = received;
         if let Some(incarnation) = incarnation
-            && self.replays.current(number).is_some()
+            && self.replays.rounds.current(number).is_some()
             && self.refuse_reply_of(incarnation, number)
         {
             return;
         }
-        let Some(round) = self.replays.current(number) else {
+        let Some(round) = self.replays.rounds.current(number) else {
             self.core.counts.stale += 1;
             return;
         };
@@ -204,11 +204,11 @@ impl<I: Item> Sequencer<I> {
     }
 
     pub(super) fn on_replay_end(&mut self, number: u64) {
-        let Some(round) = self.replays.finish(number) else { return };
+        let Some(round) = self.replays.rounds.finish(number) else { return };
         let nothing_retained = round.cursor.is_some_and(|cursor| round.last < Some(cursor));
         if nothing_retained && self.progress.is_doubtful() {
             // The newest batch is older than the cursor.
-            self.replays.restarted();
+            self.replays.rounds.restarted();
             self.end_incarnation(None);
         } else if nothing_retained || self.core.buffer.len() > 0 {
             // On a connection that has proved its incarnation, an empty replay shows only that the publisher
@@ -220,7 +220,7 @@ impl<I: Item> Sequencer<I> {
     }
 
     pub(super) fn on_replay_failed(&mut self, number: u64) {
-        if let Some(round) = self.replays.finish(number) {
+        if let Some(round) = self.replays.rounds.finish(number) {
             self.attempt_again(&round);
         }
     }
@@ -240,7 +240,7 @@ impl<I: Item> Sequencer<I> {
 
     /// Ends a round early and plans another.
     fn break_off(&mut self, number: u64) {
-        if let Some(round) = self.replays.finish(number) {
+        if let Some(round) = self.replays.rounds.finish(number) {
             self.core.push(Step::CancelReplay { round: number });
             self.attempt_again(&round);
         }

@@ -138,7 +138,7 @@ impl<I: Item> Sequencer<I> {
             Connection::Down { since, expired: false } => Some(since + self.config.worker_timeout),
             Connection::Down { expired: true, .. } | Connection::Up { .. } => None,
         };
-        [expiry, self.core.suspects_deadline(), self.prove_by, self.replays.deadline()]
+        [expiry, self.core.suspects_deadline(), self.prove_by, self.replays.rounds.deadline()]
             .into_iter()
             .flatten()
             .min()
@@ -247,8 +247,8 @@ impl<I: Item> Sequencer<I> {
     /// The engine restarted: nothing of its earlier incarnation counts. The first batch of the new one
     /// names it, unless a statement did.
     pub(super) fn end_incarnation(&mut self, stated: Option<Incarnation>) {
-        if let Some(round) = self.replays.abandon() {
-            self.replays.restarted();
+        if let Some(round) = self.replays.rounds.abandon() {
+            self.replays.rounds.restarted();
             self.core.push(Step::CancelReplay { round });
         }
         self.core.drop_held();

@@ -9,7 +9,7 @@ impl<I: Item> Sequencer<I> {
         let is_empty = front.is_none();
         let up = matches!(connection, Connection::Up { .. });
         let cursor = progress.position().map(|position| position.sequence);
-        let round = replays.round();
+        let round = replays.rounds.under_way();
         let facts = [
             ("the next batch follows the cursor", *next == progress.next()),
             ("what was given up is behind", self.given_up_below <= *next),
@@ -17,7 +17,7 @@ impl<I: Item> Sequencer<I> {
             ("no batch waits in vain", front != Some(*next) || progress.is_doubtful()),
             ("down: nothing is buffered", up || is_empty),
             ("down: nothing is exact", up || !self.caught_up),
-            ("down: no replay", up || !replays.is_active()),
+            ("down: no replay", up || !replays.rounds.is_active()),
             ("down: live numbers start over", up || self.last_live == progress.position()),
             ("no replay socket: no round", config.replay || round.is_none()),
             (
@@ -25,9 +25,9 @@ impl<I: Item> Sequencer<I> {
                 config.replay || !up || !progress.is_doubtful() || self.prove_by.is_some(),
             ),
             ("no replay socket: no waiting", config.replay || is_empty),
-            ("a round is always ahead", !config.replay || !up || replays.is_active()),
+            ("a round is always ahead", !config.replay || !up || replays.rounds.is_active()),
             ("gaps are recovered", is_empty || replays.is_recovering()),
-            ("attempts are bounded", !replays.is_exhausted()),
+            ("attempts are bounded", !replays.rounds.is_exhausted()),
             ("the cursor never goes back", round.is_none_or(|round| round.cursor <= cursor)),
         ];
         facts.into_iter().chain(core.facts(0))

@@ -1,7 +1,7 @@
 use super::connection::{Connection, ConnectionEvent, dial};
 use super::{Endpoint, Limits, LinkError, Message, Role};
 
-/// A request stream to one ROUTER: what an engine's replay socket is asked with.
+/// A request stream to one ROUTER: the client of an engine's replay socket.
 ///
 /// It never reconnects. After the first error every call fails with [`LinkError::Closed`]; a new
 /// request needs a new socket, so an answer can never be mixed from two peers.
