@@ -212,7 +212,7 @@ impl Publisher {
         match step {
             Step::Apply { cursor, item } => return Some(self.apply(cursor, item.0)),
             Step::Refuse { expected, .. } => return Some(Answer::Gap { expected }),
-            Step::NewLife { incarnation } => {
+            Step::NewIncarnation { incarnation } => {
                 tracing::info!(%incarnation, source = self.inlet.name(), "new incarnation of the source");
                 self.inlet.count(|counts| counts.incarnations += 1);
                 self.inlet.clear();

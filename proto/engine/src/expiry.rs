@@ -65,7 +65,7 @@ pub struct Expiry {
 pub struct Expired {
     /// The rank that held them.
     pub rank: DpRank,
-    /// That they are gone; never empty.
+    /// The removal; never empty.
     pub event: KvEvent,
     /// How many of them were not due yet, but had to make room.
     pub early: u64,
@@ -84,7 +84,7 @@ impl Expiry {
         Self { deadlines: HashMap::new(), queue: BTreeSet::new(), early: VecDeque::new(), share }
     }
 
-    /// Says how many blocks wait. Returns how many may.
+    /// Reports the number of blocks with a deadline. Returns how many there may be.
     fn share(&mut self) -> usize {
         let own = self.queue.len() * EXPIRING_BLOCK_BYTES;
         let most = self.share.note(own);
@@ -126,6 +126,11 @@ impl Expiry {
             // A batch may have many more blocks than may wait.
             self.make_room();
         }
+        debug_assert!(expiring.next().is_none(), "times to live belong to events");
+        debug_assert!(
+            self.queue.len() == self.deadlines.values().map(HashMap::len).sum::<usize>(),
+            "each block has one deadline"
+        );
     }
 
     /// Lets those with the nearest deadlines leave, as far as there are too many.

@@ -1,22 +1,23 @@
-//! The engines' side of the contract: what an engine publishes, read with limits, put in order and
-//! said in the index's words.
+//! Reads what engines publish, with limits, puts it in order, and translates it into the index's
+//! events.
 //!
-//! The modules stand in the order in which data flows:
+//! The modules, in the order of the data flow:
 //!
 //! - [`zmtp`]: a ZMTP client (SUB and DEALER) with hard limits: a pure session and thin sockets.
-//! - [`decode`]: payloads of every engine and version to raw events; what cannot be read costs an
+//! - [`decode`]: payloads of every engine and version to raw events. An unreadable field costs one
 //!   event, not the batch.
-//! - [`normalise`]: what a raw event means: tier, attention group, namespace, block hashes. Tokens
-//!   end here. What is dropped is counted by reason.
-//! - [`sequence`]: order, gaps, restarts and loss of one source: a pure state machine, inputs in,
-//!   steps out.
-//! - [`expiry`]: a time to live for blocks on media whose connector never removes.
-//! - [`link`]: the task that drives the five for one source.
+//! - [`normalise`]: raw events to index events: tier, attention group, namespace, block hashes. Tokens
+//!   are dropped here. Dropped operations are counted by reason.
+//! - [`sequence`]: order, gaps, restarts and losses of one bare engine. A pure state machine: inputs
+//!   in, steps out.
+//! - [`expiry`]: a time to live for blocks on media whose connector never announces removals.
+//! - [`link`]: the task that drives these five for one source.
 //!
-//! Sources that state their incarnation, such as agents, come over other transports and in the
-//! index's words already. [`recover`] is to them what [`sequence`] is to bare engines.
+//! [`recover`] does for sources that state their incarnation, such as agents, what [`sequence`] does
+//! for bare engines. They use other transports and already publish index events. The private module
+//! `order` holds what the two share.
 //!
-//! [`throttle`] keeps what any of them says from filling the log.
+//! [`throttle`] limits log lines that a peer can cause.
 
 pub mod zmtp;
 

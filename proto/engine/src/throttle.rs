@@ -1,10 +1,10 @@
-//! Log lines that a peer can cause again and again: the first at once, then one in a while, which says how
-//! many were left out.
+//! A rate limit for log lines that a peer can cause: the first is logged at once, later ones once per
+//! interval, with the number of suppressed lines.
 
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Keeps a peer from filling the log.
+/// A rate limit for one kind of log line.
 #[derive(Debug)]
 pub struct Throttle {
     interval: Duration,
@@ -19,7 +19,7 @@ impl Throttle {
         Self { interval, logged_at: None, suppressed: 0 }
     }
 
-    /// Whether to log now, and how many lines were left out since the last one.
+    /// The number of lines suppressed since the last one, if a line may be logged now.
     pub fn admit(&mut self, now: Instant) -> Option<u64> {
         if self.logged_at.is_some_and(|logged_at| now < logged_at + self.interval) {
             self.suppressed += 1;
@@ -29,7 +29,7 @@ impl Throttle {
         Some(std::mem::take(&mut self.suppressed))
     }
 
-    /// It is over: the next line is news, and logged at once.
+    /// The problem is over: the next line is logged at once.
     pub const fn reset(&mut self) {
         (self.logged_at, self.suppressed) = (None, 0);
     }

@@ -264,7 +264,7 @@ impl Agent {
                 parts.push_back(Part::RangeGone);
             }
             Err(RangeError::WrongIncarnation { present }) => {
-                parts.push_back(Part::OtherLife(present));
+                parts.push_back(Part::OtherIncarnation(present));
             }
         }
     }
@@ -287,7 +287,7 @@ impl Agent {
                 }
                 Err(DumpError::WrongIncarnation { present }) => {
                     serving.ended = true;
-                    parts.push_back(Part::OtherLife(present));
+                    parts.push_back(Part::OtherIncarnation(present));
                     return true;
                 }
                 Err(error) => panic!("agent {}: {error}", self.number),

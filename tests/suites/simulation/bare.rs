@@ -52,7 +52,7 @@ impl Bare {
         Received {
             sequence,
             fingerprint: Fingerprint { ts_bits: life as u64, payload_hash: sequence },
-            life: None,
+            incarnation: None,
             item: Sent { life, sequence, rank, events, garbled },
         }
     }

@@ -65,7 +65,7 @@ pub enum Part {
     Chunk(Chunk),
     RangeEnd(Option<u64>),
     RangeGone,
-    OtherLife(Incarnation),
+    OtherIncarnation(Incarnation),
     DumpEnd(Incarnation, Option<u64>),
     Failed,
 }
@@ -236,7 +236,7 @@ impl Follower {
             Part::Chunk(chunk) => Input::DumpChunk { round, chunk },
             Part::RangeEnd(head) => Input::RangeEnd { round, head },
             Part::RangeGone => Input::RangeGone { round },
-            Part::OtherLife(present) => Input::OtherLife { round, present },
+            Part::OtherIncarnation(present) => Input::OtherIncarnation { round, present },
             Part::DumpEnd(incarnation, watermark) => {
                 Input::DumpEnd { round, incarnation, watermark }
             }
@@ -256,7 +256,7 @@ impl Follower {
             Input::DumpChunk { .. } => "a part of a dump comes",
             Input::RangeEnd { .. } => "a range ends",
             Input::RangeGone { .. } => "a range is too old",
-            Input::OtherLife { .. } => "who is asked lives another life",
+            Input::OtherIncarnation { .. } => "who is asked lives another life",
             Input::DumpEnd { .. } => "a dump ends",
             _ if self.is_torn => "a dump breaks off half-way",
             _ => "a question is not answered",
@@ -336,7 +336,7 @@ impl Follower {
                 on.seen.add("a batch is refused for a gap");
                 self.answer(sequence, Answer::Gap);
             }
-            Step::NewLife { .. } => {
+            Step::NewIncarnation { .. } => {
                 on.seen.add("a new life begins");
                 if on.fault == Fault::KeepOldLife {
                     self.is_torn = false;
@@ -468,7 +468,7 @@ impl Follower {
     pub fn heal(&mut self, on: &mut On<'_>) {
         if self.source.is_some_and(|source| on.index.lacks_blocks(source)) {
             on.seen.add("what was shed is asked for");
-            self.input(Input::Lacking, on);
+            self.input(Input::LacksBlocks, on);
         }
     }
 

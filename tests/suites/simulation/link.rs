@@ -103,7 +103,7 @@ impl Link {
                 on.seen.add("a bare engine's restart is noticed");
                 self.begin_incarnation(on);
             }
-            Step::NewLife { .. } => {
+            Step::NewIncarnation { .. } => {
                 on.seen.add("a bare engine's new life is noticed");
                 self.begin_incarnation(on);
             }

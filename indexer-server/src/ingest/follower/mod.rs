@@ -230,7 +230,7 @@ impl Follower {
             }
             Command::Heal => match self.shared.source() {
                 Some(source) if self.index_lacks(&source).await? => {
-                    self.input(Input::Lacking).await
+                    self.input(Input::LacksBlocks).await
                 }
                 _ => Ok(()),
             },
@@ -396,7 +396,7 @@ impl Follower {
             Ok(
                 Part::Events(EventsPart::WrongIncarnation { present })
                 | Part::Dump(LocalDumpPart::WrongIncarnation { present }),
-            ) => (Input::OtherLife { round, present }, Some("other_life")),
+            ) => (Input::OtherIncarnation { round, present }, Some("other_life")),
             Err(error) => {
                 tracing::debug!(%error, ?ask, source = self.name, "the answer ended early");
                 let gone = matches!((&error, ask), (AskError::Malformed(_), Ask::Range { .. }));

@@ -109,7 +109,7 @@ impl Follower {
             );
             self.forget_digests().await?;
             self.end_audit("dumped").await?;
-            return self.input(Input::Lacking).await;
+            return self.input(Input::LacksBlocks).await;
         }
         let question = Question::Dump { buckets: Some(buckets.clone()) };
         self.ask_audit(question, Answer::Blocks { buckets, blocks: Blocks::new() }).await

@@ -33,7 +33,7 @@ impl Follower {
                 self.show().await?;
                 self.answer(sequence, BatchAnswer::Refused(Refusal::Gap { expected }));
             }
-            Step::NewLife { incarnation } => {
+            Step::NewIncarnation { incarnation } => {
                 self.past = self.recovery.past().collect();
                 let worker = self.worker.address();
                 tracing::info!(%incarnation, source = self.name, %worker, "the source began a new incarnation");

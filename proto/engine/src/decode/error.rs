@@ -12,7 +12,7 @@ pub enum DecodeError {
     /// The byte 0xc1, which msgpack never uses.
     #[error("byte {offset} of the payload is no msgpack")]
     Reserved {
-        /// Where it stands.
+        /// Its offset.
         offset: usize,
     },
     /// Neither an array of two members or more nor a map.
@@ -30,8 +30,8 @@ pub enum DecodeError {
         /// Events claimed.
         events: usize,
     },
-    /// The third member is neither nil nor an unsigned 32-bit number: whose blocks these are
-    /// cannot be told.
+    /// The third member is neither nil nor an unsigned 32-bit number, so the holder of the blocks is
+    /// unknown.
     #[error("the rank is neither nil nor an unsigned 32-bit number")]
     Rank,
     /// Bytes after the batch.

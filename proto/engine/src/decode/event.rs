@@ -1,4 +1,4 @@
-//! Events as the engine sent them: typed, but not yet understood.
+//! Events as the engine sent them: typed, not yet interpreted.
 
 use kvasir_proto::types::{BlockName, DpRank, LocalHash};
 
@@ -48,7 +48,7 @@ pub struct RawStored<'a> {
     pub num_block_tokens: Option<(u64, u64)>,
     /// Where the blocks lie.
     pub place: Place<'a>,
-    /// Number of the LoRA adapter; 0 is none, as an engine says it.
+    /// Number of the LoRA adapter; 0 is none.
     pub lora_id: Option<u64>,
     /// Name of the LoRA adapter.
     pub lora_name: Option<&'a str>,
@@ -69,20 +69,20 @@ pub struct RawRemoved<'a> {
     pub names: Vec<BlockName>,
     /// Where they lay.
     pub place: Place<'a>,
-    /// `remaining_copy_counts`: copies of each name that remain, where the engine says so.
+    /// `remaining_copy_counts`: copies of each name that remain, where the engine states them.
     pub remaining: Option<Vec<u32>>,
 }
 
 /// Where an event's blocks lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Place<'a> {
-    /// Medium, in the engine's words.
+    /// Medium, as the engine names it.
     pub medium: Option<&'a str>,
     /// `LOCAL` or `REMOTE`.
     pub locality: Option<&'a str>,
     /// Number of the KV-cache group: layers of a hybrid model that are cached alike.
     pub group: Option<u32>,
-    /// Kind of that group, in the engine's words.
+    /// Kind of that group, as the engine names it.
     pub kind: Option<&'a str>,
 }
 

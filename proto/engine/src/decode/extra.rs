@@ -1,4 +1,4 @@
-//! What besides tokens decides what a block holds: lists with one entry per block.
+//! Extra keys, which besides the tokens identify a block's content: lists with one entry per block.
 
 use super::error::DecodeError;
 use super::event::{ExtraKey, Fault, PerBlock};
@@ -22,7 +22,7 @@ pub(super) fn per_block<'a>(
     let blocks = length(reader, EVENT_BLOCKS_MAX, &mut None)?;
     let mut keys = Vec::new();
     for block in (0..).take(blocks) {
-        // Read ahead and pass over: an entry may stop making sense anywhere within.
+        // Read a copy and skip: an entry may become unreadable anywhere within.
         let mut entry = *reader;
         reader.skip()?;
         read_entry(&mut entry, &mut |key| {
@@ -34,6 +34,7 @@ pub(super) fn per_block<'a>(
             return Err(Fault::TooMany.into());
         }
     }
+    debug_assert!(keys.is_sorted_by_key(|(block, _)| *block), "keys ascend by block");
     Ok(Some(PerBlock { blocks, keys }))
 }
 

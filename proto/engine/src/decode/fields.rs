@@ -14,7 +14,7 @@ use super::values::{
 use kvasir_proto::limits::EVENT_BLOCKS_MAX;
 use kvasir_proto::types::{BlockName, EngineKind, LocalHash};
 
-/// Decodes one event, whatever it is; afterwards `reader` stands behind it.
+/// Decodes one event of any kind and leaves `reader` behind it.
 pub(super) fn event<'a>(
     reader: &mut Reader<'a>,
     engine: EngineKind,

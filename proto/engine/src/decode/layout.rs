@@ -17,14 +17,14 @@ pub(super) enum Dialect {
     /// Mooncake's RFC #1527 ("KV events API standardization"), as `mooncake_master` publishes it
     /// without legacy aliases.
     ///
-    /// What is passed over, and why nothing can be matched by it:
+    /// Skipped keys, and why no block is matched by them:
     /// - `backend_id`, `tenant_id`, `model_name`, `dp_rank` of an event: whose blocks these are is
     ///   agreed when the source is registered, and the rank is the batch's. A publisher of several
     ///   tenants or backends cannot be one source.
     /// - `base_block_idx`: a position without its tokens places no block.
     /// - `object_key`: an object of the store, not a block of a prompt.
     ///
-    /// Where `token_ids` is nil, as with a store that keeps none, no query matches by content: the
+    /// Where `token_ids` is nil, as from a store that retains none, no query matches by content: the
     /// names are held by name only, and count as a tier more of blocks that an engine announced
     /// under the same hashes to the same source.
     Rfc1527,
@@ -139,7 +139,7 @@ impl Field {
         }
     }
 
-    /// The field that a key of an event of kind `tag` stands for.
+    /// The field that a key means in an event of kind `tag`.
     pub(super) fn of_key(
         key: &[u8],
         tag: Tag,

@@ -7,10 +7,10 @@
 //! SGLang up to 0.5.19 (its 0.5.18 and 0.5.19 put a map with the salt where vLLM has the LoRA
 //! name). Maps: vLLM from 0.24, SGLang from 0.5.20, TensorRT-LLM and Dynamo's bridge; and of a
 //! custom engine with a key more, `local_hashes`, where it has hashed the tokens already (a Kvasir
-//! agent that publishes as an engine does). Keys come in any order; keys, slots and events that are
-//! not known are passed over.
+//! agent that publishes as an engine does). Keys come in any order. Unknown keys, slots and
+//! events are skipped.
 //!
-//! What a peer can do to us:
+//! What a faulty or hostile peer can cause:
 //! - A field that cannot be read costs its event, which becomes [`RawEvent::Unreadable`]; the
 //!   others keep their order and meaning. Only where the extent of a value is lost (truncation,
 //!   msgpack's reserved byte) or the envelope is wrong is the batch refused ([`DecodeError`]).
@@ -48,8 +48,8 @@ use reader::{Reader, Value};
 
 /// Decodes one payload.
 ///
-/// The engine decides what the layouts leave open. A byte hash stands for its last 8 bytes,
-/// big-endian; SGLang's for its first 8. Only in maps of a custom engine, `local_hashes`, one for
+/// The engine decides what the layouts leave open. A byte hash means its last 8 bytes,
+/// big-endian; SGLang's means its first 8. Only in maps of a custom engine, `local_hashes`, one for
 /// each block, may replace `token_ids`, which are empty then.
 ///
 /// # Errors
@@ -73,6 +73,7 @@ pub fn decode(payload: &[u8], engine: EngineKind) -> Result<Batch<'_>, DecodeErr
         }
         _ => return Err(DecodeError::Envelope),
     };
+    debug_assert!(batch.events.len() <= PAYLOAD_EVENTS_MAX, "events are limited");
     match reader.remaining() {
         0 => Ok(batch),
         bytes => Err(DecodeError::TrailingBytes { bytes }),
@@ -90,7 +91,7 @@ pub fn timestamp_bits(payload: &[u8]) -> Option<u64> {
     }
 }
 
-/// Where the parts of a batch in map form stand: its keys come in any order.
+/// Readers at the parts of a batch in map form: its keys come in any order.
 #[derive(Default)]
 struct Parts<'a> {
     time_stamp: Option<Reader<'a>>,
@@ -99,7 +100,7 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// Passes over the map; of a key that comes again the last one counts.
+    /// Skips through the map; the last of repeated keys counts.
     fn of(reader: &mut Reader<'a>, entries: usize) -> Result<Self, DecodeError> {
         let mut parts = Self::default();
         for _ in 0..entries {

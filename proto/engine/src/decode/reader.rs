@@ -102,8 +102,8 @@ impl<'a> Reader<'a> {
     /// Reads one value.
     ///
     /// # Errors
-    /// If the payload ends inside it, or at the one byte that msgpack reserves: nothing after
-    /// that can be told apart.
+    /// If the payload ends inside it, or at the one byte that msgpack reserves: the values after
+    /// that have no known bounds.
     #[inline]
     pub(super) fn value(&mut self) -> Result<Value<'a>, DecodeError> {
         let marker = Marker::from_u8(u8::from_be_bytes(self.take()?));

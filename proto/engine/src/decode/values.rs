@@ -1,4 +1,4 @@
-//! The values that fields have.
+//! Values of fields.
 
 use super::error::DecodeError;
 use super::event::{Fault, RawTokens};
@@ -51,8 +51,8 @@ pub(super) fn length(
     Ok(count)
 }
 
-/// A block hash: an integer by bit pattern, bytes, or hexadecimal digits. Of a longer hash the
-/// engine's own convention says which 64 bits stand for it.
+/// A block hash: an integer by bit pattern, bytes, or hexadecimal digits. The
+/// engine's own convention chooses 64 bits of a longer hash.
 pub(super) fn name(value: Value<'_>, engine: EngineKind) -> Result<BlockName, Fault> {
     let name = match value {
         Value::Unsigned(_) | Value::Negative(_) => value.bits(),
@@ -101,6 +101,7 @@ pub(super) fn tokens(reader: &mut Reader<'_>) -> Result<RawTokens, FieldError> {
         reader.skip_many(count)?;
         return Ok(RawTokens::Pairs);
     }
+    debug_assert!(count <= reader.remaining(), "memory is bounded by the bytes received");
     let mut ids_le = vec![0; count * 4];
     let (places, _no_rest) = ids_le.as_chunks_mut();
     if !reader.unsigned_32_le(places)? {
@@ -135,7 +136,7 @@ pub(super) fn remaining_copies(reader: &mut Reader<'_>) -> Result<Option<Vec<u32
     Ok(Some(copies))
 }
 
-/// Passes over a nil, if that is what comes next.
+/// Skips a nil, if that is the next value.
 pub(super) fn is_nil(reader: &mut Reader<'_>) -> Result<bool, DecodeError> {
     let mut ahead = *reader;
     let is_nil = ahead.value()? == Value::Nil;

@@ -23,17 +23,17 @@ pub enum SourceCommand {
     /// Apply what is in no batch: blocks whose time to live is over, see
     /// [`expiry`](crate::expiry). The cursor stays.
     Expire(Expired),
-    /// What follows belongs to a new life: drop all that the source stored. May come twice for one
-    /// restart: when it is found out, and with the first batch of the new life.
+    /// What follows belongs to a new incarnation: drop all that the source stored. May come twice for one
+    /// restart: when it is detected, and with the first batch of the new incarnation.
     Clear,
-    /// Events were lost: what is held now is doubtful until it is announced again.
+    /// Events were lost: what is held now is suspect until it is announced again.
     MarkSuspect,
-    /// Drop what is still doubtful.
+    /// Drop what is still suspect.
     DropSuspects,
-    /// Events were lost: drop all that the source stored, in the same life.
+    /// Events were lost: drop all that the source stored, in the same incarnation.
     ClearLost,
     /// Disconnected for too long: drop all that the source stored, its cursor included. The link
-    /// goes on trying and begins afresh with a [`SourceCommand::Clear`].
+    /// keeps trying to connect and starts over with a [`SourceCommand::Clear`].
     Expired,
     /// Batches that are not applied.
     Outcome {
@@ -44,7 +44,7 @@ pub enum SourceCommand {
     },
     /// Rounds of replay that came to an end.
     Replays {
-        /// How they did.
+        /// How they ended.
         outcome: ReplayOutcome,
         /// How many since the last such command.
         rounds: u64,
@@ -63,11 +63,11 @@ pub enum SourceCommand {
 /// How a round of replay ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReplayOutcome {
-    /// The publisher said that this was all.
+    /// The publisher sent the end of the replay.
     Completed,
     /// It broke off: no answer in time, a malformed one, or no connection.
     Failed,
-    /// It was ended from here: a hole in it, a new life, or the end of the live connection.
+    /// It was ended from here: a hole in it, a new incarnation, or the end of the live connection.
     Cancelled,
 }
 
@@ -80,7 +80,7 @@ pub struct SourceStatus {
     pub connected: bool,
     /// How far it was applied.
     pub applied: Option<Cursor>,
-    /// Highest number seen live in this life; the lag is what it is ahead of `applied`.
+    /// Highest number received live in this incarnation. Its distance from `applied` is the lag.
     pub last_live: Option<u64>,
     /// Batches held back until their turn.
     pub buffered_batches: usize,

@@ -3,7 +3,7 @@ use super::{
     config::{Common, LinkConfig, OUTBOX_BYTES_MAX, OUTBOX_COMMANDS_MAX},
     frames::{self, Payload},
     logs::Logs,
-    replay::{Asked, Replay, ReplayEvent},
+    replay::{Replay, ReplayEvent, Target},
     reports::{Reports, Sums},
     unheard::Unheard,
 };
@@ -28,9 +28,9 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Steps worked off before other tasks get their turn.
+/// Steps carried out before other tasks get their turn.
 const STEPS_PER_TURN: usize = 32;
-/// Live messages taken from what was read before anything else is looked at.
+/// Live messages taken from the read buffer before other events are checked.
 const AT_HAND_MAX: usize = 32;
 
 /// Follows one source until `cancel` is cancelled or the receiver of `commands` is dropped.
@@ -51,7 +51,7 @@ pub async fn run(
     }
 }
 
-/// Nobody wants the commands any more.
+/// The receiver of the commands was dropped.
 struct ReceiverGone;
 
 /// What happened next.
@@ -63,8 +63,8 @@ enum Event {
     Delivered,
 }
 
-/// A command that waits, and the bytes of payload it stands for.
-struct Waiting {
+/// A command that waits for the receiver, and the bytes of its payload.
+struct Pending {
     command: SourceCommand,
     bytes: usize,
 }
@@ -77,13 +77,13 @@ struct Driver {
     replay: Option<Replay>,
     replay_permits: Arc<Semaphore>,
     held: HeldShare,
-    /// Live messages that may be taken before anything else is looked at.
+    /// Live messages that may still be taken before other events are checked.
     at_hand: usize,
     sequencer: Sequencer<Payload>,
     normaliser: Normaliser,
     expiry: Expiry,
     commands: mpsc::Sender<SourceCommand>,
-    outbox: VecDeque<Waiting>,
+    outbox: VecDeque<Pending>,
     outbox_bytes: usize,
     /// Batches that could not be read.
     sums: Sums,
@@ -129,11 +129,11 @@ impl Driver {
 
     async fn run(&mut self) -> ReceiverGone {
         loop {
-            let worked_off = match self.work().await {
-                Ok(worked_off) => worked_off,
+            let done = match self.work().await {
+                Ok(done) => done,
                 Err(gone) => return gone,
             };
-            if worked_off
+            if done
                 && self.at_hand > 0
                 && let Some(event) = self.socket.buffered()
             {
@@ -142,10 +142,10 @@ impl Driver {
                 continue;
             }
             self.at_hand = AT_HAND_MAX;
-            if worked_off && self.report().is_err() {
+            if done && self.report().is_err() {
                 return ReceiverGone;
             }
-            match self.wait(worked_off).await {
+            match self.wait(done).await {
                 Ok(event) => self.take(event),
                 Err(gone) => return gone,
             }
@@ -169,7 +169,7 @@ impl Driver {
         Ok(true)
     }
 
-    /// Sends what is over next, if anything is.
+    /// Sends the next blocks whose time to live is over, if there are any.
     fn expire(&mut self) -> Result<bool, ReceiverGone> {
         if self.expiry.deadline().is_none() {
             return Ok(false);
@@ -180,12 +180,12 @@ impl Driver {
         Ok(true)
     }
 
-    /// Waits for the next event. Nothing more is taken in unless all is worked off.
-    async fn wait(&mut self, worked_off: bool) -> Result<Event, ReceiverGone> {
+    /// Waits for the next event. Sockets are read only once all steps are carried out.
+    async fn wait(&mut self, done: bool) -> Result<Event, ReceiverGone> {
         let deadline = self.deadline();
         let Self { socket, replay, commands, outbox, outbox_bytes, .. } = self;
-        if !worked_off && let Some(replay) = replay {
-            replay.pardon();
+        if !done && let Some(replay) = replay {
+            replay.restart_timeout();
         }
         let next_reply = async {
             match replay {
@@ -196,21 +196,21 @@ impl Driver {
         tokio::select! {
             permit = commands.reserve(), if !outbox.is_empty() => {
                 let permit = permit.map_err(|_closed| ReceiverGone)?;
-                if let Some(Waiting { command, bytes }) = outbox.pop_front() {
+                if let Some(Pending { command, bytes }) = outbox.pop_front() {
                     *outbox_bytes -= bytes;
                     permit.send(command);
                 }
                 Ok(Event::Delivered)
             }
             () = commands.closed() => Err(ReceiverGone),
-            event = socket.next(), if worked_off => Ok(Event::Live(event)),
-            event = next_reply, if worked_off => Ok(Event::Replay(event)),
-            () = sleep_until(deadline), if worked_off => Ok(Event::Tick),
+            event = socket.next(), if done => Ok(Event::Live(event)),
+            event = next_reply, if done => Ok(Event::Replay(event)),
+            () = sleep_until(deadline), if done => Ok(Event::Tick),
         }
     }
 
     fn deadline(&self) -> Instant {
-        /// The sequencer always has a reason to be woken; this is for when it does not.
+        /// For a sequencer without a deadline.
         const FAR: Duration = Duration::from_secs(3_600);
         let far = Instant::now() + FAR;
         let after_origin = |deadline| self.origin + deadline;
@@ -247,7 +247,7 @@ impl Driver {
     }
 
     fn take_live(&mut self, message: &Message) {
-        self.unheard.hear();
+        self.unheard.receive_live();
         match frames::live(message) {
             Ok(received) => self.input(Input::Live(received)),
             Err(error) => {
@@ -303,9 +303,9 @@ impl Driver {
                 tracing::debug!("the source restarted");
                 SourceCommand::Clear
             }
-            Step::NewLife { incarnation } => {
+            Step::NewIncarnation { incarnation } => {
                 self.forget();
-                tracing::info!(%incarnation, "new life of the source");
+                tracing::info!(%incarnation, "new incarnation of the source");
                 SourceCommand::Clear
             }
             Step::Expired => {
@@ -325,7 +325,7 @@ impl Driver {
         self.send(command, 0)
     }
 
-    /// All that the source stored is dropped, and what was learned of it.
+    /// Drops what was learned of the source: all that it stored goes.
     fn forget(&mut self) {
         self.normaliser.reset();
         self.expiry.clear();
@@ -334,7 +334,7 @@ impl Driver {
     fn start_replay(&mut self, round: u64, from: u64) {
         let permits = Arc::clone(&self.replay_permits);
         self.replay =
-            Asked::from(&self.config).map(|asked| Replay::start(round, from, asked, permits));
+            Target::from(&self.config).map(|target| Replay::start(round, from, target, permits));
     }
 
     fn apply(&mut self, cursor: Cursor, payload: &Payload) -> Result<(), ReceiverGone> {
@@ -348,7 +348,7 @@ impl Driver {
             }
         };
         if payload.is_replayed {
-            self.unheard.apply();
+            self.unheard.apply_replayed();
         }
         let age = self.age(payload, batch.ts_bits);
         let normalised = self.normaliser.normalise(batch);
@@ -366,7 +366,7 @@ impl Driver {
         self.send(command, payload.bytes.len())
     }
 
-    /// How long ago a batch was published: what comes live is new, whatever the engine's clock shows.
+    /// How long ago a batch was published: a live batch is new, whatever the engine's clock shows.
     #[expect(clippy::disallowed_methods, reason = "engines state the time of day")]
     fn age(&self, payload: &Payload, ts_bits: u64) -> Duration {
         if payload.is_replayed && !self.config.normaliser.medium_ttls.is_empty() {
@@ -388,7 +388,7 @@ impl Driver {
             command
         };
         self.outbox_bytes += bytes;
-        self.outbox.push_back(Waiting { command, bytes });
+        self.outbox.push_back(Pending { command, bytes });
         Ok(())
     }
 

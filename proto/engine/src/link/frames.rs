@@ -1,6 +1,6 @@
 use crate::{
     decode::timestamp_bits,
-    sequence::{Item, Received, stated_life},
+    sequence::{Item, Received, stated_incarnation},
     zmtp::Message,
 };
 use bytes::Bytes;
@@ -28,7 +28,7 @@ impl Item for Payload {
     }
 }
 
-/// A message that is none of the layouts.
+/// A message in no known layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Malformed {
     #[error("{frames} frames instead of {expected}")]
@@ -68,32 +68,32 @@ pub(super) fn reply(message: &Message) -> Result<Reply, Malformed> {
     received(message, topic, numbered, payload, true).map(Reply::Batch)
 }
 
-/// Asks for all batches from `sequence` on.
+/// Requests all batches from `sequence` on.
 pub(super) const fn request(sequence: u64) -> [u8; 8] {
     sequence.to_be_bytes()
 }
 
-/// Reads a number, and behind it the life that the publisher states (vLLM with snapshots).
+/// Reads a number and the incarnation after it, if the publisher states one (vLLM with snapshots).
 fn number(frame: &Bytes) -> Result<(u64, Option<Incarnation>), Malformed> {
     let malformed = Malformed::Sequence { bytes: frame.len() };
     let (number, epoch) = frame.split_first_chunk::<8>().ok_or(malformed)?;
     if !matches!(epoch.len(), 0 | 16) {
         return Err(malformed);
     }
-    Ok((u64::from_be_bytes(*number), stated_life(epoch)))
+    Ok((u64::from_be_bytes(*number), stated_incarnation(epoch)))
 }
 
-/// The life that a topic states, if it states one.
-fn topic_life(topic: &[u8]) -> Option<Incarnation> {
+/// The incarnation that a topic states, if any.
+fn topic_incarnation(topic: &[u8]) -> Option<Incarnation> {
     let at = topic.windows(TOPIC_EPOCH.len()).position(|part| part == TOPIC_EPOCH)?;
     let suffix = topic.get(at + TOPIC_EPOCH.len()..)?;
-    stated_life(suffix.split(|&byte| byte == 0).next()?)
+    stated_incarnation(suffix.split(|&byte| byte == 0).next()?)
 }
 
 fn received(
     message: &Message,
     topic: &Bytes,
-    (sequence, life): (u64, Option<Incarnation>),
+    (sequence, incarnation): (u64, Option<Incarnation>),
     payload: &Bytes,
     is_replayed: bool,
 ) -> Result<Received<Payload>, Malformed> {
@@ -103,6 +103,6 @@ fn received(
     let fingerprint = Fingerprint::of(timestamp_bits(payload).unwrap_or(0), payload);
     let message_bytes = message.iter().map(Bytes::len).sum();
     let item = Payload { bytes: payload.clone(), is_replayed, message_bytes };
-    let life = life.or_else(|| topic_life(topic));
-    Ok(Received { sequence, fingerprint, life, item })
+    let incarnation = incarnation.or_else(|| topic_incarnation(topic));
+    Ok(Received { sequence, fingerprint, incarnation, item })
 }

@@ -1,5 +1,5 @@
 use super::frames::{Malformed, Reply, live, reply};
-use crate::{sequence::stated_life, zmtp::Message};
+use crate::{sequence::stated_incarnation, zmtp::Message};
 use bytes::Bytes;
 
 const END: &[u8] = &[0xff; 8];
@@ -68,10 +68,11 @@ fn seven_of(epoch: &[u8]) -> Vec<u8> {
 #[test]
 fn a_sequence_frame_of_24_bytes_states_the_publishers_life() {
     let epoch = *b"\x12\x3e\x45\x67\xe8\x9b\x12\xd3\xa4\x56\x42\x66\x14\x17\x40\x00";
-    let life = stated_life(&epoch);
+    let life = stated_incarnation(&epoch);
     assert!(life.is_some());
     let read = |sequence: &[u8]| {
-        live(&message(&[b"", sequence, b"x"])).map(|received| (received.sequence, received.life))
+        live(&message(&[b"", sequence, b"x"]))
+            .map(|received| (received.sequence, received.incarnation))
     };
     assert_eq!(read(&seven_of(&epoch)), Ok((7, life)));
     assert_eq!(read(&seven()), Ok((7, None)));
@@ -80,7 +81,7 @@ fn a_sequence_frame_of_24_bytes_states_the_publishers_life() {
         assert_eq!(read(&vec![1; bytes]), Err(Malformed::Sequence { bytes }));
     }
     let replayed = |frames: &[&[u8]]| match reply(&message(frames)) {
-        Ok(Reply::Batch(received)) => Ok((received.sequence, received.life)),
+        Ok(Reply::Batch(received)) => Ok((received.sequence, received.incarnation)),
         Ok(Reply::End) => Err(None),
         Err(malformed) => Err(Some(malformed)),
     };
@@ -95,8 +96,8 @@ fn a_sequence_frame_of_24_bytes_states_the_publishers_life() {
 
 #[test]
 fn a_topic_may_state_the_publishers_life() {
-    let read = |topic: &[u8]| live(&message(&[topic, &seven(), b""])).unwrap().life;
-    let life = stated_life(b"replica-epoch-1");
+    let read = |topic: &[u8]| live(&message(&[topic, &seven(), b""])).unwrap().incarnation;
+    let life = stated_incarnation(b"replica-epoch-1");
     assert_eq!(read(b"kv\0sgl-kv-epoch=replica-epoch-1"), life);
     assert_eq!(read(b"\0sgl-kv-epoch=replica-epoch-1"), life, "no topic of its own");
     // The barrier of a snapshot, behind the epoch.
@@ -108,8 +109,8 @@ fn a_topic_may_state_the_publishers_life() {
         assert_eq!(read(nothing), None);
     }
     let replayed = reply(&message(&[b"", b"kv\0sgl-kv-epoch=replica-epoch-1", &seven(), b"x"]));
-    assert!(matches!(replayed, Ok(Reply::Batch(received)) if received.life == life));
+    assert!(matches!(replayed, Ok(Reply::Batch(received)) if received.incarnation == life));
     // Where both are there, the frame made for it counts.
     let both = live(&message(&[b"\0sgl-kv-epoch=replica-epoch-1", &seven_of(&[5; 16]), b"x"]));
-    assert_eq!(both.unwrap().life, stated_life(&[5; 16]));
+    assert_eq!(both.unwrap().incarnation, stated_incarnation(&[5; 16]));
 }

@@ -1,11 +1,11 @@
-//! Lines of the log that an engine could cause too many of.
+//! Log lines that an engine can cause, with a rate limit for each kind.
 
 use super::replay::ReplayError;
 use crate::{decode::DecodeError, throttle::Throttle, zmtp::LinkError};
 use std::{fmt::Display, time::Duration};
 use tokio::time::Instant;
 
-/// Time between two lines of one kind.
+/// Time between two log lines of one kind.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 pub(super) struct Logs {

@@ -43,14 +43,14 @@ pub(super) enum ReplayEvent {
     Failed(ReplayError),
 }
 
-/// Whom to ask and how long to wait.
-pub(super) struct Asked {
+/// Where to request a replay, and how long to wait.
+pub(super) struct Target {
     endpoint: Endpoint,
     limits: Limits,
     reply_timeout: Duration,
 }
 
-impl Asked {
+impl Target {
     /// None if the publisher has no replay socket.
     pub(super) fn from(config: &LinkConfig) -> Option<Self> {
         Some(Self {
@@ -70,7 +70,7 @@ pub(super) struct Replay {
 }
 
 enum Stage {
-    /// Waiting for a permit, then connecting and asking; boxed, so that it goes on where it was.
+    /// Waiting for a permit, then connecting and sending the request; boxed, so that a dropped call does not start it over.
     Opening(Opening),
     Reading(Box<Open>),
 }
@@ -84,9 +84,9 @@ struct Open {
 }
 
 impl Replay {
-    /// A round that asks for everything from `from` on, once there is a permit.
-    pub(super) fn start(round: u64, from: u64, asked: Asked, permits: Arc<Semaphore>) -> Self {
-        let Asked { endpoint, limits, reply_timeout } = asked;
+    /// A round that requests everything from `from` on, once there is a permit.
+    pub(super) fn start(round: u64, from: u64, target: Target, permits: Arc<Semaphore>) -> Self {
+        let Target { endpoint, limits, reply_timeout } = target;
         let opening = async move {
             let permit = permits.acquire_owned().await.map_err(|_closed| ReplayError::NoPermit)?;
             let deadline = Instant::now() + reply_timeout;
@@ -103,8 +103,8 @@ impl Replay {
         Self { round, stage: Stage::Opening(Box::pin(opening)) }
     }
 
-    /// Starts the time for the next reply anew: nobody was reading.
-    pub(super) fn pardon(&mut self) {
+    /// Starts the timeout of the next reply over: nobody was reading.
+    pub(super) fn restart_timeout(&mut self) {
         if let Stage::Reading(open) = &mut self.stage {
             open.deadline = Instant::now() + open.reply_timeout;
         }

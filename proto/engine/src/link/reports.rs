@@ -28,24 +28,24 @@ impl Sums {
     }
 }
 
-/// What the receiver was told last, and when it is told again.
+/// The last report to the receiver, and the time of the next.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
     status: Option<SourceStatus>,
     sums: Sums,
-    /// Nothing before this time, unless it is urgent.
+    /// No report before this time, unless it is urgent.
     next_at: Option<Instant>,
-    /// Whether there is something to tell then.
+    /// Whether there is something to report then.
     due: bool,
 }
 
 impl Reports {
-    /// When to ask again.
+    /// When to call [`Reports::next`] again.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.next_at.filter(|_| self.due)
     }
 
-    /// What to tell now: at once if the state or the connection changed, else now and then.
+    /// The report to send now: at once if the state or the connection changed, else once per interval.
     pub(super) fn next(
         &mut self,
         status: SourceStatus,
@@ -62,12 +62,12 @@ impl Reports {
             return None;
         }
         let last = self.sums;
-        let told = last.counts;
+        let reported = last.counts;
         let outcomes = [
-            (BatchOutcome::Duplicate, sums.counts.duplicate - told.duplicate),
-            (BatchOutcome::Stale, sums.counts.stale - told.stale),
+            (BatchOutcome::Duplicate, sums.counts.duplicate - reported.duplicate),
+            (BatchOutcome::Stale, sums.counts.stale - reported.stale),
             (BatchOutcome::Undecodable, sums.undecodable - last.undecodable),
-            (BatchOutcome::Lost, sums.counts.lost - told.lost),
+            (BatchOutcome::Lost, sums.counts.lost - reported.lost),
         ];
         let outcomes = outcomes.into_iter().filter(|(_, batches)| *batches > 0);
         let replays = [
@@ -76,7 +76,8 @@ impl Reports {
             (ReplayOutcome::Cancelled, sums.replays_cancelled - last.replays_cancelled),
         ];
         let replays = replays.into_iter().filter(|(_, rounds)| *rounds > 0);
-        let excesses = sums.excesses.iter().zip(&last.excesses).map(|(now, told)| now - told);
+        let excesses =
+            sums.excesses.iter().zip(&last.excesses).map(|(now, reported)| now - reported);
         let excesses = Excess::ALL.into_iter().zip(excesses).filter(|(_, count)| *count > 0);
         let commands = outcomes
             .map(|(outcome, batches)| SourceCommand::Outcome { outcome, batches })

@@ -1,30 +1,30 @@
-/// So many rounds of replay that brought new batches, and not one live batch: none of them was sent late.
+/// After this many rounds of replay with new batches, and no live batch, lateness is ruled out.
 const ROUNDS: u32 = 4;
 
-/// Finds an engine whose batches come by replay only, so that its state looks healthy while all of them are late: the
-/// link has subscribed to another topic than the engine's.
+/// Detects a subscription to another topic than the engine's. Its batches come by replay only: the state looks
+/// healthy, but all of them are late.
 #[derive(Debug, Default)]
 pub(super) struct Unheard {
-    is_heard: bool,
+    live_seen: bool,
     brought: bool,
     rounds: u32,
 }
 
 impl Unheard {
     /// A live message came.
-    pub(super) const fn hear(&mut self) {
-        self.is_heard = true;
+    pub(super) const fn receive_live(&mut self) {
+        self.live_seen = true;
     }
 
     /// A replayed batch was applied.
-    pub(super) const fn apply(&mut self) {
+    pub(super) const fn apply_replayed(&mut self) {
         self.brought = true;
     }
 
-    /// A round of replay ended. Whether that shows, for the first time on this connection, that nothing comes live.
+    /// A round of replay ended. `true` if that shows that nothing comes live, once per connection.
     pub(super) fn end_round(&mut self) -> bool {
         self.rounds += u32::from(std::mem::take(&mut self.brought) && self.rounds <= ROUNDS);
-        let shows = self.rounds == ROUNDS && !self.is_heard;
+        let shows = self.rounds == ROUNDS && !self.live_seen;
         self.rounds += u32::from(shows);
         shows
     }
@@ -37,7 +37,7 @@ mod tests {
     fn rounds(unheard: &mut Unheard, brought: &[bool]) -> Vec<bool> {
         let end = |&brought: &bool| {
             if brought {
-                unheard.apply();
+                unheard.apply_replayed();
             }
             unheard.end_round()
         };
@@ -50,10 +50,10 @@ mod tests {
         let mut expected = [false; 9];
         expected[4] = true;
         assert_eq!(rounds(&mut Unheard::default(), &some), expected);
-        // An engine that is quiet, or is heard.
+        // A quiet engine, and one whose live batches arrive.
         assert_eq!(rounds(&mut Unheard::default(), &[true, true, true, false, false]), [false; 5]);
         let mut heard = Unheard::default();
-        heard.hear();
+        heard.receive_live();
         assert_eq!(rounds(&mut heard, &[true; 9]), [false; 9]);
     }
 }

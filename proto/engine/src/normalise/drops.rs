@@ -5,12 +5,12 @@ pub const UNKNOWN_MEDIA_MAX: usize = 16;
 /// Longest unknown medium that is counted by value.
 pub const UNKNOWN_MEDIUM_BYTES_MAX: usize = 64;
 
-/// Whether an operation was none of ours, or wrong.
+/// Whether a dropped operation was irrelevant or wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DropKind {
-    /// Rightly sent, but nothing that the index keeps.
+    /// Correct, but nothing that the index stores.
     Ignored,
-    /// Not as agreed: look at the engine or at the registration.
+    /// Contradicts the registration: check the engine or the registration.
     Rejected,
 }
 
@@ -45,7 +45,7 @@ macro_rules! drop_reasons {
                 }
             }
 
-            /// Whether the operation was none of ours, or wrong.
+            /// Whether the operation was irrelevant or wrong.
             #[must_use]
             pub const fn kind(self) -> DropKind {
                 match self {
@@ -65,18 +65,18 @@ drop_reasons! {
     UnknownLocality = Ignored "unknown_locality",
     /// The group caches something other than full attention.
     OtherGroup = Ignored "other_group",
-    /// A second group with full attention: the first one seen stands for the model.
+    /// A second group with full attention: the first one is the main group.
     OtherMainGroup = Ignored "other_main_group",
     /// The event states another kind than its group has shown before, so blocks of the main group may be missing.
     GroupKind = Rejected "group_kind",
-    /// The event shows that blocks of a group were taken for the main group's before any event had said its
-    /// kind, and they are not: what the source holds can no longer be relied on.
+    /// The event shows that blocks of a group were taken for the main group's before any event had stated
+    /// its kind, wrongly: what the source holds can no longer be relied on.
     PresumedGroup = Rejected "presumed_group",
     /// A single block shorter than the block size.
     PartialBlock = Ignored "partial_block",
     /// Tokens are sent as pairs (SGLang with EAGLE).
     EaglePairs = Ignored "eagle_pairs",
-    /// The removal of one copy of a block of which the engine says that others remain.
+    /// The removal of one copy of a block of which others remain, as the engine states.
     CopiesRemain = Ignored "copies_remain",
     /// The event is of a kind that is not known.
     UnknownEvent = Ignored "unknown_event",
@@ -86,7 +86,7 @@ drop_reasons! {
     NumBlockTokens = Rejected "num_block_tokens",
     /// The hashes are not as many as the tokens fill blocks, or as the local hashes.
     TokenCount = Rejected "token_count",
-    /// SGLang before 0.5.6: its hashes say nothing of the prefix. Upgrade it.
+    /// SGLang before 0.5.6: its hashes do not cover the prefix. Upgrade it.
     UnchainedNames = Rejected "unchained_names",
     /// The event cannot be read.
     Unreadable = Rejected "unreadable",

@@ -1,4 +1,4 @@
-//! What an event says of its blocks besides their tokens: adapter, salt, multimodal content.
+//! What an event states about its blocks besides their tokens: adapter, salt, multimodal content.
 //!
 //! Explicit keys come first. vLLM's `extra_keys` are untagged: per block a list of what went into
 //! its hash. The one item equal to the LoRA name (or number) is that; (identifier, offset) pairs
@@ -65,7 +65,7 @@ impl<'e, 'a> KeyReader<'e, 'a> {
     }
 
     /// Reads the next block's keys: its multimodal hashes, ascending, replace what is in `hashes`.
-    /// Returns its namespace, if they say more than the adapter.
+    /// Returns its namespace, if they state more than the adapter.
     pub(super) fn next_block(
         &mut self,
         name: BlockName,
@@ -93,7 +93,7 @@ impl<'e, 'a> KeyReader<'e, 'a> {
                     salt = Some(text);
                 }
                 ExtraKey::Number(number) if self.adapter.id == Some(number) => {}
-                // Stated explicitly, they are not said twice.
+                // Content that is stated explicitly is not counted twice.
                 ExtraKey::Item(_) | ExtraKey::ItemHash(_) if !stated.is_empty() => {}
                 ExtraKey::Item(identifier) => hashes.push(multimodal_hash(identifier)),
                 ExtraKey::ItemHash(hash) => hashes.push(hash),
@@ -139,6 +139,10 @@ impl<'e, 'a> BlockKeys<'e, 'a> {
     }
 
     fn next_block(&mut self) -> &'e [(u32, ExtraKey<'a>)] {
+        debug_assert!(
+            self.rest.first().is_none_or(|(block, _)| *block >= self.block),
+            "keys ascend by block"
+        );
         let length = self.rest.iter().take_while(|(block, _)| *block == self.block).count();
         let (keys, rest) = self.rest.split_at_checked(length).unwrap_or_default();
         self.rest = rest;

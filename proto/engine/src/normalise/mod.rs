@@ -1,20 +1,20 @@
-//! Raw events of one source to what the index takes: one tier, one group, whole blocks, hashes
+//! Raw events of one source to events for the index: one tier, one group, complete blocks, hashes
 //! instead of tokens. Pure: what it learns comes from the events alone.
 //!
 //! Every block operation received comes out exactly once: in an event for the index, or in
-//! [`Drops`] with the reason. Rules, in the order in which they are asked of an event:
+//! [`Drops`] with the reason. The rules, in the order in which they apply:
 //!
-//! 1. names that do not cover the prefix (SGLang before 0.5.6) are refused, of the whole source;
+//! 1. names that do not cover the prefix (SGLang before 0.5.6) refuse the source;
 //! 2. only the main group counts (`place.rs`: full attention; the first such group), and what
 //!    contradicts what a group has shown before is rejected;
 //! 3. only the worker's own memory counts: locality, then medium, which gives the tier;
-//! 4. no tokens, and no local hashes in their place: a tier more for names that are known
+//! 4. without tokens or local hashes in their place, known names get another tier
 //!    ([`KvEvent::StoredNames`]);
-//! 5. tokens must be ids, blocks whole and of the source's size, names as many as blocks;
+//! 5. tokens must be ids, blocks complete and of the source's size, names as many as blocks;
 //! 6. adapter, salt and multimodal content give the namespace (`namespace.rs`), and with the
-//!    tokens the local hash. Where local hashes came in place of tokens, they have all of that in them.
+//!    tokens the local hash. Local hashes in place of tokens already cover all of that.
 //!
-//! Tokens end here: they are hashed and dropped. Cost per block is the hash; nothing is allocated
+//! Tokens are hashed and dropped here. Cost per block is the hash; nothing is allocated
 //! per block, and per event only the list for the index. While no block of the source is salted,
 //! no table is consulted.
 
@@ -46,7 +46,7 @@ use std::{collections::HashMap, iter::zip, mem::take, time::Duration};
 /// What is agreed with a source when it is registered.
 #[derive(Debug, Clone)]
 pub struct NormaliserConfig {
-    /// The engine that speaks.
+    /// The engine that publishes.
     pub engine: EngineKind,
     /// Tokens per block, at least 1.
     pub block_size: u32,
@@ -55,7 +55,7 @@ pub struct NormaliserConfig {
     /// Names of numbered LoRA adapters, for engines that send the number only.
     pub lora_names: HashMap<u64, String>,
     /// How long blocks on a medium are held after they were last announced, for media whose connector
-    /// never removes. A medium stands for all of its tier: blocks are held by tier.
+    /// never removes. It applies to the whole tier of the medium: blocks are held by tier.
     pub medium_ttls: Vec<(String, Duration)>,
 }
 
@@ -80,8 +80,8 @@ pub struct Normalised {
 }
 
 impl Normalised {
-    /// Whether what the source holds can no longer be relied on: some of what it said is unknown, or was
-    /// taken for what it is not.
+    /// Whether what the source holds can no longer be relied on: some of what it published is unreadable, or was
+    /// misinterpreted.
     #[must_use]
     pub fn is_lossy(&self) -> bool {
         self.unreadable_events > 0 || self.drops.count(DropReason::PresumedGroup) > 0
@@ -91,7 +91,7 @@ impl Normalised {
 /// Whether a source's names cover the prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Naming {
-    /// No block has told yet.
+    /// No block has shown it yet.
     Unknown,
     Chained,
     Unchained,
@@ -104,7 +104,7 @@ pub struct Normaliser {
     naming: Naming,
     groups: Groups,
     salted: SaltedNames,
-    /// Multimodal hashes of one block, kept for its memory.
+    /// Multimodal hashes of one block, retained to reuse the allocation.
     multimodal: Vec<u64>,
 }
 
@@ -129,19 +129,19 @@ impl Normaliser {
         }
     }
 
-    /// Goes on where another normaliser of the same life had learned this main group.
+    /// Continues for another normaliser of the same incarnation, which had learned this main group.
     pub fn resume(&mut self, main_group: Option<u32>) {
         self.groups = Groups::resumed(main_group);
     }
 
     /// The group whose blocks count, once the source has stated it. Engines state it with what they store
-    /// only, so it must outlive a restart of the index for removals to be read.
+    /// only, so it must survive a restart of the index for removals to be understood.
     #[must_use]
     pub const fn main_group(&self) -> Option<u32> {
         self.groups.main()
     }
 
-    /// A new life of the source: forgets all that was learned from the old one.
+    /// Begins a new incarnation of the source: forgets all that was learned of the old one.
     pub fn reset(&mut self) {
         *self = Self::new(self.config.clone());
     }
@@ -174,6 +174,11 @@ impl Normaliser {
                 }
             }
         }
+        debug_assert!(out.events.iter().all(|event| event.operations() > 0), "no event is empty");
+        debug_assert!(
+            out.expiring.last().is_none_or(|(event, _)| *event < out.events.len()),
+            "times to live belong to events"
+        );
         out
     }
 
@@ -294,7 +299,7 @@ impl Normaliser {
         }
     }
 
-    /// Checks that an event's blocks are whole, of the right size, and as many as its names.
+    /// Checks that an event's blocks are complete, of the right size, and as many as its names.
     fn check_blocks(
         &self,
         stored: &RawStored<'_>,
@@ -334,7 +339,7 @@ impl Normaliser {
         Ok(())
     }
 
-    /// Hashes the tokens of an event whose blocks are whole.
+    /// Hashes the tokens of an event whose blocks are complete.
     fn hash_blocks(
         &mut self,
         stored: &RawStored<'_>,
@@ -363,11 +368,12 @@ impl Normaliser {
             // Later blocks of the event follow the one before, in its namespace.
             parent = None;
         }
+        debug_assert!(blocks.len() == stored.names.len(), "a block for each name");
         self.multimodal = multimodal;
         blocks
     }
 
-    /// Namespace of a block that says none itself: what was known of it, or of its parent.
+    /// Namespace of a block that states none itself: the known one, or that of its parent.
     fn remembered(
         &self,
         rank: DpRank,

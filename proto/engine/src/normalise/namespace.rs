@@ -1,7 +1,7 @@
 //! Namespaces: which blocks with equal tokens hold different content, and for whom.
 //!
-//! A block's namespace is its LoRA adapter and its cache salt. Engines say the adapter with every
-//! event, but vLLM says the salt with the first block of a prompt only: every later block inherits
+//! A block's namespace is its LoRA adapter and its cache salt. Engines state the adapter with every
+//! event, but vLLM states the salt with the first block of a prompt only: every later block inherits
 //! it from its parent. So the names of all salted blocks of a source are remembered, and nothing
 //! else is.
 //!
@@ -17,8 +17,8 @@
 //! - vLLM before 0.17 and SGLang before 0.5.18 do not send salts (nor does that vLLM send
 //!   multimodal identifiers): their salted blocks look unsalted and are taken as such. Do not
 //!   combine them with salts.
-//! - A source joined in the middle of a salted chain sends blocks after an unknown parent and says
-//!   nothing of a salt. They are hashed as unsalted. The index keeps them unplaced until that
+//! - A source joined in the middle of a salted chain sends blocks after an unknown parent and states
+//!   no salt. They are hashed as unsalted. The index leaves them unplaced until that
 //!   parent is announced, with its salt, and then below it: no unsalted query walks through a
 //!   salted parent, so the error is a miss, never a false hit.
 
@@ -69,7 +69,7 @@ impl BlockNamespace {
         Self { seed, matchable: false, ..self }
     }
 
-    /// Whether blocks after such a one inherit something that their events do not say.
+    /// Whether blocks after such a one inherit something that their events do not state.
     fn is_inherited(self) -> bool {
         self.seed != self.adapter
     }
@@ -104,7 +104,7 @@ impl SaltedNames {
         Self { names: HashMap::new(), limit, overflow: Overflow::None }
     }
 
-    /// Whether no block can be anything but what its event says.
+    /// Whether events alone decide the namespaces of blocks.
     pub(super) fn is_idle(&self) -> bool {
         self.names.is_empty() && self.overflow == Overflow::None
     }
@@ -122,7 +122,7 @@ impl SaltedNames {
         Some(if agrees { known } else { adapter.with_unknown(name) })
     }
 
-    /// Namespace of what follows `parent`, if that is more than the event says.
+    /// Namespace of what follows `parent`, if that is more than the event states.
     pub(super) fn after(
         &self,
         rank: DpRank,
@@ -164,6 +164,7 @@ impl SaltedNames {
                 unknown.insert(Salted { namespace, tiers: TierSet::EMPTY.with(tier) });
             }
         }
+        debug_assert!(self.names.len() <= self.limit, "names are limited");
     }
 
     /// A name of which no tokens were sent lies in a tier more.

@@ -6,7 +6,7 @@ use kvasir_proto::types::Tier;
 use std::collections::{HashMap, HashSet};
 
 /// Most groups that are remembered as left out; engines have one per sort of layer. Of further ones, an
-/// event that does not say its kind counts as another group's, or as the main group's if 0.
+/// event that does not state its kind counts as another group's, or as the main group's if 0.
 pub(super) const GROUPS_MAX: usize = 256;
 
 /// Tier of a medium, in any letter case.
@@ -43,11 +43,11 @@ pub(super) fn local(locality: Option<&str>) -> Result<(), DropReason> {
     }
 }
 
-/// What one source has told of its groups. The main group decides alone what a worker holds: the
-/// sliding-window and state-space groups of a hybrid model keep only what they need of a prefix.
+/// What is known of the groups of one source. The main group alone decides what a worker holds: the
+/// sliding-window and state-space groups of a hybrid model retain only what they need of a prefix.
 ///
-/// Engines say the kind of a group with what they store, and not with what they remove. So whatever
-/// a group is said to be, one thing holds: **while blocks of a group may be held, its removals
+/// Engines state the kind of a group with what they store, and not with what they remove. Whatever
+/// kind a group has, one rule holds: **while blocks of a group may be held, its removals
 /// count.** What contradicts it is dropped as rejected, which makes the source partial, or has the
 /// source doubted ([`DropReason::PresumedGroup`]); it never turns a main group into another.
 #[derive(Debug, Default)]
@@ -61,8 +61,8 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// Resumes after a restart, with what was stored of the groups: the main one. Blocks may be held of any other group
-    /// that was taken for it.
+    /// Resumes after a restart: only the main group was stored. Blocks of other groups that were taken for it may be
+    /// held.
     pub(super) fn resumed(main: Option<u32>) -> Self {
         let presumed = if main.is_none() { vec![None, Some(0)] } else { vec![None] };
         Self { main, presumed: presumed.into_iter().collect(), ..Self::default() }
@@ -148,6 +148,7 @@ impl Groups {
         if self.others.len() < GROUPS_MAX {
             self.others.entry(group).or_insert(reason);
         }
+        debug_assert!(self.others.len() <= GROUPS_MAX, "groups are limited");
         reason
     }
 }

@@ -1,8 +1,8 @@
 //! Recognises SGLang before 0.5.6, which names a block by a Python `hash()` of its own tokens.
 //!
-//! Such a name says nothing of the prefix: a page of text has one name wherever it stands, so
+//! Such a name does not cover the prefix: a page of text has the same name in every prompt, so
 //! names, parents and removals of different blocks are mixed up and the source is refused. The
-//! layout does not tell (0.5.6 to 0.5.8 send the same one, with chained names), but the hash does:
+//! layout does not show the version (0.5.6 to 0.5.8 send the same one, with chained names), but the hash does:
 //! CPython's hash of a tuple of integers is the same in every process, so it is computed and
 //! compared. Version 0.4 also gives root blocks the hash of the empty tuple as their parent.
 

@@ -1,11 +1,11 @@
 use std::collections::VecDeque;
 
-/// Room for batches that an empty buffer keeps: that of a source in order.
-const CAPACITY_KEPT: usize = 8;
+/// Capacity that an empty buffer retains: enough for a source in order.
+const CAPACITY_RETAINED: usize = 8;
 
 /// A batch with its number.
 pub(crate) trait Numbered {
-    /// Its number within the life of its source.
+    /// Its number within its incarnation.
     fn sequence(&self) -> u64;
     /// Memory that its payload takes, in bytes.
     fn bytes(&self) -> usize;
@@ -72,17 +72,18 @@ impl<B: Numbered> Buffer<B> {
         }
         let received = self.batches.pop_front()?;
         self.bytes -= received.bytes();
-        if self.batches.is_empty() && self.batches.capacity() > CAPACITY_KEPT {
+        debug_assert!(!self.batches.is_empty() || self.bytes == 0, "bytes without a batch");
+        if self.batches.is_empty() && self.batches.capacity() > CAPACITY_RETAINED {
             self.batches = VecDeque::new();
         }
         Some(received)
     }
 
-    /// Sheds the lowest numbers until both limits hold, and says how many. The newest batch always
+    /// Sheds the lowest numbers until both limits hold; returns how many. The newest batch always
     /// stays: it is the evidence that something is missing.
     ///
-    /// The lowest go because whatever fetches what is missing starts below them, and brings them
-    /// before it could bring the newest: what is published after it was asked for exists only here.
+    /// The lowest go because recovery starts below them and brings them again first. The newest may
+    /// have been published after the request, and then exist only here.
     pub(crate) fn shed(&mut self, batches_max: usize, bytes_max: usize) -> u64 {
         let mut shed = 0;
         while self.len() > 1 && (self.len() > batches_max || self.bytes > bytes_max) {
@@ -91,7 +92,7 @@ impl<B: Numbered> Buffer<B> {
         shed
     }
 
-    /// Drops the batches up to and including `sequence` and says how many there were.
+    /// Drops the batches up to and including `sequence` and returns their number.
     pub(crate) fn drop_through(&mut self, sequence: u64) -> u64 {
         let mut dropped = 0;
         while self.take_front_if(|front| front <= sequence).is_some() {
@@ -100,7 +101,7 @@ impl<B: Numbered> Buffer<B> {
         dropped
     }
 
-    /// Drops everything and says how many batches that were.
+    /// Drops all batches and returns their number.
     pub(crate) fn clear(&mut self) -> u64 {
         let dropped = u64::try_from(self.len()).unwrap_or(u64::MAX);
         self.batches = VecDeque::new();
@@ -108,7 +109,7 @@ impl<B: Numbered> Buffer<B> {
         dropped
     }
 
-    /// Bytes as counted afresh, for validation.
+    /// Bytes, recounted for validation.
     pub(crate) fn bytes_recounted(&self) -> usize {
         self.batches.iter().map(Numbered::bytes).sum()
     }

@@ -24,7 +24,7 @@ impl Default for HeldBytes {
 }
 
 impl HeldBytes {
-    /// Nothing yet, and so much at most: of all sources, and of one.
+    /// Nothing yet, and these limits: for all sources together, and for one.
     #[must_use]
     pub const fn new(bytes_max: usize, share_max: usize) -> Self {
         Self { all: AtomicUsize::new(0), bytes_max, share_max }
@@ -36,14 +36,14 @@ impl HeldBytes {
         self.all.load(Ordering::Relaxed)
     }
 
-    /// What one more source holds: nothing.
+    /// The share of one more source, which holds nothing yet.
     #[must_use]
     pub const fn share(of: Arc<Self>) -> HeldShare {
         HeldShare { of, own: 0 }
     }
 }
 
-/// What one source holds of it.
+/// The bytes that one source holds.
 #[derive(Debug)]
 pub struct HeldShare {
     of: Arc<HeldBytes>,
@@ -51,20 +51,21 @@ pub struct HeldShare {
 }
 
 impl HeldShare {
-    /// The source holds so much now. Returns how much it may hold until the next time.
+    /// Reports the bytes that the source holds now. Returns how many it may hold until the next call.
     pub fn note(&mut self, own: usize) -> usize {
         if own != self.own {
             self.of.all.fetch_add(own, Ordering::Relaxed);
             self.of.all.fetch_sub(self.own, Ordering::Relaxed);
             self.own = own;
         }
+        debug_assert!(self.of.bytes() >= own, "the sum includes the share");
         let room = self.of.bytes_max.saturating_sub(self.of.bytes());
         own.saturating_add(room).min(self.of.share_max)
     }
 }
 
 impl HeldShare {
-    /// How much less the source would have to hold for all to hold no more than they may.
+    /// Bytes that the source would have to release for all sources to be within their limit.
     #[must_use]
     pub fn excess(&self) -> usize {
         self.of.bytes().saturating_sub(self.of.bytes_max).min(self.own)

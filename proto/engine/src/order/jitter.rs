@@ -35,6 +35,7 @@ impl BackOff {
     /// How long to wait after so many attempts in a row that failed, at least one: doubled with
     /// each, half of it at random.
     pub(crate) fn after(self, failed: u32, jitter: &mut Jitter) -> Duration {
+        debug_assert!(failed > 0, "the first attempt is not backed off");
         let factor = 2_u32.saturating_pow(failed.saturating_sub(1));
         let half = self.min.saturating_mul(factor).min(self.max) / 2;
         half + jitter.up_to(half)

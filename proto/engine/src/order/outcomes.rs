@@ -1,6 +1,6 @@
-/// What became of batches, summed.
+/// Outcomes of batches, summed.
 ///
-/// Every batch that was handed in is one of `applied`, `duplicate` and `stale`, or is
+/// Every batch taken in is one of `applied`, `duplicate` and `stale`, or is
 /// buffered. `lost` counts numbers of which no batch was applied, whether one was seen or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OutcomeCounts {
@@ -8,9 +8,9 @@ pub struct OutcomeCounts {
     pub applied: u64,
     /// A copy of a batch that the cursor covers or that is fetched again.
     pub duplicate: u64,
-    /// Of an earlier life, connection or round.
+    /// Of an earlier incarnation, connection or round.
     pub stale: u64,
-    /// Announced and not to be had.
+    /// Announced, but not obtainable.
     pub lost: u64,
 }
 

@@ -67,6 +67,11 @@ impl<R> Rounds<R> {
     /// A round brought nothing; `true` if that was the last attempt.
     pub(crate) const fn failed(&mut self) -> bool {
         self.fruitless = self.fruitless.saturating_add(1);
+        self.is_exhausted()
+    }
+
+    /// Whether no attempt is left.
+    pub(crate) const fn is_exhausted(&self) -> bool {
         self.fruitless >= self.pacing.attempts_max
     }
 

@@ -3,19 +3,19 @@ use kvasir_proto::limits::SOURCE_PAST_INCARNATIONS_MAX;
 use kvasir_proto::types::LossPolicy;
 use std::time::Duration;
 
-/// Earlier lives of a source that are remembered, and refused.
-pub const PAST_LIVES_MAX: usize = SOURCE_PAST_INCARNATIONS_MAX;
+/// Earlier incarnations of a source that are remembered, and refused.
+pub const PAST_INCARNATIONS_MAX: usize = SOURCE_PAST_INCARNATIONS_MAX;
 /// Rounds in a row that may bring nothing before what is missing is given up.
 pub const ATTEMPTS_MAX: u32 = 5;
-/// A number further ahead of the cursor than this says nothing about what the publisher has.
+/// A number further ahead of the cursor than this is not believed.
 pub const NUMBERS_AHEAD_MAX: u64 = 1 << 32;
 
-/// How missing batches can be had.
+/// How missing batches can be obtained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Recourse {
     /// The publisher's local indexer can be asked.
     Ask,
-    /// The publisher is told which batch to send next.
+    /// The publisher can rewind its stream, and learns which batch to send next.
     Rewind,
     /// Not at all: they are lost.
     Nothing,
@@ -24,15 +24,15 @@ pub enum Recourse {
 /// How a [`Recovery`](super::Recovery) behaves. Times are durations of the driver's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecoveryConfig {
-    /// How missing batches can be had.
+    /// How missing batches can be obtained.
     pub recourse: Recourse,
     /// What a loss does.
     pub loss_policy: LossPolicy,
-    /// How long doubtful blocks are kept under [`LossPolicy::Keep`].
+    /// How long suspect blocks are retained under [`LossPolicy::Keep`].
     pub degraded_ttl: Duration,
-    /// How long nothing may be heard of a source that is not connected before it counts as gone.
+    /// How long a source without a connection may be silent before it counts as gone.
     pub worker_timeout: Duration,
-    /// Whether that goes for a source that is connected, too: it has promised to be heard.
+    /// Whether that applies to a connected source, too: it has promised regular messages.
     pub expires_silent: bool,
     /// Live batches held back at most.
     pub buffer_batches_max: usize,

@@ -1,6 +1,6 @@
 use super::{
     config::Recourse,
-    lives::{Base, Life, Trust},
+    progress::{Base, Progress, Trust},
     recovery::{Recovery, Round, Stream},
     step::{Numbered, Step},
 };
@@ -8,10 +8,10 @@ use crate::order::Item;
 use kvasir_proto::types::{Cursor, Incarnation};
 use std::mem;
 
-/// Rounds in a row that may have holes before a dump is asked for instead.
+/// Rounds in a row that may have holes before a dump is requested instead.
 const HOLES_MAX: u32 = 2;
 
-// === what the source says by itself ===
+// === messages of the source ===
 
 impl<I: Item, C> Recovery<I, C> {
     pub(super) fn on_connected(
@@ -20,24 +20,24 @@ impl<I: Item, C> Recovery<I, C> {
         first: Option<u64>,
         head: Option<u64>,
     ) {
-        if !self.hears((incarnation, in_order), first) {
+        if !self.accepts((incarnation, in_order), first) {
             self.doubt();
             return;
         }
         let rewinds = self.config.recourse == Recourse::Rewind;
-        let Some(life) = &mut self.life else { return };
+        let Some(progress) = &mut self.progress else { return };
         if rewinds {
-            // What an earlier stream announced and did not send may never come.
-            (life.head, life.refused) = (life.applied(), None);
+            // Batches that an earlier stream announced and did not send may never come.
+            (progress.head, progress.refused) = (progress.applied(), None);
         }
-        life.target = head.filter(|head| life.believes(*head));
+        progress.target = head.filter(|head| progress.believes(*head));
         self.note_announced(head);
     }
 
     pub(super) fn on_disconnected(&mut self) {
         if self.stream != Stream::Down {
             self.stream = Stream::Down;
-            self.heard_at = self.core.now;
+            self.seen_at = self.core.now;
         }
     }
 
@@ -46,35 +46,37 @@ impl<I: Item, C> Recovery<I, C> {
             return;
         }
         self.stream = Stream::Live;
-        (self.heard_at, self.progress_at) = (self.core.now, self.core.now);
-        if self.life.is_some_and(|life| !life.is_behind() && !life.needs_dump) {
+        (self.seen_at, self.progress_at) = (self.core.now, self.core.now);
+        if self.progress.is_some_and(|progress| !progress.is_behind() && !progress.needs_dump) {
             self.core.verified_at = Some(self.core.now);
         }
     }
 
     pub(super) fn on_announced(&mut self, incarnation: Incarnation, head: Option<u64>) {
-        if self.hears((incarnation, false), None) {
+        if self.accepts((incarnation, false), None) {
             self.note_announced(head);
         } else {
             self.doubt();
         }
     }
 
-    /// An old life says that it is there: late, or the present one was heard late.
+    /// An old incarnation announced itself: its message is late, or the current one's was.
     fn doubt(&mut self) {
-        if let Some(life) = self.life.as_mut().filter(|life| life.trust == Trust::Full) {
-            life.trust = Trust::Doubted;
+        if let Some(progress) =
+            self.progress.as_mut().filter(|progress| progress.trust == Trust::Full)
+        {
+            progress.trust = Trust::Doubted;
         }
     }
 
     fn note_announced(&mut self, head: Option<u64>) {
-        let (Some(life), Some(head)) = (&mut self.life, head) else { return };
-        let was_behind = life.is_behind();
-        life.note_head(head);
+        let (Some(progress), Some(head)) = (&mut self.progress, head) else { return };
+        let was_behind = progress.is_behind();
+        progress.note_head(head);
         if !was_behind {
             self.progress_at = self.core.now;
         }
-        if self.stream == Stream::Live && !life.is_behind() && !life.needs_dump {
+        if self.stream == Stream::Live && !progress.is_behind() && !progress.needs_dump {
             self.core.verified_at = Some(self.core.now);
         }
     }
@@ -82,23 +84,23 @@ impl<I: Item, C> Recovery<I, C> {
     pub(super) fn on_live(&mut self, incarnation: Incarnation, batch: Numbered<I>) {
         self.core.receive();
         let sequence = batch.sequence;
-        if !self.hears((incarnation, false), None) {
+        if !self.accepts((incarnation, false), None) {
             self.core.counts.stale += 1;
             return;
         }
-        let Some(life) = &mut self.life else { return };
-        let (is_near, was_behind) = (life.believes(sequence), life.is_behind());
-        life.note_head(sequence);
+        let Some(progress) = &mut self.progress else { return };
+        let (is_near, was_behind) = (progress.believes(sequence), progress.is_behind());
+        progress.note_head(sequence);
         if !was_behind {
             self.progress_at = self.core.now;
         }
-        if life.covers(sequence) || self.core.buffer.holds(sequence) {
+        if progress.covers(sequence) || self.core.buffer.holds(sequence) {
             self.core.counts.duplicate += 1;
             return;
         }
-        let gap = life.expected().filter(|expected| *expected != sequence);
+        let gap = progress.expected().filter(|expected| *expected != sequence);
         if let (Recourse::Rewind, Some(expected)) = (self.config.recourse, gap) {
-            life.refused = Some(if is_near { sequence } else { expected });
+            progress.refused = Some(if is_near { sequence } else { expected });
             self.refused += 1;
             self.core.push(Step::Refuse { sequence, expected });
             return;
@@ -110,73 +112,78 @@ impl<I: Item, C> Recovery<I, C> {
         self.core.hold(batch);
     }
 
-    /// Whether what is said in the name of a life counts; one that is new ends the one before.
-    fn hears(&mut self, (incarnation, in_order): (Incarnation, bool), first: Option<u64>) -> bool {
+    /// Whether a message of an incarnation counts. A new incarnation ends the one before.
+    fn accepts(
+        &mut self,
+        (incarnation, in_order): (Incarnation, bool),
+        first: Option<u64>,
+    ) -> bool {
         if !self.is_present(incarnation) {
             if !self.admits(incarnation) {
                 return false;
             }
-            // What replaces another life is not believed to begin where it says before it is asked,
-            // unless whoever brings it cannot have mixed them up.
-            let is_known = !in_order && (self.life.is_some() || self.past.len() > 0);
+            // The stated first number of a replacement is not believed before an answer, unless the
+            // transport cannot have reordered incarnations.
+            let is_known = !in_order && (self.progress.is_some() || self.past.len() > 0);
             let asks = self.config.recourse == Recourse::Ask;
             let returned = asks && self.past.contains(incarnation);
-            self.begin_life(incarnation, first.filter(|_| !(asks && is_known)));
-            if let Some(life) = self.life.as_mut().filter(|_| returned) {
-                life.trust = Trust::Returned;
+            self.begin_incarnation(incarnation, first.filter(|_| !(asks && is_known)));
+            if let Some(progress) = self.progress.as_mut().filter(|_| returned) {
+                progress.trust = Trust::Returned;
             }
             self.asks.succeeded();
         }
         if self.stream == Stream::Down {
             self.stream = Stream::Live;
         }
-        self.heard_at = self.core.now;
+        self.seen_at = self.core.now;
         true
     }
 
-    fn begin_life(&mut self, incarnation: Incarnation, first: Option<u64>) {
-        self.end_life();
-        if let Some(before) = self.life {
+    fn begin_incarnation(&mut self, incarnation: Incarnation, first: Option<u64>) {
+        debug_assert!(!self.is_present(incarnation), "an incarnation begins once");
+        self.end_incarnation();
+        if let Some(before) = self.progress {
             self.past.add(before.incarnation);
         }
         self.past.remove(incarnation);
         let base = first.map_or(Base::Open, Base::Before);
         let needs_dump = base == Base::Open && self.config.recourse == Recourse::Ask;
-        self.life = Some(Life { needs_dump, ..Life::new(incarnation, base) });
+        self.progress = Some(Progress { needs_dump, ..Progress::new(incarnation, base) });
         self.progress_at = self.core.now;
-        self.core.push(Step::NewLife { incarnation });
+        self.core.push(Step::NewIncarnation { incarnation });
     }
 }
 
-// === what it answers ===
+// === answers of the source ===
 
 impl<I: Item, C> Recovery<I, C> {
     pub(super) fn on_range_batch(&mut self, number: u64, batch: Numbered<I>) {
         self.core.receive();
         let sequence = batch.sequence;
-        let (Some(round), Some(life)) = (self.asks.current(number), &mut self.life) else {
+        let (Some(round), Some(progress)) = (self.asks.current(number), &mut self.progress) else {
             self.core.counts.stale += 1;
             return;
         };
-        self.heard_at = self.core.now;
-        if life.covers(sequence) {
+        self.seen_at = self.core.now;
+        if progress.covers(sequence) {
             self.core.counts.duplicate += 1;
             return;
         }
-        match life.base {
-            // What was asked for is the first batch of the life and what follows.
-            Base::Open => life.base = Base::Before(sequence),
+        match progress.base {
+            // The request was for the first batch of the incarnation and what follows.
+            Base::Open => progress.base = Base::Before(sequence),
             Base::Before(_) | Base::At(_) => {}
         }
-        if life.expected() != Some(sequence) {
-            life.note_head(sequence);
+        if progress.expected() != Some(sequence) {
+            progress.note_head(sequence);
             self.core.counts.duplicate += 1;
             self.core.push(Step::Cancel { round: number });
             self.found_hole(number);
             return;
         }
         *round = Round::Range { brought: true };
-        life.note_head(sequence);
+        progress.note_head(sequence);
         if self.core.buffer.holds(sequence) {
             self.core.counts.duplicate += 1;
         } else {
@@ -185,40 +192,43 @@ impl<I: Item, C> Recovery<I, C> {
     }
 
     pub(super) fn on_range_end(&mut self, number: u64, head: Option<u64>) {
-        let Some(life) = self.life.as_mut().filter(|_| self.asks.current(number).is_some()) else {
+        let Some(progress) = self.progress.as_mut().filter(|_| self.asks.current(number).is_some())
+        else {
             return;
         };
-        self.heard_at = self.core.now;
-        if let Some(head) = head.filter(|head| !life.covers(*head)) {
-            life.note_head(head);
+        self.seen_at = self.core.now;
+        if let Some(head) = head.filter(|head| !progress.covers(*head)) {
+            progress.note_head(head);
             self.found_hole(number);
             return;
         }
         let Some(round) = self.asks.finish(number) else { return };
-        // What else was announced does not exist, unless it came meanwhile.
-        life.head = head.max(life.applied()).max(self.core.buffer.back());
-        life.target = life.target.min(life.head);
+        // Other announced batches do not exist, unless they came meanwhile.
+        progress.head = head.max(progress.applied()).max(self.core.buffer.back());
+        progress.target = progress.target.min(progress.head);
         if self.core.buffer.len() > 0 && round == (Round::Range { brought: false }) {
             self.round_brought_nothing();
             return;
         }
         self.asks.succeeded();
-        (life.holes, life.trust) = (0, Trust::Full);
+        (progress.holes, progress.trust) = (0, Trust::Full);
         if self.core.buffer.len() == 0 && self.stream == Stream::Live {
             self.core.verified_at = Some(self.core.now);
         }
     }
 
-    /// Batches are missing in an answer: it is asked for again, and then a dump.
+    /// Batches are missing in an answer: the range is requested again, and then a dump.
     fn found_hole(&mut self, number: u64) {
-        let (Some(round), Some(life)) = (self.asks.finish(number), &mut self.life) else { return };
+        let (Some(round), Some(progress)) = (self.asks.finish(number), &mut self.progress) else {
+            return;
+        };
         if round == (Round::Range { brought: true }) {
             self.asks.succeeded();
-            life.holes = 0;
+            progress.holes = 0;
             return;
         }
-        life.holes += 1;
-        life.needs_dump |= life.holes >= HOLES_MAX;
+        progress.holes += 1;
+        progress.needs_dump |= progress.holes >= HOLES_MAX;
         self.round_brought_nothing();
     }
 
@@ -226,9 +236,9 @@ impl<I: Item, C> Recovery<I, C> {
         if self.asks.finish(number).is_none() {
             return;
         }
-        self.heard_at = self.core.now;
-        if let Some(life) = &mut self.life {
-            life.needs_dump = true;
+        self.seen_at = self.core.now;
+        if let Some(progress) = &mut self.progress {
+            progress.needs_dump = true;
         }
     }
 
@@ -241,19 +251,19 @@ impl<I: Item, C> Recovery<I, C> {
             self.round_brought_nothing();
             return;
         }
-        self.turn_to(present);
+        self.switch_to(present);
     }
 
-    /// Begins the life that the source says it lives, now that it was asked.
-    fn turn_to(&mut self, present: Incarnation) {
-        self.heard_at = self.core.now;
-        self.begin_life(present, None);
+    /// Begins the incarnation that an answer of the source named.
+    fn switch_to(&mut self, present: Incarnation) {
+        self.seen_at = self.core.now;
+        self.begin_incarnation(present, None);
         self.asks.restarted();
     }
 
     pub(super) fn on_dump_chunk(&mut self, number: u64, chunk: C) {
         if self.begin_dump(number) {
-            self.heard_at = self.core.now;
+            self.seen_at = self.core.now;
             self.core.push(Step::Chunk { chunk });
         }
     }
@@ -261,10 +271,11 @@ impl<I: Item, C> Recovery<I, C> {
     /// Notes that the index is about to hold a part of a dump; `false` if that is of no round.
     fn begin_dump(&mut self, number: u64) -> bool {
         let Some(round) = self.asks.current(number) else { return false };
+        debug_assert!(self.progress.is_some(), "a round belongs to an incarnation");
         let before = mem::replace(round, Round::Dump { begun: true });
         if before != (Round::Dump { begun: true }) {
-            if let Some(life) = &mut self.life {
-                life.needs_dump = true;
+            if let Some(progress) = &mut self.progress {
+                progress.needs_dump = true;
             }
             self.core.push(Step::BeginDump);
         }
@@ -282,24 +293,28 @@ impl<I: Item, C> Recovery<I, C> {
         }
         if !self.is_present(incarnation) {
             self.asks.finish(number);
-            self.turn_to(incarnation);
+            self.switch_to(incarnation);
             return;
         }
         self.begin_dump(number);
         self.asks.finish(number);
         self.asks.succeeded();
-        self.heard_at = self.core.now;
-        let Some(life) = &mut self.life else { return };
+        self.seen_at = self.core.now;
+        let Some(progress) = &mut self.progress else { return };
         let base = watermark.map_or(Base::Open, Base::At);
-        *life = Life { head: life.head, target: life.target, ..Life::new(incarnation, base) };
+        *progress = Progress {
+            head: progress.head,
+            target: progress.target,
+            ..Progress::new(incarnation, base)
+        };
         if let Some(watermark) = watermark {
-            life.note_head(watermark);
+            progress.note_head(watermark);
             self.core.counts.duplicate += self.core.buffer.drop_through(watermark);
         }
         self.progress_at = self.core.now;
         self.core.repair();
         let cursor = watermark.map(|sequence| Cursor { incarnation, sequence, fingerprint: None });
-        if self.stream == Stream::Live && !life.is_behind() && self.core.buffer.len() == 0 {
+        if self.stream == Stream::Live && !progress.is_behind() && self.core.buffer.len() == 0 {
             self.core.verified_at = Some(self.core.now);
         }
         self.core.push(Step::FinishDump { cursor });
@@ -307,7 +322,7 @@ impl<I: Item, C> Recovery<I, C> {
 
     pub(super) fn on_round_failed(&mut self, number: u64) {
         match self.asks.finish(number) {
-            // It broke off on its way: the next goes on behind what it brought.
+            // It broke off midway: the next round resumes behind what it brought.
             Some(Round::Range { brought: true }) => self.asks.succeeded(),
             Some(_) => self.round_brought_nothing(),
             None => {}

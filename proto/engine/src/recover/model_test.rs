@@ -56,7 +56,7 @@ enum Reply {
     Batch(Token),
     RangeEnd(Option<u64>),
     Gone,
-    OtherLife(usize),
+    OtherIncarnation(usize),
     Chunk(Chunk),
     DumpEnd(usize, Option<u64>),
     Failed,
@@ -276,7 +276,7 @@ impl World {
             Ask::Range { incarnation, .. } | Ask::Dump { incarnation }
                 if incarnation != self::incarnation(at) =>
             {
-                VecDeque::from([Reply::OtherLife(at)])
+                VecDeque::from([Reply::OtherIncarnation(at)])
             }
             Ask::Range { from, .. } => self.serve_range(at, life, from),
             Ask::Dump { .. } => self.serve_dump(at, life, early),
@@ -331,7 +331,9 @@ impl World {
             }
             Reply::RangeEnd(head) => Input::RangeEnd { round, head },
             Reply::Gone => Input::RangeGone { round },
-            Reply::OtherLife(life) => Input::OtherLife { round, present: incarnation(life) },
+            Reply::OtherIncarnation(life) => {
+                Input::OtherIncarnation { round, present: incarnation(life) }
+            }
             Reply::Chunk(chunk) => Input::DumpChunk { round, chunk },
             Reply::DumpEnd(life, watermark) => {
                 Input::DumpEnd { round, incarnation: incarnation(life), watermark }
@@ -391,7 +393,7 @@ impl World {
     fn execute(&mut self, step: Step<Token, Chunk>) {
         let index = &mut self.index;
         match step {
-            Step::NewLife { incarnation } => {
+            Step::NewIncarnation { incarnation } => {
                 assert_ne!(index.incarnation, Some(incarnation));
                 index.held.clear();
                 index.at = None;

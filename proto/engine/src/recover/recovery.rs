@@ -1,6 +1,6 @@
 use super::{
     config::{Recourse, RecoveryConfig},
-    lives::{Base, Life, Past, Trust},
+    progress::{Base, Past, Progress, Trust},
     step::{Ask, Input, Numbered, Step},
 };
 use crate::order::{
@@ -10,15 +10,15 @@ use crate::order::{
 use kvasir_proto::types::{Cursor, Incarnation, SourceState};
 use std::{mem, time::Duration};
 
-/// What a checkpoint knows of a source.
+/// What a checkpoint has of a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resume {
     /// How far it was applied; none if nothing is in the index.
     pub cursor: Option<Cursor>,
     /// Whether batches had been lost for good.
     pub degraded: bool,
-    /// Lives that were over, the latest last; at most [`PAST_LIVES_MAX`](super::PAST_LIVES_MAX)
-    /// are kept.
+    /// Incarnations that ended, the latest last; at most [`PAST_INCARNATIONS_MAX`](super::PAST_INCARNATIONS_MAX)
+    /// are retained.
     pub past: Vec<Incarnation>,
 }
 
@@ -29,7 +29,7 @@ enum Need {
     Dump,
 }
 
-/// How the live stream stands.
+/// State of the live stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stream {
     Down,
@@ -56,11 +56,11 @@ pub struct Recovery<I, C> {
     pub(super) config: RecoveryConfig,
     pub(super) core: Core<Numbered<I>, Step<I, C>>,
     pub(super) stream: Stream,
-    /// When the source was heard last.
-    pub(super) heard_at: Duration,
+    /// When the last message of the source came.
+    pub(super) seen_at: Duration,
     /// When a batch was applied last, or the first one announced that is not.
     pub(super) progress_at: Duration,
-    pub(super) life: Option<Life>,
+    pub(super) progress: Option<Progress>,
     pub(super) past: Past,
     pub(super) asks: Rounds<Round>,
     /// Batches that the publisher is to send again.
@@ -88,9 +88,9 @@ impl<I: Item, C> Recovery<I, C> {
             config,
             core: Core::new(bounds, now),
             stream: Stream::Down,
-            heard_at: now,
+            seen_at: now,
             progress_at: now,
-            life: None,
+            progress: None,
             past: Past::default(),
             asks: Rounds::new(pacing),
             refused: 0,
@@ -99,11 +99,11 @@ impl<I: Item, C> Recovery<I, C> {
             let present = resume.cursor.map(|cursor| cursor.incarnation);
             recovery.past = Past::of(&resume.past);
             present.into_iter().for_each(|present| recovery.past.remove(present));
-            recovery.life = resume.cursor.map(|cursor| {
-                let life = Life::new(cursor.incarnation, Base::At(cursor.sequence));
-                Life { head: Some(cursor.sequence), ..life }
+            recovery.progress = resume.cursor.map(|cursor| {
+                let progress = Progress::new(cursor.incarnation, Base::At(cursor.sequence));
+                Progress { head: Some(cursor.sequence), ..progress }
             });
-            if resume.degraded && recovery.life.is_some() {
+            if resume.degraded && recovery.progress.is_some() {
                 recovery.core.degrade();
             }
         }
@@ -125,15 +125,15 @@ impl<I: Item, C> Recovery<I, C> {
             Input::RangeBatch { round, batch } => self.on_range_batch(round, batch),
             Input::RangeEnd { round, head } => self.on_range_end(round, head),
             Input::RangeGone { round } => self.on_range_gone(round),
-            Input::OtherLife { round, present } => self.on_other_life(round, present),
+            Input::OtherIncarnation { round, present } => self.on_other_life(round, present),
             Input::DumpChunk { round, chunk } => self.on_dump_chunk(round, chunk),
             Input::DumpEnd { round, incarnation, watermark } => {
                 self.on_dump_end(round, incarnation, watermark);
             }
             Input::RoundFailed { round } => self.on_round_failed(round),
-            Input::Lacking => {
-                if let Some(life) = &mut self.life {
-                    life.lacks_blocks = self.config.recourse == Recourse::Ask;
+            Input::LacksBlocks => {
+                if let Some(progress) = &mut self.progress {
+                    progress.lacks_blocks = self.config.recourse == Recourse::Ask;
                 }
             }
             Input::Tick => {}
@@ -145,47 +145,46 @@ impl<I: Item, C> Recovery<I, C> {
         order::next_step(self)
     }
 
-    /// Whether the source is heard if it says that it lives this life: not if that is one of the
-    /// last that are over, as long as there is another.
+    /// Whether messages of this incarnation are accepted: not if it ended lately, unless there is no
+    /// current one.
     #[must_use]
     pub fn admits(&self, incarnation: Incarnation) -> bool {
-        self.life.is_none() || self.is_present(incarnation) || !self.past.contains(incarnation)
+        self.progress.is_none() || self.is_present(incarnation) || !self.past.contains(incarnation)
     }
 
-    /// Whether this is the life that the source lives as far as is known.
+    /// Whether this is the current incarnation, as far as is known.
     #[must_use]
     pub fn is_present(&self, incarnation: Incarnation) -> bool {
-        self.life.is_some_and(|life| life.incarnation == incarnation)
+        self.progress.is_some_and(|progress| progress.incarnation == incarnation)
     }
 
-    /// Lives that are over, the latest last, at most [`PAST_LIVES_MAX`](super::PAST_LIVES_MAX).
+    /// Incarnations that ended, the latest last, at most [`PAST_INCARNATIONS_MAX`](super::PAST_INCARNATIONS_MAX).
     pub fn past(&self) -> impl Iterator<Item = Incarnation> + use<'_, I, C> {
         self.past.iter()
     }
 
-    /// Number of the batch that is wanted next; none where any will do, or only a dump.
+    /// Number of the batch that is to come next; none if any will do, or only a dump.
     #[must_use]
     pub fn expected(&self) -> Option<u64> {
-        self.life.and_then(|life| life.expected())
+        self.progress.and_then(|progress| progress.expected())
     }
 
     /// Whether a batch of that number is in already, was given up, or belongs before the first.
     #[must_use]
     pub fn covers(&self, sequence: u64) -> bool {
-        self.life.is_some_and(|life| life.covers(sequence))
+        self.progress.is_some_and(|progress| progress.covers(sequence))
     }
 
-    /// When to hand in [`Input::Tick`] at the latest.
+    /// The latest time for the next [`Input::Tick`].
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
-        let expiry = self.can_expire().then(|| self.heard_at + self.config.worker_timeout);
+        let expiry = self.can_expire().then(|| self.seen_at + self.config.worker_timeout);
         let drops = self.core.suspects_deadline().filter(|_| !self.is_dumping());
         let grace = self.grace_ends().filter(|at| *at > self.core.now);
         [expiry, drops, grace, self.asks.deadline()].into_iter().flatten().min()
     }
 
-    /// From the next batch on, no more is held back than other sources leave room for, but for the newest
-    /// batch.
+    /// Limits the buffer to what other sources leave room for, except for its newest batch.
     pub fn share(&mut self, held: &mut HeldShare) {
         self.core.share(held);
     }
@@ -196,8 +195,8 @@ impl<I: Item, C> Recovery<I, C> {
         OrderStatus {
             state: self.state(),
             connected: self.stream != Stream::Down,
-            applied: self.life.and_then(|life| life.cursor()),
-            head: self.life.and_then(|life| life.head),
+            applied: self.progress.and_then(|progress| progress.cursor()),
+            head: self.progress.and_then(|progress| progress.head),
             buffered_batches: self.core.buffer.len(),
             buffered_bytes: self.core.buffer.bytes(),
             verified_at: self.core.verified_at,
@@ -211,16 +210,16 @@ impl<I: Item, C> Recovery<I, C> {
     }
 
     fn state(&self) -> SourceState {
-        let Some(life) = self.life else { return SourceState::Cold };
+        let Some(progress) = self.progress else { return SourceState::Cold };
         if self.core.is_degraded() {
             SourceState::Degraded
-        } else if life.base == Base::Open && self.config.recourse != Recourse::Ask {
+        } else if progress.base == Base::Open && self.config.recourse != Recourse::Ask {
             SourceState::Cold
-        } else if self.stream != Stream::Live || life.needs_dump {
+        } else if self.stream != Stream::Live || progress.needs_dump {
             SourceState::CatchingUp
         } else if self.has_gap() {
             SourceState::Gap
-        } else if life.target.is_none_or(|target| life.covers(target)) {
+        } else if progress.target.is_none_or(|target| progress.covers(target)) {
             SourceState::Exact
         } else {
             SourceState::CatchingUp
@@ -229,17 +228,17 @@ impl<I: Item, C> Recovery<I, C> {
 
     /// Whether batches are known to be missing.
     fn has_gap(&self) -> bool {
-        let Some(life) = self.life else { return false };
-        let refused = life.refused.is_some_and(|sequence| !life.covers(sequence));
+        let Some(progress) = self.progress else { return false };
+        let refused = progress.refused.is_some_and(|sequence| !progress.covers(sequence));
         let late = self.grace_ends().is_some_and(|at| at <= self.core.now);
         refused || late || self.core.buffer.len() > 0
     }
 
     /// When announced batches that have not come count as missing.
     fn grace_ends(&self) -> Option<Duration> {
-        let life = self.life?;
+        let progress = self.progress?;
         let waits = self.config.recourse != Recourse::Rewind && self.stream != Stream::Behind;
-        let waits = waits && life.is_behind() && self.core.buffer.len() == 0;
+        let waits = waits && progress.is_behind() && self.core.buffer.len() == 0;
         waits.then(|| self.progress_at + self.config.announce_grace)
     }
 
@@ -250,18 +249,18 @@ impl<I: Item, C> Recovery<I, C> {
             Stream::Behind => false,
             Stream::Live => self.config.expires_silent,
         };
-        self.life.is_some() && expires
+        self.progress.is_some() && expires
     }
 
     fn need(&self) -> Option<Need> {
-        let life = self.life.filter(|_| self.config.recourse == Recourse::Ask)?;
-        if life.needs_dump {
+        let progress = self.progress.filter(|_| self.config.recourse == Recourse::Ask)?;
+        if progress.needs_dump {
             Some(Need::Dump)
-        } else if self.has_gap() || life.trust == Trust::Doubted {
-            // From 0 means from the first batch of the life.
-            Some(Need::Range { from: life.expected().unwrap_or(0) })
+        } else if self.has_gap() || progress.trust == Trust::Doubted {
+            // From 0 means from the first batch of the incarnation.
+            Some(Need::Range { from: progress.expected().unwrap_or(0) })
         } else {
-            (self.core.is_degraded() || life.lacks_blocks).then_some(Need::Dump)
+            (self.core.is_degraded() || progress.lacks_blocks).then_some(Need::Dump)
         }
     }
 
@@ -271,37 +270,37 @@ impl<I: Item, C> Recovery<I, C> {
     }
 
     fn expire_when_due(&mut self) {
-        if !self.can_expire() || self.core.now < self.heard_at + self.config.worker_timeout {
+        if !self.can_expire() || self.core.now < self.seen_at + self.config.worker_timeout {
             return;
         }
-        self.end_life();
-        if let Some(life) = self.life.take() {
-            self.past.add(life.incarnation);
+        self.end_incarnation();
+        if let Some(progress) = self.progress.take() {
+            self.past.add(progress.incarnation);
         }
         self.stream = Stream::Down;
         self.core.push(Step::Expired);
     }
 
-    /// Goes on without what is missing; whether anything is.
+    /// Gives up what is missing; `false` if nothing is.
     pub(super) fn give_up(&mut self) -> bool {
         let late = self.grace_ends().is_some_and(|at| at <= self.core.now);
         let front = self.core.buffer.front().map(|batch| batch.sequence);
-        let proved = |life: &&mut Life| life.trust != Trust::Returned;
-        let Some(life) = self.life.as_mut().filter(proved) else { return false };
-        let announced = life.head.filter(|_| late).map(|head| head.saturating_add(1));
-        let mut given_up = mem::take(&mut life.needs_dump);
-        if let (Some(expected), Some(next)) = (life.expected(), front.or(announced))
+        let proved = |progress: &&mut Progress| progress.trust != Trust::Returned;
+        let Some(progress) = self.progress.as_mut().filter(proved) else { return false };
+        let announced = progress.head.filter(|_| late).map(|head| head.saturating_add(1));
+        let mut given_up = mem::take(&mut progress.needs_dump);
+        if let (Some(expected), Some(next)) = (progress.expected(), front.or(announced))
             && let Some(last) = next.checked_sub(1).filter(|last| *last >= expected)
         {
             self.core.lose(next - expected);
-            life.base = Base::At(last);
+            progress.base = Base::At(last);
             given_up = true;
         }
-        if let (Base::Open, Some(first)) = (life.base, front) {
-            life.base = Base::Before(first);
+        if let (Base::Open, Some(first)) = (progress.base, front) {
+            progress.base = Base::Before(first);
             given_up = true;
         }
-        life.holes = 0;
+        progress.holes = 0;
         if given_up {
             self.progress_at = self.core.now;
             self.core.degrade();
@@ -309,8 +308,8 @@ impl<I: Item, C> Recovery<I, C> {
         given_up
     }
 
-    /// Nothing of the present life counts any more.
-    pub(super) fn end_life(&mut self) {
+    /// Ends the current incarnation: nothing of it counts any more.
+    pub(super) fn end_incarnation(&mut self) {
         self.asks.rest();
         if let Some(round) = self.asks.abandon() {
             self.core.push(Step::Cancel { round });
@@ -329,24 +328,25 @@ impl<I: Item, C> Machine for Recovery<I, C> {
     }
 
     fn take_next(&mut self) -> bool {
-        let Some(life) = &mut self.life else { return false };
-        if life.needs_dump {
+        let Some(progress) = &mut self.progress else { return false };
+        if progress.needs_dump {
             return false;
         }
-        let is_open = life.base == Base::Open;
-        let next = match life.base {
+        let is_open = progress.base == Base::Open;
+        let next = match progress.base {
             Base::Open if self.config.recourse == Recourse::Ask => None,
             Base::Open => self.core.buffer.front().map(|batch| batch.sequence),
-            Base::Before(_) | Base::At(_) => life.expected(),
+            Base::Before(_) | Base::At(_) => progress.expected(),
         };
         let Some(Numbered { sequence, item }) = next.and_then(|at| self.core.buffer.take_front(at))
         else {
             return false;
         };
-        life.base = Base::At(sequence);
-        life.note_head(sequence);
-        let incarnation = life.incarnation;
-        let is_newest = !life.is_behind() && self.core.buffer.len() == 0;
+        debug_assert!(!progress.covers(sequence), "each batch is applied once");
+        progress.base = Base::At(sequence);
+        progress.note_head(sequence);
+        let incarnation = progress.incarnation;
+        let is_newest = !progress.is_behind() && self.core.buffer.len() == 0;
         if is_open && self.config.recourse == Recourse::Nothing && sequence > 0 {
             // Whether anything came before it cannot be known.
             self.core.degrade();
@@ -378,7 +378,7 @@ impl<I: Item, C> Machine for Recovery<I, C> {
         if !self.asks.is_due(self.core.now) {
             return;
         }
-        let Some(Life { incarnation, .. }) = self.life else { return };
+        let Some(Progress { incarnation, .. }) = self.progress else { return };
         let (round, ask) = match need {
             Need::Range { from } => {
                 (Round::Range { brought: false }, Ask::Range { incarnation, from })

@@ -1,7 +1,7 @@
 //! The rules one by one: inputs, the steps they lead to, the state after them.
 
 use super::{
-    ATTEMPTS_MAX, Ask, Input, Item, LossPolicy, NUMBERS_AHEAD_MAX, Numbered, PAST_LIVES_MAX,
+    ATTEMPTS_MAX, Ask, Input, Item, LossPolicy, NUMBERS_AHEAD_MAX, Numbered, PAST_INCARNATIONS_MAX,
     Recourse, Recovery, RecoveryConfig, Resume, Step,
 };
 use kvasir_proto::types::{Cursor, Incarnation, SourceState};
@@ -163,7 +163,7 @@ fn what_is_not_kept_any_more_leads_to_a_dump() {
 #[test]
 fn a_dump_that_broke_off_says_nothing_and_an_empty_one_says_that_nothing_is_held() {
     let mut source = Source::new(asking());
-    assert_eq!(source.connect(A), [Step::NewLife { incarnation: A }]);
+    assert_eq!(source.connect(A), [Step::NewIncarnation { incarnation: A }]);
     assert_eq!(source.state(), SourceState::CatchingUp);
     let (round, ask) = source.asked();
     assert_eq!(ask, DUMP);
@@ -187,12 +187,12 @@ fn a_log_that_keeps_the_order_is_believed_where_a_life_begins() {
         Input::Connected { incarnation: B, first: Some(first), head, in_order }
     };
     let mut source = Source::at_five(asking());
-    assert_eq!(source.input(begin(3, true)), [Step::NewLife { incarnation: B }]);
+    assert_eq!(source.input(begin(3, true)), [Step::NewIncarnation { incarnation: B }]);
     assert_eq!(source.live(B, 3), [apply(B, 3)]);
     assert_eq!(source.state(), SourceState::Exact);
     assert_eq!(source.live(A, 6), [], "the life before is over");
     let mut source = Source::at_five(asking());
-    assert_eq!(source.input(begin(3, false)), [Step::NewLife { incarnation: B }]);
+    assert_eq!(source.input(begin(3, false)), [Step::NewIncarnation { incarnation: B }]);
     assert_eq!(source.live(B, 3), [], "elsewhere it is asked first");
     assert_eq!(source.asked().1, Ask::Dump { incarnation: B });
 }
@@ -222,7 +222,7 @@ fn a_log_that_is_read_from_further_back_says_nothing_of_the_newest() {
 #[test]
 fn who_lacks_blocks_is_dumped_without_a_loss() {
     let mut source = Source::at_five(asking());
-    assert_eq!(source.input(Input::Lacking), []);
+    assert_eq!(source.input(Input::LacksBlocks), []);
     let (round, ask) = source.asked();
     assert_eq!(ask, DUMP);
     assert_eq!(source.live(A, 6), [apply(A, 6)], "nothing waits for it");
@@ -234,7 +234,7 @@ fn who_lacks_blocks_is_dumped_without_a_loss() {
     assert_eq!(source.input(end), [Step::BeginDump, finished]);
     assert_eq!(source.recovery.deadline(), None, "nobody is asked any more");
     // A new life is dumped once, for its own sake.
-    source.input(Input::Lacking);
+    source.input(Input::LacksBlocks);
     source.input(Input::Connected { incarnation: B, first: Some(0), head: None, in_order: false });
     let (round, ask) = source.asked();
     assert_eq!(ask, Ask::Dump { incarnation: B });
@@ -299,14 +299,14 @@ fn after_too_many_attempts_the_loss_policy_applies_and_a_dump_still_heals() {
 #[test]
 fn an_old_life_is_refused_until_the_source_itself_says_that_it_lives_it() {
     let mut source = Source::at_five(asking());
-    assert_eq!(source.connect(B), [Step::NewLife { incarnation: B }]);
+    assert_eq!(source.connect(B), [Step::NewIncarnation { incarnation: B }]);
     assert!(!source.recovery.admits(A) && source.recovery.admits(B));
     assert_eq!(source.live(A, 6), []);
     assert_eq!(source.recovery.counts().stale, 1);
     let (round, ask) = source.asked();
     assert_eq!(ask, Ask::Dump { incarnation: B });
-    let other = Input::OtherLife { round, present: A };
-    assert_eq!(source.input(other), [Step::NewLife { incarnation: A }]);
+    let other = Input::OtherIncarnation { round, present: A };
+    assert_eq!(source.input(other), [Step::NewIncarnation { incarnation: A }]);
     assert_eq!(source.asked().1, DUMP);
     assert!(source.recovery.admits(A) && !source.recovery.admits(B));
 }
@@ -328,19 +328,19 @@ fn an_old_life_that_says_it_is_there_has_the_source_asked() {
 #[test]
 fn eight_lives_are_remembered() {
     let mut source = Source::new(asking());
-    for life in 0..=PAST_LIVES_MAX as u128 + 1 {
+    for life in 0..=PAST_INCARNATIONS_MAX as u128 + 1 {
         source.connect(Incarnation(life));
     }
     let admitted = |life| source.recovery.admits(Incarnation(life));
     assert!(admitted(0) && !admitted(1) && !admitted(8) && admitted(9));
-    assert_eq!(source.recovery.past().count(), PAST_LIVES_MAX);
+    assert_eq!(source.recovery.past().count(), PAST_INCARNATIONS_MAX);
 }
 
 #[test]
 fn a_life_that_begins_where_it_says_needs_no_dump() {
     let mut source = Source::new(asking());
     let hello = Input::Connected { incarnation: A, first: Some(3), head: Some(4), in_order: false };
-    assert_eq!(source.input(hello), [Step::NewLife { incarnation: A }]);
+    assert_eq!(source.input(hello), [Step::NewIncarnation { incarnation: A }]);
     assert_eq!(source.state(), SourceState::CatchingUp);
     assert_eq!(source.live(A, 3), [apply(A, 3)]);
     assert_eq!(source.state(), SourceState::CatchingUp);
@@ -413,7 +413,11 @@ fn a_source_that_is_not_heard_of_expires() {
         source.now += Duration::from_secs(1);
         assert_eq!(source.input(Input::Tick), [Step::Expired]);
         assert_eq!((source.state(), source.recovery.deadline()), (SourceState::Cold, None));
-        assert_eq!(source.connect(A), [Step::NewLife { incarnation: A }], "it begins afresh");
+        assert_eq!(
+            source.connect(A),
+            [Step::NewIncarnation { incarnation: A }],
+            "it begins afresh"
+        );
     }
 }
 

@@ -75,7 +75,7 @@ fn act(world: &mut World, dice: &mut Dice) {
             let first = !asks || dice.one_in(2);
             world.connect(life, [first, dice.one_in(2)]);
         }
-        22 if dice.one_in(10) => world.input(Input::Lacking),
+        22 if dice.one_in(10) => world.input(Input::LacksBlocks),
         22 if world.stream && dice.one_in(4) => {
             world.input(if dice.one_in(2) { Input::Behind } else { Input::CaughtUp });
         }

@@ -4,7 +4,7 @@ use kvasir_proto::types::{Cursor, Incarnation};
 /// A batch with its number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Numbered<I> {
-    /// Its number within the life of its source.
+    /// Its number within its incarnation.
     pub sequence: u64,
     /// Its payload.
     pub item: I,
@@ -25,40 +25,40 @@ impl<I: Item> order::Numbered for Numbered<I> {
 pub enum Input<I, C> {
     /// The source opened its live stream.
     Connected {
-        /// The life it says it lives.
+        /// The incarnation that it states.
         incarnation: Incarnation,
-        /// Number of the first batch of that life, if it says so.
+        /// Number of the first batch of that incarnation, if stated.
         first: Option<u64>,
-        /// Number of its newest batch, if it says so.
+        /// Number of its newest batch, if stated.
         head: Option<u64>,
-        /// Whether a log brings it that keeps lives in the order in which they were lived: then one
-        /// that is new begins where it says.
+        /// Whether the transport is a log that preserves the order of incarnations: then the stated
+        /// first number of a new one is believed.
         in_order: bool,
     },
     /// The live stream is gone; nothing of it is still to come.
     Disconnected,
-    /// What comes from now on is not the newest: a log is read from further back, or the way to the
-    /// source is down for reasons that are not its own. Until [`CaughtUp`](Self::CaughtUp) or
-    /// [`Disconnected`](Self::Disconnected) the source is catching up, what it announces is waited for,
-    /// and its silence says nothing.
+    /// What comes from now on is not the newest: a log is read from further back, or the transport
+    /// is down. Until [`CaughtUp`](Self::CaughtUp) or
+    /// [`Disconnected`](Self::Disconnected) the source is catching up, announced batches are waited
+    /// for, and its silence has no meaning.
     Behind,
     /// The log was read to its end.
     CaughtUp,
-    /// The source says that it is there.
+    /// The source announced itself.
     Announced {
-        /// The life it says it lives.
+        /// The incarnation that it states.
         incarnation: Incarnation,
-        /// Number of its newest batch, if it says so.
+        /// Number of its newest batch, if stated.
         head: Option<u64>,
     },
     /// A batch of the live stream.
     Live {
-        /// The life it belongs to.
+        /// The incarnation of the batch.
         incarnation: Incarnation,
         /// The batch.
         batch: Numbered<I>,
     },
-    /// A batch that a round asked for.
+    /// A batch that a round requested.
     RangeBatch {
         /// The round, as given by [`Step::Ask`].
         round: u64,
@@ -72,17 +72,17 @@ pub enum Input<I, C> {
         /// Number of the source's newest batch at that moment; none if it has had none.
         head: Option<u64>,
     },
-    /// The range cannot be had from this life: it is older than what is kept, its numbers are
+    /// The range cannot be obtained from this incarnation: it is older than what is retained, its numbers are
     /// beyond the newest one, or a batch of it cannot be read.
     RangeGone {
         /// The round.
         round: u64,
     },
-    /// Who was asked lives another life.
-    OtherLife {
+    /// The answer came from another incarnation.
+    OtherIncarnation {
         /// The round.
         round: u64,
-        /// The life it lives.
+        /// The incarnation that answered.
         present: Incarnation,
     },
     /// A part of a dump.
@@ -96,36 +96,36 @@ pub enum Input<I, C> {
     DumpEnd {
         /// The round.
         round: u64,
-        /// The life it describes.
+        /// The incarnation it describes.
         incarnation: Incarnation,
         /// Last batch whose effects are in it; none if the source has had none.
         watermark: Option<u64>,
     },
-    /// A round broke off: nobody there, too slow, malformed. A dump that did so says nothing.
+    /// A round broke off: nobody there, too slow, malformed. Such a dump proves nothing.
     RoundFailed {
         /// The round.
         round: u64,
     },
-    /// The index lacks blocks of the source for reasons of its own, and has room for them now: a dump
-    /// is wanted, which waits for whatever else is missing.
-    Lacking,
+    /// The index dropped blocks of the source, and has room for them now. A dump is to be requested,
+    /// once nothing else is missing.
+    LacksBlocks,
     /// Time passed.
     Tick,
 }
 
-/// What to ask a source for.
+/// What to request from a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
-    /// All batches of a life from a number on.
+    /// All batches of an incarnation from a number on.
     Range {
-        /// The life.
+        /// The incarnation.
         incarnation: Incarnation,
-        /// The first wanted.
+        /// Number of the first one.
         from: u64,
     },
     /// All that the source holds.
     Dump {
-        /// The life it is expected to live.
+        /// The incarnation that it is expected to be in.
         incarnation: Incarnation,
     },
 }
@@ -133,9 +133,9 @@ pub enum Ask {
 /// What to do, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step<I, C> {
-    /// What follows belongs to this life: drop all that the source stored.
-    NewLife {
-        /// Id of the life.
+    /// What follows belongs to this incarnation: drop all that the source stored.
+    NewIncarnation {
+        /// Id of the incarnation.
         incarnation: Incarnation,
     },
     /// Apply one batch.
@@ -152,25 +152,25 @@ pub enum Step<I, C> {
         /// The number wanted.
         expected: u64,
     },
-    /// A dump begins: what the source holds now is doubtful until the dump brings it.
+    /// A dump begins: what the source holds now is suspect until the dump brings it.
     BeginDump,
-    /// Bring the names of a chunk to the state that it says.
+    /// Set the names of a chunk to the state in it.
     Chunk {
         /// The chunk.
         chunk: C,
     },
-    /// The dump is complete: drop what is still doubtful.
+    /// The dump is complete: drop what is still suspect.
     FinishDump {
-        /// Where the source stands then; none if it has had no batch.
+        /// The cursor of the source then; none if it has had no batch.
         cursor: Option<Cursor>,
     },
-    /// Batches were lost: what the source holds now is doubtful until announced again.
+    /// Batches were lost: what the source holds now is suspect until announced again.
     MarkSuspect,
-    /// Batches were lost: drop all that the source stored, in the same life.
+    /// Batches were lost: drop all that the source stored, in the same incarnation.
     ClearLost,
-    /// Drop what is still doubtful.
+    /// Drop what is still suspect.
     DropSuspects,
-    /// Not heard of for too long: drop all that the source stored. It begins afresh once it is back.
+    /// Silent for too long: drop all that the source stored. It starts over once it is back.
     Expired,
     /// Ask the source, over a connection of its own.
     Ask {

@@ -1,5 +1,5 @@
 use super::{
-    config::{PAST_LIVES_MAX, Recourse},
+    config::{PAST_INCARNATIONS_MAX, Recourse},
     recovery::Recovery,
 };
 use crate::order::Item;
@@ -7,27 +7,27 @@ use crate::order::Item;
 impl<I: Item, C> Recovery<I, C> {
     /// Facts that hold between two inputs, one a line.
     pub(super) fn facts(&self) -> impl Iterator<Item = (&'static str, bool)> {
-        let Self { config, core, life, past, asks, .. } = self;
+        let Self { config, core, progress, past, asks, .. } = self;
         let front = core.buffer.front().map(|batch| batch.sequence);
         let is_empty = front.is_none();
-        let asked = config.recourse == Recourse::Ask;
-        let needs_dump = life.is_some_and(|life| life.needs_dump);
+        let can_ask = config.recourse == Recourse::Ask;
+        let needs_dump = progress.is_some_and(|progress| progress.needs_dump);
         let waits = asks.is_active();
-        let is_past = life.is_some_and(|life| past.contains(life.incarnation));
-        let fits = |at: u64| life.is_some_and(|life| life.expected() == Some(at));
+        let is_past = progress.is_some_and(|progress| past.contains(progress.incarnation));
+        let fits = |at: u64| progress.is_some_and(|progress| progress.expected() == Some(at));
         let facts = [
-            ("no life: nothing is buffered", life.is_some() || is_empty),
-            ("no life: nobody is asked", life.is_some() || !waits),
-            ("the present life is not past", !is_past),
-            ("few lives are remembered", past.len() <= PAST_LIVES_MAX),
+            ("no incarnation: nothing is buffered", progress.is_some() || is_empty),
+            ("no incarnation: no request", progress.is_some() || !waits),
+            ("the present incarnation is not past", !is_past),
+            ("few incarnations are remembered", past.len() <= PAST_INCARNATIONS_MAX),
             (
                 "what is buffered is ahead",
-                !front.is_some_and(|at| life.is_some_and(|life| life.covers(at))),
+                !front.is_some_and(|at| progress.is_some_and(|progress| progress.covers(at))),
             ),
             ("no batch waits in vain", needs_dump || !front.is_some_and(fits)),
-            ("only who can be asked is asked", asked || !waits),
-            ("only who can be asked is waited for", asked || (is_empty && !needs_dump)),
-            ("what is missing is asked for", !asked || waits || (is_empty && !needs_dump)),
+            ("requests only where they are possible", can_ask || !waits),
+            ("waiting only where requests are possible", can_ask || (is_empty && !needs_dump)),
+            ("what is missing is requested", !can_ask || waits || (is_empty && !needs_dump)),
             ("half a dump is no base", !self.is_dumping() || needs_dump),
         ];
         facts.into_iter().chain(core.facts(self.refused))

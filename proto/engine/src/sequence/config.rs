@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// Rounds of replay in a row that may bring nothing before the missing batches are given up.
 pub const REPLAY_ATTEMPTS_MAX: u32 = 5;
-/// Replies read in one round of replay; a publisher that sends more is asked again from where it
-/// got to.
+/// Replies read in one round of replay; a publisher that sends more gets another request from
+/// where it stopped.
 pub const REPLAY_REPLIES_MAX: u64 = 1 << 20;
 
 /// How a [`Sequencer`](super::Sequencer) behaves. Times are durations of the driver's clock.
@@ -15,7 +15,7 @@ pub struct SequencerConfig {
     pub loss_policy: LossPolicy,
     /// Whether the publisher has a replay socket.
     pub replay: bool,
-    /// How long doubtful blocks are kept under [`LossPolicy::Keep`].
+    /// How long suspect blocks are retained under [`LossPolicy::Keep`].
     pub degraded_ttl: Duration,
     /// How long a source may be disconnected before it counts as gone.
     pub worker_timeout: Duration,

@@ -1,30 +1,31 @@
 use kvasir_proto::types::{Fingerprint, Incarnation};
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Upper bits of the ids of stated lives, and of no others: a checkpoint keeps the id alone.
+/// Upper bits of the ids of stated incarnations, and of no others: a checkpoint has only the id.
 const STATED: u128 = 0x7374_6174 << 96;
 const STATED_MASK: u128 = 0xffff_ffff << 96;
 
-/// Id of the life that a publisher states with every batch: the same bytes give the same id on
-/// every server and after a restart of this one. None of no bytes and of zeros: a publisher that
-/// has nothing to state.
+/// Id of the incarnation that a publisher states with every batch: the same bytes give the same id
+/// on every server and after a restart of this one. No bytes, or zeros only, state nothing.
 pub fn stated(epoch: &[u8]) -> Option<Incarnation> {
     let states = epoch.iter().any(|&byte| byte != 0);
     states.then(|| Incarnation(STATED | xxh3_128(epoch) & !STATED_MASK))
 }
 
-/// Whether the publisher stated the life of this id.
+/// Whether the publisher stated the incarnation of this id.
 pub(super) const fn is_stated(incarnation: Incarnation) -> bool {
     incarnation.0 & STATED_MASK == STATED
 }
 
-/// Id of a life that no publisher stated.
+/// Id of an incarnation that no publisher stated.
 const fn derived(hash: u128) -> Incarnation {
     let id = Incarnation(hash);
-    if is_stated(id) { Incarnation(!hash) } else { id }
+    let id = if is_stated(id) { Incarnation(!hash) } else { id };
+    debug_assert!(!is_stated(id), "only a statement makes a stated id");
+    id
 }
 
-/// Id of the life of which this is the first batch applied. The same batch gives the same id on
+/// Id of the incarnation whose first applied batch this is. The same batch gives the same id on
 /// every server.
 pub(super) fn of_first_batch(sequence: u64, fingerprint: Fingerprint) -> Incarnation {
     let mut bytes = [0_u8; 24];

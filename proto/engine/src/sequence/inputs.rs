@@ -1,7 +1,7 @@
 use super::{
     config::REPLAY_REPLIES_MAX,
     incarnation,
-    life::{Life, Position},
+    progress::{Position, Progress},
     replays::Round,
     sequencer::{Connection, Sequencer},
     step::{Received, Step},
@@ -21,8 +21,8 @@ impl<I: Item> Sequencer<I> {
         self.ended = None;
         if self.config.replay {
             self.replays.recover(self.core.now);
-        } else if self.life.is_doubtful() {
-            if self.life.incarnation().is_some_and(incarnation::is_stated) {
+        } else if self.progress.is_doubtful() {
+            if self.progress.incarnation().is_some_and(incarnation::is_stated) {
                 self.prove_by = Some(self.core.now + self.config.worker_timeout);
             } else {
                 self.accept_unproved();
@@ -36,38 +36,38 @@ impl<I: Item> Sequencer<I> {
         }
         self.connection = Connection::Down { since: self.core.now, expired: false };
         self.prove_by = None;
-        if let Some(round) = self.replays.abandon() {
+        if let Some(round) = self.replays.rounds.abandon() {
             self.core.push(Step::CancelReplay { round });
         }
         self.replays.reset();
-        // The publisher keeps what was held back, and only the next connection can tell whether it
-        // is still of the same life.
+        // The publisher still has the batches that were held back, and only the next connection can
+        // show whether it is still in the same incarnation.
         self.core.drop_held();
-        self.life = self.life.doubted();
-        self.last_live = self.life.position();
+        self.progress = self.progress.doubted();
+        self.last_live = self.progress.position();
         self.caught_up = false;
     }
 
     pub(super) fn on_live(&mut self, received: Received<I>) {
         self.core.receive();
-        let Received { sequence, fingerprint, life, .. } = received;
+        let Received { sequence, fingerprint, incarnation, .. } = received;
         let Connection::Up { live_seen } = &mut self.connection else {
             self.core.counts.stale += 1;
             return;
         };
-        if life.is_some() && life == self.ended {
+        if incarnation.is_some() && incarnation == self.ended {
             self.core.counts.stale += 1;
             return;
         }
         *live_seen = true;
-        let restarted = match life {
-            Some(life) => self.enter(life),
+        let restarted = match incarnation {
+            Some(incarnation) => self.enter(incarnation),
             None => {
                 if self.last_live.is_some_and(|last| last.is(sequence, fingerprint)) {
                     self.core.counts.duplicate += 1;
                     return;
                 }
-                self.heed_number(&received)
+                self.follow_number(&received)
             }
         };
         if restarted {
@@ -83,16 +83,16 @@ impl<I: Item> Sequencer<I> {
         self.core.hold(received);
     }
 
-    /// Goes by the life that a batch states; `true` if the source's life so far ended with that.
-    fn enter(&mut self, life: Incarnation) -> bool {
-        let current = self.life.incarnation();
-        if current == Some(life) {
-            self.life = self.life.accepted();
-        } else if self.life.is_fresh() && !current.is_some_and(incarnation::is_stated) {
+    /// Follows the incarnation that a batch states; `true` if that ended the current one.
+    fn enter(&mut self, incarnation: Incarnation) -> bool {
+        let current = self.progress.incarnation();
+        if current == Some(incarnation) {
+            self.progress = self.progress.accepted();
+        } else if self.progress.is_fresh() && !current.is_some_and(incarnation::is_stated) {
             // Nothing of it was applied yet: only its name was missing.
-            self.life = Life::Fresh(Some(self.name_life(life)));
+            self.progress = Progress::Fresh(Some(self.name_incarnation(incarnation)));
         } else {
-            self.end_life(Some(life));
+            self.end_incarnation(Some(incarnation));
             // What ended by its numbers alone may turn out to live on.
             self.ended = current;
             return true;
@@ -100,25 +100,25 @@ impl<I: Item> Sequencer<I> {
         false
     }
 
-    /// Goes by the number of a live batch that states no life; `true` if the source's life so far
-    /// ended with that.
-    fn heed_number(&mut self, received: &Received<I>) -> bool {
-        if self.life.is_doubtful() && !self.config.replay {
+    /// Follows the number of a live batch that states no incarnation; `true` if that ended the current
+    /// one.
+    fn follow_number(&mut self, received: &Received<I>) -> bool {
+        if self.progress.is_doubtful() && !self.config.replay {
             self.accept_unproved();
         }
         let restarted = self.shows_restart(received);
         if restarted {
-            self.end_life(None);
+            self.end_incarnation(None);
         }
         restarted
     }
 
-    /// Numbers of one life only grow on the live stream, and a number that replay covered names
+    /// Numbers of one incarnation only grow on the live stream, and a number that replay covered names
     /// the same batch here.
     fn shows_restart(&self, received: &Received<I>) -> bool {
         let Received { sequence, fingerprint, .. } = *received;
         self.last_live.is_some_and(|last| sequence <= last.sequence)
-            || self.life.position().is_some_and(|cursor| {
+            || self.progress.position().is_some_and(|cursor| {
                 cursor.sequence == sequence && !cursor.is(sequence, fingerprint)
             })
     }
@@ -126,14 +126,14 @@ impl<I: Item> Sequencer<I> {
     pub(super) fn on_reply(&mut self, number: u64, received: Received<I>) {
         self.core.receive();
         let last_attempt = self.replays.is_last_attempt();
-        let Received { sequence, fingerprint, life, .. } = received;
-        if let Some(life) = life
-            && self.replays.current(number).is_some()
-            && self.refuse_reply_of(life, number)
+        let Received { sequence, fingerprint, incarnation, .. } = received;
+        if let Some(incarnation) = incarnation
+            && self.replays.rounds.current(number).is_some()
+            && self.refuse_reply_of(incarnation, number)
         {
             return;
         }
-        let Some(round) = self.replays.current(number) else {
+        let Some(round) = self.replays.rounds.current(number) else {
             self.core.counts.stale += 1;
             return;
         };
@@ -145,22 +145,24 @@ impl<I: Item> Sequencer<I> {
             self.break_off(number);
             return;
         }
-        if let Some(cursor) = self.life.position().filter(|cursor| sequence <= cursor.sequence) {
+        if let Some(cursor) = self.progress.position().filter(|cursor| sequence <= cursor.sequence)
+        {
             self.core.counts.duplicate += 1;
             if cursor.is(sequence, fingerprint) {
                 round.proved = true;
-                self.life = self.life.accepted();
-            } else if cursor.sequence == sequence && life.is_none() {
-                self.end_life(None);
+                self.progress = self.progress.accepted();
+            } else if cursor.sequence == sequence && incarnation.is_none() {
+                self.end_incarnation(None);
             }
             return;
         }
         // A batch that was published and does not come may have been dropped by a full send queue: ask again.
-        // That of the cursor is one, unless a stated life shows by the number alone what comes next; of a life
-        // of which nothing was applied yet, what is missing before the first reply is no longer kept.
-        let continues = life.is_some() && sequence == self.next;
+        // The cursor's batch is such a batch, unless the incarnation is stated: then the number alone proves
+        // the order. If nothing of the incarnation was applied yet, the publisher no longer retains what
+        // is missing before the first reply.
+        let continues = incarnation.is_some() && sequence == self.next;
         let skipped = before.is_some_and(|before| sequence > before.saturating_add(1));
-        let unproved = !round.proved && self.life.position().is_some();
+        let unproved = !round.proved && self.progress.position().is_some();
         let hole = !continues && (skipped || unproved);
         if hole && !last_attempt {
             self.core.counts.duplicate += 1;
@@ -175,40 +177,42 @@ impl<I: Item> Sequencer<I> {
         self.core.buffer.insert(received);
     }
 
-    /// Goes by the life that a reply states; `true` if it is none of the round's.
-    fn refuse_reply_of(&mut self, life: Incarnation, number: u64) -> bool {
-        if self.ended == Some(life) {
+    /// Follows the incarnation that a reply states; `true` if it is not the round's.
+    fn refuse_reply_of(&mut self, incarnation: Incarnation, number: u64) -> bool {
+        if self.ended == Some(incarnation) {
             self.core.counts.stale += 1;
             self.break_off(number);
             return true;
         }
-        let restarted = self.enter(life);
+        let restarted = self.enter(incarnation);
         // The round is over; the next one asks for the batch again.
         self.core.counts.duplicate += u64::from(restarted);
         restarted
     }
 
-    /// Goes on with a reply that does not follow from the cursor: all below it is given up. Live
-    /// batches that were held back for it may be of another life than the reply; they go.
+    /// Resumes with a reply that does not follow from the cursor: all below it is given up. Live
+    /// batches that were held back for it may be of another incarnation than the reply; they are dropped.
     fn leap_to(&mut self, sequence: u64) {
+        debug_assert!(sequence >= self.next, "the cursor never goes back");
         self.core.counts.stale += self.core.buffer.drop_through(sequence);
         self.given_up_below = sequence;
-        self.life = self.life.accepted();
-        if sequence == self.next && !self.life.is_fresh() {
+        self.progress = self.progress.accepted();
+        if sequence == self.next && !self.progress.is_fresh() {
             // Nothing is missing, and still it cannot be proved to be the next.
             self.core.degrade();
         }
     }
 
     pub(super) fn on_replay_end(&mut self, number: u64) {
-        let Some(round) = self.replays.finish(number) else { return };
-        let nothing_kept = round.cursor.is_some_and(|cursor| round.last < Some(cursor));
-        if nothing_kept && self.life.is_doubtful() {
+        let Some(round) = self.replays.rounds.finish(number) else { return };
+        let nothing_retained = round.cursor.is_some_and(|cursor| round.last < Some(cursor));
+        if nothing_retained && self.progress.is_doubtful() {
             // The newest batch is older than the cursor.
-            self.replays.restarted();
-            self.end_life(None);
-        } else if nothing_kept || self.core.buffer.len() > 0 {
-            // On a connection that has proved its life the former says only that nothing is kept.
+            self.replays.rounds.restarted();
+            self.end_incarnation(None);
+        } else if nothing_retained || self.core.buffer.len() > 0 {
+            // On a connection that has proved its incarnation, an empty replay shows only that the publisher
+            // retains nothing.
             self.attempt_again(&round);
         } else {
             self.complete(&round);
@@ -216,7 +220,7 @@ impl<I: Item> Sequencer<I> {
     }
 
     pub(super) fn on_replay_failed(&mut self, number: u64) {
-        if let Some(round) = self.replays.finish(number) {
+        if let Some(round) = self.replays.rounds.finish(number) {
             self.attempt_again(&round);
         }
     }
@@ -224,7 +228,7 @@ impl<I: Item> Sequencer<I> {
     /// A round ended well and nothing is known to be missing.
     fn complete(&mut self, round: &Round) {
         // The end of a replay can be missing like any other part of it. Either the live stream
-        // has gone on from there, or a second round shows that nothing followed.
+        // has continued from there, or a second round shows that nothing followed.
         let proved_by_live = self.connection == Connection::Up { live_seen: true };
         if round.brought && !proved_by_live && self.replays.confirm(self.core.now) {
             return;
@@ -236,7 +240,7 @@ impl<I: Item> Sequencer<I> {
 
     /// Ends a round early and plans another.
     fn break_off(&mut self, number: u64) {
-        if let Some(round) = self.replays.finish(number) {
+        if let Some(round) = self.replays.rounds.finish(number) {
             self.core.push(Step::CancelReplay { round: number });
             self.attempt_again(&round);
         }
@@ -249,7 +253,7 @@ impl<I: Item> Sequencer<I> {
             return;
         }
         self.replays.probe_later(self.core.now);
-        if self.life.is_doubtful() {
+        if self.progress.is_doubtful() {
             self.accept_unproved();
         }
         if let Some(front) = self.core.buffer.front() {
@@ -257,9 +261,9 @@ impl<I: Item> Sequencer<I> {
         }
     }
 
-    /// Goes on with a cursor that cannot be proved: what was applied under it is doubtful.
+    /// Resumes with a cursor that cannot be proved: what was applied up to it is suspect.
     pub(super) fn accept_unproved(&mut self) {
-        self.life = self.life.accepted();
+        self.progress = self.progress.accepted();
         self.core.degrade();
     }
 }

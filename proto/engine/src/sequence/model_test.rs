@@ -2,7 +2,7 @@
 
 use super::{
     Input, Item, OutcomeCounts, Received, Resume, Sequencer, SequencerConfig, Step, incarnation,
-    stated_life,
+    stated_incarnation,
 };
 use kvasir_proto::types::{Cursor, Fingerprint, Incarnation, SourceState};
 use std::{collections::VecDeque, time::Duration};
@@ -54,7 +54,7 @@ pub(super) enum Statement {
 }
 
 pub(super) fn stated(life: u64) -> Incarnation {
-    stated_life(&[b"life".as_slice(), &life.to_be_bytes()].concat()).unwrap()
+    stated_incarnation(&[b"life".as_slice(), &life.to_be_bytes()].concat()).unwrap()
 }
 
 /// The live connection.
@@ -133,7 +133,7 @@ impl World {
             Statement::LiveOnly => live,
         };
         let fingerprint = fingerprint(life, sequence);
-        Received { sequence, fingerprint, life: states.then(|| stated(life)), item: token }
+        Received { sequence, fingerprint, incarnation: states.then(|| stated(life)), item: token }
     }
 
     /// A server that starts with a checkpoint taken after batch `sequence` of the present life.
@@ -322,7 +322,7 @@ impl World {
                 index.last = None;
                 index.incarnation = None;
             }
-            Step::NewLife { incarnation } => {
+            Step::NewIncarnation { incarnation } => {
                 // A statement ends the life before it by itself, or names one that had a name of ours.
                 let is_stated = incarnation::is_stated(incarnation);
                 assert!(is_stated || index.incarnation.is_none(), "a life is named once");

@@ -5,7 +5,7 @@ use std::{mem, time::Duration};
 /// A round of replay under way.
 #[derive(Debug, Clone)]
 pub(super) struct Round {
-    /// The cursor it asked from, inclusive; none if it asked for everything.
+    /// The cursor it starts from, inclusive; none if it requests everything.
     pub(super) cursor: Option<u64>,
     /// Number of the latest reply.
     pub(super) last: Option<u64>,
@@ -20,7 +20,7 @@ pub(super) struct Round {
 /// Rounds of replay of one source, each to recover what is missing or to probe whether all is well.
 #[derive(Debug, Clone)]
 pub(super) struct Replays {
-    rounds: Rounds<Round>,
+    pub(super) rounds: Rounds<Round>,
     probe_interval: Duration,
     /// Whether the planned round is a probe.
     probing: bool,
@@ -40,33 +40,9 @@ impl Replays {
         Self { rounds, probe_interval, probing: false, confirming: false }
     }
 
-    pub(super) fn round(&self) -> Option<&Round> {
-        self.rounds.under_way()
-    }
-
-    /// Whether a round is planned or under way.
-    pub(super) const fn is_active(&self) -> bool {
-        self.rounds.is_active()
-    }
-
     /// Whether a round is under way, or planned because something is missing.
     pub(super) const fn is_recovering(&self) -> bool {
         self.rounds.is_active() && !self.probing
-    }
-
-    /// The round under way, if that is its number: what comes late from another is ignored.
-    pub(super) fn current(&mut self, number: u64) -> Option<&mut Round> {
-        self.rounds.current(number)
-    }
-
-    /// Ends the round, if that is its number.
-    pub(super) fn finish(&mut self, number: u64) -> Option<Round> {
-        self.rounds.finish(number)
-    }
-
-    /// Ends the round under way; returns its number.
-    pub(super) fn abandon(&mut self) -> Option<u64> {
-        self.rounds.abandon()
     }
 
     /// Forgets failures and plans: a new connection is a new chance.
@@ -86,14 +62,9 @@ impl Replays {
         self.rounds.failed()
     }
 
-    /// Counts a round whose incarnation ended.
-    pub(super) fn restarted(&mut self) {
-        self.rounds.restarted();
-    }
-
     /// Whether no further attempt follows the round under way if it brings nothing.
     pub(super) fn is_last_attempt(&self) -> bool {
-        self.round().is_none_or(|round| !round.brought) && self.rounds.is_last_attempt()
+        self.rounds.under_way().is_none_or(|round| !round.brought) && self.rounds.is_last_attempt()
     }
 
     /// Plans a round to recover, unless one is planned or under way.
@@ -130,10 +101,5 @@ impl Replays {
         self.probing = false;
         let round = Round { cursor, last: None, replies: 0, proved: false, brought: false };
         Some(self.rounds.start(round))
-    }
-
-    /// When [`Replays::start_due`] is to be called next.
-    pub(super) const fn deadline(&self) -> Option<Duration> {
-        self.rounds.deadline()
     }
 }

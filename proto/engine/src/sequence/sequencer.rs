@@ -1,7 +1,7 @@
 use super::{
     config::SequencerConfig,
     incarnation,
-    life::{Life, Position},
+    progress::{Position, Progress},
     replays::Replays,
     step::{Input, Received, Step},
 };
@@ -9,14 +9,14 @@ use crate::order::{self, Bounds, Core, HeldShare, Item, Machine, OrderStatus, Ou
 use kvasir_proto::types::{Cursor, Fingerprint, Incarnation, SourceState};
 use std::time::Duration;
 
-/// What a checkpoint knows of a source.
+/// What a checkpoint has of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Resume {
     /// How far it was applied.
     pub cursor: Cursor,
     /// Whether batches had been lost for good.
     pub degraded: bool,
-    /// The engine's main KV-cache group, for whoever reads its batches.
+    /// The engine's main KV-cache group, for the normaliser.
     pub main_group: Option<u32>,
 }
 
@@ -46,12 +46,12 @@ pub struct Sequencer<I> {
     pub(super) config: SequencerConfig,
     pub(super) core: Core<Received<I>, Step<I>>,
     pub(super) connection: Connection,
-    pub(super) life: Life,
-    /// The life that a statement of another one ended on this connection: what still comes of it
+    pub(super) progress: Progress,
+    /// The incarnation that a statement of another one ended on this connection: what still comes of it
     /// is stale.
     pub(super) ended: Option<Incarnation>,
     /// When a cursor in doubt is taken on trust: no replay socket, and the publisher states its
-    /// life, but has not on this connection yet.
+    /// incarnation, but has not on this connection yet.
     pub(super) prove_by: Option<Duration>,
     /// Number of the next batch to apply.
     pub(super) next: u64,
@@ -79,7 +79,7 @@ impl<I: Item> Sequencer<I> {
         let mut sequencer = Self {
             core: Core::new(bounds, now),
             connection: Connection::Down { since: now, expired: false },
-            life: Life::Fresh(None),
+            progress: Progress::Fresh(None),
             ended: None,
             prove_by: None,
             next: 0,
@@ -92,8 +92,8 @@ impl<I: Item> Sequencer<I> {
         if let Some(Resume { cursor, degraded, .. }) = resume {
             let Cursor { incarnation, sequence, fingerprint } = cursor;
             let position = Position { sequence, fingerprint };
-            sequencer.life = Life::Doubtful(incarnation, position);
-            sequencer.next = sequencer.life.next();
+            sequencer.progress = Progress::Doubtful(incarnation, position);
+            sequencer.next = sequencer.progress.next();
             sequencer.last_live = Some(position);
             if degraded {
                 sequencer.core.degrade();
@@ -126,27 +126,25 @@ impl<I: Item> Sequencer<I> {
         self.core.degrade();
     }
 
-    /// The batch applied last says that the engine's cache is empty: nothing that was lost before
-    /// it matters any more.
+    /// The batch applied last cleared the engine's cache: earlier losses do not matter any more.
     pub const fn content_cleared(&mut self) {
         self.core.repair();
     }
 
-    /// When to hand in [`Input::Tick`] at the latest.
+    /// The latest time for the next [`Input::Tick`].
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         let expiry = match self.connection {
             Connection::Down { since, expired: false } => Some(since + self.config.worker_timeout),
             Connection::Down { expired: true, .. } | Connection::Up { .. } => None,
         };
-        [expiry, self.core.suspects_deadline(), self.prove_by, self.replays.deadline()]
+        [expiry, self.core.suspects_deadline(), self.prove_by, self.replays.rounds.deadline()]
             .into_iter()
             .flatten()
             .min()
     }
 
-    /// From the next batch on, no more is held back than other sources leave room for, but for the newest
-    /// batch.
+    /// Limits the buffer to what other sources leave room for, except for its newest batch.
     pub fn share(&mut self, held: &mut HeldShare) {
         self.core.share(held);
     }
@@ -172,8 +170,8 @@ impl<I: Item> Sequencer<I> {
     }
 
     fn cursor(&self) -> Option<Cursor> {
-        let Position { sequence, fingerprint } = self.life.position()?;
-        Some(Cursor { incarnation: self.life.incarnation()?, sequence, fingerprint })
+        let Position { sequence, fingerprint } = self.progress.position()?;
+        Some(Cursor { incarnation: self.progress.incarnation()?, sequence, fingerprint })
     }
 
     fn state(&self) -> SourceState {
@@ -183,7 +181,7 @@ impl<I: Item> Sequencer<I> {
             SourceState::Gap
         } else if self.caught_up {
             SourceState::Exact
-        } else if self.life.is_fresh() && !self.replays.is_recovering() {
+        } else if self.progress.is_fresh() && !self.replays.is_recovering() {
             SourceState::Cold
         } else {
             SourceState::CatchingUp
@@ -192,7 +190,7 @@ impl<I: Item> Sequencer<I> {
 
     fn trust_when_due(&mut self) {
         let due = self.prove_by.take_if(|at| *at <= self.core.now).is_some();
-        if due && self.life.is_doubtful() {
+        if due && self.progress.is_doubtful() {
             self.accept_unproved();
         }
     }
@@ -202,7 +200,7 @@ impl<I: Item> Sequencer<I> {
             return;
         }
         self.connection = Connection::Down { since, expired: true };
-        self.life = Life::Fresh(None);
+        self.progress = Progress::Fresh(None);
         self.next = 0;
         self.given_up_below = 0;
         self.last_live = None;
@@ -219,46 +217,48 @@ impl<I: Item> Sequencer<I> {
         if missing == 0 || !given_up {
             return;
         }
-        if self.life.is_fresh() {
-            self.life = Life::Fresh(Some(self.named_from(sequence, fingerprint)));
+        if self.progress.is_fresh() {
+            self.progress = Progress::Fresh(Some(self.named_from(sequence, fingerprint)));
         }
         self.core.lose(missing);
         self.next = sequence;
         self.core.degrade();
     }
 
-    /// Id of the life, which in a fresh one is the first batch's to give unless it was stated.
+    /// Id of the incarnation. A fresh one gets it from its first batch, unless it was stated.
     fn named_from(&mut self, sequence: u64, fingerprint: Fingerprint) -> Incarnation {
-        match self.life {
-            Life::Known(incarnation, _) | Life::Doubtful(incarnation, _) => incarnation,
-            Life::Fresh(Some(stated)) if incarnation::is_stated(stated) => stated,
-            Life::Fresh(_) => self.name_life(incarnation::of_first_batch(sequence, fingerprint)),
+        match self.progress {
+            Progress::Known(incarnation, _) | Progress::Doubtful(incarnation, _) => incarnation,
+            Progress::Fresh(Some(stated)) if incarnation::is_stated(stated) => stated,
+            Progress::Fresh(_) => {
+                self.name_incarnation(incarnation::of_first_batch(sequence, fingerprint))
+            }
         }
     }
 
-    /// Says that a life begins, once.
-    pub(super) fn name_life(&mut self, incarnation: Incarnation) -> Incarnation {
-        if self.life.incarnation() != Some(incarnation) {
-            self.core.push(Step::NewLife { incarnation });
+    /// Emits the step for a new incarnation, once.
+    pub(super) fn name_incarnation(&mut self, incarnation: Incarnation) -> Incarnation {
+        if self.progress.incarnation() != Some(incarnation) {
+            self.core.push(Step::NewIncarnation { incarnation });
         }
         incarnation
     }
 
-    /// The engine restarted: nothing of its earlier life counts. Unless the new one was stated, its first
-    /// batch names it.
-    pub(super) fn end_life(&mut self, stated: Option<Incarnation>) {
-        if let Some(round) = self.replays.abandon() {
-            self.replays.restarted();
+    /// The engine restarted: nothing of its earlier incarnation counts. The first batch of the new one
+    /// names it, unless a statement did.
+    pub(super) fn end_incarnation(&mut self, stated: Option<Incarnation>) {
+        if let Some(round) = self.replays.rounds.abandon() {
+            self.replays.rounds.restarted();
             self.core.push(Step::CancelReplay { round });
         }
         self.core.drop_held();
         self.ended = None;
         self.prove_by = None;
         self.core.push(match stated {
-            Some(incarnation) => Step::NewLife { incarnation },
+            Some(incarnation) => Step::NewIncarnation { incarnation },
             None => Step::Restarted,
         });
-        self.life = Life::Fresh(stated);
+        self.progress = Progress::Fresh(stated);
         self.next = 0;
         self.given_up_below = 0;
         self.last_live = None;
@@ -282,7 +282,7 @@ impl<I: Item> Machine for Sequencer<I> {
     }
 
     fn take_next(&mut self) -> bool {
-        if self.life.is_doubtful() {
+        if self.progress.is_doubtful() {
             return false;
         }
         self.skip_given_up();
@@ -290,8 +290,8 @@ impl<I: Item> Machine for Sequencer<I> {
         let Received { sequence, fingerprint, item, .. } = received;
         let incarnation = self.named_from(sequence, fingerprint);
         let fingerprint = Some(fingerprint);
-        self.life = Life::Known(incarnation, Position { sequence, fingerprint });
-        self.next = self.life.next();
+        self.progress = Progress::Known(incarnation, Position { sequence, fingerprint });
+        self.next = self.progress.next();
         self.core.counts.applied += 1;
         if self.connection == (Connection::Up { live_seen: true }) && self.core.buffer.len() == 0 {
             self.core.verified_at = Some(self.core.now);
@@ -311,13 +311,13 @@ impl<I: Item> Machine for Sequencer<I> {
             Connection::Up { live_seen } => live_seen,
         };
         self.trust_when_due();
-        if self.core.buffer.len() > 0 && !self.life.is_doubtful() {
+        if self.core.buffer.len() > 0 && !self.progress.is_doubtful() {
             self.replays.recover(self.core.now);
         }
-        if live_seen && self.core.buffer.len() == 0 && !self.life.is_doubtful() {
+        if live_seen && self.core.buffer.len() == 0 && !self.progress.is_doubtful() {
             self.caught_up = true;
         }
-        let cursor = self.life.position().map(|position| position.sequence);
+        let cursor = self.progress.position().map(|position| position.sequence);
         if let Some(round) = self.replays.start_due(self.core.now, cursor) {
             let from = cursor.unwrap_or(0);
             self.core.push(Step::StartReplay { round, from });

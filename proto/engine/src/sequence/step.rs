@@ -4,12 +4,13 @@ use kvasir_proto::types::{Cursor, Fingerprint, Incarnation};
 /// A batch as it came in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Received<I> {
-    /// Its number, from 0 in each life.
+    /// Its number, from 0 in each incarnation.
     pub sequence: u64,
-    /// Tells it from a batch of another life with the same number.
+    /// Distinguishes it from a batch of another incarnation with the same number.
     pub fingerprint: Fingerprint,
-    /// The life that the publisher states with it, if it states any: [`stated_life`](super::stated_life).
-    pub life: Option<Incarnation>,
+    /// The incarnation that the publisher states with it, if any: see
+    /// [`stated_incarnation`](super::stated_incarnation).
+    pub incarnation: Option<Incarnation>,
     /// Its payload.
     pub item: I,
 }
@@ -57,12 +58,12 @@ pub enum Input<I> {
 /// What to do, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step<I> {
-    /// The engine restarted, and nothing of its new life is at hand yet: drop all that the source stored.
+    /// The engine restarted, and nothing of its new incarnation is at hand yet: drop all that the source stored.
     Restarted,
-    /// What follows belongs to this life: drop all that the source stored. Once for each life, before its
-    /// first batch or loss.
-    NewLife {
-        /// Id of the life.
+    /// What follows belongs to this incarnation: drop all that the source stored. Once for each
+    /// incarnation, before its first batch or loss.
+    NewIncarnation {
+        /// Id of the incarnation.
         incarnation: Incarnation,
     },
     /// Apply one batch.
@@ -72,19 +73,19 @@ pub enum Step<I> {
         /// Its payload.
         item: I,
     },
-    /// Batches were lost: what the source holds now is doubtful until announced again.
+    /// Batches were lost: what the source holds now is suspect until announced again.
     MarkSuspect,
-    /// Batches were lost: drop all that the source stored, in the same life.
+    /// Batches were lost: drop all that the source stored, in the same incarnation.
     ClearLost,
-    /// Drop what is still doubtful.
+    /// Drop what is still suspect.
     DropSuspects,
-    /// Disconnected for too long: drop all that the source stored. It begins afresh once it is back.
+    /// Disconnected for too long: drop all that the source stored. It starts over once it is back.
     Expired,
-    /// Ask the replay socket, over a connection of its own.
+    /// Send a request to the replay socket, over a connection of its own.
     StartReplay {
         /// Number of this round.
         round: u64,
-        /// First batch to ask for.
+        /// First batch to request.
         from: u64,
     },
     /// Drop the connection of a round.

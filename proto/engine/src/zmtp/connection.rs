@@ -129,8 +129,8 @@ impl Connection {
             // report what came in meanwhile before the peer is judged by it.
             () = sleep_until(self.deadline()) => yield_now().await,
         }
-        let heard = self.read()?;
-        self.check_deadline(heard)
+        let received = self.read()?;
+        self.check_deadline(received)
     }
 
     fn deadline(&self) -> Instant {
@@ -141,11 +141,11 @@ impl Connection {
     }
 
     /// Acts on a reached deadline. A handshake that has just moved on is judged by its next turn.
-    fn check_deadline(&mut self, heard: bool) -> Result<(), LinkError> {
+    fn check_deadline(&mut self, received: bool) -> Result<(), LinkError> {
         let now = Instant::now();
         match &mut self.phase {
             Phase::Handshake { deadline } | Phase::Subscribing { deadline, .. } => {
-                if heard || now < *deadline {
+                if received || now < *deadline {
                     return Ok(());
                 }
                 Err(LinkError::HandshakeTimeout { after: self.limits.handshake_timeout })
@@ -167,7 +167,7 @@ impl Connection {
             Ok(0) => Err(LinkError::Closed),
             Ok(_) => {
                 if let Phase::Traffic(heartbeat) = &mut self.phase {
-                    heartbeat.heard(Instant::now());
+                    heartbeat.received(Instant::now());
                 }
                 Ok(true)
             }

@@ -1,7 +1,7 @@
 use super::connection::{Connection, ConnectionEvent, dial};
 use super::{Endpoint, Limits, LinkError, Message, Role};
 
-/// A request stream to one ROUTER: what an engine's replay socket is asked with.
+/// A request stream to one ROUTER: the client of an engine's replay socket.
 ///
 /// It never reconnects. After the first error every call fails with [`LinkError::Closed`]; a new
 /// request needs a new socket, so an answer can never be mixed from two peers.
@@ -40,7 +40,7 @@ impl DealerSocket {
     }
 
     /// The next message. Cancel-safe. A peer that dies is an error here, within the heartbeat
-    /// limits; a peer that lives and does not answer is for the caller's deadline.
+    /// limits; the caller's deadline covers a live peer that does not answer.
     ///
     /// # Errors
     /// Any [`LinkError`]; the socket is dead afterwards.

@@ -13,9 +13,9 @@ pub(super) struct Heartbeat {
     silence: Duration,
     /// Whether the peer understands PING (ZMTP 3.1 and later).
     pings: bool,
-    last_heard: Instant,
+    last_received: Instant,
     next_ping: Instant,
-    /// When the first PING since `last_heard` was sent.
+    /// When the first PING since `last_received` was sent.
     unanswered_since: Option<Instant>,
 }
 
@@ -37,22 +37,22 @@ impl Heartbeat {
             grace: limits.heartbeat_timeout.saturating_sub(limits.heartbeat_interval),
             silence: limits.silence_timeout,
             pings,
-            last_heard: now,
+            last_received: now,
             next_ping: now + limits.heartbeat_interval,
             unanswered_since: None,
         }
     }
 
     /// Bytes arrived.
-    pub(super) fn heard(&mut self, now: Instant) {
-        self.last_heard = now;
+    pub(super) fn received(&mut self, now: Instant) {
+        self.last_received = now;
         self.unanswered_since = None;
     }
 
-    /// When [`Heartbeat::due`] wants to be asked again.
+    /// When [`Heartbeat::due`] is to be called again.
     pub(super) fn deadline(&self) -> Instant {
         if !self.pings {
-            return self.last_heard + self.silence;
+            return self.last_received + self.silence;
         }
         match self.unanswered_since {
             Some(since) => self.next_ping.min(since + self.grace),
@@ -64,7 +64,7 @@ impl Heartbeat {
     /// to live counts only what *we* send.
     pub(super) fn due(&mut self, now: Instant) -> Due {
         if !self.pings {
-            let dead = now >= self.last_heard + self.silence;
+            let dead = now >= self.last_received + self.silence;
             return if dead { Due::Dead(self.silence) } else { Due::Nothing };
         }
         if self.unanswered_since.is_some_and(|since| now >= since + self.grace) {
@@ -125,7 +125,7 @@ mod tests {
     fn any_traffic_answers_a_ping() {
         let (mut heartbeat, start) = heartbeat(true);
         assert_eq!(heartbeat.due(start + 10 * SECOND), Due::Ping);
-        heartbeat.heard(start + 11 * SECOND);
+        heartbeat.received(start + 11 * SECOND);
         assert_eq!(heartbeat.due(start + 20 * SECOND), Due::Ping);
         assert_eq!(heartbeat.due(start + 39 * SECOND), Due::Ping);
         assert_eq!(heartbeat.due(start + 40 * SECOND), Due::Dead(30 * SECOND));
@@ -135,7 +135,7 @@ mod tests {
     fn a_talking_peer_is_pinged_all_the_same() {
         let (mut heartbeat, start) = heartbeat(true);
         for second in 1..=10 {
-            heartbeat.heard(start + second * SECOND);
+            heartbeat.received(start + second * SECOND);
         }
         assert_eq!(heartbeat.due(start + 10 * SECOND), Due::Ping);
     }

@@ -20,11 +20,11 @@ pub struct Limits {
     /// `heartbeat_interval`. Sent to the peer as the time after which it may drop us likewise.
     pub heartbeat_timeout: Duration,
     /// A peer of ZMTP 3.0, which knows no PING, is dialled anew after sending nothing for this
-    /// long: whether it idles or hangs cannot be told from outside.
+    /// long: an idle peer and a hung one look the same.
     pub silence_timeout: Duration,
     /// Delay before the first new attempt after a connection ended.
     pub backoff_min: Duration,
-    /// Longest delay between attempts; also the life after which a connection counts as sound.
+    /// Longest delay between attempts; also the age from which a connection counts as sound.
     pub backoff_max: Duration,
 }
 

@@ -41,6 +41,6 @@ use bytes::Bytes;
 
 /// The frames of one message, at most [`Limits::message_frames_max`] of them.
 ///
-/// Frames share memory with the read buffer they arrived in; a frame kept for long keeps that
+/// Frames share memory with the read buffer they arrived in; a frame retained for long keeps that
 /// buffer's chunk (64 KiB, or the frame itself when it is larger) alive.
 pub type Message = Vec<Bytes>;

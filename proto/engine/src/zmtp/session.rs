@@ -24,7 +24,7 @@ const PONG: &[u8] = b"\x04PONG";
 pub enum Role {
     /// Receives messages whose first frame starts with `topic`.
     Subscriber {
-        /// Prefix asked of the publisher; empty for everything.
+        /// Topic prefix; empty for everything.
         topic: Bytes,
     },
     /// Exchanges messages with a ROUTER.

@@ -51,7 +51,7 @@ enum State {
     Waiting {
         until: Instant,
     },
-    /// Dialling or accepting; boxed, so that it goes on where it was after a cancelled call.
+    /// Dialling or accepting; boxed, so that a cancelled call does not start it over.
     Opening(Opening),
     Open {
         connection: Box<Connection>,

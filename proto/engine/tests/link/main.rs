@@ -15,7 +15,7 @@ use kvasir_engine::{
     expiry::Expired,
     link::{Common, LinkConfig, ReplayOutcome, SourceCommand, SourceStatus, run},
     normalise::NormaliserConfig,
-    sequence::{Resume, SequencerConfig, stated_life},
+    sequence::{Resume, SequencerConfig, stated_incarnation},
     zmtp::{Attach, Limits},
 };
 use kvasir_proto::types::{BatchOutcome, Cursor, Fingerprint, Incarnation, KvEvent, SourceState};
@@ -414,7 +414,7 @@ async fn a_stated_life_is_known_again_after_a_checkpoint() {
         for _ in 0..7 {
             publisher.lose();
         }
-        let incarnation = stated_life(&1_u128.to_be_bytes()).expect("an epoch");
+        let incarnation = stated_incarnation(&1_u128.to_be_bytes()).expect("an epoch");
         let fingerprint = Some(publisher.fingerprint(4));
         let cursor = Cursor { incarnation, sequence: 4, fingerprint };
         publisher.answers = vec![Answer::Without(4)];

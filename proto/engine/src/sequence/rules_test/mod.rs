@@ -13,7 +13,7 @@ use super::{
     Input, Item, LossPolicy, OutcomeCounts, Received, Resume, Sequencer, SequencerConfig, Step,
     incarnation,
     model_test::{fingerprint, stated},
-    stated_life,
+    stated_incarnation,
 };
 use kvasir_proto::types::{Cursor, Incarnation};
 use std::time::Duration;
@@ -33,8 +33,8 @@ fn batch(text: &str) -> Received<Batch> {
     let life = u64::from(life.as_bytes()[0].to_ascii_lowercase());
     let sequence = sequence.trim_end_matches(['*', '!']).parse().unwrap();
     let fingerprint = fingerprint(life, sequence);
-    let life = states.then(|| stated(life));
-    Received { sequence, fingerprint, life, item: Batch(text.to_owned()) }
+    let incarnation = states.then(|| stated(life));
+    Received { sequence, fingerprint, incarnation, item: Batch(text.to_owned()) }
 }
 
 struct Script {
@@ -72,7 +72,7 @@ impl Script {
         while let Some(step) = self.sequencer.next_step() {
             said.push(match step {
                 Step::Restarted => "restarted".to_owned(),
-                Step::NewLife { .. } => "new-life".to_owned(),
+                Step::NewIncarnation { .. } => "new-life".to_owned(),
                 Step::Apply { item: Batch(text), .. } => {
                     if text.ends_with('*') {
                         self.sequencer.content_cleared();
@@ -126,8 +126,8 @@ fn without_replay() -> SequencerConfig {
 }
 
 fn at(text: &str) -> Resume {
-    let Received { sequence, fingerprint, life, .. } = batch(text);
-    let incarnation = life.unwrap_or(Incarnation(1));
+    let Received { sequence, fingerprint, incarnation, .. } = batch(text);
+    let incarnation = incarnation.unwrap_or(Incarnation(1));
     let cursor = Cursor { incarnation, sequence, fingerprint: Some(fingerprint) };
     Resume { cursor, degraded: false, main_group: None }
 }

@@ -154,11 +154,11 @@ fn without_a_replay_socket_the_next_batch_proves_the_life_or_time_runs_out() {
 
 #[test]
 fn what_states_nothing_has_no_id_and_ids_of_either_kind_never_meet() {
-    assert_eq!(stated_life(&[]), None);
-    assert_eq!(stated_life(&[0; 16]), None);
-    let life = stated_life(b"0123456789abcdef").unwrap();
-    assert_eq!(stated_life(b"0123456789abcdef"), Some(life));
-    assert_ne!(stated_life(b"0123456789abcdeg"), Some(life));
+    assert_eq!(stated_incarnation(&[]), None);
+    assert_eq!(stated_incarnation(&[0; 16]), None);
+    let life = stated_incarnation(b"0123456789abcdef").unwrap();
+    assert_eq!(stated_incarnation(b"0123456789abcdef"), Some(life));
+    assert_ne!(stated_incarnation(b"0123456789abcdeg"), Some(life));
     assert!(incarnation::is_stated(life));
     let first = batch("a0");
     assert!(!incarnation::is_stated(incarnation::of_first_batch(0, first.fingerprint)));

@@ -14,18 +14,18 @@ impl Position {
     }
 }
 
-/// The life of the source and how far it was applied.
+/// The incarnation of the source and how far it was applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Life {
+pub(super) enum Progress {
     /// Nothing of it was applied. The id is there once its first batch is at hand.
     Fresh(Option<Incarnation>),
     /// The cursor is from a checkpoint or an earlier connection: the engine may have restarted.
     Doubtful(Incarnation, Position),
-    /// The cursor belongs to the life of the present connection.
+    /// The cursor belongs to the incarnation of the present connection.
     Known(Incarnation, Position),
 }
 
-impl Life {
+impl Progress {
     /// Last batch applied.
     pub(super) const fn position(&self) -> Option<Position> {
         match self {

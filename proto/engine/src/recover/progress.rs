@@ -1,31 +1,31 @@
-use super::config::{NUMBERS_AHEAD_MAX, PAST_LIVES_MAX};
+use super::config::{NUMBERS_AHEAD_MAX, PAST_INCARNATIONS_MAX};
 use kvasir_proto::types::{Cursor, Incarnation};
 use std::collections::VecDeque;
 
-/// What the index has of a life.
+/// What the index has of an incarnation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Base {
     /// Nothing, and which batch comes first is not known.
     Open,
-    /// Nothing yet: the life begins with this batch.
+    /// Nothing yet: the incarnation begins with this batch.
     Before(u64),
     /// All batches up to this one are in, or were given up.
     At(u64),
 }
 
-/// Whether it is believed that a source lives a life.
+/// Whether the source is believed to be in an incarnation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trust {
     Full,
-    /// An earlier life says that it is there: who lives is to be asked.
+    /// An earlier incarnation announced itself: the source is to be asked for its current one.
     Doubted,
-    /// It was over once, and only the source itself can say that it lives again.
+    /// It ended once, and only an answer of the source can resume it.
     Returned,
 }
 
-/// The life that a source lives.
+/// The current incarnation of a source, and how far it was applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Life {
+pub(super) struct Progress {
     pub(super) incarnation: Incarnation,
     pub(super) base: Base,
     /// Highest number known to exist.
@@ -34,7 +34,7 @@ pub(super) struct Life {
     pub(super) target: Option<u64>,
     /// A batch that was refused: those before it are missing.
     pub(super) refused: Option<u64>,
-    /// Nothing is applied before a dump: what is missing is not kept, or the index has a part of a
+    /// Nothing is applied before a dump: what is missing is not retained, or the index has a part of a
     /// dump and so what the source held at no moment.
     pub(super) needs_dump: bool,
     /// The index lacks blocks that only a dump brings back, though no batch was lost.
@@ -44,7 +44,7 @@ pub(super) struct Life {
     pub(super) holes: u32,
 }
 
-impl Life {
+impl Progress {
     pub(super) const fn new(incarnation: Incarnation, base: Base) -> Self {
         Self {
             incarnation,
@@ -109,31 +109,32 @@ impl Life {
     }
 }
 
-/// Lives that are over, the latest last.
+/// Incarnations that ended, the latest last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Past(VecDeque<Incarnation>);
 
 impl Past {
-    pub(super) fn of(lives: &[Incarnation]) -> Self {
-        let mut past = Self::default();
-        lives.iter().for_each(|&life| past.add(life));
-        past
+    pub(super) fn of(past: &[Incarnation]) -> Self {
+        let mut known = Self::default();
+        past.iter().for_each(|&incarnation| known.add(incarnation));
+        known
     }
 
-    pub(super) fn add(&mut self, life: Incarnation) {
-        self.remove(life);
-        if self.0.len() >= PAST_LIVES_MAX {
+    pub(super) fn add(&mut self, incarnation: Incarnation) {
+        self.remove(incarnation);
+        if self.0.len() >= PAST_INCARNATIONS_MAX {
             self.0.pop_front();
         }
-        self.0.push_back(life);
+        self.0.push_back(incarnation);
+        debug_assert!(self.0.len() <= PAST_INCARNATIONS_MAX, "few are remembered");
     }
 
-    pub(super) fn remove(&mut self, life: Incarnation) {
-        self.0.retain(|at| *at != life);
+    pub(super) fn remove(&mut self, incarnation: Incarnation) {
+        self.0.retain(|at| *at != incarnation);
     }
 
-    pub(super) fn contains(&self, life: Incarnation) -> bool {
-        self.0.contains(&life)
+    pub(super) fn contains(&self, incarnation: Incarnation) -> bool {
+        self.0.contains(&incarnation)
     }
 
     pub(super) fn len(&self) -> usize {
