@@ -13,6 +13,7 @@ impl Trie {
     pub(crate) fn split_after(&mut self, slot: Slot) {
         let id = self.slots.segment(slot);
         let segment = *self.segments.get(id);
+        debug_assert!((segment.head..=segment.tail()).contains(&slot), "slot {slot} is in {id}");
         if slot == segment.tail() {
             return;
         }

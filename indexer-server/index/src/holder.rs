@@ -9,6 +9,7 @@ use crate::records::{Names, Records};
 use crate::sets::HolderIndex;
 use crate::slots::{Page, Slot};
 use crate::source::SourceId;
+use crate::totals::Totals;
 use crate::trie::Trie;
 use kvasir_proto::digest::RankDigest;
 use kvasir_proto::types::{BlockName, DpRank, LocalHash, Tier, WorkerId};
@@ -45,24 +46,6 @@ struct Shortfall {
     blocks: u64,
     /// Sources that may lack some of them.
     sources: SmallVec<[SourceId; 1]>,
-}
-
-/// What the index counts over all ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Totals {
-    pub(crate) bytes: usize,
-    /// Parked names.
-    pub(crate) parked: usize,
-}
-
-impl Totals {
-    /// Counts a part as `now` that was counted as `before`.
-    pub(crate) fn replace(&mut self, before: Self, now: Self) {
-        debug_assert!(before.bytes <= self.bytes, "totals include each rank's bytes");
-        debug_assert!(before.parked <= self.parked, "totals include each rank's parked names");
-        self.bytes = self.bytes - before.bytes + now.bytes;
-        self.parked = self.parked - before.parked + now.parked;
-    }
 }
 
 /// Something that a rank holds.

@@ -1,9 +1,10 @@
 //! The index: what it consists of.
 
 use crate::cursor::ShedCursor;
-use crate::holder::{Holder, Totals};
+use crate::holder::Holder;
 use crate::limits::Limits;
 use crate::source::{Source, SourceId, Worker};
+use crate::totals::Totals;
 use crate::trie::Trie;
 use kvasir_proto::types::WorkerId;
 use std::collections::BTreeMap;

@@ -49,6 +49,7 @@ mod pages;
 mod record;
 mod records;
 mod source;
+mod totals;
 
 mod index;
 mod rank;

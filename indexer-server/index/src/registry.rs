@@ -1,13 +1,14 @@
 //! Workers, their ranks and their sources: how they come, go and report.
 
 use crate::error::IndexError;
-use crate::holder::{Holder, Totals};
+use crate::holder::Holder;
 use crate::index::Index;
 use crate::rank::RankChange;
 use crate::record::Announcement;
 use crate::sets::HolderIndex;
 use crate::source::{Source, SourceId, SourceStatus};
 use crate::table::index_u32;
+use crate::totals::Totals;
 use kvasir_proto::digest::RankDigest;
 use kvasir_proto::types::{CopyMode, DpRank, Tier, WorkerId};
 

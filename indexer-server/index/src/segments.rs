@@ -96,6 +96,7 @@ impl Segments {
     }
 
     pub(crate) fn add(&mut self, segment: Segment) -> SegmentId {
+        debug_assert!(segment.len > 0, "a segment has slots");
         self.used += 1;
         if self.free != NO_SEGMENT {
             let id = self.free;
@@ -118,6 +119,7 @@ impl Segments {
     pub(crate) fn remove(&mut self, id: SegmentId) {
         let free = self.free;
         let segment = self.get_mut(id);
+        debug_assert!(segment.len > 0, "segment {id} is in use");
         segment.len = 0;
         segment.parent = free;
         self.free = id;

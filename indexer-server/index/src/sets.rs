@@ -130,6 +130,7 @@ impl Sets {
             return;
         }
         let entry = &mut self.entries[set.entry()];
+        debug_assert!(entry.references > 0, "a released set has users");
         entry.references -= 1;
         if entry.references > 0 {
             return;

@@ -213,6 +213,7 @@ impl Slots {
                 break;
             }
         }
+        debug_assert!(taken > 0, "slot {slot} is free");
         self.used += taken as usize;
         taken
     }

@@ -232,7 +232,6 @@ impl Source {
 
     /// Sets the number of its ranks in which it may lack shed blocks.
     pub(crate) fn set_short_ranks(&mut self, short_ranks: usize) {
-        debug_assert!(short_ranks <= self.ranks.len(), "short ranks are ranks that it feeds");
         self.short_ranks = short_ranks;
         self.update_state();
     }

@@ -122,6 +122,7 @@ impl Nodes {
 
     /// Frees a bare node; returns its parent.
     pub(super) fn free(&mut self, node: u32) -> u32 {
+        debug_assert!(self.pages[node].is_bare(), "node {node} is bare");
         let Node { parent, local, .. } = self.pages[node];
         if parent != NONE && self.pages[parent].first == node {
             self.pages[parent].first = NONE;

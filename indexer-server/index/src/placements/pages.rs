@@ -75,6 +75,7 @@ impl<T: Default> Pages<T> {
     pub(super) fn remove(&mut self, number: u32) -> T {
         let (at, item) = place(number);
         let page = &mut self.pages[at];
+        debug_assert!(page.used & 1 << item != 0, "number {number} is in use");
         let full = page.used == u64::MAX;
         page.used &= !(1 << item);
         let removed = std::mem::take(&mut page.items[item]);
