@@ -22,7 +22,10 @@ mod verdict;
 pub use config::DiskConfig;
 pub use error::DiskError;
 pub use figures::{DiskFigures, DiskStatus};
-pub use opened::{Opened, Restored};
+pub use opened::{OpenedWith, Restored};
 pub use persisted::{PersistedSource, SourceChange, SourceKind};
 pub use store::{CompleteImage, Disk, leave, open};
 pub use verdict::{NewIncarnation, Verdict};
+
+/// A journal on disk that was opened.
+pub type Opened = OpenedWith<Disk>;

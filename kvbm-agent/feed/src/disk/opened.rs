@@ -1,11 +1,11 @@
-use super::{Disk, NewIncarnation, PersistedSource};
+use super::{NewIncarnation, PersistedSource};
 use crate::journal::Journal;
 
 /// A journal on disk that was opened.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedWith<D> {
     /// It takes what follows.
-    pub disk: Disk,
+    pub disk: D,
     /// What was there, or why it does not count.
     pub restored: Result<Restored, NewIncarnation>,
 }
