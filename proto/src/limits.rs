@@ -21,6 +21,8 @@ pub const PLACEMENT_TTL_MS_MAX: u32 = 3_600_000;
 pub const PLACEMENT_TTL_MS_DEFAULT: u32 = 120_000;
 /// Most workers (all partitions) one server accepts.
 pub const WORKERS_MAX: usize = 16_384;
+/// Most bytes of the registrations of all workers of one server: encoded, and 64 more for each entry of their lists.
+pub const REGISTRATIONS_BYTES_MAX: usize = 256 << 20;
 /// Most ranks of one worker.
 pub const WORKER_RANKS_MAX: usize = 1_024;
 /// Most endpoints in one registration.

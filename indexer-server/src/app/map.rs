@@ -123,6 +123,7 @@ pub(super) async fn register_configured(
             Err(
                 error @ (IngestError::Partition(_)
                 | IngestError::TooManyWorkers
+                | IngestError::TooManyBytes { .. }
                 | IngestError::TooManySockets { .. }),
             ) => {
                 leave_out(ingest, registration, &error);

@@ -4,7 +4,7 @@ use kvasir_index::IndexError;
 use kvasir_proto::{
     code::ErrorCode,
     convert::{TooManyBlocks, WorkerAddress},
-    limits::WORKERS_MAX,
+    limits::{REGISTRATIONS_BYTES_MAX, WORKERS_MAX},
     shard::WrongShard,
 };
 
@@ -97,6 +97,17 @@ pub enum IngestError {
     /// There are too many workers.
     #[error("the server has {WORKERS_MAX} workers, the limit: remove some first")]
     TooManyWorkers,
+    /// Its registration is too large beside those of other workers.
+    #[error(
+        "the registration takes {requested} bytes, and {free} of {REGISTRATIONS_BYTES_MAX} are left for all workers: \
+         shorten lora_names and labels, or remove workers first"
+    )]
+    TooManyBytes {
+        /// So many.
+        requested: usize,
+        /// Those that are left.
+        free: usize,
+    },
     /// Its endpoints need too many sockets.
     #[error(
         "endpoints need {requested} sockets, and {free} are left: the server may have {limit} of them, half \
@@ -145,7 +156,9 @@ impl IngestError {
             Self::Endpoint { .. } | Self::Medium { .. } | Self::TooManyBlocks(_) => {
                 ErrorCode::InvalidArgument
             }
-            Self::TooManyWorkers | Self::TooManySockets { .. } => ErrorCode::ResourceExhausted,
+            Self::TooManyWorkers | Self::TooManyBytes { .. } | Self::TooManySockets { .. } => {
+                ErrorCode::ResourceExhausted
+            }
             Self::Index(IndexError::DuplicateSource { .. }) => ErrorCode::FailedPrecondition,
             Self::Index(IndexError::TooMany { .. }) => ErrorCode::ResourceExhausted,
             Self::Index(

@@ -11,7 +11,7 @@ use dashmap::DashMap;
 use kvasir_engine::link::Common;
 use kvasir_proto::{
     convert::{ListQuery, Registration, WorkerAddress},
-    limits::WORKERS_MAX,
+    limits::{REGISTRATIONS_BYTES_MAX, WORKERS_MAX},
     types::{PartitionKey, WorkerId},
 };
 use std::{
@@ -44,6 +44,8 @@ pub struct Ingest {
     pub(super) links: Common,
     /// Sockets of endpoints that there may still be, and how many in all.
     pub(super) sockets: Arc<Semaphore>,
+    /// Bytes of registrations that are left.
+    registration_bytes: Arc<Semaphore>,
     sockets_max: usize,
     /// Agents to ask for what streams lack.
     pub(super) local_indexers: Option<Arc<dyn LocalIndexers>>,
@@ -90,6 +92,7 @@ impl Ingest {
             control: Mutex::default(),
             links,
             sockets: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
+            registration_bytes: Arc::new(Semaphore::new(REGISTRATIONS_BYTES_MAX)),
             sockets_max: Semaphore::MAX_PERMITS,
             local_indexers: None,
             turns,
@@ -303,11 +306,11 @@ impl Ingest {
             return Err(IngestError::TooManyWorkers);
         }
         let plans = LinkPlan::all(&registration, &self.config)?;
-        let sockets = self.take_sockets(&registration)?;
+        let room = [self.take_sockets(&registration)?, self.take_bytes(&registration)?];
         let partition =
             self.partitions.get_or_create(&registration.partition, registration.block_size)?;
         let cancel = self.cancel.child_token();
-        Ok((Worker::new(registration, by, partition, cancel, sockets), plans))
+        Ok((Worker::new(registration, by, partition, cancel, room), plans))
     }
 
     fn take_sockets(&self, of: &Registration) -> Result<OwnedSemaphorePermit, IngestError> {
@@ -318,6 +321,16 @@ impl Ingest {
         taken.map_err(|_too_few| {
             let (free, limit) = (self.sockets.available_permits(), self.sockets_max);
             IngestError::TooManySockets { requested, free, limit }
+        })
+    }
+
+    fn take_bytes(&self, of: &Registration) -> Result<OwnedSemaphorePermit, IngestError> {
+        let requested = of.bytes();
+        let count = u32::try_from(requested).unwrap_or(u32::MAX);
+        let taken = Arc::clone(&self.registration_bytes).try_acquire_many_owned(count);
+        taken.map_err(|_too_few| {
+            let free = self.registration_bytes.available_permits();
+            IngestError::TooManyBytes { requested, free }
         })
     }
 

@@ -45,13 +45,16 @@ pub(super) struct Worker {
     pub(super) restored: SetOnce<()>,
 }
 
+/// Sockets and bytes that a worker takes.
+pub(super) type Room = [OwnedSemaphorePermit; 2];
+
 /// Tasks and sources of a worker's endpoints.
 #[derive(Debug, Default)]
 pub(super) struct Links {
     pub(super) tasks: JoinSet<()>,
     pub(super) sources: Vec<IndexedSource>,
-    /// Counts their sockets among those that the server may have.
-    _sockets: Option<OwnedSemaphorePermit>,
+    /// Counts their sockets, and the bytes of the registration, among those that the server may have.
+    _room: Option<Room>,
 }
 
 /// Publishers of a worker, by the name of their source.
@@ -69,13 +72,13 @@ impl Worker {
         registered_by: RegisteredBy,
         partition: Arc<Partition>,
         cancel: CancellationToken,
-        sockets: OwnedSemaphorePermit,
+        room: Room,
     ) -> Self {
         Self {
             registration,
             partition,
             cancel,
-            links: Mutex::new(Links { _sockets: Some(sockets), ..Links::default() }),
+            links: Mutex::new(Links { _room: Some(room), ..Links::default() }),
             publishers: Mutex::default(),
             registered_by: AtomicCell::new(registered_by),
             awaited_sources: Vec::new(),

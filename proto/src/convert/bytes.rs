@@ -95,6 +95,17 @@ impl Registration {
         pb::RegisterWorkerRequest::from(self).encode_to_vec()
     }
 
+    /// About the bytes that it takes in memory.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        const ENTRY_BYTES: usize = 64;
+        let entries = self.endpoints.len()
+            + self.lora_names.len()
+            + self.medium_ttls.len()
+            + self.profile.labels.len();
+        pb::RegisterWorkerRequest::from(self).encoded_len() + entries * ENTRY_BYTES
+    }
+
     /// Reads what [`encode`](Self::encode) wrote.
     ///
     /// # Errors

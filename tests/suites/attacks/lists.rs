@@ -36,6 +36,21 @@ async fn workers_with_large_registrations_are_listed_page_by_page() -> Result<()
     }
     let peak = siege.memory()?.peak;
     ensure!(peak < registered + LISTING_BYTES_MAX, "{registered} bytes, then {peak}");
+    // All registrations together are bounded.
+    let mut indexer = client::connect(siege.grpc()).await?;
+    for number in LARGE.. {
+        match indexer.register_worker(large(number)).await {
+            Ok(_created) => ensure!(number < 2 * LARGE + LARGE / 2, "{number} are registered"),
+            Err(status) => {
+                let said = status.message();
+                ensure!(
+                    status.code() == Code::ResourceExhausted && said.contains("bytes"),
+                    "{status}"
+                );
+                break;
+            }
+        }
+    }
     siege.end().await
 }
 

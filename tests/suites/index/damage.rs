@@ -64,7 +64,7 @@ fn play(script: &Script, tried: &mut Tried) -> Result<(), String> {
                 tried.dropped += restored.dropped;
                 tried.damaged += u64::from(restored.unplaced + restored.dropped > 0);
             }
-            Err(message) if message.contains("is damaged") => tried.refused += 1,
+            Err(message) if message.contains("are damaged") => tried.refused += 1,
             Err(message) => return Err(message),
         }
         index.validate()?;
