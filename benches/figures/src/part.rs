@@ -1,6 +1,6 @@
 //! One part of the benches, as data: what was to be reached, and everything that was measured.
 
-use crate::{Figure, Side, Table};
+use crate::{Figure, Plot, Side, Table};
 use serde::{Deserialize, Serialize};
 
 /// What a part says.
@@ -14,6 +14,9 @@ pub struct Part {
     pub bars: Vec<Bar>,
     /// Everything that was measured.
     pub sections: Vec<Section>,
+    /// The same to look at. Parts that earlier versions printed may have none.
+    #[serde(default)]
+    pub plots: Vec<Plot>,
     /// Trials without figures, and why.
     pub incidents: Vec<Incident>,
 }
@@ -26,15 +29,22 @@ impl Part {
         }
     }
 
-    /// Notes and tables in Markdown.
+    /// Adds a plot, if anything in it was measured.
+    pub fn add_plot(&mut self, plot: Plot) {
+        if !plot.series.is_empty() {
+            self.plots.push(plot);
+        }
+    }
+
+    /// Notes and tables in Markdown, with lines that show the plots between them.
     #[must_use]
-    pub fn markdown(&self) -> String {
+    pub fn markdown(&self, plots: &str) -> String {
         let notes = self.notes.iter().map(|note| format!("{note}\n\n"));
         let section = |Section { title, note, table }: &Section| match note.is_empty() {
             true => format!("### {title}\n\n{table}\n"),
             false => format!("### {title}\n\n{note}\n\n{table}\n"),
         };
-        notes.chain(self.sections.iter().map(section)).collect()
+        notes.chain([plots.to_owned()]).chain(self.sections.iter().map(section)).collect()
     }
 
     /// The report of this part alone in Markdown, and whether all bars that were measured are met.
@@ -42,7 +52,7 @@ impl Part {
     pub fn report(&self) -> (String, bool) {
         let measured = || self.bars.iter().filter(|bar| bar.value.is_some());
         let met = measured().all(|bar| bar.verdict() == Verdict::Met);
-        (format!("{}{}", self.markdown(), bar_table(measured())), met)
+        (format!("{}{}", self.markdown(""), bar_table(measured())), met)
     }
 }
 

@@ -12,6 +12,7 @@ mod fleet;
 mod ingest;
 mod library;
 pub(crate) mod open;
+mod plots;
 mod raw;
 mod record;
 mod report;

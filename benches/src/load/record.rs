@@ -1,7 +1,9 @@
 //! Records of measurements: a line of JSON each.
 
 use super::closed::Tally;
+use bench_figures::number::median;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -120,4 +122,21 @@ impl fmt::Display for Record {
         }
         Ok(())
     }
+}
+
+/// What each server answers when more and more is asked: by mode and target, the n-th rate of all trials.
+pub fn offered(records: &[Record]) -> BTreeMap<(&str, &str, usize), Vec<&Record>> {
+    let mut counts: BTreeMap<(usize, &str, &str), usize> = BTreeMap::new();
+    let mut rows: BTreeMap<_, Vec<&Record>> = BTreeMap::new();
+    for record in records.iter().filter(|record| record.part == "offered") {
+        let count = counts.entry((record.trial, &record.mode, &record.target)).or_default();
+        rows.entry((&*record.mode, &*record.target, *count)).or_default().push(record);
+        *count += 1;
+    }
+    rows
+}
+
+/// The median of a value.
+pub fn middle(records: &[&Record], value: fn(&Record) -> f64) -> f64 {
+    median(&records.iter().map(|record| value(record)).collect::<Vec<f64>>())
 }

@@ -1,7 +1,8 @@
 //! The report, made of the records.
 
 use super::bars::bars;
-use super::record::{Ingested, Record};
+use super::plots;
+use super::record::{self, Ingested, Record, middle};
 use bench_figures::number::median;
 use bench_figures::{Incident, Part, Table};
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ pub fn part(records: &[Record], incidents: Vec<Incident>) -> Part {
     let mut part = Part { title, notes, bars, incidents, ..Part::default() };
     part.add("Requests", "", requests(records));
     part.add("Offered", OFFERED, offered(records));
+    plots::all(records).into_iter().for_each(|plot| part.add_plot(plot));
     part
 }
 
@@ -40,9 +42,9 @@ fn requests(records: &[Record]) -> Table {
     let mut table = Table::new(heads);
     for ((part, shape, mode, ..), row) in rows {
         let of = |target: &str, value: fn(&Record) -> f64| {
-            let values = row.iter().filter(|record| record.target == target);
-            let values: Vec<f64> = values.map(|record| value(record)).collect();
-            (!values.is_empty()).then(|| median(&values))
+            let there = row.iter().copied().filter(|record| record.target == target);
+            let there: Vec<&Record> = there.collect();
+            (!there.is_empty()).then(|| middle(&there, value))
         };
         let pair = |value: fn(&Record) -> f64, digits: usize| {
             let show = |value: Option<f64>| value.map(|value| format!("{value:.digits$}"));
@@ -66,21 +68,11 @@ fn requests(records: &[Record]) -> Table {
     table
 }
 
-/// What each server answers when more and more is asked: the n-th rate of each trial makes a row.
+/// What each server answers when more and more is asked.
 fn offered(records: &[Record]) -> Table {
-    let mut counts: BTreeMap<(usize, &str, &str), usize> = BTreeMap::new();
-    let mut rows: BTreeMap<(&str, &str, usize), Vec<&Record>> = BTreeMap::new();
-    for record in records.iter().filter(|record| record.part == "offered") {
-        let count = counts.entry((record.trial, &record.mode, &record.target)).or_default();
-        rows.entry((&record.mode, &record.target, *count)).or_default().push(record);
-        *count += 1;
-    }
     let mut table = Table::new(["call", "server", "asked/s", "answered/s", "p50 µs", "p99 µs"]);
-    for ((mode, target, _), row) in rows {
-        let of = |value: fn(&Record) -> f64| {
-            let values: Vec<f64> = row.iter().map(|record| value(record)).collect();
-            format!("{:.0}", median(&values))
-        };
+    for ((mode, target, _), row) in record::offered(records) {
+        let of = |value| format!("{:.0}", middle(&row, value));
         table.row([
             mode.to_owned(),
             target.to_owned(),

@@ -5,6 +5,7 @@ mod explanations;
 mod job;
 mod machine;
 mod part;
+mod plot;
 mod progress;
 mod report;
 mod run;

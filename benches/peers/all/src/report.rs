@@ -1,10 +1,15 @@
 //! The report: a function of what the parts say.
 
 use crate::explanations::Explanations;
+use crate::plot::svg;
 use anyhow::{Context, Result};
-use bench_figures::{Bar, Incident, Part, Table, Verdict, bar_table};
+use bench_figures::{Bar, Incident, Part, Plot, Table, Verdict, bar_table};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// The report itself, and the folder of its plots.
+const REPORT: &str = "report.md";
+const PLOTS: &str = "plots";
 
 /// What was measured, where and when.
 #[derive(Debug)]
@@ -48,9 +53,24 @@ impl Report {
         format!("{met} bars met, {missed} missed, {absent} not measured; {failed} failures")
     }
 
-    /// Writes it into a file.
-    pub(crate) fn write(&self, path: &Path) -> Result<()> {
-        fs::write(path, self.markdown()).with_context(|| format!("write {}", path.display()))
+    /// Writes it into a folder, with its plots beside it.
+    pub(crate) fn write(&self, folder: &Path) -> Result<PathBuf> {
+        let plots = folder.join(PLOTS);
+        // This run may have no figures for plots of an earlier one.
+        if plots.exists() {
+            fs::remove_dir_all(&plots).with_context(|| format!("remove {}", plots.display()))?;
+        }
+        fs::create_dir_all(&plots).with_context(|| format!("create {}", plots.display()))?;
+        let write = |path: &Path, text: &str| {
+            fs::write(path, text).with_context(|| format!("write {}", path.display()))
+        };
+        for plot in self.parts.iter().flat_map(|part| &part.plots) {
+            let text = svg(plot).with_context(|| format!("draw {}", plot.name))?;
+            write(&plots.join(format!("{}.svg", plot.name)), &text)?;
+        }
+        let path = folder.join(REPORT);
+        write(&path, &self.markdown())?;
+        Ok(path)
     }
 
     fn markdown(&self) -> String {
@@ -60,7 +80,10 @@ impl Report {
             median.\n\n";
         text += &format!("{}\n{}{}", bar_table(self.bars()), self.explained(), self.incidents());
         for part in self.parts.iter().filter(|part| !part.sections.is_empty()) {
-            text += &format!("## {}\n\n{}", part.title, part.markdown());
+            let show =
+                |Plot { title, name, .. }: &Plot| format!("![{title}]({PLOTS}/{name}.svg)\n\n");
+            let plots: String = part.plots.iter().map(show).collect();
+            text += &format!("## {}\n\n{}", part.title, part.markdown(&plots));
         }
         text
     }
@@ -115,7 +138,7 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bench_figures::{Limit, Section, Side};
+    use bench_figures::{Axis, Limit, Section, Side};
 
     fn bar(id: &str, value: Option<f64>) -> Bar {
         let bar = Bar::ratio(id.to_owned(), id.to_owned(), Limit::AtMost(0.8), "a peer");
@@ -125,10 +148,12 @@ mod tests {
     fn report(bars: Vec<Bar>, failures: Vec<Incident>) -> Report {
         let mut table = Table::new(["index", "ns"]);
         table.row(["ours", "1"]);
+        let plot = Plot::lines("p", "A plot", Axis::linear("x"), Axis::linear("y"));
         let part = Part {
             title: "A part".to_owned(),
             bars,
             sections: vec![Section { title: "S".to_owned(), note: String::new(), table }],
+            plots: vec![plot.with_line("ours", [(1.0, 1.0), (2.0, 2.0)])],
             ..Part::default()
         };
         let explanations = Explanations::parse("## a.*\nBecause of b.\n");
@@ -158,6 +183,7 @@ mod tests {
         assert!(text.contains("a.b: Because of b."), "{text}");
         assert!(text.contains("c: **Not explained yet.**"), "{text}");
         assert!(!text.contains("a.a: "), "{text}");
+        assert!(text.contains("\n![A plot](plots/p.svg)\n"), "{text}");
         assert!(report.is_complete());
     }
 

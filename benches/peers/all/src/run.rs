@@ -172,8 +172,7 @@ fn write(
         fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
     let explanations = Explanations::parse(&explanations);
     let report = Report { head, parts, failures, explanations };
-    let path = options.out.join("report.md");
-    report.write(&path)?;
+    let path = report.write(&options.out)?;
     println!("{}\n{}", report.summary(), path.display());
     Ok(if report.is_complete() { End::Good } else { End::Failed })
 }

@@ -5,6 +5,19 @@ use crate::workload::Kind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+/// Quantiles of latencies: as in the names of figures, and the share of the samples.
+pub(crate) const QUANTILES: [(&str, f64); 9] = [
+    ("p1", 0.01),
+    ("p10", 0.1),
+    ("p25", 0.25),
+    ("p50", 0.5),
+    ("p75", 0.75),
+    ("p90", 0.9),
+    ("p95", 0.95),
+    ("p99", 0.99),
+    ("p999", 0.999),
+];
+
 /// The figures of one trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Line {
@@ -22,9 +35,9 @@ impl Line {
         self.figures.insert(name.into(), value);
     }
 
-    /// Adds median and tail of latencies.
+    /// Adds quantiles of latencies.
     pub(crate) fn set_latencies(&mut self, name: &str, latencies: &Sorted) {
-        for (label, share) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
+        for (label, share) in QUANTILES {
             self.set(format!("{name}.{label}_ns"), latencies.quantile(share));
         }
     }

@@ -4,7 +4,7 @@ use crate::{
     measure::{Measurement, figure},
     subject::{Dynamo, Kvasir, Subject},
 };
-use bench_figures::{Bar, Figure, Incident, Limit, Part, Side, Table};
+use bench_figures::{Axis, Bar, Figure, Incident, Limit, Part, Plot, Side, Table};
 
 const TITLE: &str = "The service beside Dynamo's";
 const METHOD: &str = "`python -m dynamo.indexer` (ai-dynamo 1.6.1) and `indexer-server` on the same \
@@ -112,7 +112,57 @@ pub fn part(taken: &[Measurement], incidents: Vec<Incident>) -> Part {
     let (title, notes) = (TITLE.to_owned(), vec![METHOD.to_owned()]);
     let mut part = Part { title, notes, bars, incidents, ..Part::default() };
     part.add("Service", "Medians of the trials.", table);
+    plots(taken).into_iter().for_each(|plot| part.add_plot(plot));
     part
+}
+
+/// Groups of bars: name of the plot, title, y, the groups and their measures.
+type Groups = (&'static str, &'static str, &'static str, &'static [(&'static str, &'static str)]);
+
+const GROUPS: &[Groups] = &[
+    (
+        "ingest",
+        "Ingest",
+        "pairs a second",
+        &[
+            ("of CPU time", "ingest_pairs_per_cpu_second"),
+            ("of wall time", "ingest_pairs_per_second"),
+        ],
+    ),
+    (
+        "memory",
+        "Memory",
+        "bytes per pair",
+        &[("RSS", "resident_bytes_per_pair"), ("dump", "dump_bytes_per_pair")],
+    ),
+];
+
+/// Blocks of a query.
+const BLOCKS: [u32; 3] = [64, 256, 512];
+
+/// The two servers side by side.
+fn plots(taken: &[Measurement]) -> Vec<Plot> {
+    const SERVERS: [(&str, &str); 2] =
+        [(Kvasir::NAME, "indexer-server"), (Dynamo::NAME, "dynamo.indexer")];
+    let median = |server: &str, measure: &str| Some(figure(taken, server, measure)?.median);
+    let bars = |&(name, title, y, groups): &Groups| {
+        let labels = groups.iter().map(|&(label, _)| label);
+        let plot = Plot::bars(format!("service-{name}"), title, labels, Axis::linear(y));
+        SERVERS.into_iter().fold(plot, |plot, (server, legend)| {
+            plot.with_bars(legend, groups.iter().map(|(_, measure)| median(server, measure)))
+        })
+    };
+    let axes = (Axis::linear("blocks"), Axis::logarithmic("CPU µs"));
+    let mut queries = Plot::lines("service-query", "Query by its blocks", axes.0, axes.1);
+    for (server, legend) in SERVERS {
+        for what in ["hashes", "tokens"] {
+            let cpu = |blocks| median(server, &format!("query_{what}_{blocks}_cpu_us"));
+            let point = |blocks| Some((f64::from(blocks), cpu(blocks)?));
+            let points = BLOCKS.into_iter().filter_map(point);
+            queries = queries.with_line(format!("{legend}, {what}"), points);
+        }
+    }
+    GROUPS.iter().map(bars).chain([queries]).collect()
 }
 
 /// Dumping in constant memory.
@@ -153,7 +203,7 @@ mod tests {
         let part = part(&[], Vec::new());
         assert_eq!(part.bars.len(), 6);
         assert!(part.bars.iter().all(|bar| bar.verdict() == Verdict::NotMeasured));
-        assert!(part.sections.is_empty());
+        assert!(part.sections.is_empty() && part.plots.is_empty());
     }
 
     #[test]
@@ -164,6 +214,8 @@ mod tests {
         assert_eq!(verdict(&alone, "service.ingest"), Verdict::NotMeasured);
         let both = part(&[ours.clone(), taken("dynamo", ingest, 1e6)], Vec::new());
         assert_eq!(verdict(&both, "service.ingest"), Verdict::Met);
+        assert_eq!(both.plots.len(), 1);
+        assert_eq!(both.plots[0].series.len(), 2);
         let missed = part(&[ours, taken("dynamo", ingest, 1.1e6)], Vec::new());
         assert_eq!(verdict(&missed, "service.ingest"), Verdict::Missed);
     }

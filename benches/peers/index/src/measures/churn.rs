@@ -77,6 +77,9 @@ struct Series {
 
 impl Series {
     fn report(self, line: &mut Line) {
+        for (turnover, bytes) in &self.bytes {
+            line.set(format!("churn.memory.{turnover}"), *bytes);
+        }
         line.set("churn.memory", median(last_half(&self.bytes)));
         line.set("churn.memory_growth", growth(last_half(&self.bytes)));
         line.set("churn.store_kept", kept(&self.stored));

@@ -2,10 +2,12 @@
 //!
 //! - [`figures`]: medians by index, workload and size;
 //! - [`bars`]: what must be reached, as ratios to peers in the same run;
-//! - [`tables`]: everything that was measured.
+//! - [`tables`]: everything that was measured;
+//! - [`plots`]: what is easier to see than to read.
 
 mod bars;
 mod figures;
+mod plots;
 mod tables;
 
 use crate::plan::Size;
@@ -35,6 +37,7 @@ pub(crate) fn part(records: &[Record], mut incidents: Vec<Incident>, size: Size)
     let bars = bars::all(&figures, size);
     let mut part = Part { title, notes, bars, incidents, ..Part::default() };
     tables::add(&mut part, &figures, size);
+    plots::add(&mut part, &figures, size);
     part
 }
 
@@ -64,7 +67,7 @@ mod tests {
         for bar in &part.bars {
             assert_eq!(bar.verdict(), Verdict::NotMeasured, "{}", bar.id);
         }
-        assert!(part.sections.is_empty());
+        assert!(part.sections.is_empty() && part.plots.is_empty());
     }
 
     #[test]
