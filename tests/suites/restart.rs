@@ -219,7 +219,7 @@ async fn workers_that_are_not_configured_any_more_go_and_registered_ones_stay() 
     let (mut server, mut client) = start_configured(folder.path(), &[("kept", size)]).await?;
     let expected = named(&[("both", size), ("kept", size), ("registered", size)]);
     ensure!(workers(&mut client).await? == expected, "{:?}", workers(&mut client).await?);
-    logged(&server, &["gone (model m)", "not configured any more"]).await?;
+    logged(&server, &["gone (model m)", "no longer configured"]).await?;
     server.stop().await;
     // Who was registered stays so, although it is configured now.
     let both = [("registered", size)];
