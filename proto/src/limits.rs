@@ -65,7 +65,7 @@ pub const DUMP_CHUNK_RECORDS_DEFAULT: usize = 2_048;
 pub const GRPC_MESSAGE_BYTES_MAX: usize = 8 << 20;
 /// Largest message over NATS: servers accept 1 MiB by default, headers and subject included.
 pub const BROKER_MESSAGE_BYTES_MAX: usize = 1_000_000;
-/// Largest batch of an agent on the wire: what is larger is split into several batches.
+/// Maximum size of an agent's batch on the wire. The agent splits larger batches.
 pub const BATCH_WIRE_BYTES_MAX: usize = 512 << 10;
 /// Most unconfirmed parts of an answer of LocalIndexer over NATS; the reader confirms each part it has read.
 pub const ANSWER_PARTS_AHEAD_MAX: usize = 8;

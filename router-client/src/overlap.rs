@@ -38,7 +38,7 @@ pub struct Overlap {
 }
 
 impl Overlap {
-    /// Leading blocks that it holds or is about to hold, whichever are more. Choose workers by this.
+    /// The larger of its confirmed and its speculative leading blocks. Route by this number.
     #[must_use]
     pub fn expected_blocks(&self) -> u32 {
         self.blocks.max(self.speculative_blocks)

@@ -25,9 +25,9 @@
 //! Reading order: `runs`, `slots` and `segments` (storage), `sets`, `numbers` and `table` (shared
 //! pieces), `trie` and `hold` (positions and who holds them), `record`, `records`, `pages`,
 //! `changes`, `dirty` and `holder` (one rank), `source` (workers and sources), `index`, `rank`, `registry` and `views`, then
-//! what changes them: `apply`, `store`, `park`, `remove`, `absolute`, `sweep` and `shed`, then what
-//! reads them: `find`, `dump`, `digest`, `image` with `cut` and `restore`, and `validate`, which
-//! states every invariant. No module refers to a later one.
+//! the modules that change them: `apply`, `store`, `park`, `remove`, `absolute`, `sweep` and `shed`,
+//! then the modules that read them: `find`, `dump`, `digest`, `image` with `cut` and `restore`. Last comes
+//! `validate`, which checks every invariant. No module refers to a later one.
 
 mod error;
 mod limits;

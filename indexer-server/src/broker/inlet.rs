@@ -54,7 +54,7 @@ impl Inlet {
         self.ingest.buckets()
     }
 
-    /// Takes a message of a given age. Returns the answer to come, if it is a batch of an ordered log.
+    /// Handles a message that was published `age` ago. For a batch from JetStream, returns its pending answer.
     pub(super) async fn take(
         &mut self,
         subject: &str,

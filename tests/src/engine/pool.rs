@@ -34,7 +34,7 @@ struct Block {
 #[derive(Debug)]
 pub struct BlockPool {
     blocks: Vec<Block>,
-    /// Physical copies of each content, oldest first; no list is empty.
+    /// The physical blocks that hold each content, oldest first. Content without a block has no entry.
     cached: HashMap<CacheKey, Vec<BlockId>>,
     head: u32,
     tail: u32,

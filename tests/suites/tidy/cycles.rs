@@ -96,9 +96,8 @@ fn cycles() -> Vec<Vec<String>> {
     let graph: DiGraphMap<&Module, ()> = ties.keys().map(|(from, to)| (from, to)).collect();
     let loops = tarjan_scc(&graph).into_iter().filter(|modules| modules.len() > 1);
     let ties_of = |modules: Vec<&Module>| {
-        let inside =
-            |pair: &(Module, Module)| modules.contains(&&pair.0) && modules.contains(&&pair.1);
-        let ties = ties.iter().filter(|(pair, _)| inside(pair));
+        let ties =
+            ties.iter().filter(|((from, to), _)| [from, to].iter().all(|at| modules.contains(at)));
         ties.flat_map(|(_, files)| files.iter().cloned()).collect()
     };
     loops.map(ties_of).collect()

@@ -30,8 +30,8 @@ pub enum DecodeError {
         /// Events claimed.
         events: usize,
     },
-    /// The third member is neither nil nor an unsigned 32-bit number, so the holder of the blocks is
-    /// unknown.
+    /// The third member, the rank, is neither nil nor an unsigned 32-bit number. Without it, nobody knows which
+    /// rank holds the blocks.
     #[error("the rank is neither nil nor an unsigned 32-bit number")]
     Rank,
     /// Bytes after the batch.

@@ -34,41 +34,40 @@ pub struct PortMetrics {
 impl PortMetrics {
     /// Registers the metrics.
     pub fn register(&self, registry: &mut Registry) {
-        let metrics = self;
-        metrics.connections.register(registry, "grpc");
+        self.connections.register(registry, "grpc");
         let help = "Calls refused or ended by a limit, by the limit";
-        metrics.limited.register(registry, "grpc_limited", help);
+        self.limited.register(registry, "grpc_limited", help);
         registry.register(
             "grpc_requests_in_flight",
             "Requests with one answer under way",
-            metrics.in_flight.clone(),
+            self.in_flight.clone(),
         );
         registry.register(
             "grpc_requests_refused",
             "Requests with one answer refused: the most were under way, or an eighth of them in one connection",
-            metrics.requests_refused.clone(),
+            self.requests_refused.clone(),
         );
-        registry.register("grpc_streams", "Open streams", metrics.streams.clone());
+        registry.register("grpc_streams", "Open streams", self.streams.clone());
         registry.register(
             "grpc_asking_streams",
             "Open streams other than PublishEvents",
-            metrics.asking_streams.clone(),
+            self.asking_streams.clone(),
         );
         registry.register(
             "grpc_streams_refused",
             "Streams refused: the most were open",
-            metrics.streams_refused.clone(),
+            self.streams_refused.clone(),
         );
         registry.register(
             "grpc_messages_too_long",
             "Calls that ended because a message of the client was longer than 8 MiB, by call",
-            metrics.too_long.clone(),
+            self.too_long.clone(),
         );
         let help = "Bytes of requests that have arrived in part";
-        registry.register("grpc_partial_message_bytes", help, metrics.message_bytes.clone());
+        registry.register("grpc_partial_message_bytes", help, self.message_bytes.clone());
         let help = "Bytes of answers that clients have not taken, in parts beyond 64 KiB";
-        registry.register("grpc_large_answer_bytes", help, metrics.large_answer_bytes.clone());
+        registry.register("grpc_large_answer_bytes", help, self.large_answer_bytes.clone());
         let help = "Bytes of answers that clients have not taken, in parts of up to 64 KiB";
-        registry.register("grpc_small_answer_bytes", help, metrics.small_answer_bytes.clone());
+        registry.register("grpc_small_answer_bytes", help, self.small_answer_bytes.clone());
     }
 }
