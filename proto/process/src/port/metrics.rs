@@ -60,7 +60,7 @@ impl PortMetrics {
         );
         registry.register(
             "grpc_messages_too_long",
-            "Calls that ended because a message of the client was longer than 8 MiB, by call",
+            "Calls that ended because a message of the client was longer than the service accepts, by call",
             self.too_long.clone(),
         );
         let help = "Bytes of requests that have arrived in part";
