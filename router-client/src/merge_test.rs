@@ -97,28 +97,28 @@ proptest! {
         let expected = one_index(&union, 0, 0);
         prop_assert_eq!(merged.overlaps, expected.overlaps);
         // Three of one rank, in any order, come to the same.
-        let said = |state, incarnation, sequence, age| Overlap {
+        let overlap = |state, incarnation, sequence, age| Overlap {
             state,
             applied: Some(Cursor { incarnation: Incarnation(incarnation), sequence, fingerprint: None }),
             verified_age: Some(Duration::from_millis(age)),
             ..overlap("w", 0, 1, 0)
         };
         let mut three = vec![
-            said(SourceState::Exact, 1, 10, 5),
-            said(SourceState::Exact, 1, 8, 1),
-            said(SourceState::Exact, 2, 3, 3),
+            overlap(SourceState::Exact, 1, 10, 5),
+            overlap(SourceState::Exact, 1, 8, 1),
+            overlap(SourceState::Exact, 2, 3, 3),
         ];
         three.rotate_left(usize::from(left % 3));
         if left > 5 {
             three.swap(0, 1);
         }
         // The first life was seen last; of the two in it, the one with more events.
-        prop_assert_eq!(freshest(&three), Some(&said(SourceState::Exact, 1, 10, 5)));
+        prop_assert_eq!(freshest(&three), Some(&overlap(SourceState::Exact, 1, 10, 5)));
     }
 }
 
 #[test]
-fn what_is_fresher_is_decided_by_state_then_life_then_events() {
+fn what_is_fresher_is_decided_by_state_then_incarnation_then_events() {
     let base = overlap("w", 0, 3, 0);
     let cursor = |incarnation, sequence| {
         Some(Cursor { incarnation: Incarnation(incarnation), sequence, fingerprint: None })

@@ -169,7 +169,7 @@ async fn what_is_published_is_found() {
 }
 
 #[tokio::test]
-async fn a_life_goes_on_and_a_new_one_begins_empty() {
+async fn a_incarnation_goes_on_and_a_new_one_begins_empty() {
     let mut server = server("").await;
     let router = router(server.addresses.grpc);
     let tokens = tokens(2);

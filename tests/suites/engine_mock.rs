@@ -230,7 +230,7 @@ async fn a_reset_clears_everything() {
 }
 
 #[tokio::test]
-async fn a_restart_is_a_new_life_on_the_same_ports() {
+async fn a_restart_is_a_new_incarnation_on_the_same_ports() {
     let engine = MockEngine::start(config()).await.unwrap();
     let (mut subscriber, _) = subscribe(&engine).await;
     work(&engine).await;
@@ -264,20 +264,20 @@ async fn a_restart_is_a_new_life_on_the_same_ports() {
 }
 
 #[tokio::test]
-async fn a_killed_process_is_a_new_life_on_the_same_ports() {
+async fn a_killed_process_is_a_new_incarnation_on_the_same_ports() {
     let engine = EngineProcess::start(config()).await.unwrap();
     let mut first_batches = Vec::new();
     for life in 0..3 {
         let done = engine.run(prompt(0, 40, 10)).await.unwrap().expect("nobody kills it");
         assert_eq!((done.prompt_tokens, done.hit_tokens), (40, 0), "life {life}");
-        let said = replay(engine.replay_endpoint(), 0, 4).await;
+        let replayed = replay(engine.replay_endpoint(), 0, 4).await;
         let truth = engine.truth().await.unwrap();
         assert_eq!(
-            (count(&said), said.last().map(|last| last.0)),
+            (count(&replayed), replayed.last().map(|last| last.0)),
             (truth.copies, truth.last_sequence)
         );
-        assert_eq!(said[0].0, 0);
-        first_batches.push(said[0].1.clone());
+        assert_eq!(replayed[0].0, 0);
+        first_batches.push(replayed[0].1.clone());
         // As a rule under a prompt, of which nothing is left.
         let (asked, killed) = tokio::join!(engine.run(prompt(500, 200, 50)), engine.kill());
         killed.unwrap();
@@ -295,10 +295,10 @@ async fn a_killed_process_is_a_new_life_on_the_same_ports() {
 /// Where its input ends, so does it.
 #[test]
 fn a_process_without_requests_ends() {
-    let mut said = Vec::new();
-    serve(&b""[..], &mut said).unwrap();
-    assert!(said.is_empty());
-    let refused = serve(&b"\"Truth\"\n"[..], &mut said).unwrap_err();
+    let mut replayed = Vec::new();
+    serve(&b""[..], &mut replayed).unwrap();
+    assert!(replayed.is_empty());
+    let refused = serve(&b"\"Truth\"\n"[..], &mut replayed).unwrap_err();
     assert_eq!(refused.to_string(), "no engine was started");
 }
 
@@ -348,7 +348,7 @@ async fn until_held(indexer: &mut Indexer, engine: &MockEngine, worker: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_follows_engines_that_state_their_life() {
+async fn a_server_follows_engines_that_state_their_incarnation() {
     let mut server = Server::start_anywhere().await.unwrap();
     let mut indexer = client::connect(server.addresses.grpc).await.unwrap();
     for (worker, epoch) in [("frame", EpochForm::Frame), ("topic", EpochForm::Topic)] {

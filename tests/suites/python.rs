@@ -14,7 +14,7 @@ fn the_package_is_sound_and_speaks_to_server_and_agent() {
         .env_remove("KVASIR_REGENERATE")
         .output()
         .expect("a script that can be run");
-    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (out, err) = (said(&check.stdout), said(&check.stderr));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (text(&check.stdout), text(&check.stderr));
     assert!(check.status.success(), "{out}\n{err}");
 }

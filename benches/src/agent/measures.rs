@@ -105,7 +105,7 @@ pub fn limits(batch_events: u64, held: u64) -> Record {
     let mut stream = Stream::new(batch_events, LITTLE_HELD);
     let frames: Vec<_> =
         (0..LIMIT_BLOCKS / EVENT_BLOCKS / batch_events).map(|_| stream.next_batch()).collect();
-    let operations = frames.iter().map(|said| said.operations).sum();
+    let operations = frames.iter().map(|frame| frame.operations).sum();
     let mut normaliser = Normaliser::new(NormaliserConfig {
         engine: EngineKind::Vllm,
         block_size: BLOCK_SIZE as u32,
@@ -114,8 +114,8 @@ pub fn limits(batch_events: u64, held: u64) -> Record {
         medium_ttls: Vec::new(),
     });
     let begin = Instant::now();
-    for said in &frames {
-        let batch = decode(black_box(&said.payload), EngineKind::Vllm);
+    for frame in &frames {
+        let batch = decode(black_box(&frame.payload), EngineKind::Vllm);
         black_box(batch.map(|batch| normaliser.normalise(batch)).ok());
     }
     let reading = per_block(begin, operations);

@@ -48,7 +48,7 @@ pub struct Stream {
 
 /// One batch.
 #[derive(Debug)]
-pub struct Said {
+pub struct Frame {
     /// Its bytes.
     pub payload: Vec<u8>,
     /// Blocks stored and removed by it.
@@ -86,7 +86,7 @@ impl Stream {
     }
 
     /// The next batch.
-    pub fn next_batch(&mut self) -> Said {
+    pub fn next_batch(&mut self) -> Frame {
         let mut events = Vec::new();
         let mut operations = 0;
         for _ in 0..self.batch_events {
@@ -100,7 +100,7 @@ impl Stream {
             events.push(self.next_stored());
             operations += EVENT_BLOCKS;
         }
-        Said { payload: self.style.encode(1.0, &events), operations }
+        Frame { payload: self.style.encode(1.0, &events), operations }
     }
 
     fn next_stored(&mut self) -> EngineEvent {
@@ -145,11 +145,11 @@ mod tests {
         });
         let mut held = BTreeSet::new();
         for number in 0..200 {
-            let said = stream.next_batch();
-            let batch = decode(&said.payload, EngineKind::Vllm).expect("a good frame");
+            let frame = stream.next_batch();
+            let batch = decode(&frame.payload, EngineKind::Vllm).expect("a good frame");
             let events = normaliser.normalise(batch).events;
             let operations: usize = events.iter().map(KvEvent::operations).sum();
-            assert_eq!(operations as u64, said.operations);
+            assert_eq!(operations as u64, frame.operations);
             for event in events {
                 match event {
                     KvEvent::Stored { parent, blocks, .. } => {

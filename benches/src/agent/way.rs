@@ -73,8 +73,8 @@ pub struct Way {
     agent: Server,
     _server: Option<Server>,
     _folder: Option<TempDir>,
-    /// Blocks stored and removed that the engine has said, and that have come through.
-    said: u64,
+    /// Blocks stored and removed that the engine has published, and that have come through.
+    published: u64,
     arrived: Arc<AtomicU64>,
     _tasks: JoinSet<()>,
 }
@@ -129,7 +129,7 @@ impl Way {
             agent,
             _server: server,
             _folder: folder,
-            said: 0,
+            published: 0,
             arrived,
             _tasks: tasks,
         };
@@ -149,9 +149,9 @@ impl Way {
 
     /// The engine says its next batch.
     pub async fn say(&mut self) -> Result<()> {
-        let said = self.stream.next_batch();
-        self.said += said.operations;
-        self.engine.publish(said.payload).await.context("publish a batch")
+        let published = self.stream.next_batch();
+        self.published += published.operations;
+        self.engine.publish(published.payload).await.context("publish a batch")
     }
 
     /// The engine says as much as goes through, while `go_on`.
@@ -159,7 +159,7 @@ impl Way {
         while go_on(&self.stream) {
             self.say().await?;
             let (begin, before) = (Instant::now(), self.arrived());
-            while self.said - self.arrived() > AHEAD_OPERATIONS {
+            while self.published - self.arrived() > AHEAD_OPERATIONS {
                 let stuck = begin.elapsed() > PATIENCE && self.arrived() == before;
                 ensure!(!stuck, "nothing comes through the agent any more");
                 sleep(LOOK_EVERY).await;
@@ -168,14 +168,14 @@ impl Way {
         Ok(())
     }
 
-    /// Waits until all has come through that was said, each block once.
+    /// Waits until all has come through that was published, each block once.
     pub async fn settle(&self) -> Result<()> {
         let begin = Instant::now();
-        while self.arrived() < self.said && begin.elapsed() < PATIENCE {
+        while self.arrived() < self.published && begin.elapsed() < PATIENCE {
             sleep(LOOK_EVERY).await;
         }
-        let (arrived, said) = (self.arrived(), self.said);
-        ensure!(arrived == said, "{arrived} of {said} came; {}", self.account().await?);
+        let (arrived, published) = (self.arrived(), self.published);
+        ensure!(arrived == published, "{arrived} of {published} came; {}", self.account().await?);
         Ok(())
     }
 

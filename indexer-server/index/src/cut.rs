@@ -25,8 +25,10 @@ use crate::index::Index;
 use crate::record::Record;
 use crate::sets::HolderIndex;
 use crate::slots::{NONE, PAGE_SLOTS, Page, Slot};
-use crate::source::{Source, SourceId, SourceStatus};
-use kvasir_proto::types::{BlockName, LocalHash, StoredBlock, Tier, TierSet, WorkerId};
+use crate::source::{Source, SourceId};
+use kvasir_proto::types::{
+    BlockName, LocalHash, SourceStatus, StoredBlock, Tier, TierSet, WorkerId,
+};
 use roaring::RoaringBitmap;
 use std::sync::Arc;
 
@@ -389,7 +391,7 @@ fn source_image(id: SourceId, source: &Source) -> SourceImage {
         copy_mode: source.mode(),
         status: SourceStatus { state: imaged.state, ..source.status().clone() },
         incomplete: imaged.incomplete,
-        doubtful: imaged.suspect,
+        suspect: imaged.suspect,
         ranks: source.ranks().iter().map(|&(rank, _)| rank).collect(),
     }
 }

@@ -6,9 +6,9 @@
 //! that mean nothing any more do no harm: nothing that is held refers to them.
 
 use crate::slots::Slot;
-use crate::source::{SourceId, SourceStatus};
+use crate::source::SourceId;
 use kvasir_proto::types::{
-    BlockName, CopyMode, DpRank, LocalHash, StoredBlock, Tier, TierSet, WorkerId,
+    BlockName, CopyMode, DpRank, LocalHash, SourceStatus, StoredBlock, Tier, TierSet, WorkerId,
 };
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ pub struct SourceImage {
     pub incomplete: bool,
     /// Whether some of what it holds is suspect: events were lost, and it has not been announced
     /// since. Images do not record which blocks: after a restore all are.
-    pub doubtful: bool,
+    pub suspect: bool,
     /// Ranks that it feeds.
     pub ranks: Vec<DpRank>,
 }

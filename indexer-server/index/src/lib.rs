@@ -90,7 +90,7 @@ pub use placements::{
 pub use restore::{Restore, RestoreStep, Restored, Saved};
 pub use shed::Shed;
 pub use slots::{PAGE_SLOTS, Slot};
-pub use source::{HolderId, SourceId, SourceStatus};
+pub use source::{HolderId, SourceId};
 pub use stats::Stats;
 pub use sweep::Cleared;
 pub use views::{HolderView, WorkerView};

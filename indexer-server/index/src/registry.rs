@@ -6,11 +6,11 @@ use crate::index::Index;
 use crate::rank::RankChange;
 use crate::record::Announcement;
 use crate::sets::HolderIndex;
-use crate::source::{Source, SourceId, SourceStatus};
+use crate::source::{Source, SourceId};
 use crate::table::index_u32;
 use crate::totals::Totals;
 use kvasir_proto::digest::RankDigest;
-use kvasir_proto::types::{CopyMode, DpRank, Tier, WorkerId};
+use kvasir_proto::types::{CopyMode, DpRank, SourceStatus, Tier, WorkerId};
 
 impl Index {
     /// Adds a source to a worker, which is created with it, and makes it feed `rank`.

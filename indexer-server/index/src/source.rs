@@ -2,11 +2,10 @@
 
 use crate::cursor::SweepCursor;
 use crate::sets::HolderIndex;
-use kvasir_proto::types::{CopyMode, Cursor, DpRank, Incarnation, SourceState, WorkerId};
+use kvasir_proto::types::{CopyMode, Cursor, DpRank, SourceState, SourceStatus, WorkerId};
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// One event stream of a worker, within one index. Never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,58 +20,6 @@ impl fmt::Display for SourceId {
 /// One rank of a worker, within one index and as long as the worker exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HolderId(pub(crate) HolderIndex);
-
-/// Status of a source. The index keeps it beside the blocks, so that one answer takes freshness and
-/// blocks from the same moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SourceStatus {
-    /// How far it can be trusted.
-    pub state: SourceState,
-    /// Last applied batch.
-    pub applied: Option<Cursor>,
-    /// Highest sequence number announced in this incarnation.
-    pub last_live: Option<u64>,
-    /// Batches held back until a replay has arrived.
-    pub buffered_batches: u64,
-    /// Whether its transport is connected.
-    pub connected: bool,
-    /// When the owner last confirmed that it had nothing newer, since the owner's origin of time.
-    pub verified_at: Option<Duration>,
-    /// Its earlier incarnations, the latest last. Whoever follows it after a restart needs them.
-    pub past: Arc<[Incarnation]>,
-    /// The engine's main KV-cache group, for whoever follows it after a restart; none until the
-    /// engine has stated one.
-    pub main_group: Option<u32>,
-}
-
-impl Default for SourceStatus {
-    fn default() -> Self {
-        Self {
-            state: SourceState::Cold,
-            applied: None,
-            last_live: None,
-            buffered_batches: 0,
-            connected: false,
-            verified_at: None,
-            past: Arc::default(),
-            main_group: None,
-        }
-    }
-}
-
-impl SourceStatus {
-    /// Batches announced and not applied.
-    #[must_use]
-    pub fn lag_batches(&self) -> u64 {
-        let Some(announced) = self.last_live else {
-            return 0;
-        };
-        match &self.applied {
-            Some(applied) => announced.saturating_sub(applied.sequence),
-            None => announced.saturating_add(1),
-        }
-    }
-}
 
 /// State of one source.
 #[derive(Debug)]
@@ -109,7 +56,7 @@ pub(crate) struct Source {
 pub(crate) struct ImagedSource {
     pub(crate) state: SourceState,
     applied: Option<Cursor>,
-    last_live: Option<u64>,
+    head: Option<u64>,
     ranks: usize,
     pub(crate) incomplete: bool,
     /// Whether some of what it holds is suspect.
@@ -259,7 +206,7 @@ impl Source {
         ImagedSource {
             state: self.reported,
             applied: self.status.applied,
-            last_live: self.status.last_live,
+            head: self.status.head,
             ranks: self.ranks.len(),
             incomplete: self.incomplete,
             suspect: self.epoch > self.certain_epoch,

@@ -2,9 +2,8 @@
 
 use crate::holder::Holder;
 use crate::index::Index;
-use crate::source::{HolderId, Source, SourceId, SourceStatus, Worker};
-use kvasir_proto::types::{DpRank, WorkerId};
-use std::ops::Bound;
+use crate::source::{HolderId, Source, SourceId, Worker};
+use kvasir_proto::types::{DpRank, SourceStatus, WorkerId};
 
 impl Index {
     /// One rank.
@@ -17,13 +16,6 @@ impl Index {
     /// All workers, by id.
     pub fn workers(&self) -> impl Iterator<Item = WorkerView<'_>> {
         self.workers.iter().map(|(id, worker)| WorkerView { index: self, id, worker })
-    }
-
-    /// All workers behind one, by id, for readers that work in pieces.
-    pub fn workers_after(&self, id: Option<&WorkerId>) -> impl Iterator<Item = WorkerView<'_>> {
-        let from = id.map_or(Bound::Unbounded, Bound::Excluded);
-        let behind = self.workers.range::<WorkerId, _>((from, Bound::Unbounded));
-        behind.map(|(id, worker)| WorkerView { index: self, id, worker })
     }
 
     /// One worker.

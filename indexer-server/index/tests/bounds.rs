@@ -3,8 +3,8 @@
 
 use kvasir_index::{Index, Limits, Query, QueryKey, Scratch, SourceId};
 use kvasir_proto::types::{
-    BlockCounts, BlockName, CopyMode, KvEvent, LocalHash, SourceState, StoredBlock, Tier, TierSet,
-    WorkerId,
+    BlockCounts, BlockName, CopyMode, KvEvent, LocalHash, SourceState, SourceStatus, StoredBlock,
+    Tier, TierSet, WorkerId,
 };
 
 struct Rank {
@@ -21,10 +21,7 @@ impl Rank {
     fn source(&mut self, name: &str) -> SourceId {
         let worker = WorkerId::new("a").expect("a name");
         let source = self.index.add_source(&worker, name, 0, CopyMode::Set).expect("a source");
-        let exact = kvasir_index::SourceStatus {
-            state: SourceState::Exact,
-            ..kvasir_index::SourceStatus::default()
-        };
+        let exact = SourceStatus { state: SourceState::Exact, ..SourceStatus::default() };
         self.index.set_status(source, exact);
         source
     }

@@ -1,9 +1,10 @@
 //! The index by hand: a handful of cases that read like the design's promises.
 #![allow(clippy::expect_used, clippy::panic, reason = "tests")]
 
-use kvasir_index::{Index, Limits, Query, QueryKey, Scratch, SourceId, SourceStatus};
+use kvasir_index::{Index, Limits, Query, QueryKey, Scratch, SourceId};
 use kvasir_proto::types::{
-    BlockName, CopyMode, KvEvent, LocalHash, SourceState, StoredBlock, Tier, TierSet, WorkerId,
+    BlockName, CopyMode, KvEvent, LocalHash, SourceState, SourceStatus, StoredBlock, Tier, TierSet,
+    WorkerId,
 };
 
 fn stored(parent: Option<u64>, blocks: &[(u64, u64)]) -> KvEvent {

@@ -1,4 +1,6 @@
-use super::{agents::Agents, checkpoints::CheckpointParts, map::MapFollower, siblings::Siblings};
+use super::{
+    BuildError, agents::Agents, checkpoints::CheckpointParts, map::MapFollower, siblings::Siblings,
+};
 use crate::{
     broker::{Broker, LocalByBroker, ShardMaps},
     config::{Config, ConfigError, MapSource},
@@ -18,44 +20,9 @@ use kvasir_process::{
     telemetry::{Metrics, NotReady, Readiness, new_registry},
 };
 use prometheus_client::registry::Registry;
-use std::{io, net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc};
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-
-/// Why the process cannot be built.
-#[derive(Debug, thiserror::Error)]
-pub enum BuildError {
-    /// A port cannot be opened.
-    #[error("cannot listen on {address}: {error}; choose another address with --{option}")]
-    Bind {
-        /// Option that names the address.
-        option: &'static str,
-        /// The address.
-        address: SocketAddr,
-        /// Why.
-        error: io::Error,
-    },
-    /// An option's value cannot be used, which shows only now.
-    #[error("{0}")]
-    Config(#[source] ConfigError),
-    /// The address of the broker cannot be used.
-    #[error("nats-url: {0}")]
-    Broker(#[source] async_nats::ConnectError),
-    /// The address of a sibling cannot be used.
-    #[error("siblings: {url:?}: {error}")]
-    Sibling {
-        /// The address.
-        url: String,
-        /// Why.
-        error: String,
-    },
-    /// SIGHUP cannot be listened to.
-    #[error("SIGHUP: {0}")]
-    Signal(#[source] io::Error),
-    /// A writer thread cannot be started.
-    #[error("writer thread: {0}")]
-    Writer(#[source] io::Error),
-}
 
 /// The process, wired and with its ports open, serving nothing yet.
 #[derive(Debug)]

@@ -3,10 +3,12 @@
 mod agents;
 mod build;
 mod checkpoints;
+mod error;
 mod map;
 mod restore;
 mod run;
 mod siblings;
 
-pub use build::{Addresses, App, BuildError};
+pub use build::{Addresses, App};
+pub use error::BuildError;
 pub use run::RunError;

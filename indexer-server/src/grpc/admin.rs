@@ -3,13 +3,12 @@ use crate::{
     partitions::{Partition, SPECULATIVE_OUTCOMES},
     query::{SourceView, describe},
 };
-use kvasir_index::SourceStatus;
 use kvasir_process::telemetry::VERSION;
 use kvasir_proto::{
     convert::{self, ListQuery, Registration, page_token},
     limits::LIST_PAGE_BYTES_MAX,
     pb,
-    types::SourceState,
+    types::{SourceState, SourceStatus},
 };
 use prost::Message;
 use std::ops::ControlFlow;

@@ -10,10 +10,6 @@ pub struct GrpcConfig {
     pub port: PortConfig,
 }
 
-/// Longest time until a publisher's hello.
-pub(super) const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
-/// Answers of one `PublishEvents` stream that wait to be sent.
-pub(super) const ANSWERS_QUEUED_MAX: usize = 64;
 /// Chunks of one dump that wait to be sent.
 pub(super) const CHUNKS_QUEUED_MAX: usize = 2;
 /// A dump whose reader takes nothing for this long is given up.

@@ -1,13 +1,13 @@
 use super::{
     Parts,
     config::{CHUNKS_QUEUED_MAX, DUMP_STALL_TIMEOUT},
-    outlet::{Last, Outlet, outlet},
     status::{status, stopping},
 };
 use crate::partitions::{Dump, DumpError, DumpPart};
 use crate::query::QueryError;
 use futures::Stream;
 use kvasir_index::{DumpRecord, DumpSourceEnd, IndexError, SourceId};
+use kvasir_process::outlet::{Last, Outlet, outlet};
 use kvasir_proto::{
     convert::{self, DumpQuery, DumpedSource, WorkerAddress},
     pb,

@@ -8,7 +8,6 @@ mod find;
 mod indexer;
 mod ingest;
 mod local;
-mod outlet;
 mod parts;
 mod server;
 mod sibling;

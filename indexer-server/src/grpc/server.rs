@@ -32,7 +32,7 @@ pub async fn serve(
     let indexer = IndexerServer::new(IndexerService::new(parts.clone()))
         .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX);
-    let ingest = EventIngestServer::new(EventIngestService { parts })
+    let ingest = EventIngestServer::new(EventIngestService::new(parts))
         .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX);
     let mut services = Services::default();

@@ -1,19 +1,19 @@
 //! One engine endpoint: a task that runs `kvasir-engine`'s link and forwards its commands to the writer.
 
-use super::{Ingest, IngestConfig, IngestError, IngestMetrics};
+use super::{IngestConfig, IngestError, IngestMetrics};
 use crate::partitions::{IndexedSource, Origin, Writer, WriterGone};
 use futures::FutureExt;
 use kvasir_engine::{
     expiry::Expired,
     link::{self, Common, LinkConfig, REPLAY_REPLY_TIMEOUT, SourceCommand},
     normalise::{DropKind, Drops, NormaliserConfig, tier_of_medium},
-    sequence::{Resume, SequencerConfig},
+    sequence::SequencerConfig,
     zmtp::{Attach, Endpoint, EndpointError, Limits},
 };
-use kvasir_index::{Index, SourceStatus};
+use kvasir_index::Index;
 use kvasir_proto::{
     convert::{EndpointSpec, Registration},
-    types::{BatchOutcome, DpRank, KvEvent, SourceState},
+    types::{BatchOutcome, DpRank, KvEvent, SourceState, SourceStatus},
 };
 use prometheus_client::metrics::counter::Counter;
 use std::{
@@ -129,7 +129,7 @@ pub(super) struct Link {
     name: String,
     config: LinkConfig,
     /// Where to resume after a checkpoint.
-    resume: Option<Resume>,
+    resume: Option<SourceStatus>,
     sink: Sink,
 }
 
@@ -157,25 +157,20 @@ struct Together {
 }
 
 impl Link {
-    /// A link that starts empty, or resumes from the cursor in `status`.
+    /// A link that starts empty, or resumes from a cursor.
     pub(super) fn new(
-        ingest: &Ingest,
+        (writer, origin, metrics): (Writer, Origin, IngestMetrics),
         source: IndexedSource,
         plan: LinkPlan,
-        status: Option<SourceStatus>,
+        resume: Option<SourceStatus>,
     ) -> Self {
-        let resume = status.as_ref().and_then(|status| {
-            let degraded = status.state == SourceState::Degraded;
-            let main_group = status.main_group;
-            status.applied.map(|cursor| Resume { cursor, degraded, main_group })
-        });
         let sink = Sink {
             source,
-            writer: ingest.writer.clone(),
-            origin: ingest.origin,
-            metrics: ingest.metrics.clone(),
-            unmatchable: ingest.metrics.unmatchable_blocks.clone(),
-            status: status.unwrap_or_default(),
+            writer,
+            origin,
+            unmatchable: metrics.unmatchable_blocks.clone(),
+            metrics,
+            status: resume.clone().unwrap_or_default(),
             logged: None,
             together: None,
             block_size: plan.config.normaliser.block_size,
@@ -299,7 +294,7 @@ impl Sink {
             SourceCommand::Clear | SourceCommand::Expired => {
                 self.status.state = self.status.state.max(SourceState::CatchingUp);
                 self.status.applied = None;
-                self.status.last_live = None;
+                self.status.head = None;
                 self.status.main_group = None;
                 self.writer.clear(source, self.status.clone()).await
             }
@@ -324,22 +319,15 @@ impl Sink {
                 self.metrics.count_excess(excess, connections);
                 Ok(())
             }
-            SourceCommand::Status(status) => self.set_status(&status).await,
+            SourceCommand::Status(status) => {
+                self.set_status(status.by_clock(|at| self.origin.since(at))).await
+            }
         }
     }
 
-    async fn set_status(&mut self, status: &link::SourceStatus) -> Result<(), WriterGone> {
+    async fn set_status(&mut self, status: SourceStatus) -> Result<(), WriterGone> {
         self.metrics.count_state(self.status.state, status.state);
-        self.status = SourceStatus {
-            state: status.state,
-            applied: status.applied,
-            last_live: status.last_live,
-            buffered_batches: status.buffered_batches as u64,
-            connected: status.connected,
-            verified_at: status.verified_at.map(|at| self.origin.since(at)),
-            main_group: self.status.main_group,
-            ..SourceStatus::default()
-        };
+        self.status = status;
         self.writer.set_status(&self.source, self.status.clone()).await?;
         if self.logged != Some((self.status.state, self.status.connected)) {
             self.log_state().await?;
@@ -385,7 +373,7 @@ impl Sink {
     /// Drops all that is known of the source.
     async fn reset(&mut self) -> Result<(), WriterGone> {
         self.together = None;
-        self.status = SourceStatus { state: SourceState::Cold, ..SourceStatus::default() };
+        self.status = SourceStatus::default();
         self.writer.clear(&self.source, self.status.clone()).await
     }
 }

@@ -17,6 +17,7 @@ mod rank_states;
 mod registry;
 mod resume;
 mod session;
+mod sharding;
 #[cfg(test)]
 mod testing;
 mod turns;

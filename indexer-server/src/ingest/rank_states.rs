@@ -1,8 +1,7 @@
 //! The state of every rank of every worker, for `/metrics`.
 
 use super::{Ingest, worker::Worker};
-use kvasir_index::SourceStatus;
-use kvasir_proto::types::SourceState;
+use kvasir_proto::types::{SourceState, SourceStatus};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeMetric},

@@ -344,12 +344,13 @@ impl Ingest {
         mut resumed: Vec<ResumedSource>,
     ) -> Result<Vec<ResumedSource>, IngestError> {
         let mut ready = Vec::with_capacity(plans.len());
+        let applied_to = || (self.writer.clone(), self.origin, self.metrics.clone());
         for plan in plans {
             let at = resumed.iter().position(|source| source.name == plan.name);
             if let Some(at) = at {
                 let resumed = resumed.swap_remove(at);
                 links.sources.push(resumed.source.clone());
-                ready.push(Link::new(self, resumed.source, plan, Some(resumed.status)));
+                ready.push(Link::new(applied_to(), resumed.source, plan, Some(resumed.status)));
                 continue;
             }
             let named = (plan.name.as_str(), worker.registration.copy_mode);
@@ -357,7 +358,7 @@ impl Ingest {
             let added =
                 writer.add_source(&worker.partition, worker.id(), named, plan.rank).await??;
             links.sources.push(added.clone());
-            ready.push(Link::new(self, added, plan, None));
+            ready.push(Link::new(applied_to(), added, plan, None));
         }
         for link in ready {
             let span = link.span(&worker.registration);

@@ -205,11 +205,11 @@ mod tests {
     }
 
     /// A worker of so many tokens a block whose agent is at `url`.
-    fn said(block_size: u32, url: &str) -> Registration {
-        let asked = Some(url.to_owned());
+    fn registration_of(block_size: u32, url: &str) -> Registration {
+        let local_indexer = Some(url.to_owned());
         Registration {
             block_size,
-            local_indexer: asked,
+            local_indexer,
             lease: Some(Duration::from_secs(60)),
             ..registration("w")
         }
@@ -224,20 +224,20 @@ mod tests {
         let ingest = ingest();
         let at = |url: &str| Some(url.to_owned());
         for url in ["http://a:1", "http://b:1"] {
-            ingest.introduce(&said(16, url), false).await.expect("it takes the place");
+            ingest.introduce(&registration_of(16, url), false).await.expect("it takes the place");
             assert_eq!(agents(&ingest), [at(url)]);
         }
-        let another = said(16, "http://c:1");
+        let another = registration_of(16, "http://c:1");
         for _ in 0..5 {
             sleep(Duration::from_secs(40)).await;
             let refused = ingest.introduce(&another, false).await.expect_err("two speak for one");
             assert!(matches!(refused, IngestError::Disputed { .. }), "{refused}");
-            ingest.introduce(&said(16, "http://b:1"), false).await.expect("it is there");
+            ingest.introduce(&registration_of(16, "http://b:1"), false).await.expect("it is there");
         }
         sleep(Duration::from_secs(60)).await;
         ingest.introduce(&another, false).await.expect("who had it is gone");
         // A log tells who came after whom.
-        ingest.introduce(&said(16, "http://d:1"), true).await.expect("it came later");
+        ingest.introduce(&registration_of(16, "http://d:1"), true).await.expect("it came later");
         assert_eq!(agents(&ingest), [at("http://d:1")]);
         ingest.stop().await;
     }
@@ -246,7 +246,7 @@ mod tests {
     #[tokio::test]
     async fn who_speaks_keeps_its_place() {
         let ingest = ingest();
-        let registration = said(16, "http://a:1");
+        let registration = registration_of(16, "http://a:1");
         ingest.introduce(&registration, false).await.expect("a worker");
         let hello = Hello {
             address: registration.address(),
@@ -259,7 +259,7 @@ mod tests {
             local_indexer: None,
         };
         let Accepted { session, .. } = ingest.open(&hello, false).await.expect("a stream");
-        let another = said(16, "http://b:1");
+        let another = registration_of(16, "http://b:1");
         assert!(
             session.agent_stream(&hello).is_none(),
             "a publisher of the worker's, and not its agent"
@@ -279,7 +279,10 @@ mod tests {
         let of_other = Hello { local_indexer: Some("http://b:1".to_owned()), ..of_agent };
         let Accepted { session, .. } = ingest.open(&of_other, false).await.expect("a stream");
         drop(session.agent_stream(&of_other).expect("it is the agent"));
-        ingest.introduce(&said(16, "http://c:1"), false).await.expect("it takes the place");
+        ingest
+            .introduce(&registration_of(16, "http://c:1"), false)
+            .await
+            .expect("it takes the place");
         session.close().await;
         ingest.stop().await;
     }
@@ -288,9 +291,9 @@ mod tests {
     async fn who_cannot_be_registered_removes_nobody() {
         let ingest = ingest();
         ingest.register(registration("other")).await.expect("a first worker");
-        ingest.introduce(&said(16, "http://a:1"), false).await.expect("a worker");
+        ingest.introduce(&registration_of(16, "http://a:1"), false).await.expect("a worker");
         for in_order in [false, true] {
-            let refused = ingest.introduce(&said(32, "http://b:1"), in_order).await;
+            let refused = ingest.introduce(&registration_of(32, "http://b:1"), in_order).await;
             let refused = refused.expect_err("blocks of another size");
             assert!(refused.to_string().contains("block_size is 32"), "{refused}");
             assert_eq!(ingest.workers.len(), 2);

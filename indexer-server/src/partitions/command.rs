@@ -3,8 +3,8 @@ use super::{
     image::{Cutting, Restoring},
     metrics::{TOO_MANY_RANKS, UNKNOWN_SOURCE},
 };
-use kvasir_index::{Index, IndexError, SourceId, SourceStatus};
-use kvasir_proto::types::{BlockCounts, BlockName, BlockOutcome, DpRank, KvEvent};
+use kvasir_index::{Index, IndexError, SourceId};
+use kvasir_proto::types::{BlockCounts, BlockName, BlockOutcome, DpRank, KvEvent, SourceStatus};
 use std::{borrow::Cow, mem, sync::Arc, vec};
 use tokio::{sync::oneshot, time::Instant};
 

@@ -2,7 +2,8 @@ use super::*;
 use crate::partitions::STEP_OPERATIONS_MAX;
 use kvasir_index::Limits;
 use kvasir_proto::types::{
-    BlockName, CopyMode, Cursor, Incarnation, LocalHash, SourceState, StoredBlock, Tier, WorkerId,
+    BlockName, CopyMode, Cursor, Incarnation, LocalHash, SourceState, SourceStatus, StoredBlock,
+    Tier, WorkerId,
 };
 use std::{collections::BTreeMap, iter};
 

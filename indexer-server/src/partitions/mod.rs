@@ -20,6 +20,7 @@ mod command;
 mod config;
 mod dump;
 mod image;
+mod layer;
 mod metrics;
 mod origin;
 mod pace;
@@ -37,6 +38,7 @@ pub use command::Applied;
 pub use config::{IndexConfig, SHARDS_MAX};
 pub use dump::{Dump, DumpError, DumpPart};
 pub use image::Taken;
+pub use layer::SpeculativeSize;
 pub use metrics::{INDEX_OUTCOMES, IndexMetrics, OperationLabels};
 pub use origin::Origin;
 pub use pace::{HOLD_OPERATIONS_MAX, Pace, STEP_OPERATIONS_MAX};
@@ -48,6 +50,6 @@ pub use resumed::{ResumedSource, ResumedWorker};
 pub use shard::{IndexedSource, Shard};
 pub use speculative::{
     SPECULATIVE_OUTCOMES, Speculation, SpeculationConfig, SpeculationError, SpeculationMetrics,
-    Speculative, SpeculativeSize,
+    Speculative,
 };
 pub use writer::{MAILBOX_COMMANDS_MAX, Writer, WriterGone, WriterThreads, start_writers};

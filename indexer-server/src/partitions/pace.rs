@@ -37,6 +37,7 @@ impl Pace {
     /// operation at least, so that every hold ends.
     pub fn may_continue(&mut self, done: usize, reader_waits: bool) -> bool {
         debug_assert!(self.step > 0, "a hold has begun");
+        debug_assert!(self.left > 0, "the hold has not ended");
         self.left = self.left.saturating_sub(done.max(1));
         self.step = (self.step * 2).min(STEP_OPERATIONS_MAX);
         self.crowded = reader_waits;

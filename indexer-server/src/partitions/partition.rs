@@ -1,6 +1,6 @@
 use super::{
     Budget, IndexConfig, Restoring, Shard,
-    speculative::{Layer, SpeculativeSize},
+    layer::{Layer, SpeculativeSize},
 };
 use dashmap::DashMap;
 use kvasir_index::{Limits, PlacedMatch, PlacedScratch, Stats};

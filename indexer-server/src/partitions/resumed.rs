@@ -1,6 +1,5 @@
 use super::IndexedSource;
-use kvasir_index::SourceStatus;
-use kvasir_proto::types::CopyMode;
+use kvasir_proto::types::{CopyMode, SourceStatus};
 
 /// A worker that is back in the index: a checkpoint has brought it, or a sibling.
 #[derive(Debug, Default)]

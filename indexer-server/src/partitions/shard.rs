@@ -3,8 +3,8 @@ use crossbeam_utils::{
     CachePadded,
     sync::{ShardedLock, ShardedLockReadGuard},
 };
-use kvasir_index::{Index, Limits, SourceId, SourceStatus};
-use kvasir_proto::types::WorkerId;
+use kvasir_index::{Index, Limits, SourceId};
+use kvasir_proto::types::{SourceStatus, WorkerId};
 use std::{
     fmt,
     hint::spin_loop,

@@ -3,8 +3,8 @@ use super::{
     command::{Apply, Command, Sweep, SweepKind, Work},
     image::{Cutting, Restoring, Taken},
 };
-use kvasir_index::{Index, IndexError, Restore, Restored, SourceStatus};
-use kvasir_proto::types::{CopyMode, DpRank, KvEvent, WorkerId};
+use kvasir_index::{Index, IndexError, Restore, Restored};
+use kvasir_proto::types::{CopyMode, DpRank, KvEvent, SourceStatus, WorkerId};
 use std::{collections::VecDeque, io, process, sync::Arc, thread};
 use tokio::{
     sync::{mpsc, oneshot},

@@ -1,6 +1,5 @@
 use crate::partitions::{Origin, Partition};
-use kvasir_index::SourceStatus;
-use kvasir_proto::types::{DpRank, WorkerId};
+use kvasir_proto::types::{DpRank, SourceStatus, WorkerId};
 use std::time::Duration;
 
 /// One rank of a worker.

@@ -1,9 +1,9 @@
 use super::{QueryError, QueryMetrics, speculative};
 use crate::partitions::{Origin, Partition, Partitions};
-use kvasir_index::{Index, Match, PlacedScratch, Query, QueryKey, Scratch, SourceStatus};
+use kvasir_index::{Index, Match, PlacedScratch, Query, QueryKey, Scratch};
 use kvasir_proto::{
     convert::{FindAnswer, FindQuery, QueryInput, WorkerMatch},
-    types::{LocalHash, PartitionKey, Tier, WorkerKey},
+    types::{LocalHash, PartitionKey, SourceStatus, Tier, WorkerKey},
 };
 use std::{cell::RefCell, sync::Arc, time::Duration};
 use tokio::time::Instant;

@@ -4,11 +4,11 @@ use super::{CopyError, Fetched, Sibling, SiblingMetrics, fetch::fetch};
 use crate::partitions::{
     IndexedSource, Partition, ResumedSource, ResumedWorker, Writer, WriterGone,
 };
-use kvasir_index::{Index, IndexError, SourceStatus, WorkerView};
+use kvasir_index::{Index, IndexError, WorkerView};
 use kvasir_proto::{
     convert::{DumpQuery, DumpedSource, WorkerAddress},
     limits::DUMP_CHUNK_RECORDS_MAX,
-    types::{DpRank, HeldBlock, SourceState},
+    types::{DpRank, HeldBlock, SourceState, SourceStatus},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},

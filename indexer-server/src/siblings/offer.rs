@@ -30,8 +30,8 @@ pub struct Offer {
 type Completeness = (usize, Reverse<SourceState>, u64, u64);
 
 fn completeness(worker: &ListedWorker) -> Completeness {
-    let stands = |at: &&ListedSource| at.applied.is_some();
-    let sources = || worker.sources.iter().filter(stands);
+    let has_cursor = |at: &&ListedSource| at.applied.is_some();
+    let sources = || worker.sources.iter().filter(has_cursor);
     let worst = sources().map(|source| source.state).max().unwrap_or(SourceState::Cold);
     let applied = sources().filter_map(|source| source.applied);
     let batches = applied.map(|cursor| cursor.sequence).fold(0, u64::saturating_add);
@@ -47,9 +47,9 @@ struct Listed<'a> {
 
 /// Lists the workers of all siblings at once. A sibling that does not answer in time is left out.
 pub async fn offers(siblings: &[Arc<dyn Sibling>], metrics: &SiblingMetrics) -> Vec<Offer> {
-    let asked = siblings.iter().map(|sibling| list(sibling.list()));
+    let lists = siblings.iter().map(|sibling| list(sibling.list()));
     let mut all: BTreeMap<WorkerAddress, Vec<Listed<'_>>> = BTreeMap::new();
-    for (sibling, listed) in siblings.iter().zip(join_all(asked).await) {
+    for (sibling, listed) in siblings.iter().zip(join_all(lists).await) {
         match listed {
             Ok(workers) => {
                 tracing::info!(

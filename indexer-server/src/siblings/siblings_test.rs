@@ -29,9 +29,9 @@ use tokio::time::sleep;
 
 type Part = Result<WorkerDumpPart, CopyError>;
 
-/// A sibling that says what it is told to: a list, then a dump each time it is asked for one.
+/// A sibling that answers as listed: a list, then a dump each time it is asked for one.
 #[derive(Debug, Default)]
-struct Told {
+struct FakeSibling {
     url: String,
     /// None: it never answers.
     workers: Option<Vec<ListedWorker>>,
@@ -40,7 +40,7 @@ struct Told {
     falls_silent: bool,
 }
 
-impl Sibling for Told {
+impl Sibling for FakeSibling {
     fn url(&self) -> &str {
         &self.url
     }
@@ -60,9 +60,9 @@ impl Sibling for Told {
     }
 }
 
-fn told(url: &str, dumps: impl IntoIterator<Item = Vec<Part>>) -> Arc<dyn Sibling> {
+fn fake(url: &str, dumps: impl IntoIterator<Item = Vec<Part>>) -> Arc<dyn Sibling> {
     let dumps = Mutex::new(dumps.into_iter().collect());
-    Arc::new(Told { url: url.to_owned(), dumps, ..Told::default() })
+    Arc::new(FakeSibling { url: url.to_owned(), dumps, ..FakeSibling::default() })
 }
 
 fn address() -> WorkerAddress {
@@ -133,11 +133,11 @@ fn listed(sources: &[(SourceState, Option<u64>)], blocks: u64) -> ListedWorker {
 }
 
 /// In which order siblings are asked, by what each says of the worker; none for one that hangs.
-async fn order(told: &[Option<ListedWorker>]) -> (Vec<String>, u64) {
-    let siblings = told.iter().enumerate().map(|(number, worker)| {
+async fn order(listed: &[Option<ListedWorker>]) -> (Vec<String>, u64) {
+    let siblings = listed.iter().enumerate().map(|(number, worker)| {
         let workers = worker.clone().map(|worker| vec![worker]);
-        let told = Told { url: number.to_string(), workers, ..Told::default() };
-        Arc::new(told) as Arc<dyn Sibling>
+        let listed = FakeSibling { url: number.to_string(), workers, ..FakeSibling::default() };
+        Arc::new(listed) as Arc<dyn Sibling>
     });
     let metrics = SiblingMetrics::default();
     let mut offers = offers(&siblings.collect::<Vec<_>>(), &metrics).await;
@@ -190,15 +190,15 @@ async fn the_next_sibling_is_asked_where_a_copy_breaks_off() {
     let (_partitions, writer, _threads) = start();
     let mut copier = Copier::new(writer, SiblingMetrics::default());
     let cut = || vec![Err(CopyError::CutOff("the worker was cleared".to_owned()))];
-    let silent: Arc<dyn Sibling> = Arc::new(Told {
+    let silent: Arc<dyn Sibling> = Arc::new(FakeSibling {
         url: "silent".to_owned(),
         dumps: Mutex::new(vec![vec![]].into()),
         falls_silent: true,
-        ..Told::default()
+        ..FakeSibling::default()
     });
-    let changing = told("changing", [cut(), cut(), cut()]);
+    let changing = fake("changing", [cut(), cut(), cut()]);
     let (last, gone) =
-        (told("last", [whole(), whole()]), told("gone", vec![vec![Err(CopyError::Unknown)]; 2]));
+        (fake("last", [whole(), whole()]), fake("gone", vec![vec![Err(CopyError::Unknown)]; 2]));
     let from = [Arc::clone(&silent), changing, last];
     assert!(copier.fetch(&address(), &from).await.is_ok());
     // The one that was silent is not asked again: it would have nothing to say.
@@ -206,7 +206,7 @@ async fn the_next_sibling_is_asked_where_a_copy_breaks_off() {
     assert!(copier.fetch(&address(), &from).await.is_ok());
     let only = copier.fetch(&address(), &from[..1]).await.expect_err("nobody");
     assert_eq!(only.to_string(), "no sibling that has it answers");
-    let from = [Arc::clone(&gone), told("cut", [cut(), cut(), cut()])];
+    let from = [Arc::clone(&gone), fake("cut", [cut(), cut(), cut()])];
     let error = copier.fetch(&address(), &from).await.expect_err("nobody");
     assert_eq!(error.to_string(), "the worker was cleared");
     // Only if nobody says otherwise the worker is gone.

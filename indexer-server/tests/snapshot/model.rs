@@ -6,13 +6,13 @@ use indexer_server::{
 };
 use kvasir_index::{
     HoleImage, NameImage, PAGE_SLOTS, PageImage, Position, RankImage, RunImage, SourceId,
-    SourceImage, SourceStatus, WorkerImage,
+    SourceImage, WorkerImage,
 };
 use kvasir_proto::{
     convert::WorkerAddress,
     types::{
-        BlockName, CopyMode, Cursor, DpRank, Incarnation, LocalHash, PartitionKey, StoredBlock,
-        Tier, TierSet, WorkerId,
+        BlockName, CopyMode, Cursor, DpRank, Incarnation, LocalHash, PartitionKey, SourceStatus,
+        StoredBlock, Tier, TierSet, WorkerId,
     },
 };
 use rand::{Rng, SeedableRng};
@@ -249,7 +249,7 @@ pub(crate) fn change(worker: u64, number: u64) -> WorkerImage {
             ..SourceStatus::default()
         },
         incomplete: random.random(),
-        doubtful: random.random(),
+        suspect: random.random(),
         ranks: vec![0],
     });
     WorkerImage {

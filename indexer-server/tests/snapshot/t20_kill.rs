@@ -107,19 +107,19 @@ fn spawn(folder: &Path) -> Child {
         .expect("a process")
 }
 
-/// What a process said that it has stored last.
-struct Said {
+/// What a process stated that it has stored last.
+struct Acknowledged {
     /// Of each worker.
     workers: Vec<Option<u64>>,
     position: Option<u64>,
 }
 
-/// Kills a process once it has said so many lines.
-fn kill_after(mut child: Child, lines: usize, random: &mut ChaCha8Rng) -> Said {
-    let mut said = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-    let mut last = Said { workers: vec![None; WORKERS as usize], position: None };
+/// Kills a process once it has stated so many lines.
+fn kill_after(mut child: Child, lines: usize, random: &mut ChaCha8Rng) -> Acknowledged {
+    let mut output = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let mut last = Acknowledged { workers: vec![None; WORKERS as usize], position: None };
     let mut note = |line: String| {
-        let after = |said| line.split(' ').skip_while(move |word| *word != said).skip(1);
+        let after = |wanted| line.split(' ').skip_while(move |word| *word != wanted).skip(1);
         let mut numbers = after("stored").map_while(|word| word.parse::<u64>().ok());
         if let (Some(worker), Some(number)) = (numbers.next(), numbers.next()) {
             last.workers[worker as usize] = Some(number);
@@ -128,7 +128,7 @@ fn kill_after(mut child: Child, lines: usize, random: &mut ChaCha8Rng) -> Said {
         last.position = position.or(last.position);
     };
     for _line in 0..lines {
-        match said.next() {
+        match output.next() {
             Some(line) => note(line.expect("UTF-8")),
             None => break,
         }
@@ -137,7 +137,7 @@ fn kill_after(mut child: Child, lines: usize, random: &mut ChaCha8Rng) -> Said {
         hint::spin_loop();
     }
     child.kill().expect("a process that goes on");
-    said.for_each(|line| note(line.expect("UTF-8")));
+    output.for_each(|line| note(line.expect("UTF-8")));
     let mut errors = String::new();
     child.stderr.take().expect("a pipe").read_to_string(&mut errors).expect("UTF-8");
     assert!(!errors.contains("panicked"), "{errors}");
@@ -162,9 +162,9 @@ fn a_killed_process_leaves_each_worker_in_one_state() {
         let acknowledged = kill_after(spawn(folder.path()), lines, random);
         let store = open(folder.path());
         for worker in 0..WORKERS {
-            let said = acknowledged.workers[worker as usize];
-            let last = said.unwrap_or(stored[worker as usize]);
-            let under_way = said.map_or(first, |said| said + 1);
+            let stated = acknowledged.workers[worker as usize];
+            let last = stated.unwrap_or(stored[worker as usize]);
+            let under_way = stated.map_or(first, |stated| stated + 1);
             let found = Model::read(&store, &address(worker)).expect("readable");
             let about = format!("seed {seed}, round {round}, worker {worker}, stored {last}");
             // What was under way is there, or it is not; nothing between, and nothing older.
@@ -186,7 +186,7 @@ fn a_killed_process_leaves_each_worker_in_one_state() {
         let found = store.stream_position().map_or(0, |found| found.sequence);
         let last = acknowledged.position.unwrap_or(position);
         let about = format!("seed {seed}, round {round}: {found}, acknowledged {last}");
-        let under_way = acknowledged.position.map_or(first, |said| said + 1);
+        let under_way = acknowledged.position.map_or(first, |stated| stated + 1);
         assert!([last, under_way].contains(&found), "{about}, under way {under_way}");
         assert!(stored.iter().all(|number| *number >= found), "{about}: {stored:?}");
         behind += u64::from(stored.iter().any(|number| *number > found));
@@ -202,8 +202,8 @@ fn a_killed_process_leaves_each_worker_in_one_state() {
 fn a_second_process_is_refused_until_the_first_ends() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut child = spawn(folder.path());
-    let mut said = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-    while !said.next().expect("a line").expect("UTF-8").contains("stored") {}
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    while !lines.next().expect("a line").expect("UTF-8").contains("stored") {}
     let error = SnapshotStore::open(&config(folder.path())).expect_err("in use");
     assert!(matches!(error, StoreError::Locked { .. }), "{error}");
     child.kill().expect("a process that goes on");

@@ -11,11 +11,14 @@ use indexer_server::{
         SnapshotConfig, StreamPosition,
     },
 };
-use kvasir_index::{ChangeLimits, Limits, SourceStatus};
+use kvasir_index::{ChangeLimits, Limits};
 use kvasir_proto::{
     convert::Registration,
     pb,
-    types::{BlockName, CopyMode, Cursor, Incarnation, KvEvent, LocalHash, StoredBlock, Tier},
+    types::{
+        BlockName, CopyMode, Cursor, Incarnation, KvEvent, LocalHash, SourceStatus, StoredBlock,
+        Tier,
+    },
 };
 use prometheus_client::registry::Registry;
 use std::{

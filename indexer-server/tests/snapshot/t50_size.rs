@@ -6,9 +6,11 @@ use indexer_server::{
     snapshot::{Change, Figures, SnapshotConfig, SnapshotStore, WorkerState},
 };
 use kvasir_index::{
-    PAGE_SLOTS, PageImage, RankImage, RunImage, SourceId, SourceImage, SourceStatus, WorkerImage,
+    PAGE_SLOTS, PageImage, RankImage, RunImage, SourceId, SourceImage, WorkerImage,
 };
-use kvasir_proto::types::{BlockName, CopyMode, LocalHash, StoredBlock, Tier, TierSet};
+use kvasir_proto::types::{
+    BlockName, CopyMode, LocalHash, SourceStatus, StoredBlock, Tier, TierSet,
+};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::{collections::BTreeSet, ops::RangeInclusive};
@@ -40,7 +42,7 @@ impl Worker {
             copy_mode: CopyMode::Counted,
             status: SourceStatus::default(),
             incomplete: false,
-            doubtful: false,
+            suspect: false,
             ranks: vec![0],
         };
         let rank = RankImage {

@@ -67,7 +67,7 @@ async fn a_gap_is_refused_until_the_missing_batches_come() {
 }
 
 #[tokio::test]
-async fn a_stream_of_the_same_life_goes_on_and_a_new_life_begins_afresh() {
+async fn a_stream_of_the_same_life_goes_on_and_a_new_incarnation_begins_afresh() {
     let (server, mut client) = Server::with_worker(&[]).await;
     let mut first = server.publisher(hello("w", "s", 1)).await;
     first.acked(1, vec![stored(None, &[1, 2])]).await;

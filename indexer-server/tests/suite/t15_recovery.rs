@@ -271,7 +271,7 @@ async fn what_was_announced_and_never_sent_is_fetched() {
 }
 
 #[tokio::test]
-async fn a_life_that_the_server_knows_nothing_of_is_dumped() {
+async fn a_incarnation_that_the_server_knows_nothing_of_is_dumped() {
     let mut stage = Stage::new(&[]).await;
     stage.agent.publish(stored(None, &[1, 2, 3]));
     stage.agent.publish(removed(&[3]));
@@ -388,7 +388,7 @@ async fn what_was_shed_comes_back_once_there_is_room() {
 }
 
 #[tokio::test]
-async fn an_old_life_is_refused_unless_the_agent_lives_it() {
+async fn an_old_incarnation_is_refused_unless_the_agent_continues_it() {
     let mut stage = Stage::new(&[]).await;
     let mut old = stage.open(1, Some(0)).await;
     let (sequence, events) = stage.agent.publish(stored(None, &[1]));

@@ -63,18 +63,18 @@ async fn calls_that_end_for_a_message_that_is_too_long_are_counted() {
 
 /// A publisher that says, to each who connects, that a frame of a TiB follows.
 async fn boast(listener: TcpListener) {
-    let mut said = [0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0x7f, 3, 1].to_vec();
-    said.extend(b"NULL");
-    said.resize(64, 0);
+    let mut sent = [0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0x7f, 3, 1].to_vec();
+    sent.extend(b"NULL");
+    sent.resize(64, 0);
     let ready = [&[5][..], b"READY", &[11], b"Socket-Type", &[0, 0, 0, 3], b"PUB"].concat();
-    said.extend([4, u8::try_from(ready.len()).expect("short")]);
-    said.extend(ready);
+    sent.extend([4, u8::try_from(ready.len()).expect("short")]);
+    sent.extend(ready);
     // A long frame, the last of its message.
-    said.push(2);
-    said.extend((1_u64 << 40).to_be_bytes());
+    sent.push(2);
+    sent.extend((1_u64 << 40).to_be_bytes());
     loop {
         let (mut stream, _) = listener.accept().await.expect("a connection");
-        stream.write_all(&said).await.expect("an open connection");
+        stream.write_all(&sent).await.expect("an open connection");
         // Until the other side has had enough: then reading ends, one way or another.
         let _end = stream.read_to_end(&mut Vec::new()).await;
     }

@@ -10,7 +10,7 @@ use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tonic_reflection::pb::{v1, v1alpha};
 
 #[tokio::test]
-async fn the_side_port_tells_life_readiness_and_metrics() {
+async fn the_side_port_shows_liveness_readiness_and_metrics() {
     let (server, mut client) = Server::with_worker(&[]).await;
     server.publisher(hello("w", "s", 1)).await.acked(1, vec![stored(None, &[1, 2])]).await;
     client.find_matches(query(&[1, 2, 3, 4])).await.expect("a valid query");

@@ -49,17 +49,17 @@ mod tests {
     async fn a_start_without_its_disk_ends_what_is_on_it() {
         let partition = PartitionKey::new("m", "").expect("a name");
         let address = WorkerAddress { partition, worker: WorkerId::new("w").expect("a name") };
-        let source = |life| SourceConfig {
+        let source = |incarnation| SourceConfig {
             address: address.clone(),
             name: "agent".to_owned(),
             block_size: 4,
-            incarnation: Incarnation(life),
+            incarnation: Incarnation(incarnation),
             first_sequence: 0,
             journal: JournalConfig::DEFAULT,
         };
         let folder = tempfile::tempdir().expect("a folder");
-        let start = async |life| {
-            open_feed(source(life), Some(folder.path().to_owned()), BTreeMap::new()).await
+        let start = async |incarnation| {
+            open_feed(source(incarnation), Some(folder.path().to_owned()), BTreeMap::new()).await
         };
         let (feed, _) = start(1).await.expect("a folder of its own");
         assert!(feed.disk().is_some());

@@ -23,7 +23,7 @@ pub(super) fn start(
     stop: &CancellationToken,
 ) -> Result<StartedLoads, AgentError> {
     config.check()?;
-    let board = Arc::new(LoadBoard::new(config));
+    let board = Arc::new(LoadBoard::new(config.totals, config.stale_after));
     let mut scraped = None;
     if let Some(config) = config.scrape.clone() {
         let (status, receiver) = watch::channel(ScrapeStatus::default());

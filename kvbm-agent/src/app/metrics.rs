@@ -151,7 +151,9 @@ impl AgentMetrics {
         let feed = self.0.hub.feed();
         // Before it is known which incarnation continues, nothing is published, and nothing lags.
         let journal = feed.is_settled().then(|| feed.status());
-        let lag = |life, there| journal.as_ref().map_or(0, |at| lag_batches(at, life, there));
+        let lag = |incarnation, there| {
+            journal.as_ref().map_or(0, |at| lag_batches(at, incarnation, there))
+        };
         // For each way out: whether it is connected, its lag, what it skipped.
         let mut ways: Vec<(String, bool, u64, u64)> = Vec::new();
         for (indexer, status) in &self.0.indexers {
@@ -230,17 +232,17 @@ mod tests {
     use kvasir_feed::journal::{Journal, JournalConfig};
 
     #[test]
-    fn what_lacks_is_counted_within_the_life() {
-        let life = Incarnation(7);
-        let mut journal = Journal::new(life, 1_000, JournalConfig::DEFAULT);
-        assert_eq!(lag_batches(&journal.status(), life, None), 0, "nothing was published");
+    fn what_lacks_is_counted_within_the_incarnation() {
+        let incarnation = Incarnation(7);
+        let mut journal = Journal::new(incarnation, 1_000, JournalConfig::DEFAULT);
+        assert_eq!(lag_batches(&journal.status(), incarnation, None), 0, "nothing was published");
         for _ in 0..10 {
             journal.append(0, Vec::new()).expect("a batch");
         }
         let lag = |of, there| lag_batches(&journal.status(), of, there);
-        assert_eq!(lag(life, None), 10, "not its number");
-        assert_eq!(lag(life, Some(1_003)), 6);
-        assert_eq!(lag(life, Some(1_009)), 0);
+        assert_eq!(lag(incarnation, None), 10, "not its number");
+        assert_eq!(lag(incarnation, Some(1_003)), 6);
+        assert_eq!(lag(incarnation, Some(1_009)), 0);
         assert_eq!(lag(Incarnation(6), Some(1_009)), 10, "of another incarnation");
     }
 }

@@ -86,8 +86,9 @@ fn of_source(report: &SourceReport) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kvasir_feed::hub::{SourceCounts, SourceStatus};
+    use kvasir_feed::hub::SourceCounts;
     use kvasir_proto::types::CopyMode;
+    use kvasir_proto::types::SourceStatus;
 
     #[test]
     fn what_is_well_is_not_complained_of() {
@@ -103,7 +104,7 @@ mod tests {
         let report = |connected, state, problem: Option<&str>| SourceReport {
             name: "tcp://e:1".to_owned(),
             copy_mode: CopyMode::Set,
-            status: SourceStatus { state, connected, ..SourceStatus::COLD },
+            status: SourceStatus { state, connected, ..SourceStatus::default() },
             counts: SourceCounts::default(),
             problem: problem.map(str::to_owned),
         };

@@ -67,7 +67,8 @@ impl Envelope {
         incarnation: Incarnation,
         first_sequence: u64,
     ) -> IncarnationEnvelope {
-        let message = pb::BrokerMessage { said: None, ..self.message(incarnation, first_sequence) };
+        let message =
+            pb::BrokerMessage { content: None, ..self.message(incarnation, first_sequence) };
         IncarnationEnvelope {
             address: self.address.clone(),
             source: self.source.clone(),
@@ -83,23 +84,23 @@ impl IncarnationEnvelope {
         let subject = events_subject(&self.address, batch.rank());
         let id = message_id(&self.address, &self.source, self.incarnation, batch.sequence());
         let batch = publish_batch(batch.sequence(), batch.rank(), batch.events());
-        (subject, id, self.said(broker_message::Said::Batch(batch)))
+        (subject, id, self.message_of(broker_message::Content::Batch(batch)))
     }
 
     /// Where a heartbeat goes, and it.
     pub(super) fn heartbeat(&self, heartbeat: Heartbeat) -> (String, Bytes) {
-        let message = self.said(broker_message::Said::Heartbeat(heartbeat.into()));
+        let message = self.message_of(broker_message::Content::Heartbeat(heartbeat.into()));
         (heartbeats_subject(&self.address), message)
     }
 
     /// Where a goodbye goes, and it.
     pub(super) fn goodbye(&self) -> (String, Bytes) {
-        let message = self.said(broker_message::Said::Goodbye(pb::PublishGoodbye {}));
+        let message = self.message_of(broker_message::Content::Goodbye(pb::PublishGoodbye {}));
         (heartbeats_subject(&self.address), message)
     }
 
-    fn said(&self, said: broker_message::Said) -> Bytes {
-        let message = pb::BrokerMessage { said: Some(said), ..Default::default() };
+    fn message_of(&self, content: broker_message::Content) -> Bytes {
+        let message = pb::BrokerMessage { content: Some(content), ..Default::default() };
         let mut bytes = BytesMut::with_capacity(self.head.len() + message.encoded_len());
         bytes.extend_from_slice(&self.head);
         bytes.extend_from_slice(&message.encode_to_vec());

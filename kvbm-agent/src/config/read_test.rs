@@ -31,7 +31,7 @@ fn a_few_options_are_enough() {
     assert_eq!(registration.local_indexer, None, "the port is known once it is open");
     let [relay] = &agent.sources.relays[..] else { panic!("one relay") };
     assert_eq!((&*relay.endpoint, relay.replay.as_deref()), ("tcp://a:1", Some("tcp://a:2")));
-    assert!(agent.sources.hub.batching.is_off(), "each batch is said as it comes");
+    assert!(agent.sources.hub.batching.is_off(), "each batch is published as it comes");
     let again = config(&[]);
     assert_ne!(
         agent.source.incarnation, again.agent.source.incarnation,
@@ -318,10 +318,10 @@ fn help_says_what_it_is_and_how_to_begin() {
         ("--sources-max <COUNT>", "8"),
     ] {
         let (_, rest) = help.split_once(option).expect(option);
-        let (told, _) = rest.split_once("\n      --").expect("another option");
+        let (help, _) = rest.split_once("\n      --").expect("another option");
         // However the lines are broken.
-        let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(told.contains(&format!("[default: {default}]")), "{option}: {told}");
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(help.contains(&format!("[default: {default}]")), "{option}: {help}");
     }
     assert!(!help.contains("[default: ]"), "{help}");
 }

@@ -9,7 +9,7 @@ mod error;
 mod publisher;
 mod refusals;
 mod service;
-mod stream;
+mod session;
 
 pub use config::IngestConfig;
 pub use error::IngestError;

@@ -1,11 +1,12 @@
 use super::{IngestConfig, IngestError};
 use kvasir_engine::recover::{
-    Input, Item, LossPolicy, Numbered, Recourse, Recovery, RecoveryConfig, Resume, Step,
+    Input, Item, LossPolicy, Numbered, Recourse, Recovery, RecoveryConfig, Step,
 };
 use kvasir_feed::disk::{PersistedSource, SourceKind};
-use kvasir_feed::hub::{Hub, HubError, Inlet, SourceStatus};
+use kvasir_feed::hub::{Hub, HubError, Inlet};
+use kvasir_process::publish::Answer;
 use kvasir_proto::convert::{Hello, PublishedBatch};
-use kvasir_proto::types::{CopyMode, Cursor, Incarnation, KvEvent, StoredBlock};
+use kvasir_proto::types::{CopyMode, Cursor, Incarnation, KvEvent, SourceStatus, StoredBlock};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,21 +47,6 @@ pub(super) struct Opened {
     pub(super) applied: Option<Cursor>,
 }
 
-/// What became of a batch.
-pub(super) enum Answer {
-    Acked {
-        duplicate: bool,
-        operations: u64,
-        refused: u64,
-    },
-    Gap {
-        expected: u64,
-    },
-    Fenced,
-    /// It cannot be taken yet.
-    Later(HubError),
-}
-
 impl Publisher {
     pub(super) fn open(
         hub: &Arc<Hub>,
@@ -78,19 +64,13 @@ impl Publisher {
         config: &IngestConfig,
     ) -> Result<Self, IngestError> {
         let inlet = hub.open_persisted(&persisted.name, persisted.copy_mode, SourceKind::Ingest)?;
-        // What was lost was dropped then: it is not dropped once more.
-        let resume = Resume {
-            cursor: Some(persisted.cursor),
-            degraded: false,
-            past: persisted.past.clone(),
-        };
-        Ok(Self::new(inlet, persisted.copy_mode, Some(&resume), config))
+        Ok(Self::new(inlet, persisted.copy_mode, Some(&persisted.status()), config))
     }
 
     fn new(
         inlet: Inlet,
         copy_mode: CopyMode,
-        resume: Option<&Resume>,
+        resume: Option<&SourceStatus>,
         config: &IngestConfig,
     ) -> Self {
         let config = RecoveryConfig {
@@ -139,21 +119,22 @@ impl Publisher {
     }
 
     /// Takes a batch of a stream.
-    pub(super) fn take(&mut self, stream: u64, batch: PublishedBatch) -> Answer {
-        let Some(incarnation) = self.incarnation_of(stream) else { return Answer::Fenced };
+    ///
+    /// # Errors
+    /// If the batch cannot be taken yet.
+    pub(super) fn take(&mut self, stream: u64, batch: PublishedBatch) -> Result<Answer, HubError> {
+        let Some(incarnation) = self.incarnation_of(stream) else { return Ok(Answer::Fenced) };
         let sequence = batch.sequence;
-        if let Err(error) = self.inlet.check_turn(batch.rank) {
-            return Answer::Later(error);
-        }
+        self.inlet.check_turn(batch.rank)?;
         let batch = Numbered { sequence, item: Held(batch) };
         let answer = self.input(Input::Live { incarnation, batch });
-        answer.unwrap_or_else(|| {
+        Ok(answer.unwrap_or_else(|| {
             if self.recovery.covers(sequence) {
-                Answer::Acked { duplicate: true, operations: 0, refused: 0 }
+                Answer::Acked { duplicate: true, applied: 0, noop: 0, rejected: 0 }
             } else {
                 Answer::Gap { expected: self.expected() }
             }
-        })
+        }))
     }
 
     /// Takes a heartbeat, with the number of the source's newest batch.
@@ -197,14 +178,7 @@ impl Publisher {
         while let Some(step) = self.recovery.next_step() {
             answer = self.carry_out(step).or(answer);
         }
-        let status = self.recovery.status();
-        self.inlet.show(SourceStatus {
-            state: status.state,
-            connected: status.connected,
-            applied: status.applied,
-            head: status.head,
-            verified_at: status.verified_at.map(|at| self.origin + at),
-        });
+        self.inlet.show(self.recovery.status().by_clock(|at| self.origin + at));
         answer
     }
 
@@ -226,7 +200,7 @@ impl Publisher {
                 self.inlet.count(|counts| counts.losses += 1);
                 self.inlet.lose();
             }
-            // No agent is asked, and nothing doubtful is retained.
+            // No agent is asked, and no suspect block is retained.
             Step::DropSuspects
             | Step::BeginDump
             | Step::Chunk { .. }
@@ -247,6 +221,7 @@ impl Publisher {
                 operations
             }
         };
-        Answer::Acked { duplicate: false, operations: operations - refused, refused }
+        let applied = operations - refused;
+        Answer::Acked { duplicate: false, applied, noop: 0, rejected: refused }
     }
 }

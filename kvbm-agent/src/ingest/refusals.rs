@@ -29,7 +29,7 @@ pub enum StreamRefusal {
     /// A source that is no publisher has its name.
     NameTaken,
     /// It publishes for a rank that is reserved for a source which may continue.
-    RankKept,
+    RankReserved,
     /// Its message cannot be read, or does not come.
     Malformed,
     /// A fault of the agent's.
@@ -46,7 +46,7 @@ impl StreamRefusal {
         Self::TooManyStreams,
         Self::TooManySources,
         Self::NameTaken,
-        Self::RankKept,
+        Self::RankReserved,
         Self::Malformed,
         Self::Failed,
     ];
@@ -62,7 +62,7 @@ impl StreamRefusal {
             Self::TooManyStreams => "too_many_streams",
             Self::TooManySources => "too_many_sources",
             Self::NameTaken => "name_taken",
-            Self::RankKept => "rank_kept",
+            Self::RankReserved => "rank_reserved",
             Self::Malformed => "malformed",
             Self::Failed => "failed",
         }
@@ -113,7 +113,7 @@ impl Default for Refusals {
 
 impl Refusals {
     /// Counts a stream, and logs it if that is to be.
-    pub(super) fn stream(&self, why: StreamRefusal, who: Who<'_>, error: &impl fmt::Display) {
+    pub(super) fn stream(&self, why: StreamRefusal, who: Who<'_>, error: &dyn fmt::Display) {
         let mut streams = self.streams.lock();
         let line = streams.entry(why).or_insert_with(Refused::none).add(Instant::now());
         drop(streams);
@@ -124,7 +124,7 @@ impl Refusals {
     }
 
     /// Counts a batch that cannot be read, and logs it if that is to be.
-    pub(super) fn batch(&self, sequence: u64, who: Who<'_>, error: &impl fmt::Display) {
+    pub(super) fn batch(&self, sequence: u64, who: Who<'_>, error: &dyn fmt::Display) {
         let Who { source, peer } = who;
         let line = self.batches.lock().add(Instant::now());
         if let Some(num_suppressed) = line {

@@ -1,25 +1,26 @@
-use super::config::{ANSWERS_QUEUED_MAX, EXPIRY_INTERVAL, HELLO_TIMEOUT};
+use super::config::EXPIRY_INTERVAL;
 use super::publisher::{Opened, Publisher};
 use super::refusals::Who;
-use super::stream::{self, End, OpenStream, Requests, Source, malformed, refused};
+use super::session::{Session, Source, failed};
 use super::{IngestConfig, IngestError, Refusals, StreamRefusal};
 use kvasir_feed::disk::SourceKind;
 use kvasir_feed::hub::Hub;
-use kvasir_proto::convert::{Hello, Publication};
+use kvasir_process::publish::{self, Answers};
+use kvasir_proto::convert::Hello;
 use kvasir_proto::pb;
 use kvasir_proto::pb::event_ingest_server::EventIngest;
+use kvasir_proto::types::Cursor;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::select;
-use tokio::sync::{Semaphore, mpsc};
-use tokio::time::{MissedTickBehavior, interval, timeout};
-use tokio_stream::wrappers::ReceiverStream;
+use tokio::sync::Semaphore;
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 /// The service `EventIngest` in front of an agent's hub.
 pub struct EventIngestService {
@@ -104,7 +105,7 @@ impl Shared {
     }
 
     /// Accepts a stream of a source.
-    fn open(&self, hello: &Hello) -> Result<(Source, Opened), IngestError> {
+    fn connect(&self, hello: &Hello) -> Result<(Source, Opened), IngestError> {
         let feed = self.hub.feed();
         let (served, present) = (feed.address().clone(), feed.block_size());
         if hello.address != served {
@@ -128,88 +129,58 @@ impl Shared {
         let opened = source.lock().connect(hello)?;
         Ok((source, opened))
     }
+}
 
-    /// Serves a stream to its end.
-    async fn serve(
+impl publish::Sources for Shared {
+    type Session = Session;
+
+    async fn open(
         &self,
+        hello: &Hello,
         peer: Option<SocketAddr>,
-        mut requests: Requests,
-        answers: &mpsc::Sender<Result<stream::Response, Status>>,
-    ) -> End {
-        let hello = match timeout(HELLO_TIMEOUT, requests.message()).await {
-            Ok(first) => read_hello(first.map_err(Box::new)?),
-            Err(_late) => Err(Status::deadline_exceeded("hello is missing")),
-        };
-        let hello = hello.map_err(|status| {
-            let who = Who { source: "", peer };
-            self.refusals.stream(StreamRefusal::Malformed, who, &status.message());
-            Box::new(status)
-        })?;
-        let who = Who { source: &hello.source, peer };
-        let (source, opened) = self.open(&hello).map_err(|error| {
+    ) -> Result<(Session, Option<Cursor>), Status> {
+        let (source, opened) = self.connect(hello).map_err(|error| {
+            let who = Who { source: &hello.source, peer };
             self.refusals.stream(error.refusal(), who, &error);
-            refused(error.code(), &error)
+            failed(error.code(), &error)
         })?;
-        let stream = OpenStream {
-            who,
-            refusals: &self.refusals,
+        let session = Session {
+            source,
+            name: hello.source.clone(),
+            peer,
             number: opened.stream,
             fence: opened.fence,
             block_size: hello.block_size,
-            stall_timeout: self.config.stall_timeout,
-            source: &source,
-            answers,
+            refusals: Arc::clone(&self.refusals),
         };
-        let end = stream.serve(opened.applied, &mut requests).await;
-        source.lock().disconnect(opened.stream);
-        end
+        Ok((session, opened.applied))
     }
-}
 
-fn read_hello(first: Option<pb::PublishEventsRequest>) -> Result<Hello, Status> {
-    let Some(request) = first else {
-        return Err(Status::invalid_argument("hello is required: send it first"));
-    };
-    match Publication::try_from(request).map_err(|error| *malformed(&error))? {
-        Publication::Hello(hello) => Ok(hello),
-        Publication::Batch(_) | Publication::Heartbeat(_) => {
-            Err(Status::invalid_argument("hello is required before the first batch"))
-        }
+    fn note_no_hello(&self, peer: Option<SocketAddr>, error: &Status) {
+        let who = Who { source: "", peer };
+        self.refusals.stream(StreamRefusal::Malformed, who, &error.message());
+    }
+
+    fn stopping(&self) -> Status {
+        Status::unavailable("the agent is stopping")
     }
 }
 
 #[tonic::async_trait]
 impl EventIngest for EventIngestService {
-    type PublishEventsStream = ReceiverStream<Result<stream::Response, Status>>;
+    type PublishEventsStream = Answers;
 
-    /// The stream is served by a task of its own, which ends with the service.
     async fn publish_events(
         &self,
-        request: Request<Requests>,
-    ) -> Result<Response<Self::PublishEventsStream>, Status> {
-        let peer = request.remote_addr();
-        let permit = Arc::clone(&self.streams).try_acquire_owned().map_err(|_full| {
+        request: Request<Streaming<pb::PublishEventsRequest>>,
+    ) -> Result<Response<Answers>, Status> {
+        let place = Arc::clone(&self.streams).try_acquire_owned().map_err(|_full| {
             let error = IngestError::TooManyStreams { limit: self.shared.config.streams_max };
-            self.shared.refusals.stream(error.refusal(), Who { source: "", peer }, &error);
-            *refused(error.code(), &error)
+            let who = Who { source: "", peer: request.remote_addr() };
+            self.shared.refusals.stream(error.refusal(), who, &error);
+            failed(error.code(), &error)
         })?;
-        let (answers, stream) = mpsc::channel(ANSWERS_QUEUED_MAX);
-        let (shared, stop) = (Arc::clone(&self.shared), self.stop.clone());
-        let requests = request.into_inner();
-        self.tasks.spawn(async move {
-            let _permit = permit;
-            let end = select! {
-                () = stop.cancelled() => Err(Box::new(Status::unavailable("the agent is stopping"))),
-                end = shared.serve(peer, requests, &answers) => end,
-            };
-            let last = match end {
-                Ok(None) => return,
-                Ok(Some(answer)) => Ok(answer),
-                Err(status) => Err(*status),
-            };
-            // A client that takes nothing, or is gone, does not get it.
-            let _sent = timeout(shared.config.stall_timeout, answers.send(last)).await;
-        });
-        Ok(Response::new(ReceiverStream::new(stream)))
+        let (shared, until) = (Arc::clone(&self.shared), (&self.tasks, &self.stop));
+        Ok(publish::publish_events(shared, request, until, place))
     }
 }

@@ -1,4 +1,4 @@
-use super::{Known, LoadConfig, LoadError, Loads};
+use super::{Known, LoadError, Loads, Totals};
 use kvasir_proto::types::{DpRank, WorkerMetrics};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ pub struct LoadBoard {
 }
 
 impl LoadBoard {
-    /// Nothing is known yet.
+    /// Nothing is known yet. What is not reported again within `stale_after` is dropped.
     #[must_use]
-    pub fn new(config: &LoadConfig) -> Self {
-        let loads = Mutex::new(Loads::new(config.totals, config.stale_after));
+    pub fn new(totals: Totals, stale_after: Duration) -> Self {
+        let loads = Mutex::new(Loads::new(totals, stale_after));
         Self { loads, version: watch::Sender::new(0), reported: watch::Sender::new(()) }
     }
 
@@ -108,7 +108,7 @@ impl WorkerMetricsPublisher {
     }
 
     /// Reports how busy a rank is, in place of the report before; report it again before
-    /// [`LoadConfig::stale_after`] is over.
+    /// [`LoadConfig::stale_after`](super::LoadConfig::stale_after) is over.
     ///
     /// # Errors
     /// If the rank or a value is out of range: then nothing has changed.

@@ -97,6 +97,8 @@ impl Loads {
         self.version += u64::from(changed);
         let version = before.filter(|_| !changed).map_or(self.version, |before| before.version);
         self.ranks.insert(rank, Entry { metrics, reported_at: now, age, version });
+        debug_assert!(self.ranks.len() <= WORKER_RANKS_MAX, "ranks are in range");
+        debug_assert!(version <= self.version, "readers have seen no later change");
         Ok(changed)
     }
 

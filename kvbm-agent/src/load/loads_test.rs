@@ -22,7 +22,7 @@ const fn seconds(count: u64) -> Duration {
 }
 
 #[test]
-fn the_last_word_counts_and_only_changes_are_told() {
+fn the_last_report_counts_and_only_changes_are_sent() {
     let (mut loads, start) = (loads(), Instant::now());
     let say = |loads: &mut Loads, rank, metrics, at| {
         loads.publish(rank, metrics, Duration::ZERO, start + seconds(at)).expect("in range")
@@ -41,7 +41,7 @@ fn the_last_word_counts_and_only_changes_are_told() {
 }
 
 #[test]
-fn what_is_not_said_again_is_not_known_any_more() {
+fn what_is_not_reported_again_is_dropped() {
     let (mut loads, start) = (loads(), Instant::now());
     assert_eq!(loads.next_expiry(), None);
     loads.publish(0, waiting(1), Duration::ZERO, start).expect("in range");
@@ -52,7 +52,7 @@ fn what_is_not_said_again_is_not_known_any_more() {
     assert!(loads.expire(at) && !loads.expire(at));
     let unknown = Known { rank: 1, metrics: WorkerMetrics::UNKNOWN, age: seconds(30) };
     assert_eq!(loads.since(seen, at), [unknown]);
-    // It was said again in time.
+    // It was reported again in time.
     loads.publish(0, waiting(1), Duration::ZERO, at).expect("in range");
     assert_eq!(loads.next_expiry(), Some(at + STALE_AFTER));
     assert!(!loads.expire(start + seconds(30)) && loads.expire(at + STALE_AFTER));
@@ -69,12 +69,12 @@ fn what_is_not_said_again_is_not_known_any_more() {
 fn totals_are_filled_in_and_fit() {
     let totals = Totals { request_slots: Some(8), kv_blocks: Some(100) };
     let (mut loads, now) = (Loads::new(totals, STALE_AFTER), Instant::now());
-    let said = WorkerMetrics { kv_total_blocks: Some(50), ..waiting(1) };
-    loads.publish(0, said, Duration::ZERO, now).expect("in range");
+    let reported = WorkerMetrics { kv_total_blocks: Some(50), ..waiting(1) };
+    loads.publish(0, reported, Duration::ZERO, now).expect("in range");
     let known = loads.since(0, now).remove(0).metrics;
     assert_eq!((known.request_total_slots, known.kv_total_blocks), (Some(8), Some(50)));
-    let said = WorkerMetrics { request_active_slots: Some(9), ..said };
-    let error = loads.publish(0, said, Duration::ZERO, now).expect_err("more than there is");
+    let reported = WorkerMetrics { request_active_slots: Some(9), ..reported };
+    let error = loads.publish(0, reported, Duration::ZERO, now).expect_err("more than there is");
     assert_eq!(error.to_string(), "request_active_slots is 9, must be 0 to 8");
     let error = loads.publish(1_024, waiting(1), Duration::ZERO, now).expect_err("no rank");
     assert_eq!(error.to_string(), "dp_rank is 1024, must be 0 to 1023");
@@ -106,7 +106,7 @@ proptest! {
     fn readers_know_the_latest(moves in moves()) {
         let start = Instant::now();
         let (mut loads, mut now) = (loads(), start);
-        // When each rank was last said to be so, and what; nothing once it was forgotten.
+        // When each rank was last reported to be so, and what; nothing once it was forgotten.
         let mut truth: BTreeMap<DpRank, (WorkerMetrics, u64)> = BTreeMap::new();
         let mut readers = vec![(0_u64, BTreeMap::new()); 3];
         let mut clock = 100;
@@ -145,7 +145,7 @@ proptest! {
             let known = truth.values().filter(|(metrics, _)| *metrics != WorkerMetrics::UNKNOWN);
             let first = known.map(|&(_, since)| since + 30).min();
             let expiry = loads.next_expiry().map(|at| at.saturating_duration_since(start));
-            // What is overdue is due when it was said.
+            // What is overdue is due when it was reported.
             let due = first.map(|first| first.saturating_sub(100));
             prop_assert!(expiry.is_some() == due.is_some());
             if let (Some(expiry), Some(due)) = (expiry, due) {

@@ -3,10 +3,9 @@ use futures::FutureExt;
 use kvasir_engine::expiry::Expired;
 use kvasir_engine::link::{self, Common, LinkConfig, SourceCommand};
 use kvasir_engine::normalise::Drops;
-use kvasir_engine::sequence::Resume;
-use kvasir_feed::disk::SourceKind;
-use kvasir_feed::hub::{Hub, Inlet, SourceStatus};
-use kvasir_proto::types::{Cursor, DpRank, KvEvent};
+use kvasir_feed::disk::{SourceKind, SourcePosition};
+use kvasir_feed::hub::{Hub, Inlet};
+use kvasir_proto::types::{DpRank, KvEvent, SourceStatus};
 use std::mem;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -29,7 +28,7 @@ const FAULT_PAUSE: Duration = Duration::from_secs(5);
 pub struct Relay {
     config: LinkConfig,
     /// Where an agent before this one left off: the engine's own copy of that batch shows whether it survived.
-    resume: Option<Resume>,
+    resume: Option<SourceStatus>,
     sink: Sink,
 }
 
@@ -50,12 +49,7 @@ impl Relay {
         let (name, copy_mode) = (config.endpoint.clone(), config.copy_mode);
         let config = config.link(hub.feed().block_size())?;
         let inlet = hub.open_persisted(&name, copy_mode, SourceKind::Relay)?;
-        // What was lost was dropped then: it is not dropped once more.
-        let resume = inlet.pending().map(|at| Resume {
-            cursor: at.cursor,
-            degraded: false,
-            main_group: at.main_group,
-        });
+        let resume = inlet.pending().map(|persisted| persisted.status());
         let fresh = resume.is_none();
         Ok(Self { config, resume, sink: Sink { inlet, fresh } })
     }
@@ -77,7 +71,7 @@ impl Relay {
             tracing::error!(source = self.sink.inlet.name(), "the link failed: it is reset");
             self.sink.fresh = true;
             self.sink.inlet.clear();
-            self.sink.inlet.show(SourceStatus::COLD);
+            self.sink.inlet.show(SourceStatus::default());
             select! {
                 () = cancel.cancelled() => return,
                 () = sleep(FAULT_PAUSE) => {}
@@ -114,8 +108,7 @@ impl Sink {
     fn take(&mut self, command: SourceCommand) {
         match command {
             SourceCommand::Apply { cursor, rank, events, drops, main_group, .. } => {
-                self.inlet.set_main_group(main_group);
-                self.apply(cursor, (rank, events), &drops);
+                self.apply(SourcePosition { cursor, main_group }, (rank, events), &drops);
             }
             SourceCommand::Expire(Expired { rank, event, .. }) => self.expire(rank, event),
             SourceCommand::Clear | SourceCommand::Expired => {
@@ -128,19 +121,13 @@ impl Sink {
                 self.inlet.count(|counts| counts.losses += 1);
                 self.inlet.lose();
             }
-            // Nothing doubtful is retained.
+            // No suspect block is retained.
             SourceCommand::DropSuspects => {}
             SourceCommand::Outcome { .. } | SourceCommand::Replays { .. } => {}
             SourceCommand::Excess { connections, .. } => {
                 self.inlet.count(|counts| counts.connections_cut += connections);
             }
-            SourceCommand::Status(status) => self.inlet.show(SourceStatus {
-                state: status.state,
-                connected: status.connected,
-                applied: status.applied,
-                head: status.last_live,
-                verified_at: status.verified_at,
-            }),
+            SourceCommand::Status(status) => self.inlet.show(status),
         }
     }
 
@@ -153,10 +140,15 @@ impl Sink {
         }
     }
 
-    fn apply(&mut self, cursor: Cursor, (rank, events): (DpRank, Vec<KvEvent>), drops: &Drops) {
+    fn apply(
+        &mut self,
+        position: SourcePosition,
+        (rank, events): (DpRank, Vec<KvEvent>),
+        drops: &Drops,
+    ) {
         let begins = mem::take(&mut self.fresh);
         let operations: usize = events.iter().map(KvEvent::operations).sum();
-        let taken = self.inlet.take_at(rank, events, cursor);
+        let taken = self.inlet.take_at(rank, events, position);
         self.inlet.count(|counts| {
             counts.incarnations += u64::from(begins);
             counts.drops.merge(drops);

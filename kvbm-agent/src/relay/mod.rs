@@ -1,7 +1,7 @@
 //! A source that is an engine's own publisher: `kvasir-engine`'s link follows it, replays, restarts and
 //! losses included, and what it publishes goes into the agent's [`hub`](kvasir_feed::hub).
 //!
-//! What is doubtful is dropped at once: an agent's stream cannot express doubt.
+//! Suspect blocks are dropped at once: an agent's stream cannot mark them.
 
 mod config;
 mod follow;

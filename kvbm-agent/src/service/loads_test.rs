@@ -22,7 +22,8 @@ const MIN_INTERVAL: Duration = Duration::from_millis(100);
 fn service() -> (Arc<LoadBoard>, WorkerLoadsService) {
     let partition = PartitionKey::new("m", "").expect("a name");
     let address = WorkerAddress { partition, worker: WorkerId::new("w").expect("a name") };
-    let board = Arc::new(LoadBoard::new(&LoadConfig::DEFAULT));
+    let board =
+        Arc::new(LoadBoard::new(LoadConfig::DEFAULT.totals, LoadConfig::DEFAULT.stale_after));
     let (config, stop) = (ServiceConfig::DEFAULT, CancellationToken::new());
     let service = WorkerLoadsService::new(address, Arc::clone(&board), config, REFRESH, stop);
     (board, service)

@@ -8,13 +8,13 @@ use proptest::prelude::*;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-const LIFE: Incarnation = Incarnation(7);
+const INCARNATION: Incarnation = Incarnation(7);
 const BLOCK_SIZE: u32 = 16;
 
 fn batch(rank: DpRank, events: Vec<KvEvent>) -> Arc<Batch> {
-    let mut journal = Journal::new(LIFE, 0, JournalConfig::DEFAULT);
+    let mut journal = Journal::new(INCARNATION, 0, JournalConfig::DEFAULT);
     journal.append(rank, events).expect("within limits");
-    journal.range(LIFE, 0..=0, 1).expect("kept").batches.remove(0)
+    journal.range(INCARNATION, 0..=0, 1).expect("kept").batches.remove(0)
 }
 
 fn encoded(incarnation: Incarnation, batch: &Batch) -> Vec<u8> {
@@ -62,7 +62,7 @@ proptest! {
     /// Whoever is told that the engine is a custom one understands all of it.
     #[test]
     fn what_is_written_is_what_is_read(rank in any::<u32>(), events in vec(event(), 0..20)) {
-        let payload = encoded(LIFE, &batch(rank, events.clone()));
+        let payload = encoded(INCARNATION, &batch(rank, events.clone()));
         prop_assert_eq!(normalised(&payload, EngineKind::Custom), (rank, events, 0));
     }
 }
@@ -73,9 +73,9 @@ fn a_store_is_a_map_as_vllm_writes_it() {
     let block = StoredBlock { name: BlockName(5), local: LocalHash(6) };
     let event =
         KvEvent::Stored { parent: Some(BlockName(4)), tier: Tier::Disk, blocks: vec![block] };
-    let payload = encoded(LIFE, &batch(3, vec![event]));
+    let payload = encoded(INCARNATION, &batch(3, vec![event]));
     let mut expected = vec![0x93, 0xcb];
-    expected.extend_from_slice(&Encoder::new(LIFE, BLOCK_SIZE).stamp.to_be_bytes());
+    expected.extend_from_slice(&Encoder::new(INCARNATION, BLOCK_SIZE).stamp.to_be_bytes());
     expected.extend_from_slice(&[0x91, 0x89]);
     let entries: [(&str, &[u8]); 9] = [
         ("type", b"\xabBlockStored"),
@@ -102,7 +102,7 @@ fn a_store_is_a_map_as_vllm_writes_it() {
 fn others_see_names_without_tokens() {
     let block = StoredBlock { name: BlockName(5), local: LocalHash(6) };
     let stored = KvEvent::Stored { parent: None, tier: Tier::Host, blocks: vec![block] };
-    let payload = encoded(LIFE, &batch(0, vec![stored]));
+    let payload = encoded(INCARNATION, &batch(0, vec![stored]));
     let names = KvEvent::StoredNames { tier: Tier::Host, names: vec![BlockName(5)] };
     for engine in [EngineKind::Vllm, EngineKind::Sglang, EngineKind::Trtllm] {
         assert_eq!(normalised(&payload, engine), (0, vec![names.clone()], 0));
@@ -111,9 +111,9 @@ fn others_see_names_without_tokens() {
 
 /// The same batch in another incarnation is another payload; in the same incarnation it is the same.
 #[test]
-fn stamps_tell_lives_apart() {
+fn stamps_tell_incarnations_apart() {
     let batch = batch(0, vec![KvEvent::Cleared]);
-    assert_eq!(encoded(LIFE, &batch), encoded(LIFE, &batch));
+    assert_eq!(encoded(INCARNATION, &batch), encoded(INCARNATION, &batch));
     let payloads: BTreeSet<_> =
         (0..1_000).map(|incarnation| encoded(Incarnation(incarnation), &batch)).collect();
     assert_eq!(payloads.len(), 1_000);

@@ -9,6 +9,8 @@
 //! - [`descriptors`]: the limit of open files, and what it is for.
 //! - [`net`]: connections with a limit.
 //! - [`port`]: a gRPC port.
+//! - [`outlet`]: streams of answers.
+//! - [`publish`]: streams of events.
 //! - [`http`]: the side port: `/metrics`, `/livez`, `/readyz`.
 //! - [`answer_timer`]: timeouts of answers in parts.
 //! - [`tasks`]: tasks by name, each joined.
@@ -33,6 +35,10 @@ pub mod descriptors;
 pub mod net;
 
 pub mod port;
+
+pub mod outlet;
+
+pub mod publish;
 
 pub mod http;
 

@@ -79,14 +79,15 @@ impl TryFrom<pb::BrokerMessage> for BrokerMessage {
         // Without a lease, the worker would never be removed.
         registration.lease.get_or_insert(LEASE_BY_BROKER_DEFAULT);
         check_required("source", &message.source, NAME_BYTES_MAX)?;
-        let content = match message.said.ok_or_else(|| required("batch, heartbeat or goodbye"))? {
-            broker_message::Said::Batch(batch) => SourceMessage::Batch(batch),
-            broker_message::Said::Heartbeat(heartbeat) => {
-                let heartbeat = Heartbeat::try_from(heartbeat);
-                SourceMessage::Heartbeat(heartbeat.map_err(|error| error.within("heartbeat"))?)
-            }
-            broker_message::Said::Goodbye(pb::PublishGoodbye {}) => SourceMessage::Goodbye,
-        };
+        let content =
+            match message.content.ok_or_else(|| required("batch, heartbeat or goodbye"))? {
+                broker_message::Content::Batch(batch) => SourceMessage::Batch(batch),
+                broker_message::Content::Heartbeat(heartbeat) => {
+                    let heartbeat = Heartbeat::try_from(heartbeat);
+                    SourceMessage::Heartbeat(heartbeat.map_err(|error| error.within("heartbeat"))?)
+                }
+                broker_message::Content::Goodbye(pb::PublishGoodbye {}) => SourceMessage::Goodbye,
+            };
         Ok(Self {
             registration,
             source: message.source,
@@ -99,19 +100,19 @@ impl TryFrom<pb::BrokerMessage> for BrokerMessage {
 
 impl From<BrokerMessage> for pb::BrokerMessage {
     fn from(message: BrokerMessage) -> Self {
-        let said = match message.message {
-            SourceMessage::Batch(batch) => broker_message::Said::Batch(batch),
+        let content = match message.message {
+            SourceMessage::Batch(batch) => broker_message::Content::Batch(batch),
             SourceMessage::Heartbeat(heartbeat) => {
-                broker_message::Said::Heartbeat(heartbeat.into())
+                broker_message::Content::Heartbeat(heartbeat.into())
             }
-            SourceMessage::Goodbye => broker_message::Said::Goodbye(pb::PublishGoodbye {}),
+            SourceMessage::Goodbye => broker_message::Content::Goodbye(pb::PublishGoodbye {}),
         };
         Self {
             worker: Some((&message.registration).into()),
             source: message.source,
             incarnation: incarnation(message.incarnation),
             first_sequence: message.first_sequence,
-            said: Some(said),
+            content: Some(content),
         }
     }
 }

@@ -89,7 +89,8 @@ pub enum WorkerState {
     Unspecified = 0,
     /// Every event up to `applied` is in the index. The last check for newer events was `verified_age_ms` ago.
     Exact = 1,
-    /// A replay, dump or restore is in progress, or the source is not connected. Blocks may be missing.
+    /// A replay, dump or restore is in progress, or the source is not connected. Blocks may be missing, or
+    /// evicted meanwhile.
     CatchingUp = 2,
     /// Events are known to be missing and are being fetched.
     Gap = 3,
@@ -98,7 +99,7 @@ pub enum WorkerState {
     /// Blocks were refused or shed, because of a limit or because they contradict the registration. Answers
     /// credit too little until the source is cleared.
     Partial = 5,
-    /// Registered, but no event has arrived yet.
+    /// No event has arrived yet, or not since the source was away for longer than `--worker-timeout`.
     Cold = 6,
 }
 impl WorkerState {
@@ -2953,13 +2954,13 @@ pub struct BrokerMessage {
     /// Number of the first batch of this incarnation.
     #[prost(uint64, tag = "4")]
     pub first_sequence: u64,
-    #[prost(oneof = "broker_message::Said", tags = "5, 6, 7")]
-    pub said: ::core::option::Option<broker_message::Said>,
+    #[prost(oneof = "broker_message::Content", tags = "5, 6, 7")]
+    pub content: ::core::option::Option<broker_message::Content>,
 }
 /// Nested message and enum types in `BrokerMessage`.
 pub mod broker_message {
     #[derive(Clone, PartialEq, ::prost::Oneof)]
-    pub enum Said {
+    pub enum Content {
         /// The next batch, with local hashes. The whole message has at most 1,000,000 bytes.
         #[prost(message, tag = "5")]
         Batch(super::PublishBatch),

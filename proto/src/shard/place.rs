@@ -29,8 +29,6 @@ pub type ShardId = u8;
 pub struct ShardCount(u16);
 
 impl ShardCount {
-    /// A single shard, which owns everything.
-    pub const ONE: Self = Self(1);
     /// Most shards.
     pub const MAX: u16 = 256;
 

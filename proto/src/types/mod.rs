@@ -9,6 +9,7 @@ mod load;
 mod loss;
 mod outcome;
 mod partition;
+mod source;
 mod tier;
 mod worker;
 
@@ -21,5 +22,6 @@ pub use load::WorkerMetrics;
 pub use loss::LossPolicy;
 pub use outcome::{BatchOutcome, BlockCounts, BlockOutcome};
 pub use partition::{NameError, PartitionKey};
+pub use source::SourceStatus;
 pub use tier::{Tier, TierSet};
 pub use worker::{DpRank, WorkerId, WorkerKey};

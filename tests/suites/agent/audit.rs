@@ -2,8 +2,8 @@
 
 use crate::engine::Engine;
 use crate::harness::{
-    LIFE, MODEL, PATIENCE, WORKER, address, config, delivered, indexed, publish, register, start,
-    url,
+    INCARNATION, MODEL, PATIENCE, WORKER, address, config, delivered, indexed, publish, register,
+    start, url,
 };
 use crate::tamper::{count_bytes, tamper};
 use futures::StreamExt;
@@ -149,7 +149,7 @@ async fn what_differs_is_found_in_one_round_and_only_that_is_pulled() {
 async fn dumped(agent: SocketAddr) -> u64 {
     let mut client = LocalIndexerClient::connect(url(agent)).await.expect("it listens");
     let source = LocalSource { address: address(), name: crate::harness::SOURCE.to_owned() };
-    let (incarnation, buckets) = (Some(LIFE), None);
+    let (incarnation, buckets) = (Some(INCARNATION), None);
     let query = LocalDumpQuery { source, incarnation, chunk_records: 2_048, buckets };
     let request = pb::LocalDumpRequest::from(query);
     let mut parts = client.dump(request).await.expect("a dump").into_inner();

@@ -78,7 +78,7 @@ async fn what_the_journal_has_lost_is_dumped() {
 }
 
 #[tokio::test]
-async fn a_new_life_begins_empty_and_replicas_are_fed_alike() {
+async fn a_new_incarnation_begins_empty_and_replicas_are_fed_alike() {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let mut servers = [harness::server(any, any).await, harness::server(any, any).await];
     let endpoints = servers.iter().map(|server| url(server.addresses.grpc)).collect();

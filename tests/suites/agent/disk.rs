@@ -2,7 +2,9 @@
 //! anew where it did not.
 
 use crate::engine::Engine;
-use crate::harness::{LIFE, MODEL, PATIENCE, WORKER, config, delivered, publish, start, url};
+use crate::harness::{
+    INCARNATION, MODEL, PATIENCE, WORKER, config, delivered, publish, start, url,
+};
 use crate::process::{agent_at, equal};
 use crate::relay::{engine, engine_config, load};
 use anyhow::{Context, Result};
@@ -166,7 +168,7 @@ async fn the_main_group_is_on_disk_in_every_incarnation_of_the_engine() -> Resul
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_life_begins_where_the_engine_is_another() -> Result<()> {
+async fn a_new_incarnation_begins_where_the_engine_is_another() -> Result<()> {
     println!("seed 5");
     let mut random = ChaCha8Rng::seed_from_u64(5);
     let folder = tempfile::tempdir()?;
@@ -254,7 +256,7 @@ async fn a_publisher_goes_on_where_the_agents_disk_says() -> Result<()> {
     drop(publisher);
     killed = Server::agent_at(killed.addresses, &flags).await?;
     let mut other = config(vec![url(killed.addresses.grpc)]);
-    other.source.incarnation = Incarnation(LIFE.0 + 1);
+    other.source.incarnation = Incarnation(INCARNATION.0 + 1);
     let publisher = start(other).await;
     let mut engine = Engine::new(7);
     let last = publish(&publisher, &mut engine, 100);

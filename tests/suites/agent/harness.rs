@@ -19,7 +19,7 @@ use tokio::time::timeout;
 pub const MODEL: &str = "m";
 pub const WORKER: &str = "w";
 pub const SOURCE: &str = "agent";
-pub const LIFE: Incarnation = Incarnation(7);
+pub const INCARNATION: Incarnation = Incarnation(7);
 /// Nothing in these tests takes nearly as long.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -38,7 +38,7 @@ pub fn config(indexers: Vec<String>) -> AgentConfig {
         address: address(),
         name: SOURCE.to_owned(),
         block_size: BLOCK_SIZE,
-        incarnation: LIFE,
+        incarnation: INCARNATION,
         first_sequence: 0,
         journal: JournalConfig { copy_mode: CopyMode::Counted, ..JournalConfig::DEFAULT },
     };

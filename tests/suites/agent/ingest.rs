@@ -2,7 +2,7 @@
 
 use crate::engine::{BLOCK_SIZE, Engine};
 use crate::harness::{
-    self, LIFE, MODEL, PATIENCE, WORKER, config, delivered, indexed, publish, start, url,
+    self, INCARNATION, MODEL, PATIENCE, WORKER, config, delivered, indexed, publish, start, url,
 };
 use kvasir_proto::convert::incarnation;
 use kvasir_proto::pb;
@@ -34,7 +34,7 @@ fn hello() -> pb::PublishHello {
         worker_id: WORKER.to_owned(),
         source: "engine".to_owned(),
         block_size: BLOCK_SIZE,
-        incarnation: incarnation(LIFE),
+        incarnation: incarnation(INCARNATION),
         ..Default::default()
     }
 }
@@ -152,7 +152,7 @@ async fn batches_are_taken_in_order_and_once() {
     let refusals = agent.refusals().expect("who may publish");
     let counted = refusals.streams(StreamRefusal::PastIncarnation);
     assert_eq!((counted, refusals.batches()), (1, 1));
-    assert_eq!((agent.status().held_blocks, agent.status().incarnation), (1, LIFE));
+    assert_eq!((agent.status().held_blocks, agent.status().incarnation), (1, INCARNATION));
     assert!(agent.stop(PATIENCE).await);
 }
 
@@ -247,7 +247,7 @@ async fn what_is_pushed_to_an_agent_reaches_the_index() {
     for life in 0..3 {
         let last = publish(&pushing, &mut engine, 200);
         delivered(&pushing, last).await;
-        delivered(&agent, agent.status().head.expect("something was said")).await;
+        delivered(&agent, agent.status().head.expect("something was published")).await;
         assert_eq!(indexed(&server).await, engine.truth(), "life {life}");
         pushing.begin_incarnation(Incarnation(100 + life), 0);
         engine = Engine::new(life as u64);

@@ -155,7 +155,7 @@ async fn sglang_is_read_at_a_path_of_its_own() {
     assert!(metrics.last_request().starts_with("GET /engine/metrics?x=1 HTTP/1.1\r\n"));
 }
 
-/// What was known stays until it is old; what goes wrong is counted and said.
+/// What was known stays until it is old; what goes wrong is counted and is_reported.
 #[tokio::test]
 async fn answers_that_are_none_are_failures() {
     let metrics = Metrics::start(Reply::text(&vllm(3, 0.5))).await;
@@ -189,10 +189,10 @@ async fn answers_that_are_none_are_failures() {
         (Reply::Never, "there is no answer within 500ms"),
     ] {
         metrics.reply(reply);
-        let said = |status: &ScrapeStatus| {
+        let is_reported = |status: &ScrapeStatus| {
             status.error.as_deref().is_some_and(|error| error.starts_with(expected))
         };
-        let status = scraped(&agent, said).await;
+        let status = scraped(&agent, is_reported).await;
         assert!(status.failures > 0, "{status:?}");
         metrics.reply(Reply::text(&vllm(3, 0.5)));
         scraped(&agent, |status| status.error.is_none()).await;
@@ -239,7 +239,11 @@ async fn what_is_told_is_known_and_checked() {
     let publisher = agent.metrics().clone();
     publisher.publish(9, metrics).expect("in range");
     let published = pb::WorkerLoad { kv_total_blocks: Some(7), ..load(9) };
-    assert_eq!(ageless(next(&mut loads).await), [published], "it takes the place of what was said");
+    assert_eq!(
+        ageless(next(&mut loads).await),
+        [published],
+        "it takes the place of what was reported"
+    );
     assert!(publisher.publish(1_024, metrics).is_err());
 
     let other = pb::WorkerLoad { worker_id: "x".to_owned(), ..told.clone() };

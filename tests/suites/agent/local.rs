@@ -1,7 +1,9 @@
 //! `LocalIndexer` over the wire.
 
 use crate::engine::{BLOCK_SIZE, Engine};
-use crate::harness::{LIFE, MODEL, PATIENCE, SOURCE, WORKER, address, config, publish, start, url};
+use crate::harness::{
+    INCARNATION, MODEL, PATIENCE, SOURCE, WORKER, address, config, publish, start, url,
+};
 use kvasir_proto::convert::{
     EventsPart, EventsQuery, LocalDumpEnd, LocalDumpPart, LocalDumpQuery, LocalSource, LocalStatus,
 };
@@ -58,7 +60,7 @@ async fn events(
 
 /// The numbers of the batches of a range, and how it ended.
 async fn numbers(client: &mut Client, range: RangeInclusive<u64>) -> (Vec<u64>, EventsPart) {
-    let mut parts = events(client, LIFE, range).await;
+    let mut parts = events(client, INCARNATION, range).await;
     let last = parts.pop().expect("an end");
     let numbers = parts.iter().map(|part| match part {
         EventsPart::Batch(batch) => batch.sequence,
@@ -68,7 +70,12 @@ async fn numbers(client: &mut Client, range: RangeInclusive<u64>) -> (Vec<u64>, 
 }
 
 fn dump_query(chunk_records: usize) -> LocalDumpQuery {
-    LocalDumpQuery { source: source(), incarnation: Some(LIFE), chunk_records, buckets: None }
+    LocalDumpQuery {
+        source: source(),
+        incarnation: Some(INCARNATION),
+        chunk_records,
+        buckets: None,
+    }
 }
 
 /// A whole dump of the device tier of rank 0, with its end.
@@ -150,7 +157,7 @@ async fn ranges_are_what_was_published_and_every_other_answer_has_its_type() {
     for batch in &batches {
         agent.publish(3, batch.clone()).expect("a batch");
     }
-    let mut parts = events(&mut client, LIFE, 0..=u64::MAX).await;
+    let mut parts = events(&mut client, INCARNATION, 0..=u64::MAX).await;
     assert_eq!(parts.pop(), Some(end(Some(1_199))));
     for (at, part) in parts.into_iter().enumerate() {
         let EventsPart::Batch(batch) = part else { panic!("{part:?}") };
@@ -168,7 +175,7 @@ async fn ranges_are_what_was_published_and_every_other_answer_has_its_type() {
     assert_eq!(numbers(&mut client, 1_200..=1_300).await, (vec![], head));
     let ahead = EventsPart::Ahead { head: Some(1_199) };
     assert_eq!(numbers(&mut client, 1_201..=1_300).await, (vec![], ahead));
-    let wrong = EventsPart::WrongIncarnation { present: LIFE };
+    let wrong = EventsPart::WrongIncarnation { present: INCARNATION };
     assert_eq!(events(&mut client, Incarnation(1), 0..=5).await, [wrong]);
 
     publish(&agent, &mut engine, 200);
@@ -189,12 +196,12 @@ async fn a_dump_is_what_the_engine_holds() {
         let last = publish(&agent, &mut engine, 100);
         let (copies, end) = dump(&mut client, chunk_records).await.expect("a dump");
         assert_eq!((copies, end.watermark), (engine.truth(), Some(last)));
-        assert_eq!(end.incarnation, LIFE);
+        assert_eq!(end.incarnation, INCARNATION);
     }
     let query = LocalDumpQuery { incarnation: Some(Incarnation(1)), ..dump_query(1) };
     let mut stream = client.dump(pb::LocalDumpRequest::from(query)).await.expect("a stream");
     let answer = stream.get_mut().message().await.expect("a message").expect("a message");
-    let wrong = LocalDumpPart::WrongIncarnation { present: LIFE };
+    let wrong = LocalDumpPart::WrongIncarnation { present: INCARNATION };
     assert_eq!(LocalDumpPart::try_from(answer), Ok(wrong));
     assert!(stream.get_mut().message().await.expect("an end").is_none());
 }
@@ -225,7 +232,7 @@ async fn dumps_under_load_and_the_batches_after_them_are_the_truth() {
     let all = async { tokio::join!(load, futures::future::join_all(replicas)).1 };
     let all = timeout(PATIENCE, all).await.expect("dumps end under load");
     let mut client = client(&agent).await;
-    let mut batches = events(&mut client, LIFE, 0..=u64::MAX).await;
+    let mut batches = events(&mut client, INCARNATION, 0..=u64::MAX).await;
     assert_eq!(batches.pop(), Some(EventsPart::End { head: Some(BATCHES) }));
     let mut watermarks = Vec::new();
     for (mut copies, end) in all.into_iter().flatten() {
@@ -269,7 +276,7 @@ async fn a_dump_that_is_cut_off_has_failed_and_is_not_empty() {
 async fn who_asks_for_another_worker_or_source_learns_which_there_are() {
     let (_agent, mut client) = serving(config(vec![])).await;
     let mut check = async |change: fn(&mut pb::GetEventsRequest), code: Code, text: &str| {
-        let query = EventsQuery { source: source(), incarnation: LIFE, range: 0..=1 };
+        let query = EventsQuery { source: source(), incarnation: INCARNATION, range: 0..=1 };
         let mut request = pb::GetEventsRequest::from(query);
         change(&mut request);
         let status = client.get_events(request).await.expect_err(text);
@@ -306,7 +313,7 @@ async fn a_status_says_where_each_source_stands() {
     let status = LocalStatus::try_from(status).expect("a valid status");
     assert_eq!((status.block_size, status.sources.len()), (BLOCK_SIZE, 1));
     let source = &status.sources[0];
-    assert_eq!((source.name.as_str(), source.incarnation, source.first), (SOURCE, LIFE, 0));
+    assert_eq!((source.name.as_str(), source.incarnation, source.first), (SOURCE, INCARNATION, 0));
     assert_eq!((source.oldest, source.head, source.journal_batches), (Some(20), Some(49), 30));
     assert_eq!(source.held_blocks, engine.truth().len() as u64);
     assert_eq!((source.copy_mode, source.incomplete), (CopyMode::Counted, false));

@@ -1,4 +1,4 @@
-//! The agent: what an engine says goes through its journal to every index, whatever happens to
+//! The agent: what an engine publishes goes through its journal to every index, whatever happens to
 //! connections and indexes; and what an index missed it can ask for.
 
 mod audit;
@@ -12,11 +12,11 @@ mod ingest;
 mod loads;
 mod local;
 mod metrics;
+mod operator;
 mod place;
 mod process;
 mod relay;
 mod stop;
 mod tamper;
-mod told;
 mod uplinks;
 mod zmq;

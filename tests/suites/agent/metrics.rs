@@ -31,7 +31,7 @@ impl Reply {
 /// Ends when dropped.
 pub struct Metrics {
     pub address: SocketAddr,
-    said: Arc<Mutex<(Reply, String)>>,
+    reply: Arc<Mutex<(Reply, String)>>,
     tasks: JoinSet<()>,
 }
 
@@ -39,9 +39,9 @@ impl Metrics {
     pub async fn start(reply: Reply) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("a port");
-        let said = Arc::new(Mutex::new((reply, String::new())));
+        let reply = Arc::new(Mutex::new((reply, String::new())));
         let mut tasks = JoinSet::new();
-        let shared = Arc::clone(&said);
+        let shared = Arc::clone(&reply);
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             loop {
@@ -53,16 +53,16 @@ impl Metrics {
                 });
             }
         });
-        Self { address, said, tasks }
+        Self { address, reply, tasks }
     }
 
     pub fn reply(&self, reply: Reply) {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).0 = reply;
+        self.reply.lock().unwrap_or_else(PoisonError::into_inner).0 = reply;
     }
 
     /// The head of the last request.
     pub fn last_request(&self) -> String {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
+        self.reply.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 
     /// Nobody listens any more.
@@ -71,15 +71,15 @@ impl Metrics {
     }
 }
 
-async fn serve(mut stream: TcpStream, said: &Mutex<(Reply, String)>) -> std::io::Result<()> {
+async fn serve(mut stream: TcpStream, reply: &Mutex<(Reply, String)>) -> std::io::Result<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await?);
     }
     let reply = {
-        let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
-        said.1 = String::from_utf8_lossy(&head).into_owned();
-        said.0.clone()
+        let mut reply = reply.lock().unwrap_or_else(PoisonError::into_inner);
+        reply.1 = String::from_utf8_lossy(&head).into_owned();
+        reply.0.clone()
     };
     match reply {
         Reply::Bytes(bytes) => stream.write_all(&bytes).await?,

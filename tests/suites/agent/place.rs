@@ -2,7 +2,7 @@
 
 use crate::engine::{BLOCK_SIZE, Engine};
 use crate::harness::{
-    LIFE, MODEL, PATIENCE, WORKER, address, config, delivered, indexed, publish, start, url,
+    INCARNATION, MODEL, PATIENCE, WORKER, address, config, delivered, indexed, publish, start, url,
 };
 use crate::relay::{engine, load, relay};
 use kvasir_feed::disk::{NewIncarnation, Verdict};
@@ -92,7 +92,7 @@ async fn stream(agent: &Agent, source: &str) -> Result<Uplink, UplinkError> {
         worker: address.worker,
         source: source.to_owned(),
         block_size: BLOCK_SIZE,
-        incarnation: LIFE,
+        incarnation: INCARNATION,
     };
     Uplink::open(&url(agent.local_address().expect("a port")), identity).await
 }

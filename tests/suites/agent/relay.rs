@@ -1,13 +1,15 @@
 //! An engine's own publisher, relayed: whatever is killed, the index ends with what the engine holds.
 
 use crate::engine::prompt_tokens;
-use crate::harness::{self, LIFE, MODEL, PATIENCE, WORKER, config, delivered, indexed, start, url};
+use crate::harness::{
+    self, INCARNATION, MODEL, PATIENCE, WORKER, config, delivered, indexed, start, url,
+};
 use kvasir_engine::decode::EngineKind;
-use kvasir_feed::hub::{HubConfig, SourceStatus};
+use kvasir_feed::hub::HubConfig;
 use kvasir_feed::publisher::{Content, KvEventPublisher, NewBlocks};
 use kvasir_proto::hash::{Namespace, local_hashes, tokens_le};
 use kvasir_proto::pb;
-use kvasir_proto::types::{BlockName, CopyMode, Incarnation, SourceState, Tier};
+use kvasir_proto::types::{BlockName, CopyMode, Incarnation, SourceState, SourceStatus, Tier};
 use kvasir_tests::client::{self, Chain};
 use kvasir_tests::engine::{EngineConfig, EngineError, MockEngine, Prompt, Truth};
 use kvasir_tests::server::Server;
@@ -19,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::join;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 const BLOCK_SIZE: usize = crate::engine::BLOCK_SIZE as usize;
 const SEEDS: u64 = 3;
@@ -80,15 +82,15 @@ pub async fn load(engine: &MockEngine, random: &mut ChaCha8Rng, requests: u64) {
 async fn settled(agent: &Agent, engine: &MockEngine) -> Truth {
     let truth = engine.truth().await.expect("an engine");
     let mut source = agent.hub().watch(engine.endpoint()).expect("a source");
-    let exact = |status: &SourceStatus| {
+    let exact = |status: &SourceStatus<Instant>| {
         status.state == SourceState::Exact
             && status.applied.map(|applied| applied.sequence) == truth.last_sequence
     };
     let waited = timeout(PATIENCE, source.wait_for(exact)).await;
     let report = || format!("not at {:?}: {:?}", truth.last_sequence, agent.hub().reports());
-    let status = *waited.unwrap_or_else(|_late| panic!("{}", report())).expect("a source");
+    let status = waited.unwrap_or_else(|_late| panic!("{}", report())).expect("a source").clone();
     assert_eq!((status.connected, status.lag_batches()), (true, 0));
-    delivered(agent, agent.status().head.expect("something was said")).await;
+    delivered(agent, agent.status().head.expect("something was published")).await;
     truth
 }
 
@@ -101,7 +103,7 @@ async fn whatever_is_killed_the_index_holds_what_the_engine_holds() {
         let (engine, mut server) = (engine().await, harness::server(any, any).await);
         // Said before anybody listens.
         load(&engine, &mut random, REQUESTS).await;
-        let mut agent = start(relaying(&engine, &server, LIFE)).await;
+        let mut agent = start(relaying(&engine, &server, INCARNATION)).await;
         for round in 0..ROUNDS {
             let fault = (round + seed as u32) % 4;
             println!("round {round}: fault {fault}");
@@ -150,7 +152,7 @@ async fn an_index_trusts_an_agent_as_far_as_it_trusts_its_engine() {
     let mut random = ChaCha8Rng::seed_from_u64(SEED);
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let (engine, server) = (engine().await, harness::server(any, any).await);
-    let agent = start(relaying(&engine, &server, LIFE)).await;
+    let agent = start(relaying(&engine, &server, INCARNATION)).await;
     load(&engine, &mut random, REQUESTS).await;
     settled(&agent, &engine).await;
     let mut index = client::connect(server.addresses.grpc).await.expect("a server that listens");
@@ -209,18 +211,18 @@ async fn the_ranks_of_an_engine_are_relayed_side_by_side() {
 async fn an_engine_that_does_not_come_back_holds_nothing() {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let (engine, mut server) = (engine().await, harness::server(any, any).await);
-    let mut config = relaying(&engine, &server, LIFE);
+    let mut config = relaying(&engine, &server, INCARNATION);
     config.sources.relays[0].worker_timeout = Duration::from_millis(100);
     let agent = start(config).await;
     load(&engine, &mut ChaCha8Rng::seed_from_u64(1), REQUESTS).await;
     settled(&agent, &engine).await;
     let mut source = agent.hub().watch(engine.endpoint()).expect("a source");
     engine.stop().await;
-    let gone = |status: &SourceStatus| !status.connected && status.applied.is_none();
+    let gone = |status: &SourceStatus<Instant>| !status.connected && status.applied.is_none();
     let waited = timeout(PATIENCE, source.wait_for(gone)).await;
     waited.expect("it is noticed").expect("a source");
     assert_eq!(agent.status().held_blocks, 0);
-    delivered(&agent, agent.status().head.expect("something was said")).await;
+    delivered(&agent, agent.status().head.expect("something was published")).await;
     assert!(indexed(&server).await.is_empty());
     assert!(agent.stop(PATIENCE).await);
     server.stop().await;
@@ -243,7 +245,7 @@ async fn sources_that_are_consolidated_are_held_as_long_as_one_of_them_is() {
     let mut indexer = client::connect(server.addresses.grpc).await.expect("a server");
     let itself = (MODEL, DIRECT);
     client::register_engine(&mut indexer, itself, BLOCK_SIZE, &engine).await.expect("a worker");
-    let mut config = relaying(&engine, &server, LIFE);
+    let mut config = relaying(&engine, &server, INCARNATION);
     config.source.journal.copy_mode = CopyMode::Set;
     config.sources.hub = HubConfig { sources_max: 2, consolidate: true, ..HubConfig::DEFAULT };
     let agent = start(config).await;
@@ -262,7 +264,8 @@ async fn sources_that_are_consolidated_are_held_as_long_as_one_of_them_is() {
     store(&shared, Tier::Device);
     for life in 0..3 {
         load(&engine, &mut random, REQUESTS).await;
-        let last = settled(&agent, &engine).await.last_sequence.expect("it has said something");
+        let last =
+            settled(&agent, &engine).await.last_sequence.expect("it has published something");
         let waited = client::wait_until_exact_at(&mut indexer, itself, last, PATIENCE).await;
         waited.expect("the index follows the engine");
         let mut expected = client::dump_chains(&mut indexer, MODEL, DIRECT).await.expect("a dump");
@@ -281,12 +284,12 @@ async fn sources_that_are_consolidated_are_held_as_long_as_one_of_them_is() {
     load(&engine, &mut random, 1).await;
     let truth = settled(&agent, &engine).await;
     store(&own, Tier::Host);
-    let head = agent.status().head.expect("something was said");
+    let head = agent.status().head.expect("something was published");
     delivered(&agent, head).await;
     let held = client::dump_chains(&mut indexer, MODEL, WORKER).await.expect("a dump");
     assert!(held.is_superset(&chains(&own, 1)));
     manager.shutdown();
-    delivered(&agent, agent.status().head.expect("something was said")).await;
+    delivered(&agent, agent.status().head.expect("something was published")).await;
     let held = client::dump_chains(&mut indexer, MODEL, WORKER).await.expect("a dump");
     assert_eq!(held.len(), truth.copies.len());
     assert_eq!(agent.hub().reports().len(), 1);
@@ -304,7 +307,7 @@ async fn blocks_of_a_medium_with_a_time_to_live_leave_the_index() {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let engine = MockEngine::start(engine_config().today()).await.expect("an engine");
     let mut server = harness::server(any, any).await;
-    let mut config = relaying(&engine, &server, LIFE);
+    let mut config = relaying(&engine, &server, INCARNATION);
     config.sources.relays[0].medium_ttls = vec![("GPU".to_owned(), Duration::from_secs(5))];
     let agent = start(config).await;
     load(&engine, &mut random, REQUESTS).await;

@@ -24,7 +24,7 @@ async fn what_was_published_is_delivered_before_the_end() {
 }
 
 #[tokio::test]
-async fn what_waits_is_said_and_delivered_before_the_end() {
+async fn what_waits_is_published_and_delivered_before_the_end() {
     let mut tasks = JoinSet::new();
     let (index, address) = Index::start(Script::default(), &mut tasks).await;
     let batching = BatchingConfig { interval: BATCH_INTERVAL_MAX, blocks_max: BATCH_BLOCKS_MAX };

@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::fake::{Index, Script};
-use crate::harness::{LIFE, PATIENCE, config, delivered, publish, start, url};
+use crate::harness::{INCARNATION, PATIENCE, config, delivered, publish, start, url};
 use kvbm_agent::agent::{Agent, AgentError, INDEXERS_MAX};
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -37,7 +37,7 @@ async fn batches_go_ahead_of_their_answers_and_no_further() {
     let all: Vec<u64> = (0..=last).collect();
     assert_eq!(index.notes().received, all);
     let hello = index.notes().hellos.remove(0);
-    assert_eq!((hello.incarnation, hello.first_sequence), (LIFE, Some(0)));
+    assert_eq!((hello.incarnation, hello.first_sequence), (INCARNATION, Some(0)));
 }
 
 /// Whatever was under way when a stream broke off is sent again, once, in order.

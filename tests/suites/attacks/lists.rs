@@ -42,9 +42,9 @@ async fn workers_with_large_registrations_are_listed_page_by_page() -> Result<()
         match indexer.register_worker(large(number)).await {
             Ok(_created) => ensure!(number < 2 * LARGE + LARGE / 2, "{number} are registered"),
             Err(status) => {
-                let said = status.message();
+                let message = status.message();
                 ensure!(
-                    status.code() == Code::ResourceExhausted && said.contains("bytes"),
+                    status.code() == Code::ResourceExhausted && message.contains("bytes"),
                     "{status}"
                 );
                 break;

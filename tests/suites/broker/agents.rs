@@ -28,7 +28,7 @@ use tokio::time::timeout;
 pub const MODEL: &str = "org/m";
 pub const WORKER: &str = "w.0";
 pub const SOURCE: &str = "agent";
-pub const LIFE: Incarnation = Incarnation(7);
+pub const INCARNATION: Incarnation = Incarnation(7);
 /// Nothing in these tests takes nearly as long.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -118,7 +118,7 @@ pub fn config(broker: &Broker, delivery: Delivery) -> AgentConfig {
         address: address(),
         name: SOURCE.to_owned(),
         block_size: BLOCK_SIZE,
-        incarnation: LIFE,
+        incarnation: INCARNATION,
         first_sequence: 0,
         journal: JournalConfig { copy_mode: CopyMode::Counted, ..JournalConfig::DEFAULT },
     };

@@ -1,8 +1,8 @@
 //! `LocalIndexer` by request and reply.
 
 use crate::agents::{
-    Broker, LIFE, MODEL, PATIENCE, SOURCE, WORKER, address, config, delivered, heard, publish,
-    start_connected, status,
+    Broker, INCARNATION, MODEL, PATIENCE, SOURCE, WORKER, address, config, delivered, heard,
+    publish, start_connected, status,
 };
 use crate::engine::Engine;
 use async_nats::{Client, Message, StatusCode, Subject, Subscriber};
@@ -112,8 +112,13 @@ fn events(incarnation: Incarnation, from: u64, to: u64) -> pb::GetEventsRequest 
 }
 
 fn dump(chunk_records: usize) -> pb::LocalDumpRequest {
-    LocalDumpQuery { source: source(), incarnation: Some(LIFE), chunk_records, buckets: None }
-        .into()
+    LocalDumpQuery {
+        source: source(),
+        incarnation: Some(INCARNATION),
+        chunk_records,
+        buckets: None,
+    }
+    .into()
 }
 
 /// Names with their copies in device memory.
@@ -158,9 +163,12 @@ async fn answers_are_those_of_grpc() {
     let mut grpc = over_grpc(&agent).await;
     // Many times as many parts as may be on their way, and ends of every kind.
     let other = Incarnation(9);
-    for (life, from, to) in
-        [(LIFE, 0, last), (LIFE, 390, 10_000), (LIFE, 999, 1_000), (other, 0, 9)]
-    {
+    for (life, from, to) in [
+        (INCARNATION, 0, last),
+        (INCARNATION, 390, 10_000),
+        (INCARNATION, 999, 1_000),
+        (other, 0, 9),
+    ] {
         let question = events(life, from, to);
         let expected = grpc.get_events(question.clone()).await.expect("a stream").into_inner();
         let parts = ask::<pb::GetEventsResponse>(&broker, LocalCall::Events, &question).await;

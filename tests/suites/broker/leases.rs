@@ -1,6 +1,6 @@
 //! Leases: a worker stays while nobody can be heard, and goes when it is silent itself.
 
-use crate::agents::{Broker, LIFE, PATIENCE};
+use crate::agents::{Broker, INCARNATION, PATIENCE};
 use crate::fleet::{Holder, check, configured, connect, flags, held, index, known, until};
 use crate::scripted::Scripted;
 use kvasir_proto::pb::{CreateCheckpointRequest, RegisterWorkerRequest};
@@ -82,7 +82,7 @@ async fn who_names_no_lease_has_one() {
     let mut source = Scripted::new(&broker, "w.1", 0).await;
     source.registration.lease = None;
     until("it is known", async || {
-        source.heartbeat(LIFE, None).await;
+        source.heartbeat(INCARNATION, None).await;
         known(&server, source.worker()).await.is_some()
     })
     .await;

@@ -64,7 +64,7 @@ async fn whoever_listens_hears_every_rank_that_changes() {
 }
 
 #[tokio::test]
-async fn with_every_heartbeat_all_ranks_are_said_again() {
+async fn with_every_heartbeat_all_ranks_are_published_again() {
     let broker = Broker::start().await;
     let mut loads = broker.listen(LOADS_ALL).await;
     let agent = quiet(&broker, Duration::from_millis(10)).await;

@@ -1,6 +1,6 @@
 //! Agents that hear questions and never answer.
 
-use crate::agents::{Broker, LIFE};
+use crate::agents::{Broker, INCARNATION};
 use crate::fleet::{Holder, check, flags, index, until};
 use crate::scripted::Scripted;
 use kvasir_tests::demo::metrics;
@@ -41,7 +41,7 @@ async fn costs(source: &Scripted, from: u64, server: &Server, holder: &mut Holde
         let taken_before = taken(server).await;
         let sequences = first..BATCHES.min(first + AT_ONCE);
         let expected = taken_before + (sequences.end - sequences.start);
-        source.publish(LIFE, sequences).await;
+        source.publish(INCARNATION, sequences).await;
         until("all are taken", async || taken(server).await >= expected).await;
     }
     holder.publish(50);

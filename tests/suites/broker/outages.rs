@@ -1,8 +1,8 @@
 //! What agents publish while the broker is killed, stopped and started again.
 
 use crate::agents::{
-    Broker, LIFE, PATIENCE, batch, config, delivered, heard, publish, read, start, start_connected,
-    status,
+    Broker, INCARNATION, PATIENCE, batch, config, delivered, heard, publish, read, start,
+    start_connected, status,
 };
 use crate::engine::Engine;
 use kvasir_proto::broker::EVENTS_ALL;
@@ -26,7 +26,7 @@ async fn the_stream_lacks_nothing_after_the_broker_was_killed_under_load() {
         let down = status(&agent, |status| !status.connected).await;
         assert!(down.error.is_some() && down.published >= before.published, "{down:?}");
         broker.server.restart().await.expect("the server again");
-        let numbers = broker.numbers(LIFE).await;
+        let numbers = broker.numbers(INCARNATION).await;
         let expected: Vec<u64> = (0..numbers.len() as u64).collect();
         assert_eq!(numbers, expected);
         assert!(numbers.last().copied() >= down.published, "it was acknowledged: {down:?}");
@@ -34,7 +34,7 @@ async fn the_stream_lacks_nothing_after_the_broker_was_killed_under_load() {
     let last = publish(&agent, &mut engine, 1);
     delivered(&agent, last).await;
     let all: Vec<u64> = (0..=last).collect();
-    assert_eq!(broker.numbers(LIFE).await, all);
+    assert_eq!(broker.numbers(INCARNATION).await, all);
     assert!(agent.broker().expect("a broker").connections > 4);
 }
 
@@ -58,7 +58,7 @@ async fn what_is_not_acknowledged_in_time_is_published_again_under_its_id() {
     let last = publish(&agent, &mut engine, 100);
     delivered(&agent, last).await;
     let all: Vec<u64> = (0..=last).collect();
-    assert_eq!(broker.numbers(LIFE).await, all);
+    assert_eq!(broker.numbers(INCARNATION).await, all);
 }
 
 /// Nobody keeps what is said while nobody listens; what is said then goes out in order.
@@ -98,7 +98,7 @@ async fn what_the_journal_has_lost_is_skipped_and_counted() {
     status(&agent, |status| status.error.is_some()).await;
     broker.server.restart().await.expect("the server again");
     delivered(&agent, last).await;
-    assert_eq!(broker.numbers(LIFE).await, (40..50).collect::<Vec<_>>());
+    assert_eq!(broker.numbers(INCARNATION).await, (40..50).collect::<Vec<_>>());
     assert_eq!(agent.broker().expect("a broker").skipped_batches, 40);
 }
 

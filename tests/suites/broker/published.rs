@@ -1,7 +1,7 @@
 //! What agents publish while the broker is well.
 
 use crate::agents::{
-    Broker, LIFE, PATIENCE, address, batch, config, delivered, heard, publish, read, start,
+    Broker, INCARNATION, PATIENCE, address, batch, config, delivered, heard, publish, read, start,
     start_connected,
 };
 use crate::engine::Engine;
@@ -22,19 +22,19 @@ async fn whoever_listens_hears_every_batch_in_order() {
     let broker = Broker::start().await;
     let mut batches = broker.listen(EVENTS_ALL).await;
     let agent = start(config(&broker, Delivery::Core)).await;
-    let (mut engine, mut said) = (Engine::new(1), Vec::new());
+    let (mut engine, mut published) = (Engine::new(1), Vec::new());
     for at in 0..500 {
         let (rank, events) = (at % 3, engine.batch());
-        said.push((rank, events.clone()));
+        published.push((rank, events.clone()));
         agent.publish(rank, events).expect("a batch");
     }
     delivered(&agent, 499).await;
-    for (sequence, (rank, events)) in (0..).zip(said) {
+    for (sequence, (rank, events)) in (0..).zip(published) {
         let message = heard(&mut batches).await;
         assert_eq!(message.subject.as_str(), events_subject(&address(), rank));
         let message = read(message.payload);
         assert_eq!(*batch(&message), publish_batch(sequence, rank, &events));
-        assert_eq!((message.incarnation, message.first_sequence), (LIFE, 0));
+        assert_eq!((message.incarnation, message.first_sequence), (INCARNATION, 0));
     }
     assert_eq!(agent.broker().expect("a broker").skipped_batches, 0);
 }
@@ -47,7 +47,7 @@ async fn the_stream_has_every_batch_once_in_order() {
     let last = publish(&agent, &mut Engine::new(2), 2_000);
     delivered(&agent, last).await;
     let all: Vec<u64> = (0..=last).collect();
-    assert_eq!(broker.numbers(LIFE).await, all);
+    assert_eq!(broker.numbers(INCARNATION).await, all);
     let status = agent.broker().expect("a broker");
     assert_eq!((status.connections, status.published, status.error), (1, Some(last), None));
 }
@@ -79,14 +79,14 @@ async fn heartbeat(heartbeats: &mut Subscriber) -> BrokerMessage {
 
 /// Indexes hear of a new life at once, though nothing is held in it yet.
 #[tokio::test]
-async fn a_new_life_is_told_of_without_delay() {
+async fn a_new_incarnation_is_told_of_without_delay() {
     let broker = Broker::start().await;
     for delivery in [Delivery::Core, Delivery::Jetstream] {
         let mut heartbeats = broker.listen(HEARTBEATS_ALL).await;
         let mut config = config(&broker, delivery);
         config.heartbeat_interval = SELDOM;
         let agent = start(config).await;
-        assert_eq!(heartbeat(&mut heartbeats).await.incarnation, LIFE);
+        assert_eq!(heartbeat(&mut heartbeats).await.incarnation, INCARNATION);
         let last = publish(&agent, &mut Engine::new(4), 10);
         delivered(&agent, last).await;
         agent.begin_incarnation(LATER, 100);
@@ -101,10 +101,10 @@ async fn a_new_life_is_told_of_without_delay() {
         assert_eq!(last, 109);
     }
     let (before, after): (Vec<u64>, Vec<u64>) = ((0..10).collect(), (100..110).collect());
-    assert_eq!((broker.numbers(LIFE).await, broker.numbers(LATER).await), (before, after));
+    assert_eq!((broker.numbers(INCARNATION).await, broker.numbers(LATER).await), (before, after));
 }
 
-/// Only the journal bounds how much is said at once.
+/// Only the journal bounds how much is published at once.
 #[tokio::test]
 async fn a_large_batch_goes_out_as_several() {
     let broker = Broker::start().await;
@@ -113,7 +113,7 @@ async fn a_large_batch_goes_out_as_several() {
     let events = vec![KvEvent::StoredNames { tier: Tier::Device, names: names.clone() }; 3];
     let last = agent.publish(0, events).expect("a batch");
     delivered(&agent, last).await;
-    assert_eq!(broker.numbers(LIFE).await, [0, 1, 2]);
+    assert_eq!(broker.numbers(INCARNATION).await, [0, 1, 2]);
     let messages = broker.stream().await;
     let events = messages.iter().flat_map(|(_, message)| &batch(message).events);
     assert_eq!(events.count(), 3 + 2, "two of them are in two parts");
@@ -123,7 +123,7 @@ async fn a_large_batch_goes_out_as_several() {
 async fn what_was_published_is_delivered_before_the_end() {
     let broker = Broker::start().await;
     let mut batches = broker.listen(EVENTS_ALL).await;
-    for (life, delivery) in [(LIFE, Delivery::Core), (LATER, Delivery::Jetstream)] {
+    for (life, delivery) in [(INCARNATION, Delivery::Core), (LATER, Delivery::Jetstream)] {
         let mut config = config(&broker, delivery);
         config.source.incarnation = life;
         let agent = start_connected(config).await;

@@ -1,6 +1,6 @@
 //! What an index makes of the stream when not all comes, comes late, or comes from another stream.
 
-use crate::agents::{Broker, LIFE, MODEL, PATIENCE};
+use crate::agents::{Broker, INCARNATION, MODEL, PATIENCE};
 use crate::fleet::{
     Holder, NOBODY, check, configured, connect, flags, held, index, kept, known, until,
 };
@@ -41,7 +41,7 @@ async fn hears_late(head: Option<u64>, local: Option<&str>) {
     late.heartbeat(BEFORE, head).await;
     // It was heard once one that came after it is.
     let after = Scripted::new(&broker, "w.2", 0).await;
-    after.heartbeat(LIFE, None).await;
+    after.heartbeat(INCARNATION, None).await;
     until("all was heard", async || known(&server, "w.2").await.is_some()).await;
     if head.is_some() {
         check(&server, slice::from_ref(&holder)).await;
@@ -54,7 +54,7 @@ async fn hears_late(head: Option<u64>, local: Option<&str>) {
 /// Where nobody can be asked, what a heartbeat begins would stay. One that names no batch is how a life
 /// begins: then the agent says which is the present one.
 #[tokio::test]
-async fn a_late_heartbeat_of_a_life_that_is_over_begins_none() {
+async fn a_late_heartbeat_of_an_incarnation_that_is_over_begins_none() {
     join!(hears_late(Some(5), Some(NOBODY)), hears_late(None, None));
 }
 
@@ -93,7 +93,7 @@ async fn what_is_held_back_at_the_end_does_not_count_as_read() {
     let mut server = index(&flags).await;
     let context = jetstream::new(broker.client().await);
     until("the stream is there", async || context.get_stream(STREAM).await.is_ok()).await;
-    source.publish(LIFE, (0..10).chain(20..40)).await;
+    source.publish(INCARNATION, (0..10).chain(20..40)).await;
     until("batches are held back", async || {
         let worker = known(&server, source.worker()).await;
         worker.is_some_and(|worker| worker.sources.iter().any(|of| of.buffered_batches == 20))
@@ -101,7 +101,7 @@ async fn what_is_held_back_at_the_end_does_not_count_as_read() {
     .await;
     server.stop().await;
     let mut server = index(&flags).await;
-    source.publish(LIFE, 10..20).await;
+    source.publish(INCARNATION, 10..20).await;
     let mut indexer = connect(&server).await;
     let exact = client::wait_until_exact_at(&mut indexer, (MODEL, source.worker()), 39, PATIENCE);
     exact.await.expect("nothing is missing");

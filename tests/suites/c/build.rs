@@ -64,8 +64,8 @@ pub fn compile(compiler: &str, standard: &str, source: &Path, linked: Linked) ->
 pub fn succeeded(command: &mut Command) -> Output {
     let output = command.output().expect("a command that can be run");
     let program = command.get_program().to_os_string();
-    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (out, err) = (said(&output.stdout), said(&output.stderr));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{}: {out}\n{err}", program.display());
     output
 }

@@ -27,8 +27,8 @@ async fn the_example_of_the_readme_runs() {
     fs::write(&path, example).expect("a file");
     let program = compile("cc", "-std=c11", &path, Linked::Statically);
     let output = succeeded(&mut Command::new(&program.path));
-    let said = String::from_utf8(output.stdout).expect("text");
-    assert!(readme.contains(&format!("prints `{}`", said.trim())), "it prints {said}");
+    let printed = String::from_utf8(output.stdout).expect("text");
+    assert!(readme.contains(&format!("prints `{}`", printed.trim())), "it prints {printed}");
     indexed_until(&index, ("llama", "gpu-0"), &[101].into(), PATIENCE).await;
     agent.stop().await;
     index.stop().await;

@@ -175,7 +175,7 @@ async fn what_is_refused_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_there_is_no_room_for_is_said() {
+async fn what_there_is_no_room_for_is_reported() {
     let mut index = index().await;
     let mut agent = agent(loopback(0), &index).await;
     let options = Options { held_blocks_max: 10, ..Options::new(url(agent.addresses.grpc)) };

@@ -3,11 +3,11 @@
 use anyhow::{Context, Result, ensure};
 use kvasir_engine::decode::EngineKind;
 use kvasir_feed::feed::SourceConfig;
-use kvasir_feed::hub::{SourceReport, SourceStatus};
+use kvasir_feed::hub::SourceReport;
 use kvasir_feed::journal::JournalConfig;
 use kvasir_proto::convert::WorkerAddress;
 use kvasir_proto::pb;
-use kvasir_proto::types::{Incarnation, PartitionKey, SourceState, WorkerId};
+use kvasir_proto::types::{Incarnation, PartitionKey, SourceState, SourceStatus, WorkerId};
 use kvasir_tests::client::{self, Chain, Indexer};
 use kvasir_tests::server::Server;
 use kvbm_agent::agent::{Agent, AgentConfig, HEARTBEAT_INTERVAL_DEFAULT, SourcesConfig};
@@ -17,7 +17,7 @@ use kvbm_agent::service::ServiceConfig;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 pub const MODEL: &str = "m";
 /// Longest wait for a condition that holds within milliseconds on an idle machine.
@@ -188,20 +188,20 @@ impl Fleet {
 /// An engine's events on their way through an agent.
 pub struct Relayed {
     agent: Agent,
-    status: watch::Receiver<SourceStatus>,
+    status: watch::Receiver<SourceStatus<Instant>>,
 }
 
 impl Relayed {
     /// Waits until the index has what the engine said up to a batch.
     pub async fn wait_exact(&mut self, sequence: u64) -> Result<()> {
-        let exact = |status: &SourceStatus| {
+        let exact = |status: &SourceStatus<Instant>| {
             status.state == SourceState::Exact
                 && status.applied.is_some_and(|applied| applied.sequence == sequence)
         };
         let waited = timeout(PATIENCE, self.status.wait_for(exact)).await;
         waited
             .with_context(|| format!("not at {sequence}: {:?}", self.agent.hub().reports()))??;
-        let head = self.agent.status().head.context("something was said")?;
+        let head = self.agent.status().head.context("something was published")?;
         let delivered = timeout(PATIENCE, self.agent.delivered(head)).await;
         delivered.with_context(|| format!("not delivered: {:?}", self.agent.uplinks()))
     }

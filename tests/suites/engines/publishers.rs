@@ -99,7 +99,7 @@ impl Place {
 impl Publisher {
     async fn expect(&mut self, wanted: &str) -> Result<()> {
         let line = self.answers.next_line().await?.context("the publisher ended")?;
-        ensure!(line == wanted, "the publisher said {line:?} instead of {wanted:?}");
+        ensure!(line == wanted, "the publisher printed {line:?} instead of {wanted:?}");
         Ok(())
     }
 

@@ -64,7 +64,7 @@ impl Pair {
     }
 
     /// What the reference has of a source, as a dump brings it: in any order, with names that are
-    /// gone, and with some said twice.
+    /// gone, and with some held twice.
     fn dump(&self, source: usize, rng: &mut ScriptRng) -> Vec<(DpRank, HeldBlock)> {
         let held = self.oracle.dump(&self.sources[source].2, None);
         let state = |(&(rank, _, name), held): (&HeldKey, &Held)| {
@@ -81,11 +81,11 @@ impl Pair {
             }
         }
         dump.shuffle(rng);
-        // What is said later replaces what was said before.
+        // What is held later replaces what was held before.
         for _ in 0..rng.random_range(0..4) {
-            if let Some(&(rank, said)) = dump.choose(rng) {
+            if let Some(&(rank, held)) = dump.choose(rng) {
                 let copies = [rng.random_range(0..3), 0, rng.random_range(0..2)];
-                dump.insert(0, (rank, HeldBlock { copies, ..said }));
+                dump.insert(0, (rank, HeldBlock { copies, ..held }));
             }
         }
         dump

@@ -9,12 +9,10 @@ use crate::{
     shedding::{self, Play},
     subject::Subject,
 };
-use kvasir_index::{
-    ChangeLimits, Index, Limits, Query, QueryKey, Scratch, SourceId, SourceStatus, WorkerImage,
-};
+use kvasir_index::{ChangeLimits, Index, Limits, Query, QueryKey, Scratch, SourceId, WorkerImage};
 use kvasir_proto::types::{
     BlockName, CopyMode, Cursor, Fingerprint, Incarnation, KvEvent, LocalHash, SourceState,
-    StoredBlock, Tier, TierSet, WorkerId,
+    SourceStatus, StoredBlock, Tier, TierSet, WorkerId,
 };
 use kvasir_tests::{
     image_store::{Loss, StoredImages},
@@ -33,7 +31,7 @@ const SHED_SEEDS: u64 = 2_000;
 /// However often images are taken, in steps of any size, given up, and the index or one worker of it
 /// made again from them: every outcome, answer, dump and size is the reference's.
 #[test]
-fn an_index_lives_on_in_images() {
+fn an_index_survives_in_images() {
     let seeds = seeds(SEEDS);
     let total = Arc::new(Mutex::new(Tried::default()));
     let make = |limits| Reborn::new(limits, Loss::Nothing, &total);
@@ -280,7 +278,7 @@ fn where_sources_stand_is_kept() {
             sequence,
             fingerprint: Some(Fingerprint { ts_bits: 1, payload_hash: sequence }),
         }),
-        last_live: Some(sequence),
+        head: Some(sequence),
         connected: true,
         ..SourceStatus::default()
     };
@@ -302,7 +300,7 @@ fn where_sources_stand_is_kept() {
     assert_eq!(*status, expected, "incomplete, and not connected");
 }
 
-/// Which blocks are doubtful is not kept: all of a source that has doubtful ones are.
+/// Which blocks are suspect is not kept: all of a source that has suspect ones are.
 #[test]
 fn after_a_restore_all_that_a_doubtful_source_holds_is_doubtful() {
     let mut one = One::new(ChangeLimits::default());
@@ -320,7 +318,7 @@ fn after_a_restore_all_that_a_doubtful_source_holds_is_doubtful() {
     while !one.index.drop_suspects(one.source, 1).expect("known").done {}
     assert!(one.has_changed());
     let image = one.keep();
-    assert!(!image.whole && !image.sources[0].doubtful, "{image:?}");
+    assert!(!image.whole && !image.sources[0].suspect, "{image:?}");
     assert_eq!(overlap(&one.restored(), 1..=4), 3);
 }
 

@@ -214,9 +214,9 @@ impl Reborn {
     /// Throws the index away, or one worker of it, and makes it again from images.
     fn begin_anew(&mut self) -> Result<(), String> {
         self.take_images(false)?;
-        let doubtful = |kept: &StoredImages| kept.sources.iter().any(|source| source.doubtful);
-        if self.kept.values().any(doubtful) {
-            // Then all is doubtful, which others would notice: tried apart from this.
+        let suspect = |kept: &StoredImages| kept.sources.iter().any(|source| source.suspect);
+        if self.kept.values().any(suspect) {
+            // Then all is suspect, which others would notice: tried apart from this.
             return Ok(());
         }
         let mut workers = self.workers();

@@ -296,7 +296,7 @@ fn what_is_shed_only_takes_from_answers() {
     all.assert_above(SEEDS / 10);
 }
 
-/// Dumps under way hear of what is shed: what they said plus what they add is what is held.
+/// Dumps under way hear of what is shed: what they dumped plus what they add is what is held.
 #[test]
 fn dumps_hear_of_what_is_shed() {
     let mut compared = 0;
@@ -321,7 +321,7 @@ fn dump_over_shedding(script: &Script) -> Result<u64, String> {
     let mut records = Vec::new();
     play.live.read_dump(&mut scan, 5, &mut records).map_err(text)?;
     (0..4).try_for_each(|_| play.shed(|live| live.index().shed(3)))?;
-    let said: std::collections::BTreeMap<_, _> = loop {
+    let dumped: std::collections::BTreeMap<_, _> = loop {
         match play.live.read_dump(&mut scan, 5, &mut records) {
             Ok(true) => {}
             Ok(false) => match play.live.finish_dump(scan) {
@@ -340,7 +340,7 @@ fn dump_over_shedding(script: &Script) -> Result<u64, String> {
     let mut now = Vec::new();
     while play.live.read_dump(&mut scan, 50, &mut now).map_err(text)? {}
     play.live.cancel_dump(scan);
-    let held = said.into_iter().filter(|(_, held)| held.copies != [0; 3]);
+    let held = dumped.into_iter().filter(|(_, held)| held.copies != [0; 3]);
     let held: std::collections::BTreeMap<_, _> = held.collect();
     let now: std::collections::BTreeMap<_, _> = now.into_iter().collect();
     if held != now {

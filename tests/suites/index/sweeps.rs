@@ -1,4 +1,4 @@
-//! Clears and sweeps of doubtful blocks are done in steps, and other sources' events come between.
+//! Clears and sweeps of suspect blocks are done in steps, and other sources' events come between.
 //! How those turn out then depends on the moment; what a finished sweep promises does not.
 
 use crate::{

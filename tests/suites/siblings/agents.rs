@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 /// Batches that an agent can send again: far from all.
 const JOURNAL_BATCHES: usize = 20;
-const LIFE: Incarnation = Incarnation(7);
+const INCARNATION: Incarnation = Incarnation(7);
 
 async fn agent(indexers: Vec<String>) -> Result<Agent> {
     let address =
@@ -35,7 +35,7 @@ async fn agent(indexers: Vec<String>) -> Result<Agent> {
         address,
         name: "agent".to_owned(),
         block_size: BLOCK_SIZE as u32,
-        incarnation: LIFE,
+        incarnation: INCARNATION,
         first_sequence: 0,
         journal,
     };

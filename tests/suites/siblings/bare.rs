@@ -107,7 +107,7 @@ async fn a_copy_under_load_is_what_the_engines_hold() -> Result<()> {
 
 /// What comes is of a life that is over by the time it is there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_a_life_that_has_ended_meanwhile_nothing_stays() -> Result<()> {
+async fn of_an_incarnation_that_has_ended_meanwhile_nothing_stays() -> Result<()> {
     let config = EngineConfig { capacity_blocks: 700, ..EngineConfig::default() };
     let engine = engine(config).await?;
     let mut elder = Server::start_anywhere().await?;

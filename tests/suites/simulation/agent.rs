@@ -37,20 +37,20 @@ pub struct Message {
     pub agent: usize,
     pub incarnation: Incarnation,
     pub first: u64,
-    pub said: Said,
+    pub content: Content,
 }
 
 #[derive(Debug, Clone)]
-pub enum Said {
+pub enum Content {
     Batch(Numbered<Payload>),
     Heartbeat(Option<u64>),
 }
 
 impl Message {
     pub const fn hello(&self) -> Hello {
-        let head = match &self.said {
-            Said::Batch(batch) => Some(batch.sequence),
-            Said::Heartbeat(head) => *head,
+        let head = match &self.content {
+            Content::Batch(batch) => Some(batch.sequence),
+            Content::Heartbeat(head) => *head,
         };
         Hello { incarnation: self.incarnation, first: self.first, head, in_order: false }
     }
@@ -96,7 +96,7 @@ impl Agent {
         let batches_max = if answers { rng.random_range(1..20) } else { 1 << 20 };
         let copy_mode = truth.mode;
         let config = JournalConfig { copy_mode, batches_max, ..JournalConfig::DEFAULT };
-        let (incarnation, first) = draw_life(rng);
+        let (incarnation, first) = draw_incarnation(rng);
         truth.begin_incarnation(incarnation, first);
         Self {
             number,
@@ -129,14 +129,14 @@ impl Agent {
 
     /// The engine empties its cache; the agent lives on.
     pub fn begin_incarnation(&mut self, rng: &mut ScriptRng) {
-        let (incarnation, first) = draw_life(rng);
+        let (incarnation, first) = draw_incarnation(rng);
         self.truth.begin_incarnation(incarnation, first);
         self.journal.begin_incarnation(incarnation, first);
     }
 
     /// Engine and agent start again.
     pub fn restart(&mut self, rng: &mut ScriptRng) {
-        let (incarnation, first) = draw_life(rng);
+        let (incarnation, first) = draw_incarnation(rng);
         self.truth.begin_incarnation(incarnation, first);
         self.journal = Journal::new(incarnation, first, self.config);
         self.process += 1;
@@ -149,15 +149,15 @@ impl Agent {
         Hello { incarnation, first, head, in_order: false }
     }
 
-    fn message(&self, said: Said) -> Message {
+    fn message(&self, content: Content) -> Message {
         let Hello { incarnation, first, .. } = self.hello();
-        Message { agent: self.number, incarnation, first, said }
+        Message { agent: self.number, incarnation, first, content }
     }
 
     /// Says over the broker that it is there.
     pub fn publish_heartbeat(&mut self) {
         if self.is_up && self.publisher.connected {
-            let message = self.message(Said::Heartbeat(self.journal.head()));
+            let message = self.message(Content::Heartbeat(self.journal.head()));
             self.publisher.sent.push_back(message);
         }
     }
@@ -180,7 +180,7 @@ impl Agent {
             match self.journal.range(incarnation, next..=next, 1) {
                 Ok(range) => {
                     let Some(batch) = range.batches.first() else { return };
-                    let message = self.message(Said::Batch(numbered(batch)));
+                    let message = self.message(Content::Batch(numbered(batch)));
                     self.publisher.sent.push_back(message);
                     if acked {
                         self.publisher.unacked.push_back((next, now));
@@ -322,7 +322,7 @@ pub fn numbered(batch: &Batch) -> Numbered<Payload> {
     Numbered { sequence: batch.sequence(), item }
 }
 
-fn draw_life(rng: &mut ScriptRng) -> (Incarnation, u64) {
+fn draw_incarnation(rng: &mut ScriptRng) -> (Incarnation, u64) {
     let first = if rng.random_bool(0.5) { 0 } else { rng.random_range(0..1_000) };
     (Incarnation(rng.random()), first)
 }

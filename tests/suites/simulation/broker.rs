@@ -1,6 +1,6 @@
 //! The broker: it passes messages on, and keeps those of a stream.
 
-use crate::agent::{Message, Said};
+use crate::agent::{Content, Message};
 use kvasir_proto::types::Incarnation;
 use std::collections::{HashSet, VecDeque};
 
@@ -106,8 +106,8 @@ impl Broker {
 }
 
 fn id(message: &Message) -> Option<MessageId> {
-    match &message.said {
-        Said::Batch(batch) => Some((message.agent, message.incarnation, batch.sequence)),
-        Said::Heartbeat(_) => None,
+    match &message.content {
+        Content::Batch(batch) => Some((message.agent, message.incarnation, batch.sequence)),
+        Content::Heartbeat(_) => None,
     }
 }

@@ -2,11 +2,11 @@
 //! task does it.
 
 use crate::{fault::Fault, seen::Seen, server::Checkpoint};
-use kvasir_engine::recover::{Ask, Input, Item, Numbered, Recovery, RecoveryConfig, Resume, Step};
+use kvasir_engine::recover::{Ask, Input, Item, Numbered, Recovery, RecoveryConfig, Step};
 use kvasir_feed::journal::DumpId;
-use kvasir_index::{Index, SourceId, SourceStatus};
+use kvasir_index::{Index, SourceId};
 use kvasir_proto::types::{
-    CopyMode, DpRank, HeldBlock, Incarnation, KvEvent, SourceState, WorkerId,
+    CopyMode, DpRank, HeldBlock, Incarnation, KvEvent, SourceStatus, WorkerId,
 };
 use std::{collections::VecDeque, mem, time::Duration};
 
@@ -138,13 +138,8 @@ impl Follower {
         resumed: Option<(SourceId, SourceStatus)>,
         on: &mut On<'_>,
     ) -> Self {
-        let resume = resumed.as_ref().map(|(_, status)| Resume {
-            cursor: status.applied,
-            degraded: status.state == SourceState::Degraded,
-            past: status.past.to_vec(),
-        });
         let mut follower = Self {
-            recovery: Recovery::new(config, resume.as_ref(), on.now),
+            recovery: Recovery::new(config, resumed.as_ref().map(|(_, status)| status), on.now),
             worker: worker.clone(),
             name: name.to_owned(),
             mode,
@@ -371,7 +366,7 @@ impl Follower {
                 self.clear(on);
             }
             Step::DropSuspects => {
-                on.seen.add("doubtful blocks are dropped");
+                on.seen.add("suspect blocks are dropped");
                 self.sweep(true, on);
             }
             Step::Ask { round, ask } => {
@@ -407,7 +402,7 @@ impl Follower {
         }
     }
 
-    /// All that the source stored is doubtful, and its status says why.
+    /// All that the source stored is suspect, and its status says why.
     fn doubt(&self, on: &mut On<'_>) {
         if let Some(source) = self.source {
             on.index.mark_suspect(source);
@@ -423,11 +418,11 @@ impl Follower {
         }
     }
 
-    /// Drops all that the source stored, or what is doubtful of it, in steps.
-    fn sweep(&self, doubtful: bool, on: &mut On<'_>) {
+    /// Drops all that the source stored, or what is suspect of it, in steps.
+    fn sweep(&self, suspect: bool, on: &mut On<'_>) {
         let Some(source) = self.source else { return };
         loop {
-            let cleared = match doubtful {
+            let cleared = match suspect {
                 true => on.index.drop_suspects(source, SWEEP_BUDGET),
                 false => on.index.clear_source(source, None, SWEEP_BUDGET),
             };
@@ -475,15 +470,6 @@ impl Follower {
     fn status(&self, fault: Fault) -> SourceStatus {
         let has_cursor = !self.is_torn || fault == Fault::CursorDuringDump;
         let status = self.recovery.status();
-        SourceStatus {
-            state: status.state,
-            applied: status.applied.filter(|_| has_cursor),
-            last_live: status.head,
-            buffered_batches: status.buffered_batches as u64,
-            connected: status.connected,
-            verified_at: status.verified_at,
-            past: self.recovery.past().collect(),
-            ..SourceStatus::default()
-        }
+        SourceStatus { applied: status.applied.filter(|_| has_cursor), ..status }
     }
 }

@@ -2,9 +2,9 @@
 //! server's link does it.
 
 use crate::follower::On;
-use kvasir_engine::sequence::{Input, Item, Resume, Sequencer, SequencerConfig, Step};
-use kvasir_index::{SourceId, SourceStatus};
-use kvasir_proto::types::{Cursor, DpRank, KvEvent, SourceState, WorkerId};
+use kvasir_engine::sequence::{Input, Item, Sequencer, SequencerConfig, Step};
+use kvasir_index::SourceId;
+use kvasir_proto::types::{Cursor, DpRank, KvEvent, SourceState, SourceStatus, WorkerId};
 use std::{collections::VecDeque, time::Duration};
 
 /// The payload of a batch.
@@ -51,11 +51,7 @@ impl Link {
         status: Option<SourceStatus>,
         on: &mut On<'_>,
     ) -> Self {
-        let resume = status.as_ref().and_then(|status| {
-            let degraded = status.state == SourceState::Degraded;
-            status.applied.map(|cursor| Resume { cursor, degraded, main_group: None })
-        });
-        let sequencer = Sequencer::new(config, resume, on.now);
+        let sequencer = Sequencer::new(config, status.as_ref(), on.now);
         let status = status.unwrap_or_default();
         let mut link = Self { sequencer, worker, source, replay: None, status };
         link.work(on);
@@ -78,16 +74,7 @@ impl Link {
             self.carry_out(step, on);
             on.between(&self.worker);
         }
-        let status = self.sequencer.status();
-        self.status = SourceStatus {
-            state: status.state,
-            applied: status.applied,
-            last_live: status.head,
-            buffered_batches: status.buffered_batches as u64,
-            connected: status.connected,
-            verified_at: status.verified_at,
-            ..SourceStatus::default()
-        };
+        self.status = self.sequencer.status();
         self.show(on);
         on.between(&self.worker);
     }
@@ -153,7 +140,7 @@ impl Link {
     fn begin_incarnation(&mut self, on: &mut On<'_>) {
         self.status.state = self.status.state.max(SourceState::CatchingUp);
         self.status.applied = None;
-        self.status.last_live = None;
+        self.status.head = None;
         self.clear(on);
     }
 

@@ -1,7 +1,7 @@
 //! What goes over the broker.
 
 use crate::{
-    agent::{Delivery, Message, Said},
+    agent::{Content, Delivery, Message},
     broker::Taken,
     follower::Hello,
     follower::Via,
@@ -43,10 +43,10 @@ impl World {
             return false;
         }
         let Some(message) = at.publisher.sent.pop_front() else { return false };
-        let keeps = at.delivery == Delivery::Log && matches!(message.said, Said::Batch(_));
+        let keeps = at.delivery == Delivery::Log && matches!(message.content, Content::Batch(_));
         if keeps {
             let (process, incarnation) = (at.process, message.incarnation);
-            let Said::Batch(batch) = &message.said else { return true };
+            let Content::Batch(batch) = &message.content else { return true };
             let sequence = batch.sequence;
             if self.broker.append(message, process) == Taken::Duplicate {
                 self.seen.add("the broker takes a message once");
@@ -197,9 +197,9 @@ impl World {
         self.with_follower((server, agent), |follower, on| {
             if follower.stream_life != Some(message.incarnation) {
                 let has_other = follower.stream_life.is_some();
-                let early = match &message.said {
-                    Said::Batch(_) => false,
-                    Said::Heartbeat(head) => is_behind || (has_other && head.is_some()),
+                let early = match &message.content {
+                    Content::Batch(_) => false,
+                    Content::Heartbeat(head) => is_behind || (has_other && head.is_some()),
                 };
                 if is_log && early {
                     // The log tells of that life in its turn.
@@ -211,10 +211,10 @@ impl World {
                 }
             }
             let stream = follower.stream;
-            match message.said {
+            match message.content {
                 _ if refused => {}
-                Said::Batch(batch) => follower.batch(stream, batch, via, on),
-                Said::Heartbeat(head) => follower.heartbeat(stream, head, on),
+                Content::Batch(batch) => follower.batch(stream, batch, via, on),
+                Content::Heartbeat(head) => follower.heartbeat(stream, head, on),
             }
         });
         if refused && let Some(live) = &mut self.servers[server].live {

@@ -60,7 +60,7 @@ pub const REACHED: [&str; 64] = [
     "batches are lost, blocks are dropped",
     "batches are lost, blocks are kept",
     "blocks are shed",
-    "doubtful blocks are dropped",
+    "suspect blocks are dropped",
     "messages fell off the stream before they were read",
     "the broker is killed",
     "the broker loses what it had not on disk",

@@ -8,10 +8,8 @@ use crate::{
 };
 use kvasir_engine::{recover::RecoveryConfig, sequence::SequencerConfig};
 use kvasir_feed::journal::DumpId;
-use kvasir_index::{
-    ChangeLimits, CutReceipt, Index, Limits, Restore, SourceId, SourceStatus, WorkerImage,
-};
-use kvasir_proto::types::{CopyMode, DpRank, WorkerId};
+use kvasir_index::{ChangeLimits, CutReceipt, Index, Limits, Restore, SourceId, WorkerImage};
+use kvasir_proto::types::{CopyMode, DpRank, SourceStatus, WorkerId};
 use kvasir_tests::{
     image_store::{Loss, StoredImages},
     script::ScriptRng,
@@ -170,7 +168,7 @@ impl Server {
             if kept.sources.is_empty() {
                 continue;
             }
-            let saved = kept.saved(worker, rng).expect("what an index said");
+            let saved = kept.saved(worker, rng).expect("what an index saved");
             restore(&mut index, saved, seen);
             let view = index.worker(worker).expect("it was restored");
             brought.extend(view.sources().map(|(id, name, status)| {
@@ -246,7 +244,7 @@ impl Server {
 
 fn restore(index: &mut Index, saved: kvasir_index::Saved, seen: &mut Seen) {
     seen.add("a worker is restored");
-    let mut restore = Restore::new(saved).expect("what an index said");
+    let mut restore = Restore::new(saved).expect("what an index saved");
     while !restore.step(index, 50).expect("within all limits").done {}
     let restored = restore.restored();
     assert_eq!((restored.unplaced, restored.dropped), (0, 0), "{restored:?}");

@@ -23,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-/// How long doubtful blocks are kept.
+/// How long suspect blocks are kept.
 pub const DEGRADED_TTL: Duration = Duration::from_secs(60);
 /// Times a deadline may be handed in at one moment before it counts as one that never passes.
 const TICKS_MAX: usize = 10_000;

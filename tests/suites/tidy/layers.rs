@@ -1,17 +1,17 @@
 //! The table of allowed imports. Cargo keeps crates apart; within a crate this does.
 
-use crate::names::Named;
-use crate::sources::{Source, root, rust_files};
+use crate::modules::{TIES, children};
+use crate::sources::{root, rust_files};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 /// A module, and the modules of its crate that it may name.
 type Edges = (&'static str, &'static [&'static str]);
 
-/// For each crate, its modules.
+/// For each crate, its modules and what each of them may import.
 const EDGES: &[(&str, &[Edges])] = &[
     (
-        "indexer-server/src",
+        "indexer-server",
         &[
             ("partitions", &[]),
             ("ingest", &["partitions"]),
@@ -40,7 +40,7 @@ const EDGES: &[(&str, &[Edges])] = &[
         ],
     ),
     (
-        "proto/process/src",
+        "proto/process",
         &[
             ("causes", &[]),
             ("text", &[]),
@@ -48,6 +48,8 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("descriptors", &[]),
             ("net", &[]),
             ("port", &["net"]),
+            ("outlet", &[]),
+            ("publish", &["outlet"]),
             ("http", &["telemetry", "net"]),
             ("answer_timer", &[]),
             ("tasks", &[]),
@@ -59,7 +61,7 @@ const EDGES: &[(&str, &[Edges])] = &[
         ],
     ),
     (
-        "proto/engine/src",
+        "proto/engine",
         &[
             ("zmtp", &[]),
             ("decode", &[]),
@@ -69,11 +71,11 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("recover", &["order"]),
             ("throttle", &[]),
             ("expiry", &["normalise", "order"]),
-            ("link", &["zmtp", "decode", "normalise", "expiry", "sequence", "throttle"]),
+            ("link", &["zmtp", "decode", "normalise", "expiry", "order", "sequence", "throttle"]),
         ],
     ),
     (
-        "kvbm-agent/feed/src",
+        "kvbm-agent/feed",
         &[
             ("journal", &[]),
             ("disk", &["journal"]),
@@ -86,7 +88,7 @@ const EDGES: &[(&str, &[Edges])] = &[
         ],
     ),
     (
-        "kvbm-agent/src",
+        "kvbm-agent",
         &[
             ("relay", &[]),
             ("ingest", &[]),
@@ -100,7 +102,7 @@ const EDGES: &[(&str, &[Edges])] = &[
         ],
     ),
     (
-        "kvbm-agent/clients/c/src",
+        "kvbm-agent/clients/c",
         &[
             ("types", &[]),
             ("fault", &["types"]),
@@ -111,7 +113,7 @@ const EDGES: &[(&str, &[Edges])] = &[
         ],
     ),
     (
-        "proto/src",
+        "proto",
         &[
             ("limits", &[]),
             ("target", &["limits"]),
@@ -131,44 +133,123 @@ const EDGES: &[(&str, &[Edges])] = &[
     ),
 ];
 
-/// The module of its crate that a file belongs to.
-fn module<'a>(source: &'a Source, folder: &str) -> Option<&'a str> {
-    let inside = source.path.strip_prefix(folder)?.strip_prefix('/')?;
-    Some(inside.split('/').next()?.trim_end_matches(".rs"))
-}
+/// Crates of many small modules, and modules of modules: lowest first.
+const LAYERS: &[(&str, &str)] = &[
+    (
+        "indexer-server/index",
+        "dirty limits runs table totals numbers placements sets slots changes pages segments cursor trie hold \
+         source error image record records holder index apply cut digest dump find rank stats validate views \
+         absolute park registry remove restore shed store sweep",
+    ),
+    ("router-client", "config error prompt stream overlap client merge replicas sharded"),
+    ("proto/store", "cause options"),
+    (
+        "indexer-server::grpc",
+        "config local parts sibling status admin dump find ingest indexer server",
+    ),
+    ("indexer-server::config", "worker options broker shard check read"),
+    (
+        "indexer-server::ingest",
+        "error metrics turns answer local ownership config publisher link worker registry aged follower \
+         placement rank_states resume sharding testing session",
+    ),
+    (
+        "indexer-server::partitions",
+        "budget config image layer origin pace registered_by restoring shard partition resumed metrics relief \
+         speculative command writer dump",
+    ),
+    (
+        "indexer-server::snapshot::store",
+        "directory folder frames marks read write import position export",
+    ),
+    ("indexer-server::snapshot::format", "reader registered_by contents keys records"),
+    (
+        "indexer-server::snapshot::checkpoint",
+        "error report shared_store stream metrics restore task",
+    ),
+    (
+        "indexer-server::broker",
+        "config coverage metrics position bucket connect local subjects inlet starting core log shard_map \
+         snapshots",
+    ),
+    ("kvbm-agent::service", "config outlet digests events loads records local server"),
+    (
+        "kvbm-agent::broker",
+        "config error reply connection message answer loads session jetstream plain publish",
+    ),
+    ("kvbm-agent::ingest", "config refusals error publisher session service"),
+    ("kvbm-agent::load", "error loads board scrape config"),
+    (
+        "kvbm-agent/feed::journal",
+        "config error image names batch rank ring scan split inventory dump store persisted",
+    ),
+    ("kvbm-agent/feed::hub", "config merge persisted report sources waiting inlet"),
+    ("proto/engine::decode", "event limits error reader layout values extra fields"),
+    ("proto/engine::link", "command config frames unheard replay reports logs driver"),
+    ("proto/engine::normalise", "drops namespace unchained keys place"),
+    ("proto/engine::order", "buffer held jitter outcomes core rounds"),
+    ("proto/engine::recover", "config step progress recovery inputs validate"),
+    (
+        "proto/engine::sequence",
+        "config incarnation progress step replays sequencer inputs rules_test validate",
+    ),
+    (
+        "proto::convert",
+        "error shard shared find profile find_wire worker ingest list placement broker local digest dump load \
+         bytes",
+    ),
+];
 
-/// Modules that a file names with `crate::`.
-fn named(source: &Source) -> BTreeSet<String> {
-    let paths = Named::of(&source.text).paths.into_iter();
-    let inside = paths.filter(|path| path.first().is_some_and(|first| first == "crate"));
-    let modules = inside.filter_map(|path| path.into_iter().nth(1));
-    modules.filter(|name| name.starts_with(|first: char| first.is_ascii_lowercase())).collect()
+/// Modules that depend on another one directly in the same module, or crate where `inside` is empty.
+fn edges(krate: &str, inside: &[&str]) -> BTreeMap<String, BTreeSet<String>> {
+    let mut edges: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (from, to) in TIES.keys() {
+        let is_here = from.0 == krate && from.1.iter().rev().skip(1).rev().eq(inside.iter());
+        if let ([.., from], [.., to], true) = (&*from.1, &*to.1, is_here) {
+            edges.entry(from.clone()).or_default().insert(to.clone());
+        }
+    }
+    edges
 }
 
 #[test]
 fn imports_follow_the_table() {
-    let files = rust_files();
     let mut faults = Vec::new();
-    for (folder, modules) in EDGES {
+    for (krate, modules) in EDGES {
         let table: BTreeMap<&str, &[&str]> = modules.iter().copied().collect();
-        let mut seen = BTreeSet::new();
-        for source in files.iter().filter(|source| !source.is_test()) {
-            let Some(at) = module(source, folder).filter(|at| *at != "lib" && *at != "main") else {
-                continue;
-            };
-            seen.insert(at.to_owned());
-            let Some(allowed) = table.get(at) else {
-                faults.push(format!("{}: {at} is not in the table", source.path));
-                continue;
-            };
-            for name in named(source) {
-                if name != at && !allowed.contains(&name.as_str()) {
-                    faults.push(format!("{}: {at} must not import {name}", source.path));
-                }
+        let listed: BTreeSet<_> = table.keys().map(|name| (*name).to_owned()).collect();
+        let present = children(krate, &[]);
+        if listed != present {
+            faults.push(format!("{krate}: the table has {listed:?}, the crate {present:?}"));
+        }
+        for (from, to) in edges(krate, &[]) {
+            let allowed = table.get(&*from).copied().unwrap_or_default();
+            for to in to.iter().filter(|to| !allowed.contains(&to.as_str())) {
+                faults.push(format!("{krate}: {from} must not import {to}"));
             }
         }
-        for at in table.keys().filter(|at| !seen.contains(**at)) {
-            faults.push(format!("{folder}: {at} is in the table only"));
+    }
+    assert!(faults.is_empty(), "{faults:#?}");
+}
+
+/// A module imports only modules that stand before it.
+#[test]
+fn imports_follow_the_layers() {
+    let mut faults = Vec::new();
+    for (folder, order) in LAYERS {
+        let (krate, inside) = folder.split_once("::").unwrap_or((folder, ""));
+        let inside: Vec<_> = inside.split("::").filter(|name| !name.is_empty()).collect();
+        let order: Vec<_> = order.split_whitespace().collect();
+        let (listed, present): (BTreeSet<_>, _) =
+            (order.iter().map(|name| (*name).to_owned()).collect(), children(krate, &inside));
+        if listed != present {
+            faults.push(format!("{folder}: listed are {listed:?}, there are {present:?}"));
+        }
+        let place = |name: &str| order.iter().position(|at| *at == name);
+        for (from, to) in edges(krate, &inside) {
+            for to in to.iter().filter(|to| place(to) > place(&from)) {
+                faults.push(format!("{folder}: {from} must not import {to}"));
+            }
         }
     }
     assert!(faults.is_empty(), "{faults:#?}");

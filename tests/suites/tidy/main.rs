@@ -8,6 +8,7 @@ mod cycles;
 mod dependencies;
 mod documents;
 mod layers;
+mod modules;
 mod names;
 mod sizes;
 mod sources;

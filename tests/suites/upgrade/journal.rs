@@ -26,7 +26,7 @@ const PUSHING: &str = "custom";
 /// Engine of the other, whose copies are counted.
 const PUBLISHING: &str = "vllm";
 /// Life of the publisher that has the last word.
-const LIFE: u128 = 6;
+const INCARNATION: u128 = 6;
 /// Blocks that it holds at the end, at rank 0.
 const BLOCKS: u64 = 300;
 /// Small, so that an image is written soon.
@@ -69,8 +69,8 @@ async fn record_pushed(version: &Path) -> Result<()> {
     let kept = TempDir::new()?;
     let mut recorded = agent(kept.path(), PUSHING, &["--indexers", NOBODY]).await?;
     let grpc = recorded.addresses.grpc;
-    publisher(grpc, WORKER, "engine", LIFE - 1).await?.publish(0, &[chain(0, 0, 9)]).await?;
-    let mut uplink = publisher(grpc, WORKER, "engine", LIFE).await?;
+    publisher(grpc, WORKER, "engine", INCARNATION - 1).await?.publish(0, &[chain(0, 0, 9)]).await?;
+    let mut uplink = publisher(grpc, WORKER, "engine", INCARNATION).await?;
     uplink.publish(0, &[chain(0, 0, BLOCKS)]).await?;
     uplink.publish(1, &[chain(0, 0, 60)]).await?;
     churn(&mut uplink, &recorded).await?;
@@ -134,7 +134,7 @@ pub async fn check(version: &Path) -> Result<()> {
     let mut index = Server::start_anywhere().await?;
     let to = format!("http://{}", index.addresses.grpc);
     let mut back = agent(scratch.path(), PUSHING, &["--indexers", &to]).await?;
-    let mut uplink = publisher(back.addresses.grpc, WORKER, "engine", LIFE).await?;
+    let mut uplink = publisher(back.addresses.grpc, WORKER, "engine", INCARNATION).await?;
     ensure!(uplink.next_sequence().is_some_and(|next| next > 2), "{:?}", uplink.next_sequence());
     uplink.publish(0, &[chain(0, BLOCKS, BLOCKS + 10)]).await?;
     let mut client = client::connect(index.addresses.grpc).await?;

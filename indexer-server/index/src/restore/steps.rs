@@ -10,8 +10,8 @@ use crate::rank::RankChange;
 use crate::record::Record;
 use crate::sets::HolderIndex;
 use crate::slots::{NONE, Slot};
-use crate::source::{SourceId, SourceStatus};
-use kvasir_proto::types::{BlockName, DpRank, SourceState, StoredBlock, WorkerId};
+use crate::source::SourceId;
+use kvasir_proto::types::{BlockName, DpRank, SourceState, SourceStatus, StoredBlock, WorkerId};
 use std::sync::Arc;
 use std::{mem, vec};
 
@@ -220,7 +220,7 @@ impl Restore {
                 SourceStatus {
                     state: source.status.state.max(SourceState::CatchingUp),
                     applied: source.status.applied,
-                    last_live: source.status.last_live,
+                    head: source.status.head,
                     past: Arc::clone(&source.status.past),
                     main_group: source.status.main_group,
                     ..SourceStatus::default()
@@ -229,7 +229,7 @@ impl Restore {
             if source.incomplete || is_damaged {
                 index.mark_incomplete(id);
             }
-            if source.doubtful {
+            if source.suspect {
                 index.mark_suspect(id);
             }
         }

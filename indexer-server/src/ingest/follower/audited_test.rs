@@ -23,7 +23,7 @@ use tokio::sync::mpsc::error::TryRecvError;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 
-const LIFE: Incarnation = Incarnation(1);
+const INCARNATION: Incarnation = Incarnation(1);
 /// Nothing here takes nearly as long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -91,8 +91,8 @@ fn digests(names: &[u64]) -> RankDigest {
 
 impl Scene {
     async fn new() -> Self {
-        let (told, calls) = mpsc::channel(PARTS_MAX);
-        let ingest = Arc::new(ingest().asking(Arc::new(Agent(told))));
+        let (sender, calls) = mpsc::channel(PARTS_MAX);
+        let ingest = Arc::new(ingest().asking(Arc::new(Agent(sender))));
         let registration: Registration = pb::RegisterWorkerRequest {
             worker_id: "w".to_owned(),
             model: "m".to_owned(),
@@ -107,7 +107,7 @@ impl Scene {
             address: registration.address(),
             source: "s".to_owned(),
             block_size: 16,
-            incarnation: LIFE,
+            incarnation: INCARNATION,
             copy_mode: CopyMode::Set,
             first_sequence: Some(0),
             head_sequence: None,
@@ -156,7 +156,7 @@ impl Scene {
     fn source(&self) -> SourceId {
         let partition = self.ingest.partitions.list().remove(0);
         let index = partition.shard_of(&self.registration.worker).read();
-        let worker = index.worker(&self.registration.worker).expect("it has said something");
+        let worker = index.worker(&self.registration.worker).expect("it has published something");
         worker.sources().next().expect("a source").0
     }
 
@@ -188,7 +188,7 @@ fn send_blocks(answers: &mpsc::Sender<LocalDumpPart>, names: &[u64], watermark: 
     let chunk = LocalDumpPart::Chunk { rank: 0, records };
     answers.try_send(chunk).expect("it is waited for");
     let end = LocalDumpEnd {
-        incarnation: LIFE,
+        incarnation: INCARNATION,
         watermark: Some(watermark),
         records: count,
         incomplete: false,

@@ -17,12 +17,13 @@ use crate::partitions::ResumedSource;
 use audit::Audit;
 use kvasir_engine::recover::{
     Ask, HeldBytes, HeldShare, Input, Item, Numbered, OutcomeCounts, Recourse, Recovery,
-    RecoveryConfig, Resume,
+    RecoveryConfig,
 };
-use kvasir_index::SourceStatus;
 use kvasir_proto::{
     convert::{EventsPart, Heartbeat, Hello, LocalDumpPart, LocalSource, PublishedBatch},
-    types::{BlockCounts, CopyMode, DpRank, HeldBlock, Incarnation, KvEvent, SourceState},
+    types::{
+        BlockCounts, CopyMode, DpRank, HeldBlock, Incarnation, KvEvent, SourceState, SourceStatus,
+    },
 };
 use std::{
     collections::VecDeque,
@@ -93,8 +94,6 @@ pub(super) struct Follower {
     audit: Audit,
     /// From the last heartbeat of the stream.
     stated: Stated,
-    /// Ended incarnations.
-    past: Arc<[Incarnation]>,
     /// As last reported to the index.
     shown: SourceStatus,
     /// As last counted in the metrics.
@@ -118,12 +117,7 @@ impl Follower {
         shared: Arc<Shared>,
         resumed: Option<&ResumedSource>,
     ) -> Self {
-        let resume = resumed.map(|resumed| Resume {
-            cursor: resumed.status.applied,
-            degraded: resumed.status.state == SourceState::Degraded,
-            past: resumed.status.past.to_vec(),
-        });
-        let recovery = recovery(ingest, worker, name, resume.as_ref());
+        let recovery = recovery(ingest, worker, name, resumed.map(|resumed| &resumed.status));
         let target = ingest.local_indexers.clone().zip(worker.registration.local_indexer.clone());
         let source = LocalSource { address: worker.address(), name: name.to_owned() };
         let block_size = worker.partition.block_size();
@@ -132,7 +126,6 @@ impl Follower {
             worker: Arc::clone(worker),
             name: name.to_owned(),
             shared,
-            past: recovery.past().collect(),
             recovery,
             copy_mode: resumed.map_or(CopyMode::Set, |resumed| resumed.copy_mode),
             ask_target: target
@@ -425,7 +418,8 @@ impl Follower {
             self.carry_out(step).await?;
         }
         self.count();
-        if self.stream_incarnation.is_some_and(|life| !self.recovery.is_present(life)) {
+        if self.stream_incarnation.is_some_and(|incarnation| !self.recovery.is_present(incarnation))
+        {
             self.stream_incarnation = None;
             self.waiting.clear();
             self.fence.cancel();
@@ -465,7 +459,7 @@ impl Follower {
         self.stream_incarnation = None;
         self.recovery = recovery(&self.ingest, &self.worker, &self.name, None);
         self.counted = OutcomeCounts::default();
-        self.shown = SourceStatus { state: SourceState::Cold, ..SourceStatus::default() };
+        self.shown = SourceStatus::default();
         Ok(())
     }
 }
@@ -475,7 +469,7 @@ fn recovery(
     ingest: &Ingest,
     worker: &Worker,
     name: &str,
-    resume: Option<&Resume>,
+    resume: Option<&SourceStatus>,
 ) -> Recovery<Held, Chunk> {
     let (registration, config) = (&worker.registration, &ingest.config);
     let mut hasher = DefaultHasher::new();

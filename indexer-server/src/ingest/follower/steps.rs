@@ -10,10 +10,9 @@ use crate::{
     partitions::IndexedSource,
 };
 use kvasir_engine::{normalise::Drops, recover::Step};
-use kvasir_index::SourceStatus;
 use kvasir_proto::{
     convert::PublishedBatch,
-    types::{BatchOutcome, BlockCounts, DpRank, HeldBlock, KvEvent, SourceState},
+    types::{BatchOutcome, BlockCounts, DpRank, HeldBlock, KvEvent, SourceState, SourceStatus},
 };
 use std::{mem, sync::Arc};
 
@@ -34,13 +33,11 @@ impl Follower {
                 self.answer(sequence, BatchAnswer::Refused(Refusal::Gap { expected }));
             }
             Step::NewIncarnation { incarnation } => {
-                self.past = self.recovery.past().collect();
                 let worker = self.worker.address();
                 tracing::info!(%incarnation, source = self.name, %worker, "the source began a new incarnation");
                 self.drop_source().await?;
             }
             Step::Expired => {
-                self.past = self.recovery.past().collect();
                 let worker = self.worker.address();
                 tracing::info!(source = self.name, %worker, "publisher expired");
                 self.drop_source().await?;
@@ -207,13 +204,9 @@ impl Follower {
         SourceStatus {
             state: status.state.max(self.stated.state),
             applied: status.applied.filter(|_| !self.is_torn),
-            last_live: status.head,
-            buffered_batches: status.buffered_batches as u64,
             connected: status.connected && !self.stated.engine_away,
             verified_at: status.verified_at.map(|at| at.min(self.stated.verified_at.unwrap_or(at))),
-            past: Arc::clone(&self.past),
-            // Publishers send blocks of their main group only.
-            main_group: None,
+            ..status
         }
     }
 

@@ -4,13 +4,11 @@
 //! between them, and the bound on all partitions is exact. Readers do not
 //! wait for turns: a piece is at most [`HOLD_OPERATIONS_MAX`] blocks under one partition's lock.
 
-mod layer;
 mod metrics;
 #[cfg(test)]
 #[path = "speculation_test.rs"]
 mod tests;
 
-pub(super) use layer::Layer;
 pub use metrics::{SPECULATIVE_OUTCOMES, SpeculationMetrics};
 
 use super::{HOLD_OPERATIONS_MAX, Partition, Partitions};
@@ -26,15 +24,6 @@ pub struct SpeculationConfig {
     pub blocks_max: usize,
     /// How many stay when that is reached.
     pub blocks_kept: usize,
-}
-
-/// Size of the speculative blocks of a partition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SpeculativeSize {
-    /// (rank, block) pairs.
-    pub blocks: usize,
-    /// Bytes allocated.
-    pub bytes: usize,
 }
 
 /// Records and drops speculative blocks.

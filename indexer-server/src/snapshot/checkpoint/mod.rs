@@ -2,6 +2,7 @@
 
 mod error;
 mod metrics;
+mod report;
 mod restore;
 mod shared_store;
 mod stream;
@@ -9,7 +10,8 @@ mod task;
 
 pub use error::CheckpointError;
 pub use metrics::{CheckpointFigures, CheckpointMetrics};
+pub use report::Report;
 pub use restore::{RestoreError, Restorer};
 pub use shared_store::SharedStore;
 pub use stream::Positions;
-pub use task::{CheckpointConfig, Checkpointer, Checkpoints, Registry, Report, Roster};
+pub use task::{CheckpointConfig, Checkpointer, Checkpoints, Registry, Roster};

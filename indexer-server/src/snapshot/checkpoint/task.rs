@@ -1,6 +1,6 @@
 //! Writes checkpoints: at intervals, when asked, and once more before the process ends.
 
-use super::{CheckpointError, CheckpointMetrics, Positions, SharedStore, stream::Stream};
+use super::{CheckpointError, CheckpointMetrics, Positions, Report, SharedStore, stream::Stream};
 use crate::{
     partitions::{Partitions, RegisteredBy, Shard, Writer},
     snapshot::{Change, StoreError, StreamPosition, Unwritten, WorkerState},
@@ -48,21 +48,6 @@ pub struct Roster {
 
 /// Lists the registered workers.
 pub type Registry = Arc<dyn Fn() -> Roster + Send + Sync>;
-
-/// A checkpoint that is on disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Report {
-    /// Workers of which something was written.
-    pub workers: usize,
-    /// Blocks, names and holes written.
-    pub blocks: usize,
-    /// Bytes of keys and values written since start.
-    pub written_bytes: u64,
-    /// Bytes on disk, of all checkpoints.
-    pub disk_bytes: u64,
-    /// How long it took.
-    pub duration: Duration,
-}
 
 struct Request {
     compact: bool,

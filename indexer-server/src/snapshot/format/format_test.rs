@@ -6,11 +6,11 @@ use super::{
 use crate::partitions::RegisteredBy;
 use kvasir_index::{
     HoleImage, NameImage, PAGE_SLOTS, PageImage, Position, RunImage, SourceId, SourceImage,
-    SourceStatus, WorkerImage,
+    WorkerImage,
 };
 use kvasir_proto::types::{
     BlockName, CopyMode, Cursor, Fingerprint, Incarnation, LocalHash, PartitionKey, SourceState,
-    StoredBlock, Tier, TierSet, WorkerId,
+    SourceStatus, StoredBlock, Tier, TierSet, WorkerId,
 };
 use prost::Message;
 use rand::{Rng, SeedableRng};
@@ -202,7 +202,7 @@ fn image() -> WorkerImage {
             sequence: u64::MAX,
             fingerprint: Some(Fingerprint { ts_bits: 5, payload_hash: u64::MAX }),
         }),
-        last_live: Some(0),
+        head: Some(0),
         main_group: Some(0),
         ..SourceStatus::default()
     };
@@ -212,7 +212,7 @@ fn image() -> WorkerImage {
         copy_mode: CopyMode::Set,
         status,
         incomplete: true,
-        doubtful: true,
+        suspect: true,
         ranks: vec![0, 3],
     };
     let other = SourceImage {

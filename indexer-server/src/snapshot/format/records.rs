@@ -4,12 +4,13 @@
 
 use super::{reader::FormatError, registered_by::RegisteredByRecord};
 use crate::partitions::RegisteredBy;
-use kvasir_index::{RankImage, SourceId, SourceImage, SourceStatus, WorkerImage};
+use kvasir_index::{RankImage, SourceId, SourceImage, WorkerImage};
 use kvasir_proto::{
     convert::WorkerAddress,
     shard::ShardPlace,
     types::{
-        CopyMode, Cursor, Fingerprint, Incarnation, NameError, PartitionKey, SourceState, WorkerId,
+        CopyMode, Cursor, Fingerprint, Incarnation, NameError, PartitionKey, SourceState,
+        SourceStatus, WorkerId,
     },
 };
 use prost::Message;
@@ -134,16 +135,16 @@ struct SourceRecord {
     #[prost(uint32, repeated, tag = "8")]
     ranks: Vec<u32>,
     #[prost(bool, tag = "9")]
-    doubtful: bool,
+    suspect: bool,
     #[prost(message, repeated, tag = "10")]
-    past: Vec<LifeRecord>,
+    past: Vec<IncarnationRecord>,
     #[prost(uint32, optional, tag = "11")]
     main_group: Option<u32>,
 }
 
 /// An ended incarnation.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
-struct LifeRecord {
+struct IncarnationRecord {
     #[prost(fixed64, tag = "1")]
     high: u64,
     #[prost(fixed64, tag = "2")]
@@ -264,7 +265,7 @@ impl From<CursorRecord> for Cursor {
     fn from(record: CursorRecord) -> Self {
         let (high, low) = (record.incarnation_high, record.incarnation_low);
         Self {
-            incarnation: LifeRecord { high, low }.into(),
+            incarnation: IncarnationRecord { high, low }.into(),
             sequence: record.sequence,
             fingerprint: record
                 .fingerprint
@@ -273,15 +274,15 @@ impl From<CursorRecord> for Cursor {
     }
 }
 
-impl From<Incarnation> for LifeRecord {
-    fn from(life: Incarnation) -> Self {
-        let [high, low] = halves(life);
+impl From<Incarnation> for IncarnationRecord {
+    fn from(incarnation: Incarnation) -> Self {
+        let [high, low] = halves(incarnation);
         Self { high, low }
     }
 }
 
-impl From<LifeRecord> for Incarnation {
-    fn from(LifeRecord { high, low }: LifeRecord) -> Self {
+impl From<IncarnationRecord> for Incarnation {
+    fn from(IncarnationRecord { high, low }: IncarnationRecord) -> Self {
         Self(u128::from(high) << u64::BITS | u128::from(low))
     }
 }
@@ -425,11 +426,11 @@ impl SourceRecord {
             copy_mode: CopyModeRecord::from(source.copy_mode).into(),
             state: StateRecord::from(source.status.state).into(),
             applied: source.status.applied.as_ref().map(CursorRecord::from),
-            last_live: source.status.last_live,
+            last_live: source.status.head,
             incomplete: source.incomplete,
-            doubtful: source.doubtful,
+            suspect: source.suspect,
             ranks: source.ranks.clone(),
-            past: source.status.past.iter().copied().map(LifeRecord::from).collect(),
+            past: source.status.past.iter().copied().map(IncarnationRecord::from).collect(),
             main_group: source.status.main_group,
         }
     }
@@ -441,7 +442,7 @@ impl SourceRecord {
         let status = SourceStatus {
             state: state.map_err(|_error| wrong("state"))?.into(),
             applied: self.applied.map(Cursor::from),
-            last_live: self.last_live,
+            head: self.last_live,
             past: self.past.into_iter().map(Incarnation::from).collect(),
             main_group: self.main_group,
             ..SourceStatus::default()
@@ -452,7 +453,7 @@ impl SourceRecord {
             copy_mode: copy_mode.map_err(|_error| wrong("copy_mode"))?.into(),
             status,
             incomplete: self.incomplete,
-            doubtful: self.doubtful,
+            suspect: self.suspect,
             ranks: self.ranks,
         })
     }

@@ -36,7 +36,7 @@ fn removed(source: (SourceNumber, CopyMode), chain: &[u64], tier: Tier) -> KvEve
     KvEvent::Removed { tier, names: vec![named(source, chain)] }
 }
 
-fn said_stored(chain: &[u64], known: usize, tier: Tier) -> KvEvent {
+fn stored_event(chain: &[u64], known: usize, tier: Tier) -> KvEvent {
     let block =
         |end: usize| StoredBlock { name: joined(&chain[..=end]), local: LocalHash(chain[end]) };
     let parent = (known > 0).then(|| joined(&chain[..known]));
@@ -48,13 +48,13 @@ fn a_block_is_there_from_its_first_source_to_its_last() {
     let mut both = Consolidator::new(ROOMY);
     let (all, device) = ([1, 2, 3], Tier::Device);
     let output = both.take(ENGINE, 0, vec![stored(ENGINE, &all[..2], 0, device)]);
-    assert_eq!(output, [said_stored(&all[..2], 0, device)]);
+    assert_eq!(output, [stored_event(&all[..2], 0, device)]);
     // Of the chain that the other source tells, only its end is new.
     let output = both.take(MANAGER, 0, vec![stored(MANAGER, &all, 0, device)]);
-    assert_eq!(output, [said_stored(&all, 2, device)]);
+    assert_eq!(output, [stored_event(&all, 2, device)]);
     // Another tier is another place.
     let output = both.take(MANAGER, 0, vec![stored(MANAGER, &all[..1], 0, Tier::Host)]);
-    assert_eq!(output, [said_stored(&all[..1], 0, Tier::Host)]);
+    assert_eq!(output, [stored_event(&all[..1], 0, Tier::Host)]);
     assert_eq!(both.take(ENGINE, 0, vec![removed(ENGINE, &all[..2], device)]), []);
     let output = both.take(MANAGER, 0, vec![removed(MANAGER, &all[..2], device)]);
     let gone = |chain: &[u64], tier| KvEvent::Removed { tier, names: vec![joined(chain)] };
@@ -74,7 +74,7 @@ fn a_block_is_there_from_its_first_source_to_its_last() {
 fn an_engine_that_counts_copies_is_counted_with() {
     let mut both = Consolidator::new(ROOMY);
     let twice = vec![stored(ENGINE, &[1], 0, Tier::Device); 2];
-    assert_eq!(both.take(ENGINE, 0, twice), [said_stored(&[1], 0, Tier::Device)]);
+    assert_eq!(both.take(ENGINE, 0, twice), [stored_event(&[1], 0, Tier::Device)]);
     let gone = removed(ENGINE, &[1], Tier::Device);
     assert_eq!(both.take(ENGINE, 0, vec![gone.clone()]), []);
     assert_eq!(both.take(ENGINE, 0, vec![gone]).len(), 1);
@@ -88,7 +88,7 @@ fn an_engine_that_counts_copies_is_counted_with() {
 }
 
 #[test]
-fn a_chain_without_its_beginning_is_its_sources_own_until_it_is_told_whole() {
+fn a_chain_without_its_beginning_is_its_sources_own_until_it_is_announced_from_its_root() {
     let mut both = Consolidator::new(ROOMY);
     let output = both.take(ENGINE, 0, vec![stored(ENGINE, &[1, 2, 3], 2, Tier::Device)]);
     let [KvEvent::Stored { parent: Some(parent), blocks, .. }] = &output[..] else {
@@ -101,7 +101,7 @@ fn a_chain_without_its_beginning_is_its_sources_own_until_it_is_told_whole() {
     let output = both.take(ENGINE, 0, vec![stored(ENGINE, &[1, 2, 3], 0, Tier::Device)]);
     let gone = KvEvent::Removed { tier: Tier::Device, names: vec![own] };
     let expected =
-        [said_stored(&[1, 2], 0, Tier::Device), gone, said_stored(&[1, 2, 3], 2, Tier::Device)];
+        [stored_event(&[1, 2], 0, Tier::Device), gone, stored_event(&[1, 2, 3], 2, Tier::Device)];
     assert_eq!(output, expected);
     assert_eq!(both.take(MANAGER, 0, vec![stored(MANAGER, &[1, 2, 3], 0, Tier::Device)]), []);
 }
@@ -111,7 +111,7 @@ fn names_are_bounded() {
     let mut both = Consolidator::new(ConsolidateConfig { names_max: 3 });
     both.take(ENGINE, 0, vec![stored(ENGINE, &[1, 2], 0, Tier::Device)]);
     let output = both.take(MANAGER, 1, vec![stored(MANAGER, &[1, 2], 0, Tier::Device)]);
-    assert_eq!(output, [said_stored(&[1], 0, Tier::Device)]);
+    assert_eq!(output, [stored_event(&[1], 0, Tier::Device)]);
     assert_eq!((both.names(), both.counts().refused), (3, 1));
     both.take(
         MANAGER,
@@ -148,10 +148,10 @@ proptest! {
     /// Sources that tell chains from their beginning, or below what they hold: who listens to what
     /// all say together knows, for each rank and tier, exactly the blocks that somebody holds.
     #[test]
-    fn what_is_said_is_what_somebody_holds(acts in acts()) {
+    fn what_is_published_is_what_a_source_holds(acts in acts()) {
         let mut both = Consolidator::new(ROOMY);
         let mut model = Model::new();
-        let mut heard: BTreeSet<(u32, usize, BlockName)> = BTreeSet::new();
+        let mut received: BTreeSet<(u32, usize, BlockName)> = BTreeSet::new();
         for (is_engine, rank, chain, tier_at, act) in acts {
             let (source, tier) = (if is_engine { ENGINE } else { MANAGER }, Tier::ALL[tier_at]);
             let holds = |model: &Model, chain: &[u64]| {
@@ -187,30 +187,33 @@ proptest! {
                 }
             };
             for event in both.take(source, rank, vec![event]) {
-                hear(&mut heard, rank, &event);
+                receive(&mut received, rank, &event);
             }
             let expected: BTreeSet<_> =
                 model.keys().map(|(rank, _, chain, tier)| (*rank, *tier, joined(chain))).collect();
-            prop_assert_eq!(&heard, &expected);
+            prop_assert_eq!(&received, &expected);
         }
         prop_assert_eq!(both.counts(), ConsolidateCounts::default());
     }
 }
 
-fn hear(heard: &mut BTreeSet<(u32, usize, BlockName)>, rank: u32, event: &KvEvent) {
+fn receive(received: &mut BTreeSet<(u32, usize, BlockName)>, rank: u32, event: &KvEvent) {
     match event {
         KvEvent::Stored { tier, blocks, .. } => {
             for block in blocks {
-                assert!(heard.insert((rank, tier.index(), block.name)), "it was said before");
+                assert!(
+                    received.insert((rank, tier.index(), block.name)),
+                    "it was received before"
+                );
             }
         }
         KvEvent::StoredNames { .. } => panic!("nobody names blocks without their tokens here"),
         KvEvent::Removed { tier, names } => {
             for name in names {
-                assert!(heard.remove(&(rank, tier.index(), *name)), "it was not there");
+                assert!(received.remove(&(rank, tier.index(), *name)), "it was not there");
             }
         }
         KvEvent::Gone { .. } => panic!("a consolidated stream has one copy of each"),
-        KvEvent::Cleared => heard.retain(|at| at.0 != rank),
+        KvEvent::Cleared => received.retain(|at| at.0 != rank),
     }
 }

@@ -232,7 +232,8 @@ impl Held {
             }
             let (block, copies) = (named.block, named.copies);
             if copies == [0; Tier::COUNT] {
-                self.names.remove(name);
+                let removed = self.names.remove(name);
+                debug_assert!(removed.is_some(), "a name without copies is forgotten once");
             }
             leave(block, tier, all, output);
         }
@@ -273,10 +274,12 @@ fn canonical(parent: Option<BlockName>, local: LocalHash) -> BlockName {
 
 /// One way less in which a block is held in a tier.
 fn leave(block: BlockName, tier: Tier, all: &mut Blocks, output: &mut Output) {
-    let Some(holding) = all.get_mut(&block) else { return };
-    let Some(in_tier) = holding.get_mut(tier.index()).filter(|in_tier| **in_tier > 0) else {
-        return;
-    };
+    let holding = all.get_mut(&block);
+    debug_assert!(holding.is_some(), "a block that a name holds is counted");
+    let Some(holding) = holding else { return };
+    let in_tier = holding.get_mut(tier.index()).filter(|in_tier| **in_tier > 0);
+    debug_assert!(in_tier.is_some(), "in each tier that holds it");
+    let Some(in_tier) = in_tier else { return };
     *in_tier -= 1;
     if *in_tier > 0 {
         return;

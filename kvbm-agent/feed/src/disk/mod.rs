@@ -23,7 +23,7 @@ pub use config::DiskConfig;
 pub use error::DiskError;
 pub use figures::{DiskFigures, DiskStatus};
 pub use opened::{OpenedWith, Restored};
-pub use persisted::{PersistedSource, SourceChange, SourceKind};
+pub use persisted::{PersistedSource, SourceChange, SourceKind, SourcePosition};
 pub use store::{CompleteImage, Disk, leave, open};
 pub use verdict::{NewIncarnation, Verdict};
 

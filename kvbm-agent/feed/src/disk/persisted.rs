@@ -1,4 +1,4 @@
-use kvasir_proto::types::{CopyMode, Cursor, DpRank, Incarnation};
+use kvasir_proto::types::{CopyMode, Cursor, DpRank, Incarnation, SourceState, SourceStatus};
 
 /// What a source is, and so how it proves that its engine survived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -7,6 +7,21 @@ pub enum SourceKind {
     Relay,
     /// A publisher on the agent's port: it states its incarnation.
     Ingest,
+}
+
+/// Where a source is after a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SourcePosition {
+    /// The batch.
+    pub cursor: Cursor,
+    /// The engine's main KV-cache group; none until the engine has stated one.
+    pub main_group: Option<u32>,
+}
+
+impl From<Cursor> for SourcePosition {
+    fn from(cursor: Cursor) -> Self {
+        Self { cursor, main_group: None }
+    }
 }
 
 /// A source, as of its last batch that was taken.
@@ -31,6 +46,20 @@ pub struct PersistedSource {
     pub main_group: Option<u32>,
     /// Ranks that it may hold something at.
     pub ranks: Vec<DpRank>,
+}
+
+impl PersistedSource {
+    /// What to resume it from. What was lost was dropped then, and is not dropped once more.
+    #[must_use]
+    pub fn status(&self) -> SourceStatus {
+        SourceStatus {
+            state: SourceState::CatchingUp,
+            applied: Some(self.cursor),
+            past: self.past.as_slice().into(),
+            main_group: self.main_group,
+            ..SourceStatus::default()
+        }
+    }
 }
 
 /// What becomes of a source's place on disk.

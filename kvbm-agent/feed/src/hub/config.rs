@@ -140,7 +140,7 @@ pub enum HubError {
     },
     /// The rank is reserved for a source whose engine may have survived.
     #[error("rank {rank} is reserved for source {owner:?}, which may continue: try again later")]
-    RankKept {
+    RankReserved {
         /// The rank.
         rank: DpRank,
         /// The source that it is reserved for.
@@ -175,7 +175,7 @@ impl HubError {
             | Self::NameTaken(_)
             | Self::RankTaken { .. } => ErrorCode::FailedPrecondition,
             Self::TooManySources { .. } | Self::TooManyRanks { .. } => ErrorCode::ResourceExhausted,
-            Self::RankKept { .. } | Self::Closed => ErrorCode::Unavailable,
+            Self::RankReserved { .. } | Self::Closed => ErrorCode::Unavailable,
         }
     }
 }

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::thread;
 
-const LIFE: Incarnation = Incarnation(1);
+const INCARNATION: Incarnation = Incarnation(1);
 
 fn hub(sources_max: u8, copy_mode: CopyMode) -> Result<Arc<Hub>, HubError> {
     let consolidate = sources_max > 1;
@@ -26,7 +26,7 @@ pub(super) fn hub_of(config: HubConfig, copy_mode: CopyMode) -> Result<Arc<Hub>,
         address: WorkerAddress { partition, worker: WorkerId::new("w").expect("a name") },
         name: "agent".to_owned(),
         block_size: 4,
-        incarnation: LIFE,
+        incarnation: INCARNATION,
         first_sequence: 0,
         journal: JournalConfig { copy_mode, ..JournalConfig::DEFAULT },
     });
@@ -34,8 +34,9 @@ pub(super) fn hub_of(config: HubConfig, copy_mode: CopyMode) -> Result<Arc<Hub>,
 }
 
 /// All that the agent has said.
-pub(super) fn said(hub: &Hub) -> Vec<(u32, Vec<KvEvent>)> {
-    let range = hub.feed().range(LIFE, 0..=u64::MAX, usize::MAX).expect("the present incarnation");
+pub(super) fn published(hub: &Hub) -> Vec<(u32, Vec<KvEvent>)> {
+    let range =
+        hub.feed().range(INCARNATION, 0..=u64::MAX, usize::MAX).expect("the present incarnation");
     range.batches.iter().map(|batch| (batch.rank(), batch.events().to_vec())).collect()
 }
 
@@ -58,7 +59,7 @@ fn one_source_is_passed_through_and_cleared_at_each_rank() {
     let inlet = hub.open("engine", CopyMode::Counted).expect("the first");
     let taken = inlet.take(3, vec![stored(&[5, 6], &[1, 2])]).expect("taken");
     assert_eq!(taken, Taken { id: 0, sequence: Some(0), refused: 0 });
-    inlet.take(3, vec![stored(&[5], &[1])]).expect("a second copy is said again");
+    inlet.take(3, vec![stored(&[5], &[1])]).expect("a second copy is published again");
     inlet.take(0, vec![removed(&[7])]).expect("taken");
     assert_eq!(inlet.take(0, Vec::new()), Ok(Taken { id: 1, sequence: None, refused: 0 }));
     inlet.clear();
@@ -77,9 +78,9 @@ fn one_source_is_passed_through_and_cleared_at_each_rank() {
         (3, vec![stored(&[5], &[9])]),
         cleared(3),
     ];
-    assert_eq!(said(&hub), expected);
+    assert_eq!(published(&hub), expected);
     assert_eq!(inlet.take(3, vec![removed(&[5])]), Err(HubError::Closed));
-    assert_eq!((hub.feed().status().incarnation, hub.reports()), (LIFE, Vec::new()));
+    assert_eq!((hub.feed().status().incarnation, hub.reports()), (INCARNATION, Vec::new()));
 }
 
 #[test]
@@ -95,11 +96,11 @@ fn several_sources_are_consolidated() {
     let known = manager.take(0, vec![stored(&[70, 71], &[1, 2])]).expect("taken");
     assert_eq!(known.sequence, None);
     engine.clear();
-    assert_eq!(said(&hub), [(0, vec![stored(&canonical, &[1, 2])])], "the manager holds both");
+    assert_eq!(published(&hub), [(0, vec![stored(&canonical, &[1, 2])])], "the manager holds both");
     manager.take(0, vec![removed(&[71])]).expect("taken");
     manager.close();
     let ends = [(0, vec![removed(&canonical[1..])]), (0, vec![KvEvent::Cleared])];
-    assert_eq!(said(&hub)[1..], ends);
+    assert_eq!(published(&hub)[1..], ends);
 }
 
 /// As the ranks of one engine do, each with a publisher of its own.
@@ -117,7 +118,7 @@ fn sources_of_different_ranks_are_passed_through_side_by_side() {
         "rank 1 is source \"second\"'s already: give each source its own ranks, or consolidate them"
     );
     first.clear();
-    assert_eq!(said(&hub)[2..], [(0, vec![KvEvent::Cleared])]);
+    assert_eq!(published(&hub)[2..], [(0, vec![KvEvent::Cleared])]);
     second.close();
     first.take(1, vec![stored(&[6], &[1])]).expect("nobody's any more");
     assert_eq!(hub.feed().status().held_blocks, 1);
@@ -125,7 +126,7 @@ fn sources_of_different_ranks_are_passed_through_side_by_side() {
 
 /// In its next incarnation a source may count otherwise, though another source still holds blocks.
 #[test]
-fn a_new_life_may_count_otherwise() {
+fn a_new_incarnation_may_count_otherwise() {
     let hub = hub(2, CopyMode::Set).expect("a hub");
     let other = hub.open("other", CopyMode::Set).expect("the first");
     other.take(0, vec![stored(&[1], &[1])]).expect("taken");
@@ -182,7 +183,7 @@ fn a_batch_of_any_size_is_taken() {
     let inlet = hub.open("engine", CopyMode::Set).expect("the first");
     let events: Vec<_> = (0..20_000).map(|name| stored(&[name], &[name])).collect();
     inlet.take(0, events).expect("taken");
-    let all: Vec<_> = said(&hub).into_iter().flat_map(|(_, events)| events).collect();
+    let all: Vec<_> = published(&hub).into_iter().flat_map(|(_, events)| events).collect();
     assert_eq!(all.len(), 20_000);
     assert_eq!(hub.feed().status().held_blocks, 20_000);
 }

@@ -1,11 +1,11 @@
 use super::merge::merge_removals;
 use super::sources::{Gone, Key, Sources};
 use super::waiting::Waiting;
-use super::{HubConfig, HubError, SourceCounts, SourceReport, SourceStatus};
-use crate::disk::{PersistedSource, SourceChange, SourceKind, Verdict};
+use super::{HubConfig, HubError, SourceCounts, SourceReport};
+use crate::disk::{PersistedSource, SourceChange, SourceKind, SourcePosition, Verdict};
 use crate::feed::Feed;
 use crate::journal::AppendError;
-use kvasir_proto::types::{CopyMode, Cursor, DpRank, KvEvent, SourceState};
+use kvasir_proto::types::{CopyMode, DpRank, KvEvent, SourceState, SourceStatus};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio::select;
@@ -149,7 +149,7 @@ impl Hub {
 
     /// How far an open source can be trusted, with word of every change until it is closed.
     #[must_use]
-    pub fn watch(&self, name: &str) -> Option<watch::Receiver<SourceStatus>> {
+    pub fn watch(&self, name: &str) -> Option<watch::Receiver<SourceStatus<Instant>>> {
         self.sources.lock().watch(name)
     }
 
@@ -262,11 +262,6 @@ impl Inlet {
         self.hub.sources.lock().pending(self.key)
     }
 
-    /// The engine's main KV-cache group has become known, or has changed: it is written with the next batch.
-    pub fn set_main_group(&self, main_group: Option<u32>) {
-        self.hub.sources.lock().set_main_group(self.key, main_group);
-    }
-
     /// Whether the source may publish for a rank now. What it publishes for one that is reserved for another is
     /// refused, and has to be sent again once the other was received, or is gone.
     ///
@@ -285,7 +280,7 @@ impl Inlet {
         self.take_from(rank, events, None)
     }
 
-    /// As [`take`](Self::take), for a source that is on disk: its position is `cursor` then.
+    /// As [`take`](Self::take), for a source that is on disk: this is its position then.
     ///
     /// # Errors
     /// As [`take`](Self::take).
@@ -293,22 +288,22 @@ impl Inlet {
         &self,
         rank: DpRank,
         events: Vec<KvEvent>,
-        cursor: Cursor,
+        position: impl Into<SourcePosition>,
     ) -> Result<Taken, HubError> {
-        self.take_from(rank, events, Some(cursor))
+        self.take_from(rank, events, Some(position.into()))
     }
 
     fn take_from(
         &self,
         rank: DpRank,
         events: Vec<KvEvent>,
-        cursor: Option<Cursor>,
+        position: Option<SourcePosition>,
     ) -> Result<Taken, HubError> {
         let (hub, mut sources) = (&self.hub, self.hub.sources.lock());
-        if cursor.is_some() && sources.prove(self.key) {
+        if position.is_some() && sources.prove(self.key) {
             hub.feed.settle(Verdict::Continued);
         }
-        let outcome = sources.take(self.key, rank, events, cursor)?;
+        let outcome = sources.take(self.key, rank, events, position)?;
         let change = sources.change(self.key);
         // The lock is held, so that the sources' order is preserved.
         let sequence = hub.publish(rank, outcome.events, change)?;
@@ -377,7 +372,7 @@ impl Inlet {
 
     /// Counts operations that were refused with an error.
     pub fn count_refused(&self, operations: u64, error: &HubError) {
-        let is_others = matches!(error, HubError::RankTaken { .. } | HubError::RankKept { .. });
+        let is_others = matches!(error, HubError::RankTaken { .. } | HubError::RankReserved { .. });
         self.count(|counts| {
             let count = if is_others { &mut counts.misplaced } else { &mut counts.refused };
             *count += operations;
@@ -385,7 +380,7 @@ impl Inlet {
     }
 
     /// Shows how far the source can be trusted.
-    pub fn show(&self, status: SourceStatus) {
+    pub fn show(&self, status: SourceStatus<Instant>) {
         let mut sources = self.hub.sources.lock();
         // What counts as applied was compared with the engine's own.
         let is_confirmed =
@@ -394,7 +389,7 @@ impl Inlet {
         if let Ok(shown) = sources.status(self.key) {
             shown.send_if_modified(|before| {
                 let changed = *before != status;
-                let SourceStatus { state, connected, .. } = status;
+                let (state, connected) = (status.state, status.connected);
                 if (before.state, before.connected) != (state, connected) {
                     tracing::info!(source = self.name, %state, connected, "source state");
                 }

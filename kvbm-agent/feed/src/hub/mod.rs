@@ -20,7 +20,7 @@ mod waiting;
 
 pub use config::{BATCH_BLOCKS_MAX, BATCH_INTERVAL_MAX, BatchingConfig, HubConfig, HubError};
 pub use inlet::{Hub, Inlet, Taken};
-pub use report::{SourceCounts, SourceReport, SourceStatus};
+pub use report::{SourceCounts, SourceReport};
 
 #[cfg(test)]
 mod hub_test;

@@ -1,8 +1,8 @@
 //! What is on disk of a source, and whether its engine survived: pure.
 
-use crate::disk::{PersistedSource, SourceChange, SourceKind};
+use crate::disk::{PersistedSource, SourceChange, SourceKind, SourcePosition};
 use kvasir_proto::limits::SOURCE_PAST_INCARNATIONS_MAX;
-use kvasir_proto::types::{CopyMode, Cursor, DpRank, Incarnation, KvEvent, SourceState};
+use kvasir_proto::types::{CopyMode, DpRank, Incarnation, KvEvent, SourceState};
 
 /// One source's part of the journal on disk.
 #[derive(Debug)]
@@ -14,8 +14,6 @@ pub(super) struct Persisted {
     at: Option<PersistedSource>,
     /// Incarnations that are over, the latest last.
     past: Vec<Incarnation>,
-    /// The engine's main KV-cache group, as of the next batch.
-    main_group: Option<u32>,
     /// Another process wrote it, and its engine was not received yet.
     is_pending: bool,
 }
@@ -24,13 +22,13 @@ impl Persisted {
     pub(super) fn new(name: &str, kind: SourceKind, copy_mode: CopyMode) -> Self {
         let name = name.to_owned();
         let past = Vec::new();
-        Self { name, kind, copy_mode, at: None, past, main_group: None, is_pending: false }
+        Self { name, kind, copy_mode, at: None, past, is_pending: false }
     }
 
     /// A source that is on disk.
     pub(super) fn of(source: PersistedSource) -> Self {
-        let PersistedSource { name, kind, copy_mode, past, main_group, .. } = source.clone();
-        Self { name, kind, copy_mode, at: Some(source), past, main_group, is_pending: true }
+        let PersistedSource { name, kind, copy_mode, past, .. } = source.clone();
+        Self { name, kind, copy_mode, at: Some(source), past, is_pending: true }
     }
 
     /// Its position, if its engine was not received yet.
@@ -44,7 +42,8 @@ impl Persisted {
     }
 
     /// A batch is taken.
-    pub(super) fn take(&mut self, rank: DpRank, events: &[KvEvent], cursor: Cursor) {
+    pub(super) fn take(&mut self, rank: DpRank, events: &[KvEvent], position: SourcePosition) {
+        let SourcePosition { cursor, main_group } = position;
         let (name, copy_mode) = (&self.name, self.copy_mode);
         let at = self.at.get_or_insert_with(|| PersistedSource {
             name: name.clone(),
@@ -54,10 +53,10 @@ impl Persisted {
             has_lost: false,
             lacks_blocks: false,
             past: self.past.clone(),
-            main_group: None,
+            main_group,
             ranks: Vec::new(),
         });
-        (at.cursor, at.main_group) = (cursor, self.main_group);
+        (at.cursor, at.main_group) = (cursor, main_group);
         if !at.ranks.contains(&rank) {
             at.ranks.push(rank);
         }
@@ -69,7 +68,6 @@ impl Persisted {
 
     /// Its incarnation is over.
     pub(super) fn end(&mut self) {
-        self.main_group = None;
         let Some(at) = self.at.take() else { return };
         let incarnation = at.cursor.incarnation;
         self.past.retain(|past| *past != incarnation);
@@ -77,6 +75,7 @@ impl Persisted {
             self.past.remove(0);
         }
         self.past.push(incarnation);
+        debug_assert!(self.past.len() <= SOURCE_PAST_INCARNATIONS_MAX, "few are retained");
     }
 
     /// Events of its incarnation were lost for good.
@@ -91,10 +90,6 @@ impl Persisted {
         if let Some(at) = &mut self.at {
             at.lacks_blocks = true;
         }
-    }
-
-    pub(super) const fn set_main_group(&mut self, main_group: Option<u32>) {
-        self.main_group = main_group;
     }
 
     pub(super) const fn set_copy_mode(&mut self, copy_mode: CopyMode) {

@@ -1,4 +1,4 @@
-//! Which incarnation goes on, as sources are heard or not.
+//! Which incarnation continues, whether or not sources were received.
 
 use super::*;
 use crate::disk::{DiskConfig, NewIncarnation, PersistedSource, SourceKind, Verdict, open};
@@ -7,13 +7,13 @@ use crate::journal::JournalConfig;
 use kvasir_proto::convert::WorkerAddress;
 use kvasir_proto::types::{
     BlockName, CopyMode, Cursor, DpRank, Incarnation, KvEvent, LocalHash, PartitionKey,
-    SourceState, StoredBlock, Tier, WorkerId,
+    SourceState, SourceStatus, StoredBlock, Tier, WorkerId,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-const LIFE: Incarnation = Incarnation(1);
+const INCARNATION: Incarnation = Incarnation(1);
 const FRESH: Incarnation = Incarnation(2);
 const ENGINE: Incarnation = Incarnation(77);
 
@@ -58,7 +58,7 @@ fn stored(name: u64) -> Vec<KvEvent> {
 
 /// What an agent leaves behind: each of these sources holds one block at a rank of its own.
 fn left(folder: &Path, names: &[&str]) {
-    let (hub, _) = start(folder, LIFE);
+    let (hub, _) = start(folder, INCARNATION);
     hub.begin();
     for (rank, name) in (0..).zip(names) {
         let inlet = open_source(&hub, name);
@@ -76,22 +76,24 @@ fn here(hub: &Hub) -> (Incarnation, usize, bool) {
 }
 
 fn cleared(hub: &Hub, after: u64) -> Vec<DpRank> {
-    let range =
-        hub.feed().range(LIFE, after..=u64::MAX, usize::MAX).expect("the incarnation goes on");
+    let range = hub
+        .feed()
+        .range(INCARNATION, after..=u64::MAX, usize::MAX)
+        .expect("the incarnation continues");
     let batches = range.batches.iter();
     batches.filter(|batch| batch.events() == [KvEvent::Cleared]).map(|batch| batch.rank()).collect()
 }
 
 #[test]
-fn an_engine_that_is_heard_keeps_the_life() {
+fn an_engine_that_was_received_continues_the_incarnation() {
     let folder = tempfile::tempdir().expect("a folder");
     left(folder.path(), &["a"]);
     let by_state = |inlet: &Inlet| {
         let state = SourceState::CatchingUp;
-        inlet.show(SourceStatus { state, connected: true, ..SourceStatus::COLD });
+        inlet.show(SourceStatus { state, connected: true, ..SourceStatus::default() });
         assert!(inlet.pending().is_some(), "that says nothing yet");
         let state = SourceState::Exact;
-        inlet.show(SourceStatus { state, connected: true, ..SourceStatus::COLD });
+        inlet.show(SourceStatus { state, connected: true, ..SourceStatus::default() });
     };
     let by_batch = |inlet: &Inlet| {
         inlet.take_at(0, stored(9), cursor(6)).expect("taken");
@@ -103,10 +105,10 @@ fn an_engine_that_is_heard_keeps_the_life() {
         assert_eq!(persisted[0].cursor, cursor(5));
         let inlet = open_source(&hub, "a");
         hub.begin();
-        assert_eq!(here(&hub), (LIFE, 1, false));
+        assert_eq!(here(&hub), (INCARNATION, 1, false));
         assert_eq!(inlet.pending(), Some(persisted[0].clone()));
         hear(&inlet);
-        assert_eq!((here(&hub), verdict(&hub)), ((LIFE, held, true), Verdict::Continued));
+        assert_eq!((here(&hub), verdict(&hub)), ((INCARNATION, held, true), Verdict::Continued));
         assert_eq!(inlet.pending(), None);
         drop((inlet, hub));
         assert_eq!(start(folder.path(), FRESH).1[0].cursor, cursor(stands));
@@ -146,12 +148,12 @@ fn where_others_hold_blocks_its_ranks_are_cleared() {
     // The third is not there any more.
     let (a, b) = (open_source(&hub, "a"), open_source(&hub, "b"));
     hub.begin();
-    assert_eq!((here(&hub), cleared(&hub, 3)), ((LIFE, 2, false), vec![2]));
+    assert_eq!((here(&hub), cleared(&hub, 3)), ((INCARNATION, 2, false), vec![2]));
     a.close();
-    assert_eq!((here(&hub), verdict(&hub)), ((LIFE, 1, true), Verdict::Continued));
+    assert_eq!((here(&hub), verdict(&hub)), ((INCARNATION, 1, true), Verdict::Continued));
     assert_eq!(cleared(&hub, 3), [2, 0]);
     b.clear();
-    assert_eq!((here(&hub), cleared(&hub, 3)), ((LIFE, 0, true), vec![2, 0, 1]));
+    assert_eq!((here(&hub), cleared(&hub, 3)), ((INCARNATION, 0, true), vec![2, 0, 1]));
     drop((a, b, hub));
     assert_eq!(start(folder.path(), FRESH).1, [], "nobody is waited for");
 }
@@ -164,7 +166,7 @@ fn a_rank_is_kept_until_it_is_known_who_goes_on() {
     let (hub, _) = start(folder.path(), FRESH);
     let (a, b) = (open_source(&hub, "a"), open_source(&hub, "b"));
     hub.begin();
-    let persisted = HubError::RankKept { rank: 0, owner: "a".to_owned() };
+    let persisted = HubError::RankReserved { rank: 0, owner: "a".to_owned() };
     assert_eq!(b.check_turn(0), Err(persisted.clone()));
     assert_eq!(b.take_at(0, stored(7), cursor(0)).map(drop), Err(persisted));
     assert_eq!(b.check_turn(1), Ok(()));
@@ -184,7 +186,7 @@ fn what_nobody_can_prove_is_over() {
         let folder = tempfile::tempdir().expect("a folder");
         if direct {
             // As an engine that embeds the agent does.
-            let (hub, _) = start(folder.path(), LIFE);
+            let (hub, _) = start(folder.path(), INCARNATION);
             hub.begin();
             let inlet = hub.open("engine", CopyMode::Set).expect("a place");
             inlet.take(0, stored(1)).expect("taken");
@@ -222,8 +224,9 @@ fn what_was_lost_before_is_not_forgotten() {
     assert!(persisted[0].has_lost);
     let inlet = open_source(&hub, "a");
     hub.begin();
-    let exact = SourceStatus { state: SourceState::Exact, connected: true, ..SourceStatus::COLD };
-    inlet.show(exact);
+    let exact =
+        SourceStatus { state: SourceState::Exact, connected: true, ..SourceStatus::default() };
+    inlet.show(exact.clone());
     assert_eq!(hub.reports()[0].status.state, SourceState::Degraded);
     inlet.take_at(0, vec![KvEvent::Cleared], cursor(7)).expect("taken");
     inlet.show(exact);
@@ -233,7 +236,7 @@ fn what_was_lost_before_is_not_forgotten() {
 #[test]
 fn several_sources_of_a_rank_are_not_kept() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (hub, _) = start(folder.path(), LIFE);
+    let (hub, _) = start(folder.path(), INCARNATION);
     let config = HubConfig { sources_max: 2, consolidate: true, ..HubConfig::DEFAULT };
     let refused = Hub::new(Arc::clone(hub.feed()), config).map(drop);
     assert_eq!(refused, Err(HubError::DiskOfMany));

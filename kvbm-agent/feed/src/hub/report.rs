@@ -1,6 +1,5 @@
 use kvasir_engine::normalise::{DropKind, DropReason, Drops};
-use kvasir_proto::types::{CopyMode, Cursor, SourceState};
-use std::time::Duration;
+use kvasir_proto::types::{CopyMode, SourceStatus};
 use tokio::time::Instant;
 
 /// What became of what a source published, since it was opened.
@@ -36,46 +35,6 @@ impl SourceCounts {
     }
 }
 
-/// How far a source can be trusted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SourceStatus {
-    /// Whether all that it announced is taken.
-    pub state: SourceState,
-    /// Whether it is connected.
-    pub connected: bool,
-    /// Its last batch that was taken; none before the first, and for the direct API.
-    pub applied: Option<Cursor>,
-    /// Highest number that it is known to have used.
-    pub head: Option<u64>,
-    /// When its newest batch was last known to be taken.
-    pub verified_at: Option<Instant>,
-}
-
-impl SourceStatus {
-    /// Nothing is known yet.
-    pub const COLD: Self = Self {
-        state: SourceState::Cold,
-        connected: false,
-        applied: None,
-        head: None,
-        verified_at: None,
-    };
-
-    /// Batches that are known to exist and are not taken.
-    #[must_use]
-    pub fn lag_batches(&self) -> u64 {
-        let (head, applied) = (self.head, self.applied.map(|applied| applied.sequence));
-        let past = |number: Option<u64>| number.map_or(0, |number| number.saturating_add(1));
-        past(head).saturating_sub(past(applied))
-    }
-
-    /// How long ago its newest batch was last known to be taken.
-    #[must_use]
-    pub fn verified_age(&self, now: Instant) -> Option<Duration> {
-        self.verified_at.map(|at| now.saturating_duration_since(at))
-    }
-}
-
 /// One source, for people and metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceReport {
@@ -84,7 +43,7 @@ pub struct SourceReport {
     /// How its second announcements are read.
     pub copy_mode: CopyMode,
     /// How far it can be trusted; partial at best where blocks of it were not taken.
-    pub status: SourceStatus,
+    pub status: SourceStatus<Instant>,
     /// What became of what it published.
     pub counts: SourceCounts,
     /// What is wrong with it, and what to do.

@@ -1,15 +1,18 @@
 use super::persisted::Persisted;
-use super::report::{SourceCounts, SourceReport, SourceStatus, problem};
+use super::report::{SourceCounts, SourceReport, problem};
 use super::{HubConfig, HubError};
 use crate::consolidate::{ConsolidateConfig, Consolidator, SOURCES_MAX, SourceNumber};
-use crate::disk::{NewIncarnation, PersistedSource, SourceChange, SourceKind, Verdict};
+use crate::disk::{
+    NewIncarnation, PersistedSource, SourceChange, SourceKind, SourcePosition, Verdict,
+};
 use crate::feed::FeedState;
 use crate::journal::AppendError;
 use kvasir_proto::limits::{EVENT_BLOCKS_MAX, WORKER_RANKS_MAX};
-use kvasir_proto::types::{CopyMode, Cursor, DpRank, KvEvent, SourceState};
+use kvasir_proto::types::{CopyMode, DpRank, KvEvent, SourceState, SourceStatus};
 use std::collections::BTreeMap;
 use std::mem;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// An open source: its place, and which of those that had the place it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +39,7 @@ struct Source {
     counts: SourceCounts,
     /// Operations that had not been taken when it held nothing last.
     not_taken_before: u64,
-    status: watch::Sender<SourceStatus>,
+    status: watch::Sender<SourceStatus<Instant>>,
     /// What is on disk of it; none where nothing is, or where it ends with the agent.
     persisted: Option<Persisted>,
 }
@@ -201,7 +204,7 @@ impl Sources {
             ranks,
             counts: SourceCounts::default(),
             not_taken_before: 0,
-            status: watch::Sender::new(SourceStatus::COLD),
+            status: watch::Sender::new(SourceStatus::default()),
             persisted: persisted.map(Persisted::of).or(fresh),
         };
         self.open.insert(number, source);
@@ -227,7 +230,7 @@ impl Sources {
         key: Key,
         rank: DpRank,
         events: Vec<KvEvent>,
-        cursor: Option<Cursor>,
+        position: Option<SourcePosition>,
     ) -> Result<Outcome, HubError> {
         let copy_mode = self.source(key)?.copy_mode;
         check_events(&events)?;
@@ -241,8 +244,8 @@ impl Sources {
             refused = consolidator.counts().refused - before;
         }
         let source = self.source(key)?;
-        if let (Some(persisted), Some(cursor)) = (&mut source.persisted, cursor) {
-            persisted.take(rank, &events, cursor);
+        if let (Some(persisted), Some(position)) = (&mut source.persisted, position) {
+            persisted.take(rank, &events, position);
         }
         source.counts.batches += 1;
         source.counts.operations += operations as u64;
@@ -266,7 +269,7 @@ impl Sources {
         let Some(other) = other else { return Ok(()) };
         let owner = other.name.clone();
         Err(if other.is_pending() {
-            HubError::RankKept { rank, owner }
+            HubError::RankReserved { rank, owner }
         } else {
             HubError::RankTaken { rank, owner }
         })
@@ -275,7 +278,7 @@ impl Sources {
     /// Whether a source may publish for a rank now, or later.
     pub(super) fn check_turn(&self, key: Key, rank: DpRank) -> Result<(), HubError> {
         match self.check_rank(key.number, rank) {
-            Err(error @ HubError::RankKept { .. }) => Err(error),
+            Err(error @ HubError::RankReserved { .. }) => Err(error),
             Ok(()) | Err(_) => Ok(()),
         }
     }
@@ -350,14 +353,6 @@ impl Sources {
         self.source(key).ok()?.persisted.as_ref()?.pending().cloned()
     }
 
-    /// The next batch of a source was read with this main group.
-    pub(super) fn set_main_group(&mut self, key: Key, main_group: Option<u32>) {
-        if let Some(persisted) = self.source(key).ok().and_then(|source| source.persisted.as_mut())
-        {
-            persisted.set_main_group(main_group);
-        }
-    }
-
     /// The state that a source reports, with what is known from before.
     pub(super) fn state(&mut self, key: Key, state: SourceState) -> SourceState {
         let persisted = self.source(key).ok().and_then(|source| source.persisted.as_ref());
@@ -399,7 +394,10 @@ impl Sources {
         Ok(&mut self.source(key)?.counts)
     }
 
-    pub(super) fn status(&mut self, key: Key) -> Result<&watch::Sender<SourceStatus>, HubError> {
+    pub(super) fn status(
+        &mut self,
+        key: Key,
+    ) -> Result<&watch::Sender<SourceStatus<Instant>>, HubError> {
         Ok(&self.source(key)?.status)
     }
 
@@ -408,15 +406,15 @@ impl Sources {
         let mut feed_state = FeedState::OWN;
         for source in self.open.values() {
             feed_state.state = feed_state.state.max(source.state());
-            let SourceStatus { verified_at, connected, .. } = *source.status.borrow();
-            feed_state.connected &= connected;
-            let times = [feed_state.verified_at, verified_at].into_iter().flatten();
+            let status = source.status.borrow();
+            feed_state.connected &= status.connected;
+            let times = [feed_state.verified_at, status.verified_at].into_iter().flatten();
             feed_state.verified_at = times.min();
         }
         feed_state
     }
 
-    pub(super) fn watch(&self, name: &str) -> Option<watch::Receiver<SourceStatus>> {
+    pub(super) fn watch(&self, name: &str) -> Option<watch::Receiver<SourceStatus<Instant>>> {
         let found = self.open.values().find(|source| source.name == name);
         found.map(|source| source.status.subscribe())
     }
@@ -425,7 +423,7 @@ impl Sources {
         let reports = self.open.values().map(|source| SourceReport {
             name: source.name.clone(),
             copy_mode: source.copy_mode,
-            status: SourceStatus { state: source.state(), ..*source.status.borrow() },
+            status: SourceStatus { state: source.state(), ..source.status.borrow().clone() },
             counts: source.counts.clone(),
             problem: problem(&source.counts, block_size),
         });

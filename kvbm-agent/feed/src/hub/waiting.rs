@@ -53,6 +53,7 @@ impl Waiting {
 
     /// All that waits, rank by rank.
     pub(super) fn take_all(&mut self) -> BTreeMap<DpRank, Vec<KvEvent>> {
+        debug_assert_eq!(self.due.is_none(), self.ranks.is_empty(), "what waits has a time");
         (self.blocks, self.due) = (0, None);
         mem::take(&mut self.ranks)
     }

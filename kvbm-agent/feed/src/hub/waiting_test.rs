@@ -1,4 +1,4 @@
-use super::hub_test::{hub_of, removed, said, stored};
+use super::hub_test::{hub_of, published, removed, stored};
 use super::waiting::Waiting;
 use super::*;
 use kvasir_proto::types::{BlockName, CopyMode, DpRank, KvEvent, LocalHash, StoredBlock, Tier};
@@ -33,10 +33,10 @@ enum Change {
 
 /// What happens to each rank, block by block: whoever carries this out holds the same, however copies count.
 fn changes<'a>(
-    said: impl Iterator<Item = (DpRank, &'a [KvEvent])>,
+    batches: impl Iterator<Item = (DpRank, &'a [KvEvent])>,
 ) -> BTreeMap<DpRank, Vec<Change>> {
     let mut ranks: BTreeMap<DpRank, Vec<Change>> = BTreeMap::new();
-    for (rank, events) in said {
+    for (rank, events) in batches {
         let rank = ranks.entry(rank).or_default();
         for event in events {
             match event {
@@ -83,7 +83,7 @@ fn event() -> impl Strategy<Value = KvEvent> {
 
 proptest! {
     #[test]
-    fn what_is_merged_is_what_was_said(
+    fn what_is_merged_is_what_was_published(
         blocks_max in 1_usize..40,
         batches in vec((0_u32..3, vec(event(), 0..5), 0_u64..60), 0..60),
     ) {
@@ -105,8 +105,8 @@ proptest! {
                 let oldest = *oldest.get_or_insert(at);
                 prop_assert_eq!(due, begin + oldest + INTERVAL, "the first waits so long");
             }
-            let cleared = |(said, events): &(DpRank, Vec<KvEvent>)| {
-                said == rank && events.contains(&KvEvent::Cleared)
+            let cleared = |(at, events): &(DpRank, Vec<KvEvent>)| {
+                at == rank && events.contains(&KvEvent::Cleared)
             };
             let clears = events.contains(&KvEvent::Cleared);
             prop_assert!(!clears || merged.iter().any(cleared), "a clear does not wait");
@@ -136,7 +136,7 @@ fn bounds_are_checked() {
 
 /// What waits is in no number that anybody is told.
 #[tokio::test(start_paused = true)]
-async fn batches_of_a_rank_are_said_as_one_when_the_first_has_waited() {
+async fn batches_of_a_rank_are_published_as_one_when_the_first_has_waited() {
     let hub = batched(100);
     let inlet = hub.open("engine", CopyMode::Counted).expect("a source");
     let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
@@ -153,7 +153,7 @@ async fn batches_of_a_rank_are_said_as_one_when_the_first_has_waited() {
     news.changed().await.expect("the hub is there");
     news.wait_for(|news| news.head == Some(1)).await.expect("the hub is there");
     let first = vec![stored(&[1], &[1]), stored(&[3], &[3]), removed(&[1, 3])];
-    assert_eq!(said(&hub), [(0, first), (1, vec![stored(&[2], &[2])])]);
+    assert_eq!(published(&hub), [(0, first), (1, vec![stored(&[2], &[2])])]);
     assert_eq!(hub.waiting_blocks(), 0);
     // The next one waits as long.
     inlet.take(0, vec![stored(&[4], &[4])]).expect("taken");
@@ -174,7 +174,7 @@ async fn size_clears_and_the_end_do_not_wait() {
     inlet.take(0, vec![stored(&[4], &[4])]).expect("taken");
     inlet.clear();
     inlet.take(0, vec![stored(&[5], &[5])]).expect("taken");
-    assert_eq!((said(&hub).len(), hub.waiting_blocks()), (2, 1));
+    assert_eq!((published(&hub).len(), hub.waiting_blocks()), (2, 1));
     hub.flush();
     hub.flush();
     let expected = [
@@ -182,5 +182,5 @@ async fn size_clears_and_the_end_do_not_wait() {
         (0, vec![stored(&[4], &[4]), KvEvent::Cleared]),
         (0, vec![stored(&[5], &[5])]),
     ];
-    assert_eq!(said(&hub), expected);
+    assert_eq!(published(&hub), expected);
 }

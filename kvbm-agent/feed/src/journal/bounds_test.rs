@@ -14,7 +14,7 @@ use super::model_test::*;
 #[test]
 fn the_ring_is_bounded_by_bytes_and_keeps_the_newest_batch() {
     let config = JournalConfig { bytes_max: 64 << 10, ..JournalConfig::DEFAULT };
-    let mut journal = Journal::new(LIFE, 0, config);
+    let mut journal = Journal::new(INCARNATION, 0, config);
     for round in 0..200_u64 {
         journal.append(0, vec![stored(None, round * 100..round * 100 + 64)]).expect("a batch");
         let status = journal.status();
@@ -62,13 +62,13 @@ fn a_batch_beyond_a_limit_changes_nothing() {
     journal.append(5_000, vec![stored(None, 0..1)]).expect("a rank");
     // What says nothing is left out, and is no reason to refuse.
     let sequence = journal.append(0, vec![stored(None, []), removed([])]).expect("an empty batch");
-    let range = journal.range(LIFE, sequence..=sequence, 1).expect("the newest");
+    let range = journal.range(INCARNATION, sequence..=sequence, 1).expect("the newest");
     assert!(range.batches[0].events().is_empty());
 }
 
 #[test]
-fn the_last_number_ends_a_life_and_a_new_one_begins_empty() {
-    let mut journal = Journal::new(LIFE, u64::MAX - 1, config(CopyMode::Set));
+fn the_last_number_ends_an_incarnation_and_a_new_one_begins_empty() {
+    let mut journal = Journal::new(INCARNATION, u64::MAX - 1, config(CopyMode::Set));
     assert_eq!(journal.append(0, vec![stored(None, 0..3)]), Ok(u64::MAX - 1));
     assert_eq!(journal.append(0, vec![stored(None, 3..5)]), Ok(u64::MAX));
     assert_eq!(journal.append(0, vec![stored(None, 5..6)]), Err(AppendError::Exhausted));
@@ -82,9 +82,9 @@ fn the_last_number_ends_a_life_and_a_new_one_begins_empty() {
     assert_eq!((status.held_blocks, status.batches, status.batch_bytes), (0, 0, 0));
     assert_eq!(journal.append(0, vec![]), Ok(3));
     let wrong = RangeError::WrongIncarnation { present: OTHER };
-    assert_eq!(journal.range(LIFE, 0..=9, 9), Err(wrong));
+    assert_eq!(journal.range(INCARNATION, 0..=9, 9), Err(wrong));
     let wrong = DumpError::WrongIncarnation { present: OTHER };
-    assert_eq!(journal.begin_dump(Some(LIFE)), Err(wrong));
+    assert_eq!(journal.begin_dump(Some(INCARNATION)), Err(wrong));
 }
 
 #[test]
@@ -206,17 +206,20 @@ fn many_copies_are_counted() {
 }
 
 #[test]
-fn names_beyond_the_limit_are_missing_and_it_is_said() {
+fn names_beyond_the_limit_are_missing_and_the_journal_is_incomplete() {
     let config = JournalConfig { held_blocks_max: 10, ..JournalConfig::DEFAULT };
-    let mut journal = Journal::new(LIFE, 0, config);
+    let mut journal = Journal::new(INCARNATION, 0, config);
     journal.append(0, vec![stored(None, 0..8)]).expect("a batch");
     journal.append(1, vec![stored(None, 0..2)]).expect("a batch");
     assert!(!journal.status().incomplete);
     journal.append(1, vec![stored(None, 0..3)]).expect("a batch");
     let (model, cut) = dump(&mut journal, 10);
     assert_eq!((model.held.len(), cut.incomplete), (10, vec![1]));
-    assert_eq!((journal.digest(), journal.digests(LIFE)), (None, Err(DigestError::Incomplete)));
-    let other = Err(DigestError::WrongIncarnation { present: LIFE });
+    assert_eq!(
+        (journal.digest(), journal.digests(INCARNATION)),
+        (None, Err(DigestError::Incomplete))
+    );
+    let other = Err(DigestError::WrongIncarnation { present: INCARNATION });
     assert_eq!(journal.digests(OTHER), other);
     // Room does not bring back what was not taken; a clear says that nothing is missing.
     journal.append(0, vec![KvEvent::Cleared]).expect("a batch");
@@ -299,13 +302,13 @@ fn an_image_is_cut_where_batches_are() {
     }
     journal.republish(OTHER);
     let range = journal.range(OTHER, 0..=u64::MAX, usize::MAX).expect("all of it is kept");
-    let mut heard = Model::new(CopyMode::Counted);
+    let mut received = Model::new(CopyMode::Counted);
     for batch in &range.batches {
         assert!(batch.wire_bytes() <= 512 << 10 && batch.events().len() <= BATCH_EVENTS_MAX);
-        batch.events().iter().for_each(|event| heard.apply(batch.rank(), event));
+        batch.events().iter().for_each(|event| received.apply(batch.rank(), event));
     }
-    assert_eq!(heard.held.len(), 100_001);
-    assert_eq!(heard.held[&(0, BlockName(1))].copies, [255, 0, 0]);
-    assert_eq!(heard.held[&(1, BlockName(10_010))].parent, None);
-    assert_eq!(heard.held[&(1, BlockName(10_009))].parent, Some(BlockName(10_008)));
+    assert_eq!(received.held.len(), 100_001);
+    assert_eq!(received.held[&(0, BlockName(1))].copies, [255, 0, 0]);
+    assert_eq!(received.held[&(1, BlockName(10_010))].parent, None);
+    assert_eq!(received.held[&(1, BlockName(10_009))].parent, Some(BlockName(10_008)));
 }

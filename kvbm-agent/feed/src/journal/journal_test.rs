@@ -23,9 +23,9 @@ proptest! {
             let sequence = journal.append(rank, events).expect("a small batch");
             let (dumped, cut) = dump(&mut journal, 3);
             prop_assert_eq!(&dumped, &model);
-            prop_assert_eq!((cut.incarnation, cut.watermark), (LIFE, Some(sequence)));
+            prop_assert_eq!((cut.incarnation, cut.watermark), (INCARNATION, Some(sequence)));
             prop_assert_eq!(journal.status().held_blocks, model.held.len());
-            let digests = journal.digests(LIFE).expect("the present incarnation");
+            let digests = journal.digests(INCARNATION).expect("the present incarnation");
             let held = digests.ranks.into_iter().filter(|(_, digest)| !digest.is_empty());
             prop_assert_eq!(held.collect::<BTreeMap<_, _>>(), model.digests());
             prop_assert_eq!(digests.watermark, Some(sequence));
@@ -36,14 +36,14 @@ proptest! {
 
     /// Whoever hears nothing but the new incarnation knows what is held, though the ring is too small for it.
     #[test]
-    fn what_is_told_anew_is_what_is_held(
+    fn a_republished_image_is_what_is_held(
         mode in any_mode(),
         before in prop::collection::vec(any_batch(), 0..30),
         dumping in any::<bool>(),
         after in prop::collection::vec(any_batch(), 0..3),
     ) {
         let config = JournalConfig { batches_max: 1, bytes_max: 1, ..config(mode) };
-        let (mut journal, mut model) = (Journal::new(LIFE, 5, config), Model::new(mode));
+        let (mut journal, mut model) = (Journal::new(INCARNATION, 5, config), Model::new(mode));
         for (rank, events) in before {
             events.iter().for_each(|event| model.apply(rank, event));
             journal.append(rank, events).expect("a small batch");
@@ -67,11 +67,11 @@ proptest! {
             }
         }
         let range = journal.range(OTHER, 0..=u64::MAX, usize::MAX).expect("all of it is kept");
-        let mut heard = Model::new(mode);
+        let mut received = Model::new(mode);
         for batch in &range.batches {
-            batch.events().iter().for_each(|event| heard.apply(batch.rank(), event));
+            batch.events().iter().for_each(|event| received.apply(batch.rank(), event));
         }
-        prop_assert_eq!(&heard, &model);
+        prop_assert_eq!(&received, &model);
         let (held, _) = self::dump(&mut journal, 3);
         prop_assert_eq!(&held, &model);
     }
@@ -96,7 +96,7 @@ proptest! {
             append(&mut journal, &mut model, batch);
         }
         let mut loaded = Model::new(mode);
-        let mut id = journal.begin_dump(Some(LIFE)).expect("the first dump");
+        let mut id = journal.begin_dump(Some(INCARNATION)).expect("the first dump");
         let mut cut = None;
         for (batch, records_max) in steps {
             if let Some(batch) = batch {
@@ -122,7 +122,7 @@ proptest! {
             append(&mut journal, &mut model, batch);
         }
         let next = cut.watermark.map_or(0, |watermark| watermark + 1);
-        let later = journal.range(LIFE, next..=u64::MAX, usize::MAX).expect("all are kept");
+        let later = journal.range(INCARNATION, next..=u64::MAX, usize::MAX).expect("all are kept");
         for batch in later.batches {
             for event in batch.events() {
                 loaded.apply(batch.rank(), event);
@@ -140,7 +140,7 @@ proptest! {
         part in 1..5_usize,
     ) {
         let config = JournalConfig { batches_max, ..JournalConfig::DEFAULT };
-        let mut journal = Journal::new(LIFE, first, config);
+        let mut journal = Journal::new(INCARNATION, first, config);
         let mut all = Vec::new();
         for at in 0..appended {
             match journal.append(0, vec![stored(None, [at])]) {
@@ -157,7 +157,7 @@ proptest! {
         for from in around(first).chain([0, u64::MAX]) {
             for to in around(from).filter(|to| *to >= from).chain([u64::MAX]) {
                 let expected = expected_range(first, &all, kept, (from, to));
-                let found = journal.range(LIFE, from..=to, part);
+                let found = journal.range(INCARNATION, from..=to, part);
                 let found = found.map(|range| {
                     assert_eq!(range.head, all.last().copied());
                     range.batches.iter().map(|batch| batch.sequence()).collect::<Vec<_>>()
@@ -166,7 +166,7 @@ proptest! {
                 prop_assert_eq!(found, expected, "{}..={}", from, to);
             }
         }
-        let error = RangeError::WrongIncarnation { present: LIFE };
+        let error = RangeError::WrongIncarnation { present: INCARNATION };
         prop_assert_eq!(journal.range(OTHER, 0..=u64::MAX, 1), Err(error));
     }
 }

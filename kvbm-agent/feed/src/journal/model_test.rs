@@ -8,7 +8,7 @@ use kvasir_proto::types::{
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-pub(super) const LIFE: Incarnation = Incarnation(7);
+pub(super) const INCARNATION: Incarnation = Incarnation(7);
 pub(super) const OTHER: Incarnation = Incarnation(8);
 
 pub(super) fn config(copy_mode: CopyMode) -> JournalConfig {
@@ -16,7 +16,7 @@ pub(super) fn config(copy_mode: CopyMode) -> JournalConfig {
 }
 
 pub(super) fn journal(copy_mode: CopyMode) -> Journal {
-    Journal::new(LIFE, 0, config(copy_mode))
+    Journal::new(INCARNATION, 0, config(copy_mode))
 }
 
 pub(super) fn block(name: u64) -> StoredBlock {

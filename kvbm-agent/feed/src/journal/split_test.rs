@@ -9,12 +9,12 @@ use proptest::prelude::*;
 use prost::Message;
 use std::collections::BTreeMap;
 
-const LIFE: Incarnation = Incarnation(7);
+const INCARNATION: Incarnation = Incarnation(7);
 
 /// What the journal holds after some batches.
 fn held(copy_mode: CopyMode, batches: &[Box<[KvEvent]>]) -> BTreeMap<BlockName, HeldBlock> {
     let config = JournalConfig { copy_mode, ..JournalConfig::DEFAULT };
-    let mut journal = Journal::new(LIFE, 0, config);
+    let mut journal = Journal::new(INCARNATION, 0, config);
     for batch in batches {
         journal.append(0, batch.to_vec()).expect("a batch");
     }
@@ -98,10 +98,10 @@ fn a_large_batch_has_several_numbers() {
             .map(|name| StoredBlock { name: BlockName(name | 1 << 63), local: LocalHash(!name) });
         KvEvent::Stored { parent: None, tier: Tier::Device, blocks: blocks.collect() }
     };
-    let mut journal = Journal::new(LIFE, 5, JournalConfig::DEFAULT);
+    let mut journal = Journal::new(INCARNATION, 5, JournalConfig::DEFAULT);
     let events = vec![chain(0), KvEvent::Cleared, chain(1 << 32), chain(2 << 32)];
     assert_eq!(journal.append(0, events), Ok(11), "six times 512 KiB and what is around them");
-    let range = journal.range(LIFE, 0..=u64::MAX, 100).expect("it is kept");
+    let range = journal.range(INCARNATION, 0..=u64::MAX, 100).expect("it is kept");
     let sequences: Vec<u64> = range.batches.iter().map(|batch| batch.sequence()).collect();
     assert_eq!(sequences, [5, 6, 7, 8, 9, 10, 11]);
     for batch in &range.batches {
@@ -128,7 +128,7 @@ fn a_batch_has_so_many_events() {
 fn pieces_that_no_number_is_left_for_change_nothing() {
     let names: Vec<BlockName> = (0..EVENT_BLOCKS_MAX as u64).map(BlockName).collect();
     let large = vec![KvEvent::Removed { tier: Tier::Device, names }; 2];
-    let mut journal = Journal::new(LIFE, u64::MAX, JournalConfig::DEFAULT);
+    let mut journal = Journal::new(INCARNATION, u64::MAX, JournalConfig::DEFAULT);
     journal.append(0, large).expect_err("two numbers are wanted, one is left");
     assert_eq!((journal.head(), journal.status().held_blocks), (None, 0));
     assert_eq!(journal.append(0, vec![]), Ok(u64::MAX));

@@ -1,9 +1,9 @@
 use super::PublishError;
-use crate::hub::{Hub, Inlet, SourceStatus};
+use crate::hub::{Hub, Inlet};
 use kvasir_proto::hash::{MultimodalSpan, Namespace, local_hashes, tokens_le};
 use kvasir_proto::limits::NAME_BYTES_MAX;
 use kvasir_proto::types::{
-    BlockName, CopyMode, DpRank, KvEvent, LocalHash, SourceState, StoredBlock, Tier,
+    BlockName, CopyMode, DpRank, KvEvent, LocalHash, SourceState, SourceStatus, StoredBlock, Tier,
 };
 use std::sync::Arc;
 
@@ -72,7 +72,7 @@ impl KvEventPublisher {
         inlet.show(SourceStatus {
             state: SourceState::Exact,
             connected: true,
-            ..SourceStatus::COLD
+            ..SourceStatus::default()
         });
         Ok(Self { inlet, rank })
     }

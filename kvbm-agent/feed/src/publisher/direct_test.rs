@@ -10,7 +10,7 @@ use kvasir_proto::types::{
 use std::sync::Arc;
 use std::thread;
 
-const LIFE: Incarnation = Incarnation(1);
+const INCARNATION: Incarnation = Incarnation(1);
 const NAMES: [BlockName; 2] = [BlockName(5), BlockName(6)];
 
 fn hub() -> Arc<Hub> {
@@ -19,7 +19,7 @@ fn hub() -> Arc<Hub> {
         address: WorkerAddress { partition, worker: WorkerId::new("w").expect("a name") },
         name: "agent".to_owned(),
         block_size: 4,
-        incarnation: LIFE,
+        incarnation: INCARNATION,
         first_sequence: 0,
         journal: JournalConfig::DEFAULT,
     });
@@ -59,9 +59,11 @@ fn events_are_journalled_under_ids_of_their_rank() {
         (7, KvEvent::Removed { tier: Tier::Disk, names: NAMES.to_vec() }),
         (0, KvEvent::Cleared),
     ];
-    let said = hub.feed().range(LIFE, 0..=9, 10).expect("the present incarnation").batches;
-    let said: Vec<_> = said.iter().map(|batch| (batch.rank(), batch.events()[0].clone())).collect();
-    assert_eq!(said, expected);
+    let published =
+        hub.feed().range(INCARNATION, 0..=9, 10).expect("the present incarnation").batches;
+    let published: Vec<_> =
+        published.iter().map(|batch| (batch.rank(), batch.events()[0].clone())).collect();
+    assert_eq!(published, expected);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 use crate::{expiry::Expired, normalise::Drops, zmtp::Excess};
-use kvasir_proto::types::{BatchOutcome, Cursor, DpRank, KvEvent, SourceState};
+use kvasir_proto::types::{BatchOutcome, Cursor, DpRank, KvEvent, SourceStatus};
 use tokio::time::Instant;
 
 /// What the index is to do for a source, in this order.
@@ -17,7 +17,7 @@ pub enum SourceCommand {
         drops: Drops,
         /// Blocks in `events` that no query can match.
         unmatchable_blocks: u64,
-        /// The engine's main group, as far as it is known; [`Resume`](crate::sequence::Resume) needs it again.
+        /// The engine's main group, as far as it is known; [`run`](super::run) needs it again to resume.
         main_group: Option<u32>,
     },
     /// Apply what is in no batch: blocks whose time to live is over, see
@@ -57,7 +57,7 @@ pub enum SourceCommand {
         connections: u64,
     },
     /// The source's status changed.
-    Status(SourceStatus),
+    Status(SourceStatus<Instant>),
 }
 
 /// How a round of replay ended.
@@ -69,21 +69,4 @@ pub enum ReplayOutcome {
     Failed,
     /// It was ended from here: a hole in it, a new incarnation, or the end of the live connection.
     Cancelled,
-}
-
-/// What a link knows of its source. Covers all commands sent before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SourceStatus {
-    /// How far the source's entry can be trusted.
-    pub state: SourceState,
-    /// Whether the publisher is connected.
-    pub connected: bool,
-    /// How far it was applied.
-    pub applied: Option<Cursor>,
-    /// Highest number received live in this incarnation. Its distance from `applied` is the lag.
-    pub last_live: Option<u64>,
-    /// Batches held back until their turn.
-    pub buffered_batches: usize,
-    /// When the publisher's newest batch was last known to be applied.
-    pub verified_at: Option<Instant>,
 }

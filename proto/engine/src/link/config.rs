@@ -14,7 +14,7 @@ pub const OUTBOX_COMMANDS_MAX: usize = 1_024;
 pub const OUTBOX_BYTES_MAX: usize = 16 << 20;
 /// A round of replay fails if its next reply takes longer than this, by default.
 pub const REPLAY_REPLY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Changes of [`SourceStatus`](super::SourceStatus) and outcomes that are not urgent are sent this
+/// Changes of [`SourceStatus`](kvasir_proto::types::SourceStatus) and outcomes that are not urgent are sent this
 /// often at most.
 pub const STATUS_INTERVAL: Duration = Duration::from_millis(200);
 

@@ -1,5 +1,5 @@
 use super::{
-    command::{SourceCommand, SourceStatus},
+    command::SourceCommand,
     config::{Common, LinkConfig, OUTBOX_BYTES_MAX, OUTBOX_COMMANDS_MAX},
     frames::{self, Payload},
     logs::Logs,
@@ -11,10 +11,10 @@ use crate::{
     decode::decode,
     expiry::{self, Expiry},
     normalise::{Normalised, Normaliser},
-    sequence::{HeldBytes, HeldShare, Input, Resume, Sequencer, SequencerConfig, Step},
+    sequence::{HeldBytes, HeldShare, Input, Sequencer, SequencerConfig, Step},
     zmtp::{Message, SubEvent, SubSocket},
 };
-use kvasir_proto::types::{BlockName, Cursor, KvEvent};
+use kvasir_proto::types::{BlockName, Cursor, KvEvent, SourceStatus};
 use std::{
     collections::VecDeque,
     future::pending,
@@ -39,12 +39,12 @@ const AT_HAND_MAX: usize = 32;
 /// cursor.
 pub async fn run(
     config: LinkConfig,
-    resume: Option<Resume>,
+    resume: Option<SourceStatus>,
     commands: mpsc::Sender<SourceCommand>,
     common: Common,
     cancel: CancellationToken,
 ) {
-    let mut driver = Driver::new(config, resume, commands, common);
+    let mut driver = Driver::new(config, resume.as_ref(), commands, common);
     tokio::select! {
         () = cancel.cancelled() => {}
         _receiver_gone = driver.run() => {}
@@ -95,7 +95,7 @@ struct Driver {
 impl Driver {
     fn new(
         config: LinkConfig,
-        resume: Option<Resume>,
+        resume: Option<&SourceStatus>,
         commands: mpsc::Sender<SourceCommand>,
         Common { replay_permits, held, deadlines }: Common,
     ) -> Self {
@@ -103,7 +103,7 @@ impl Driver {
         let sequencing = SequencerConfig { replay, ..config.sequencing };
         let (attach, topic) = (config.attach.clone(), config.topic.clone());
         let mut normaliser = Normaliser::new(config.normaliser.clone());
-        if let Some(resume) = resume {
+        if let Some(resume) = resume.filter(|at| at.applied.is_some()) {
             normaliser.resume(resume.main_group);
         }
         Self {
@@ -394,15 +394,8 @@ impl Driver {
 
     /// Sends what changed since the last report.
     fn report(&mut self) -> Result<(), ReceiverGone> {
-        let known = self.sequencer.status();
-        let status = SourceStatus {
-            state: known.state,
-            connected: known.connected,
-            applied: known.applied,
-            last_live: known.head,
-            buffered_batches: known.buffered_batches,
-            verified_at: known.verified_at.map(|at| self.origin + at),
-        };
+        let status = self.sequencer.status().by_clock(|at| self.origin + at);
+        let status = SourceStatus { main_group: self.normaliser.main_group(), ..status };
         self.sums.counts = self.sequencer.counts();
         let commands = self.reports.next(status, self.sums, Instant::now());
         for command in commands.into_iter().flatten() {

@@ -66,7 +66,7 @@ fn seven_of(epoch: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_sequence_frame_of_24_bytes_states_the_publishers_life() {
+fn a_sequence_frame_of_24_bytes_states_the_publishers_incarnation() {
     let epoch = *b"\x12\x3e\x45\x67\xe8\x9b\x12\xd3\xa4\x56\x42\x66\x14\x17\x40\x00";
     let life = stated_incarnation(&epoch);
     assert!(life.is_some());
@@ -95,7 +95,7 @@ fn a_sequence_frame_of_24_bytes_states_the_publishers_life() {
 }
 
 #[test]
-fn a_topic_may_state_the_publishers_life() {
+fn a_topic_may_state_the_publishers_incarnation() {
     let read = |topic: &[u8]| live(&message(&[topic, &seven(), b""])).unwrap().incarnation;
     let life = stated_incarnation(b"replica-epoch-1");
     assert_eq!(read(b"kv\0sgl-kv-epoch=replica-epoch-1"), life);

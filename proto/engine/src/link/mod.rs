@@ -11,7 +11,7 @@
 //! batches, and the gap is replayed when there is room again.
 //!
 //! **Accounting.** Each batch is one [`SourceCommand::Apply`] or counted in one
-//! [`SourceCommand::Outcome`]; batches that wait are in [`SourceStatus::buffered_batches`].
+//! [`SourceCommand::Outcome`]; batches that wait are in [`SourceStatus::buffered_batches`](kvasir_proto::types::SourceStatus::buffered_batches).
 
 mod command;
 mod config;
@@ -25,7 +25,7 @@ mod unheard;
 #[cfg(test)]
 mod frames_test;
 
-pub use command::{ReplayOutcome, SourceCommand, SourceStatus};
+pub use command::{ReplayOutcome, SourceCommand};
 pub use config::{
     Common, LinkConfig, OUTBOX_BYTES_MAX, OUTBOX_COMMANDS_MAX, REPLAY_REPLY_TIMEOUT,
     STATUS_INTERVAL,

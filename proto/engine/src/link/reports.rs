@@ -1,9 +1,9 @@
 use super::{
-    command::{ReplayOutcome, SourceCommand, SourceStatus},
+    command::{ReplayOutcome, SourceCommand},
     config::STATUS_INTERVAL,
 };
 use crate::{sequence::OutcomeCounts, zmtp::Excess};
-use kvasir_proto::types::BatchOutcome;
+use kvasir_proto::types::{BatchOutcome, SourceStatus};
 use tokio::time::Instant;
 
 /// Sums that only grow.
@@ -31,7 +31,7 @@ impl Sums {
 /// The last report to the receiver, and the time of the next.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
-    status: Option<SourceStatus>,
+    status: Option<SourceStatus<Instant>>,
     sums: Sums,
     /// No report before this time, unless it is urgent.
     next_at: Option<Instant>,
@@ -48,14 +48,15 @@ impl Reports {
     /// The report to send now: at once if the state or the connection changed, else once per interval.
     pub(super) fn next(
         &mut self,
-        status: SourceStatus,
+        status: SourceStatus<Instant>,
         sums: Sums,
         now: Instant,
     ) -> Option<Vec<SourceCommand>> {
         let urgent = self
             .status
+            .as_ref()
             .is_none_or(|last| (last.state, last.connected) != (status.state, status.connected));
-        let changed = self.status != Some(status) || self.sums != sums;
+        let changed = self.status.as_ref() != Some(&status) || self.sums != sums;
         let early = !urgent && self.next_at.is_some_and(|at| now < at);
         self.due = changed && early;
         if !changed || early {
@@ -85,7 +86,7 @@ impl Reports {
                 excesses.map(|(excess, connections)| SourceCommand::Excess { excess, connections }),
             )
             .chain(replays.map(|(outcome, rounds)| SourceCommand::Replays { outcome, rounds }))
-            .chain([SourceCommand::Status(status)])
+            .chain([SourceCommand::Status(status.clone())])
             .collect();
         *self =
             Self { status: Some(status), sums, next_at: Some(now + STATUS_INTERVAL), due: false };

@@ -52,8 +52,8 @@ mod tests {
         assert_eq!(rounds(&mut Unheard::default(), &some), expected);
         // A quiet engine, and one whose live batches arrive.
         assert_eq!(rounds(&mut Unheard::default(), &[true, true, true, false, false]), [false; 5]);
-        let mut heard = Unheard::default();
-        heard.receive_live();
-        assert_eq!(rounds(&mut heard, &[true; 9]), [false; 9]);
+        let mut unheard = Unheard::default();
+        unheard.receive_live();
+        assert_eq!(rounds(&mut unheard, &[true; 9]), [false; 9]);
     }
 }

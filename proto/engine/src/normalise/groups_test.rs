@@ -54,38 +54,38 @@ fn the_number_of_groups_learned_is_limited() {
 }
 
 /// An event of block 1, the group and kind that it states, and the reason for which it is dropped.
-type Step = (Told, Option<u32>, Option<&'static str>, Option<DropReason>);
+type Step = (Announced, Option<u32>, Option<&'static str>, Option<DropReason>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum Announced {
     Stored,
     Removed,
 }
 
-fn tell(
+fn announce(
     normaliser: &mut Normaliser,
-    told: Told,
+    announced: Announced,
     name: u64,
     (group, kind): (Option<u32>, Option<&'static str>),
 ) -> Normalised {
     let place = Place { group, kind, ..Place::default() };
-    match told {
-        Told::Stored => store(normaliser, RawStored { place, ..stored(None, &[name]) }),
-        Told::Removed => remove(normaliser, RawRemoved { place, ..removed(&[name]) }),
+    match announced {
+        Announced::Stored => store(normaliser, RawStored { place, ..stored(None, &[name]) }),
+        Announced::Removed => remove(normaliser, RawRemoved { place, ..removed(&[name]) }),
     }
 }
 
 #[test]
 fn a_contradiction_is_rejected_and_removals_go_on() {
+    use Announced::{Removed, Stored};
     use DropReason::{GroupKind, OtherGroup, OtherMainGroup, PresumedGroup};
-    use Told::{Removed, Stored};
     const FULL: Option<&str> = Some("full_attention");
     const OTHER: Option<&str> = Some("sliding_window");
     const UNKNOWN: Option<&str> = Some("unknown");
     let check = |steps: &[Step]| {
         let mut normaliser = vllm();
-        for (index, &(told, group, kind, expected)) in steps.iter().enumerate() {
-            let out = tell(&mut normaliser, told, 1, (group, kind));
+        for (index, &(announced, group, kind, expected)) in steps.iter().enumerate() {
+            let out = announce(&mut normaliser, announced, 1, (group, kind));
             let reason = reasons(&out).first().map(|drop| drop.0);
             assert_eq!(reason, expected, "{steps:?} {index}");
             assert_eq!(out.is_lossy(), expected == Some(PresumedGroup), "{steps:?} {index}");
@@ -111,7 +111,7 @@ fn a_contradiction_is_rejected_and_removals_go_on() {
             ]);
         }
         for group in [None, Some(0)] {
-            // What was taken for the main group's is not: all that is held is doubtful.
+            // What was taken for the main group's is not: all that is held is suspect.
             check(&[
                 (Stored, group, None, None),
                 (Removed, group, None, None),
@@ -176,13 +176,13 @@ impl Index {
             }
         }
         if out.is_lossy() {
-            // What is doubtful goes in the end.
+            // What is suspect goes in the end.
             self.0.clear();
         }
     }
 }
 
-type Event = (Told, u64, Option<u32>, Option<&'static str>);
+type Event = (Announced, u64, Option<u32>, Option<&'static str>);
 
 fn any_event() -> impl Strategy<Value = Event> {
     let kinds = vec![
@@ -193,8 +193,8 @@ fn any_event() -> impl Strategy<Value = Event> {
         Some("mamba"),
         Some("unknown"),
     ];
-    let told = prop_oneof![Just(Told::Stored), Just(Told::Removed)];
-    (told, 1_u64..4, select(vec![None, Some(0), Some(1), Some(2)]), select(kinds))
+    let announced = prop_oneof![Just(Announced::Stored), Just(Announced::Removed)];
+    (announced, 1_u64..4, select(vec![None, Some(0), Some(1), Some(2)]), select(kinds))
 }
 
 proptest! {
@@ -208,15 +208,15 @@ proptest! {
         let mut engine: BTreeMap<(u64, Option<u32>), u64> = BTreeMap::new();
         let mut index = Index::default();
         let mut rejected = false;
-        for (told, name, group, kind) in events {
+        for (announced, name, group, kind) in events {
             let copies = engine.entry((name, group)).or_default();
-            match told {
-                Told::Stored => *copies += 1,
-                Told::Removed if *copies > 0 => *copies -= 1,
+            match announced {
+                Announced::Stored => *copies += 1,
+                Announced::Removed if *copies > 0 => *copies -= 1,
                 // Engines remove what they hold.
-                Told::Removed => continue,
+                Announced::Removed => continue,
             }
-            let out = tell(&mut normaliser, told, name, (group, kind));
+            let out = announce(&mut normaliser, announced, name, (group, kind));
             rejected |= out.drops.iter().any(|(reason, _)| reason.kind() == DropKind::Rejected);
             index.apply(&out);
             for name in 1..4 {

@@ -51,7 +51,7 @@ fn unnamed_adapters_never_match_even_salted() {
 }
 
 #[test]
-fn untagged_keys_are_told_apart() {
+fn untagged_keys_are_distinguished() {
     use ExtraKey::{Item, ItemHash, Number, Text, Unknown};
     /// Salt found in the first block, or not understood.
     type Expected = Option<&'static str>;

@@ -265,7 +265,7 @@ fn local_hashes_stand_for_tokens() {
 }
 
 #[test]
-fn clears_and_new_lives_forget() {
+fn clears_and_new_incarnations_forget() {
     let child = || RawEvent::Stored(Box::new(stored(Some(3), &[4])));
     let mut normaliser = salted();
     normalise_of_rank(&mut normaliser, Some(1), RawEvent::Cleared);

@@ -1,5 +1,5 @@
 use super::{Buffer, HeldShare, Numbered, OutcomeCounts};
-use kvasir_proto::types::{Cursor, LossPolicy, SourceState};
+use kvasir_proto::types::LossPolicy;
 use std::{collections::VecDeque, mem, time::Duration};
 
 /// What a loss does, and how many batches are held back.
@@ -20,25 +20,6 @@ pub(crate) trait LossSteps {
     const CLEAR_LOST: Self;
     /// What is still suspect is dropped.
     const DROP_SUSPECTS: Self;
-}
-
-/// What is known of a source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OrderStatus {
-    /// How far the source's entry can be trusted.
-    pub state: SourceState,
-    /// Whether the live stream is connected.
-    pub connected: bool,
-    /// How far it was applied.
-    pub applied: Option<Cursor>,
-    /// Highest number known to exist in this incarnation.
-    pub head: Option<u64>,
-    /// Batches held back.
-    pub buffered_batches: usize,
-    /// Bytes held back.
-    pub buffered_bytes: usize,
-    /// When the newest batch was last known to be applied, on the driver's clock.
-    pub verified_at: Option<Duration>,
 }
 
 /// Batches were lost for good.

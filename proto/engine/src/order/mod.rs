@@ -12,7 +12,6 @@ mod outcomes;
 mod rounds;
 
 pub(crate) use buffer::{Buffer, Numbered};
-pub use core::OrderStatus;
 pub(crate) use core::{Bounds, Core, LossSteps, Machine, assert_facts, next_step};
 #[cfg(test)]
 pub(crate) use dice_test::Dice;

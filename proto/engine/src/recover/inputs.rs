@@ -242,7 +242,7 @@ impl<I: Item, C> Recovery<I, C> {
         }
     }
 
-    pub(super) fn on_other_life(&mut self, number: u64, present: Incarnation) {
+    pub(super) fn on_other_incarnation(&mut self, number: u64, present: Incarnation) {
         if self.asks.finish(number).is_none() {
             return;
         }

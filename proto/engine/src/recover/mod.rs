@@ -49,12 +49,11 @@ mod rules_test;
 mod simulation_test;
 
 pub use crate::order::{
-    BUFFER_BATCHES_MAX, BUFFER_BYTES_MAX, HELD_BYTES_MAX, HeldBytes, HeldShare, Item, OrderStatus,
-    OutcomeCounts,
+    BUFFER_BATCHES_MAX, BUFFER_BYTES_MAX, HELD_BYTES_MAX, HeldBytes, HeldShare, Item, OutcomeCounts,
 };
 pub use config::{
     ATTEMPTS_MAX, NUMBERS_AHEAD_MAX, PAST_INCARNATIONS_MAX, Recourse, RecoveryConfig,
 };
 pub use kvasir_proto::types::LossPolicy;
-pub use recovery::{Recovery, Resume};
+pub use recovery::Recovery;
 pub use step::{Ask, Input, Numbered, Step};

@@ -3,10 +3,8 @@
 //! What a batch does to the index depends on what was there before and is not the same when done
 //! twice: a batch that is lost, repeated or out of order shows in what is held.
 
-use super::{
-    Ask, Input, Item, Numbered, OutcomeCounts, Recourse, Recovery, RecoveryConfig, Resume, Step,
-};
-use kvasir_proto::types::{Cursor, Incarnation, SourceState};
+use super::{Ask, Input, Item, Numbered, OutcomeCounts, Recourse, Recovery, RecoveryConfig, Step};
+use kvasir_proto::types::{Cursor, Incarnation, SourceState, SourceStatus};
 use std::{
     collections::{BTreeMap, VecDeque},
     time::Duration,
@@ -107,7 +105,7 @@ fn change(copies: &mut Copies, kind: Kind) {
 /// The index, as far as one source goes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Index {
-    /// Copies of each name, and whether they are doubtful.
+    /// Copies of each name, and whether they are suspect.
     held: BTreeMap<u8, (u32, bool)>,
     incarnation: Option<Incarnation>,
     /// Last batch that is in.
@@ -160,9 +158,9 @@ impl World {
     /// A server that starts with a checkpoint taken after batch `sequence` of the present life.
     pub(super) fn resume(&mut self, config: RecoveryConfig, sequence: u64, past: &[usize]) {
         let incarnation = incarnation(self.life());
-        let cursor = Some(Cursor { incarnation, sequence, fingerprint: None });
+        let applied = Some(Cursor { incarnation, sequence, fingerprint: None });
         let past = past.iter().map(|life| self::incarnation(*life)).collect();
-        let resume = Resume { cursor, degraded: false, past };
+        let resume = SourceStatus { applied, past, ..SourceStatus::default() };
         self.recovery = Recovery::new(config, Some(&resume), self.now);
         let held = self.truth(self.life(), Some(sequence));
         self.index.held = held.into_iter().map(|(name, count)| (name, (count, false))).collect();
@@ -385,7 +383,7 @@ impl World {
             self.execute(step);
         }
         let OutcomeCounts { applied, duplicate, stale, .. } = self.recovery.counts();
-        let buffered = self.recovery.status().buffered_batches as u64;
+        let buffered = self.recovery.status().buffered_batches;
         let settled = applied + duplicate + stale + self.refusals;
         assert_eq!(self.handed_in, settled + buffered, "{self:#?}");
     }
@@ -407,7 +405,7 @@ impl World {
                 self.wanted = Some(expected);
             }
             Step::BeginDump => {
-                index.held.values_mut().for_each(|(_, doubtful)| *doubtful = true);
+                index.held.values_mut().for_each(|(_, suspect)| *suspect = true);
             }
             Step::Chunk { chunk } => {
                 for (name, count) in chunk {
@@ -416,20 +414,20 @@ impl World {
                 }
             }
             Step::FinishDump { cursor } => {
-                index.held.retain(|_, (_, doubtful)| !*doubtful);
+                index.held.retain(|_, (_, suspect)| !*suspect);
                 index.at = cursor.map(|cursor| cursor.sequence);
                 index.dumps += 1;
                 assert!(cursor.is_none_or(|at| Some(at.incarnation) == index.incarnation));
             }
             Step::MarkSuspect => {
-                index.held.values_mut().for_each(|(_, doubtful)| *doubtful = true);
+                index.held.values_mut().for_each(|(_, suspect)| *suspect = true);
                 index.losses += 1;
             }
             Step::ClearLost => {
                 index.held.clear();
                 index.losses += 1;
             }
-            Step::DropSuspects => index.held.retain(|_, (_, doubtful)| !*doubtful),
+            Step::DropSuspects => index.held.retain(|_, (_, suspect)| !*suspect),
             Step::Expired => {
                 index.held.clear();
                 index.at = None;
@@ -455,7 +453,7 @@ impl World {
         assert_eq!(Some(cursor.incarnation), index.incarnation, "fenced");
         assert_eq!(life_of(cursor.incarnation), item.life, "of another life");
         if self.recourse == Recourse::Ask {
-            // Where nobody answered for long, an old life may be applied that was never heard before.
+            // Where nobody answered for long, an old life may be applied that was never received before.
             let unheard = index.losses > 0 && !index.left.contains(&cursor.incarnation);
             let newest = index.newest_life;
             assert!(item.life >= newest || unheard, "{item:?} after life {newest}");
@@ -464,8 +462,8 @@ impl World {
         (index.at, index.newest_life) = (Some(item.sequence), item.life);
         match item.kind {
             Kind::Add(name) => {
-                let (count, doubtful) = index.held.entry(name).or_default();
-                (*count, *doubtful) = (if *doubtful { 1 } else { *count + 1 }, false);
+                let (count, suspect) = index.held.entry(name).or_default();
+                (*count, *suspect) = (if *suspect { 1 } else { *count + 1 }, false);
             }
             Kind::Take(name) => {
                 if let Some((count, _)) = index.held.get_mut(&name) {

@@ -1,6 +1,6 @@
 use super::config::{NUMBERS_AHEAD_MAX, PAST_INCARNATIONS_MAX};
 use kvasir_proto::types::{Cursor, Incarnation};
-use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// What the index has of an incarnation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +111,7 @@ impl Progress {
 
 /// Incarnations that ended, the latest last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Past(VecDeque<Incarnation>);
+pub(super) struct Past(Arc<[Incarnation]>);
 
 impl Past {
     pub(super) fn of(past: &[Incarnation]) -> Self {
@@ -122,15 +122,15 @@ impl Past {
 
     pub(super) fn add(&mut self, incarnation: Incarnation) {
         self.remove(incarnation);
-        if self.0.len() >= PAST_INCARNATIONS_MAX {
-            self.0.pop_front();
-        }
-        self.0.push_back(incarnation);
+        let excess = (self.0.len() + 1).saturating_sub(PAST_INCARNATIONS_MAX);
+        self.0 = self.0.iter().skip(excess).copied().chain([incarnation]).collect();
         debug_assert!(self.0.len() <= PAST_INCARNATIONS_MAX, "few are remembered");
     }
 
     pub(super) fn remove(&mut self, incarnation: Incarnation) {
-        self.0.retain(|at| *at != incarnation);
+        if self.contains(incarnation) {
+            self.0 = self.0.iter().filter(|at| **at != incarnation).copied().collect();
+        }
     }
 
     pub(super) fn contains(&self, incarnation: Incarnation) -> bool {
@@ -141,7 +141,7 @@ impl Past {
         self.0.len()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = Incarnation> + use<'_> {
-        self.0.iter().copied()
+    pub(super) fn list(&self) -> Arc<[Incarnation]> {
+        Arc::clone(&self.0)
     }
 }

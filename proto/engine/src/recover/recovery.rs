@@ -4,23 +4,10 @@ use super::{
     step::{Ask, Input, Numbered, Step},
 };
 use crate::order::{
-    self, BackOff, Bounds, Core, HeldShare, Item, Machine, OrderStatus, OutcomeCounts, Pacing,
-    Rounds,
+    self, BackOff, Bounds, Core, HeldShare, Item, Machine, OutcomeCounts, Pacing, Rounds,
 };
-use kvasir_proto::types::{Cursor, Incarnation, SourceState};
+use kvasir_proto::types::{Cursor, Incarnation, SourceState, SourceStatus};
 use std::{mem, time::Duration};
-
-/// What a checkpoint has of a source.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resume {
-    /// How far it was applied; none if nothing is in the index.
-    pub cursor: Option<Cursor>,
-    /// Whether batches had been lost for good.
-    pub degraded: bool,
-    /// Incarnations that ended, the latest last; at most [`PAST_INCARNATIONS_MAX`](super::PAST_INCARNATIONS_MAX)
-    /// are retained.
-    pub past: Vec<Incarnation>,
-}
 
 /// What is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,10 +55,11 @@ pub struct Recovery<I, C> {
 }
 
 impl<I: Item, C> Recovery<I, C> {
-    /// A source that is not connected yet, at the time `now` of a monotonic clock. A degraded one
-    /// has a step to be taken.
+    /// A source that is not connected yet, at the time `now` of a monotonic clock. Where `resume` has no cursor, nothing
+    /// of the source is in the index; of its past incarnations, the latest
+    /// [`PAST_INCARNATIONS_MAX`](super::PAST_INCARNATIONS_MAX) are retained. A degraded source has a step to be taken.
     #[must_use]
-    pub fn new(config: RecoveryConfig, resume: Option<&Resume>, now: Duration) -> Self {
+    pub fn new(config: RecoveryConfig, resume: Option<&SourceStatus>, now: Duration) -> Self {
         let bounds = Bounds {
             loss_policy: config.loss_policy,
             degraded_ttl: config.degraded_ttl,
@@ -96,14 +84,14 @@ impl<I: Item, C> Recovery<I, C> {
             refused: 0,
         };
         if let Some(resume) = resume {
-            let present = resume.cursor.map(|cursor| cursor.incarnation);
+            let present = resume.applied.map(|cursor| cursor.incarnation);
             recovery.past = Past::of(&resume.past);
             present.into_iter().for_each(|present| recovery.past.remove(present));
-            recovery.progress = resume.cursor.map(|cursor| {
+            recovery.progress = resume.applied.map(|cursor| {
                 let progress = Progress::new(cursor.incarnation, Base::At(cursor.sequence));
                 Progress { head: Some(cursor.sequence), ..progress }
             });
-            if resume.degraded && recovery.progress.is_some() {
+            if resume.state == SourceState::Degraded && recovery.progress.is_some() {
                 recovery.core.degrade();
             }
         }
@@ -125,7 +113,7 @@ impl<I: Item, C> Recovery<I, C> {
             Input::RangeBatch { round, batch } => self.on_range_batch(round, batch),
             Input::RangeEnd { round, head } => self.on_range_end(round, head),
             Input::RangeGone { round } => self.on_range_gone(round),
-            Input::OtherIncarnation { round, present } => self.on_other_life(round, present),
+            Input::OtherIncarnation { round, present } => self.on_other_incarnation(round, present),
             Input::DumpChunk { round, chunk } => self.on_dump_chunk(round, chunk),
             Input::DumpEnd { round, incarnation, watermark } => {
                 self.on_dump_end(round, incarnation, watermark);
@@ -158,11 +146,6 @@ impl<I: Item, C> Recovery<I, C> {
         self.progress.is_some_and(|progress| progress.incarnation == incarnation)
     }
 
-    /// Incarnations that ended, the latest last, at most [`PAST_INCARNATIONS_MAX`](super::PAST_INCARNATIONS_MAX).
-    pub fn past(&self) -> impl Iterator<Item = Incarnation> + use<'_, I, C> {
-        self.past.iter()
-    }
-
     /// Number of the batch that is to come next; none if any will do, or only a dump.
     #[must_use]
     pub fn expected(&self) -> Option<u64> {
@@ -191,15 +174,16 @@ impl<I: Item, C> Recovery<I, C> {
 
     /// What is known of the source.
     #[must_use]
-    pub fn status(&self) -> OrderStatus {
-        OrderStatus {
+    pub fn status(&self) -> SourceStatus {
+        SourceStatus {
             state: self.state(),
             connected: self.stream != Stream::Down,
             applied: self.progress.and_then(|progress| progress.cursor()),
             head: self.progress.and_then(|progress| progress.head),
-            buffered_batches: self.core.buffer.len(),
-            buffered_bytes: self.core.buffer.bytes(),
+            buffered_batches: self.core.buffer.len() as u64,
             verified_at: self.core.verified_at,
+            past: self.past.list(),
+            main_group: None,
         }
     }
 

@@ -2,9 +2,9 @@
 
 use super::{
     ATTEMPTS_MAX, Ask, Input, Item, LossPolicy, NUMBERS_AHEAD_MAX, Numbered, PAST_INCARNATIONS_MAX,
-    Recourse, Recovery, RecoveryConfig, Resume, Step,
+    Recourse, Recovery, RecoveryConfig, Step,
 };
-use kvasir_proto::types::{Cursor, Incarnation, SourceState};
+use kvasir_proto::types::{Cursor, Incarnation, SourceState, SourceStatus};
 use std::time::Duration;
 
 const A: Incarnation = Incarnation(10);
@@ -48,7 +48,7 @@ impl Source {
 
     /// At batch 5 of life A.
     fn at_five(config: RecoveryConfig) -> Self {
-        let resume = Resume { cursor: Some(cursor(A, 5)), degraded: false, past: Vec::new() };
+        let resume = SourceStatus { applied: Some(cursor(A, 5)), ..SourceStatus::default() };
         let recovery = Recovery::new(config, Some(&resume), Duration::ZERO);
         let mut source = Self { recovery, now: Duration::ZERO };
         assert_eq!(source.connect(A), []);
@@ -181,7 +181,7 @@ fn a_dump_that_broke_off_says_nothing_and_an_empty_one_says_that_nothing_is_held
 }
 
 #[test]
-fn a_log_that_keeps_the_order_is_believed_where_a_life_begins() {
+fn a_log_that_keeps_the_order_is_believed_where_an_incarnation_begins() {
     let begin = |first, in_order| {
         let head = Some(3);
         Input::Connected { incarnation: B, first: Some(first), head, in_order }
@@ -297,7 +297,7 @@ fn after_too_many_attempts_the_loss_policy_applies_and_a_dump_still_heals() {
 }
 
 #[test]
-fn an_old_life_is_refused_until_the_source_itself_says_that_it_lives_it() {
+fn an_old_incarnation_is_refused_until_the_source_itself_states_it() {
     let mut source = Source::at_five(asking());
     assert_eq!(source.connect(B), [Step::NewIncarnation { incarnation: B }]);
     assert!(!source.recovery.admits(A) && source.recovery.admits(B));
@@ -312,7 +312,7 @@ fn an_old_life_is_refused_until_the_source_itself_says_that_it_lives_it() {
 }
 
 #[test]
-fn an_old_life_that_says_it_is_there_has_the_source_asked() {
+fn an_old_incarnation_that_is_stated_again_leads_to_a_request() {
     let mut source = Source::at_five(asking());
     source.connect(B);
     let (round, _) = source.asked();
@@ -326,18 +326,18 @@ fn an_old_life_that_says_it_is_there_has_the_source_asked() {
 }
 
 #[test]
-fn eight_lives_are_remembered() {
+fn eight_incarnations_are_remembered() {
     let mut source = Source::new(asking());
     for life in 0..=PAST_INCARNATIONS_MAX as u128 + 1 {
         source.connect(Incarnation(life));
     }
     let admitted = |life| source.recovery.admits(Incarnation(life));
     assert!(admitted(0) && !admitted(1) && !admitted(8) && admitted(9));
-    assert_eq!(source.recovery.past().count(), PAST_INCARNATIONS_MAX);
+    assert_eq!(source.recovery.status().past.len(), PAST_INCARNATIONS_MAX);
 }
 
 #[test]
-fn a_life_that_begins_where_it_says_needs_no_dump() {
+fn a_incarnation_that_begins_where_it_states_needs_no_dump() {
     let mut source = Source::new(asking());
     let hello = Input::Connected { incarnation: A, first: Some(3), head: Some(4), in_order: false };
     assert_eq!(source.input(hello), [Step::NewIncarnation { incarnation: A }]);
@@ -351,7 +351,7 @@ fn a_life_that_begins_where_it_says_needs_no_dump() {
 }
 
 #[test]
-fn where_nobody_can_be_asked_the_publisher_is_told_what_to_send() {
+fn where_there_is_no_agent_the_publisher_learns_what_to_send() {
     let mut source = Source::new(RecoveryConfig { recourse: Recourse::Rewind, ..asking() });
     source.connect(A);
     assert_eq!(source.state(), SourceState::Cold);
@@ -385,8 +385,7 @@ fn numbers_far_ahead_and_at_the_end_of_their_range() {
     let mut source = Source::at_five(asking());
     assert_eq!(source.live(A, 6 + NUMBERS_AHEAD_MAX), []);
     assert_eq!((source.state(), source.recovery.counts().stale), (SourceState::Exact, 1));
-    let resume =
-        Resume { cursor: Some(cursor(A, u64::MAX - 1)), degraded: false, past: Vec::new() };
+    let resume = SourceStatus { applied: Some(cursor(A, u64::MAX - 1)), ..SourceStatus::default() };
     source.recovery = Recovery::new(asking(), Some(&resume), source.now);
     source.connect(A);
     assert_eq!(source.live(A, u64::MAX), [apply(A, u64::MAX)]);
@@ -395,7 +394,7 @@ fn numbers_far_ahead_and_at_the_end_of_their_range() {
 }
 
 #[test]
-fn a_source_that_is_not_heard_of_expires() {
+fn a_source_that_is_silent_expires() {
     for expires_silent in [false, true] {
         let mut source = Source::at_five(RecoveryConfig { expires_silent, ..asking() });
         source.now += Duration::from_secs(59);

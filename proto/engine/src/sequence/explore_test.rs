@@ -141,7 +141,7 @@ fn every_short_history_without_replay_ends_honest() {
 
 /// What one of these histories meets, longer ones meet: a step less than without statements.
 #[test]
-fn every_short_history_of_a_publisher_that_states_its_life_ends_honest() {
+fn every_short_history_of_a_publisher_that_states_its_incarnation_ends_honest() {
     let patient = SequencerConfig { replay_attempts_max: 20, ..SequencerConfig::default() };
     let hasty = SequencerConfig { replay_attempts_max: 2, ..SequencerConfig::default() };
     let live_only = SequencerConfig { replay: false, ..SequencerConfig::default() };

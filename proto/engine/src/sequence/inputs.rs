@@ -21,7 +21,7 @@ impl<I: Item> Sequencer<I> {
         self.ended = None;
         if self.config.replay {
             self.replays.recover(self.core.now);
-        } else if self.progress.is_doubtful() {
+        } else if self.progress.is_unproven() {
             if self.progress.incarnation().is_some_and(incarnation::is_stated) {
                 self.prove_by = Some(self.core.now + self.config.worker_timeout);
             } else {
@@ -43,7 +43,7 @@ impl<I: Item> Sequencer<I> {
         // The publisher still has the batches that were held back, and only the next connection can
         // show whether it is still in the same incarnation.
         self.core.drop_held();
-        self.progress = self.progress.doubted();
+        self.progress = self.progress.unproven();
         self.last_live = self.progress.position();
         self.caught_up = false;
     }
@@ -103,7 +103,7 @@ impl<I: Item> Sequencer<I> {
     /// Follows the number of a live batch that states no incarnation; `true` if that ended the current
     /// one.
     fn follow_number(&mut self, received: &Received<I>) -> bool {
-        if self.progress.is_doubtful() && !self.config.replay {
+        if self.progress.is_unproven() && !self.config.replay {
             self.accept_unproved();
         }
         let restarted = self.shows_restart(received);
@@ -206,7 +206,7 @@ impl<I: Item> Sequencer<I> {
     pub(super) fn on_replay_end(&mut self, number: u64) {
         let Some(round) = self.replays.rounds.finish(number) else { return };
         let nothing_retained = round.cursor.is_some_and(|cursor| round.last < Some(cursor));
-        if nothing_retained && self.progress.is_doubtful() {
+        if nothing_retained && self.progress.is_unproven() {
             // The newest batch is older than the cursor.
             self.replays.rounds.restarted();
             self.end_incarnation(None);
@@ -253,7 +253,7 @@ impl<I: Item> Sequencer<I> {
             return;
         }
         self.replays.probe_later(self.core.now);
-        if self.progress.is_doubtful() {
+        if self.progress.is_unproven() {
             self.accept_unproved();
         }
         if let Some(front) = self.core.buffer.front() {

@@ -62,11 +62,10 @@ mod rules_test;
 mod simulation_test;
 
 pub use crate::order::{
-    BUFFER_BATCHES_MAX, BUFFER_BYTES_MAX, HELD_BYTES_MAX, HeldBytes, HeldShare, Item, OrderStatus,
-    OutcomeCounts,
+    BUFFER_BATCHES_MAX, BUFFER_BYTES_MAX, HELD_BYTES_MAX, HeldBytes, HeldShare, Item, OutcomeCounts,
 };
 pub use config::{REPLAY_ATTEMPTS_MAX, REPLAY_REPLIES_MAX, SequencerConfig};
 pub use incarnation::stated as stated_incarnation;
 pub use kvasir_proto::types::LossPolicy;
-pub use sequencer::{Resume, Sequencer};
+pub use sequencer::Sequencer;
 pub use step::{Input, Received, Step};

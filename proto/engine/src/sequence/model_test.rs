@@ -1,10 +1,10 @@
 //! A model of an engine's publisher, of the network and of an index, around a real sequencer.
 
 use super::{
-    Input, Item, OutcomeCounts, Received, Resume, Sequencer, SequencerConfig, Step, incarnation,
+    Input, Item, OutcomeCounts, Received, Sequencer, SequencerConfig, Step, incarnation,
     stated_incarnation,
 };
-use kvasir_proto::types::{Cursor, Fingerprint, Incarnation, SourceState};
+use kvasir_proto::types::{Cursor, Fingerprint, Incarnation, SourceState, SourceStatus};
 use std::{collections::VecDeque, time::Duration};
 
 /// What a batch of the model says.
@@ -76,7 +76,7 @@ struct Round {
     begun: bool,
 }
 
-/// The index, as far as one source goes: tokens held, and whether each is doubtful.
+/// The index, as far as one source goes: tokens held, and whether each is suspect.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Index {
     pub(super) held: Vec<(Token, bool)>,
@@ -101,7 +101,7 @@ pub(super) struct World {
     replay: bool,
     pub(super) statement: Statement,
     /// The newest life of which the index was told by a statement.
-    told: u64,
+    latest: u64,
 }
 
 impl World {
@@ -119,7 +119,7 @@ impl World {
             rounds: 0,
             replay,
             statement: Statement::Never,
-            told: 0,
+            latest: 0,
         }
     }
 
@@ -143,8 +143,8 @@ impl World {
         let incarnation = if states { stated(life) } else { Incarnation(7) };
         let fingerprint = Some(fingerprint(life, sequence));
         let cursor = Cursor { incarnation, sequence, fingerprint };
-        let resume = Some(Resume { cursor, degraded: false, main_group: None });
-        self.sequencer = Sequencer::new(config, resume, self.now);
+        let resume = SourceStatus { applied: Some(cursor), ..SourceStatus::default() };
+        self.sequencer = Sequencer::new(config, Some(&resume), self.now);
         let held = self.truth(life, Some(sequence));
         self.index.held = held.into_iter().map(|token| (token, false)).collect();
         self.index.incarnation = Some(incarnation);
@@ -310,7 +310,7 @@ impl World {
             self.execute(&step);
         }
         let OutcomeCounts { applied, duplicate, stale, .. } = self.sequencer.counts();
-        let buffered = self.sequencer.status().buffered_batches as u64;
+        let buffered = self.sequencer.status().buffered_batches;
         assert_eq!(self.handed_in, applied + duplicate + stale + buffered, "{self:#?}");
     }
 
@@ -334,10 +334,10 @@ impl World {
                 let lives = 0..self.lives.len() as u64;
                 if let Some(life) = lives.rev().find(|life| stated(*life) == incarnation) {
                     // Ids have no order: the first bytes of a process that is gone are believed
-                    // until its connection ends, if nothing of it was heard before.
+                    // until its connection ends, if nothing of it was received before.
                     let is_late = self.subscription.as_ref().is_some_and(|live| live.life == life);
-                    assert!(life >= self.told || is_late, "back to {life} after {}", self.told);
-                    self.told = life;
+                    assert!(life >= self.latest || is_late, "back to {life} after {}", self.latest);
+                    self.latest = life;
                 }
             }
             Step::Apply { cursor, item } => {
@@ -360,9 +360,9 @@ impl World {
                     Kind::Swallowed => panic!("never sent"),
                 }
             }
-            Step::MarkSuspect => index.held.iter_mut().for_each(|(_, doubtful)| *doubtful = true),
+            Step::MarkSuspect => index.held.iter_mut().for_each(|(_, suspect)| *suspect = true),
             Step::ClearLost => index.held.clear(),
-            Step::DropSuspects => index.held.retain(|(_, doubtful)| !doubtful),
+            Step::DropSuspects => index.held.retain(|(_, suspect)| !suspect),
             Step::Expired => {
                 let (new_lives, expiries) = (index.new_lives, index.expiries + 1);
                 *index = Index { new_lives, expiries, ..Index::default() };
@@ -461,7 +461,7 @@ impl World {
         let kinds = self.lives.last().unwrap();
         let newest = kinds.iter().rposition(|kind| *kind != Kind::Swallowed);
         assert_eq!(applied, newest.map(|newest| newest as u64), "{self:#?}");
-        // What is doubtful is gone in the end: nothing is reported that the engine does not hold.
+        // What is suspect is gone in the end: nothing is reported that the engine does not hold.
         self.settle(Duration::from_secs(700));
         for (token, _) in &self.index.held {
             assert!(truth.contains(token), "phantom {token:?}: {self:#?}");

@@ -20,7 +20,7 @@ pub(super) enum Progress {
     /// Nothing of it was applied. The id is there once its first batch is at hand.
     Fresh(Option<Incarnation>),
     /// The cursor is from a checkpoint or an earlier connection: the engine may have restarted.
-    Doubtful(Incarnation, Position),
+    Unproven(Incarnation, Position),
     /// The cursor belongs to the incarnation of the present connection.
     Known(Incarnation, Position),
 }
@@ -30,19 +30,19 @@ impl Progress {
     pub(super) const fn position(&self) -> Option<Position> {
         match self {
             Self::Fresh(_) => None,
-            Self::Doubtful(_, position) | Self::Known(_, position) => Some(*position),
+            Self::Unproven(_, position) | Self::Known(_, position) => Some(*position),
         }
     }
 
     pub(super) const fn incarnation(&self) -> Option<Incarnation> {
         match self {
             Self::Fresh(incarnation) => *incarnation,
-            Self::Doubtful(incarnation, _) | Self::Known(incarnation, _) => Some(*incarnation),
+            Self::Unproven(incarnation, _) | Self::Known(incarnation, _) => Some(*incarnation),
         }
     }
 
-    pub(super) const fn is_doubtful(&self) -> bool {
-        matches!(self, Self::Doubtful(..))
+    pub(super) const fn is_unproven(&self) -> bool {
+        matches!(self, Self::Unproven(..))
     }
 
     pub(super) const fn is_fresh(&self) -> bool {
@@ -50,17 +50,17 @@ impl Progress {
     }
 
     /// The same cursor, to be proved again.
-    pub(super) const fn doubted(self) -> Self {
+    pub(super) const fn unproven(self) -> Self {
         match self {
-            Self::Known(incarnation, position) => Self::Doubtful(incarnation, position),
-            Self::Fresh(_) | Self::Doubtful(..) => self,
+            Self::Known(incarnation, position) => Self::Unproven(incarnation, position),
+            Self::Fresh(_) | Self::Unproven(..) => self,
         }
     }
 
     /// The same cursor, proved or taken on trust.
     pub(super) const fn accepted(self) -> Self {
         match self {
-            Self::Doubtful(incarnation, position) => Self::Known(incarnation, position),
+            Self::Unproven(incarnation, position) => Self::Known(incarnation, position),
             Self::Fresh(_) | Self::Known(..) => self,
         }
     }

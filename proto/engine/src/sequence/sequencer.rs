@@ -5,20 +5,9 @@ use super::{
     replays::Replays,
     step::{Input, Received, Step},
 };
-use crate::order::{self, Bounds, Core, HeldShare, Item, Machine, OrderStatus, OutcomeCounts};
-use kvasir_proto::types::{Cursor, Fingerprint, Incarnation, SourceState};
+use crate::order::{self, Bounds, Core, HeldShare, Item, Machine, OutcomeCounts};
+use kvasir_proto::types::{Cursor, Fingerprint, Incarnation, SourceState, SourceStatus};
 use std::time::Duration;
-
-/// What a checkpoint has of a source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Resume {
-    /// How far it was applied.
-    pub cursor: Cursor,
-    /// Whether batches had been lost for good.
-    pub degraded: bool,
-    /// The engine's main KV-cache group, for the normaliser.
-    pub main_group: Option<u32>,
-}
 
 /// Whether the live stream is connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,10 +55,10 @@ pub struct Sequencer<I> {
 }
 
 impl<I: Item> Sequencer<I> {
-    /// A source that is not connected yet, at the time `now` of a monotonic clock. A degraded
-    /// one has a step to be taken.
+    /// A source that is not connected yet, at the time `now` of a monotonic clock. Where `resume` has a cursor, the index
+    /// holds what was applied up to it. A degraded source has a step to be taken.
     #[must_use]
-    pub fn new(config: SequencerConfig, resume: Option<Resume>, now: Duration) -> Self {
+    pub fn new(config: SequencerConfig, resume: Option<&SourceStatus>, now: Duration) -> Self {
         let bounds = Bounds {
             loss_policy: config.loss_policy,
             degraded_ttl: config.degraded_ttl,
@@ -89,13 +78,13 @@ impl<I: Item> Sequencer<I> {
             caught_up: false,
             config,
         };
-        if let Some(Resume { cursor, degraded, .. }) = resume {
+        if let Some((status, cursor)) = resume.and_then(|status| Some((status, status.applied?))) {
             let Cursor { incarnation, sequence, fingerprint } = cursor;
             let position = Position { sequence, fingerprint };
-            sequencer.progress = Progress::Doubtful(incarnation, position);
+            sequencer.progress = Progress::Unproven(incarnation, position);
             sequencer.next = sequencer.progress.next();
             sequencer.last_live = Some(position);
-            if degraded {
+            if status.state == SourceState::Degraded {
                 sequencer.core.degrade();
             }
         }
@@ -151,15 +140,15 @@ impl<I: Item> Sequencer<I> {
 
     /// What is known of the source.
     #[must_use]
-    pub fn status(&self) -> OrderStatus {
-        OrderStatus {
+    pub fn status(&self) -> SourceStatus {
+        SourceStatus {
             state: self.state(),
             connected: matches!(self.connection, Connection::Up { .. }),
             applied: self.cursor(),
             head: self.last_live.map(|position| position.sequence),
-            buffered_batches: self.core.buffer.len(),
-            buffered_bytes: self.core.buffer.bytes(),
+            buffered_batches: self.core.buffer.len() as u64,
             verified_at: self.core.verified_at,
+            ..SourceStatus::default()
         }
     }
 
@@ -190,7 +179,7 @@ impl<I: Item> Sequencer<I> {
 
     fn trust_when_due(&mut self) {
         let due = self.prove_by.take_if(|at| *at <= self.core.now).is_some();
-        if due && self.progress.is_doubtful() {
+        if due && self.progress.is_unproven() {
             self.accept_unproved();
         }
     }
@@ -228,7 +217,7 @@ impl<I: Item> Sequencer<I> {
     /// Id of the incarnation. A fresh one gets it from its first batch, unless it was stated.
     fn named_from(&mut self, sequence: u64, fingerprint: Fingerprint) -> Incarnation {
         match self.progress {
-            Progress::Known(incarnation, _) | Progress::Doubtful(incarnation, _) => incarnation,
+            Progress::Known(incarnation, _) | Progress::Unproven(incarnation, _) => incarnation,
             Progress::Fresh(Some(stated)) if incarnation::is_stated(stated) => stated,
             Progress::Fresh(_) => {
                 self.name_incarnation(incarnation::of_first_batch(sequence, fingerprint))
@@ -282,7 +271,7 @@ impl<I: Item> Machine for Sequencer<I> {
     }
 
     fn take_next(&mut self) -> bool {
-        if self.progress.is_doubtful() {
+        if self.progress.is_unproven() {
             return false;
         }
         self.skip_given_up();
@@ -311,10 +300,10 @@ impl<I: Item> Machine for Sequencer<I> {
             Connection::Up { live_seen } => live_seen,
         };
         self.trust_when_due();
-        if self.core.buffer.len() > 0 && !self.progress.is_doubtful() {
+        if self.core.buffer.len() > 0 && !self.progress.is_unproven() {
             self.replays.recover(self.core.now);
         }
-        if live_seen && self.core.buffer.len() == 0 && !self.progress.is_doubtful() {
+        if live_seen && self.core.buffer.len() == 0 && !self.progress.is_unproven() {
             self.caught_up = true;
         }
         let cursor = self.progress.position().map(|position| position.sequence);

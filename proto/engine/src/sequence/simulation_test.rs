@@ -153,14 +153,14 @@ fn without_replay_the_state_is_honest() {
 }
 
 #[test]
-fn what_can_be_recovered_of_stated_lives_is_recovered() {
+fn what_can_be_recovered_of_stated_incarnations_is_recovered() {
     for statement in [Statement::Always, Statement::EverySecond, Statement::LiveOnly] {
         check_stated(Faults::Recoverable, statement, 2_000);
     }
 }
 
 #[test]
-fn under_any_faults_stated_lives_are_told_apart() {
+fn under_any_faults_stated_incarnations_are_distinguished() {
     for statement in [Statement::Always, Statement::EverySecond, Statement::LiveOnly] {
         for faults in [Faults::Any, Faults::NoReplay] {
             let (exact, degraded) = check_stated(faults, statement, 2_000);

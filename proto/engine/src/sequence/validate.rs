@@ -14,7 +14,7 @@ impl<I: Item> Sequencer<I> {
             ("the next batch follows the cursor", *next == progress.next()),
             ("what was given up is behind", self.given_up_below <= *next),
             ("what is buffered is ahead", front.is_none_or(|front| front >= *next)),
-            ("no batch waits in vain", front != Some(*next) || progress.is_doubtful()),
+            ("no batch waits in vain", front != Some(*next) || progress.is_unproven()),
             ("down: nothing is buffered", up || is_empty),
             ("down: nothing is exact", up || !self.caught_up),
             ("down: no replay", up || !replays.rounds.is_active()),
@@ -22,7 +22,7 @@ impl<I: Item> Sequencer<I> {
             ("no replay socket: no round", config.replay || round.is_none()),
             (
                 "no replay socket: doubt ends",
-                config.replay || !up || !progress.is_doubtful() || self.prove_by.is_some(),
+                config.replay || !up || !progress.is_unproven() || self.prove_by.is_some(),
             ),
             ("no replay socket: no waiting", config.replay || is_empty),
             ("a round is always ahead", !config.replay || !up || replays.rounds.is_active()),

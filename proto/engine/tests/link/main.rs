@@ -13,12 +13,14 @@ mod publisher;
 use kvasir_engine::{
     decode::{EngineKind, decode},
     expiry::Expired,
-    link::{Common, LinkConfig, ReplayOutcome, SourceCommand, SourceStatus, run},
+    link::{Common, LinkConfig, ReplayOutcome, SourceCommand, run},
     normalise::NormaliserConfig,
-    sequence::{Resume, SequencerConfig, stated_incarnation},
+    sequence::{SequencerConfig, stated_incarnation},
     zmtp::{Attach, Limits},
 };
-use kvasir_proto::types::{BatchOutcome, Cursor, Fingerprint, Incarnation, KvEvent, SourceState};
+use kvasir_proto::types::{
+    BatchOutcome, Cursor, Fingerprint, Incarnation, KvEvent, SourceState, SourceStatus,
+};
 use publisher::{Answer, Publisher, payload};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -27,7 +29,7 @@ use std::{
 };
 use tokio::{
     sync::{Semaphore, mpsc},
-    time::timeout,
+    time::{Instant, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -74,7 +76,7 @@ struct Received {
     outcomes: BTreeMap<&'static str, u64>,
     replays: BTreeMap<&'static str, u64>,
     excesses: BTreeMap<&'static str, u64>,
-    status: Option<SourceStatus>,
+    status: Option<SourceStatus<Instant>>,
 }
 
 impl Received {
@@ -136,11 +138,11 @@ impl Received {
     }
 
     fn state(&self) -> Option<SourceState> {
-        self.status.map(|status| status.state)
+        self.status.as_ref().map(|status| status.state)
     }
 
     fn applied_upto(&self) -> Option<u64> {
-        self.status.and_then(|status| status.applied).map(|cursor| cursor.sequence)
+        self.status.as_ref().and_then(|status| status.applied).map(|cursor| cursor.sequence)
     }
 
     /// Whether all that the publisher ever announced in this life is held, and known to be.
@@ -193,7 +195,7 @@ impl Receiver {
     /// Publishes until a batch arrives live: the subscription has reached the publisher.
     async fn until_subscribed(&mut self, publisher: &mut Publisher) {
         let seen = |received: &Received| {
-            received.status.is_some_and(|status| status.connected && status.last_live.is_some())
+            received.status.as_ref().is_some_and(|status| status.connected && status.head.is_some())
         };
         while !seen(&self.received) {
             publisher.publish().await;
@@ -204,8 +206,16 @@ impl Receiver {
     }
 }
 
+fn resume(cursor: Cursor) -> SourceStatus {
+    SourceStatus { applied: Some(cursor), ..SourceStatus::default() }
+}
+
 /// Runs a link beside a script.
-async fn with_link(config: LinkConfig, resume: Option<Resume>, script: impl AsyncFnOnce(Receiver)) {
+async fn with_link(
+    config: LinkConfig,
+    resume: Option<SourceStatus>,
+    script: impl AsyncFnOnce(Receiver),
+) {
     let (commands, received) = mpsc::channel(CHANNEL_COMMANDS);
     let permits = Arc::new(Semaphore::new(1));
     let cancel = CancellationToken::new();
@@ -320,7 +330,7 @@ async fn a_gap_is_replayed_and_a_lost_last_batch_probed() {
 }
 
 #[tokio::test]
-async fn a_restart_begins_a_new_life_wherever_it_stands() {
+async fn a_restart_begins_a_new_incarnation_wherever_it_stands() {
     // The new life ends before the old cursor, at it, and beyond it.
     for batches in [0, 1, 5, 20] {
         let mut publisher = Publisher::bind().await;
@@ -372,7 +382,7 @@ async fn connections_that_end_for_a_limit_are_counted() {
 }
 
 #[tokio::test]
-async fn a_stated_life_ends_with_its_process_and_not_with_a_connection() {
+async fn a_stated_incarnation_ends_with_its_process_and_not_with_a_connection() {
     let mut publisher = Publisher::bind().await;
     publisher.states_life = true;
     with_link(config(&publisher), None, async |mut receiver| {
@@ -407,7 +417,7 @@ async fn a_stated_life_ends_with_its_process_and_not_with_a_connection() {
 }
 
 #[tokio::test]
-async fn a_stated_life_is_known_again_after_a_checkpoint() {
+async fn a_stated_incarnation_is_known_again_after_a_checkpoint() {
     for (states_life, expected) in [(true, SourceState::Exact), (false, SourceState::Degraded)] {
         let mut publisher = Publisher::bind().await;
         publisher.states_life = states_life;
@@ -418,7 +428,7 @@ async fn a_stated_life_is_known_again_after_a_checkpoint() {
         let fingerprint = Some(publisher.fingerprint(4));
         let cursor = Cursor { incarnation, sequence: 4, fingerprint };
         publisher.answers = vec![Answer::Without(4)];
-        let resume = Some(Resume { cursor, degraded: false, main_group: None });
+        let resume = Some(resume(cursor));
         with_link(config(&publisher), resume, async |mut receiver| {
             let settled = |received: &Received, _: &Publisher| {
                 let ends = [Some(SourceState::Exact), Some(SourceState::Degraded)];
@@ -517,7 +527,7 @@ async fn without_a_replay_socket_a_clear_heals() {
     let config = LinkConfig { replay: None, ..config(&publisher) };
     with_link(config, None, async |mut receiver| {
         let connected = |received: &Received, _: &Publisher| {
-            received.status.is_some_and(|status| status.connected)
+            received.status.as_ref().is_some_and(|status| status.connected)
         };
         receiver.until(&mut publisher, connected).await;
         receiver.publish_until(&mut publisher, |received| !received.applied.is_empty()).await;
@@ -556,7 +566,7 @@ async fn what_cannot_be_read_is_counted_and_degrades() {
 }
 
 #[tokio::test]
-async fn a_checkpoint_resumes_in_the_same_life_and_is_dropped_in_another() {
+async fn a_checkpoint_resumes_in_the_same_incarnation_and_is_dropped_in_another() {
     let mut publisher = Publisher::bind().await;
     for _ in 0..10 {
         publisher.publish().await;
@@ -566,7 +576,7 @@ async fn a_checkpoint_resumes_in_the_same_life_and_is_dropped_in_another() {
         sequence: 5,
         fingerprint: Some(publisher.fingerprint(5)),
     };
-    let same = Resume { cursor, degraded: false, main_group: None };
+    let same = resume(cursor);
     with_link(config(&publisher), Some(same), async |mut receiver| {
         receiver.until(&mut publisher, |received, _| received.applied_upto() == Some(9)).await;
         assert_eq!(receiver.received.applied, [6, 7, 8, 9]);
@@ -574,8 +584,7 @@ async fn a_checkpoint_resumes_in_the_same_life_and_is_dropped_in_another() {
     })
     .await;
     let fingerprint = Some(Fingerprint::of(0, b"other"));
-    let other =
-        Resume { cursor: Cursor { fingerprint, ..cursor }, degraded: false, main_group: None };
+    let other = resume(Cursor { fingerprint, ..cursor });
     with_link(config(&publisher), Some(other), async |mut receiver| {
         receiver.until_exact(&mut publisher).await;
         assert!(receiver.received.clears >= 1);
@@ -615,7 +624,7 @@ async fn a_replay_waits_for_a_permit() {
     let script = async {
         receiver
             .until(&mut publisher, |received, _| {
-                received.status.is_some_and(|status| status.connected)
+                received.status.as_ref().is_some_and(|status| status.connected)
             })
             .await;
         assert_eq!(publisher.requests, 0);

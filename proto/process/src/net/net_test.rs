@@ -52,7 +52,7 @@ async fn a_connection_that_falls_silent_is_closed() {
 }
 
 #[tokio::test]
-async fn what_was_said_in_time_is_read_however_late() {
+async fn what_was_sent_in_time_is_read_however_late() {
     let (mut connection, mut peer, _listener, _open) = connect(Duration::ZERO, LONG).await;
     peer.write_all(b"x").await.expect("an open connection");
     connection.stream().readable().await.expect("an open connection");

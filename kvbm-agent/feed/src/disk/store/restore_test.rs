@@ -18,7 +18,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
-const LIFE: Incarnation = Incarnation(7);
+const INCARNATION: Incarnation = Incarnation(7);
 const FIRST: u64 = 3;
 
 #[derive(Default, Clone)]
@@ -78,16 +78,16 @@ impl Written {
         let mut map = Map::default();
         let disk = disk();
         put_manifest(&ManifestRecord::new(&disk, copy_mode), &mut map);
-        begin_incarnation(LIFE, FIRST, &mut map);
-        Self { journal: Journal::new(LIFE, FIRST, config(copy_mode)), map, image: None }
+        begin_incarnation(INCARNATION, FIRST, &mut map);
+        Self { journal: Journal::new(INCARNATION, FIRST, config(copy_mode)), map, image: None }
     }
 
     fn say(&mut self, rank: DpRank, events: Vec<KvEvent>) {
         let (map, mut scratch) = (&mut self.map, Vec::new());
-        let said = self.journal.append_each(rank, events, |batch| {
+        let appended = self.journal.append_each(rank, events, |batch| {
             put_batch(batch, &mut scratch, map);
         });
-        said.expect("a small batch");
+        appended.expect("a small batch");
     }
 
     /// Writes the parts of an image; it does not count yet.
@@ -207,13 +207,13 @@ proptest! {
 
     /// Wherever it is cut off, also in the middle of an image: what comes back is what was held, and goes on alike.
     #[test]
-    fn what_comes_back_is_what_was_said(
+    fn what_comes_back_is_what_was_published(
         is_counted: bool,
-        said in prop::collection::vec((0..3_u32, prop::collection::vec(event(), 0..4), 0..6_u32), 1..40),
+        batches in prop::collection::vec((0..3_u32, prop::collection::vec(event(), 0..4), 0..6_u32), 1..40),
     ) {
         let copy_mode = if is_counted { CopyMode::Counted } else { CopyMode::Set };
         let mut written = Written::new(copy_mode);
-        for (rank, events, image) in said {
+        for (rank, events, image) in batches {
             written.say(rank, events);
             if image == 0 {
                 let image = written.image();
@@ -223,7 +223,7 @@ proptest! {
             }
             let mut found = written.life();
             let (was, is) = (written.journal.status(), found.journal.status());
-            prop_assert_eq!((is.incarnation, is.first, is.head), (LIFE, FIRST, was.head));
+            prop_assert_eq!((is.incarnation, is.first, is.head), (INCARNATION, FIRST, was.head));
             prop_assert_eq!(is.own_first, was.head.map_or(FIRST, |head| head + 1));
             prop_assert_eq!(contents(&mut found.journal), contents(&mut written.journal));
             let digest = |journal: &Journal| journal.digest();
@@ -232,7 +232,7 @@ proptest! {
             prop_assert!(is.oldest <= was.oldest || is.batches == 6);
             let from = was.oldest.unwrap_or(FIRST).max(is.oldest.unwrap_or(FIRST));
             prop_assert_eq!(from, was.oldest.unwrap_or(FIRST));
-            let asked = |journal: &Journal| journal.range(LIFE, from..=u64::MAX, 100);
+            let asked = |journal: &Journal| journal.range(INCARNATION, from..=u64::MAX, 100);
             prop_assert_eq!(asked(&found.journal), asked(&written.journal));
             found.journal.append(0, vec![KvEvent::Cleared]).expect("a next number");
             prop_assert_eq!(found.journal.head(), Some(is.own_first));
@@ -240,7 +240,7 @@ proptest! {
     }
 }
 
-fn said() -> Written {
+fn four_blocks() -> Written {
     let mut written = Written::new(CopyMode::Set);
     for name in 0..4 {
         let blocks = vec![block(name)];
@@ -251,7 +251,7 @@ fn said() -> Written {
 
 #[test]
 fn whatever_is_missing_is_noticed() {
-    let mut written = said();
+    let mut written = four_blocks();
     let image = written.image();
     written.count(image);
     written.say(0, vec![KvEvent::Removed { tier: Tier::Device, names: vec![BlockName(0)] }]);
@@ -259,7 +259,7 @@ fn whatever_is_missing_is_noticed() {
     let without = |key: &[u8]| {
         let mut map = whole.clone();
         map.0.remove(key).expect("it was there");
-        Written { map, ..said() }.damage()
+        Written { map, ..four_blocks() }.damage()
     };
     let missing = |number| format!("what is on disk is damaged: batch {number} is missing");
     assert_eq!(without(&batch_key(FIRST + 1)), missing(FIRST + 1));
@@ -268,17 +268,17 @@ fn whatever_is_missing_is_noticed() {
     assert!(without(b"l").contains("there is no incarnation"));
     let mut map = whole.clone();
     map.remove_range((batch_key(0).to_vec(), vec![b'b' + 1]));
-    assert!(Written { map, ..said() }.damage().contains("the newest batches are missing"));
+    assert!(Written { map, ..four_blocks() }.damage().contains("the newest batches are missing"));
     for key in [&b"l"[..], b"i", b"m", &batch_key(FIRST), &chunk_key(0, 0)] {
         let mut map = whole.clone();
         map.0.get_mut(key).expect("it is there").fill(0xff);
-        assert!(Written { map, ..said() }.damage().contains("damaged"), "{key:?}");
+        assert!(Written { map, ..four_blocks() }.damage().contains("damaged"), "{key:?}");
     }
 }
 
 #[test]
 fn what_was_written_otherwise_is_not_gone_on_from() {
-    let written = said();
+    let written = four_blocks();
     let read = |disk: &DiskConfig, copy_mode| {
         let Ok(found) = read(&written.map, disk, config(copy_mode));
         found
@@ -299,14 +299,14 @@ fn what_was_written_otherwise_is_not_gone_on_from() {
     let Found::OtherWorker(found) = read(&other, CopyMode::Set) else { panic!("another's") };
     assert_eq!(found, disk().address);
     let manifest = ManifestRecord::new(&disk(), CopyMode::Set);
-    let mut newer = said();
+    let mut newer = four_blocks();
     put_manifest(&ManifestRecord { format_version: 3, ..manifest }, &mut newer.map);
     assert_eq!(newer.damage(), "format 3 is on disk, another version's");
 }
 
 #[test]
 fn sources_come_back_as_they_stood() {
-    let mut written = said();
+    let mut written = four_blocks();
     let fingerprint = Some(Fingerprint { ts_bits: 1, payload_hash: 2 });
     let relay = PersistedSource {
         name: "tcp://a:1".to_owned(),

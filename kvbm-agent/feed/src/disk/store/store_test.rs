@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-const LIFE: Incarnation = Incarnation(7);
+const INCARNATION: Incarnation = Incarnation(7);
 const FRESH: Incarnation = Incarnation(8);
 
 fn journal() -> JournalConfig {
@@ -95,7 +95,7 @@ fn why(folder: &Path) -> String {
 #[test]
 fn a_folder_is_one_agents() {
     let folder = tempfile::tempdir().expect("a folder");
-    let first = opened(folder.path(), LIFE);
+    let first = opened(folder.path(), INCARNATION);
     assert_eq!(first.restored.expect_err("nothing is there"), NewIncarnation::First);
     let second = open(&disk(folder.path()), journal(), (FRESH, 0)).expect_err("in use");
     assert!(matches!(second, DiskError::Locked { .. }) && second.is_misconfigured(), "{second}");
@@ -109,16 +109,17 @@ fn a_folder_is_one_agents() {
 
     let foreign = tempfile::tempdir().expect("a folder");
     fs::write(foreign.path().join("notes.txt"), "mine").expect("room");
-    let refused = open(&disk(foreign.path()), journal(), (LIFE, 0)).expect_err("not a journal");
+    let refused =
+        open(&disk(foreign.path()), journal(), (INCARNATION, 0)).expect_err("not a journal");
     assert!(refused.to_string().contains("notes.txt is there"), "{refused}");
     assert!(foreign.path().join("notes.txt").exists());
 }
 
 #[tokio::test]
-async fn what_was_said_comes_back_with_images_and_without() {
+async fn what_was_published_comes_back_with_images_and_without() {
     for images in [0, 3] {
         let folder = tempfile::tempdir().expect("a folder");
-        let (feed, kept) = feed(folder.path(), LIFE);
+        let (feed, kept) = feed(folder.path(), INCARNATION);
         assert!(kept.is_empty() && feed.is_settled());
         let feed = Arc::new(feed);
         let stop = CancellationToken::new();
@@ -144,7 +145,7 @@ async fn what_was_said_comes_back_with_images_and_without() {
         drop(feed);
         let (again, kept) = self::feed(folder.path(), FRESH);
         assert_eq!((held(&again), again.status().head), (expected, head));
-        assert_eq!(again.status().incarnation, LIFE);
+        assert_eq!(again.status().incarnation, INCARNATION);
         assert_eq!(kept, [source(number - 1)]);
         assert!(!again.is_settled());
         let restored = again.disk().expect("it is on disk").status();
@@ -167,8 +168,8 @@ fn log(folder: &Path) -> PathBuf {
         .expect("a log")
 }
 
-fn said(folder: &Path) {
-    let (feed, _) = feed(folder, LIFE);
+fn write_journal(folder: &Path) {
+    let (feed, _) = feed(folder, INCARNATION);
     for number in 0..20 {
         say(&feed, number);
     }
@@ -183,7 +184,7 @@ fn a_log_that_is_not_whole_is_not_gone_on_from() {
     };
     for damage in [&torn as &dyn Fn(&mut Vec<u8>), &flipped as &dyn Fn(&mut Vec<u8>)] {
         let folder = tempfile::tempdir().expect("a folder");
-        said(folder.path());
+        write_journal(folder.path());
         let path = log(folder.path());
         let mut bytes = fs::read(&path).expect("a log");
         damage(&mut bytes);
@@ -195,9 +196,9 @@ fn a_log_that_is_not_whole_is_not_gone_on_from() {
 }
 
 #[test]
-fn a_folder_that_was_given_up_begins_a_new_life() {
+fn a_folder_that_was_given_up_begins_a_new_incarnation() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (feed, _) = feed(folder.path(), LIFE);
+    let (feed, _) = feed(folder.path(), INCARNATION);
     say(&feed, 0);
     let disk = feed.disk().expect("it is on disk");
     disk.give_up("the disk is full");
@@ -206,7 +207,7 @@ fn a_folder_that_was_given_up_begins_a_new_life() {
     assert_eq!(disk.status().error.as_deref(), Some("the disk is full"));
     drop(feed);
     assert_eq!(why(folder.path()), "a write had failed, or a start was cut off");
-    assert!(opened(folder.path(), LIFE).restored.is_ok(), "from then on it counts again");
+    assert!(opened(folder.path(), INCARNATION).restored.is_ok(), "from then on it counts again");
 
     fs::remove_file(folder::database(folder.path()).join("CURRENT")).expect("it is there");
     assert!(why(folder.path()).contains("there is no database"));
@@ -215,9 +216,9 @@ fn a_folder_that_was_given_up_begins_a_new_life() {
 /// What is on disk counts still, though more is said than it has: so that incarnation is over, and what is held is
 /// said anew.
 #[test]
-fn a_folder_that_cannot_be_given_up_ends_the_life() {
+fn a_folder_that_cannot_be_given_up_ends_the_incarnation() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (feed, _) = feed(folder.path(), LIFE);
+    let (feed, _) = feed(folder.path(), INCARNATION);
     say(&feed, 0);
     let held = feed.status().held_blocks;
     // No file, so it cannot be removed as one.
@@ -225,10 +226,10 @@ fn a_folder_that_cannot_be_given_up_ends_the_life() {
     fs::remove_file(&mark).expect("it is there");
     fs::create_dir(&mark).expect("room");
     feed.disk().expect("it is on disk").give_up("the disk is gone");
-    assert_eq!(feed.status().incarnation, LIFE);
+    assert_eq!(feed.status().incarnation, INCARNATION);
     say(&feed, 1);
     let status = feed.status();
-    assert_ne!(status.incarnation, LIFE);
+    assert_ne!(status.incarnation, INCARNATION);
     assert!(status.held_blocks >= held && status.first > 0, "{status:?}");
     let after = status.incarnation;
     say(&feed, 2);

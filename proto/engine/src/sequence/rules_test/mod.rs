@@ -5,17 +5,17 @@
 //! `reply` and `end` answer the latest round; `reply@1` answers round 1.
 
 mod following;
-mod lives;
+mod incarnations;
 mod stated;
 mod upkeep;
 
 use super::{
-    Input, Item, LossPolicy, OutcomeCounts, Received, Resume, Sequencer, SequencerConfig, Step,
+    Input, Item, LossPolicy, OutcomeCounts, Received, Sequencer, SequencerConfig, Step,
     incarnation,
     model_test::{fingerprint, stated},
     stated_incarnation,
 };
-use kvasir_proto::types::{Cursor, Incarnation};
+use kvasir_proto::types::{Cursor, Incarnation, SourceStatus};
 use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,9 +68,9 @@ impl Script {
     }
 
     fn steps(&mut self) -> Vec<String> {
-        let mut said = Vec::new();
+        let mut actual = Vec::new();
         while let Some(step) = self.sequencer.next_step() {
-            said.push(match step {
+            actual.push(match step {
                 Step::Restarted => "restarted".to_owned(),
                 Step::NewIncarnation { .. } => "new-life".to_owned(),
                 Step::Apply { item: Batch(text), .. } => {
@@ -93,12 +93,16 @@ impl Script {
                 Step::CancelReplay { .. } => "cancel".to_owned(),
             });
         }
-        said
+        actual
     }
 }
 
 /// Runs a script of `(input, "steps | state")`; an input's repetition is written `3 x fail`.
-fn run(config: SequencerConfig, resume: Option<Resume>, script: &[(&str, &str)]) -> OutcomeCounts {
+fn run(
+    config: SequencerConfig,
+    resume: Option<&SourceStatus>,
+    script: &[(&str, &str)],
+) -> OutcomeCounts {
     let sequencer = Sequencer::new(config, resume, Duration::ZERO);
     let mut script_state = Script { sequencer, now: Duration::ZERO, round: 0 };
     script_state.steps();
@@ -106,13 +110,13 @@ fn run(config: SequencerConfig, resume: Option<Resume>, script: &[(&str, &str)])
         let input = script_state.input(line);
         let now = script_state.now;
         script_state.sequencer.handle(input, now);
-        let mut said = script_state.steps().join(" ");
-        if !said.is_empty() {
-            said.push(' ');
+        let mut actual = script_state.steps().join(" ");
+        if !actual.is_empty() {
+            actual.push(' ');
         }
         let status = script_state.sequencer.status();
-        let said = format!("{said}| {}", status.state);
-        assert_eq!(&said, expected, "line {index}: {line}: {status:?}");
+        let actual = format!("{actual}| {}", status.state);
+        assert_eq!(&actual, expected, "line {index}: {line}: {status:?}");
     }
     script_state.sequencer.counts()
 }
@@ -125,11 +129,11 @@ fn without_replay() -> SequencerConfig {
     SequencerConfig { replay: false, ..config() }
 }
 
-fn at(text: &str) -> Resume {
+fn at(text: &str) -> SourceStatus {
     let Received { sequence, fingerprint, incarnation, .. } = batch(text);
     let incarnation = incarnation.unwrap_or(Incarnation(1));
     let cursor = Cursor { incarnation, sequence, fingerprint: Some(fingerprint) };
-    Resume { cursor, degraded: false, main_group: None }
+    SourceStatus { applied: Some(cursor), ..SourceStatus::default() }
 }
 
 fn check(script: &[(&str, &str)]) -> OutcomeCounts {
@@ -137,7 +141,7 @@ fn check(script: &[(&str, &str)]) -> OutcomeCounts {
 }
 
 fn check_resumed(resume: &str, script: &[(&str, &str)]) -> OutcomeCounts {
-    run(config(), Some(at(resume)), script)
+    run(config(), Some(&at(resume)), script)
 }
 
 fn counts(applied: u64, duplicate: u64, stale: u64, lost: u64) -> OutcomeCounts {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_same_statement_proves_the_life_after_a_reconnect_and_after_a_checkpoint() {
+fn the_same_statement_proves_the_incarnation_after_a_reconnect_and_after_a_checkpoint() {
     // No replay has answered yet: the live batch alone proves the cursor.
     check(&[
         ("connect", "ask 0 | catching_up"),
@@ -58,7 +58,7 @@ fn another_statement_is_a_restart_whatever_the_numbers_say() {
 }
 
 #[test]
-fn numbers_that_go_back_in_a_stated_life_are_repetitions() {
+fn numbers_that_go_back_in_a_stated_incarnation_are_repetitions() {
     let counted = check(&[
         ("connect", "ask 0 | catching_up"),
         ("live A0", "new-life A0 | exact"),
@@ -72,7 +72,7 @@ fn numbers_that_go_back_in_a_stated_life_are_repetitions() {
 }
 
 #[test]
-fn what_still_comes_of_the_life_before_is_stale() {
+fn what_still_comes_of_the_incarnation_before_is_stale() {
     let counted = check_resumed(
         "A7",
         &[
@@ -89,7 +89,7 @@ fn what_still_comes_of_the_life_before_is_stale() {
 }
 
 #[test]
-fn a_restart_is_one_new_life_once_it_is_stated() {
+fn a_restart_is_one_new_incarnation_once_it_is_stated() {
     check_resumed(
         "A7",
         &[
@@ -101,7 +101,7 @@ fn a_restart_is_one_new_life_once_it_is_stated() {
 }
 
 #[test]
-fn a_publisher_that_begins_to_state_its_life_was_restarted_and_so_was_one_that_stops() {
+fn a_publisher_that_begins_to_state_its_incarnation_was_restarted_and_so_was_one_that_stops() {
     check_resumed(
         "a7",
         &[("connect", "ask 7 | catching_up"), ("live A0", "cancel new-life A0 | exact")],
@@ -135,8 +135,8 @@ fn replies_may_leave_out_what_live_batches_state() {
 }
 
 #[test]
-fn without_a_replay_socket_the_next_batch_proves_the_life_or_time_runs_out() {
-    let resumed = |script: &[(&str, &str)]| run(without_replay(), Some(at("A7")), script);
+fn without_a_replay_socket_the_next_batch_proves_the_incarnation_or_time_runs_out() {
+    let resumed = |script: &[(&str, &str)]| run(without_replay(), Some(&at("A7")), script);
     resumed(&[("connect", "| catching_up"), ("live A8", "A8 | exact")]);
     resumed(&[("connect", "| catching_up"), ("live A9", "mark A9 | degraded")]);
     resumed(&[("connect", "| catching_up"), ("live B0", "new-life B0 | exact")]);
@@ -149,7 +149,7 @@ fn without_a_replay_socket_the_next_batch_proves_the_life_or_time_runs_out() {
         ("after 1", "mark | degraded"),
         ("after 600", "drop | degraded"),
     ]);
-    run(without_replay(), Some(at("a7")), &[("connect", "mark | degraded")]);
+    run(without_replay(), Some(&at("a7")), &[("connect", "mark | degraded")]);
 }
 
 #[test]

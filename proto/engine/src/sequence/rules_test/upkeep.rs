@@ -144,7 +144,7 @@ fn only_a_long_disconnection_expires_a_source() {
 // ---- ids and odd input
 
 #[test]
-fn two_servers_that_see_the_first_batch_agree_on_the_life() {
+fn two_servers_that_see_the_first_batch_agree_on_the_incarnation() {
     let applied = |inputs: &[&str]| {
         let mut sequencer = Sequencer::new(config(), None, Duration::ZERO);
         let mut input = |input| {

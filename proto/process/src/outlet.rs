@@ -1,22 +1,25 @@
+//! Streams of answers that a task sends.
+
 use futures::{Stream, StreamExt, future, stream};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 /// How a stream of answers ends: with one more answer, plainly, or with an error.
-pub(super) type Last<T> = Result<Option<T>, Status>;
+pub type Last<T> = Result<Option<T>, Status>;
 
 /// The task's end of a stream of answers. The end of the stream is sent beside the queue, so that a client
 /// whose queue is full gets it too: a stream that was cut off never looks complete.
-pub(super) struct Outlet<T> {
+#[derive(Debug)]
+pub struct Outlet<T> {
     /// Answers that wait to be taken by the client.
-    pub(super) queue: mpsc::Sender<T>,
+    pub queue: mpsc::Sender<T>,
     last: oneshot::Sender<Last<T>>,
 }
 
 impl<T> Outlet<T> {
     /// Ends the stream, after the answers in the queue.
-    pub(super) fn end(self, last: Last<T>) {
+    pub fn end(self, last: Last<T>) {
         drop(self.queue);
         // Fails if the client is gone.
         let _gone = self.last.send(last);
@@ -24,7 +27,7 @@ impl<T> Outlet<T> {
 }
 
 /// A stream of answers that queues at most so many.
-pub(super) fn outlet<T: Send>(
+pub fn outlet<T: Send>(
     queued_max: usize,
 ) -> (Outlet<T>, impl Stream<Item = Result<T, Status>> + Send) {
     let (queue, answers) = mpsc::channel(queued_max);

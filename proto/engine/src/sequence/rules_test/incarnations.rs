@@ -1,9 +1,9 @@
 //! Lives: restarts, reconnections, restored cursors.
 
 use super::{
-    LossPolicy, Resume, SequencerConfig, at, check, check_resumed, config, counts, run,
-    without_replay,
+    LossPolicy, SequencerConfig, at, check, check_resumed, config, counts, run, without_replay,
 };
+use kvasir_proto::types::{SourceState, SourceStatus};
 
 // ---- lives
 
@@ -92,7 +92,7 @@ fn without_a_replay_socket_a_restart_that_is_seen_is_clean() {
 // ---- reconnecting and resuming
 
 #[test]
-fn after_a_reconnection_the_same_batch_proves_the_same_life() {
+fn after_a_reconnection_the_same_batch_proves_the_same_incarnation() {
     let sums = check(&[
         ("connect", "ask 0 | catching_up"),
         ("live a0", "new-life a0 | exact"),
@@ -156,7 +156,7 @@ fn a_cursor_that_is_no_longer_kept_is_unproved_and_what_it_covers_doubtful() {
         ("reply a7", "mark a7 | degraded"),
         ("reply a8", "a8 a9 | degraded"),
     ];
-    assert_eq!(run(config, Some(at("a4")), script), counts(3, 1, 0, 2));
+    assert_eq!(run(config, Some(&at("a4")), script), counts(3, 1, 0, 2));
     let clear = SequencerConfig { loss_policy: LossPolicy::Clear, ..config };
     let script: &[(&str, &str)] = &[
         ("connect", "ask 4 | catching_up"),
@@ -164,7 +164,7 @@ fn a_cursor_that_is_no_longer_kept_is_unproved_and_what_it_covers_doubtful() {
         ("wait", "ask 4 | catching_up"),
         ("reply a5", "clear-lost a5 | degraded"),
     ];
-    assert_eq!(run(clear, Some(at("a4")), script), counts(1, 1, 0, 0));
+    assert_eq!(run(clear, Some(&at("a4")), script), counts(1, 1, 0, 0));
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn a_restart_while_the_server_was_down_is_found() {
 fn without_a_replay_socket_a_reconnection_is_unproved() {
     run(
         without_replay(),
-        Some(at("a4")),
+        Some(&at("a4")),
         &[
             ("connect", "mark | degraded"),
             ("live a5", "a5 | degraded"),
@@ -252,7 +252,7 @@ fn a_replay_socket_that_is_gone_leaves_a_restored_cursor_unproved() {
     let config = SequencerConfig { replay_attempts_max: 2, ..config() };
     run(
         config,
-        Some(at("a4")),
+        Some(&at("a4")),
         &[
             ("connect", "ask 4 | catching_up"),
             ("live a5", "| catching_up"),
@@ -268,10 +268,10 @@ fn a_replay_socket_that_is_gone_leaves_a_restored_cursor_unproved() {
 
 #[test]
 fn a_degraded_checkpoint_stays_degraded() {
-    let resume = Some(Resume { degraded: true, ..at("a4") });
+    let resume = SourceStatus { state: SourceState::Degraded, ..at("a4") };
     run(
         config(),
-        resume,
+        Some(&resume),
         &[("connect", "ask 4 | degraded"), ("reply a4", "| degraded"), ("live a5*", "a5* | exact")],
     );
 }

@@ -1,4 +1,3 @@
-use super::SpeculativeSize;
 use crossbeam_utils::sync::ShardedLock;
 use kvasir_index::{PlacedMatch, PlacedScratch, Placements};
 use kvasir_proto::types::LocalHash;
@@ -12,9 +11,18 @@ use std::{
     time::Duration,
 };
 
+/// Size of the speculative blocks of a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SpeculativeSize {
+    /// (rank, block) pairs.
+    pub blocks: usize,
+    /// Bytes allocated.
+    pub bytes: usize,
+}
+
 /// The speculative blocks of one partition, beside its index and under a lock of their own.
 #[derive(Default)]
-pub(in crate::partitions) struct Layer {
+pub(super) struct Layer {
     placements: ShardedLock<Placements>,
     /// Blocks in there: while there are none, queries touch nothing else.
     blocks: AtomicUsize,
@@ -25,7 +33,7 @@ impl Layer {
         self.blocks.load(Ordering::Acquire)
     }
 
-    pub(in crate::partitions) fn size(&self) -> SpeculativeSize {
+    pub(super) fn size(&self) -> SpeculativeSize {
         self.read(|at| SpeculativeSize { blocks: at.blocks(), bytes: at.bytes() })
     }
 
@@ -36,12 +44,13 @@ impl Layer {
     /// Makes a change, which must be short.
     pub(super) fn change<R>(&self, change: impl FnOnce(&mut Placements) -> R) -> R {
         let mut placements = self.placements.write().unwrap_or_else(PoisonError::into_inner);
+        debug_assert_eq!(placements.blocks(), self.blocks(), "only a change moves the number");
         let change_of = UnderChange { placements: &mut placements, blocks: &self.blocks };
         change(change_of.placements)
     }
 
     /// Ranks that are expected to hold leading blocks of a prompt, and how many.
-    pub(in crate::partitions) fn find<'a>(
+    pub(super) fn find<'a>(
         &self,
         locals: &[LocalHash],
         now: Duration,

@@ -1,8 +1,10 @@
-//! What whoever runs an agent is told, where not all is well.
+//! What logs and metrics of an agent show its operator when something is wrong.
 
 use crate::disk::value;
 use crate::engine::{BLOCK_SIZE, Engine};
-use crate::harness::{LIFE, MODEL, PATIENCE, WORKER, config, delivered, publish, start, url};
+use crate::harness::{
+    INCARNATION, MODEL, PATIENCE, WORKER, config, delivered, publish, start, url,
+};
 use anyhow::{Context, Result, ensure};
 use kvasir_proto::convert::incarnation;
 use kvasir_proto::pb;
@@ -111,7 +113,7 @@ async fn publishers_that_are_refused_are_told_of_and_counted() -> Result<()> {
         worker_id: WORKER.to_owned(),
         source: "engine".to_owned(),
         block_size,
-        incarnation: incarnation(LIFE),
+        incarnation: incarnation(INCARNATION),
         ..Default::default()
     };
     for _ in 0..3 {
@@ -156,7 +158,7 @@ async fn an_agent_that_waits_for_a_proof_says_so() -> Result<()> {
     assert_eq!(complaint(&back, unsettled, true).await?, 503);
     let pending = value(&back, "kvasir_agent_disk_verdict", "verdict=\"pending\"").await?;
     let lag = value(&back, "kvasir_agent_uplink_lag_batches", "").await?;
-    assert_eq!((pending, lag), (1.0, 0.0), "nothing is said, so nothing lacks");
+    assert_eq!((pending, lag), (1.0, 0.0), "nothing is published, so nothing lacks");
     back.stop().await;
     Ok(())
 }

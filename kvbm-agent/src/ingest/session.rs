@@ -1,0 +1,80 @@
+use super::publisher::Publisher;
+use super::refusals::Who;
+use super::{Refusals, StreamRefusal};
+use futures::FutureExt;
+use kvasir_process::publish::{self, PendingAnswer};
+use kvasir_proto::code::ErrorCode;
+use kvasir_proto::convert::{Heartbeat, PublishedBatch};
+use parking_lot::Mutex;
+use std::fmt;
+use std::future::ready;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+/// A source that publishes here.
+pub(super) type Source = Arc<Mutex<Publisher>>;
+
+/// An accepted stream of a source.
+pub(super) struct Session {
+    pub(super) source: Source,
+    /// The source's name.
+    pub(super) name: String,
+    pub(super) peer: Option<SocketAddr>,
+    /// Number of the stream among those of the source.
+    pub(super) number: u64,
+    pub(super) fence: CancellationToken,
+    pub(super) block_size: u32,
+    pub(super) refusals: Arc<Refusals>,
+}
+
+impl Session {
+    fn who(&self) -> Who<'_> {
+        Who { source: &self.name, peer: self.peer }
+    }
+}
+
+impl publish::Session for Session {
+    fn fenced(&self) -> &CancellationToken {
+        &self.fence
+    }
+
+    fn block_size(&self) -> u32 {
+        self.block_size
+    }
+
+    async fn apply(&self, batch: PublishedBatch) -> PendingAnswer {
+        let taken = self.source.lock().take(self.number, batch);
+        let answer = taken.map_err(|error| {
+            self.refusals.stream(StreamRefusal::RankReserved, self.who(), &error);
+            failed(error.code(), &error)
+        });
+        ready(answer).boxed()
+    }
+
+    async fn heartbeat(&self, heartbeat: Heartbeat) {
+        self.source.lock().announce(self.number, heartbeat.head_sequence);
+    }
+
+    async fn expected(&self) -> u64 {
+        self.source.lock().expected()
+    }
+
+    fn note_unreadable(&self, sequence: u64, error: &dyn fmt::Display) {
+        self.refusals.batch(sequence, self.who(), error);
+    }
+
+    fn note_malformed(&self, error: &dyn fmt::Display) {
+        self.refusals.stream(StreamRefusal::Malformed, self.who(), error);
+    }
+
+    async fn close(self) {
+        self.source.lock().disconnect(self.number);
+    }
+}
+
+/// An error as a status.
+pub(super) fn failed(code: ErrorCode, error: &dyn fmt::Display) -> Status {
+    Status::new(code.into(), error.to_string())
+}

@@ -1,0 +1,144 @@
+//! Streams of `EventIngest.PublishEvents`, as every program that takes events serves them: hello first, then each batch
+//! is answered once, in order.
+
+mod answer;
+mod stream;
+
+pub use answer::{Answer, PendingAnswer};
+
+use crate::outlet::{Last, outlet};
+use futures::stream::{BoxStream, StreamExt};
+use kvasir_proto::convert::{Heartbeat, Hello, Publication, PublishedBatch, cursor};
+use kvasir_proto::pb::publish_events_response::Message;
+use kvasir_proto::pb::{PublishAccepted, PublishEventsRequest, PublishEventsResponse};
+use kvasir_proto::types::Cursor;
+use std::fmt;
+use std::net::SocketAddr;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+use stream::OpenStream;
+use tokio::select;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::{Request, Response, Status, Streaming};
+
+/// Longest time until a publisher's hello.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// Answers of one stream that wait to be sent; no batch is read while there are so many.
+const ANSWERS_QUEUED_MAX: usize = 64;
+
+/// The answers of one stream.
+pub type Answers = BoxStream<'static, Result<PublishEventsResponse, Status>>;
+
+/// Where the events of streams go.
+pub trait Sources: Send + Sync + 'static {
+    /// An accepted stream.
+    type Session: Session;
+
+    /// Accepts a stream of a source. Returns the last batch of its incarnation that was applied, too.
+    ///
+    /// # Errors
+    /// If the source is refused.
+    fn open(
+        &self,
+        hello: &Hello,
+        peer: Option<SocketAddr>,
+    ) -> impl Future<Output = Result<(Self::Session, Option<Cursor>), Status>> + Send;
+
+    /// A stream ended for a message in place of its hello, or for none in time.
+    fn note_no_hello(&self, peer: Option<SocketAddr>, error: &Status);
+
+    /// Ends streams when the program stops.
+    fn stopping(&self) -> Status;
+}
+
+/// An accepted stream of one source. [Close](Self::close) it when it ends.
+pub trait Session: Send + Sync {
+    /// Cancelled once another stream of the source took over.
+    fn fenced(&self) -> &CancellationToken;
+
+    /// Tokens per block.
+    fn block_size(&self) -> u32;
+
+    /// Submits a batch. Answers come in the order in which batches were submitted.
+    fn apply(&self, batch: PublishedBatch) -> impl Future<Output = PendingAnswer> + Send;
+
+    /// The source has sent a heartbeat.
+    fn heartbeat(&self, heartbeat: Heartbeat) -> impl Future<Output = ()> + Send;
+
+    /// Number of the batch that is expected next, once all that was submitted is applied; any (0) before the first.
+    fn expected(&self) -> impl Future<Output = u64> + Send;
+
+    /// A batch cannot be read: it is refused.
+    fn note_unreadable(&self, sequence: u64, error: &dyn fmt::Display);
+
+    /// A message breaks the contract: the stream ends.
+    fn note_malformed(&self, error: &dyn fmt::Display);
+
+    /// The stream has ended.
+    fn close(self) -> impl Future<Output = ()> + Send;
+}
+
+/// Serves a stream by a task of `tasks`, which ends when `stop` is cancelled. `place` is dropped at the end.
+pub fn publish_events<S: Sources>(
+    sources: Arc<S>,
+    request: Request<Streaming<PublishEventsRequest>>,
+    (tasks, stop): (&TaskTracker, &CancellationToken),
+    place: impl Send + 'static,
+) -> Response<Answers> {
+    let (answers, stream) = outlet(ANSWERS_QUEUED_MAX);
+    let (peer, mut requests, stop) = (request.remote_addr(), request.into_inner(), stop.clone());
+    tasks.spawn(async move {
+        let first = select! {
+            () = stop.cancelled() => Err(sources.stopping()),
+            first = timeout(HELLO_TIMEOUT, requests.message()) => match first {
+                // The client is gone.
+                Ok(Err(error)) => Err(error),
+                Ok(Ok(first)) => hello(first).inspect_err(|error| sources.note_no_hello(peer, error)),
+                Err(_late) => Err(Status::deadline_exceeded("hello is missing"))
+                    .inspect_err(|error| sources.note_no_hello(peer, error)),
+            },
+        };
+        let last = match first {
+            Ok(hello) => {
+                let stream = OpenStream { answers: &answers, stop: &stop, sources: &*sources };
+                serve(stream, &hello, peer, &mut requests).await
+            }
+            Err(error) => Err(error),
+        };
+        answers.end(last);
+        drop(place);
+    });
+    Response::new(stream.boxed())
+}
+
+async fn serve<S: Sources>(
+    stream: OpenStream<'_, S>,
+    hello: &Hello,
+    peer: Option<SocketAddr>,
+    requests: &mut Streaming<PublishEventsRequest>,
+) -> Last<PublishEventsResponse> {
+    let (session, applied) = stream.sources.open(hello, peer).await?;
+    let accepted = Message::Accepted(PublishAccepted { applied: applied.map(cursor) });
+    let last = match stream.answer(&session, accepted).await {
+        ControlFlow::Continue(()) => stream.serve(&session, requests).await,
+        ControlFlow::Break(last) => last,
+    };
+    session.close().await;
+    last
+}
+
+fn hello(first: Option<PublishEventsRequest>) -> Result<Hello, Status> {
+    let Some(request) = first else {
+        return Err(Status::invalid_argument("hello is required: send it first"));
+    };
+    let publication = Publication::try_from(request);
+    match publication.map_err(|error| Status::new(error.code().into(), error.to_string()))? {
+        Publication::Hello(hello) => Ok(hello),
+        Publication::Batch(_) | Publication::Heartbeat(_) => {
+            Err(Status::invalid_argument("hello is required before the first batch"))
+        }
+    }
+}

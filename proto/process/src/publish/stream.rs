@@ -1,0 +1,166 @@
+use super::answer::{Answer, PendingAnswer, fenced, message, refusal, response};
+use super::{Session, Sources};
+use crate::outlet::{Last, Outlet};
+use kvasir_proto::convert::{Publication, PublishedBatch};
+use kvasir_proto::limits::UNANSWERED_BATCHES_MAX;
+use kvasir_proto::pb::publish_events_response::Message;
+use kvasir_proto::pb::{PublishEventsRequest, PublishEventsResponse, RefusalReason};
+use std::collections::VecDeque;
+use std::future::pending;
+use std::ops::ControlFlow;
+use tokio::select;
+use tokio_util::sync::CancellationToken;
+use tonic::{Status, Streaming};
+
+/// A stream whose hello has come.
+pub(super) struct OpenStream<'a, S> {
+    pub(super) sources: &'a S,
+    pub(super) answers: &'a Outlet<PublishEventsResponse>,
+    pub(super) stop: &'a CancellationToken,
+}
+
+/// A batch that is not answered yet.
+struct Unanswered {
+    sequence: u64,
+    answer: PendingAnswer,
+}
+
+/// Whether the stream continues, or how it ends.
+type Flow = ControlFlow<Last<PublishEventsResponse>>;
+
+impl<S: Sources> OpenStream<'_, S> {
+    /// Answers come in the order of the batches, each once it is known; meanwhile more are read.
+    pub(super) async fn serve(
+        &self,
+        session: &S::Session,
+        requests: &mut Streaming<PublishEventsRequest>,
+    ) -> Last<PublishEventsResponse> {
+        let mut unanswered = VecDeque::new();
+        let mut open = true;
+        loop {
+            if !open && unanswered.is_empty() {
+                return Ok(None);
+            }
+            let reads = open && unanswered.len() < UNANSWERED_BATCHES_MAX;
+            let flow = select! {
+                biased;
+                () = self.stop.cancelled() => return Err(self.sources.stopping()),
+                () = session.fenced().cancelled() => return Ok(Some(fenced(0))),
+                (sequence, answer) = next_answer(&mut unanswered), if !unanswered.is_empty() => {
+                    self.forward(session, sequence, answer).await
+                }
+                request = requests.message(), if reads => match request? {
+                    Some(request) => self.take(session, request, &mut unanswered).await,
+                    None => {
+                        open = false;
+                        ControlFlow::Continue(())
+                    }
+                },
+                () = self.answers.queue.closed() => return Ok(None),
+            };
+            if let ControlFlow::Break(last) = flow {
+                return last;
+            }
+        }
+    }
+
+    async fn take(
+        &self,
+        session: &S::Session,
+        request: PublishEventsRequest,
+        unanswered: &mut VecDeque<Unanswered>,
+    ) -> Flow {
+        let batch = match Publication::try_from(request) {
+            Ok(Publication::Batch(batch)) => batch,
+            Ok(Publication::Heartbeat(heartbeat)) => {
+                session.heartbeat(heartbeat).await;
+                return ControlFlow::Continue(());
+            }
+            Ok(Publication::Hello(_)) => {
+                let error = "hello must not be set twice: open a new stream";
+                session.note_malformed(&error);
+                return ControlFlow::Break(Err(Status::invalid_argument(error)));
+            }
+            Err(error) => {
+                session.note_malformed(&error);
+                let status = Status::new(error.code().into(), error.to_string());
+                return ControlFlow::Break(Err(status));
+            }
+        };
+        let sequence = batch.sequence;
+        match PublishedBatch::read(batch, session.block_size()) {
+            Ok(batch) => {
+                let answer = session.apply(batch).await;
+                unanswered.push_back(Unanswered { sequence, answer });
+                ControlFlow::Continue(())
+            }
+            Err(error) => {
+                self.forward_all(session, unanswered).await?;
+                session.note_unreadable(sequence, &error);
+                let (expected, reason) = (session.expected().await, RefusalReason::Invalid);
+                let refused = refusal(sequence, reason, expected, error.to_string());
+                self.answer(session, refused).await
+            }
+        }
+    }
+
+    /// Waits until all batches are answered.
+    async fn forward_all(
+        &self,
+        session: &S::Session,
+        unanswered: &mut VecDeque<Unanswered>,
+    ) -> Flow {
+        while !unanswered.is_empty() {
+            let (sequence, answer) = select! {
+                () = self.stop.cancelled() => {
+                    return ControlFlow::Break(Err(self.sources.stopping()));
+                }
+                () = session.fenced().cancelled() => {
+                    return ControlFlow::Break(Ok(Some(fenced(0))));
+                }
+                next = next_answer(unanswered) => next,
+            };
+            self.forward(session, sequence, answer).await?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    async fn forward(
+        &self,
+        session: &S::Session,
+        sequence: u64,
+        answer: Result<Answer, Status>,
+    ) -> Flow {
+        match answer.map(|answer| message(sequence, answer)) {
+            Ok(Some(message)) => self.answer(session, message).await,
+            Ok(None) => ControlFlow::Break(Ok(Some(fenced(sequence)))),
+            Err(error) => ControlFlow::Break(Err(error)),
+        }
+    }
+
+    /// Queues an answer. A client that does not read delays only itself.
+    pub(super) async fn answer(&self, session: &S::Session, answer: Message) -> Flow {
+        let sent = select! {
+            () = self.stop.cancelled() => {
+                return ControlFlow::Break(Err(self.sources.stopping()));
+            }
+            () = session.fenced().cancelled() => {
+                return ControlFlow::Break(Ok(Some(fenced(0))));
+            }
+            sent = self.answers.queue.send(response(answer)) => sent,
+        };
+        match sent {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_gone) => ControlFlow::Break(Ok(None)),
+        }
+    }
+}
+
+/// Waits for the answer to the first batch, and takes it out.
+async fn next_answer(unanswered: &mut VecDeque<Unanswered>) -> (u64, Result<Answer, Status>) {
+    let Some(first) = unanswered.front_mut() else { return pending().await };
+    let answer = first.answer.as_mut().await;
+    let sequence = first.sequence;
+    unanswered.pop_front();
+    (sequence, answer)
+}
