@@ -59,6 +59,7 @@ fn every_engine_equals_its_dump() {
             assert!(verdict["blocks"].as_u64() > Some(0), "{verdict}");
         }
     }
+    assert_counters_add_up(&json["counters"]);
     assert!(stdout.contains("grpcurl -plaintext"), "{stdout}");
     assert!(stdout.contains("3 of 3"), "{stdout}");
     for word in ["hit rate: ", "p99: ", "copies: "] {
@@ -70,6 +71,20 @@ fn every_engine_equals_its_dump() {
     for line in stdout.lines() {
         let width = line.chars().count();
         assert!(width <= SCREEN_WIDTH, "{width} characters: {line}");
+    }
+}
+
+/// Each batch and each block operation that was received has one outcome.
+fn assert_counters_add_up(counters: &serde_json::Value) {
+    let counters = counters.as_array().expect("counters");
+    for unit in ["block", "batch"] {
+        let of = |is_received: bool| {
+            let of_unit = counters.iter().filter(|at| at["unit"] == unit);
+            let chosen = of_unit.filter(|at| (at["outcome"] == "received") == is_received);
+            chosen.map(|at| at["count"].as_u64().expect("a count")).sum::<u64>()
+        };
+        assert!(of(true) > 0, "{unit}: nothing was received: {counters:#?}");
+        assert_eq!(of(true), of(false), "{unit}: {counters:#?}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! The table of allowed imports. Cargo keeps crates apart; within a crate this does.
 
 use crate::modules::{TIES, children};
+use crate::names::Named;
 use crate::sources::{root, rust_files};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -294,6 +295,68 @@ fn crates_stay_without_what_is_not_theirs() {
         for line in tree.lines() {
             let package = line.split(' ').next().unwrap_or_default();
             assert!(!banned.contains(&package), "{name} depends on {package}");
+        }
+    }
+}
+
+/// The index has no I/O, clock, thread or lock: of the standard library it uses plain data only.
+#[test]
+fn the_index_is_pure() {
+    const PURE: [&str; 15] = [
+        "borrow",
+        "cmp",
+        "collections",
+        "convert",
+        "fmt",
+        "hash",
+        "hint",
+        "iter",
+        "mem",
+        "num",
+        "ops",
+        "ptr",
+        "slice",
+        "str",
+        "vec",
+    ];
+    for source in rust_files().iter().filter(|at| at.path.starts_with("indexer-server/index/src/"))
+    {
+        if source.is_test() {
+            continue;
+        }
+        let paths = Named::of(&source.text).paths.into_iter();
+        for path in paths.filter(|path| path.first().is_some_and(|first| first == "std")) {
+            let names: Vec<_> = path.iter().skip(1).map(String::as_str).collect();
+            let is_pure = match *names {
+                ["sync", what, ..] => what == "Arc",
+                ["time", what, ..] => what == "Duration",
+                [what, ..] => PURE.contains(&what),
+                [] => false,
+            };
+            assert!(is_pure, "{}: {}", source.path, path.join("::"));
+        }
+    }
+}
+
+/// Tokens end where they are hashed: beyond, nothing has a name that could stand for one.
+#[test]
+fn tokens_do_not_reach_the_index() {
+    const FOLDERS: [&str; 4] = [
+        "indexer-server/index/src/",
+        "indexer-server/src/partitions/",
+        "indexer-server/src/snapshot/",
+        "indexer-server/src/siblings/",
+    ];
+    for source in rust_files() {
+        if source.is_test() || !FOLDERS.iter().any(|folder| source.path.starts_with(folder)) {
+            continue;
+        }
+        for line in source.text.lines().take(source.production_lines()) {
+            let code = line.split("//").next().unwrap_or_default();
+            let words = code.split(|at: char| !at.is_ascii_alphanumeric() && at != '_');
+            for word in words.filter(|word| *word != "CancellationToken") {
+                assert!(!word.to_lowercase().contains("token"), "{}: {line}", source.path);
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-"""A real indexer-server and a real kvbm-agent for the tests, started and killed by them."""
+"""Fixtures: a real indexer-server and real kvbm-agents, which tests start and kill."""
 
 import os
 import pathlib
@@ -13,7 +13,7 @@ from typing import Callable, Optional, TypeVar
 
 import pytest
 
-# Servers are started while connections are open; gRPC's hooks for forks would get in their way.
+# Tests start servers while connections are open: gRPC's fork hooks would interfere.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
 from kvasir import Indexer, KvasirError, KvEventPublisher
@@ -28,13 +28,13 @@ _LISTENING = re.compile(r"grpc=(127\.0\.0\.1:\d+)")
 Answer = TypeVar("Answer")
 
 
-def wait_until(what: str, ask: Callable[[], Answer], is_there: Callable[[Answer], bool]) -> Answer:
-    """Asks until the answer is as wanted; fails with the last one."""
+def wait_until(what: str, query: Callable[[], Answer], is_done: Callable[[Answer], bool]) -> Answer:
+    """Repeats a query until its answer is as expected. Fails with the last answer."""
     deadline = time.monotonic() + WAIT_SECONDS
     pause = threading.Event()
     while True:
-        answer = ask()
-        if is_there(answer):
+        answer = query()
+        if is_done(answer):
             return answer
         if time.monotonic() > deadline:
             raise AssertionError(f"{what}: not within {WAIT_SECONDS} s; last: {answer}")
@@ -42,7 +42,7 @@ def wait_until(what: str, ask: Callable[[], Answer], is_there: Callable[[Answer]
 
 
 class Server:
-    """A server or an agent as a child process, on a port that stays its own over restarts."""
+    """A server or agent as a child process. It keeps its port across restarts."""
 
     def __init__(self, *flags: str, variable: str = SERVER_VARIABLE) -> None:
         binary = os.environ.get(variable)
@@ -64,7 +64,7 @@ class Server:
         self._process = process
         self._reader = threading.Thread(target=self._read, args=(process, lines))
         self._reader.start()
-        said: list[str] = []
+        output: list[str] = []
         deadline = time.monotonic() + START_SECONDS
         while True:
             try:
@@ -73,8 +73,8 @@ class Server:
                 line = None
             if line is None:
                 self.kill()
-                raise AssertionError("the server does not listen:\n" + "".join(said))
-            said.append(line)
+                raise AssertionError("the server does not listen:\n" + "".join(output))
+            output.append(line)
             plain = re.sub(r"\x1b\[[0-9;]*m", "", line)
             found = _LISTENING.search(plain)
             if found:
@@ -93,7 +93,7 @@ class Server:
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        """SIGKILL: it has nothing on disk, so a new one begins empty."""
+        """Sends SIGKILL. Nothing is on disk, so the next start is empty."""
         if self._process is None:
             return
         self._process.kill()
@@ -116,7 +116,7 @@ Agents = Callable[..., Server]
 
 @pytest.fixture
 def agents(server: Server) -> Iterator[Agents]:
-    """Starts agents that feed the server, each beside one worker of model "model"."""
+    """Starts agents, each for one worker of model "model", that publish to the server."""
     started: list[Server] = []
 
     def start(worker_id: str = "worker-0", *flags: str) -> Server:
@@ -133,8 +133,8 @@ def agents(server: Server) -> Iterator[Agents]:
 
 @pytest.fixture
 def indexer(server: Server) -> Iterator[Indexer]:
-    with Indexer(server.target) as asking:
-        yield asking
+    with Indexer(server.target) as client:
+        yield client
 
 
 Publishers = Callable[..., KvEventPublisher]
@@ -142,8 +142,8 @@ Publishers = Callable[..., KvEventPublisher]
 
 @pytest.fixture
 def publishers(server: Server) -> Iterator[Publishers]:
-    """Makes publishers, the server's if they are given no target, and shuts them down."""
-    made: list[KvEventPublisher] = []
+    """Makes publishers, for the server unless they have a target, and shuts them down."""
+    created: list[KvEventPublisher] = []
 
     def make(
         worker_id: str = "worker-0",
@@ -158,13 +158,13 @@ def publishers(server: Server) -> Iterator[Publishers]:
             block_size,
             **options,  # type: ignore[arg-type]
         )
-        made.append(publisher)
+        created.append(publisher)
         return publisher
 
     yield make
-    for publisher in made:
+    for publisher in created:
         try:
             publisher.shutdown(1.0)
         except KvasirError:
-            # What could not be delivered is not what these tests are about.
+            # These tests are not about events that could not be delivered.
             continue

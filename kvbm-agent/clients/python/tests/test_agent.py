@@ -1,4 +1,4 @@
-"""Publishers against a real agent, which feeds a real index."""
+"""Publishers against a real agent, which publishes to a real index."""
 
 import dataclasses
 import itertools
@@ -27,15 +27,15 @@ Scores = dict[tuple[str, int], int]
 
 
 def scores(indexer: Indexer, tokens: list[int]) -> Scores:
-    """Blocks that match, by worker and rank; nothing while the index knows nothing of the model."""
+    """Matched blocks by worker and rank; empty while the index does not know the model."""
     if indexer.list_workers(model="model") == []:
         return {}
     matches = find(indexer, tokens).matches
     return {(match.worker_id, match.dp_rank): match.matched_blocks for match in matches}
 
 
-def wait_for_scores(indexer: Indexer, tokens: list[int], wanted: Scores) -> None:
-    wait_until("scores", lambda: scores(indexer, tokens), lambda found: found == wanted)
+def wait_for_scores(indexer: Indexer, tokens: list[int], expected: Scores) -> None:
+    wait_until("scores", lambda: scores(indexer, tokens), lambda found: found == expected)
 
 
 def wait_for_names(indexer: Indexer, names: set[int]) -> None:
@@ -47,7 +47,7 @@ def wait_for_names(indexer: Indexer, names: set[int]) -> None:
     wait_until("names", known, lambda found: found == names)
 
 
-def test_ranks_and_workers_beside_their_agents(
+def test_ranks_and_workers_publish_through_agents(
     server: Server, indexer: Indexer, agents: Agents, publishers: Publishers
 ) -> None:
     first, second = agents("worker-0"), agents("worker-1")
@@ -60,9 +60,9 @@ def test_ranks_and_workers_beside_their_agents(
     direct.publish_stored(TOKENS[:4], NAMES[:1])
     for publisher in (*ranks, other, direct):
         publisher.flush(WAIT_SECONDS)
-    wanted = {("worker-0", 0): 4, ("worker-0", 1): 2, ("worker-1", 0): 3, ("worker-2", 0): 1}
-    wait_for_scores(indexer, TOKENS, wanted)
-    # The index hears one stream of each agent, whoever publishes to it.
+    expected = {("worker-0", 0): 4, ("worker-0", 1): 2, ("worker-1", 0): 3, ("worker-2", 0): 1}
+    wait_for_scores(indexer, TOKENS, expected)
+    # An agent has one stream to the index, however many publishers it has.
     sources = {worker.worker_id: len(worker.sources) for worker in indexer.list_workers()}
     assert sources == {"worker-0": 1, "worker-1": 1, "worker-2": 1}
     states = {match.state for match in find(indexer, TOKENS).matches}
@@ -79,9 +79,7 @@ def test_ranks_and_workers_beside_their_agents(
     assert (match.blocks_by_tier.device, match.blocks_by_tier.host) == (3, 1)
 
 
-def test_the_end_of_an_engine_clears_its_rank(
-    indexer: Indexer, agents: Agents, publishers: Publishers
-) -> None:
+def test_shutdown_clears_the_rank(indexer: Indexer, agents: Agents, publishers: Publishers) -> None:
     agent = agents()
     ranks = [publishers(target=agent.target, register=False, dp_rank=rank) for rank in range(3)]
     for publisher in ranks:
@@ -89,16 +87,16 @@ def test_the_end_of_an_engine_clears_its_rank(
         publisher.flush(WAIT_SECONDS)
     wait_for_scores(indexer, TOKENS, {("worker-0", rank): 4 for rank in range(3)})
     with ranks[0] as ending:
-        # It waits behind nothing: what was not sent yet is cleared with the rest.
+        # Events that were not sent yet are cleared, too.
         ending.publish_stored(TOKENS, [21, 22, 23, 24])
     assert ending.status().state is PublisherState.CLOSED
     wait_for_scores(indexer, TOKENS, {("worker-0", 1): 4, ("worker-0", 2): 4})
-    # One that lives on is as it was; whoever publishes to an agent does not remove its worker.
+    # With clear=False the blocks stay. A publisher to an agent never removes the worker.
     ranks[1].shutdown(WAIT_SECONDS, clear=False)
     ranks[2].shutdown(WAIT_SECONDS)
     wait_for_scores(indexer, TOKENS, {("worker-0", 1): 4})
     assert [worker.worker_id for worker in indexer.list_workers()] == ["worker-0"]
-    # What cannot be confirmed is said.
+    # A clear that is not acknowledged is reported.
     lost = publishers(target=agent.target, register=False, dp_rank=3)
     lost.publish_stored(TOKENS, NAMES)
     lost.flush(WAIT_SECONDS)
@@ -107,7 +105,7 @@ def test_the_end_of_an_engine_clears_its_rank(
         lost.shutdown(0.5)
 
 
-def test_how_busy_a_worker_is(agents: Agents) -> None:
+def test_loads_are_reported_and_watched(agents: Agents) -> None:
     agent = agents()
     with WorkerLoads(agent.target, "worker-0", "model") as loads:
         first = WorkerLoad(num_requests_waiting=3, gpu_cache_usage_perc=0.5)
@@ -118,7 +116,7 @@ def test_how_busy_a_worker_is(agents: Agents) -> None:
         assert [(load.dp_rank, load.num_requests_waiting) for load in known] == [(0, 3), (1, None)]
         assert known[0] == dataclasses.replace(first, age_ms=known[0].age_ms)
         assert (known[1].kv_active_blocks, known[1].kv_total_blocks) == (7, 10)
-        # In place of what was said before, all of it.
+        # A report replaces the previous one completely.
         loads.report(WorkerLoad(num_requests_waiting=0))
         changed = next(
             load for answer in answers for load in answer if load.num_requests_waiting == 0
@@ -141,7 +139,7 @@ def test_how_busy_a_worker_is(agents: Agents) -> None:
             list(answers)
 
 
-def test_another_workers_loads_are_not_here(agents: Agents) -> None:
+def test_loads_of_another_worker_are_not_found(agents: Agents) -> None:
     with WorkerLoads(agents().target, "worker-1", "model") as other:
         with pytest.raises(NotFoundError, match=r"worker-0 \(model model\) is"):
             other.report(WorkerLoad(num_requests_waiting=1))
@@ -149,14 +147,14 @@ def test_another_workers_loads_are_not_here(agents: Agents) -> None:
             next(other.watch())
 
 
-def test_several_sources_of_one_rank_are_joined(
+def test_sources_of_one_rank_are_consolidated(
     indexer: Indexer, agents: Agents, publishers: Publishers
 ) -> None:
     agent = agents("worker-0", "--consolidate")
     engine = publishers(target=agent.target, register=False, source="engine")
     manager = publishers(target=agent.target, register=False, source="manager")
     engine.publish_stored(TOKENS, NAMES)
-    # The manager has names of its own for the same content.
+    # The manager has its own names for the same content.
     manager.publish_stored(TOKENS[:12], [21, 22, 23])
     for publisher in (engine, manager):
         publisher.flush(WAIT_SECONDS)
@@ -170,7 +168,7 @@ def test_several_sources_of_one_rank_are_joined(
 
 
 @pytest.mark.parametrize("kept_events", [16_384, 8])
-def test_a_killed_agent_is_told_again(
+def test_a_killed_agent_recovers(
     indexer: Indexer, agents: Agents, publishers: Publishers, kept_events: int
 ) -> None:
     agent = agents()
@@ -188,16 +186,16 @@ def test_a_killed_agent_is_told_again(
         for name in itertools.islice(counter, count):
             publisher.publish_stored([name] * 4, [name])
             names.add(name)
-        gone = min(names)
-        publisher.publish_removed([gone])
-        names.remove(gone)
+        evicted = min(names)
+        publisher.publish_removed([evicted])
+        names.remove(evicted)
 
     publish(40)
     publisher.flush(WAIT_SECONDS)
     wait_for_names(indexer, names)
     for _ in range(2):
         agent.kill()
-        # The engine goes on meanwhile.
+        # Meanwhile the engine continues.
         publish(5)
         agent.start()
         publisher.flush(WAIT_SECONDS)
@@ -205,11 +203,11 @@ def test_a_killed_agent_is_told_again(
     status = publisher.status()
     assert (status.state, status.held_blocks) == (PublisherState.CONNECTED, len(names))
     assert status.streams >= 3
-    # Few are kept: all that is held is told anew, else all events are sent again.
+    # If too few events are retained, an image is sent; otherwise all events are sent again.
     assert (status.images > 0) == (kept_events == 8)
 
 
-def test_a_killed_index_has_it_of_the_agent(
+def test_a_killed_index_recovers_from_the_agent(
     server: Server, indexer: Indexer, agents: Agents, publishers: Publishers
 ) -> None:
     publisher = publishers(target=agents().target, register=False)
@@ -224,14 +222,14 @@ def test_a_killed_index_has_it_of_the_agent(
     assert publisher.status().streams == 1
 
 
-def test_an_agent_refuses_what_it_is_not_for(agents: Agents, publishers: Publishers) -> None:
+def test_an_agent_refuses_mismatched_publishers(agents: Agents, publishers: Publishers) -> None:
     agent = agents()
-    wrong = publishers(block_size=8, target=agent.target, register=False)
+    mismatched = publishers(block_size=8, target=agent.target, register=False)
     with pytest.raises(RefusedError, match=r"block_size is 8.*is 4"):
-        wrong.wait_connected(WAIT_SECONDS)
+        mismatched.wait_connected(WAIT_SECONDS)
     with pytest.raises(RefusedError, match=r"block_size is 8.*is 4"):
-        wrong.publish_removed(NAMES)
-    assert wrong.status().state is PublisherState.FAILED
+        mismatched.publish_removed(NAMES)
+    assert mismatched.status().state is PublisherState.FAILED
     registering = publishers(target=agent.target)
     with pytest.raises(RefusedError, match="register=False"):
         registering.wait_connected(WAIT_SECONDS)
@@ -242,7 +240,7 @@ def test_an_agent_refuses_what_it_is_not_for(agents: Agents, publishers: Publish
     ):
         stranger.wait_connected(WAIT_SECONDS)
 
-    # What a rank's owner has not said is not taken, and counted.
+    # Events of a source that does not own the rank are rejected and counted.
     owner = publishers(target=agent.target, register=False)
     owner.publish_stored(TOKENS, NAMES)
     owner.flush(WAIT_SECONDS)
@@ -253,7 +251,7 @@ def test_an_agent_refuses_what_it_is_not_for(agents: Agents, publishers: Publish
 
 
 @pytest.mark.parametrize("register", [True, False])
-def test_a_wrong_shard_is_not_tried_again(publishers: Publishers, register: bool) -> None:
+def test_a_wrong_shard_is_not_retried(publishers: Publishers, register: bool) -> None:
     shards = [Server("--shard", f"{number}/2") for number in (0, 1)]
     try:
         worker_id, owner = misplaced(shards[0])
@@ -267,10 +265,10 @@ def test_a_wrong_shard_is_not_tried_again(publishers: Publishers, register: bool
                 call()
             assert error.value.owner_shard == owner == "1"
         assert publisher.status().state is PublisherState.FAILED
-        # It goes where it was sent.
-        there = publishers(worker_id, target=shards[int(owner)].target)
-        there.publish_stored(TOKENS, NAMES)
-        there.flush(WAIT_SECONDS)
+        # The shard that the error names accepts the worker.
+        redirected = publishers(worker_id, target=shards[int(owner)].target)
+        redirected.publish_stored(TOKENS, NAMES)
+        redirected.flush(WAIT_SECONDS)
         with Indexer(shards[1].target) as indexer:
             assert find(indexer, TOKENS).matches[0].worker_id == worker_id
     finally:
@@ -279,11 +277,11 @@ def test_a_wrong_shard_is_not_tried_again(publishers: Publishers, register: bool
 
 
 def misplaced(shard: Server) -> tuple[str, str]:
-    """A worker that a shard does not take, and the number of the shard that does."""
+    """A worker that the shard refuses, and the number of the shard that owns it."""
     with Indexer(shard.target) as indexer:
         for number in range(64):
             try:
                 indexer.register_worker("model", f"worker-{number}", 4)
             except WrongShardError as error:
                 return f"worker-{number}", error.owner_shard
-    raise AssertionError("the shard takes every worker")
+    raise AssertionError("the shard accepts every worker")

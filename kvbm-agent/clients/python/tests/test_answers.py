@@ -1,5 +1,6 @@
-"""A publisher against an index that answers by script: what a real one says rarely."""
+"""A publisher against a scripted index: answers that are rare from a real one."""
 
+import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from queue import Queue
@@ -9,6 +10,7 @@ import grpc
 import pytest
 from conftest import WAIT_SECONDS
 
+import kvasir.publisher as publisher_module
 from kvasir import KvEventPublisher, PublisherState, RefusedError, WrongShardError, _rpc
 from kvasir._gen import indexer_pb2, ingest_pb2
 
@@ -23,12 +25,12 @@ def accepted() -> ingest_pb2.PublishEventsResponse:
 
 
 def refusal(sequence: int, reason: str, message: str) -> ingest_pb2.PublishEventsResponse:
-    said = ingest_pb2.PublishRefusal(sequence=sequence, reason=reason, message=message)
-    return ingest_pb2.PublishEventsResponse(refusal=said)
+    refused = ingest_pb2.PublishRefusal(sequence=sequence, reason=reason, message=message)
+    return ingest_pb2.PublishEventsResponse(refusal=refused)
 
 
 def acknowledge(requests: Requests, context: grpc.ServicerContext) -> Answers:
-    """What an index does that lacks nothing."""
+    """Acknowledges every batch."""
     yield accepted()
     for request in requests:
         if request.HasField("batch"):
@@ -65,8 +67,8 @@ class Scripted(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         yield from script(requests, context)
 
 
-class Answering:
-    """A scripted index and a publisher of its."""
+class ScriptedIndex:
+    """A scripted index and its publishers."""
 
     def __init__(self) -> None:
         self.handler = Scripted()
@@ -78,27 +80,27 @@ class Answering:
     def publisher(self, *scripts: Script, **options: Any) -> KvEventPublisher:
         for script in scripts:
             self.handler.scripts.put(script)
-        made = KvEventPublisher(self.target, "worker", "model", 4, **options)
-        self.publishers.append(made)
-        return made
+        publisher = KvEventPublisher(self.target, "worker", "model", 4, **options)
+        self.publishers.append(publisher)
+        return publisher
 
     def hello(self) -> ingest_pb2.PublishHello:
         return self.handler.hellos.get(timeout=WAIT_SECONDS)
 
 
 @pytest.fixture
-def index() -> Iterator[Answering]:
-    made = Answering()
-    yield made
-    for publisher in made.publishers:
+def index() -> Iterator[ScriptedIndex]:
+    scripted = ScriptedIndex()
+    yield scripted
+    for publisher in scripted.publishers:
         publisher.shutdown(1.0)
-    made.server.stop(None).wait()
+    scripted.server.stop(None).wait()
 
 
-def test_a_gap_opens_another_stream(index: Answering) -> None:
+def test_a_gap_opens_a_new_stream(index: ScriptedIndex) -> None:
     def gap(requests: Requests, context: grpc.ServicerContext) -> Answers:
         yield accepted()
-        batch = next(at.batch for at in requests if at.HasField("batch"))
+        batch = next(request.batch for request in requests if request.HasField("batch"))
         yield refusal(batch.sequence, "REFUSAL_REASON_GAP", "send 0 next")
 
     publisher = index.publisher(gap)
@@ -110,7 +112,30 @@ def test_a_gap_opens_another_stream(index: Answering) -> None:
     assert publisher.status().images == 0
 
 
-def test_a_fence_begins_another_life(index: Answering) -> None:
+def test_a_fenced_publisher_pauses_before_its_next_stream(
+    index: ScriptedIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    class Factor(float):
+        def __rmul__(self, pause: float) -> float:
+            pauses.append(pause)
+            return 0.0
+
+    monkeypatch.setattr(random, "uniform", lambda low, high: Factor(low))
+
+    def fence(requests: Requests, context: grpc.ServicerContext) -> Answers:
+        yield accepted()
+        next(requests)
+        yield refusal(0, "REFUSAL_REASON_FENCED", "another stream took over")
+
+    publisher = index.publisher(fence)
+    publisher.publish_stored([1] * 4, [1])
+    publisher.flush(WAIT_SECONDS)
+    assert pauses[0] == publisher_module._PAUSE_MAX, pauses
+
+
+def test_a_fence_starts_a_new_incarnation(index: ScriptedIndex) -> None:
     def fence(requests: Requests, context: grpc.ServicerContext) -> Answers:
         yield accepted()
         yield refusal(0, "REFUSAL_REASON_FENCED", "another stream took over")
@@ -122,10 +147,10 @@ def test_a_fence_begins_another_life(index: Answering) -> None:
     assert publisher.status().images == 1
 
 
-def test_an_invalid_event_ends_it(index: Answering) -> None:
+def test_an_invalid_event_fails_the_publisher(index: ScriptedIndex) -> None:
     def invalid(requests: Requests, context: grpc.ServicerContext) -> Answers:
         yield accepted()
-        next(at for at in requests if at.HasField("batch"))
+        next(request for request in requests if request.HasField("batch"))
         yield refusal(0, "REFUSAL_REASON_INVALID", "events[0].stored.names is required")
 
     publisher = index.publisher(invalid)
@@ -135,7 +160,7 @@ def test_an_invalid_event_ends_it(index: Answering) -> None:
     assert publisher.status().state is PublisherState.FAILED
 
 
-def test_an_answer_that_is_none_opens_another_stream(index: Answering) -> None:
+def test_a_malformed_answer_opens_a_new_stream(index: ScriptedIndex) -> None:
     def malformed(requests: Requests, context: grpc.ServicerContext) -> Answers:
         yield accepted()
         ack = ingest_pb2.PublishAck(sequence=7)
@@ -151,29 +176,29 @@ def test_an_answer_that_is_none_opens_another_stream(index: Answering) -> None:
     assert publisher.status().images == 0
 
 
-def test_an_index_ahead_of_the_publisher_is_told_all(index: Answering) -> None:
+def test_an_index_ahead_of_the_publisher_gets_an_image(index: ScriptedIndex) -> None:
     def ahead(requests: Requests, context: grpc.ServicerContext) -> Answers:
         answer = accepted()
-        answer.accepted.applied.incarnation = life
+        answer.accepted.applied.incarnation = incarnation
         answer.accepted.applied.sequence = 41
         yield answer
 
     publisher = index.publisher(acknowledge)
     publisher.publish_stored([1] * 4, [1])
     publisher.flush(WAIT_SECONDS)
-    life = index.hello().incarnation
+    incarnation = index.hello().incarnation
     index.handler.scripts.put(ahead)
     index.server.stop(None).wait()
     index.server = grpc.server(ThreadPoolExecutor(8), handlers=[index.handler])
     index.server.add_insecure_port(index.target)
     index.server.start()
-    assert index.hello().incarnation == life
-    assert index.hello().incarnation != life
+    assert index.hello().incarnation == incarnation
+    assert index.hello().incarnation != incarnation
     publisher.flush(WAIT_SECONDS)
     assert publisher.status().images == 1
 
 
-def test_blocks_that_the_index_rejects_are_counted(index: Answering) -> None:
+def test_rejected_blocks_are_counted(index: ScriptedIndex) -> None:
     def reject(requests: Requests, context: grpc.ServicerContext) -> Answers:
         yield accepted()
         for request in requests:
@@ -188,7 +213,7 @@ def test_blocks_that_the_index_rejects_are_counted(index: Answering) -> None:
     assert publisher.status().rejected_blocks == 6
 
 
-def test_an_agent_that_does_not_register_is_said(index: Answering) -> None:
+def test_a_target_that_does_not_register_is_refused(index: ScriptedIndex) -> None:
     index.handler.registers = False
     with pytest.raises(RefusedError, match="register=False"):
         index.publisher().wait_connected(WAIT_SECONDS)
@@ -197,13 +222,13 @@ def test_an_agent_that_does_not_register_is_said(index: Answering) -> None:
     publisher.flush(WAIT_SECONDS)
 
 
-def test_the_wrong_shard_is_not_tried_again(index: Answering) -> None:
+def test_the_wrong_shard_is_not_retried(index: ScriptedIndex) -> None:
     def elsewhere(requests: Requests, context: grpc.ServicerContext) -> Answers:
         context.set_trailing_metadata((("kvasir-owner-shard", "2"),))
         context.abort(grpc.StatusCode.FAILED_PRECONDITION, "bucket 7 belongs to shard 2")
         yield accepted()
 
-    # Asked once more, it would accept.
+    # A second attempt would succeed.
     publisher = index.publisher(elsewhere)
     for _ in range(2):
         with pytest.raises(WrongShardError, match="bucket 7 belongs to shard 2") as error:

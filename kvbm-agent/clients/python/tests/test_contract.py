@@ -1,4 +1,4 @@
-"""What two places must agree on."""
+"""The package agrees with the contract, the index's limits and the generator."""
 
 import dataclasses
 import importlib.util
@@ -25,13 +25,13 @@ def test_generated_modules_are_current(tmp_path: pathlib.Path) -> None:
     committed = {path.name: path.read_text() for path in folder.glob("*.py*") if path.is_file()}
     fresh = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert committed == fresh, "run ./generate"
-    # What is tested was made from the same text.
+    # The installed package, which is tested, has the same text.
     assert _gen.__file__ is not None
     installed = pathlib.Path(_gen.__file__).parent / "indexer_pb2.py"
     assert installed.read_text() == committed["indexer_pb2.py"]
 
 
-def test_limits_are_those_of_the_index() -> None:
+def test_limits_match_the_index() -> None:
     text = (REPOSITORY / "proto/src/limits.rs").read_text()
     found = dict(re.findall(r"^pub const (\w+): \w+ = ([^;]+);", text, flags=re.M))
     for name in [
@@ -50,7 +50,7 @@ def test_limits_are_those_of_the_index() -> None:
     assert int(found["UNANSWERED_BATCHES_MAX"].replace("_", "")) >= limits.UNANSWERED_EVENTS_MAX
 
 
-def test_enumerations_are_those_of_the_contract() -> None:
+def test_enumerations_match_the_contract() -> None:
     for ours, theirs, prefix in [
         (Tier, types_pb2.Tier, "TIER_"),
         (WorkerState, types_pb2.WorkerState, "WORKER_STATE_"),
@@ -62,7 +62,7 @@ def test_enumerations_are_those_of_the_contract() -> None:
         assert {member.name: member.value for member in ours} == names
 
 
-def test_calls_are_those_of_the_contract() -> None:
+def test_calls_match_the_contract() -> None:
     service = indexer_pb2.DESCRIPTOR.services_by_name["Indexer"]
     assert f"/{service.full_name}/" == _rpc.INDEXER
     for name in [
@@ -81,6 +81,6 @@ def test_calls_are_those_of_the_contract() -> None:
     loads = loads_pb2.DESCRIPTOR.services_by_name["WorkerLoads"]
     assert f"/{loads.full_name}/" == _rpc.WORKER_LOADS
     assert {method.name for method in loads.methods} == {"ReportLoad", "WatchLoads"}
-    said = {field.name for field in loads_pb2.WorkerLoad.DESCRIPTOR.fields}
+    sent = {field.name for field in loads_pb2.WorkerLoad.DESCRIPTOR.fields}
     known = {field.name for field in dataclasses.fields(WorkerLoad)}
-    assert said == known | {"model", "tenant", "worker_id"}
+    assert sent == known | {"model", "tenant", "worker_id"}

@@ -1,4 +1,4 @@
-"""Numbers, what is kept, and images: without a server."""
+"""Numbering, retention and images, without a server."""
 
 import random
 from typing import Callable, Optional
@@ -16,7 +16,7 @@ Known = dict[int, tuple[Optional[int], Optional[int], frozenset[Tier]]]
 
 
 class Index:
-    """An index of one source: it takes events in order and loses them at random."""
+    """An index of one source. It applies events in order; the test makes it lose some."""
 
     def __init__(self) -> None:
         self.incarnation: Optional[bytes] = None
@@ -52,13 +52,13 @@ class Index:
         tier = Tier(stored.tier)
         parent = stored.parent_name if stored.HasField("parent_name") else None
         for index, name in enumerate(stored.names):
-            was = self.known.get(name, (None, None, frozenset()))
-            tiers = was[2]
+            previous = self.known.get(name, (None, None, frozenset()))
+            tiers = previous[2]
             if not stored.local_hashes:
-                self.known[name] = (was[0], was[1], tiers | {tier})
+                self.known[name] = (previous[0], previous[1], tiers | {tier})
                 continue
             local = stored.local_hashes[index]
-            if was[1] is not None and was[:2] != (parent, local):
+            if previous[1] is not None and previous[:2] != (parent, local):
                 tiers = frozenset()
             self.known[name] = (parent, local, tiers | {tier})
             parent = name
@@ -68,7 +68,7 @@ def connect(feed: Feed, index: Index) -> int:
     """Opens a stream as the publisher does; returns the number of the next event."""
     applied = index.hello(feed.incarnation, feed.first_sequence)
     if not feed.resume(applied):
-        feed.begin_life()
+        feed.start_incarnation()
         assert feed.resume(index.hello(feed.incarnation, feed.first_sequence))
     return feed.next_sequence - feed.waiting
 
@@ -95,7 +95,7 @@ def random_event(rng: random.Random, inventory: Inventory) -> pb.PublishedEvent:
     return stored_event(names, locals_, parent, tier)
 
 
-def test_an_index_that_loses_things_ends_up_with_what_is_held() -> None:
+def test_an_index_that_loses_events_recovers() -> None:
     images = resent = 0
     for seed in range(SEEDS):
         rng = random.Random(seed)
@@ -109,17 +109,17 @@ def test_an_index_that_loses_things_ends_up_with_what_is_held() -> None:
                 truth.apply(event)
                 feed.append(event)
             elif action < 10:
-                kept = feed.after(position)
-                if kept is not None:
-                    index.take(kept.message)
-                    feed.confirm(kept, 0)
+                following = feed.event_at(position)
+                if following is not None:
+                    index.take(following.message)
+                    feed.confirm(following, 0)
                     position += 1
             elif action == 10:
-                # It goes back to what it was at a checkpoint, or begins empty.
+                # The index restarts, from a checkpoint or empty.
                 before = position
-                was = saved if rng.randrange(2) else Index()
-                index.incarnation, index.expected = was.incarnation, was.expected
-                index.known = dict(was.known)
+                restored = saved if rng.randrange(2) else Index()
+                index.incarnation, index.expected = restored.incarnation, restored.expected
+                index.known = dict(restored.known)
                 position = connect(feed, index)
                 resent += position < before
             else:
@@ -127,20 +127,20 @@ def test_an_index_that_loses_things_ends_up_with_what_is_held() -> None:
                 saved.known = dict(index.known)
             assert feed.kept <= 20 + feed.waiting, f"seed {seed}"
         position = connect(feed, index)
-        while (kept := feed.after(position)) is not None:
-            index.take(kept.message)
-            feed.confirm(kept, 0)
+        while (following := feed.event_at(position)) is not None:
+            index.take(following.message)
+            feed.confirm(following, 0)
             position += 1
         assert feed.waiting == 0, f"seed {seed}"
         assert feed.is_confirmed(feed.next_sequence - 1), f"seed {seed}"
         assert index.known == truth.known, f"seed {seed}"
         images += feed.images
-    # Both ways to heal were taken.
+    # Both ways to recover were used.
     assert images > SEEDS
     assert resent > SEEDS
 
 
-def test_an_image_tells_of_chains_together() -> None:
+def test_an_image_groups_chains() -> None:
     inventory = Inventory(10_000)
     inventory.store(range(1, 101), range(100), None, Tier.DEVICE)
     inventory.store(range(1, 101), range(100), None, Tier.HOST)
@@ -150,7 +150,7 @@ def test_an_image_tells_of_chains_together() -> None:
     assert [Tier(event.stored.tier) for event in events] == [Tier.DEVICE, Tier.HOST, Tier.DEVICE]
 
 
-def test_more_than_can_be_held_is_refused() -> None:
+def test_blocks_above_the_limit_are_refused() -> None:
     inventory = Inventory(3)
     inventory.store([1, 2], [1, 2], None, Tier.DEVICE)
     inventory.check_room([1, 2, 3])
@@ -160,32 +160,32 @@ def test_more_than_can_be_held_is_refused() -> None:
     assert len(inventory) == 2
 
 
-def test_a_flush_waits_for_all_of_an_image() -> None:
+def test_a_flush_waits_for_the_whole_image() -> None:
     feed = Feed(0, Inventory(10), 5, 5)
     for name in range(3):
         feed.inventory.store([name], [name], None, Tier.DEVICE)
         feed.append(stored_event([name], [name], None, Tier.DEVICE))
-    # Event 1 was never sent: what it says may be anywhere in the image.
-    feed.begin_life()
+    # Event 1 was never sent. Its blocks may be anywhere in the image.
+    feed.start_incarnation()
     first = feed.first_sequence
     assert first == 3
     for position in range(first, feed.next_sequence):
         assert not feed.is_confirmed(1)
         assert feed.confirmed is None
-        kept = feed.after(position)
-        assert kept is not None
-        feed.confirm(kept, 0)
+        event = feed.event_at(position)
+        assert event is not None
+        feed.confirm(event, 0)
     assert feed.is_confirmed(1)
     assert feed.confirmed == 5
 
 
-def test_a_flush_waits_for_an_image_of_nothing() -> None:
+def test_a_flush_waits_for_an_empty_image() -> None:
     feed = Feed(0, Inventory(10), 5, 5)
     feed.append(cleared_event())
-    feed.begin_life()
-    # An index that knows the life before holds what that left there.
+    feed.start_incarnation()
+    # An index that knows the previous incarnation may still hold its blocks.
     assert not feed.is_confirmed(0)
-    kept = feed.after(feed.first_sequence)
-    assert kept is not None
-    feed.confirm(kept, 0)
+    event = feed.event_at(feed.first_sequence)
+    assert event is not None
+    feed.confirm(event, 0)
     assert feed.is_confirmed(0)

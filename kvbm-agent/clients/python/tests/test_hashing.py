@@ -16,7 +16,7 @@ def test_hashes_equal_the_published_crates() -> None:
     for line in lines:
         vector = json.loads(line)
         size = vector["block_size"]
-        # An identifier of 64 hexadecimal digits stands for its first 16.
+        # Only the first 16 of 64 hexadecimal digits count.
         multimodal = [
             MultimodalItem(item + "0" * 48, block * size, 1)
             for block, items in enumerate(vector["multimodal"])
@@ -34,7 +34,7 @@ def test_hashes_equal_the_published_crates() -> None:
         assert [f"{value:016x}" for value in chain] == vector["sequence"], line
 
 
-def test_the_contract_prints_what_is_in_the_file() -> None:
+def test_the_contract_shows_the_golden_hashes() -> None:
     lines = GOLDEN.read_text().splitlines()
     rows = re.findall(r"^\| (\d+) (\|.*\|) *$", CONTRACT.read_text(), flags=re.M)
     assert len(rows) >= 12
@@ -61,7 +61,7 @@ def test_known_values() -> None:
     assert local_hashes(range(32), 16) == [0xD47A8F41C833328A, 0xD43939178ABD00DB]
     salted = local_hashes(range(1, 9), 4, lora_name="adapter-a", cache_salt="tenant-a")
     assert salted == [0x8A5492A027CC43FA, 0xEDF15862DDCDC19B]
-    # Only whole blocks.
+    # Tokens after the last whole block are ignored.
     assert local_hashes(range(1, 12), 4) == local_hashes(range(1, 9), 4)
     assert local_hashes([1, 2, 3], 4) == []
 
@@ -83,7 +83,7 @@ def test_an_item_changes_the_blocks_that_it_spans() -> None:
         (b"12345678", "token_ids"),
     ],
 )
-def test_tokens_that_are_none_are_named(tokens: list[int], field: str) -> None:
+def test_invalid_tokens_are_named(tokens: list[int], field: str) -> None:
     with pytest.raises(InvalidArgumentError) as error:
         local_hashes(tokens, 4)
     assert error.value.field == field

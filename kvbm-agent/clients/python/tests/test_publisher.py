@@ -43,7 +43,7 @@ def find(indexer: Indexer, tokens: list[int], **options: object) -> FindMatchesR
 
 
 def held(indexer: Indexer, worker_id: str = "worker-0") -> dict[int, tuple[Optional[int], int]]:
-    """Names in the device's memory: their parents and local hashes."""
+    """Parents and local hashes of the names in device memory."""
     records: dict[int, tuple[Optional[int], int]] = {}
     ends = 0
     for part in indexer.dump_worker("model", worker_id):
@@ -58,7 +58,7 @@ def held(indexer: Indexer, worker_id: str = "worker-0") -> dict[int, tuple[Optio
     return records
 
 
-def test_what_is_published_is_found(indexer: Indexer, publishers: Publishers) -> None:
+def test_published_blocks_are_found(indexer: Indexer, publishers: Publishers) -> None:
     publisher = publishers(dp_rank=3)
     assert publisher.publish_stored(TOKENS[:8], NAMES[:2]) == 0
     last = publisher.publish_stored(
@@ -86,7 +86,7 @@ def test_what_is_published_is_found(indexer: Indexer, publishers: Publishers) ->
     by_hash = indexer.find_matches("model", local_hashes=local_hashes(TOKENS, 4))
     assert by_hash.matches[0].matched_blocks == 4
 
-    # A block that is in host memory too stays there when the device drops it.
+    # A block in host memory stays there after its eviction from the device.
     publisher.publish_stored(None, [NAMES[3]], tier=Tier.HOST)
     publisher.publish_removed([NAMES[3]])
     publisher.flush(WAIT_SECONDS)
@@ -123,7 +123,7 @@ def test_namespaces_and_signed_hashes(indexer: Indexer, publishers: Publishers) 
     assert by_name.best_overlap_blocks == 2
 
 
-def test_the_other_questions(indexer: Indexer, publishers: Publishers) -> None:
+def test_the_other_queries(indexer: Indexer, publishers: Publishers) -> None:
     publisher = publishers(source="engine")
     publisher.publish_stored(TOKENS, NAMES)
     publisher.flush(WAIT_SECONDS)
@@ -165,17 +165,17 @@ def test_the_other_questions(indexer: Indexer, publishers: Publishers) -> None:
 
 
 def test_a_prompt_shorter_than_a_block_has_an_empty_answer() -> None:
-    # Nobody listens there: whoever asks gets an error.
-    with Indexer("127.0.0.1:1") as nobody:
+    # Nothing listens on this port: a call fails.
+    with Indexer("127.0.0.1:1") as client:
         for answer in (
-            nobody.find_matches("model", token_ids=TOKENS[:3], block_size=4),
-            nobody.find_matches("model", token_ids=[], block_size=4, minimum_overlap_blocks=0),
-            nobody.find_matches("model", local_hashes=local_hashes(TOKENS[:3], 4), block_size=4),
+            client.find_matches("model", token_ids=TOKENS[:3], block_size=4),
+            client.find_matches("model", token_ids=[], block_size=4, minimum_overlap_blocks=0),
+            client.find_matches("model", local_hashes=local_hashes(TOKENS[:3], 4), block_size=4),
         ):
             assert (answer.query_blocks, answer.best_overlap_blocks) == (0, 0)
             assert (answer.block_size, answer.matches) == (4, ())
         with pytest.raises(UnavailableError):
-            nobody.find_matches("model", token_ids=TOKENS[:4], block_size=4)
+            client.find_matches("model", token_ids=TOKENS[:4], block_size=4)
 
 
 def test_a_wrong_block_size_is_refused(indexer: Indexer, publishers: Publishers) -> None:
@@ -192,7 +192,7 @@ def test_a_wrong_block_size_is_refused(indexer: Indexer, publishers: Publishers)
         second.flush(WAIT_SECONDS)
     assert second.status().state is PublisherState.FAILED
     second.shutdown()
-    # It was not its worker.
+    # The shutdown did not remove a worker that it never registered.
     assert [worker.worker_id for worker in indexer.list_workers()] == ["first"]
 
 
@@ -215,7 +215,7 @@ def test_a_wrong_block_size_is_refused(indexer: Indexer, publishers: Publishers)
         ((None, list(range(65_537))), {}, "block_hashes"),
     ],
 )
-def test_bad_events_are_named_and_not_taken(
+def test_bad_events_are_named_and_not_accepted(
     arguments: tuple[list[int], list[int]], options: dict[str, int], field: str
 ) -> None:
     publisher = KvEventPublisher("127.0.0.1:9", "worker", "model", 4)
@@ -267,9 +267,7 @@ def test_bad_options_are_named(options: dict[str, object], field: str) -> None:
     assert error.value.field == field
 
 
-def test_a_killed_index_is_told_again(
-    server: Server, indexer: Indexer, publishers: Publishers
-) -> None:
+def test_a_killed_index_recovers(server: Server, indexer: Indexer, publishers: Publishers) -> None:
     publisher = publishers()
     publisher.publish_stored(TOKENS[:8], NAMES[:2])
     publisher.publish_stored(TOKENS[8:], NAMES[2:], parent_hash=NAMES[1])
@@ -277,7 +275,7 @@ def test_a_killed_index_is_told_again(
     publisher.flush(WAIT_SECONDS)
     before, incarnation = held(indexer), publisher.status().incarnation
     server.kill()
-    # Meanwhile the engine goes on.
+    # Meanwhile the engine continues.
     publisher.publish_removed(NAMES[2:3])
     publisher.publish_stored(TOKENS[8:12], [15], parent_hash=NAMES[1])
     server.start()
@@ -292,7 +290,7 @@ def test_a_killed_index_is_told_again(
     assert find(indexer, TOKENS).matches[0].state is WorkerState.EXACT
 
 
-def test_an_index_that_lacks_more_than_is_kept_gets_an_image(
+def test_an_index_that_lacks_more_than_is_retained_gets_an_image(
     server: Server, indexer: Indexer, publishers: Publishers
 ) -> None:
     publisher = publishers(queued_events=8, kept_events=8, queue_timeout=WAIT_SECONDS)
@@ -315,7 +313,7 @@ def test_an_index_that_lacks_more_than_is_kept_gets_an_image(
     status = publisher.status()
     assert (status.images, status.held_blocks) == (1, 49)
     assert status.incarnation != incarnation
-    # And it goes on from there.
+    # The new incarnation continues.
     publisher.publish_removed([52])
     publisher.flush(WAIT_SECONDS)
     del expected[52]
@@ -323,7 +321,7 @@ def test_an_index_that_lacks_more_than_is_kept_gets_an_image(
     assert indexer.list_workers()[0].sources[0].state is WorkerState.EXACT
 
 
-def test_a_worker_that_was_removed_comes_back(indexer: Indexer, publishers: Publishers) -> None:
+def test_a_removed_worker_is_registered_again(indexer: Indexer, publishers: Publishers) -> None:
     publisher = publishers()
     publisher.publish_stored(TOKENS, NAMES)
     publisher.flush(WAIT_SECONDS)
@@ -340,8 +338,8 @@ def test_a_worker_that_was_removed_comes_back(indexer: Indexer, publishers: Publ
 
 def test_threads_share_a_publisher(indexer: Indexer, publishers: Publishers) -> None:
     publisher = publishers(queued_events=16, queue_timeout=WAIT_SECONDS)
-    threads_count, events = 2, 200
-    numbers: list[list[int]] = [[] for _ in range(threads_count)]
+    thread_count, events = 2, 200
+    numbers: list[list[int]] = [[] for _ in range(thread_count)]
 
     def publish(thread: int) -> None:
         for event in range(events):
@@ -350,19 +348,19 @@ def test_threads_share_a_publisher(indexer: Indexer, publishers: Publishers) -> 
             if event % 4 == 3:
                 numbers[thread].append(publisher.publish_removed([name]))
 
-    threads = [threading.Thread(target=publish, args=(at,)) for at in range(threads_count)]
+    threads = [threading.Thread(target=publish, args=(at,)) for at in range(thread_count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     publisher.flush(WAIT_SECONDS)
     assert all(at == sorted(at) for at in numbers)
-    assert sorted(itertools.chain(*numbers)) == list(range(threads_count * events * 5 // 4))
-    expected = {name for name in range(1, threads_count * events + 1) if name % 4 != 0}
+    assert sorted(itertools.chain(*numbers)) == list(range(thread_count * events * 5 // 4))
+    expected = {name for name in range(1, thread_count * events + 1) if name % 4 != 0}
     assert set(held(indexer)) == expected
 
 
-def test_a_full_queue_says_so_and_loses_nothing(
+def test_a_full_queue_raises_and_loses_nothing(
     server: Server, indexer: Indexer, publishers: Publishers
 ) -> None:
     publisher = publishers(queued_events=3, queue_timeout=0.0)
@@ -397,7 +395,7 @@ def test_an_event_waits_for_room(server: Server, indexer: Indexer, publishers: P
     assert set(held(indexer)) == {1, 2}
 
 
-def test_more_blocks_than_can_be_held_are_refused(publishers: Publishers) -> None:
+def test_blocks_above_the_limit_are_refused(publishers: Publishers) -> None:
     publisher = publishers(held_blocks=2)
     publisher.publish_stored(TOKENS[:8], NAMES[:2])
     with pytest.raises(InvalidArgumentError, match="held_blocks"):
@@ -407,18 +405,18 @@ def test_more_blocks_than_can_be_held_are_refused(publishers: Publishers) -> Non
     publisher.flush(WAIT_SECONDS)
 
 
-def test_the_end_of_a_publisher(server: Server, indexer: Indexer, publishers: Publishers) -> None:
+def test_shutdown(server: Server, indexer: Indexer, publishers: Publishers) -> None:
     with publishers() as publisher:
         publisher.publish_stored(TOKENS, NAMES)
         publisher.flush(WAIT_SECONDS)
-    # The engine is gone, and its cache with it.
+    # The engine's cache is gone: the worker is removed.
     assert indexer.list_workers() == []
     assert publisher.status().state is PublisherState.CLOSED
     with pytest.raises(ClosedError):
         publisher.publish_all_cleared()
     publisher.shutdown()
 
-    # Somebody else registers the worker and removes it: then its rank is cleared.
+    # If another client registered the worker, shutdown only clears the rank.
     indexer.register_worker("model", "other", 4)
     with publishers(worker_id="other", register=False) as publisher:
         publisher.publish_stored(TOKENS, NAMES)
@@ -426,18 +424,18 @@ def test_the_end_of_a_publisher(server: Server, indexer: Indexer, publishers: Pu
         assert find(indexer, TOKENS).matches[0].worker_id == "other"
     assert [worker.worker_id for worker in indexer.list_workers()] == ["other"]
     assert find(indexer, TOKENS).matches == ()
-    # Unless the engine lives on: all is sent, and stays.
-    living = publishers(worker_id="other", register=False)
-    living.publish_stored(TOKENS, NAMES)
-    living.shutdown(WAIT_SECONDS, clear=False)
+    # With clear=False all events are sent, and the blocks stay held.
+    continued = publishers(worker_id="other", register=False)
+    continued.publish_stored(TOKENS, NAMES)
+    continued.shutdown(WAIT_SECONDS, clear=False)
     assert find(indexer, TOKENS).best_overlap_blocks == 4
-    # Of a worker that the index does not know it holds nothing.
+    # If the index does not know the worker, there is nothing to clear.
     unknown = publishers(worker_id="unknown", register=False)
     unknown.publish_stored(TOKENS, NAMES)
     unknown.shutdown(WAIT_SECONDS)
     assert isinstance(unknown.status().error, NotFoundError)
 
-    # What cannot be sent is said.
+    # Events that cannot be delivered are reported.
     lost = publishers(worker_id="other", register=False)
     lost.flush(WAIT_SECONDS)
     lost.wait_connected(WAIT_SECONDS)
@@ -447,7 +445,7 @@ def test_the_end_of_a_publisher(server: Server, indexer: Indexer, publishers: Pu
         lost.shutdown(0.5)
 
 
-def test_an_index_that_is_silent_does_not_hold_up_the_end() -> None:
+def test_a_silent_index_does_not_delay_shutdown() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         target = f"127.0.0.1:{silent.getsockname()[1]}"
         publisher = KvEventPublisher(target, "worker", "model", 4, register=False)
@@ -457,11 +455,11 @@ def test_an_index_that_is_silent_does_not_hold_up_the_end() -> None:
         assert publisher.status().state is PublisherState.CLOSED
 
 
-def test_a_worker_that_is_not_heard_of_goes(indexer: Indexer, publishers: Publishers) -> None:
+def test_a_lease_ends_without_heartbeats(indexer: Indexer, publishers: Publishers) -> None:
     publisher = publishers(lease_ms=1_000)
     publisher.publish_stored(TOKENS, NAMES)
     publisher.flush(WAIT_SECONDS)
-    # There are four heartbeats in a lease, each of which verifies it anew: it outlives its lease.
+    # Four heartbeats per lease keep the worker registered; each resets its verified age.
     ages: list[int] = [0]
 
     def heartbeats() -> int:

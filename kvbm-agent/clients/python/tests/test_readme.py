@@ -1,4 +1,4 @@
-"""The examples of the documents run, and print what these say."""
+"""The examples in the documents run, and print what the documents show."""
 
 import importlib.resources
 import os
@@ -48,7 +48,7 @@ def test_the_contracts_client_runs(server: Server, tmp_path: pathlib.Path) -> No
     command += [f"--python_out={tmp_path}", f"--grpc_python_out={tmp_path}"]
     files = [f"kvasir/v1/{name}.proto" for name in ["types", "indexer", "ingest"]]
     assert protoc.main([*command, *files]) == 0
-    # Without these the package that is installed would be found first.
+    # Without these, Python would find the installed package first.
     for package in ["kvasir", "kvasir/v1"]:
         (tmp_path / package / "__init__.py").touch()
     done = subprocess.run(

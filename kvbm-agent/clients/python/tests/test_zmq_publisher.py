@@ -1,4 +1,4 @@
-"""Events in vLLM's wire format: against vLLM's own, and read by a real index."""
+"""Events in vLLM's wire format, compared with vLLM's own and read by a real index."""
 
 import json
 import threading
@@ -50,18 +50,18 @@ KINDS = {
 }
 
 
-def test_frames_are_vllms_bit_by_bit() -> None:
+def test_frames_equal_vllms_byte_for_byte() -> None:
     cases = set()
     for row in golden("vllm.jsonl"):
         if row["hash_mode"] != "int":
             continue
         timestamp, events, rank = row["decoded"]
-        made: list[Event] = []
+        built: list[Event] = []
         for event in events:
             kind = KINDS[event.pop("type")]
-            made.append(kind(**event))
+            built.append(kind(**event))
         topic = bytes.fromhex(row["topic_hex"]).decode()
-        batch = frames(topic, row["seq"], timestamp, made, rank)
+        batch = frames(topic, row["seq"], timestamp, built, rank)
         expected = (row["topic_hex"], row["seq"].to_bytes(8, "big").hex(), row["payload_hex"])
         assert tuple(frame.hex() for frame in batch) == expected, row["case"]
         cases.add((row["case"], rank))
@@ -84,12 +84,12 @@ class Consumer:
 
     def replay(self, start: int) -> list[list[bytes]]:
         self.dealer.send_multipart([b"", start.to_bytes(8, "big")])
-        got = []
+        replies = []
         while True:
             reply = self.dealer.recv_multipart()
-            got.append(reply)
+            replies.append(reply)
             if reply[-2] == END:
-                return got
+                return replies
 
     def close(self) -> None:
         self.context.destroy(linger=0)
@@ -105,18 +105,18 @@ def publisher() -> Iterator[ZmqKvEventPublisher]:
         topic="kv-events",
         replay_batches=10,
         clock=lambda: next(clock),
-    ) as made:
-        yield made
+    ) as opened:
+        yield opened
 
 
 @pytest.fixture
 def consumer(publisher: ZmqKvEventPublisher) -> Iterator[Consumer]:
-    made = Consumer(publisher)
-    yield made
-    made.close()
+    connected = Consumer(publisher)
+    yield connected
+    connected.close()
 
 
-def test_replays_have_the_form_of_vllms(publisher: ZmqKvEventPublisher, consumer: Consumer) -> None:
+def test_replays_have_vllms_form(publisher: ZmqKvEventPublisher, consumer: Consumer) -> None:
     publisher.publish_stored(TOKENS, NAMES)
     publisher.publish_all_cleared()
     exchanges = [row for row in golden("vllm-replay.jsonl") if row["hash_mode"] == "int"]
@@ -144,7 +144,7 @@ def test_replays_have_the_form_of_vllms(publisher: ZmqKvEventPublisher, consumer
     assert first == [b"", *frames("kv-events", 0, 0.0, [event], 0)]
 
 
-def test_adapter_0_is_none(publisher: ZmqKvEventPublisher, consumer: Consumer) -> None:
+def test_lora_id_0_is_no_adapter(publisher: ZmqKvEventPublisher, consumer: Consumer) -> None:
     publisher.publish_stored(TOKENS, NAMES, lora_id=0)
     publisher.publish_stored(TOKENS, NAMES, lora_id=7)
     replies = consumer.replay(0)[:-1]
@@ -152,7 +152,7 @@ def test_adapter_0_is_none(publisher: ZmqKvEventPublisher, consumer: Consumer) -
     assert [event["lora_id"] for event in stored] == [None, 7]
 
 
-def test_the_last_batches_are_kept(publisher: ZmqKvEventPublisher, consumer: Consumer) -> None:
+def test_the_last_batches_are_retained(publisher: ZmqKvEventPublisher, consumer: Consumer) -> None:
     for name in range(25):
         assert publisher.publish_removed([name]) == name
     replies = consumer.replay(0)
@@ -160,14 +160,14 @@ def test_the_last_batches_are_kept(publisher: ZmqKvEventPublisher, consumer: Con
     assert numbers == list(range(15, 25))
     assert len(consumer.replay(23)) == 3
     assert len(consumer.replay(25)) == 1
-    # What is not a request is left alone.
+    # Malformed requests are ignored.
     consumer.dealer.send_multipart([b"", b"short"])
     consumer.dealer.send_multipart([b"one", b"two", b"three"])
     assert len(consumer.replay(24)) == 2
 
 
 def test_threads_share_a_publisher(publisher: ZmqKvEventPublisher, consumer: Consumer) -> None:
-    # The subscription has arrived once something does.
+    # The subscription is active once a batch arrives.
     wait_until(
         "the subscription",
         lambda: publisher.publish_all_cleared() and consumer.live.poll(20),
@@ -201,10 +201,10 @@ def find(indexer: Indexer) -> Optional[FindMatchesResult]:
     return result if result.matches else None
 
 
-def test_an_index_reads_it_and_asks_for_what_it_missed(
+def test_an_index_reads_events_and_requests_missed_ones(
     indexer: Indexer, publisher: ZmqKvEventPublisher
 ) -> None:
-    # Nobody hears the first batches: the index finds that they are missing and has them replayed.
+    # Nobody receives the first batches: the index notices the gap and requests a replay.
     publisher.publish_stored(TOKENS[:8], NAMES[:2])
     publisher.publish_stored(TOKENS[8:], NAMES[2:], parent_hash=NAMES[1])
     publisher.publish_stored([], NAMES[3:], tier=Tier.HOST)
@@ -222,7 +222,7 @@ def test_an_index_reads_it_and_asks_for_what_it_missed(
     assert (match.blocks_by_tier.device, match.blocks_by_tier.host) == (4, 1)
     assert match.applied is not None
     assert match.applied.sequence == 2
-    # And then hears what is published.
+    # Then the index receives what is published.
     publisher.publish_removed(NAMES[3:])
     publisher.publish_removed(NAMES[3:], tier=Tier.HOST)
     wait_until(
@@ -252,11 +252,11 @@ def test_bad_arguments_are_named(publisher: ZmqKvEventPublisher) -> None:
     with pytest.raises(InvalidArgumentError) as error:
         ZmqKvEventPublisher("tcp://127.0.0.1:0", 4, replay_batches=0)
     assert error.value.field == "replay_batches"
-    # None of them took a number.
+    # No failed call used a number.
     assert publisher.publish_all_cleared() == 0
 
 
-def test_a_publisher_that_connects() -> None:
+def test_a_publisher_connects_to_a_subscriber() -> None:
     context = zmq.Context()
     listening = context.socket(zmq.SUB)
     listening.setsockopt(zmq.SUBSCRIBE, b"")

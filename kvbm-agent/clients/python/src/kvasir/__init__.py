@@ -1,9 +1,9 @@
-"""Publish KV-cache events to Kvasir and ask its index.
+"""Publish KV-cache events to Kvasir and query its index.
 
-- `KvEventPublisher`: for an engine that tells the index, or an agent beside it, what it holds
-- `Indexer`: who holds how much of a prompt
-- `WorkerLoads`: how busy a worker is, as its agent knows it or is told
-- `kvasir.zmq_publisher.ZmqKvEventPublisher`: events in vLLM's wire format; needs
+- `KvEventPublisher`: publishes what an engine holds to the index, or to an agent beside the engine
+- `Indexer`: queries the index for the workers that hold a prompt
+- `WorkerLoads`: reports and watches how busy a worker is, through its agent
+- `kvasir.zmq_publisher.ZmqKvEventPublisher`: publishes in vLLM's wire format; needs
   `kvasir-client[zmq]`
 """
 

@@ -1,4 +1,4 @@
-"""Reading of arguments: what cannot be used is named."""
+"""Validation of arguments. Errors name the argument."""
 
 import operator
 import sys
@@ -14,20 +14,20 @@ _I64_MIN = -(1 << 63)
 
 
 def read_name(field: str, value: str, *, required: bool = False) -> str:
-    """A name of bounded length."""
+    """Validates a name of at most `NAME_BYTES_MAX` bytes."""
     if not isinstance(value, str):
         raise InvalidArgumentError(field, f"is {type(value).__name__}: give a str")
     if required and not value:
         raise InvalidArgumentError(field, "is empty: give 1 to 256 bytes")
     size = len(value.encode())
     if size > NAME_BYTES_MAX:
-        problem = f"has {size} bytes: give {NAME_BYTES_MAX} at most"
+        problem = f"has {size} bytes: give at most {NAME_BYTES_MAX}"
         raise InvalidArgumentError(field, problem)
     return value
 
 
 def read_int(field: str, value: int, lowest: int, highest: int) -> int:
-    """A number between two others."""
+    """Validates an integer from `lowest` to `highest`."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -39,66 +39,66 @@ def read_int(field: str, value: int, lowest: int, highest: int) -> int:
 
 
 def read_seconds(field: str, value: float) -> float:
-    """A time that is not negative."""
+    """Validates a number of seconds, 0 or more."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
         raise InvalidArgumentError(field, f"is {value!r}: give seconds, 0 or more")
     return float(value)
 
 
-def read_part(field: str, value: float) -> float:
-    """A part of something."""
+def read_fraction(field: str, value: float) -> float:
+    """Validates a fraction from 0 to 1."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
         raise InvalidArgumentError(field, f"is {value!r}: give a number from 0 to 1")
     return float(value)
 
 
 def read_tier(field: str, value: Tier) -> Tier:
-    """A tier."""
+    """Validates a tier."""
     if not isinstance(value, Tier):
         raise InvalidArgumentError(field, f"is {value!r}: give a kvasir.Tier")
     return value
 
 
 def read_list(field: str, values: Sequence[object]) -> None:
-    """Something with entries and a length: those of text and bytes are not meant."""
+    """Validates that a value has entries and a length, and is not text or bytes."""
     sized = hasattr(values, "__iter__") and hasattr(values, "__len__")
     if not sized or isinstance(values, (bytes, bytearray, memoryview, str)):
         raise InvalidArgumentError(field, f"is {type(values).__name__}: give a sequence")
 
 
 def read_hash(field: str, value: int) -> int:
-    """A 64-bit hash, signed or not, as its unsigned bits."""
+    """Validates a 64-bit hash, signed or unsigned. Returns its unsigned bits."""
     return read_int(field, value, _I64_MIN, _U64) & _U64
 
 
 def read_hash_list(field: str, values: Sequence[int]) -> list[int]:
-    """64-bit hashes, signed or not, as their unsigned bits."""
+    """Validates 64-bit hashes, signed or unsigned. Returns their unsigned bits."""
     read_list(field, values)
     try:
         return array("Q", values).tolist()
     except (OverflowError, TypeError):
-        # Some are signed, or no hashes at all.
+        # Some are negative or invalid.
         return [read_hash(f"{field}[{index}]", value) for index, value in enumerate(values)]
 
 
 def read_hashes(field: str, values: Sequence[int]) -> list[int]:
-    """The hashes of one event: 1 to `EVENT_BLOCKS_MAX`."""
+    """Validates the hashes of one event: 1 to `EVENT_BLOCKS_MAX`."""
     hashes = read_hash_list(field, values)
     if not hashes:
         raise InvalidArgumentError(field, "is empty: give at least one")
     if len(hashes) > EVENT_BLOCKS_MAX:
-        problem = f"has {len(hashes)} entries: give {EVENT_BLOCKS_MAX} at most, in several events"
+        problem = f"has {len(hashes)} entries: give at most {EVENT_BLOCKS_MAX} in one event"
         raise InvalidArgumentError(field, problem)
     return hashes
 
 
 def read_tokens(field: str, token_ids: Sequence[int]) -> bytes:
-    """Tokens as the little-endian u32 that are hashed."""
+    """Packs tokens as little-endian u32, the form that is hashed."""
     read_list(field, token_ids)
     try:
         packed = array("I", token_ids)
     except (OverflowError, TypeError):
-        # The message names the token that is at fault only by its place: tokens are prompts.
+        # The message gives the index of the invalid token, not its value: tokens are prompts.
         for index, token in enumerate(token_ids):
             if not isinstance(token, int) or not 0 <= token < 1 << 32:
                 problem = "is not an integer from 0 to 4294967295"

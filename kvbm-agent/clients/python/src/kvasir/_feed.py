@@ -1,4 +1,4 @@
-"""The numbers of a publisher's events, and which of them are kept. No I/O, no clock, no locks."""
+"""Numbers a publisher's events and retains them. No I/O, no clock, no locks."""
 
 import os
 from collections import deque
@@ -14,19 +14,19 @@ _INCARNATION_BYTES = 16
 
 
 @dataclass(frozen=True)
-class Kept:
-    """One numbered event that may be sent again."""
+class NumberedEvent:
+    """One event that can be sent, and sent again."""
 
     sequence: int
     message: bytes
-    """As it goes over the wire."""
+    """The encoded request."""
 
 
 class Feed:
-    """Events of one source from their first to the last that the index confirmed, and some before.
+    """One source's events: those that wait for the index, and the last ones that it acknowledged.
 
-    Numbers go on for the life of the feed. Where the index lacks what is not kept any more, a new
-    incarnation begins with an image of all that is held.
+    Numbers increase across incarnations. If the index lacks events that are no longer retained, a
+    new incarnation starts with an image of everything that is held.
     """
 
     def __init__(
@@ -45,42 +45,42 @@ class Feed:
         self.incarnation = new_incarnation()
         self.first_sequence = 0
         self.next_sequence = 0
-        self._kept: deque[Kept] = deque()
+        self._kept: deque[NumberedEvent] = deque()
         self._kept_bytes = 0
         self._waiting_bytes = 0
-        # Last number that the index has.
+        # Number of the last event that the index has.
         self._confirmed = -1
-        # Last number of an image: what came before it is confirmed with it only.
+        # Last number of the newest image. Earlier events are confirmed only with the whole image.
         self._image_end = -1
         self.images = 0
         self.rejected_blocks = 0
 
     @property
     def waiting(self) -> int:
-        """Events that the index has not confirmed."""
+        """Number of events that the index has not acknowledged."""
         return self.next_sequence - 1 - self._confirmed
 
     @property
     def head(self) -> Optional[int]:
-        """Number of the newest event of this incarnation; none before its first."""
+        """Number of the newest event of this incarnation; None before its first."""
         return self.next_sequence - 1 if self.next_sequence > self.first_sequence else None
 
     @property
     def kept(self) -> int:
-        """Events that could be sent again."""
+        """Number of events that are retained."""
         return len(self._kept)
 
     def has_room(self) -> bool:
-        """Whether one more event may wait."""
+        """Whether the queue has room for one more event."""
         return self.waiting < self._queued_events_max and self._waiting_bytes < QUEUED_BYTES_MAX
 
     def append(self, event: pb.PublishedEvent) -> int:
-        """Gives an event its number and keeps it."""
+        """Numbers an event and retains it. Returns the number."""
         sequence = self.next_sequence
         batch = pb.PublishBatch(sequence=sequence, dp_rank=self._dp_rank, events=[event])
         message = pb.PublishEventsRequest(batch=batch).SerializeToString()
         size = len(message)
-        self._kept.append(Kept(sequence, message))
+        self._kept.append(NumberedEvent(sequence, message))
         self.next_sequence += 1
         self._kept_bytes += size
         self._waiting_bytes += size
@@ -88,25 +88,25 @@ class Feed:
         return sequence
 
     def is_confirmed(self, sequence: int) -> bool:
-        """Whether the index has all up to that number."""
+        """Whether the index has all events up to that number."""
         return self._confirmed >= max(sequence, self._image_end)
 
     @property
     def confirmed(self) -> Optional[int]:
-        """The last event that the index has, with all before it; none before the first."""
+        """Number up to which the index has all events; None if it has none, or a partial image."""
         return self._confirmed if self._confirmed >= max(0, self._image_end) else None
 
-    def confirm(self, kept: Kept, rejected: int) -> None:
-        """The index has the next event; it rejected so many of its blocks."""
+    def confirm(self, event: NumberedEvent, rejected: int) -> None:
+        """Records the ack of the next event. `rejected` is its number of rejected operations."""
         self.rejected_blocks += rejected
-        self._confirmed = kept.sequence
-        self._waiting_bytes -= len(kept.message)
+        self._confirmed = event.sequence
+        self._waiting_bytes -= len(event.message)
         self._trim()
 
     def resume(self, applied: Optional[int]) -> bool:
-        """Goes on where the index stands in this incarnation; none if it knows nothing of it.
+        """Resumes after `applied`, the last event of this incarnation that the index has, or None.
 
-        False if that cannot be: then `begin_life` and say hello again.
+        Returns False if it cannot. Then call `start_incarnation` and send another hello.
         """
         wanted = self.first_sequence if applied is None else applied + 1
         oldest = self._kept[0].sequence if self._kept else self.next_sequence
@@ -114,12 +114,12 @@ class Feed:
             return False
         self._confirmed = wanted - 1
         self._waiting_bytes = sum(
-            len(kept.message) for kept in islice(self._kept, wanted - oldest, None)
+            len(event.message) for event in islice(self._kept, wanted - oldest, None)
         )
         return True
 
-    def begin_life(self) -> None:
-        """A new incarnation, whose first events say all that is held."""
+    def start_incarnation(self) -> None:
+        """Starts a new incarnation, whose first events are an image of everything that is held."""
         self.incarnation = self._new_incarnation()
         self.first_sequence = self.next_sequence
         self._confirmed = self.next_sequence - 1
@@ -129,18 +129,18 @@ class Feed:
         for event in self.inventory.image():
             self.append(event)
         if self.head is None:
-            # That nothing is held is confirmed as any image is.
+            # An empty image needs an event, too, for the index to acknowledge.
             self.append(cleared_event())
         self._image_end = self.next_sequence - 1
 
-    def after(self, position: int) -> Optional[Kept]:
-        """The event with that number; none if it was not published yet."""
-        if position >= self.next_sequence:
+    def event_at(self, sequence: int) -> Optional[NumberedEvent]:
+        """The event with that number; None if it was not published yet."""
+        if sequence >= self.next_sequence:
             return None
-        return self._kept[position - self._kept[0].sequence]
+        return self._kept[sequence - self._kept[0].sequence]
 
     def _trim(self) -> None:
-        """Forgets confirmed events that are too many."""
+        """Drops the oldest acknowledged events above the limits."""
         kept = self._kept
         while (
             kept

@@ -1,4 +1,4 @@
-"""What an engine rank holds: enough to say all of it again to an index that lost it."""
+"""What an engine rank holds: enough to publish all of it again to an index that lost it."""
 
 from collections.abc import Iterator, Sequence
 from typing import Optional
@@ -8,14 +8,13 @@ from kvasir.errors import InvalidArgumentError
 from kvasir.types import Tier
 
 IMAGE_EVENT_BLOCKS_MAX = 4_096
-"""Blocks in one event of an image."""
-
+"""Maximum number of blocks in one event of an image."""
 
 _TIERS = {tier: f"TIER_{tier.name}" for tier in Tier}
 
 
 class _Held:
-    """One block. `local` is none where it was announced without tokens."""
+    """One block. `local` is None if it was published without tokens."""
 
     __slots__ = ("local", "parent", "tiers")
 
@@ -26,7 +25,7 @@ class _Held:
 
 
 class Inventory:
-    """Blocks by the engine's names, in the order in which they came."""
+    """Held blocks by the engine's names, in the order of their arrival."""
 
     def __init__(self, held_blocks_max: int) -> None:
         self._held_blocks_max = held_blocks_max
@@ -36,7 +35,7 @@ class Inventory:
         return len(self._held)
 
     def check_room(self, names: Sequence[int]) -> None:
-        """Refuses an event that would hold too many blocks."""
+        """Refuses an event that would exceed the limit of held blocks."""
         held = self._held
         if len(held) + len(names) <= self._held_blocks_max:
             return
@@ -44,7 +43,7 @@ class Inventory:
         if blocks > self._held_blocks_max:
             problem = (
                 f"{blocks} blocks would be held, the limit is {self._held_blocks_max}: publish "
-                "what was removed, or give a larger held_blocks"
+                "removals, or give a larger held_blocks"
             )
             raise InvalidArgumentError("block_hashes", problem)
 
@@ -55,7 +54,7 @@ class Inventory:
         parent: Optional[int],
         tier: Tier,
     ) -> None:
-        """Blocks that are now held in a tier, each the parent of the next."""
+        """Adds blocks to a tier, each the parent of the next."""
         bit = 1 << tier.value
         if locals_ is None:
             for name in names:
@@ -67,14 +66,14 @@ class Inventory:
                 held = self._held[name] = _Held(parent, local)
             elif (held.parent, held.local) != (parent, local):
                 if held.local is not None:
-                    # Its name means something else now: what it meant is not held any more.
+                    # The name now stands for other content: the old block is gone.
                     held.tiers = 0
                 held.parent, held.local = parent, local
             held.tiers |= bit
             parent = name
 
     def remove(self, names: Sequence[int], tier: Tier) -> None:
-        """Blocks that are no longer held in a tier."""
+        """Removes blocks from a tier."""
         bit = 1 << tier.value
         for name in names:
             held = self._held.get(name)
@@ -84,11 +83,11 @@ class Inventory:
                     del self._held[name]
 
     def clear(self) -> None:
-        """Nothing is held any more."""
+        """Removes all blocks."""
         self._held.clear()
 
     def image(self) -> Iterator[pb.PublishedEvent]:
-        """Events that say all of it to an index that knows nothing."""
+        """Events that store everything that is held in an empty index."""
         run = _Run()
         for name, held in self._held.items():
             if not run.continues(held):
@@ -99,7 +98,7 @@ class Inventory:
 
 
 class _Run:
-    """Blocks that one event can tell of: a chain, or names without tokens."""
+    """Blocks that fit into one event: a chain, or names without tokens."""
 
     def __init__(self) -> None:
         self._names: list[int] = []
@@ -135,7 +134,7 @@ class _Run:
 def stored_event(
     names: Sequence[int], locals_: Optional[Sequence[int]], parent: Optional[int], tier: Tier
 ) -> pb.PublishedEvent:
-    """The message that blocks are held."""
+    """An event that stores blocks."""
     stored = pb.BlocksStored(names=names, tier=_TIERS[tier], local_hashes=locals_ or ())
     if parent is not None:
         stored.parent_name = parent
@@ -143,10 +142,10 @@ def stored_event(
 
 
 def removed_event(names: Sequence[int], tier: Tier) -> pb.PublishedEvent:
-    """The message that blocks are held no longer."""
+    """An event that removes blocks."""
     return pb.PublishedEvent(removed=pb.BlocksRemoved(names=names, tier=_TIERS[tier]))
 
 
 def cleared_event() -> pb.PublishedEvent:
-    """The message that no block is held any more."""
+    """An event that removes all blocks."""
     return pb.PublishedEvent(cleared=pb.BlocksCleared())

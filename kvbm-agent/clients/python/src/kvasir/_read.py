@@ -1,4 +1,4 @@
-"""The server's messages as the package's types."""
+"""Converts the server's messages to the package's types."""
 
 from collections.abc import Iterable, Iterator
 from typing import Optional
@@ -36,7 +36,7 @@ def _cursor(has: bool, cursor: types_pb2.Cursor) -> Optional[Cursor]:
 
 
 def matches(answer: pb.FindMatchesResponse) -> FindMatchesResult:
-    """An answer to FindMatches."""
+    """Converts an answer of FindMatches."""
     return FindMatchesResult(
         query_blocks=answer.query_blocks,
         best_overlap_blocks=answer.best_overlap_blocks,
@@ -67,7 +67,7 @@ def _match(match: pb.WorkerMatch) -> WorkerMatch:
 
 
 def dump(answers: Iterable[pb.DumpWorkerResponse]) -> Iterator[DumpPart]:
-    """The parts of a dump."""
+    """Converts a dump to its parts."""
     for answer in answers:
         for record in answer.chunk.records:
             yield _record(answer.chunk.dp_rank, record)
@@ -98,7 +98,7 @@ def _record(dp_rank: int, record: pb.BlockRecord) -> DumpRecord:
 
 
 def worker(info: pb.WorkerInfo) -> WorkerInfo:
-    """One of ListWorkers' workers."""
+    """Converts one worker of ListWorkers."""
     ranks = (
         RankInfo(rank.dp_rank, rank.placed_blocks, rank.parked_blocks, rank.shed_blocks)
         for rank in info.ranks
@@ -129,7 +129,7 @@ def _source(source: pb.SourceInfo) -> SourceInfo:
 
 
 def stats(answer: pb.GetStatsResponse) -> Stats:
-    """An answer to GetStats."""
+    """Converts an answer of GetStats."""
     partitions = (
         PartitionStats(
             model=partition.model,

@@ -1,4 +1,4 @@
-"""Connections to a server and the calls that are made on them."""
+"""Channels to a server, and calls on them."""
 
 import ipaddress
 import re
@@ -20,11 +20,11 @@ PUBLISH_EVENTS = "/kvasir.v1.EventIngest/PublishEvents"
 _CHANNEL_OPTIONS = [
     ("grpc.max_send_message_length", GRPC_MESSAGE_BYTES_MAX),
     ("grpc.max_receive_message_length", GRPC_MESSAGE_BYTES_MAX),
-    # A server that has vanished is noticed, also while nothing is said.
+    # Detect a dead server, even on an idle connection.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
-    # Each channel connects anew: none waits for the pauses of another.
+    # No channel waits for the reconnect backoff of another.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 5_000),
@@ -34,10 +34,10 @@ Answer = TypeVar("Answer", bound=Message)
 
 
 def read_target(target: str) -> str:
-    """The server's address as gRPC takes it: host:port, also where http:// stands before it.
+    """Validates the server's address and returns it without http://, as gRPC expects it.
 
-    What can be no target is refused by the rules of `read_target` in proto/src/target.rs, but for
-    unix:// sockets, which gRPC for Python knows.
+    The rules are those of `read_target` in proto/src/target.rs. In addition, unix:// sockets are
+    accepted, which gRPC for Python supports.
     """
     address = read_name("target", target, required=True)
     if address.startswith("unix://"):
@@ -68,7 +68,7 @@ def _is_host(host: str) -> bool:
 
 
 def open_channel(target: str, credentials: Optional[grpc.ChannelCredentials]) -> grpc.Channel:
-    """A connection, which is made when it is needed."""
+    """Opens a channel, which connects on its first call."""
     if credentials is None:
         return grpc.insecure_channel(target, options=_CHANNEL_OPTIONS)
     return grpc.secure_channel(target, credentials, options=_CHANNEL_OPTIONS)
@@ -81,14 +81,14 @@ def call(
     answer: type[Answer],
     timeout: float,
 ) -> Answer:
-    """Asks something that has one answer. Raises an `RpcError` of this package."""
-    ask: Callable[..., Any] = channel.unary_unary(
+    """Makes a call that has one answer. Raises an `RpcError` of this package."""
+    invoke: Callable[..., Any] = channel.unary_unary(
         path,
         request_serializer=type(request).SerializeToString,
         response_deserializer=answer.FromString,
     )
     try:
-        return cast(Answer, ask(request, timeout=timeout))
+        return cast(Answer, invoke(request, timeout=timeout))
     except grpc.RpcError as error:
         raise from_grpc(error) from error
 
@@ -100,13 +100,13 @@ def stream(
     answer: type[Answer],
     timeout: Optional[float],
 ) -> Iterator[Answer]:
-    """Asks something that has many answers; the call ends with the iterator. Raises as `call`."""
-    ask: Callable[..., Any] = channel.unary_stream(
+    """Makes a call that has many answers. Closing the iterator cancels it. Raises as `call`."""
+    invoke: Callable[..., Any] = channel.unary_stream(
         path,
         request_serializer=type(request).SerializeToString,
         response_deserializer=answer.FromString,
     )
-    answers = ask(request, timeout=timeout)
+    answers = invoke(request, timeout=timeout)
     try:
         yield from answers
     except grpc.RpcError as error:
@@ -116,25 +116,24 @@ def stream(
 
 
 class PublishCall:
-    """An open stream of `EventIngest`."""
+    """An open `EventIngest.PublishEvents` stream."""
 
     def __init__(self, channel: grpc.Channel, requests: Iterable[bytes]) -> None:
-        """Opens it; `requests` are encoded messages, which a thread of its own asks for."""
-        begin: Callable[..., Any] = channel.stream_stream(
+        """Opens the stream. A gRPC thread iterates over `requests`, which are encoded messages."""
+        invoke: Callable[..., Any] = channel.stream_stream(
             PUBLISH_EVENTS,
-            # They are encoded already.
             request_serializer=bytes,
             response_deserializer=ingest.PublishEventsResponse.FromString,
         )
-        self._call = begin(iter(requests))
+        self._call = invoke(iter(requests))
 
     def answers(self) -> Iterator[ingest.PublishEventsResponse]:
-        """What the server answers, until it ends the stream."""
+        """The server's answers, until it ends the stream."""
         try:
             yield from self._call
         except grpc.RpcError as error:
             raise from_grpc(error) from error
 
     def cancel(self) -> None:
-        """Ends the stream at once."""
+        """Ends the stream immediately."""
         self._call.cancel()

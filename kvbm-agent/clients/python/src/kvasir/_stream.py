@@ -1,4 +1,4 @@
-"""One stream of events to the index, from its hello to its end."""
+"""One stream of events to the index, from hello to end."""
 
 import threading
 import time
@@ -9,28 +9,28 @@ from typing import Callable, Optional
 import grpc
 
 from kvasir import _rpc
-from kvasir._feed import Feed, Kept
+from kvasir._feed import Feed, NumberedEvent
 from kvasir._gen import ingest_pb2 as pb
 from kvasir.errors import DeadlineError, KvasirError, RefusedError, RpcError, UnavailableError
 from kvasir.limits import UNANSWERED_BYTES_MAX, UNANSWERED_EVENTS_MAX
 
 ACCEPT_TIMEOUT = 30.0
-"""Seconds until the index has to accept a hello."""
+"""Seconds within which the index must accept a hello."""
 
 ANSWER_TIMEOUT = 120.0
-"""Seconds until it has to answer the oldest event; one that fetches what it missed answers late."""
+"""Seconds within which it must answer the oldest event, even while it fetches missing ones."""
 
 
-class LifeOverError(KvasirError):
-    """The stream cannot go on in this incarnation."""
+class CannotResumeError(KvasirError):
+    """The stream cannot resume in this incarnation."""
 
 
 class FencedError(KvasirError):
-    """Another stream took the source over, or the worker was removed."""
+    """Another stream replaced this one, or the worker was removed."""
 
 
 class Stream:
-    """Sends what a feed has, takes the answers. Ends by an exception, or once `is_over`."""
+    """Sends a feed's events and handles the answers, until an exception or until `is_ending`."""
 
     def __init__(
         self,
@@ -38,28 +38,28 @@ class Stream:
         hello: pb.PublishHello,
         changed: threading.Condition,
         heartbeat_interval: float,
-        is_over: Callable[[], bool],
+        is_ending: Callable[[], bool],
     ) -> None:
-        """`changed` guards the feed and is notified of changes; `is_over` is asked under it."""
+        """`changed` guards the feed and is notified when it changes."""
         self._feed = feed
         self._hello = pb.PublishEventsRequest(hello=hello).SerializeToString()
         self._changed = changed
         self._heartbeat_interval = heartbeat_interval
-        self._is_over = is_over
+        self._is_ending = is_ending
         self._call: Optional[_rpc.PublishCall] = None
         self._ended = False
-        self._is_silent = False
-        # Number of the next event to send; none before the hello was accepted.
+        self._timed_out = False
+        # Number of the next event to send; None until the index accepts the hello.
         self._position: Optional[int] = None
-        self._unanswered: deque[Kept] = deque()
+        self._unanswered: deque[NumberedEvent] = deque()
         self._unanswered_bytes = 0
         self._heartbeat_at = 0.0
-        self._answer_until = time.monotonic() + ACCEPT_TIMEOUT
+        self._answer_deadline = time.monotonic() + ACCEPT_TIMEOUT
 
-    def run(self, channel: grpc.Channel, accepted: Callable[[], None]) -> None:
-        """Serves the stream to its end; `accepted` is called under `changed` when it is open.
+    def run(self, channel: grpc.Channel, on_accepted: Callable[[], None]) -> None:
+        """Runs the stream to its end. Calls `on_accepted` under `changed` once it is open.
 
-        Raises an `RpcError`, `LifeOverError` or `FencedError`.
+        Raises an `RpcError`, `CannotResumeError` or `FencedError`.
         """
         call = _rpc.PublishCall(channel, self._requests())
         with self._changed:
@@ -67,10 +67,10 @@ class Stream:
         try:
             for answer in call.answers():
                 with self._changed:
-                    self._take(answer, accepted)
+                    self._handle(answer, on_accepted)
                     self._changed.notify_all()
         except RpcError as error:
-            if self._is_silent:
+            if self._timed_out:
                 details = "the index did not answer in time"
                 raise DeadlineError(grpc.StatusCode.DEADLINE_EXCEEDED, details) from error
             raise
@@ -79,18 +79,18 @@ class Stream:
                 self._ended = True
                 self._changed.notify_all()
             call.cancel()
-        if not self._is_over():
+        if not self._is_ending():
             raise UnavailableError(grpc.StatusCode.UNAVAILABLE, "the index ended the stream")
 
     def cancel(self) -> None:
-        """Ends the stream at once."""
+        """Ends the stream immediately."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
             if self._call is not None:
                 self._call.cancel()
 
-    # What is sent: asked for by a thread of gRPC's.
+    # Requests. A gRPC thread iterates over them.
 
     def _requests(self) -> Iterator[bytes]:
         yield self._hello
@@ -103,46 +103,46 @@ class Stream:
 
     def _wait_next(self) -> Optional[bytes]:
         while not self._ended:
-            kept = self._next_event()
-            if kept is not None:
-                return kept.message
+            event = self._next_event()
+            if event is not None:
+                return event.message
             now = time.monotonic()
-            until = self._answer_until
+            wake_at = self._answer_deadline
             if self._position is not None:
-                if self._is_over():
+                if self._is_ending():
                     return None
                 if now >= self._heartbeat_at:
                     self._heartbeat_at = now + self._heartbeat_interval
                     return self._heartbeat()
-                until = self._heartbeat_at
+                wake_at = self._heartbeat_at
                 if self._unanswered:
-                    until = min(until, self._answer_until)
+                    wake_at = min(wake_at, self._answer_deadline)
             if self._is_late(now):
-                self._is_silent = True
+                self._timed_out = True
                 if self._call is not None:
                     self._call.cancel()
                 return None
-            self._changed.wait(until - now)
+            self._changed.wait(wake_at - now)
         return None
 
     def _is_late(self, now: float) -> bool:
-        return (self._position is None or bool(self._unanswered)) and now >= self._answer_until
+        return (self._position is None or bool(self._unanswered)) and now >= self._answer_deadline
 
-    def _next_event(self) -> Optional[Kept]:
+    def _next_event(self) -> Optional[NumberedEvent]:
         full = (
             len(self._unanswered) >= UNANSWERED_EVENTS_MAX
             or self._unanswered_bytes >= UNANSWERED_BYTES_MAX
         )
         if self._position is None or full:
             return None
-        kept = self._feed.after(self._position)
-        if kept is not None:
+        event = self._feed.event_at(self._position)
+        if event is not None:
             if not self._unanswered:
-                self._answer_until = time.monotonic() + ANSWER_TIMEOUT
+                self._answer_deadline = time.monotonic() + ANSWER_TIMEOUT
             self._position += 1
-            self._unanswered.append(kept)
-            self._unanswered_bytes += len(kept.message)
-        return kept
+            self._unanswered.append(event)
+            self._unanswered_bytes += len(event.message)
+        return event
 
     def _heartbeat(self) -> bytes:
         heartbeat = pb.PublishHeartbeat()
@@ -150,13 +150,13 @@ class Stream:
             heartbeat.head_sequence = self._feed.head
         return pb.PublishEventsRequest(heartbeat=heartbeat).SerializeToString()
 
-    # What comes back.
+    # Answers.
 
-    def _take(self, answer: pb.PublishEventsResponse, accepted: Callable[[], None]) -> None:
-        self._answer_until = time.monotonic() + ANSWER_TIMEOUT
+    def _handle(self, answer: pb.PublishEventsResponse, on_accepted: Callable[[], None]) -> None:
+        self._answer_deadline = time.monotonic() + ANSWER_TIMEOUT
         if answer.HasField("accepted"):
             self._accept(answer.accepted)
-            accepted()
+            on_accepted()
         elif answer.HasField("ack"):
             self._acknowledge(answer.ack)
         elif answer.HasField("refusal"):
@@ -167,15 +167,16 @@ class Stream:
         if answer.HasField("applied") and answer.applied.incarnation == self._feed.incarnation:
             applied = answer.applied.sequence
         if not self._feed.resume(applied):
-            raise LifeOverError(f"the index stands at {applied}, which is not kept any more")
+            problem = f"the index's cursor is {applied}: the next event is not retained"
+            raise CannotResumeError(problem)
         self._position = self._feed.next_sequence - self._feed.waiting
 
     def _acknowledge(self, ack: pb.PublishAck) -> None:
         if not self._unanswered or self._unanswered[0].sequence != ack.sequence:
             raise UnavailableError(grpc.StatusCode.INTERNAL, "malformed answer: ack out of order")
-        kept = self._unanswered.popleft()
-        self._unanswered_bytes -= len(kept.message)
-        self._feed.confirm(kept, ack.rejected)
+        event = self._unanswered.popleft()
+        self._unanswered_bytes -= len(event.message)
+        self._feed.confirm(event, ack.rejected)
 
     def _refuse(self, refusal: pb.PublishRefusal) -> None:
         if refusal.reason == pb.REFUSAL_REASON_FENCED:
@@ -183,5 +184,5 @@ class Stream:
         if refusal.reason == pb.REFUSAL_REASON_INVALID:
             message = f"event {refusal.sequence}: {refusal.message}"
             raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, message)
-        # A gap: the next stream begins where the index stands.
+        # A gap: the next stream resumes at the index's cursor.
         raise UnavailableError(grpc.StatusCode.ABORTED, refusal.message)

@@ -1,4 +1,4 @@
-"""What can go wrong. Every error of this package is a `KvasirError`."""
+"""The errors of this package. All are `KvasirError`s."""
 
 import grpc
 
@@ -8,12 +8,12 @@ class KvasirError(Exception):
 
 
 class InvalidArgumentError(KvasirError, ValueError):
-    """An argument cannot be used. Nothing was done."""
+    """An argument is invalid. The call had no effect."""
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}")
         self.field = field
-        """Name of the argument, with an index where it is a part of one."""
+        """Name of the argument or of a part of it, such as `block_hashes[2]`."""
 
 
 class ClosedError(KvasirError):
@@ -21,55 +21,55 @@ class ClosedError(KvasirError):
 
 
 class QueueFullError(KvasirError):
-    """The event was not taken: too many wait for the index to confirm them. Publish it again."""
+    """The event was not accepted: the queue of unacknowledged events is full. Publish it again."""
 
 
 class UnconfirmedError(KvasirError):
-    """The index did not confirm all events in time."""
+    """The index did not accept a stream, or acknowledge all events, in time."""
 
 
 class RpcError(KvasirError):
-    """A call failed at the server or on the way there."""
+    """A call failed, at the server or on the way to it."""
 
     def __init__(self, code: grpc.StatusCode, details: str) -> None:
         super().__init__(f"{details} ({code.name})")
         self.code = code
-        """The status of gRPC."""
+        """The gRPC status."""
         self.details = details
-        """What the server says: it names the field and the fix."""
+        """The server's message. It names the field and the fix."""
 
 
 class RefusedError(RpcError):
-    """The server refuses what was asked, and will again: the request has to change."""
+    """The server refused the request and would refuse it again. Change the request."""
 
     def again(self) -> "RefusedError":
-        """The same, new: an error that is raised again grows tracebacks."""
+        """A new copy: the traceback of one instance grows with every raise."""
         return RefusedError(self.code, self.details)
 
 
 class NotFoundError(RpcError):
-    """The server does not know that model, tenant or worker."""
+    """The server does not know the model, tenant or worker."""
 
 
 class WrongShardError(RefusedError):
-    """The worker belongs to another shard of the index: publish to a server of that."""
+    """The worker belongs to another shard. Publish to a server of that shard."""
 
     def __init__(self, code: grpc.StatusCode, details: str, owner_shard: str) -> None:
         super().__init__(code, details)
         self.owner_shard = owner_shard
-        """Number of the shard that has it."""
+        """Number of the shard that owns the worker."""
 
     def again(self) -> "WrongShardError":
-        """The same, new."""
+        """A new copy."""
         return WrongShardError(self.code, self.details, self.owner_shard)
 
 
 class UnavailableError(RpcError):
-    """The server cannot be reached, is busy or is stopping: try again."""
+    """The server is unreachable, busy or stopping. Try again."""
 
 
 class DeadlineError(RpcError):
-    """The server did not answer in time."""
+    """The call timed out."""
 
 
 _KINDS: dict[grpc.StatusCode, type[RpcError]] = {
@@ -88,7 +88,7 @@ _OWNER_SHARD = "kvasir-owner-shard"
 
 
 def from_grpc(error: grpc.RpcError) -> RpcError:
-    """The error of this package that stands for one of gRPC's."""
+    """Converts a gRPC error to an error of this package."""
     code, details = grpc.StatusCode.UNKNOWN, str(error)
     if isinstance(error, grpc.Call):
         code, details = error.code(), error.details() or ""

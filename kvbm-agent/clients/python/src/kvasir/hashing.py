@@ -1,4 +1,4 @@
-"""Tokens to block hashes, bit for bit as the index computes them."""
+"""Hashes the blocks of a prompt, bit for bit as the index does."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,7 +10,7 @@ from kvasir.limits import BLOCK_SIZE_TOKENS_MAX
 from kvasir.types import MultimodalItem
 
 HASH_SCHEME = "xxh3-64/1337"
-"""Name of the scheme, which requests state so that the index can check it."""
+"""Name of the hash scheme. Requests state it, and the index checks it."""
 
 _SEED = 1337
 _U64 = (1 << 64) - 1
@@ -27,7 +27,7 @@ def _seed(lora_name: str, cache_salt: str) -> int:
 
 
 def multimodal_hash(identifier: str) -> int:
-    """Hash of an item's identifier: the first 16 of exactly 64 hexadecimal digits, else XXH3-64."""
+    """Hash of an identifier: the first 16 of exactly 64 hexadecimal digits, else XXH3-64."""
     if len(identifier) == 64 and all(digit in "0123456789abcdefABCDEF" for digit in identifier):
         return int(identifier[:16], 16)
     return xxhash.xxh3_64_intdigest(identifier.encode(), seed=0)
@@ -52,9 +52,9 @@ def local_hashes(
     cache_salt: str = "",
     multimodal: Sequence[MultimodalItem] = (),
 ) -> list[int]:
-    """Hashes of the whole blocks of a prompt, each of its own tokens only.
+    """Hashes of a prompt's whole blocks, independent of the blocks before them.
 
-    Tokens after the last whole block are left out. Raises `InvalidArgumentError`.
+    Tokens after the last whole block are ignored. Raises `InvalidArgumentError`.
     """
     size = read_int("block_size", block_size, 1, BLOCK_SIZE_TOKENS_MAX)
     packed = read_tokens("token_ids", token_ids)
@@ -77,7 +77,7 @@ def local_hashes(
 
 
 def sequence_hashes(local_hashes: Sequence[int]) -> list[int]:
-    """Names for blocks with all that comes before them, for engines that have none of their own."""
+    """Hashes of blocks with their complete prefixes: names for engines that have none."""
     names: list[int] = []
     for local in read_hash_list("local_hashes", local_hashes):
         if names:
@@ -97,7 +97,7 @@ def event_hashes(
     cache_salt: str = "",
     multimodal: Sequence[MultimodalItem] = (),
 ) -> list[int]:
-    """As `local_hashes`, of tokens that must be those of so many whole blocks."""
+    """As `local_hashes`, but the tokens must fill exactly `blocks` blocks."""
     read_list("token_ids", token_ids)
     if len(token_ids) != blocks * block_size:
         problem = (

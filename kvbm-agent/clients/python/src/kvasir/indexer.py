@@ -1,4 +1,4 @@
-"""Questions to an index."""
+"""Client of an index."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType, TracebackType
@@ -26,17 +26,17 @@ from kvasir.types import (
 )
 
 TIMEOUT_DEFAULT = 5.0
-"""Seconds until a call is given up, where it is not told."""
+"""Default timeout of a call, in seconds."""
 
 DUMP_TIMEOUT_DEFAULT = 120.0
-"""The same for a whole dump."""
+"""Default timeout of a whole dump, in seconds."""
 
 
 class Indexer:
-    """An index that is asked over gRPC. Threads may share one.
+    """Client of an index over gRPC. Threads may share one.
 
-    Calls raise `InvalidArgumentError` where an argument cannot be used, and an `RpcError` where the
-    server refuses, cannot be reached or is late.
+    Calls raise `InvalidArgumentError` if an argument is invalid, and an `RpcError` if the server
+    refuses, is unreachable or times out.
     """
 
     def __init__(
@@ -46,10 +46,10 @@ class Indexer:
         timeout: float = TIMEOUT_DEFAULT,
         credentials: Optional[grpc.ChannelCredentials] = None,
     ) -> None:
-        """Connects when it is first asked.
+        """Connects on the first call.
 
-        `target` is host:port or http://host:port; `timeout` the seconds until a call is given up
-        that is not told otherwise; `credentials` are for TLS, which is not used without them.
+        `target` is host:port or http://host:port. `timeout` is the default of all calls except
+        `dump_worker`, in seconds. Without `credentials` the connection does not use TLS.
         """
         self._timeout = read_seconds("timeout", timeout)
         self._channel = _rpc.open_channel(_rpc.read_target(target), credentials)
@@ -66,7 +66,7 @@ class Indexer:
         self.close()
 
     def close(self) -> None:
-        """Closes the connection; calls under way fail."""
+        """Closes the connection. Calls in progress fail."""
         self._channel.close()
 
     def find_matches(
@@ -87,16 +87,15 @@ class Indexer:
         top_k: int = 0,
         timeout: Optional[float] = None,
     ) -> FindMatchesResult:
-        """Which workers hold how many leading blocks of a prompt.
+        """Finds the workers that hold leading blocks of a prompt.
 
-        The prompt is given as `token_ids` with the model's `block_size` (they are hashed here and
-        not sent), as `local_hashes`, or as `sequence_hashes`, the engine's own. `lora_name`,
-        `cache_salt` and `multimodal` go with tokens only. A `block_size` that is not the model's is
-        refused. `tiers` and `worker_ids` leave out others; `minimum_overlap_blocks` is 1 by
-        default, and 0 lists every worker; `top_k` 0 is all.
+        Give the prompt as `token_ids` with the model's `block_size` (they are hashed here and never
+        sent), as `local_hashes`, or as `sequence_hashes`, the engine's own. `lora_name`,
+        `cache_salt` and `multimodal` go with `token_ids` only. The server refuses a `block_size`
+        that is not the model's. `tiers` and `worker_ids` restrict the query; `top_k` limits the
+        matches, 0 for all. `minimum_overlap_blocks` is 1 by default; 0 lists every rank.
 
-        A prompt that is shorter than a block has an empty answer, whatever overlap is asked for,
-        and the server is not asked.
+        A prompt shorter than a block always has an empty answer, without a call to the server.
         """
         given = [what is not None for what in (token_ids, local_hashes, sequence_hashes)]
         if sum(given) != 1:
@@ -120,7 +119,7 @@ class Indexer:
             request.local_hashes.extend(_hashed(token_ids, block_size, namespace))
             request.hash_scheme = HASH_SCHEME
         elif lora_name or cache_salt or multimodal:
-            problem = "go with token_ids only: hashes contain them"
+            problem = "go with token_ids only: hashes already contain them"
             raise InvalidArgumentError("lora_name, cache_salt, multimodal", problem)
         if local_hashes is not None:
             request.local_hashes.extend(read_hash_list("local_hashes", local_hashes))
@@ -141,10 +140,10 @@ class Indexer:
         dp_rank: Optional[int] = None,
         timeout: Optional[float] = None,
     ) -> Iterator[DumpPart]:
-        """All that the index holds for a worker, as it comes.
+        """Streams everything that the index holds for a worker.
 
-        Records come with parents before children; then one `DumpEnd` per source. A dump that does
-        not come to its end raises an `RpcError`; `timeout` is for all of it.
+        Records come first, parents before children, then one `DumpEnd` per source. A dump that
+        breaks off raises an `RpcError`. `timeout` is for the whole dump.
         """
         request = pb.DumpWorkerRequest(
             model=read_name("model", model, required=True),
@@ -164,7 +163,7 @@ class Indexer:
         tenant: Optional[str] = None,
         timeout: Optional[float] = None,
     ) -> list[WorkerInfo]:
-        """All workers of a model and tenant, or of all. `timeout` is for each page of them."""
+        """Lists the workers of a model and tenant; default all. `timeout` is for each page."""
         request = pb.ListWorkersRequest()
         if model is not None:
             request.model = read_name("model", model)
@@ -179,7 +178,7 @@ class Indexer:
                 return workers
 
     def get_stats(self, *, timeout: Optional[float] = None) -> Stats:
-        """Sizes and counters of the server."""
+        """Returns sizes and counters of the server."""
         answer = self._call("GetStats", pb.GetStatsRequest(), pb.GetStatsResponse, timeout)
         return _read.stats(answer)
 
@@ -197,12 +196,12 @@ class Indexer:
         medium_ttls_ms: Mapping[str, int] = MappingProxyType({}),
         timeout: Optional[float] = None,
     ) -> bool:
-        """Adds a worker; the index attaches to its `endpoints`, if there are any.
+        """Registers a worker. The index connects to its `endpoints`, if any.
 
-        With a lease, a worker of which nothing was heard for so long is removed. `lora_names` are
-        those of adapters that the engine announces by number; `medium_ttls_ms` says how long blocks
-        on a medium such as "CPU" are held where the engine's connector never removes them. Returns
-        whether it is new: the same registration may be there already.
+        The index removes a worker that is silent for `lease_ms`; 0 is no lease. `lora_names` names
+        the adapters that the engine announces by number. `medium_ttls_ms` is the time to live of
+        blocks on a medium such as "CPU" whose connector never reports evictions. Returns False if
+        the same registration existed already.
         """
         request = registration(model, tenant, worker_id, block_size, engine, lease_ms)
         for endpoint in endpoints:
@@ -222,7 +221,7 @@ class Indexer:
     def remove_worker(
         self, model: str, worker_id: str, *, tenant: str = "", timeout: Optional[float] = None
     ) -> int:
-        """Removes a worker and frees all it holds; returns how many blocks that were."""
+        """Removes a worker and frees all it holds. Returns the number of removed blocks."""
         request = pb.RemoveWorkerRequest(
             model=read_name("model", model, required=True),
             tenant=read_name("tenant", tenant),
@@ -245,7 +244,7 @@ class Indexer:
 def registration(
     model: str, tenant: str, worker_id: str, block_size: int, engine: Engine, lease_ms: int
 ) -> pb.RegisterWorkerRequest:
-    """The registration of a worker without endpoints."""
+    """Builds the registration of a worker without endpoints."""
     if lease_ms != 0:
         read_int("lease_ms", lease_ms, LEASE_MS_MIN, LEASE_MS_MAX)
     return pb.RegisterWorkerRequest(
@@ -264,7 +263,7 @@ def _hashed(
     namespace: tuple[str, str, Sequence[MultimodalItem]],
 ) -> list[int]:
     if block_size is None:
-        problem = "is missing: tokens are hashed here, so give the model's"
+        problem = "is missing: give the model's, since tokens are hashed here"
         raise InvalidArgumentError("block_size", problem)
     lora_name, cache_salt, multimodal = namespace
     return local_hashes(

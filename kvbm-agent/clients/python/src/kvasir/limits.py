@@ -1,4 +1,4 @@
-"""Bounds on what the index takes, and on what a publisher keeps."""
+"""Limits of the index and of publishers."""
 
 NAME_BYTES_MAX = 256
 """Longest model name, tenant, worker id, source name, LoRA name, salt or topic, in UTF-8."""
@@ -7,10 +7,10 @@ BLOCK_SIZE_TOKENS_MAX = 65_536
 """Largest block size."""
 
 WORKER_RANKS_MAX = 1_024
-"""Most ranks of one worker."""
+"""Maximum number of ranks of one worker."""
 
 EVENT_BLOCKS_MAX = 65_536
-"""Most blocks in one event."""
+"""Maximum number of blocks in one event."""
 
 LEASE_MS_MIN = 1_000
 """Shortest lease of a worker."""
@@ -19,41 +19,41 @@ LEASE_MS_MAX = 3_600_000
 """Longest lease of a worker."""
 
 LOADS_INTERVAL_MS_MIN = 10
-"""Shortest time between two answers of how busy a worker is."""
+"""Shortest interval between two answers of `WorkerLoads.watch`."""
 
 LOADS_INTERVAL_MS_MAX = 60_000
-"""Longest time between two answers."""
+"""Longest interval between two answers."""
 
 GRPC_MESSAGE_BYTES_MAX = 8 << 20
 """Largest message in either direction."""
 
 QUEUED_EVENTS_DEFAULT = 4_096
-"""Events that may wait for the index to confirm them, where the publisher is not told."""
+"""Default of `queued_events`: events that may wait for the index's ack."""
 
 QUEUED_BYTES_MAX = 64 << 20
-"""Bytes of events that may wait before the next event waits too."""
+"""Bytes of waiting events at which the queue is full."""
 
 KEPT_EVENTS_DEFAULT = 16_384
-"""Confirmed and waiting events that are kept, where the publisher is not told."""
+"""Default of `kept_events`: events that are retained, including those that wait."""
 
 KEPT_BYTES_MAX = 128 << 20
-"""Bytes of events that are kept; what waits is kept beyond it."""
+"""Bytes of retained events. Waiting events are retained even above it."""
 
 HELD_BLOCKS_DEFAULT = 4 << 20
-"""Blocks that an engine may hold, where the publisher is not told."""
+"""Default of `held_blocks`: blocks that an engine may hold."""
 
 UNANSWERED_EVENTS_MAX = 64
-"""Events that are on their way at a time."""
+"""Maximum number of events in flight."""
 
 UNANSWERED_BYTES_MAX = 16 << 20
-"""Bytes of events that are on their way before the next event waits."""
+"""Bytes of events in flight at which sending pauses."""
 
 REPLAY_BATCHES_DEFAULT = 10_000
-"""Batches that a ZeroMQ publisher keeps for replay, where it is not told."""
+"""Default of `replay_batches`: batches that a ZeroMQ publisher retains for replay."""
 
 REPLAY_BYTES_MAX = 256 << 20
-"""Bytes of batches that it keeps."""
+"""Maximum bytes of these batches."""
 
 HIGH_WATER_MARK_DEFAULT = 100_000
-"""Batches that a ZeroMQ publisher queues for one slow subscriber, where it is not told; more are
-dropped for it, and it has to ask for a replay."""
+"""Default of `high_water_mark`: batches that a ZeroMQ publisher queues for one slow subscriber. The
+subscriber loses further batches and must request a replay."""

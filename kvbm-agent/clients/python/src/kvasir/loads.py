@@ -1,4 +1,4 @@
-"""How busy workers are, as their agents say it."""
+"""Client of an agent's loads: how busy its worker is."""
 
 from collections.abc import Iterator
 from types import TracebackType
@@ -7,7 +7,7 @@ from typing import Optional
 import grpc
 
 from kvasir import _rpc
-from kvasir._check import read_int, read_name, read_part, read_seconds
+from kvasir._check import read_fraction, read_int, read_name, read_seconds
 from kvasir._gen import loads_pb2 as pb
 from kvasir.indexer import TIMEOUT_DEFAULT
 from kvasir.limits import LOADS_INTERVAL_MS_MAX, LOADS_INTERVAL_MS_MIN, WORKER_RANKS_MAX
@@ -20,15 +20,15 @@ _COUNTS = (
     "kv_active_blocks",
     "kv_total_blocks",
 )
-_PARTS = ("gpu_cache_usage_perc", "gpu_prefix_cache_hit_rate")
+_FRACTIONS = ("gpu_cache_usage_perc", "gpu_prefix_cache_hit_rate")
 _U64 = (1 << 64) - 1
 
 
 class WorkerLoads:
-    """A worker's agent, which knows how busy the worker's ranks are. Threads may share one.
+    """Reports and watches a worker's loads at its agent. Threads may share one.
 
-    Calls raise `InvalidArgumentError` where an argument cannot be used, and an `RpcError` where the
-    agent refuses, cannot be reached or is late; `NotFoundError` where it is another worker's.
+    Calls raise `InvalidArgumentError` if an argument is invalid, `NotFoundError` if the agent
+    serves another worker, and `RpcError` if it refuses, is unreachable or times out.
     """
 
     def __init__(
@@ -41,10 +41,10 @@ class WorkerLoads:
         timeout: float = TIMEOUT_DEFAULT,
         credentials: Optional[grpc.ChannelCredentials] = None,
     ) -> None:
-        """Connects when it is first asked.
+        """Connects on the first call.
 
-        `target` is host:port or http://host:port of the agent; `timeout` the seconds until
-        a report is given up; `credentials` are for TLS, which is not used without them.
+        `target` is the agent's host:port or http://host:port. `timeout` is that of `report`, in
+        seconds. Without `credentials` the connection does not use TLS.
         """
         self._worker_id = read_name("worker_id", worker_id, required=True)
         self._model = read_name("model", model, required=True)
@@ -64,12 +64,12 @@ class WorkerLoads:
         self.close()
 
     def close(self) -> None:
-        """Closes the connection; calls under way fail."""
+        """Closes the connection. Calls in progress fail."""
         self._channel.close()
 
     def report(self, load: WorkerLoad) -> None:
-        """Says how busy a rank is, in place of all that was said of it before."""
-        said = pb.WorkerLoad(
+        """Reports the load of a rank. It replaces the rank's previous report."""
+        message = pb.WorkerLoad(
             model=self._model,
             tenant=self._tenant,
             worker_id=self._worker_id,
@@ -79,20 +79,21 @@ class WorkerLoads:
         for name in _COUNTS:
             value = getattr(load, name)
             if value is not None:
-                setattr(said, name, read_int(name, value, 0, _U64))
-        for name in _PARTS:
+                setattr(message, name, read_int(name, value, 0, _U64))
+        for name in _FRACTIONS:
             value = getattr(load, name)
             if value is not None:
-                setattr(said, name, read_part(name, value))
-        request, path = pb.ReportLoadRequest(load=said), _rpc.WORKER_LOADS + "ReportLoad"
+                setattr(message, name, read_fraction(name, value))
+        request, path = pb.ReportLoadRequest(load=message), _rpc.WORKER_LOADS + "ReportLoad"
         _rpc.call(self._channel, path, request, pb.ReportLoadResponse, self._timeout)
 
     def watch(self, *, min_interval_ms: Optional[int] = None) -> Iterator[list[WorkerLoad]]:
-        """How busy the ranks are: at first all of which anything is known, then those that change.
+        """Yields the loads of all known ranks, then changes.
 
-        From time to time all are said again, with their ages. Goes on until the iterator is closed,
-        or the agent ends or cannot be reached, which raises an `RpcError`. `min_interval_ms` is the
-        least time between two answers, 100 by default; a slow reader gets the latest.
+        From time to time it yields all loads again, with their ages. It continues until you close
+        the iterator. It raises an `RpcError` if the agent stops or is unreachable.
+        `min_interval_ms` is the shortest interval between two answers, 100 by default. A slow
+        reader skips to the latest loads.
         """
         request = pb.WatchLoadsRequest(
             model=self._model, tenant=self._tenant, worker_id=self._worker_id
@@ -112,5 +113,5 @@ def _read(answers: Iterator[pb.WatchLoadsResponse]) -> Iterator[list[WorkerLoad]
 
 
 def _load(load: pb.WorkerLoad) -> WorkerLoad:
-    known = {name: getattr(load, name) for name in _COUNTS + _PARTS if load.HasField(name)}
+    known = {name: getattr(load, name) for name in _COUNTS + _FRACTIONS if load.HasField(name)}
     return WorkerLoad(dp_rank=load.dp_rank, age_ms=load.age_ms, **known)

@@ -1,4 +1,4 @@
-"""Events of an engine, published to the index or to an agent beside the engine."""
+"""Publishes an engine's events to the index, or to an agent beside the engine."""
 
 import enum
 import logging
@@ -18,7 +18,7 @@ from kvasir._feed import Feed
 from kvasir._gen import indexer_pb2, types_pb2
 from kvasir._gen import ingest_pb2 as pb
 from kvasir._inventory import Inventory, cleared_event, removed_event, stored_event
-from kvasir._stream import FencedError, LifeOverError, Stream
+from kvasir._stream import CannotResumeError, FencedError, Stream
 from kvasir.errors import (
     ClosedError,
     InvalidArgumentError,
@@ -40,13 +40,13 @@ from kvasir.limits import (
 from kvasir.types import Engine, MultimodalItem, Tier
 
 LEASE_MS_DEFAULT = 60_000
-"""A worker of which nothing was heard for so long is removed, where the publisher is not told."""
+"""Default of `lease_ms`."""
 
 HEARTBEAT_INTERVAL_MAX = 10.0
-"""Seconds between two signs of life; there are four in a lease, too."""
+"""Maximum seconds between two heartbeats. A lease has at least four."""
 
 QUEUE_TIMEOUT_DEFAULT = 5.0
-"""Seconds that an event waits for room in the queue, where the publisher is not told."""
+"""Default of `queue_timeout`, in seconds."""
 
 _CALL_TIMEOUT = 5.0
 _PAUSE_MIN, _PAUSE_MAX = 0.1, 5.0
@@ -56,52 +56,52 @@ _log = logging.getLogger("kvasir")
 
 
 class PublisherState(enum.Enum):
-    """How a publisher stands with the index."""
+    """The state of a publisher's connection."""
 
     CONNECTING = "connecting"
-    """There is no stream; it is tried again. Events wait."""
+    """No stream is open. Events wait while the publisher connects."""
     CONNECTED = "connected"
     """A stream is open."""
     FAILED = "failed"
-    """The index refuses for good: every call raises why."""
+    """The index refused the publisher permanently. Every call raises the error."""
     CLOSED = "closed"
-    """It was shut down."""
+    """The publisher was shut down."""
 
 
 @dataclass(frozen=True)
 class PublisherStatus:
-    """What became of a publisher's events."""
+    """The state of a publisher and its events."""
 
     state: PublisherState
     incarnation: bytes
-    """The life of the cache that is spoken of: another one after each image."""
+    """The current incarnation. Each image starts a new one."""
     confirmed: Optional[int]
-    """The last event that is in the index, with all before it."""
+    """Number up to which the index has all events; None if it has none."""
     waiting: int
-    """Events that the index has not confirmed."""
+    """Number of events that the index has not acknowledged."""
     held_blocks: int
-    """Blocks that the events say are held."""
+    """Number of blocks that are held, according to the events."""
     streams: int
-    """Streams that were opened."""
+    """Number of streams that the index accepted."""
     images: int
-    """How often the index had lost more than was kept, and was told all that is held instead."""
+    """How often everything that is held was sent again, under a new incarnation."""
     rejected_blocks: int
-    """Block operations that the index did not take, for a limit: it credits less."""
+    """Block operations that the index rejected. Its answers credit too little."""
     error: Optional[KvasirError]
-    """Why the last stream ended or could not be opened; none while one is open."""
+    """Why the last stream ended or could not be opened; None while one is open."""
 
 
 class KvEventPublisher:
-    """Tells the index what one rank of an engine holds. Threads may share one.
+    """Publishes what one rank of an engine holds. Threads may share one.
 
-    Events are numbered, sent by a thread of its own, and kept until the index has confirmed them.
-    Where the index has lost some, they are sent again from where it stands; where it lacks more
-    than is kept, it is told all that is held instead.
+    A background thread sends the events. The last ones are retained: if the index lost some, the
+    publisher resumes at the index's cursor. If the index lacks events that are no longer retained,
+    the publisher sends everything that is held under a new incarnation.
 
-    An event of too many waiting ones waits for room; then `QueueFullError` says that it was not
-    taken. None is dropped in silence. Where the index refuses for good, for a block size that
-    is not the model's say, every call raises its `RefusedError`; where the worker is another
-    shard's, `WrongShardError`, which is one.
+    If the queue is full, a call waits for room, then raises `QueueFullError`; its event was not
+    accepted. No accepted event is dropped silently. If the index refuses permanently, for
+    example a wrong block size, every call raises `RefusedError`; if the worker belongs to another
+    shard, `WrongShardError`, a subclass.
 
     Token ids are hashed here and never sent.
     """
@@ -124,20 +124,20 @@ class KvEventPublisher:
         held_blocks: int = HELD_BLOCKS_DEFAULT,
         credentials: Optional[grpc.ChannelCredentials] = None,
     ) -> None:
-        """Starts to connect, and returns at once.
+        """Starts to connect and returns immediately.
 
         - `target`: host:port or http://host:port of the index, or of the agent beside the engine
-        - `worker_id`, `model`, `tenant`, `block_size`: the worker and the index's partition
-        - `dp_rank`: the rank that holds the blocks; an engine with several has a publisher for each
-        - `source`: name of this publisher, unique within the worker; by default named by the rank
-        - `register`: register the worker, and remove it at shutdown; with False somebody else does,
-          as an agent, and shutdown clears the rank
-        - `lease_ms`: registered so; the index removes the worker when it is not heard for so long
-        - `queued_events`: events that may wait for the index
-        - `queue_timeout`: seconds that one more waits for room, 0 for none
-        - `kept_events`: events that are kept for an index that lost some, those waiting included
-        - `held_blocks`: most blocks that the engine holds, in all tiers
-        - `credentials`: for TLS, which is not used without them
+        - `worker_id`, `model`, `tenant`, `block_size`: the worker and its partition
+        - `dp_rank`: the rank that holds the blocks; give each rank a publisher of its own
+        - `source`: name of this publisher, unique within the worker; default `rank-N`
+        - `register`: register the worker, and remove it at shutdown. If False, an agent or another
+          client must register it, and shutdown clears the rank
+        - `lease_ms`: the index removes the worker after this much silence; 0 for no lease
+        - `queued_events`: maximum number of events that wait for the index's ack
+        - `queue_timeout`: seconds that a call waits for room in the queue
+        - `kept_events`: events that are retained to be sent again, including those that wait
+        - `held_blocks`: maximum number of blocks that the rank holds
+        - `credentials`: for TLS; None for a connection without TLS
         """
         self._target = _rpc.read_target(target)
         self._registration = registration(
@@ -158,14 +158,14 @@ class KvEventPublisher:
         if lease_ms != 0:
             self._heartbeat_interval = min(HEARTBEAT_INTERVAL_MAX, lease_ms / 4_000)
 
-        # Guards all that follows.
+        # Guards everything below.
         self._changed = threading.Condition()
         self._feed = Feed(rank, inventory, queued, kept)
         self._state = PublisherState.CONNECTING
         self._error: Optional[KvasirError] = None
         self._streams = 0
         self._stream: Optional[Stream] = None
-        # No more events are taken; and the streams are to end.
+        # `_closing`: accept no more events. `_ending`: end the stream.
         self._closing = False
         self._ending = False
         self._thread = threading.Thread(
@@ -197,16 +197,16 @@ class KvEventPublisher:
         cache_salt: str = "",
         multimodal: Sequence[MultimodalItem] = (),
     ) -> int:
-        """Blocks are now held, each the parent of the next. Returns the number of the event.
+        """Publishes that blocks are held, each the parent of the next. Returns the event's number.
 
-        `block_hashes` are the engine's names of the blocks, signed or not; `parent_hash` is that of
-        the block before the first, none at the start of a prompt. `token_ids` are those of whole
-        blocks, as many as names; `lora_name`, `cache_salt` and `multimodal` belong to them.
-        `num_block_tokens`, if given, is checked. Instead of tokens `local_hashes` may be given, or
-        neither for blocks that are known and now lie in one more tier.
+        `block_hashes` are the engine's names of the blocks, signed or unsigned. `parent_hash` is
+        the name of the block before the first, None at the start of a prompt. `token_ids` must fill
+        the blocks exactly; `lora_name`, `cache_salt` and `multimodal` go with them only.
+        `num_block_tokens`, if given, is checked. Give `local_hashes` instead of tokens, or neither
+        to add a tier to known blocks.
 
-        Raises `InvalidArgumentError`, `QueueFullError`, `ClosedError` or `RefusedError`; then the
-        event was not taken.
+        Raises `InvalidArgumentError`, `QueueFullError`, `ClosedError` or `RefusedError`; then
+        the event was not accepted.
         """
         names = read_hashes("block_hashes", block_hashes)
         parent = None if parent_hash is None else read_hash("parent_hash", parent_hash)
@@ -228,7 +228,7 @@ class KvEventPublisher:
                 multimodal=multimodal,
             )
         elif lora_name or cache_salt or multimodal:
-            problem = "go with token_ids only: hashes contain them"
+            problem = "go with token_ids only: hashes already contain them"
             raise InvalidArgumentError("lora_name, cache_salt, multimodal", problem)
         elif local_hashes is not None:
             locals_ = read_hashes("local_hashes", local_hashes)
@@ -240,14 +240,14 @@ class KvEventPublisher:
             raise InvalidArgumentError("parent_hash", problem)
         event = stored_event(names, locals_, parent, read_tier("tier", tier))
 
-        def note(inventory: Inventory) -> None:
+        def update(inventory: Inventory) -> None:
             inventory.check_room(names)
             inventory.store(names, locals_, parent, tier)
 
-        return self._publish(event, note)
+        return self._publish(event, update)
 
     def publish_removed(self, block_hashes: Sequence[int], *, tier: Tier = Tier.DEVICE) -> int:
-        """Blocks are no longer held in a tier. Returns the number of the event.
+        """Publishes that blocks were evicted from a tier. Returns the event's number.
 
         Raises as `publish_stored`.
         """
@@ -258,7 +258,7 @@ class KvEventPublisher:
         )
 
     def publish_all_cleared(self) -> int:
-        """The rank holds nothing any more, in no tier. Returns the number of the event.
+        """Publishes that the rank holds nothing, in any tier. Returns the event's number.
 
         Raises as `publish_stored`.
         """
@@ -267,23 +267,22 @@ class KvEventPublisher:
     def wait_connected(self, timeout: float) -> None:
         """Waits until a stream is open.
 
-        Raises `RefusedError` if the index refuses, `ClosedError`, or `UnconfirmedError` after
-        `timeout` seconds.
+        Raises `UnconfirmedError` after `timeout` seconds, `RefusedError` or `ClosedError`.
         """
         self._wait(lambda: self._state is PublisherState.CONNECTED, timeout)
 
     def flush(self, timeout: float) -> None:
-        """Waits until the index, or the agent, has all events that were published before.
+        """Waits until the index or agent acknowledges all events that were published before.
 
-        An agent passes them on by itself, at once if it is not told to batch (`--batch-interval`).
-        Raises `RefusedError` if the index refuses, or `UnconfirmedError` after `timeout` seconds.
+        An agent forwards them to the index by itself, after `--batch-interval` if it batches.
+        Raises as `wait_connected`.
         """
         with self._changed:
             last = self._feed.next_sequence - 1
             self._wait(lambda: self._feed.is_confirmed(last), timeout)
 
     def status(self) -> PublisherStatus:
-        """What became of the events."""
+        """Returns the state of the publisher and its events."""
         with self._changed:
             feed = self._feed
             return PublisherStatus(
@@ -299,16 +298,16 @@ class KvEventPublisher:
             )
 
     def shutdown(self, timeout: float = 10.0, *, clear: bool = True) -> None:
-        """Ends the publisher with its engine, whose cache is gone; again does nothing.
+        """Ends the publisher; the engine's cache counts as gone. Further calls do nothing.
 
-        Where the publisher registered the worker, the index removes it, at the latest when its
-        lease is over. Where somebody else did, an agent say, the rank is cleared: after all events
-        that wait, and waited for. `UnconfirmedError` says if that was not possible within `timeout`
-        seconds; a refusal raises `RefusedError`.
+        If the publisher registered the worker, it asks the index to remove it; if that fails, the
+        worker stays until its lease ends. Otherwise the publisher sends all waiting events, clears
+        the rank and waits for the acks.
+        Raises `UnconfirmedError` after `timeout` seconds, or `RefusedError`.
 
-        With `clear=False` the engine lives on, for another publisher to speak of: all events are
-        sent, and what is held stays. A worker that is not heard of goes with its lease, a source of
-        an agent after `--worker-timeout`.
+        With `clear=False` another publisher continues for the engine: all events are sent, and the
+        blocks stay held. Without one, the index removes the worker when its lease ends, and an
+        agent drops the blocks after `--worker-timeout`.
         """
         limit = read_seconds("timeout", timeout)
         deadline = time.monotonic() + limit
@@ -325,7 +324,7 @@ class KvEventPublisher:
             last = feed.next_sequence - 1
 
         def is_done() -> bool:
-            # An index that does not know the worker holds nothing of it.
+            # An index that does not know the worker holds none of its blocks.
             is_unknown = clear and isinstance(self._error, NotFoundError)
             return is_unknown or feed.is_confirmed(last)
 
@@ -337,9 +336,9 @@ class KvEventPublisher:
         if removes and self._is_registered:
             self._remove_worker(max(deadline - time.monotonic(), 0.5))
 
-    # === what callers share ===
+    # === callers' threads ===
 
-    def _publish(self, event: pb.PublishedEvent, note: Callable[[Inventory], None]) -> int:
+    def _publish(self, event: pb.PublishedEvent, update: Callable[[Inventory], None]) -> int:
         with self._changed:
             deadline = time.monotonic() + self._queue_timeout
             while True:
@@ -348,14 +347,14 @@ class KvEventPublisher:
                     break
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    raise QueueFullError(self._full())
+                    raise QueueFullError(self._queue_full())
                 self._changed.wait(left)
-            note(self._feed.inventory)
+            update(self._feed.inventory)
             sequence = self._feed.append(event)
             self._changed.notify_all()
             return sequence
 
-    def _full(self) -> str:
+    def _queue_full(self) -> str:
         reason = "the index is slow" if self._error is None else f"no stream: {self._error}"
         return (
             f"{self._feed.waiting} events wait for the index ({reason}): publish it again, or give "
@@ -371,12 +370,12 @@ class KvEventPublisher:
         if isinstance(self._error, RefusedError) and self._state is PublisherState.FAILED:
             raise self._error.again()
 
-    def _wait(self, is_there: Callable[[], bool], timeout: float) -> None:
+    def _wait(self, is_done: Callable[[], bool], timeout: float) -> None:
         deadline = time.monotonic() + read_seconds("timeout", timeout)
         with self._changed:
             while True:
                 self._check_failed()
-                if is_there():
+                if is_done():
                     return
                 if self._state is PublisherState.CLOSED:
                     raise ClosedError("the publisher was shut down")
@@ -394,7 +393,7 @@ class KvEventPublisher:
             self._changed.notify_all()
         self._thread.join(max(deadline - time.monotonic(), 0.5))
         if self._thread.is_alive():
-            # The index does not end the stream: then we do.
+            # The index did not end the stream in time.
             with self._changed:
                 stream = self._stream
             if stream is not None:
@@ -406,9 +405,9 @@ class KvEventPublisher:
             self._changed.notify_all()
 
     def _remove_worker(self, timeout: float) -> None:
-        asked = self._registration
+        worker = self._registration
         request = indexer_pb2.RemoveWorkerRequest(
-            worker_id=asked.worker_id, model=asked.model, tenant=asked.tenant
+            worker_id=worker.worker_id, model=worker.model, tenant=worker.tenant
         )
         channel = _rpc.open_channel(self._target, self._credentials)
         try:
@@ -416,37 +415,37 @@ class KvEventPublisher:
             path = _rpc.INDEXER + "RemoveWorker"
             _rpc.call(channel, path, request, answer, min(timeout, _CALL_TIMEOUT))
         except NotFoundError:
-            _log.debug("worker %s was not registered", asked.worker_id)
+            _log.debug("worker %s was not registered", worker.worker_id)
         except RpcError as error:
-            _log.warning("worker %s stays until its lease is over: %s", asked.worker_id, error)
+            _log.warning("worker %s stays until its lease ends: %s", worker.worker_id, error)
         finally:
             channel.close()
 
-    # === the thread ===
+    # === sender thread ===
 
     def _run(self) -> None:
         pause = _PAUSE_MIN
         while not self._ending:
-            before = self._position()
+            before: Optional[int] = self._position()
             try:
                 self._serve()
-            except LifeOverError as error:
-                self._begin_life(error)
+            except CannotResumeError as error:
+                self._start_incarnation(error)
                 continue
             except FencedError as error:
-                # The index may have forgotten us, or hear another of the same name.
-                self._begin_life(error)
-                pause = _PAUSE_MAX
+                # The worker was removed, or another publisher uses the same source name.
+                self._start_incarnation(error)
+                pause, before = _PAUSE_MAX, None
             except RefusedError as error:
                 self._fail(error)
                 return
             except KvasirError as error:
-                self._note(error)
-            if self._position() > before:
-                # The stream was of use.
+                self._disconnected(error)
+            if before is not None and self._position() > before:
+                # The stream made progress.
                 pause = _PAUSE_MIN
             with self._changed:
-                # A fleet does not return in step.
+                # Jitter: a fleet must not reconnect in step.
                 self._changed.wait_for(lambda: self._ending, pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, _PAUSE_MAX)
 
@@ -455,7 +454,7 @@ class KvEventPublisher:
             return self._feed.next_sequence - self._feed.waiting
 
     def _serve(self) -> None:
-        """One stream, from the connection to its end."""
+        """Runs one stream, from connecting to its end."""
         channel = _rpc.open_channel(self._target, self._credentials)
         try:
             if not self._is_registered:
@@ -465,12 +464,12 @@ class KvEventPublisher:
                     return
                 hello = self._hello()
                 interval = self._heartbeat_interval
-                over = self._is_over
-                stream = Stream(self._feed, hello, self._changed, interval, over)
+                is_ending = self._is_ending
+                stream = Stream(self._feed, hello, self._changed, interval, is_ending)
                 self._stream = stream
             stream.run(channel, self._accepted)
         except NotFoundError:
-            # The index has lost the worker, or has removed it.
+            # The index has lost or removed the worker: register it again.
             self._is_registered = not self._register
             raise
         finally:
@@ -490,11 +489,11 @@ class KvEventPublisher:
         self._is_registered = True
 
     def _hello(self) -> pb.PublishHello:
-        asked, feed = self._registration, self._feed
+        worker, feed = self._registration, self._feed
         hello = pb.PublishHello(
-            model=asked.model,
-            tenant=asked.tenant,
-            worker_id=asked.worker_id,
+            model=worker.model,
+            tenant=worker.tenant,
+            worker_id=worker.worker_id,
             source=self._source,
             block_size=self._block_size,
             incarnation=feed.incarnation,
@@ -505,23 +504,23 @@ class KvEventPublisher:
             hello.head_sequence = feed.head
         return hello
 
-    def _is_over(self) -> bool:
+    def _is_ending(self) -> bool:
         return self._ending
 
     def _accepted(self) -> None:
         self._state, self._error = PublisherState.CONNECTED, None
         self._streams += 1
 
-    def _note(self, error: KvasirError) -> None:
+    def _disconnected(self, error: KvasirError) -> None:
         _log.warning("source %s: the stream to %s is down: %s", self._source, self._target, error)
         with self._changed:
             self._state, self._error = PublisherState.CONNECTING, error
             self._changed.notify_all()
 
-    def _begin_life(self, error: KvasirError) -> None:
-        self._note(error)
+    def _start_incarnation(self, error: KvasirError) -> None:
+        self._disconnected(error)
         with self._changed:
-            self._feed.begin_life()
+            self._feed.start_incarnation()
 
     def _fail(self, error: RefusedError) -> None:
         _log.error("source %s: %s refuses: %s", self._source, self._target, error)

@@ -1,4 +1,4 @@
-"""What the index speaks of."""
+"""The types of arguments and results."""
 
 import enum
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import Optional, Union
 
 
 class Tier(enum.Enum):
-    """Memory of a worker that a block lies in."""
+    """Memory tier of a worker that holds a block."""
 
     DEVICE = 1
     """The accelerator's own memory."""
@@ -18,26 +18,26 @@ class Tier(enum.Enum):
 
 
 class WorkerState(enum.Enum):
-    """How far a worker's entry in the index can be trusted."""
+    """How far the index's knowledge of a rank or source can be trusted."""
 
     UNSPECIFIED = 0
-    """A state that this package does not know: the server is newer."""
+    """A state of a newer server that this package does not know."""
     EXACT = 1
     """Every event up to the cursor is in the index."""
     CATCHING_UP = 2
-    """A replay, dump or restore is on its way; blocks may be missing."""
+    """A replay, dump or restore is in progress, or a source is away. Blocks may be missing."""
     GAP = 3
-    """Events are known to be missing; they are being fetched."""
+    """Events are known to be missing and are being fetched."""
     DEGRADED = 4
-    """Events were lost for good; blocks may be phantoms."""
+    """Events were lost permanently. Blocks from before the loss may no longer exist."""
     PARTIAL = 5
-    """Blocks were refused or dropped; answers credit less."""
+    """Blocks were refused or shed. Answers credit too little."""
     COLD = 6
-    """Nothing has been heard yet."""
+    """No event has arrived yet, or none since the source timed out."""
 
 
 class Engine(enum.Enum):
-    """Whose conventions a worker's events follow."""
+    """The engine whose conventions a worker's events follow."""
 
     VLLM = 1
     """VLLM 0.9 and later."""
@@ -51,14 +51,14 @@ class Engine(enum.Enum):
 
 @dataclass(frozen=True)
 class MultimodalItem:
-    """An item whose content, not its placeholder tokens, decides what a block holds."""
+    """An item of a prompt. Its content, not its placeholder tokens, tells blocks apart."""
 
     identifier: str
-    """The engine's name of the content, 1 to 256 bytes."""
+    """The engine's identifier of the content, 1 to 256 bytes."""
     token_offset: int
-    """Its first token, from 0."""
+    """Its first token, counted from 0."""
     token_count: int
-    """Tokens that it spans, at least 1."""
+    """Number of tokens that it spans, at least 1."""
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,14 @@ class Cursor:
     """Position in one numbered event stream."""
 
     incarnation: bytes
-    """One life of the source's cache; compare for equality only."""
+    """Id of one lifetime of the source's cache. Compare it for equality only."""
     sequence: int
-    """Number of the last batch that is in the index."""
+    """Number of the last batch that the index has applied."""
 
 
 @dataclass(frozen=True)
 class BlocksByTier:
-    """How many blocks lie in each tier; one may lie in several."""
+    """Number of blocks in each tier. A block may be in several."""
 
     device: int
     host: int
@@ -82,36 +82,33 @@ class BlocksByTier:
 
 @dataclass(frozen=True)
 class WorkerMatch:
-    """What one rank of a worker holds of a prompt."""
+    """How much of a prompt one rank of a worker holds."""
 
     worker_id: str
     dp_rank: int
     matched_blocks: int
-    """Leading blocks of the prompt that it holds, confirmed by events."""
+    """Leading blocks of the prompt that the rank holds, confirmed by events."""
     matched_tokens: int
     blocks_by_tier: BlocksByTier
     state: WorkerState
     """Worst state among the sources that feed this rank."""
     applied: Optional[Cursor]
-    """Where that source stands; none while nothing was heard."""
+    """Cursor of the source with that state; None while it is cold."""
     lag_batches: int
-    """Batches that were announced and are not applied."""
+    """Batches that this source announced and the index has not applied yet."""
     verified_age_ms: Optional[int]
-    """Milliseconds since the source was last seen to have nothing newer; none if never."""
+    """Milliseconds since the index verified that the source has nothing newer; None if never."""
     speculative_blocks: int
-    """Leading blocks that it is expected to hold soon; `matched_blocks` does not count them."""
+    """Leading blocks that the rank is expected to hold soon. Not part of `matched_blocks`."""
     shed_blocks: int
-    """Blocks that the index dropped for its memory budget."""
+    """Blocks that the index dropped or did not take because of its byte budget."""
     connected: bool
-    """Whether all sources that feed this rank are connected.
-
-    It tells a worker that is gone from one that is slow.
-    """
+    """Whether all sources that feed this rank are connected. Distinguishes slow from gone."""
 
 
 @dataclass(frozen=True)
 class FindMatchesResult:
-    """Who holds how much of a prompt, best first."""
+    """The ranks that hold leading blocks of a prompt, best first."""
 
     query_blocks: int
     """Whole blocks of the prompt."""
@@ -119,26 +116,26 @@ class FindMatchesResult:
     block_size: int
     matches: Sequence[WorkerMatch]
     missing_shards: Sequence[int]
-    """Shards whose workers are not in the answer."""
+    """Shards whose workers are missing from the answer."""
     restoring_worker_ids: Sequence[str]
-    """Workers of which not all is back yet after a start of the index."""
+    """Workers that are not completely restored after a server start."""
 
 
 @dataclass(frozen=True)
 class DumpRecord:
-    """What one source says of one block."""
+    """The state of one block at one source."""
 
     dp_rank: int
     name: int
     """The engine's hash of the block."""
     parent_name: Optional[int]
-    """That of the block before; none at the start of a prompt, and where it is not known."""
+    """Name of the preceding block; None if it is unknown, or at the start of a prompt."""
     local_hash: Optional[int]
-    """Hash of its tokens; none where it was announced without."""
+    """None if the block was announced without tokens."""
     placed: bool
-    """Whether the chain to the start of the prompt is known, so that the block scores."""
+    """Whether the chain to the start of the prompt is known. Only such blocks score."""
     source_index: int
-    """Which `DumpEnd` tells of its source."""
+    """`source_index` of the source's `DumpEnd`."""
     device_copies: int
     host_copies: int
     disk_copies: int
@@ -151,12 +148,12 @@ class DumpEnd:
     source_index: int
     source: str
     watermark: Optional[Cursor]
-    """The last batch that the records contain; none if there was none."""
+    """The last batch that the records contain; None if none was applied."""
     records: int
-    """Records of this source, those replaced by later ones included."""
+    """Records of this source, including those that later ones replace."""
     state: WorkerState
     incomplete: bool
-    """Whether blocks are missing that the source announced."""
+    """Whether blocks that the source announced are missing."""
 
 
 DumpPart = Union[DumpRecord, DumpEnd]
@@ -170,7 +167,7 @@ class RankInfo:
     dp_rank: int
     placed_blocks: int
     parked_blocks: int
-    """Blocks held whose parent is not known yet."""
+    """Held blocks whose parent is not known yet."""
     shed_blocks: int
 
 
@@ -203,16 +200,16 @@ class WorkerInfo:
 
 @dataclass(frozen=True)
 class EngineEndpoint:
-    """Sockets of one engine rank, to which the index attaches."""
+    """Sockets of one engine rank, to which the index connects."""
 
     endpoint: str
-    """Where the engine publishes: tcp://host:port."""
+    """The engine's publisher socket: tcp://host:port."""
     replay_endpoint: str = ""
-    """Where it replays; "" if it does not."""
+    """The engine's replay socket; "" if it has none."""
     topic: str = ""
     """Prefix of the topics to subscribe to; "" for all."""
     dp_rank: int = 0
-    """Rank of batches that name none."""
+    """Rank of batches that state none."""
 
 
 @dataclass(frozen=True)
@@ -226,19 +223,19 @@ class PartitionStats:
     blocks: int
     """Distinct blocks."""
     pairs: int
-    """Pairs of a rank and a block that it holds."""
+    """(rank, block) pairs that are held."""
     parked: int
     index_bytes: int
 
 
 @dataclass(frozen=True)
 class Counter:
-    """What became of how many block operations or batches, since the server's start."""
+    """Number of block operations or batches with one outcome since the server started."""
 
     unit: str
     outcome: str
     reason: str
-    """Why, for those ignored or rejected; else ""."""
+    """Reason of ignored or rejected operations; otherwise ""."""
     count: int
 
 
@@ -252,25 +249,25 @@ class Stats:
     queries: int
     index_bytes: int
     index_bytes_max: Optional[int]
-    """Most bytes of the index; none if there is no limit."""
+    """Maximum bytes of the index; None if there is no limit."""
 
 
 @dataclass(frozen=True)
 class WorkerLoad:
-    """How busy one rank of a worker is. What is not known is None, which is not 0."""
+    """How busy one rank of a worker is. Unknown values are None, not 0."""
 
     dp_rank: int = 0
     num_requests_waiting: Optional[int] = None
     gpu_cache_usage_perc: Optional[float] = None
-    """Part of the device's blocks that running requests use, 0 to 1."""
+    """Fraction of the device's blocks that running requests use, 0 to 1."""
     gpu_prefix_cache_hit_rate: Optional[float] = None
-    """Part of the tokens looked up in the device's prefix cache that were there, 0 to 1."""
+    """Fraction of the tokens looked up in the device's prefix cache that were found, 0 to 1."""
     request_active_slots: Optional[int] = None
-    """Requests that run."""
+    """Running requests."""
     request_total_slots: Optional[int] = None
-    """Most that may."""
+    """Maximum number of running requests."""
     kv_active_blocks: Optional[int] = None
     """Blocks of the device that running requests use."""
     kv_total_blocks: Optional[int] = None
     age_ms: int = 0
-    """How long ago this was so, when it was said."""
+    """Age of the values when the message was made."""

@@ -1,7 +1,7 @@
-"""Events of an engine in vLLM's wire format, over ZeroMQ. Needs `kvasir-client[zmq]`.
+"""Publishes an engine's events in vLLM's wire format, over ZeroMQ. Needs `kvasir-client[zmq]`.
 
-For consumers that expect an engine: an index that attaches to engines, a consolidator. Tokens go
-over these sockets as they do over vLLM's own: keep them on the loopback interface.
+For consumers that expect an engine, such as an index that connects to engines, or a consolidator.
+The frames contain token ids, as vLLM's own do: keep the sockets on the loopback interface.
 """
 
 import itertools
@@ -40,11 +40,11 @@ _log = logging.getLogger("kvasir")
 
 
 class _Event(msgspec.Struct, omit_defaults=True, gc=False, tag=True):
-    """Structs with all of vLLM's fields: their number decides how msgspec writes a map's header."""
+    """A struct with all of vLLM's fields: their number determines msgspec's map header."""
 
 
 class BlockStored(_Event, kw_only=True):
-    """Blocks are held: the fields of vLLM 0.33, in its order."""
+    """Blocks are stored. The fields of vLLM 0.33, in its order."""
 
     block_hashes: list[int]
     parent_block_hash: Optional[int]
@@ -64,7 +64,7 @@ class BlockStored(_Event, kw_only=True):
 
 
 class BlockRemoved(_Event, kw_only=True):
-    """Blocks are held no longer."""
+    """Blocks were evicted."""
 
     block_hashes: list[int]
     medium: Optional[str]
@@ -74,7 +74,7 @@ class BlockRemoved(_Event, kw_only=True):
 
 
 class AllBlocksCleared(_Event):
-    """No block is held any more."""
+    """All blocks were evicted."""
 
 
 Event = Union[BlockStored, BlockRemoved, AllBlocksCleared]
@@ -83,7 +83,7 @@ Event = Union[BlockStored, BlockRemoved, AllBlocksCleared]
 def frames(
     topic: str, sequence: int, timestamp: float, events: Sequence[Event], dp_rank: int
 ) -> tuple[bytes, bytes, bytes]:
-    """One batch as it goes over the wire: topic, number, payload."""
+    """The frames of one batch: topic, number, payload."""
     payload = msgspec.msgpack.encode((timestamp, events, dp_rank))
     return topic.encode(), sequence.to_bytes(_SEQUENCE_BYTES, "big"), payload
 
@@ -91,9 +91,8 @@ def frames(
 class ZmqKvEventPublisher:
     """Publishes what one rank of an engine holds. Threads may share one.
 
-    Each event is a batch, numbered from 0 for the life of the publisher. A subscriber that is slow
-    or late misses batches, as with any engine: the last ones are kept, and `replay_endpoint`
-    gives them out to who asks.
+    Each event is a batch. A publisher numbers its batches from 0. Slow and late subscribers miss
+    batches, as with any engine. The last ones are retained and replayed on request.
     """
 
     def __init__(
@@ -111,15 +110,15 @@ class ZmqKvEventPublisher:
     ) -> None:
         """Opens the sockets.
 
-        - `endpoint`: where it publishes, tcp://host:port; port 0 is any free one
-        - `replay_endpoint`: where it replays; without one it does not
-        - `topic`: stands before every batch, for subscribers that filter by it
-        - `bind`: listen on `endpoint`; with False connect to a subscriber that listens there
-        - `replay_batches`: batches that are kept
-        - `high_water_mark`: batches that wait for one slow subscriber before it loses some
+        - `endpoint`: the publisher socket, tcp://host:port; port 0 takes any free one
+        - `replay_endpoint`: the replay socket; None for no replays
+        - `topic`: topic of all batches, for subscribers that filter by it
+        - `bind`: listen on `endpoint`; if False, connect to a subscriber that listens there
+        - `replay_batches`: batches that are retained for replay
+        - `high_water_mark`: batches queued for one slow subscriber before it loses some
         - `clock`: seconds since 1970, for the batches' timestamps
 
-        Raises `InvalidArgumentError`, also where an endpoint cannot be used.
+        Raises `InvalidArgumentError`, also if a socket cannot be opened.
         """
         self._topic = read_name("topic", topic)
         self._block_size = read_int("block_size", block_size, 1, BLOCK_SIZE_TOKENS_MAX)
@@ -128,7 +127,7 @@ class ZmqKvEventPublisher:
         mark = read_int("high_water_mark", high_water_mark, 1, _COUNT_MAX)
         self._clock = clock
 
-        # Guards all that follows.
+        # Guards everything below.
         self._lock = threading.Lock()
         self._sequence = 0
         self._kept: deque[tuple[int, bytes, bytes]] = deque()
@@ -139,9 +138,9 @@ class ZmqKvEventPublisher:
             self._publisher = self._context.socket(zmq.PUB)
             self._publisher.set_hwm(mark)
             self.endpoint = _attach(self._publisher, "endpoint", endpoint, bind)
-            """Where it publishes, with the port that was taken."""
+            """The publisher socket, with the port that it took."""
             self.replay_endpoint: Optional[str] = None
-            """Where it replays; none if it does not."""
+            """The replay socket, with the port that it took; None for no replays."""
             self._replayer: Optional[_Replayer] = None
             if replay_endpoint is not None:
                 self._replayer = _Replayer(self, self._context, replay_endpoint)
@@ -173,12 +172,12 @@ class ZmqKvEventPublisher:
         lora_name: Optional[str] = None,
         extra_keys: Optional[Sequence[Optional[Sequence[object]]]] = None,
     ) -> int:
-        """Blocks are now held, each the parent of the next. Returns the number of the batch.
+        """Publishes that blocks are held, each the parent of the next. Returns the batch's number.
 
-        `token_ids` are those of whole blocks, as many as `block_hashes`; empty for blocks that are
-        known and now lie in one more tier. `parent_hash` names the block before the first, none at
-        the start of a prompt. `num_block_tokens`, if given, is checked. `lora_id` 0 is no adapter.
-        `extra_keys` are vLLM's: what else decides the content of each block.
+        `token_ids` must fill the blocks exactly, or be empty to add a tier to known blocks.
+        `parent_hash` is the name of the block before the first, None at the start of a prompt.
+        `num_block_tokens`, if given, is checked. `lora_id` 0 is no adapter. `extra_keys` are
+        vLLM's: what else determines the content of each block.
 
         Raises `InvalidArgumentError` or `ClosedError`.
         """
@@ -212,7 +211,7 @@ class ZmqKvEventPublisher:
         return self._publish(event)
 
     def publish_removed(self, block_hashes: Sequence[int], *, tier: Tier = Tier.DEVICE) -> int:
-        """Blocks are no longer held in a tier. Returns the number of the batch."""
+        """Publishes that blocks were evicted from a tier. Returns the batch's number."""
         names = read_hashes("block_hashes", block_hashes)
         event = BlockRemoved(
             block_hashes=names, medium=_MEDIA[read_tier("tier", tier)], group_idx=_MAIN_GROUP
@@ -220,13 +219,13 @@ class ZmqKvEventPublisher:
         return self._publish(event)
 
     def publish_all_cleared(self) -> int:
-        """The rank holds nothing any more, in no tier. Returns the number of the batch."""
+        """Publishes that the rank holds nothing, in any tier. Returns the batch's number."""
         return self._publish(AllBlocksCleared())
 
     def shutdown(self) -> None:
-        """Closes the sockets; again does nothing.
+        """Closes the sockets. Further calls do nothing.
 
-        Batches that subscribers have not taken within a second are lost to them.
+        A subscriber loses the batches that it has not received within a second.
         """
         with self._lock:
             if self._closed:
@@ -255,7 +254,7 @@ class ZmqKvEventPublisher:
             self._kept_bytes -= len(self._kept.popleft()[2])
 
     def kept_from(self, start: int) -> list[tuple[bytes, bytes, bytes]]:
-        """The batches that are kept from a number on, as they went over the wire."""
+        """The frames of the retained batches from number `start` on."""
         with self._lock:
             oldest = self._kept[0][0] if self._kept else self._sequence
             found = itertools.islice(self._kept, max(start - oldest, 0), None)
@@ -264,12 +263,12 @@ class ZmqKvEventPublisher:
 
 
 class _Replayer:
-    """Gives out what is kept, on a thread of its own."""
+    """Replays the retained batches, on a thread of its own."""
 
     def __init__(self, publisher: ZmqKvEventPublisher, context: Any, endpoint: str) -> None:
         self._publisher = publisher
         self._router = context.socket(zmq.ROUTER)
-        # Room for all that is kept, and its end; where a peer takes none of it, it is given up.
+        # Room for two full replays with their ends. Sending to a peer that reads none times out.
         self._router.set_hwm(2 * (publisher._replay_batches + 1))
         self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._router.setsockopt(zmq.SNDTIMEO, _REPLAY_SEND_TIMEOUT_MS)
@@ -283,7 +282,7 @@ class _Replayer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread and closes its sockets."""
+        """Stops the thread and closes its sockets."""
         self._stopper.send(b"")
         self._thread.join()
         self._stopper.close(linger=0)
@@ -312,7 +311,7 @@ class _Replayer:
 
 
 def _attach(socket: Any, field: str, endpoint: str, bind: bool) -> str:
-    """Binds or connects a socket; returns its endpoint with its port."""
+    """Binds or connects a socket. Returns its endpoint with the actual port."""
     read_name(field, endpoint, required=True)
     if endpoint.startswith("tcp://") and endpoint.endswith(":0") and bind:
         endpoint = endpoint[:-1] + "*"
