@@ -2,7 +2,7 @@ use super::{
     metrics::{BrokerMetrics, Outcome},
     subjects::Buckets,
 };
-use crate::ingest::{Ingest, IngestError, PendingAnswer, Session};
+use crate::ingest::{Ingest, IngestError, PendingAnswer, SourceSession};
 use bytes::Bytes;
 use kvasir_proto::{
     broker::{events_subject, heartbeats_subject},
@@ -27,7 +27,7 @@ pub(super) struct Inlet {
 /// The open session of a source.
 #[derive(Debug)]
 struct OpenSession {
-    session: Session,
+    session: SourceSession,
     incarnation: Incarnation,
     /// Whether the source is known to be alive: the sender of an old message may be gone.
     is_live: bool,

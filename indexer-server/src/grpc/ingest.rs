@@ -2,7 +2,7 @@ use super::{
     Parts,
     status::{status, stopping},
 };
-use crate::ingest::{Accepted, AgentStream, BatchAnswer, Refusal, Session};
+use crate::ingest::{Accepted, AgentStream, BatchAnswer, Refusal, SourceSession};
 use futures::FutureExt;
 use kvasir_process::publish::{self, Answer, Answers, PendingAnswer};
 use kvasir_proto::{
@@ -28,7 +28,7 @@ impl EventIngestService {
 
 /// An accepted stream.
 struct OpenSession {
-    session: Session,
+    session: SourceSession,
     _agent_stream: Option<AgentStream>,
 }
 

@@ -130,11 +130,11 @@ pub(super) struct Link {
     config: LinkConfig,
     /// Where to resume after a checkpoint.
     resume: Option<SourceStatus>,
-    sink: Sink,
+    sink: IndexSink,
 }
 
 /// Where a link's commands go.
-struct Sink {
+struct IndexSink {
     source: IndexedSource,
     writer: Writer,
     origin: Origin,
@@ -164,7 +164,7 @@ impl Link {
         plan: LinkPlan,
         resume: Option<SourceStatus>,
     ) -> Self {
-        let sink = Sink {
+        let sink = IndexSink {
             source,
             writer,
             origin,
@@ -217,7 +217,7 @@ impl Link {
     }
 }
 
-impl Sink {
+impl IndexSink {
     /// Forwards commands until the link has ended and its queue is empty.
     async fn forward(
         &mut self,

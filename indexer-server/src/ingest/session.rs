@@ -4,7 +4,7 @@ use super::{
     Ingest, IngestError,
     answer::PendingAnswer,
     follower::Follower,
-    publisher::{Command, Opened, Publisher, Shared},
+    push_source::{Command, Opened, PushSource, TaskState},
     worker::{AgentStream, Publishers, Worker},
 };
 use crate::partitions::ResumedSource;
@@ -20,10 +20,10 @@ use tokio_util::sync::CancellationToken;
 
 /// One open stream of a publisher. Close it when the stream ends.
 #[derive(Debug)]
-pub struct Session {
+pub struct SourceSession {
     ingest: Arc<Ingest>,
     worker: Arc<Worker>,
-    publisher: Arc<Publisher>,
+    publisher: Arc<PushSource>,
     number: u64,
     fence: CancellationToken,
 }
@@ -32,7 +32,7 @@ pub struct Session {
 #[derive(Debug)]
 pub struct Accepted {
     /// The stream.
-    pub session: Session,
+    pub session: SourceSession,
     /// The last batch of this incarnation in the index.
     pub applied: Option<Cursor>,
 }
@@ -89,7 +89,7 @@ impl Ingest {
         drop(publishers);
         self.metrics.publishers.inc();
         let ingest = Arc::clone(self);
-        let session = Session { ingest, worker, publisher, number: stream, fence };
+        let session = SourceSession { ingest, worker, publisher, number: stream, fence };
         Ok(Accepted { session, applied })
     }
 
@@ -115,9 +115,9 @@ impl Ingest {
         worker: &Arc<Worker>,
         name: &str,
         resumed: Option<&ResumedSource>,
-    ) -> (Arc<Publisher>, impl Future<Output = ()> + Send + use<>) {
-        let shared = Arc::new(Shared::of(resumed.map(|resumed| resumed.source.clone())));
-        let (publisher, commands) = Publisher::new(Arc::clone(&shared));
+    ) -> (Arc<PushSource>, impl Future<Output = ()> + Send + use<>) {
+        let shared = Arc::new(TaskState::of(resumed.map(|resumed| resumed.source.clone())));
+        let (publisher, commands) = PushSource::new(Arc::clone(&shared));
         let follower = Follower::new(self, worker, name, shared, resumed);
         (Arc::new(publisher), follower.run(commands, worker.cancel.clone()))
     }
@@ -179,7 +179,7 @@ fn pause_input(publishers: &Publishers, paused: bool) {
     }
 }
 
-impl Session {
+impl SourceSession {
     /// Cancelled once another stream took over or the worker was removed.
     #[must_use]
     pub const fn fenced(&self) -> &CancellationToken {

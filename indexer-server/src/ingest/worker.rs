@@ -1,4 +1,4 @@
-use super::{IngestError, publisher::Publisher};
+use super::{IngestError, push_source::PushSource};
 use crate::partitions::{IndexedSource, Origin, Partition, RegisteredBy};
 use crossbeam_utils::atomic::AtomicCell;
 use kvasir_proto::{
@@ -62,7 +62,7 @@ pub(super) struct Links {
 pub(super) struct Publishers {
     /// The worker was removed: no one may open a stream any more.
     pub(super) closed: bool,
-    pub(super) by_name: BTreeMap<String, Arc<Publisher>>,
+    pub(super) by_name: BTreeMap<String, Arc<PushSource>>,
     pub(super) tasks: JoinSet<()>,
 }
 

@@ -1,5 +1,5 @@
 use super::AgentError;
-use crate::broker::{BrokerConfig, BrokerStatus, LoadPublisher, Publisher, answer_questions};
+use crate::broker::{BrokerConfig, BrokerStatus, LoadPublisher, NatsPublisher, answer_questions};
 use crate::load::LoadBoard;
 use crate::service::LocalIndexerService;
 use kvasir_feed::feed::Feed;
@@ -32,7 +32,7 @@ pub(super) fn start(
     let seen = status.subscribe();
     let (servers, refresh_interval) = (config.servers.clone(), context.heartbeat_interval);
     let feed = Arc::clone(context.feed);
-    let publisher = Publisher::new(feed, config, refresh_interval, Arc::clone(&status));
+    let publisher = NatsPublisher::new(feed, config, refresh_interval, Arc::clone(&status));
     let publisher = publisher.map_err(AgentError::Broker)?;
     publishing.spawn("publisher", publisher.run(stop.clone()));
     let loads = LoadPublisher {

@@ -3,7 +3,7 @@
 use super::config::{ACK_TIMEOUT, UNACKED_BATCHES_MAX, UNACKED_BYTES_MAX};
 use super::connection::Connection;
 use super::error::BrokerError;
-use super::session::{End, Position, Session};
+use super::session::{End, NatsSession, Position};
 use async_nats::jetstream::context::{
     Context, ContextBuilder, PublishAckFuture, PublishError, PublishErrorKind,
 };
@@ -76,7 +76,7 @@ impl Unacked {
 
 /// Publishes an incarnation over one connection.
 pub(super) async fn publish(
-    session: &mut Session<'_>,
+    session: &mut NatsSession<'_>,
     position: &mut Position,
     stream: &Context,
 ) -> Result<End, BrokerError> {
@@ -113,7 +113,7 @@ pub(super) async fn publish(
 }
 
 async fn send(
-    session: &Session<'_>,
+    session: &NatsSession<'_>,
     position: &Position,
     stream: &Context,
     batch: &Batch,

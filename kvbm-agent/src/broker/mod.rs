@@ -28,4 +28,4 @@ pub use answer::answer_questions;
 pub use config::{BrokerConfig, BrokerStatus};
 pub use kvasir_proto::broker::Delivery;
 pub use loads::LoadPublisher;
-pub use publish::Publisher;
+pub use publish::NatsPublisher;

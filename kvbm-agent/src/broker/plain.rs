@@ -2,14 +2,14 @@
 
 use super::config::FLUSH_BATCHES;
 use super::error::BrokerError;
-use super::session::{End, Position, Session};
+use super::session::{End, NatsSession, Position};
 use async_nats::client::PublishErrorKind;
 use kvasir_feed::journal::Batch;
 use tokio::select;
 
 /// Publishes an incarnation over one connection.
 pub(super) async fn publish(
-    session: &mut Session<'_>,
+    session: &mut NatsSession<'_>,
     position: &mut Position,
 ) -> Result<End, BrokerError> {
     let mut news = session.feed.news();
@@ -42,7 +42,7 @@ pub(super) async fn publish(
 }
 
 async fn send(
-    session: &Session<'_>,
+    session: &NatsSession<'_>,
     position: &Position,
     batch: &Batch,
 ) -> Result<(), BrokerError> {

@@ -2,7 +2,7 @@ use super::config::BrokerStatus;
 use super::connection::Connection;
 use super::error::BrokerError;
 use super::message::Envelope;
-use super::session::{End, Position, Session};
+use super::session::{End, NatsSession, Position};
 use super::{BrokerConfig, Delivery, jetstream, plain};
 use kvasir_feed::feed::Feed;
 use kvasir_feed::pause::Pauses;
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Publishes a source.
 #[derive(Debug)]
-pub struct Publisher {
+pub struct NatsPublisher {
     feed: Arc<Feed>,
     config: BrokerConfig,
     envelope: Envelope,
@@ -26,7 +26,7 @@ pub struct Publisher {
     stop: CancellationToken,
 }
 
-impl Publisher {
+impl NatsPublisher {
     /// What publishes a source, and reports its progress in `status`. Heartbeats go out every
     /// `heartbeat_interval`, which is not 0.
     ///
@@ -102,7 +102,7 @@ impl Publisher {
         let mut heartbeats = interval(self.heartbeat_interval);
         heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let state = self.feed.news().borrow().state;
-        let mut session = Session {
+        let mut session = NatsSession {
             feed: &self.feed,
             status: &self.status,
             stop: &self.stop,

@@ -31,7 +31,7 @@ pub(super) struct Position {
 }
 
 /// One connection in use.
-pub(super) struct Session<'a> {
+pub(super) struct NatsSession<'a> {
     pub(super) feed: &'a Feed,
     pub(super) status: &'a watch::Sender<BrokerStatus>,
     pub(super) stop: &'a CancellationToken,
@@ -41,7 +41,7 @@ pub(super) struct Session<'a> {
     pub(super) state: SourceState,
 }
 
-impl Session<'_> {
+impl NatsSession<'_> {
     /// The next batches of an incarnation, perhaps none yet; none at all once it is over.
     pub(super) fn take(
         &self,

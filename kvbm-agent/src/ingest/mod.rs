@@ -6,10 +6,10 @@
 
 mod config;
 mod error;
-mod publisher;
 mod refusals;
 mod service;
 mod session;
+mod source;
 
 pub use config::IngestConfig;
 pub use error::IngestError;

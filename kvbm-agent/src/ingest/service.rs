@@ -1,7 +1,7 @@
 use super::config::EXPIRY_INTERVAL;
-use super::publisher::{Opened, Publisher};
 use super::refusals::Who;
-use super::session::{Session, Source, failed};
+use super::session::{IngestSession, Source, failed};
+use super::source::{IngestSource, Opened};
 use super::{IngestConfig, IngestError, Refusals, StreamRefusal};
 use kvasir_feed::disk::SourceKind;
 use kvasir_feed::hub::Hub;
@@ -87,7 +87,7 @@ impl EventIngestService {
 fn persisted(hub: &Arc<Hub>, config: &IngestConfig) -> BTreeMap<String, Source> {
     let mut publishers = BTreeMap::new();
     for persisted in hub.persisted(SourceKind::Ingest) {
-        match Publisher::resume(hub, &persisted, config) {
+        match IngestSource::resume(hub, &persisted, config) {
             Ok(publisher) => {
                 publishers.insert(persisted.name, Arc::new(Mutex::new(publisher)));
             }
@@ -120,7 +120,7 @@ impl Shared {
         let source = match publishers.get(&hello.source) {
             Some(source) => Arc::clone(source),
             None => {
-                let publisher = Publisher::open(&self.hub, hello, &self.config)?;
+                let publisher = IngestSource::open(&self.hub, hello, &self.config)?;
                 let source = Arc::new(Mutex::new(publisher));
                 publishers.insert(hello.source.clone(), Arc::clone(&source));
                 source
@@ -132,19 +132,19 @@ impl Shared {
 }
 
 impl publish::Sources for Shared {
-    type Session = Session;
+    type Session = IngestSession;
 
     async fn open(
         &self,
         hello: &Hello,
         peer: Option<SocketAddr>,
-    ) -> Result<(Session, Option<Cursor>), Status> {
+    ) -> Result<(IngestSession, Option<Cursor>), Status> {
         let (source, opened) = self.connect(hello).map_err(|error| {
             let who = Who { source: &hello.source, peer };
             self.refusals.stream(error.refusal(), who, &error);
             failed(error.code(), &error)
         })?;
-        let session = Session {
+        let session = IngestSession {
             source,
             name: hello.source.clone(),
             peer,

@@ -1,5 +1,5 @@
-use super::publisher::Publisher;
 use super::refusals::Who;
+use super::source::IngestSource;
 use super::{Refusals, StreamRefusal};
 use futures::FutureExt;
 use kvasir_process::publish::{self, PendingAnswer};
@@ -14,10 +14,10 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 /// A source that publishes here.
-pub(super) type Source = Arc<Mutex<Publisher>>;
+pub(super) type Source = Arc<Mutex<IngestSource>>;
 
 /// An accepted stream of a source.
-pub(super) struct Session {
+pub(super) struct IngestSession {
     pub(super) source: Source,
     /// The source's name.
     pub(super) name: String,
@@ -29,13 +29,13 @@ pub(super) struct Session {
     pub(super) refusals: Arc<Refusals>,
 }
 
-impl Session {
+impl IngestSession {
     fn who(&self) -> Who<'_> {
         Who { source: &self.name, peer: self.peer }
     }
 }
 
-impl publish::Session for Session {
+impl publish::Session for IngestSession {
     fn fenced(&self) -> &CancellationToken {
         &self.fence
     }

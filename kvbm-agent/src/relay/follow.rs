@@ -29,12 +29,12 @@ pub struct Relay {
     config: LinkConfig,
     /// Where an agent before this one left off: the engine's own copy of that batch shows whether it survived.
     resume: Option<SourceStatus>,
-    sink: Sink,
+    sink: HubSink,
 }
 
 /// Where a link's commands go.
 #[derive(Debug)]
-struct Sink {
+struct HubSink {
     inlet: Inlet,
     /// An incarnation has begun that has published nothing yet.
     fresh: bool,
@@ -51,7 +51,7 @@ impl Relay {
         let inlet = hub.open_persisted(&name, copy_mode, SourceKind::Relay)?;
         let resume = inlet.pending().map(|persisted| persisted.status());
         let fresh = resume.is_none();
-        Ok(Self { config, resume, sink: Sink { inlet, fresh } })
+        Ok(Self { config, resume, sink: HubSink { inlet, fresh } })
     }
 
     /// Follows the engine until cancelled; then what it held stays in the agent's stream. A panic, which
@@ -80,7 +80,7 @@ impl Relay {
     }
 }
 
-impl Sink {
+impl HubSink {
     /// Hands on commands until the link ends, those that it left behind included.
     async fn forward(
         &mut self,

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use zeromq::{PubSocket, Socket, SocketSend};
 
 /// Publishes a source to its subscribers.
-pub(super) struct Publisher {
+pub(super) struct ZmqPublisher {
     feed: Arc<Feed>,
     socket: PubSocket,
     topic: Bytes,
@@ -30,7 +30,7 @@ struct Position {
     encoder: Encoder,
 }
 
-impl Publisher {
+impl ZmqPublisher {
     pub(super) fn new(
         feed: Arc<Feed>,
         socket: PubSocket,

@@ -1,5 +1,5 @@
 use super::config::{TOPIC_BYTES_MAX, ZmqConfig, ZmqConfigError, ZmqStatus};
-use super::publish::Publisher;
+use super::publish::ZmqPublisher;
 use super::replay::Replayer;
 use bytes::Bytes;
 use kvasir_feed::feed::Feed;
@@ -71,7 +71,7 @@ impl ZmqSockets {
     ) -> (impl Future<Output = ()> + Send + use<>, impl Future<Output = ()> + Send + use<>) {
         let status = Arc::new(status);
         let topic = self.topic.clone();
-        let publisher = Publisher::new(Arc::clone(feed), self.live, topic, Arc::clone(&status));
+        let publisher = ZmqPublisher::new(Arc::clone(feed), self.live, topic, Arc::clone(&status));
         let replayer = Replayer::new(Arc::clone(feed), self.replay, self.topic, status);
         (publisher.run(stop_live), replayer.run(stop_replay))
     }

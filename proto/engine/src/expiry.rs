@@ -42,7 +42,7 @@ pub fn age(ts_bits: u64, now: SystemTime) -> Duration {
 
 /// A block in one tier of one rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Held {
+struct TimedBlock {
     rank: DpRank,
     tier: Tier,
     name: BlockName,
@@ -54,9 +54,9 @@ pub struct Expiry {
     /// By rank, so that a clear costs what the rank holds.
     deadlines: HashMap<DpRank, HashMap<(Tier, BlockName), Duration>>,
     /// The same, nearest first.
-    queue: BTreeSet<(Duration, Held)>,
+    queue: BTreeSet<(Duration, TimedBlock)>,
     /// Blocks that had to make room for others of their batch.
-    early: VecDeque<Held>,
+    early: VecDeque<TimedBlock>,
     share: HeldShare,
 }
 
@@ -104,7 +104,7 @@ impl Expiry {
         let rank = batch.rank;
         let mut expiring = batch.expiring.iter().peekable();
         for (at, event) in batch.events.iter().enumerate() {
-            let held = |tier, name| Held { rank, tier, name };
+            let held = |tier, name| TimedBlock { rank, tier, name };
             let ttl = expiring.next_if(|(event, _)| *event == at);
             let ttl = ttl.map(|&(_, ttl)| ttl.saturating_sub(age));
             match (event, ttl) {
@@ -180,7 +180,7 @@ impl Expiry {
     }
 
     /// The block that leaves next, if one does: among those that had to make room, or those that are due.
-    fn first(&self, is_early: bool, now: Duration) -> Option<Held> {
+    fn first(&self, is_early: bool, now: Duration) -> Option<TimedBlock> {
         if is_early {
             return self.early.front().copied();
         }
@@ -196,7 +196,7 @@ impl Expiry {
     }
 
     /// A later announcement makes no block older, even if a replay brings it by a slow clock.
-    fn set(&mut self, held: Held, deadline: Duration) {
+    fn set(&mut self, held: TimedBlock, deadline: Duration) {
         let of_rank = self.deadlines.entry(held.rank).or_default();
         let known = of_rank.entry((held.tier, held.name)).or_insert(deadline);
         if *known < deadline {
@@ -207,7 +207,7 @@ impl Expiry {
         self.queue.insert((deadline, held));
     }
 
-    fn forget(&mut self, held: Held) {
+    fn forget(&mut self, held: TimedBlock) {
         let of_rank = self.deadlines.get_mut(&held.rank);
         let deadline = of_rank.and_then(|of_rank| of_rank.remove(&(held.tier, held.name)));
         if let Some(deadline) = deadline {
@@ -218,7 +218,7 @@ impl Expiry {
     fn forget_rank(&mut self, rank: DpRank) {
         let of_rank = self.deadlines.remove(&rank);
         for ((tier, name), deadline) in of_rank.into_iter().flatten() {
-            self.queue.remove(&(deadline, Held { rank, tier, name }));
+            self.queue.remove(&(deadline, TimedBlock { rank, tier, name }));
         }
     }
 }

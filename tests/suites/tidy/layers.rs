@@ -151,7 +151,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("indexer-server::config", "worker options broker shard check read"),
     (
         "indexer-server::ingest",
-        "error metrics turns answer local ownership config publisher link worker registry aged follower \
+        "error metrics turns answer local ownership config push_source link worker registry aged follower \
          placement rank_states resume sharding testing session",
     ),
     (
@@ -178,7 +178,7 @@ const LAYERS: &[(&str, &str)] = &[
         "kvbm-agent::broker",
         "config error reply connection message answer loads session jetstream plain publish",
     ),
-    ("kvbm-agent::ingest", "config refusals error publisher session service"),
+    ("kvbm-agent::ingest", "config refusals error source session service"),
     ("kvbm-agent::load", "error loads board scrape config"),
     (
         "kvbm-agent/feed::journal",

@@ -3,7 +3,7 @@
 use crate::ingest::local::{LocalIndexers, Parts};
 use crate::ingest::metrics::AuditLabels;
 use crate::ingest::testing::ingest;
-use crate::ingest::{Accepted, BatchAnswer, Ingest, Session};
+use crate::ingest::{Accepted, BatchAnswer, Ingest, SourceSession};
 use futures::StreamExt;
 use kvasir_index::SourceId;
 use kvasir_proto::convert::{
@@ -68,7 +68,7 @@ impl LocalIndexers for Agent {
 struct Scene {
     ingest: Arc<Ingest>,
     registration: Registration,
-    session: Session,
+    session: SourceSession,
     calls: mpsc::Receiver<Call>,
 }
 

@@ -10,7 +10,7 @@ use super::{
     Ingest, IngestError,
     answer::{BatchAnswer, Refusal, Waiting},
     local::{AskError, AskTarget, Part, Round},
-    publisher::{Command, Opened, Shared},
+    push_source::{Command, Opened, TaskState},
     worker::Worker,
 };
 use crate::partitions::ResumedSource;
@@ -38,9 +38,9 @@ use tokio_util::sync::CancellationToken;
 
 /// A batch, as the recovery holds it back.
 #[derive(Debug)]
-struct Held(PublishedBatch);
+struct HeldBatch(PublishedBatch);
 
-impl Item for Held {
+impl Item for HeldBatch {
     fn bytes(&self) -> usize {
         let operations = self.0.events.iter().map(KvEvent::operations).sum::<usize>();
         size_of::<PublishedBatch>() + operations * size_of::<HeldBlock>() / 2
@@ -69,8 +69,8 @@ pub(super) struct Follower {
     ingest: Arc<Ingest>,
     worker: Arc<Worker>,
     name: String,
-    shared: Arc<Shared>,
-    recovery: Recovery<Held, Chunk>,
+    shared: Arc<TaskState>,
+    recovery: Recovery<HeldBatch, Chunk>,
     copy_mode: CopyMode,
     /// The agent to ask for what is missing, if there is one.
     ask_target: Option<AskTarget>,
@@ -114,7 +114,7 @@ impl Follower {
         ingest: &Arc<Ingest>,
         worker: &Arc<Worker>,
         name: &str,
-        shared: Arc<Shared>,
+        shared: Arc<TaskState>,
         resumed: Option<&ResumedSource>,
     ) -> Self {
         let recovery = recovery(ingest, worker, name, resumed.map(|resumed| &resumed.status));
@@ -351,7 +351,7 @@ impl Follower {
         self.worker.mark_alive(self.ingest.origin);
         let (sequence, stale) = (batch.sequence, self.recovery.counts().stale);
         self.waiting.extend(waiting);
-        let batch = Numbered { sequence, item: Held(batch) };
+        let batch = Numbered { sequence, item: HeldBatch(batch) };
         self.input(Input::Live { incarnation, batch }).await?;
         if self.recovery.counts().stale > stale {
             // A number that cannot be one of the source's.
@@ -367,7 +367,7 @@ impl Follower {
         self.worker.mark_alive(self.ingest.origin);
         let (input, outcome) = match part {
             Ok(Part::Events(EventsPart::Batch(batch))) => {
-                let batch = Numbered { sequence: batch.sequence, item: Held(batch) };
+                let batch = Numbered { sequence: batch.sequence, item: HeldBatch(batch) };
                 (Input::RangeBatch { round, batch }, None)
             }
             Ok(Part::Dump(LocalDumpPart::Chunk { rank, records })) => {
@@ -406,7 +406,7 @@ impl Follower {
     }
 
     /// Hands an input to the recovery.
-    async fn input(&mut self, input: Input<Held, Chunk>) -> Result<(), IngestError> {
+    async fn input(&mut self, input: Input<HeldBatch, Chunk>) -> Result<(), IngestError> {
         self.recovery.share(&mut self.held);
         self.recovery.handle(input, self.ingest.origin.elapsed());
         self.work().await
@@ -470,7 +470,7 @@ fn recovery(
     worker: &Worker,
     name: &str,
     resume: Option<&SourceStatus>,
-) -> Recovery<Held, Chunk> {
+) -> Recovery<HeldBatch, Chunk> {
     let (registration, config) = (&worker.registration, &ingest.config);
     let mut hasher = DefaultHasher::new();
     (&registration.partition, &registration.worker, name).hash(&mut hasher);

@@ -1,6 +1,6 @@
 //! The steps of a recovery, applied to the index.
 
-use super::{Chunk, Follower, Held};
+use super::{Chunk, Follower, HeldBatch};
 use crate::{
     ingest::{
         IngestError,
@@ -20,7 +20,10 @@ use std::{mem, sync::Arc};
 const NAMES_TOGETHER: usize = 64;
 
 impl Follower {
-    pub(super) async fn carry_out(&mut self, step: Step<Held, Chunk>) -> Result<(), IngestError> {
+    pub(super) async fn carry_out(
+        &mut self,
+        step: Step<HeldBatch, Chunk>,
+    ) -> Result<(), IngestError> {
         match step {
             Step::Apply { cursor, item } => {
                 let counts = self.apply(item.0).await?;
@@ -150,7 +153,7 @@ impl Follower {
 
     // === the source in the index ===
 
-    async fn change_lost(&mut self, step: &Step<Held, Chunk>) -> Result<(), IngestError> {
+    async fn change_lost(&mut self, step: &Step<HeldBatch, Chunk>) -> Result<(), IngestError> {
         let source = self.shared.source();
         if matches!(step, Step::DropSuspects) {
             let Some(source) = source else { return Ok(()) };

@@ -19,7 +19,7 @@ struct Named {
 
 /// One source at one rank.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct SourceNames {
     source: u8,
     copy_mode: CopyMode,
     names: FxHashMap<BlockName, Named>,
@@ -29,7 +29,7 @@ pub(super) struct Held {
 #[derive(Debug, Default)]
 pub(super) struct Rank {
     blocks: FxHashMap<BlockName, [u32; Tier::COUNT]>,
-    held: Vec<Held>,
+    held: Vec<SourceNames>,
 }
 
 /// What changes for all sources together.
@@ -96,7 +96,7 @@ impl Rank {
     ) {
         let Self { blocks: all, held } = self;
         let at = held.iter().position(|held| held.source == source).unwrap_or_else(|| {
-            held.push(Held { source, copy_mode, names: FxHashMap::default() });
+            held.push(SourceNames { source, copy_mode, names: FxHashMap::default() });
             held.len() - 1
         });
         let Some(held) = held.get_mut(at) else { return };
@@ -125,7 +125,7 @@ impl Rank {
 
 type Blocks = FxHashMap<BlockName, [u32; Tier::COUNT]>;
 
-impl Held {
+impl SourceNames {
     fn store(
         &mut self,
         (parent, tier, blocks): (Option<BlockName>, Tier, Vec<StoredBlock>),

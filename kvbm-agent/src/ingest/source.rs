@@ -14,11 +14,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// One source that publishes here, across its streams.
-pub(super) struct Publisher {
+pub(super) struct IngestSource {
     inlet: Inlet,
     /// The recovery's time 0.
     origin: Instant,
-    recovery: Recovery<Held, Infallible>,
+    recovery: Recovery<HeldBatch, Infallible>,
     copy_mode: CopyMode,
     /// The latest stream; those before are fenced.
     stream: u64,
@@ -29,9 +29,9 @@ pub(super) struct Publisher {
     gone: bool,
 }
 
-struct Held(PublishedBatch);
+struct HeldBatch(PublishedBatch);
 
-impl Item for Held {
+impl Item for HeldBatch {
     fn bytes(&self) -> usize {
         let operations = self.0.events.iter().map(KvEvent::operations).sum::<usize>();
         size_of::<PublishedBatch>() + operations * size_of::<StoredBlock>()
@@ -47,7 +47,7 @@ pub(super) struct Opened {
     pub(super) applied: Option<Cursor>,
 }
 
-impl Publisher {
+impl IngestSource {
     pub(super) fn open(
         hub: &Arc<Hub>,
         hello: &Hello,
@@ -126,7 +126,7 @@ impl Publisher {
         let Some(incarnation) = self.incarnation_of(stream) else { return Ok(Answer::Fenced) };
         let sequence = batch.sequence;
         self.inlet.check_turn(batch.rank)?;
-        let batch = Numbered { sequence, item: Held(batch) };
+        let batch = Numbered { sequence, item: HeldBatch(batch) };
         let answer = self.input(Input::Live { incarnation, batch });
         Ok(answer.unwrap_or_else(|| {
             if self.recovery.covers(sequence) {
@@ -172,7 +172,7 @@ impl Publisher {
 
     /// Passes an input to the recovery and carries out its steps. Returns the answer to the batch, if that is
     /// one.
-    fn input(&mut self, input: Input<Held, Infallible>) -> Option<Answer> {
+    fn input(&mut self, input: Input<HeldBatch, Infallible>) -> Option<Answer> {
         self.recovery.handle(input, self.origin.elapsed());
         let mut answer = None;
         while let Some(step) = self.recovery.next_step() {
@@ -182,7 +182,7 @@ impl Publisher {
         answer
     }
 
-    fn carry_out(&mut self, step: Step<Held, Infallible>) -> Option<Answer> {
+    fn carry_out(&mut self, step: Step<HeldBatch, Infallible>) -> Option<Answer> {
         match step {
             Step::Apply { cursor, item } => return Some(self.apply(cursor, item.0)),
             Step::Refuse { expected, .. } => return Some(Answer::Gap { expected }),

@@ -18,14 +18,14 @@ const COMMANDS_MAX: usize = 4;
 
 /// One source that pushes, across its streams.
 #[derive(Debug)]
-pub(super) struct Publisher {
+pub(super) struct PushSource {
     commands: mpsc::Sender<Command>,
-    shared: Arc<Shared>,
+    shared: Arc<TaskState>,
 }
 
-impl Publisher {
+impl PushSource {
     /// A publisher, and the queue that its task reads.
-    pub(super) fn new(shared: Arc<Shared>) -> (Self, mpsc::Receiver<Command>) {
+    pub(super) fn new(shared: Arc<TaskState>) -> (Self, mpsc::Receiver<Command>) {
         let (commands, queue) = mpsc::channel(COMMANDS_MAX);
         (Self { commands, shared }, queue)
     }
@@ -40,14 +40,14 @@ impl Publisher {
         let _full = self.commands.try_send(command);
     }
 
-    pub(super) fn shared(&self) -> &Shared {
+    pub(super) fn shared(&self) -> &TaskState {
         &self.shared
     }
 }
 
 /// The state of a source's task. It outlives the task.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
+pub(super) struct TaskState {
     /// The source in the index; none before its first rank is known.
     source: Mutex<Option<IndexedSource>>,
     /// Whether the source has expired.
@@ -58,7 +58,7 @@ pub(super) struct Shared {
     input_paused: AtomicBool,
 }
 
-impl Shared {
+impl TaskState {
     pub(super) fn of(source: Option<IndexedSource>) -> Self {
         Self { source: Mutex::new(source), ..Self::default() }
     }
