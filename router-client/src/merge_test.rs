@@ -10,6 +10,7 @@ fn overlap(worker: &str, rank: u32, blocks: u32, speculative_blocks: u32) -> Ove
         blocks,
         speculative_blocks,
         device_blocks: blocks,
+        blocks_by_best_tier: [blocks, 0, 0],
         host_blocks: 0,
         disk_blocks: 0,
         state: SourceState::Exact,

@@ -1,7 +1,7 @@
 use crate::error::ClientError;
 use kvasir_proto::convert;
-use kvasir_proto::pb::{FindMatchesResponse, WorkerMatch, WorkerState};
-use kvasir_proto::types::{Cursor, SourceState, WorkerId, WorkerKey};
+use kvasir_proto::pb::{BlocksByTier, FindMatchesResponse, WorkerMatch, WorkerState};
+use kvasir_proto::types::{Cursor, SourceState, Tier, WorkerId, WorkerKey};
 use std::cmp::{Ordering, Reverse};
 use std::time::Duration;
 
@@ -21,6 +21,9 @@ pub struct Overlap {
     pub host_blocks: u32,
     /// How many of them lie on local disk.
     pub disk_blocks: u32,
+    /// The same blocks, each in its best tier only, by [`Tier::index`](kvasir_proto::types::Tier::index): the sum is
+    /// `blocks`.
+    pub blocks_by_best_tier: [u32; Tier::COUNT],
     /// How far this can be trusted.
     pub state: SourceState,
     /// The last event of the worker that the index has applied; none while the worker is cold.
@@ -96,6 +99,8 @@ impl TryFrom<WorkerMatch> for Overlap {
     fn try_from(at: WorkerMatch) -> Result<Self, ClientError> {
         let state = state(at.state());
         let tiers = at.blocks_by_tier.unwrap_or_default();
+        // An older server does not say: a block in device memory counts there.
+        let best = at.blocks_by_best_tier.unwrap_or_else(|| best_tiers(at.matched_blocks, tiers));
         let worker = worker_id(&at.worker_id)?;
         let applied = at.applied.as_ref().map(convert::read_cursor).transpose();
         let applied = applied.map_err(|error| ClientError::Malformed(error.to_string()))?;
@@ -106,6 +111,7 @@ impl TryFrom<WorkerMatch> for Overlap {
             device_blocks: tiers.device,
             host_blocks: tiers.host,
             disk_blocks: tiers.disk,
+            blocks_by_best_tier: [best.device, best.host, best.disk],
             state,
             applied,
             lag_batches: at.lag_batches,
@@ -114,6 +120,13 @@ impl TryFrom<WorkerMatch> for Overlap {
             connected: at.connected,
         })
     }
+}
+
+/// The least that blocks by tier say about the best tiers: as many on the device as there are, the rest below.
+fn best_tiers(blocks: u32, tiers: BlocksByTier) -> BlocksByTier {
+    let device = tiers.device.min(blocks);
+    let host = tiers.host.min(blocks - device);
+    BlocksByTier { device, host, disk: blocks - device - host }
 }
 
 fn worker_id(id: &str) -> Result<WorkerId, ClientError> {

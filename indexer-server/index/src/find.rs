@@ -45,6 +45,27 @@ pub struct Match {
     pub blocks: u32,
     /// How many of them lie in each tier; 0 for tiers that the query leaves out.
     pub by_tier: [u32; Tier::COUNT],
+    /// How many of them have each tier as their best one, of those of the query: the sum is `blocks`.
+    pub by_best_tier: [u32; Tier::COUNT],
+}
+
+impl Match {
+    const fn none(holder: HolderId) -> Self {
+        let nothing = [0; Tier::COUNT];
+        Self { holder, blocks: 0, by_tier: nothing, by_best_tier: nothing }
+    }
+
+    /// Counts blocks that are held in these tiers.
+    fn count(&mut self, held: impl Iterator<Item = bool>, blocks: u32) {
+        let mut is_best = true;
+        for ((held, count), best) in held.zip(&mut self.by_tier).zip(&mut self.by_best_tier) {
+            if held {
+                *count += blocks;
+                *best += if is_best { blocks } else { 0 };
+                is_best = false;
+            }
+        }
+    }
 }
 
 /// A stretch of the prompt with one set of holders per tier.
@@ -170,8 +191,7 @@ impl Scratch {
     /// Lists the ranks in `here`, in order of worker and rank.
     fn push_here(&mut self, index: &Index, blocks: u32) {
         let Self { matches, here, places, .. } = self;
-        let listed =
-            |at: HolderIndex| Match { holder: HolderId(at), blocks, by_tier: [0; Tier::COUNT] };
+        let listed = |at: HolderIndex| Match { blocks, ..Match::none(HolderId(at)) };
         let count: u32 = here.iter().map(|word| word.count_ones()).sum();
         if index.in_order || count < 2 {
             matches.extend(bits(here).map(listed));
@@ -293,6 +313,7 @@ impl Index {
         if let [true, false, false] | [false, true, false] | [false, false, true] = used {
             for at in matches {
                 at.by_tier = used.map(|used| if used { at.blocks } else { 0 });
+                at.by_best_tier = at.by_tier;
             }
             return;
         }
@@ -304,13 +325,12 @@ impl Index {
     fn count_stretches(&self, at: &mut Match, stretches: &[Stretch], used: [bool; Tier::COUNT]) {
         let mut from = 0;
         for stretch in stretches.iter().take_while(|stretch| stretch.end <= at.blocks) {
-            for ((&set, count), used) in stretch.sets.iter().zip(&mut at.by_tier).zip(used) {
-                if used && self.trie.sets.contains(set, at.holder.0) {
-                    *count += stretch.end - from;
-                }
-            }
+            let sets = stretch.sets.iter().zip(used);
+            let held = sets.map(|(&set, used)| used && self.trie.sets.contains(set, at.holder.0));
+            at.count(held, stretch.end - from);
             from = stretch.end;
         }
+        debug_assert_eq!(at.by_best_tier.iter().sum::<u32>(), at.blocks, "each has a best tier");
     }
 }
 
@@ -358,7 +378,7 @@ impl Index {
     /// Adds the ranks that were set apart, one by one.
     fn find_recorded(&self, names: &[BlockName], tiers: TierSet, scratch: &mut Scratch) {
         for &holder in &scratch.recorded {
-            let mut at = Match { holder: HolderId(holder), blocks: 0, by_tier: [0; Tier::COUNT] };
+            let mut at = Match::none(HolderId(holder));
             for &name in names {
                 let held = self.tiers_of(holder, name);
                 let counted = Tier::ALL.map(|tier| tiers.contains(tier) && held.contains(tier));
@@ -366,9 +386,7 @@ impl Index {
                     break;
                 }
                 at.blocks += 1;
-                for (count, held) in at.by_tier.iter_mut().zip(counted) {
-                    *count += u32::from(held);
-                }
+                at.count(counted.into_iter(), 1);
             }
             if at.blocks >= scratch.minimum_overlap {
                 scratch.matches.push(at);

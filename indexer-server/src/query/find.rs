@@ -148,6 +148,7 @@ fn answer(index: &Index, found: &Match, now: Duration) -> Option<WorkerMatch> {
     Some(WorkerMatch {
         blocks: found.blocks,
         by_tier: found.by_tier,
+        by_best_tier: found.by_best_tier,
         shed_blocks: holder.shed_blocks(),
         ..nothing_held(key, &holder.status(), now)
     })
@@ -171,6 +172,7 @@ fn nothing_held(key: WorkerKey, status: &SourceStatus, now: Duration) -> WorkerM
         blocks: 0,
         speculative_blocks: 0,
         by_tier: [0; Tier::COUNT],
+        by_best_tier: [0; Tier::COUNT],
         state: status.state,
         applied: status.applied,
         lag_batches: status.lag_batches(),

@@ -336,6 +336,8 @@ pub struct WorkerMatch {
     pub speculative_blocks: u32,
     /// How many of its `blocks` are in each tier, by [`Tier::index`].
     pub by_tier: [u32; Tier::COUNT],
+    /// How many of its `blocks` have each tier as their best one: the sum is `blocks`.
+    pub by_best_tier: [u32; Tier::COUNT],
     /// Worst state among its sources.
     pub state: SourceState,
     /// Cursor of that source.

@@ -56,6 +56,7 @@ impl Numbers {
             blocks: self.small(),
             speculative_blocks: self.small(),
             by_tier: [self.small(), self.small(), self.small()],
+            by_best_tier: [self.small(), self.small(), self.small()],
             state: STATES[usize::try_from(self.next() % 6).expect("small")],
             applied: (!self.next().is_multiple_of(3)).then_some(applied),
             lag_batches: self.next(),
@@ -106,6 +107,10 @@ impl Numbers {
     }
 }
 
+fn tiers([device, host, disk]: [u32; 3]) -> pb::BlocksByTier {
+    pb::BlocksByTier { device, host, disk }
+}
+
 /// The generated message of an answer.
 fn message_of(answer: &FindAnswer, request_id: u64) -> pb::FindMatchesResponse {
     let matches = answer.matches.iter().map(|found| pb::WorkerMatch {
@@ -113,11 +118,8 @@ fn message_of(answer: &FindAnswer, request_id: u64) -> pb::FindMatchesResponse {
         dp_rank: found.rank,
         matched_blocks: found.blocks,
         matched_tokens: u64::from(found.blocks) * u64::from(answer.block_size),
-        blocks_by_tier: Some(pb::BlocksByTier {
-            device: found.by_tier[0],
-            host: found.by_tier[1],
-            disk: found.by_tier[2],
-        }),
+        blocks_by_tier: Some(tiers(found.by_tier)),
+        blocks_by_best_tier: Some(tiers(found.by_best_tier)),
         state: state(found.state).into(),
         applied: found.applied.map(cursor),
         lag_batches: found.lag_batches,

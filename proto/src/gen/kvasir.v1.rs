@@ -370,6 +370,10 @@ pub struct WorkerMatch {
     /// source feeds. It distinguishes an engine that is gone from one that is slow; both are CATCHING_UP.
     #[prost(bool, tag = "12")]
     pub connected: bool,
+    /// The same blocks as in blocks_by_tier, each in its best requested tier only (device before host before disk): the
+    /// sum is matched_blocks. For routers that credit a block by what it costs to fetch.
+    #[prost(message, optional, tag = "13")]
+    pub blocks_by_best_tier: ::core::option::Option<BlocksByTier>,
 }
 impl ::prost::Name for WorkerMatch {
     const NAME: &'static str = "WorkerMatch";

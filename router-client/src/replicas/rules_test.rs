@@ -22,6 +22,7 @@ fn knows(exact: u32, lag_batches: u64, age: Duration) -> Freshness {
         blocks: 0,
         speculative_blocks: 0,
         device_blocks: 0,
+        blocks_by_best_tier: [0; 3],
         host_blocks: 0,
         disk_blocks: 0,
         state: if rank < exact { SourceState::Exact } else { SourceState::Gap },

@@ -80,6 +80,8 @@ pub struct Found {
     pub blocks: u32,
     /// How many of them are in each requested tier.
     pub by_tier: [u32; Tier::COUNT],
+    /// How many of them have it as their best requested tier.
+    pub by_best_tier: [u32; Tier::COUNT],
 }
 
 /// Key of one record of a dump.
@@ -266,9 +268,9 @@ impl Oracle {
                     QuestionKey::Locals(query) => held_along_path(names, query),
                     QuestionKey::Names(query) => held_by_name(names, query),
                 };
-                let (blocks, by_tier) = leading(&held, question.tiers);
+                let (blocks, by_tier, by_best_tier) = leading(&held, question.tiers);
                 if blocks >= question.minimum_overlap {
-                    answer.push(Found { worker: id.clone(), rank, blocks, by_tier });
+                    answer.push(Found { worker: id.clone(), rank, blocks, by_tier, by_best_tier });
                 }
             }
         }

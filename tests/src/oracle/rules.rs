@@ -237,10 +237,14 @@ pub(super) fn held_by_name(names: &Names, query: &[BlockName]) -> Vec<TierSet> {
     query.iter().map(|name| placed(name).map_or(TierSet::EMPTY, tiers)).collect()
 }
 
-/// Leading blocks that are held in a requested tier, and how many of them in each requested tier.
-pub(super) fn leading(held: &[TierSet], asked: TierSet) -> (u32, [u32; Tier::COUNT]) {
+/// Blocks by tier.
+type ByTier = [u32; Tier::COUNT];
+
+/// Leading blocks that are held in a requested tier, how many of them in each requested tier, and how many of them in no
+/// better one.
+pub(super) fn leading(held: &[TierSet], asked: TierSet) -> (u32, ByTier, ByTier) {
     let mut blocks = 0;
-    let mut by_tier = [0; Tier::COUNT];
+    let (mut by_tier, mut by_best_tier) = ([0; Tier::COUNT], [0; Tier::COUNT]);
     for tiers in held {
         let hits = Tier::ALL.map(|tier| asked.contains(tier) && tiers.contains(tier));
         if hits == [false; Tier::COUNT] {
@@ -250,6 +254,8 @@ pub(super) fn leading(held: &[TierSet], asked: TierSet) -> (u32, [u32; Tier::COU
         for (count, hit) in by_tier.iter_mut().zip(hits) {
             *count += u32::from(hit);
         }
+        let best = hits.iter().position(|hit| *hit).expect("one of them");
+        by_best_tier[best] += 1;
     }
-    (blocks, by_tier)
+    (blocks, by_tier, by_best_tier)
 }

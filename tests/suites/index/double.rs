@@ -233,6 +233,7 @@ impl Subject for Double {
                 let key = (&line.worker, line.rank, line.blocks);
                 let other = all.iter().find(|all| (&all.worker, all.rank, all.blocks) == key);
                 line.by_tier = other.map_or(line.by_tier, |other| other.by_tier);
+                line.by_best_tier = other.map_or(line.by_best_tier, |other| other.by_best_tier);
             }
         }
         Ok(found)

@@ -163,6 +163,7 @@ impl Subject for Live {
                 rank: holder.rank(),
                 blocks: at.blocks,
                 by_tier: at.by_tier,
+                by_best_tier: at.by_best_tier,
             })
         });
         found.collect()

@@ -83,8 +83,8 @@ impl Sharded {
 }
 
 fn found(at: WorkerMatch) -> Found {
-    let WorkerMatch { worker, rank, blocks, by_tier, .. } = at;
-    Found { worker, rank, blocks, by_tier }
+    let WorkerMatch { worker, rank, blocks, by_tier, by_best_tier, .. } = at;
+    Found { worker, rank, blocks, by_tier, by_best_tier }
 }
 
 impl Shedding for Sharded {

@@ -179,7 +179,13 @@ fn find(live: &Live, question: &Question) -> Vec<Found> {
     let found = scratch.matches().iter().map(|at| {
         let holder = live.index.holder(at.holder).expect("a match of a known rank");
         let (worker, rank): (WorkerId, DpRank) = (holder.worker().clone(), holder.rank());
-        Found { worker, rank, blocks: at.blocks, by_tier: at.by_tier }
+        Found {
+            worker,
+            rank,
+            blocks: at.blocks,
+            by_tier: at.by_tier,
+            by_best_tier: at.by_best_tier,
+        }
     });
     found.collect()
 }
