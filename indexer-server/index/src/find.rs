@@ -323,10 +323,10 @@ impl Index {
     }
 
     fn count_stretches(&self, at: &mut Match, stretches: &[Stretch], used: [bool; Tier::COUNT]) {
-        let mut from = 0;
-        for stretch in stretches.iter().take_while(|stretch| stretch.end <= at.blocks) {
+        let (mut from, blocks, holder) = (0, at.blocks, at.holder.0);
+        for stretch in stretches.iter().take_while(|stretch| stretch.end <= blocks) {
             let sets = stretch.sets.iter().zip(used);
-            let held = sets.map(|(&set, used)| used && self.trie.sets.contains(set, at.holder.0));
+            let held = sets.map(|(&set, used)| used && self.trie.sets.contains(set, holder));
             at.count(held, stretch.end - from);
             from = stretch.end;
         }

@@ -222,7 +222,7 @@ fn embed(tag: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
 }
 
 /// `BlocksByTier`.
-fn numbers(by_tier: [u32; Tier::COUNT], out: &mut Vec<u8>) {
+fn tier_counts(by_tier: [u32; Tier::COUNT], out: &mut Vec<u8>) {
     for (tag, blocks) in (1..).zip(by_tier) {
         number(tag, blocks.into(), out);
     }
@@ -249,7 +249,7 @@ impl WorkerMatch {
         number(2, self.rank.into(), out);
         number(3, self.blocks.into(), out);
         number(4, u64::from(self.blocks) * u64::from(block_size), out);
-        embed(5, out, |out| numbers(self.by_tier, out));
+        embed(5, out, |out| tier_counts(self.by_tier, out));
         number(6, u64::try_from(i32::from(state(self.state))).unwrap_or_default(), out);
         if let Some(cursor) = self.applied {
             embed(7, out, |out| {
@@ -266,7 +266,7 @@ impl WorkerMatch {
         number(10, self.speculative_blocks.into(), out);
         number(11, self.shed_blocks, out);
         number(12, self.connected.into(), out);
-        embed(13, out, |out| numbers(self.by_best_tier, out));
+        embed(13, out, |out| tier_counts(self.by_best_tier, out));
     }
 }
 
