@@ -33,6 +33,7 @@ mod merge;
 mod overlap;
 mod prompt;
 mod replicas;
+pub mod route;
 mod sharded;
 mod stream;
 

@@ -1,0 +1,303 @@
+//! What a request would cost a worker (documents 001 "Cost Calculation" and 004 "Cost Calculation").
+//!
+//! > cost = overlap score weight × prefill blocks + decode blocks
+//!
+//! - *Prefill blocks* = (input tokens − overlap × block size) / block size, a fraction and not a whole number,
+//!   plus the prefill that the worker has yet to do for earlier requests, in blocks.
+//! - *Decode blocks* = the blocks that the worker would use for generation: those in use now and those of
+//!   the request that are not among them.
+//! - The overlap is credited by the tier in which a block lies: what lies on disk has to be fetched.
+
+use super::error::{ConfigError, check};
+use std::num::NonZeroU32;
+
+/// How much of a block's prefill is saved, by the tier in which it lies: 0 for none to 1 for all.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TierCredits {
+    /// In device memory.
+    pub device: f64,
+    /// In host memory.
+    pub host: f64,
+    /// On local disk.
+    pub disk: f64,
+}
+
+/// How prefill, overlap and load are weighed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CostConfig {
+    /// Weight of prefill against decode, at least 0. More favours reuse of caches and the time to the first token;
+    /// less favours even load and the time between tokens. 0 ignores caches: no index needs to be asked.
+    pub overlap_score_weight: f64,
+    /// Credits by tier.
+    pub credits: TierCredits,
+}
+
+/// Leading blocks of a request that a worker holds, by the *best* tier of each: none counts twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TierBlocks {
+    /// In device memory.
+    pub device: u32,
+    /// In host memory, and not in device memory.
+    pub host: u32,
+    /// On local disk only.
+    pub disk: u32,
+}
+
+/// What is known of one request at one worker.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CostInput {
+    /// Tokens of the prompt.
+    pub input_tokens: u64,
+    /// Tokens per block.
+    pub block_size: NonZeroU32,
+    /// What the worker holds of the prompt.
+    pub overlap: TierBlocks,
+    /// Tokens of earlier requests whose prefill the worker has yet to do; 0 if that is not tracked.
+    pub active_prefill_tokens: u64,
+    /// Blocks in use for generation if the request goes there; 0 if that is not tracked.
+    pub decode_blocks: f64,
+}
+
+/// The terms of a cost, in blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Cost {
+    /// The overlap, by its credits.
+    pub credited_blocks: f64,
+    /// Tokens of the request to be computed from scratch, at least 0.
+    pub new_prefill_tokens: f64,
+    /// Blocks of prefill: the request's and those of earlier requests.
+    pub prefill_blocks: f64,
+    /// Blocks in use for generation.
+    pub decode_blocks: f64,
+    /// The sum by weight. Less is better.
+    pub total: f64,
+}
+
+// === impl TierCredits ===
+
+impl Default for TierCredits {
+    fn default() -> Self {
+        // Issue 16. The documents do not tell tiers apart; upstream's defaults are these.
+        Self { device: 1.0, host: 0.75, disk: 0.25 }
+    }
+}
+
+// === impl CostConfig ===
+
+impl Default for CostConfig {
+    fn default() -> Self {
+        // 004: `--router-kv-overlap-score-weight`, default 1.0.
+        Self { overlap_score_weight: 1.0, credits: TierCredits::default() }
+    }
+}
+
+impl CostConfig {
+    /// Whether all settings can be used.
+    ///
+    /// # Errors
+    /// If the weight is negative or no number, or a credit is not between 0 and 1.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        check_weight(self.overlap_score_weight)?;
+        let TierCredits { device, host, disk } = self.credits;
+        for (setting, credit) in
+            [("device credit", device), ("host credit", host), ("disk credit", disk)]
+        {
+            check((0.0..=1.0).contains(&credit), setting, "must be between 0 and 1")?;
+        }
+        Ok(())
+    }
+
+    /// The cost of a request at a worker. All terms are finite and at least 0 for settings that can be used.
+    #[must_use]
+    pub fn cost(&self, input: &CostInput) -> Cost {
+        let block_size = f64::from(input.block_size.get());
+        let input_tokens = input.input_tokens as f64;
+        let credited_blocks = input.overlap.credited(&self.credits);
+        // Never negative: an index may know of more blocks than the request has whole ones.
+        let new_prefill_tokens = (input_tokens - credited_blocks * block_size).max(0.0);
+        // Issue 16 states the request's own prefill only. Document 001 lets the count go down when the first
+        // token marks a prefill completed, which is true only of a count with the prefills of earlier requests, and
+        // so is upstream's. Without tracking the two are one.
+        let active_tokens = input.active_prefill_tokens as f64;
+        let prefill_blocks = (active_tokens + new_prefill_tokens) / block_size;
+        let decode_blocks = input.decode_blocks;
+        debug_assert!(new_prefill_tokens <= input_tokens, "an overlap never adds work");
+        debug_assert!(decode_blocks >= 0.0, "{decode_blocks} blocks in use");
+        let total = self.overlap_score_weight * prefill_blocks + decode_blocks;
+        Cost { credited_blocks, new_prefill_tokens, prefill_blocks, decode_blocks, total }
+    }
+}
+
+/// Whether an overlap score weight can be used, the request's own one included.
+///
+/// # Errors
+/// If it is negative or no number.
+pub(super) fn check_weight(weight: f64) -> Result<(), ConfigError> {
+    check(weight.is_finite() && weight >= 0.0, "overlap score weight", "must be at least 0")
+}
+
+// === impl TierBlocks ===
+
+impl TierBlocks {
+    /// Blocks in any tier.
+    #[must_use]
+    pub fn total(&self) -> u32 {
+        self.device.saturating_add(self.host).saturating_add(self.disk)
+    }
+
+    /// Their credits together, in blocks.
+    #[must_use]
+    pub fn credited(&self, credits: &TierCredits) -> f64 {
+        f64::from(self.device) * credits.device
+            + f64::from(self.host) * credits.host
+            + f64::from(self.disk) * credits.disk
+    }
+
+    /// At least so many blocks: what events have not confirmed yet is computed into device memory.
+    ///
+    /// A burst of requests with one new prefix needs this: its first request is placed, and nothing is announced yet.
+    #[must_use]
+    pub fn expecting(self, blocks: u32) -> Self {
+        let missing = blocks.saturating_sub(self.total());
+        Self { device: self.device.saturating_add(missing), ..self }
+    }
+}
+
+// === impl Cost ===
+
+impl Cost {
+    /// Whole tokens of the request to be computed from scratch, rounded up: what to book as its prefill.
+    #[must_use]
+    pub fn booked_prefill_tokens(&self) -> u64 {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+        let tokens = self.new_prefill_tokens.ceil() as u64;
+        tokens
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::float_cmp, reason = "the examples' numbers are exact")]
+mod tests {
+    use super::*;
+    use proptest::{prop_assert, proptest};
+
+    const BLOCK: NonZeroU32 = NonZeroU32::new(16).expect("not 0");
+
+    fn input(blocks: u64, device: u32, decode_blocks: f64) -> CostInput {
+        CostInput {
+            input_tokens: blocks * 16,
+            block_size: BLOCK,
+            overlap: TierBlocks { device, ..TierBlocks::default() },
+            active_prefill_tokens: 0,
+            decode_blocks,
+        }
+    }
+
+    fn lowest(costs: &[Cost]) -> usize {
+        let best = costs.iter().enumerate().min_by(|a, b| a.1.total.total_cmp(&b.1.total));
+        best.expect("a cost").0 + 1
+    }
+
+    /// The example of documents 001 and 004: a prompt of 10 blocks, of which workers hold 2, 5 and 8.
+    #[test]
+    fn the_documents_example_chooses_worker_2() {
+        let workers = [(2, 10.0), (5, 5.0), (8, 9.0)];
+        let costs = workers.map(|(cached, decode)| {
+            let cost = CostConfig::default().cost(&input(10, cached, decode));
+            assert_eq!(cost.prefill_blocks, f64::from(10 - cached));
+            cost
+        });
+        assert_eq!(costs.map(|cost| cost.total), [18.0, 10.0, 11.0]);
+        assert_eq!(lowest(&costs), 2);
+    }
+
+    /// The example of document 003, match − load, is the same function: per block of the prompt, cost is 1 − (match −
+    /// load).
+    #[test]
+    fn match_minus_load_chooses_worker_2() {
+        let workers = [(15, 30.0), (50, 50.0), (75, 80.0)];
+        let costs = workers.map(|(cached, decode)| {
+            let cost = CostConfig::default().cost(&input(100, cached, decode));
+            (cost, 100.0 - cost.total)
+        });
+        assert_eq!(costs.map(|(_, score)| score), [-15.0, 0.0, -5.0], "in hundredths");
+        assert_eq!(lowest(&costs.map(|(cost, _)| cost)), 2);
+    }
+
+    #[test]
+    fn blocks_count_by_their_tier() {
+        let overlap = TierBlocks { device: 4, host: 4, disk: 4 };
+        let cost = CostConfig::default().cost(&CostInput { overlap, ..input(20, 0, 3.0) });
+        assert_eq!((cost.credited_blocks, cost.prefill_blocks, cost.total), (8.0, 12.0, 15.0));
+        assert_eq!(cost.booked_prefill_tokens(), 192);
+        assert_eq!(overlap.expecting(15), TierBlocks { device: 7, ..overlap });
+        assert_eq!(overlap.expecting(12), overlap);
+        assert_eq!(overlap.expecting(0), overlap);
+    }
+
+    #[test]
+    fn tokens_beyond_whole_blocks_and_earlier_prefills_count() {
+        let config = CostConfig { overlap_score_weight: 2.0, ..CostConfig::default() };
+        let part = CostInput { input_tokens: 40, ..input(0, 1, 0.0) };
+        let cost = config.cost(&part);
+        assert_eq!((cost.new_prefill_tokens, cost.prefill_blocks, cost.total), (24.0, 1.5, 3.0));
+        let busy = config.cost(&CostInput { active_prefill_tokens: 160, ..part });
+        assert_eq!((busy.new_prefill_tokens, busy.prefill_blocks), (24.0, 11.5));
+    }
+
+    #[test]
+    fn without_weight_load_alone_counts() {
+        let config = CostConfig { overlap_score_weight: 0.0, ..CostConfig::default() };
+        let totals = [0, 9].map(|cached| config.cost(&input(10, cached, 7.0)).total);
+        assert_eq!(totals, [7.0, 7.0]);
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_refused() {
+        let good = CostConfig::default();
+        assert_eq!(good.check(), Ok(()));
+        for weight in [-1.0, f64::NAN, f64::INFINITY] {
+            let error = CostConfig { overlap_score_weight: weight, ..good }.check();
+            assert_eq!(
+                error.expect_err("bad").to_string(),
+                "overlap score weight must be at least 0"
+            );
+        }
+        for disk in [-0.1, 1.1, f64::NAN] {
+            let credits = TierCredits { disk, ..TierCredits::default() };
+            let error = CostConfig { credits, ..good }.check();
+            assert_eq!(error.expect_err("bad").to_string(), "disk credit must be between 0 and 1");
+        }
+    }
+
+    proptest! {
+        /// More overlap never costs more, and no term leaves its bounds.
+        #[test]
+        fn more_overlap_never_costs_more(
+            input_tokens in 0_u64..1 << 24,
+            block_size in 1_u32..4_096,
+            device in 0_u32..70_000,
+            host in 0_u32..70_000,
+            disk in 0_u32..70_000,
+            active_prefill_tokens in 0_u64..1 << 40,
+            decode in 0_u32..1 << 30,
+            weight in 0.0_f64..100.0,
+        ) {
+            let config = CostConfig { overlap_score_weight: weight, ..CostConfig::default() };
+            let overlap = TierBlocks { device, host, disk };
+            let input = CostInput {
+                input_tokens,
+                block_size: NonZeroU32::new(block_size).expect("not 0"),
+                overlap,
+                active_prefill_tokens,
+                decode_blocks: f64::from(decode),
+            };
+            let cost = config.cost(&input);
+            prop_assert!(cost.total.is_finite() && cost.total >= 0.0);
+            prop_assert!(cost.booked_prefill_tokens() <= input_tokens);
+            let nearer = TierBlocks { device: device + 1, host, disk };
+            let cheaper = config.cost(&CostInput { overlap: nearer, ..input });
+            prop_assert!(cheaper.total <= cost.total);
+        }
+    }
+}
