@@ -4,8 +4,15 @@
 //! from wherever the caller likes, and randomness is a function that the caller hands in. Shells around it ask the
 //! index, speak to clients and to other replicas.
 
+mod active;
 mod cost;
 mod error;
 
+pub use active::{
+    ACTIVE_BLOCKS_MAX, ACTIVE_RANKS_MAX, ACTIVE_REQUESTS_MAX, ActiveConfig, ActiveLoads,
+    ActiveRequest, AddError, BlockTracking, Expired, Heard, KvReuse, LoadDigest, NewRequest,
+    PromptBlocks, REQUEST_BLOCKS_MAX, REQUEST_ID_BYTES_MAX, REQUEST_LEASE_MAX, REQUEST_TOKENS_MAX,
+    RankId, RankLoad, RequestKey, RouterId, SharedBlocks,
+};
 pub use cost::{Cost, CostConfig, CostInput, TierBlocks, TierCredits};
 pub use error::ConfigError;

@@ -1,0 +1,102 @@
+use crate::route::error::{ConfigError, check};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+/// Most requests under way, if the configuration does not say otherwise.
+pub const ACTIVE_REQUESTS_MAX: usize = 1 << 18;
+/// Most different blocks in use over all ranks, if the configuration does not say otherwise: 32 MiB of hashes.
+pub const ACTIVE_BLOCKS_MAX: usize = 1 << 22;
+/// Most ranks.
+pub const ACTIVE_RANKS_MAX: usize = 1 << 16;
+/// Longest lease of a request.
+pub const REQUEST_LEASE_MAX: Duration = Duration::from_secs(86_400);
+
+/// Which blocks are tracked. Output without prompts, which document 004 refuses, cannot be said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BlockTracking {
+    /// None: for workers that run prompts only.
+    Off,
+    /// Those of prompts.
+    #[default]
+    Prompt,
+    /// Those of prompts and of output.
+    PromptAndOutput,
+}
+
+/// Whether requests of one rank share the blocks with which they begin alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KvReuse {
+    /// They do: a shared block counts once.
+    #[default]
+    Assumed,
+    /// They do not, as on decode workers that cannot reuse what prefill workers transfer: each block counts.
+    Unique,
+}
+
+/// What is tracked, and its bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ActiveConfig {
+    /// Tokens per block.
+    pub block_size: NonZeroU32,
+    /// Which blocks are tracked.
+    pub blocks: BlockTracking,
+    /// Whether blocks are shared.
+    pub reuse: KvReuse,
+    /// Whether tokens to be computed are tracked.
+    pub track_prefill_tokens: bool,
+    /// How long a request counts without being heard of.
+    pub lease: Duration,
+    /// Most requests under way, at least 1.
+    pub requests_max: usize,
+    /// Most different blocks in use over all ranks, at least 1.
+    pub blocks_max: usize,
+}
+
+// === impl BlockTracking ===
+
+impl BlockTracking {
+    /// The same with output.
+    ///
+    /// # Errors
+    /// If blocks are not tracked at all: document 004 requires that for `--router-track-output-blocks`.
+    pub fn with_output(self) -> Result<Self, ConfigError> {
+        check(self != Self::Off, "track output blocks", "needs tracking of active blocks")?;
+        Ok(Self::PromptAndOutput)
+    }
+}
+
+// === impl ActiveConfig ===
+
+impl ActiveConfig {
+    /// The documents' defaults: blocks of prompts, with reuse, and prefill tokens; a lease of 300 s.
+    #[must_use]
+    pub const fn new(block_size: NonZeroU32) -> Self {
+        Self {
+            block_size,
+            blocks: BlockTracking::Prompt,
+            reuse: KvReuse::Assumed,
+            track_prefill_tokens: true,
+            // Not in the documents: issue 16, and upstream's.
+            lease: Duration::from_secs(300),
+            requests_max: ACTIVE_REQUESTS_MAX,
+            blocks_max: ACTIVE_BLOCKS_MAX,
+        }
+    }
+
+    /// Those for a pool of prefill workers, which never tracks blocks (document 004).
+    #[must_use]
+    pub const fn prefill_pool(block_size: NonZeroU32) -> Self {
+        Self { blocks: BlockTracking::Off, ..Self::new(block_size) }
+    }
+
+    /// Whether all settings can be used.
+    ///
+    /// # Errors
+    /// If the lease or a limit is 0, or the lease is longer than [`REQUEST_LEASE_MAX`].
+    pub fn check(&self) -> Result<(), ConfigError> {
+        check(!self.lease.is_zero(), "request lease", "must be longer than 0")?;
+        check(self.lease <= REQUEST_LEASE_MAX, "request lease", "must be at most a day")?;
+        check(self.requests_max > 0, "active requests", "must be at least 1")?;
+        check(self.blocks_max > 0, "active blocks", "must be at least 1")
+    }
+}

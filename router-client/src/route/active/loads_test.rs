@@ -1,0 +1,276 @@
+use super::*;
+use kvasir_proto::types::{SequenceHash, WorkerId, WorkerKey};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+const CONFIG: ActiveConfig = ActiveConfig::new(NonZeroU32::new(16).expect("not 0"));
+const OURS: RouterId = RouterId(1);
+const THEIRS: RouterId = RouterId(2);
+
+const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+fn worker(name: &str) -> WorkerKey {
+    WorkerKey { worker: WorkerId::new(name).expect("a name"), rank: 0 }
+}
+
+fn key(router: RouterId, id: &str) -> RequestKey {
+    RequestKey::new(router, id).expect("an id")
+}
+
+fn chain(blocks: impl IntoIterator<Item = u64>) -> Vec<SequenceHash> {
+    blocks.into_iter().map(SequenceHash).collect()
+}
+
+fn request(rank: RankId, hashes: &[SequenceHash]) -> NewRequest<'_> {
+    let tokens = hashes.len() as u64 * 16;
+    NewRequest {
+        rank,
+        blocks: PromptBlocks::Chain(hashes),
+        input_tokens: tokens,
+        prefill_tokens: tokens,
+        expected_output_tokens: None,
+    }
+}
+
+/// Loads with two ranks.
+fn two(config: ActiveConfig) -> (ActiveLoads, RankId, RankId) {
+    let mut loads = ActiveLoads::new(config);
+    let [a, b] = ["a", "b"].map(|name| loads.join(&worker(name)).expect("room"));
+    (loads, a, b)
+}
+
+#[test]
+fn a_request_counts_from_routing_to_its_end() {
+    let (mut loads, a, b) = two(CONFIG);
+    let (first, second) = (chain(1..=10), chain([1, 2, 3, 14]));
+    loads.add(&key(OURS, "1"), request(a, &first), secs(0)).expect("added");
+    let shared = loads.shared(&second);
+    assert_eq!((shared.of(a), shared.of(b)), (3, 0));
+    assert!((loads.load(a).potential_blocks(4, shared.of(a)) - 11.0).abs() < 1e-9);
+    loads.add(&key(OURS, "2"), request(a, &second), secs(0)).expect("added");
+    let both = loads.load(a);
+    assert_eq!((both.requests, both.prefilling_requests), (2, 2));
+    assert_eq!((both.prompt_blocks, both.prefill_tokens), (11, 224));
+    assert!(loads.load(b).is_empty());
+    assert_eq!(loads.mark_prefill_completed(&key(OURS, "1"), secs(1)), Heard::Changed(a));
+    assert_eq!(loads.mark_prefill_completed(&key(OURS, "1"), secs(1)), Heard::Unchanged);
+    assert_eq!(loads.load(a).prefill_tokens, 64);
+    assert_eq!(loads.free(&key(OURS, "1")), Heard::Changed(a));
+    assert_eq!(loads.free(&key(OURS, "1")), Heard::Unknown);
+    assert_eq!(loads.load(a).prompt_blocks, 4);
+    assert_eq!(loads.free(&key(OURS, "2")), Heard::Changed(a));
+    assert!(loads.load(a).is_empty() && loads.is_empty());
+    loads.validate();
+}
+
+#[test]
+fn without_reuse_each_block_counts() {
+    let (mut loads, a, _) = two(ActiveConfig { reuse: KvReuse::Unique, ..CONFIG });
+    let blocks = chain(1..=10);
+    for id in ["1", "2"] {
+        loads.add(&key(OURS, id), request(a, &blocks), secs(0)).expect("added");
+    }
+    assert_eq!((loads.load(a).prompt_blocks, loads.shared(&blocks).of(a)), (20, 0));
+    loads.free(&key(OURS, "1"));
+    assert_eq!(loads.load(a).prompt_blocks, 10);
+}
+
+#[test]
+fn a_prefill_pool_tracks_no_blocks() {
+    let (mut loads, a, _) = two(ActiveConfig::prefill_pool(CONFIG.block_size));
+    loads.add(&key(OURS, "1"), request(a, &chain(1..=10)), secs(0)).expect("added");
+    let load = loads.load(a);
+    assert_eq!((load.prompt_blocks, load.prefill_tokens, load.requests), (0, 160, 1));
+    assert_eq!(loads.report_output(&key(OURS, "1"), 50, secs(0)), Heard::Changed(a), "the prefill");
+    assert_eq!(loads.report_output(&key(OURS, "1"), 90, secs(0)), Heard::Unchanged);
+    assert_eq!(loads.load(a), RankLoad { requests: 1, ..RankLoad::default() });
+    assert_eq!(BlockTracking::Prompt.with_output(), Ok(BlockTracking::PromptAndOutput));
+    let error = BlockTracking::Off.with_output().expect_err("refused");
+    assert_eq!(error.to_string(), "track output blocks needs tracking of active blocks");
+}
+
+#[test]
+fn prefill_is_tracked_only_if_asked_for() {
+    let (mut loads, a, _) = two(ActiveConfig { track_prefill_tokens: false, ..CONFIG });
+    loads.add(&key(OURS, "1"), request(a, &chain(1..=10)), secs(0)).expect("added");
+    assert_eq!((loads.load(a).prompt_blocks, loads.load(a).prefill_tokens), (10, 0));
+}
+
+/// Document 004: each block of output weighs 1 at first, and less the nearer the output is to its expected end.
+#[test]
+fn output_decays_by_its_expected_length() {
+    let (mut loads, a, b) = two(ActiveConfig { blocks: BlockTracking::PromptAndOutput, ..CONFIG });
+    let blocks = chain(1..=2);
+    let expecting = NewRequest { expected_output_tokens: Some(320), ..request(a, &blocks) };
+    loads.add(&key(OURS, "1"), expecting, secs(0)).expect("added");
+    loads.add(&key(OURS, "2"), request(b, &blocks), secs(0)).expect("added");
+    let weights = [1, 16, 17, 160, 100, 319, 320, 5_000].map(|tokens| {
+        for id in ["1", "2"] {
+            loads.report_output(&key(OURS, id), tokens, secs(0));
+        }
+        (loads.load(a).output_milliblocks, loads.load(b).output_milliblocks)
+    });
+    let expected = [
+        (996, 1_000),
+        (950, 1_000),
+        (1_893, 2_000),
+        (5_000, 10_000),
+        (5_000, 10_000), // told late
+        (62, 20_000),
+        (0, 20_000),
+        (0, 313_000),
+    ];
+    assert_eq!(weights, expected);
+    assert_eq!(loads.load(a).prefilling_requests, 0, "output is the sign of a completed prefill");
+    loads.free(&key(OURS, "2"));
+    assert!(loads.load(b).is_empty());
+}
+
+/// A prompt's last block that is not whole is filled before output begins one.
+#[test]
+fn output_begins_its_first_block_beyond_the_prompts_last() {
+    let (mut loads, a, _) = two(ActiveConfig { blocks: BlockTracking::PromptAndOutput, ..CONFIG });
+    let blocks = chain(1..=2);
+    let new = NewRequest { input_tokens: 40, ..request(a, &blocks) };
+    loads.add(&key(OURS, "1"), new, secs(0)).expect("added");
+    let counts = [8, 9, 24, 25].map(|tokens| {
+        loads.report_output(&key(OURS, "1"), tokens, secs(0));
+        loads.load(a).output_milliblocks
+    });
+    assert_eq!(counts, [0, 1_000, 1_000, 2_000]);
+}
+
+#[test]
+fn a_lease_ends_unless_the_request_is_heard_of() {
+    let (mut loads, a, b) = two(CONFIG);
+    for (id, rank) in [("1", a), ("2", b), ("3", b)] {
+        loads.add(&key(OURS, id), request(rank, &chain([7])), secs(0)).expect("added");
+    }
+    assert_eq!(loads.next_expiry(), Some(secs(300)));
+    assert_eq!(loads.expire(secs(299)), []);
+    loads.mark_prefill_completed(&key(OURS, "2"), secs(200));
+    assert_eq!(loads.renew(&key(OURS, "3"), secs(100)), Heard::Unchanged);
+    assert_eq!(loads.expire(secs(300)), [Expired { key: key(OURS, "1"), rank: a }]);
+    loads.validate();
+    assert_eq!(loads.next_expiry(), Some(secs(400)));
+    // Time does not go back, and what is told late shortens nothing.
+    loads.renew(&key(OURS, "2"), secs(10));
+    assert_eq!(loads.expire(secs(499)).len(), 1);
+    assert_eq!(loads.expire(secs(500)), [Expired { key: key(OURS, "2"), rank: b }]);
+    assert!(loads.load(a).is_empty() && loads.load(b).is_empty());
+    assert_eq!((loads.next_expiry(), loads.len()), (None, 0));
+}
+
+#[test]
+fn a_rank_that_went_takes_its_requests_along() {
+    let (mut loads, a, b) = two(CONFIG);
+    for (id, rank) in [("1", a), ("2", b)] {
+        loads.add(&key(OURS, id), request(rank, &chain([7])), secs(0)).expect("added");
+    }
+    assert_eq!((loads.forget(a), loads.forget(a)), (1, 0));
+    assert_eq!(loads.mark_prefill_completed(&key(OURS, "1"), secs(1)), Heard::Unknown);
+    let again = loads.join(&worker("a")).expect("room");
+    assert_ne!(again, a, "a number is never given twice");
+    let late = loads.add(&key(OURS, "1"), request(a, &chain([7])), secs(1));
+    assert_eq!(late, Err(AddError::UnknownRank));
+    assert!(loads.load(again).is_empty());
+    assert_eq!(loads.ranks().map(|(rank, ..)| rank).collect::<Vec<_>>(), [again, b]);
+    assert_eq!(loads.join(&worker("b")), Some(b));
+    loads.validate();
+}
+
+#[test]
+fn what_is_beyond_a_limit_is_refused_and_leaves_nothing() {
+    let (mut loads, a, _) = two(ActiveConfig { requests_max: 2, blocks_max: 20, ..CONFIG });
+    let blocks = chain(0..REQUEST_BLOCKS_MAX as u64 + 1);
+    let refused = |loads: &mut ActiveLoads, new| {
+        loads.add(&key(OURS, "x"), new, secs(0)).expect_err("refused")
+    };
+    assert_eq!(refused(&mut loads, request(a, &blocks)), AddError::TooManyBlocks);
+    assert_eq!(refused(&mut loads, request(a, &blocks[..21])), AddError::Full);
+    let endless = NewRequest { input_tokens: REQUEST_TOKENS_MAX + 1, ..request(a, &[]) };
+    assert_eq!(refused(&mut loads, endless), AddError::TooManyTokens);
+    loads.add(&key(OURS, "1"), request(a, &blocks[..20]), secs(0)).expect("as much as may be");
+    assert_eq!(loads.add(&key(OURS, "1"), request(a, &[]), secs(0)), Err(AddError::Duplicate));
+    assert_eq!(refused(&mut loads, request(a, &blocks[..1])), AddError::Full);
+    loads.add(&key(THEIRS, "1"), request(a, &[]), secs(0)).expect("another router's");
+    assert_eq!(refused(&mut loads, request(a, &[])), AddError::Full);
+    assert_eq!((loads.load(a).requests, loads.load(a).prompt_blocks), (2, 20));
+    loads.validate();
+    assert!(RequestKey::new(OURS, "").is_err());
+    assert!(RequestKey::new(OURS, &"x".repeat(REQUEST_ID_BYTES_MAX + 1)).is_err());
+}
+
+#[test]
+fn settings_that_cannot_be_used_are_refused() {
+    assert_eq!(CONFIG.check(), Ok(()));
+    for bad in [
+        ActiveConfig { lease: Duration::ZERO, ..CONFIG },
+        ActiveConfig { lease: REQUEST_LEASE_MAX + secs(1), ..CONFIG },
+        ActiveConfig { requests_max: 0, ..CONFIG },
+        ActiveConfig { blocks_max: 0, ..CONFIG },
+    ] {
+        assert!(bad.check().is_err(), "{bad:?}");
+    }
+}
+
+#[test]
+fn digests_tell_what_differs() {
+    let (mut ours, a, b) = two(CONFIG);
+    let (mut theirs, ..) = two(CONFIG);
+    let blocks = chain(1..=10);
+    let add = |loads: &mut ActiveLoads, router, id, rank| {
+        loads.add(&key(router, id), request(rank, &blocks), secs(0)).expect("added");
+    };
+    for (router, id) in [(OURS, "1"), (OURS, "2"), (THEIRS, "1")] {
+        add(&mut ours, router, id, a);
+    }
+    for (router, id) in [(THEIRS, "1"), (OURS, "2"), (OURS, "1")] {
+        add(&mut theirs, router, id, a);
+    }
+    assert_eq!(ours.digest(a), theirs.digest(a), "whatever the order");
+    assert_eq!((ours.digest(a).requests, ours.digest(b)), (3, LoadDigest::default()));
+    // Output and leases are each replica's own.
+    ours.renew(&key(OURS, "1"), secs(9));
+    ours.mark_prefill_completed(&key(OURS, "1"), secs(9));
+    assert_ne!(ours.digest_of(a, OURS), theirs.digest_of(a, OURS));
+    assert_eq!(ours.digest_of(a, THEIRS), theirs.digest_of(a, THEIRS));
+    theirs.report_output(&key(OURS, "1"), 3, secs(9));
+    assert_eq!(ours.digest(a), theirs.digest(a));
+    ours.free(&key(OURS, "2"));
+    assert_ne!(ours.digest(a), theirs.digest(a));
+    theirs.free(&key(OURS, "2"));
+    assert_eq!(ours.digest(a), theirs.digest(a));
+}
+
+/// What one replica tells of its requests is all that another needs.
+#[test]
+fn a_replica_can_be_told_everything() {
+    let (mut ours, a, _) = two(CONFIG);
+    let (mut theirs, ..) = two(CONFIG);
+    for (id, blocks) in [("1", 1..=10), ("2", 1..=4), ("3", 20..=30)] {
+        let (blocks, expected_output_tokens) = (chain(blocks), Some(9));
+        let new = NewRequest { expected_output_tokens, prefill_tokens: 17, ..request(a, &blocks) };
+        ours.add(&key(OURS, id), new, secs(0)).expect("added");
+    }
+    ours.mark_prefill_completed(&key(OURS, "2"), secs(0));
+    for told in ours.requests_of(a, OURS) {
+        let rank = theirs.join(&told.worker).expect("room");
+        let new = NewRequest {
+            rank,
+            blocks: PromptBlocks::Chain(&told.hashes),
+            input_tokens: told.input_tokens,
+            prefill_tokens: told.prefill_tokens,
+            expected_output_tokens: told.expected_output_tokens,
+        };
+        theirs.add(&told.key, new, secs(0)).expect("added");
+        if told.is_prefill_completed {
+            theirs.mark_prefill_completed(&told.key, secs(0));
+        }
+        assert_eq!(theirs.request(&told.key).as_ref(), Some(&told));
+    }
+    assert_eq!((ours.digest(a), ours.load(a)), (theirs.digest(a), theirs.load(a)));
+    assert_eq!(ours.requests_of(a, THEIRS).count(), 0);
+}

@@ -1,0 +1,120 @@
+use super::chains::Slot;
+use super::key::RouterId;
+use kvasir_proto::types::WorkerKey;
+use std::collections::BTreeMap;
+
+/// A block of output in the unit in which fractions of it are counted. Whole numbers add up and take away to nothing,
+/// which fractions in binary do not.
+pub(super) const BLOCK_MILLIBLOCKS: u64 = 1_000;
+
+/// Number of a rank in [`ActiveLoads`](super::ActiveLoads), until the rank is forgotten. A number is never given twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RankId {
+    pub(super) slot: Slot,
+    pub(super) generation: u64,
+}
+
+/// What requests under way ask of one rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RankLoad {
+    /// Requests under way.
+    pub requests: u64,
+    /// Those whose first token is not out.
+    pub prefilling_requests: u64,
+    /// Blocks of prompts in use; a block that several requests share counts once.
+    pub prompt_blocks: u64,
+    /// Blocks of output in use by their weight, in thousandths of a block.
+    pub output_milliblocks: u64,
+    /// Tokens of prompts that are to be computed.
+    pub prefill_tokens: u64,
+}
+
+/// Digest of the requests of one rank: equal where two replicas know the same of it, in whatever order they learned it.
+///
+/// The wrapping sum of the digests of the requests, and their number, as `proto/src/digest.rs` has it for blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LoadDigest {
+    /// Requests under way.
+    pub requests: u64,
+    /// Sum of their digests.
+    pub sum: u64,
+}
+
+/// A rank with its requests.
+#[derive(Debug)]
+pub(super) struct Rank {
+    pub(super) key: WorkerKey,
+    pub(super) generation: u64,
+    pub(super) load: RankLoad,
+    /// By the router that speaks for the requests; routers without any are absent.
+    pub(super) digests: BTreeMap<RouterId, LoadDigest>,
+}
+
+// === impl RankLoad ===
+
+impl RankLoad {
+    /// Blocks in use, those of output by their weight.
+    #[must_use]
+    pub fn active_blocks(&self) -> f64 {
+        let output = self.output_milliblocks as f64 / BLOCK_MILLIBLOCKS as f64;
+        self.prompt_blocks as f64 + output
+    }
+
+    /// Blocks in use if a request of `blocks` blocks comes, of which `shared_blocks` are in use already: the potential
+    /// active blocks of document 001.
+    #[must_use]
+    pub fn potential_blocks(&self, blocks: u32, shared_blocks: u32) -> f64 {
+        self.active_blocks() + f64::from(blocks.saturating_sub(shared_blocks))
+    }
+
+    /// Whether nothing is under way.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+// === impl LoadDigest ===
+
+impl LoadDigest {
+    pub(super) fn add(&mut self, digest: u64) {
+        self.requests += 1;
+        self.sum = self.sum.wrapping_add(digest);
+    }
+
+    pub(super) fn take(&mut self, digest: u64) {
+        debug_assert!(self.requests > 0, "the request was counted");
+        self.requests = self.requests.saturating_sub(1);
+        self.sum = self.sum.wrapping_sub(digest);
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        Self { requests: self.requests + other.requests, sum: self.sum.wrapping_add(other.sum) }
+    }
+}
+
+// === impl Rank ===
+
+impl Rank {
+    pub(super) fn new(key: WorkerKey, generation: u64) -> Self {
+        Self { key, generation, load: RankLoad::default(), digests: BTreeMap::new() }
+    }
+
+    pub(super) fn add_digest(&mut self, router: RouterId, digest: u64) {
+        self.digests.entry(router).or_default().add(digest);
+    }
+
+    pub(super) fn take_digest(&mut self, router: RouterId, digest: u64) {
+        let Some(at) = self.digests.get_mut(&router) else {
+            debug_assert!(false, "the router has requests here");
+            return;
+        };
+        at.take(digest);
+        if at.requests == 0 {
+            debug_assert_eq!(at.sum, 0, "nothing is left of requests that are gone");
+            self.digests.remove(&router);
+        }
+    }
+}
