@@ -2,8 +2,8 @@
 //!
 //! > cost = overlap score weight × prefill blocks + decode blocks
 //!
-//! - *Prefill blocks* = (input tokens − overlap × block size) / block size, a fraction and not a whole number,
-//!   plus the prefill that the worker has yet to do for earlier requests, in blocks.
+//! - *Prefill blocks* = (input tokens − overlap × block size) / block size, a fraction and not a whole number. The
+//!   prefills that a worker has yet to do for earlier requests can be added by a weight.
 //! - *Decode blocks* = the blocks that the worker would use for generation: those in use now and those of
 //!   the request that are not among them.
 //! - The overlap is credited by the tier in which a block lies: what lies on disk has to be fetched.
@@ -30,6 +30,15 @@ pub struct CostConfig {
     pub overlap_score_weight: f64,
     /// Credits by tier.
     pub credits: TierCredits,
+    /// Weight, at least 0, of the tokens that a worker has yet to compute for earlier requests, beside the request's
+    /// own.
+    ///
+    /// The documents disagree. Issue 16 has the request's own prefill only: 0, the default. Document 001 lets the count
+    /// fall when a first token marks a prefill completed, which is true only of a count that has earlier requests
+    /// in it; upstream adds them: 1. The blocks of earlier requests are in the decode blocks from the start, so 1
+    /// counts them twice, and a burst with one new prefix then goes to every worker: waiting for the prefix where it is
+    /// being computed costs as much as computing it anew. Where blocks are not tracked it is all that tells of load.
+    pub active_prefill_weight: f64,
 }
 
 /// Leading blocks of a request that a worker holds, by the *best* tier of each: none counts twice.
@@ -65,7 +74,7 @@ pub struct Cost {
     pub credited_blocks: f64,
     /// Tokens of the request to be computed from scratch, at least 0.
     pub new_prefill_tokens: f64,
-    /// Blocks of prefill: the request's and those of earlier requests.
+    /// Blocks of prefill: the request's, and those of earlier requests by their weight.
     pub prefill_blocks: f64,
     /// Blocks in use for generation.
     pub decode_blocks: f64,
@@ -87,17 +96,26 @@ impl Default for TierCredits {
 impl Default for CostConfig {
     fn default() -> Self {
         // 004: `--router-kv-overlap-score-weight`, default 1.0.
-        Self { overlap_score_weight: 1.0, credits: TierCredits::default() }
+        let credits = TierCredits::default();
+        Self { overlap_score_weight: 1.0, credits, active_prefill_weight: 0.0 }
     }
 }
 
 impl CostConfig {
+    /// The default for a pool of prefill workers, where no blocks are tracked (document 004).
+    #[must_use]
+    pub fn prefill_pool() -> Self {
+        Self { active_prefill_weight: 1.0, ..Self::default() }
+    }
+
     /// Whether all settings can be used.
     ///
     /// # Errors
     /// If the weight is negative or no number, or a credit is not between 0 and 1.
     pub fn check(&self) -> Result<(), ConfigError> {
         check_weight(self.overlap_score_weight)?;
+        let weight = self.active_prefill_weight;
+        check(weight.is_finite() && weight >= 0.0, "active prefill weight", "must be at least 0")?;
         let TierCredits { device, host, disk } = self.credits;
         for (setting, credit) in
             [("device credit", device), ("host credit", host), ("disk credit", disk)]
@@ -115,10 +133,7 @@ impl CostConfig {
         let credited_blocks = input.overlap.credited(&self.credits);
         // Never negative: an index may know of more blocks than the request has whole ones.
         let new_prefill_tokens = (input_tokens - credited_blocks * block_size).max(0.0);
-        // Issue 16 states the request's own prefill only. Document 001 lets the count go down when the first
-        // token marks a prefill completed, which is true only of a count with the prefills of earlier requests, and
-        // so is upstream's. Without tracking the two are one.
-        let active_tokens = input.active_prefill_tokens as f64;
+        let active_tokens = self.active_prefill_weight * input.active_prefill_tokens as f64;
         let prefill_blocks = (active_tokens + new_prefill_tokens) / block_size;
         let decode_blocks = input.decode_blocks;
         debug_assert!(new_prefill_tokens <= input_tokens, "an overlap never adds work");
@@ -128,10 +143,7 @@ impl CostConfig {
     }
 }
 
-/// Whether an overlap score weight can be used, the request's own one included.
-///
-/// # Errors
-/// If it is negative or no number.
+/// Refuses an overlap score weight that cannot be used, a request's own one included.
 pub(super) fn check_weight(weight: f64) -> Result<(), ConfigError> {
     check(weight.is_finite() && weight >= 0.0, "overlap score weight", "must be at least 0")
 }
@@ -241,7 +253,9 @@ mod tests {
         let part = CostInput { input_tokens: 40, ..input(0, 1, 0.0) };
         let cost = config.cost(&part);
         assert_eq!((cost.new_prefill_tokens, cost.prefill_blocks, cost.total), (24.0, 1.5, 3.0));
-        let busy = config.cost(&CostInput { active_prefill_tokens: 160, ..part });
+        let behind = CostInput { active_prefill_tokens: 160, ..part };
+        assert_eq!(config.cost(&behind), cost, "they have no weight");
+        let busy = CostConfig::prefill_pool().cost(&behind);
         assert_eq!((busy.new_prefill_tokens, busy.prefill_blocks), (24.0, 11.5));
     }
 
@@ -263,6 +277,8 @@ mod tests {
                 "overlap score weight must be at least 0"
             );
         }
+        let error = CostConfig { active_prefill_weight: -1.0, ..good }.check();
+        assert_eq!(error.expect_err("bad").setting, "active prefill weight");
         for disk in [-0.1, 1.1, f64::NAN] {
             let credits = TierCredits { disk, ..TierCredits::default() };
             let error = CostConfig { credits, ..good }.check();
@@ -282,8 +298,11 @@ mod tests {
             active_prefill_tokens in 0_u64..1 << 40,
             decode in 0_u32..1 << 30,
             weight in 0.0_f64..100.0,
+            is_prefill_pool: bool,
         ) {
-            let config = CostConfig { overlap_score_weight: weight, ..CostConfig::default() };
+            let credits = TierCredits::default();
+            let active_prefill_weight = f64::from(is_prefill_pool);
+            let config = CostConfig { overlap_score_weight: weight, credits, active_prefill_weight };
             let overlap = TierBlocks { device, host, disk };
             let input = CostInput {
                 input_tokens,

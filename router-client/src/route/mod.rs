@@ -7,6 +7,9 @@
 mod active;
 mod cost;
 mod error;
+mod outliers;
+mod select;
+mod sessions;
 
 pub use active::{
     ACTIVE_BLOCKS_MAX, ACTIVE_RANKS_MAX, ACTIVE_REQUESTS_MAX, ActiveConfig, ActiveLoads,
@@ -16,3 +19,12 @@ pub use active::{
 };
 pub use cost::{Cost, CostConfig, CostInput, TierBlocks, TierCredits};
 pub use error::ConfigError;
+pub use outliers::{OUTLIERS_MAX, OutlierConfig, Outliers};
+pub use select::{
+    BusyThresholds, Candidate, Constraints, Decision, Explanation, Mode, Pin, PreferenceWeights,
+    Preferences, PreferredLabel, Question, Reason, Removed, SelectConfig, SelectError, Selector,
+    SlowStart,
+};
+pub use sessions::{
+    SESSION_ID_BYTES_MAX, SESSION_TTL_MAX, SESSION_TTL_MIN, SESSIONS_MAX, Sessions,
+};

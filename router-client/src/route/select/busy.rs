@@ -1,0 +1,62 @@
+use super::decision::Removed;
+use crate::route::active::RankLoad;
+use crate::route::error::{ConfigError, check};
+use kvasir_proto::convert::WorkerProfile;
+
+/// Beyond what a rank gets no request (`--active-decode-blocks-threshold` and its siblings of document 004). None sets no
+/// bound; the document gives no defaults. They can be changed while the router runs.
+///
+/// Upstream calls a worker busy when all its ranks are. A rank is what gets a request here, so each is judged alone.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct BusyThresholds {
+    /// Share of the rank's blocks that requests under way use, more than 0; 1 is all of them. A rank that does not
+    /// state its blocks is never busy by this.
+    pub active_decode_blocks: Option<f64>,
+    /// Tokens that the rank has yet to compute.
+    pub active_prefill_tokens: Option<u64>,
+    /// The same as a multiple of the tokens that it computes in one step, more than 0. A rank that does not state them
+    /// is never busy by this.
+    pub active_prefill_tokens_fraction: Option<f64>,
+}
+
+impl BusyThresholds {
+    /// Whether all can be used.
+    ///
+    /// # Errors
+    /// If one is 0 or less, or no number.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        for (setting, threshold) in [
+            ("active decode blocks threshold", self.active_decode_blocks),
+            ("active prefill tokens fraction", self.active_prefill_tokens_fraction),
+        ] {
+            let is_good = threshold.is_none_or(|at| at.is_finite() && at > 0.0);
+            check(is_good, setting, "must be more than 0")?;
+        }
+        check(
+            self.active_prefill_tokens != Some(0),
+            "active prefill tokens threshold",
+            "must be more than 0",
+        )
+    }
+
+    /// The threshold that a rank is above; none if it is not busy.
+    #[must_use]
+    pub fn exceeded(&self, load: &RankLoad, profile: &WorkerProfile) -> Option<Removed> {
+        if is_above(self.active_decode_blocks, load.active_blocks(), profile.total_kv_blocks) {
+            return Some(Removed::DecodeBlocksBusy);
+        }
+        if self.active_prefill_tokens.is_some_and(|most| load.prefill_tokens > most) {
+            return Some(Removed::PrefillTokensBusy);
+        }
+        let fraction = self.active_prefill_tokens_fraction;
+        let tokens = load.prefill_tokens as f64;
+        let is_busy = is_above(fraction, tokens, profile.max_num_batched_tokens);
+        is_busy.then_some(Removed::PrefillFractionBusy)
+    }
+}
+
+/// Whether a count is above a fraction of a capacity; not if either is unknown.
+fn is_above(fraction: Option<f64>, count: f64, capacity: Option<u64>) -> bool {
+    let (Some(fraction), Some(capacity)) = (fraction, capacity) else { return false };
+    count > fraction * capacity as f64
+}

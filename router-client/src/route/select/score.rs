@@ -1,0 +1,143 @@
+use super::mode::Mode;
+use super::question::{Candidate, Preferences, Question};
+use crate::route::cost::{Cost, CostConfig, CostInput};
+use crate::route::error::{ConfigError, check};
+use std::time::Duration;
+
+/// How a worker that has just joined is spared: it knows nothing and has nothing to do, so every request would go there.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SlowStart {
+    /// How long; 0 turns it off.
+    pub window: Duration,
+    /// The share of its due with which it begins, more than 0, at most 1. The share grows evenly to 1.
+    pub share_min: f64,
+}
+
+/// How much better a rank is that is preferred. 0 makes no difference.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PreferenceWeights {
+    /// It served the session before.
+    pub session: f64,
+    /// It has the adapter loaded.
+    pub adapter: f64,
+}
+
+/// What a rank is compared by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Score {
+    pub(super) cost: Cost,
+    pub(super) preference: f64,
+    pub(super) slow_start: f64,
+    /// Less is better.
+    pub(super) value: f64,
+    /// What it has to do, in blocks; among equals, less is better.
+    pub(super) load_blocks: f64,
+}
+
+// === impl SlowStart ===
+
+impl Default for SlowStart {
+    fn default() -> Self {
+        // Not in the documents. A router that starts sees all workers join at once, and spares none.
+        Self { window: Duration::from_secs(30), share_min: 0.1 }
+    }
+}
+
+impl SlowStart {
+    /// Whether it can be used.
+    ///
+    /// # Errors
+    /// If the share is not above 0 and at most 1.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let is_good = self.share_min > 0.0 && self.share_min <= 1.0;
+        check(is_good, "slow start share", "must be more than 0 and at most 1")
+    }
+
+    /// The factor of the score of a worker of that age: at least 1.
+    fn factor(&self, age: Duration) -> f64 {
+        if age >= self.window {
+            return 1.0;
+        }
+        let factor = 1.0 / (age.as_secs_f64() / self.window.as_secs_f64()).max(self.share_min);
+        debug_assert!(factor >= 1.0, "{factor} for {age:?}");
+        factor
+    }
+}
+
+// === impl PreferenceWeights ===
+
+impl Default for PreferenceWeights {
+    fn default() -> Self {
+        // Not in the documents. 1 makes a rank win that costs up to 2.1 times as much.
+        Self { session: 1.0, adapter: 1.0 }
+    }
+}
+
+impl PreferenceWeights {
+    /// Whether they can be used.
+    ///
+    /// # Errors
+    /// If one is negative or no number.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let is_good = |weight: f64| weight.is_finite() && weight >= 0.0;
+        check(is_good(self.session), "session affinity weight", "must be at least 0")?;
+        check(is_good(self.adapter), "adapter weight", "must be at least 0")
+    }
+
+    /// The factor of the score of a rank: e^−tanh(sum of the weights of what it has), upstream's for preferred labels. It
+    /// stays between 1/e and e, so that no preference outweighs every load.
+    fn factor(&self, candidate: &Candidate<'_>, wanted: &Preferences<'_>) -> f64 {
+        let mut sum = 0.0;
+        for label in wanted.labels {
+            if candidate.profile.labels.get(&label.key) == Some(&label.value) {
+                sum += label.weight;
+            }
+        }
+        if wanted.session == Some(candidate.key) {
+            sum += self.session;
+        }
+        if wanted.adapter.is_some_and(|adapter| candidate.adapters.contains(adapter)) {
+            sum += self.adapter;
+        }
+        if sum == 0.0 { 1.0 } else { (-sum.tanh()).exp() }
+    }
+}
+
+// === impl Score ===
+
+impl Score {
+    pub(super) fn of(
+        candidate: &Candidate<'_>,
+        question: &Question<'_>,
+        config: &CostConfig,
+        (slow_start, preferences): (&SlowStart, &PreferenceWeights),
+        mode: Mode,
+    ) -> Self {
+        let load = &candidate.load;
+        let cost = config.cost(&CostInput {
+            input_tokens: question.input_tokens,
+            block_size: question.block_size,
+            // Requests under way use these blocks or are about to compute them. So what was just placed counts at once,
+            // before any index knows of it: a burst with one new prefix follows its first request until the load
+            // there costs more than computing the prefix once more.
+            overlap: candidate.overlap.expecting(candidate.shared_blocks),
+            active_prefill_tokens: load.prefill_tokens,
+            decode_blocks: load.potential_blocks(question.blocks, candidate.shared_blocks),
+        });
+        let prefill_blocks = load.prefill_tokens as f64 / f64::from(question.block_size.get());
+        let load_blocks = load.active_blocks() + prefill_blocks;
+        let preference = preferences.factor(candidate, &question.preferences);
+        let slow_start = slow_start.factor(candidate.age);
+        let value = match mode {
+            Mode::Kv => cost.total,
+            // With the request on top: an idle worker that has just joined has no load that a factor could raise.
+            Mode::PowerOfTwo
+            | Mode::LeastLoaded
+            | Mode::RoundRobin
+            | Mode::Random
+            | Mode::Direct => load_blocks + f64::from(question.blocks.max(1)),
+        };
+        let value = value * preference * slow_start;
+        Self { cost, preference, slow_start, value, load_blocks }
+    }
+}
