@@ -34,6 +34,7 @@ mod overlap;
 mod prompt;
 mod replicas;
 pub mod route;
+pub mod router;
 mod sharded;
 mod stream;
 

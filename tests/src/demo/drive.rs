@@ -2,16 +2,19 @@
 
 use super::fleet::Fleet;
 use super::progress::Progress;
-use super::route::{Placed, Policy, Router};
+use super::route::Policy;
 use super::{Args, MODEL, Workload};
 use crate::client;
 use crate::client::Indexer;
 use crate::engine::{Completion, Prompt};
 use crate::workload::{Profile, Request};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use futures::stream::{FuturesUnordered, StreamExt};
 use kvasir_proto::hash::tokens_le;
 use kvasir_proto::pb;
+use router_client::Prompt as RouterPrompt;
+use router_client::router::{Hints, IndexUse, Router};
+use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -31,8 +34,8 @@ pub struct Pass<'a> {
     pub policy: Policy,
     /// The engines to choose from.
     pub fleet: &'a Fleet,
-    /// Client of the server.
-    pub client: Indexer,
+    /// Address of the server.
+    pub server: SocketAddr,
 }
 
 /// What happened in a pass.
@@ -68,7 +71,7 @@ impl Pass<'_> {
     /// # Errors
     /// At the first request that fails.
     pub(super) async fn run(self, workload: Workload) -> Result<PassResult> {
-        let router = self.fleet.router();
+        let router = self.fleet.router(self.args, self.policy, self.server)?;
         let under_way_max = match self.args.speed {
             Some(_) => OPEN_LOOP_REQUESTS_MAX,
             None => self.args.concurrency * self.args.engines,
@@ -120,28 +123,20 @@ impl Pass<'_> {
 
     /// Chooses a worker for a request and has it serve it.
     async fn serve(&self, router: &Router, request: Request) -> Result<Served> {
-        let (placed, latency) = self.place(router, &request.prompt).await?;
-        let engine = &self.fleet.engines[placed.worker];
+        let block_size = u32::try_from(self.args.block_size)?;
+        let prompt = RouterPrompt::new(MODEL, block_size, &request.prompt);
+        let reservation = router.select(&prompt, &Hints::default()).await?;
+        let latency = match reservation.index_use() {
+            IndexUse::NotNeeded => None,
+            IndexUse::Answered { elapsed, .. } => Some(*elapsed),
+            IndexUse::Failed(error) => bail!("the index does not answer: {error}"),
+        };
+        let engine = self.fleet.engine(&reservation.worker().worker).context("an engine")?;
         let prompt = Prompt { tokens: request.prompt, answer: request.answer };
         let completion = engine.mock.run(prompt).await;
         let completion =
             completion.with_context(|| format!("run a request on {}", engine.worker_id))?;
         Ok(Served { completion, latency })
-    }
-
-    async fn place<'r>(
-        &self,
-        router: &'r Router,
-        prompt: &[u32],
-    ) -> Result<(Placed<'r>, Option<Duration>)> {
-        match self.policy {
-            Policy::RoundRobin => Ok((router.place_in_turn(prompt.len()), None)),
-            Policy::FindMatches => {
-                let mut client = self.client.clone();
-                let (matches, latency) = find_matches(&mut client, prompt).await?;
-                Ok((router.place_by_overlap(&matches, prompt.len()), Some(latency)))
-            }
-        }
     }
 }
 

@@ -1,14 +1,17 @@
 //! The engines of one pass: start, registration, waiting by cursor, and comparison with dumps.
 
-use super::route::{Policy, Router};
+use super::route::{Policy, router};
 use super::{Args, MODEL};
 use crate::client;
 use crate::client::Indexer;
 use crate::engine::{EngineConfig, MockEngine, Truth};
 use anyhow::{Context, Result, bail};
 use kvasir_proto::pb;
+use kvasir_proto::types::WorkerId;
+use router_client::router::Router;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
@@ -96,9 +99,18 @@ impl Fleet {
     }
 
     /// A router over these engines.
+    ///
+    /// # Errors
+    /// If the server's address or the block size cannot be used.
+    pub fn router(&self, args: &Args, policy: Policy, server: SocketAddr) -> Result<Router> {
+        let ids = self.engines.iter().map(|engine| engine.worker_id.as_str());
+        router(policy, server, args.block_size, ids)
+    }
+
+    /// The engine of a worker.
     #[must_use]
-    pub fn router(&self) -> Router {
-        Router::new(self.engines.iter().map(|engine| engine.worker_id.clone()))
+    pub fn engine(&self, worker: &WorkerId) -> Option<&Engine> {
+        self.engines.iter().find(|engine| engine.worker_id == worker.as_str())
     }
 
     /// Waits until the index is exact at each engine's last batch, and returns how long that took.

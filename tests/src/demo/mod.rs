@@ -30,6 +30,7 @@ use kvasir_proto::pb;
 use query::Query;
 use report::{Counter, Observed, Report, Section};
 use route::Policy;
+use std::net::SocketAddr;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Model of the demo's partition.
@@ -98,8 +99,10 @@ async fn stay_up(server: &mut Server, stop: &mut StopSignals) -> Result<()> {
 /// Both passes and the report. Returns whether every dump equalled its engine.
 async fn run_passes(args: &Args, len: usize, server: Addresses) -> Result<(bool, [Fleet; 2])> {
     let mut client = client::connect(server.grpc).await.context("connect to the server")?;
-    let (first, matched, prompts) = run_pass(args, len, Policy::FindMatches, &mut client).await?;
-    let (second, rotated, _) = run_pass(args, len, Policy::RoundRobin, &mut client).await?;
+    let first = run_pass(args, (len, Policy::FindMatches), server.grpc, &mut client).await?;
+    let (first, matched, prompts) = first;
+    let second = run_pass(args, (len, Policy::RoundRobin), server.grpc, &mut client).await?;
+    let (second, rotated, _) = second;
     let report = Report {
         seed: args.seed,
         engines: args.engines,
@@ -121,13 +124,13 @@ async fn run_passes(args: &Args, len: usize, server: Addresses) -> Result<(bool,
 /// One pass on a fleet of its own: drive, wait by cursor, compare. Returns some of its prompts, too.
 async fn run_pass(
     args: &Args,
-    len: usize,
-    policy: Policy,
+    (len, policy): (usize, Policy),
+    server: SocketAddr,
     client: &mut Indexer,
 ) -> Result<(Section, Fleet, Vec<Vec<u32>>)> {
     let fleet = Fleet::start(args, policy, client).await?;
     let before = stats(client).await?;
-    let pass = Pass { args, policy, fleet: &fleet, client: client.clone() };
+    let pass = Pass { args, policy, fleet: &fleet, server };
     let result = pass.run(Workload::open(args, len)?).await?;
     let caught_up = fleet.wait_until_applied(client).await?;
     let after = stats(client).await?;

@@ -1,21 +1,17 @@
-//! The choice of a worker for a request.
-//!
-//! By FindMatches: the worker with the highest score, where
-//!
-//! > score = tokens of the prompt it holds − [`TOKENS_PER_REQUEST`] × its requests under way.
-//!
-//! Overlap wins until a worker has so many more requests under way than another that waiting for
-//! them costs more than computing the overlap again. Equal scores go to the worker with fewer
-//! requests under way, then to the one that got fewer tokens so far.
+//! The choice of a worker for a request: by the router of `router-client`.
 
-use kvasir_proto::pb;
+use anyhow::{Context, Result};
+use kvasir_proto::types::{WorkerId, WorkerKey};
+use router_client::route::Mode;
+use router_client::router::{Index, Router, RouterConfig, RouterWorker};
+use router_client::{ClientConfig, IndexerClient};
 use serde::Serialize;
-use std::cmp::Reverse;
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::time::Duration;
 
-/// The weight of one request under way, in tokens that need not be computed.
-pub const TOKENS_PER_REQUEST: i64 = 1_024;
+/// Longest wait for an answer of the index: the demo shows what the index is worth, not what a router does without it.
+const INDEX_DEADLINE: Duration = Duration::from_secs(5);
 
 /// How workers are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -47,135 +43,31 @@ impl Policy {
     }
 }
 
-#[derive(Debug, Clone, Copy, Default)]
-struct Load {
-    requests: i64,
-    tokens: u64,
-}
-
-/// Loads of the workers of one fleet, and the choice among them.
-#[derive(Debug)]
-pub struct Router {
-    numbers: HashMap<String, usize>,
-    state: Mutex<State>,
-}
-
-#[derive(Debug)]
-struct State {
-    loads: Vec<Load>,
-    turn: usize,
-}
-
-/// A request under way; dropping it removes it from its worker's load.
-#[derive(Debug)]
-pub struct Placed<'a> {
-    router: &'a Router,
-    /// Number of the worker.
-    pub worker: usize,
-}
-
-// === impl Router ===
-
-impl Router {
-    /// A router over workers numbered in the order of their ids.
-    pub fn new(worker_ids: impl IntoIterator<Item = String>) -> Self {
-        let numbers: HashMap<_, _> = worker_ids.into_iter().zip(0..).collect();
-        let loads = vec![Load::default(); numbers.len()];
-        Self { numbers, state: Mutex::new(State { loads, turn: 0 }) }
-    }
-
-    /// The next worker in turn.
-    pub fn place_in_turn(&self, prompt_tokens: usize) -> Placed<'_> {
-        let mut state = self.lock();
-        let worker = state.turn % state.loads.len();
-        state.turn += 1;
-        self.place(&mut state, worker, prompt_tokens)
-    }
-
-    /// The best worker by overlap and load.
-    pub fn place_by_overlap(
-        &self,
-        matches: &[pb::WorkerMatch],
-        prompt_tokens: usize,
-    ) -> Placed<'_> {
-        let mut state = self.lock();
-        let mut matched = vec![0; state.loads.len()];
-        for entry in matches {
-            if let Some(&number) = self.numbers.get(&entry.worker_id) {
-                matched[number] = matched[number].max(entry.matched_tokens as i64);
-            }
+/// A router over workers with these ids that follows a policy.
+///
+/// # Errors
+/// If the server's address, the block size or an id cannot be used.
+pub fn router<'a>(
+    policy: Policy,
+    server: SocketAddr,
+    block_size: usize,
+    worker_ids: impl IntoIterator<Item = &'a str>,
+) -> Result<Router> {
+    let block_size = u32::try_from(block_size).ok().and_then(NonZeroU32::new);
+    let mut config = RouterConfig::new(block_size.context("the block size is 0, or too large")?);
+    let index = match policy {
+        Policy::FindMatches => {
+            let config = ClientConfig { deadline: INDEX_DEADLINE, ..ClientConfig::default() };
+            Index::One(IndexerClient::connect(&server.to_string(), config)?)
         }
-        let score = |&number: &usize| {
-            let load = state.loads[number];
-            let score = matched[number] - TOKENS_PER_REQUEST * load.requests;
-            (score, Reverse(load.requests), Reverse(load.tokens), Reverse(number))
-        };
-        let best = (0..state.loads.len()).max_by_key(score).unwrap_or(0);
-        self.place(&mut state, best, prompt_tokens)
-    }
-
-    fn place(&self, state: &mut State, worker: usize, prompt_tokens: usize) -> Placed<'_> {
-        state.loads[worker].requests += 1;
-        state.loads[worker].tokens += prompt_tokens as u64;
-        Placed { router: self, worker }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-// === impl Placed ===
-
-impl Drop for Placed<'_> {
-    fn drop(&mut self) {
-        self.router.lock().loads[self.worker].requests -= 1;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn router() -> Router {
-        Router::new(["a", "b", "c"].map(str::to_owned))
-    }
-
-    fn matches(entries: &[(&str, u64)]) -> Vec<pb::WorkerMatch> {
-        let entry = |&(worker_id, matched_tokens): &(&str, u64)| pb::WorkerMatch {
-            worker_id: worker_id.to_owned(),
-            matched_tokens,
-            ..pb::WorkerMatch::default()
-        };
-        entries.iter().map(entry).collect()
-    }
-
-    #[test]
-    fn overlap_wins_until_the_load_outweighs_it() {
-        let router = router();
-        let matches = matches(&[("b", 2_048)]);
-        let placed = [(); 4].map(|()| router.place_by_overlap(&matches, 3_000));
-        assert_eq!(placed.each_ref().map(|placed| placed.worker), [1, 1, 0, 2]);
-    }
-
-    #[test]
-    fn equal_scores_go_to_the_least_used() {
-        let router = router();
-        drop(router.place_by_overlap(&[], 100));
-        drop(router.place_by_overlap(&[], 50));
-        drop(router.place_by_overlap(&[], 10));
-        assert_eq!(router.place_by_overlap(&[], 1).worker, 2);
-    }
-
-    #[test]
-    fn workers_of_other_fleets_do_not_count() {
-        let router = router();
-        assert_eq!(router.place_by_overlap(&matches(&[("x", 9_999)]), 1).worker, 0);
-    }
-
-    #[test]
-    fn turns_go_round() {
-        let router = router();
-        assert_eq!([(); 4].map(|()| router.place_in_turn(1).worker), [0, 1, 2, 0]);
-    }
+        Policy::RoundRobin => {
+            config.select.mode = Mode::RoundRobin;
+            Index::None
+        }
+    };
+    let router = Router::new(config, index)?;
+    let worker = |id| Ok(RouterWorker::new(WorkerKey { worker: WorkerId::new(id)?, rank: 0 }));
+    let workers = worker_ids.into_iter().map(worker).collect::<Result<Vec<_>>>()?;
+    router.set_workers(workers);
+    Ok(router)
 }

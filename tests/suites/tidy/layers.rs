@@ -142,7 +142,10 @@ const LAYERS: &[(&str, &str)] = &[
          source error image record records holder index apply cut digest dump find rank stats validate views \
          absolute park registry remove restore shed store sweep",
     ),
-    ("router-client", "config error prompt stream overlap client merge replicas sharded route"),
+    (
+        "router-client",
+        "config error prompt stream overlap client merge replicas sharded route router route",
+    ),
     ("proto/store", "cause options"),
     (
         "indexer-server::grpc",
