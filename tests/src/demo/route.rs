@@ -10,6 +10,8 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+/// Weight of overlap against load: the mock engines decode in no time, so blocks in use slow nobody down.
+const OVERLAP_SCORE_WEIGHT: f64 = 16.0;
 /// Longest wait for an answer of the index: the demo shows what the index is worth, not what a router does without it.
 const INDEX_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -57,6 +59,7 @@ pub fn router<'a>(
     let mut config = RouterConfig::new(block_size.context("the block size is 0, or too large")?);
     let index = match policy {
         Policy::FindMatches => {
+            config.select.cost.overlap_score_weight = OVERLAP_SCORE_WEIGHT;
             let config = ClientConfig { deadline: INDEX_DEADLINE, ..ClientConfig::default() };
             Index::One(IndexerClient::connect(&server.to_string(), config)?)
         }
