@@ -8,6 +8,9 @@ mod active;
 mod cost;
 mod error;
 mod outliers;
+mod queue;
+#[cfg(test)]
+mod queue_test;
 mod select;
 mod sessions;
 
@@ -20,6 +23,10 @@ pub use active::{
 pub use cost::{Cost, CostConfig, CostInput, TierBlocks, TierCredits};
 pub use error::ConfigError;
 pub use outliers::{OUTLIERS_MAX, OutlierConfig, Outliers};
+pub use queue::{
+    LATENCY_SENSITIVITY_SECS_MAX, Lane, QUEUE_ENTRIES_MAX, Queue, QueueConfig, QueueFull,
+    QueuePolicy, Released, Ticket, Wait,
+};
 pub use select::{
     BusyThresholds, Candidate, Constraints, Decision, Explanation, Mode, Pin, PreferenceWeights,
     Preferences, PreferredLabel, Question, Reason, Removed, SelectConfig, SelectError, Selector,

@@ -144,8 +144,11 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     (
         "router-client",
-        "config error prompt stream overlap client merge replicas sharded route router route",
+        "config error prompt stream overlap client merge replicas sharded route router",
     ),
+    ("router-client::route", "error cost active outliers queue sessions select"),
+    ("router-client::route::active", "slab chains key rank request config loads"),
+    ("router-client::route::select", "mode question decision busy filter score pick selector"),
     ("proto/store", "cause options"),
     (
         "indexer-server::grpc",

@@ -139,21 +139,27 @@ impl Chains {
 
     /// Adds to each rank's number, by slot, how many leading blocks of a chain it uses now.
     pub(super) fn count_shared(&self, chain: &[SequenceHash], shared: &mut [u32]) {
+        // Who passes a node passes its parent. So where as many do, the same do, and are counted together.
+        let (mut holders, mut blocks): (&[(Slot, u32)], _) = (&[], 0);
         let (mut at, mut rest) = (None, chain);
         while let Some(child) = rest.first().and_then(|first| self.child(at, *first)) {
             let Some(node) = self.nodes.get(child) else { break };
-            let common = self.common(child, rest);
-            for (slot, _) in &node.holders {
-                if let Some(blocks) = usize::try_from(*slot).ok().and_then(|at| shared.get_mut(at))
-                {
-                    *blocks += u32::try_from(common).unwrap_or(u32::MAX);
-                }
+            if node.holders.len() != holders.len() {
+                debug_assert!(
+                    at.is_none() || node.holders.len() < holders.len(),
+                    "some turned off"
+                );
+                count(holders, blocks, shared);
+                (holders, blocks) = (&node.holders, 0);
             }
+            let common = self.common(child, rest);
+            blocks += u32::try_from(common).unwrap_or(u32::MAX);
             if common < node.blocks.len() {
                 break;
             }
             (at, rest) = (Some(child), rest.get(common..).unwrap_or_default());
         }
+        count(holders, blocks, shared);
     }
 
     /// The chain that ends at a node.
@@ -275,6 +281,15 @@ impl Chains {
             let below: u32 = below.map(|(_, requests)| requests).sum();
             let here: u32 = node.holders.iter().map(|(_, requests)| requests).sum();
             assert_eq!(here, below + node.ends, "who passes goes on or ends");
+        }
+    }
+}
+
+/// Adds to the numbers of these ranks.
+fn count(holders: &[(Slot, u32)], blocks: u32, shared: &mut [u32]) {
+    for (slot, _) in holders {
+        if let Some(at) = usize::try_from(*slot).ok().and_then(|slot| shared.get_mut(slot)) {
+            *at += blocks;
         }
     }
 }

@@ -56,8 +56,12 @@ impl RankLoad {
     /// Blocks in use, those of output by their weight.
     #[must_use]
     pub fn active_blocks(&self) -> f64 {
-        let output = self.output_milliblocks as f64 / BLOCK_MILLIBLOCKS as f64;
-        self.prompt_blocks as f64 + output
+        let prompts = self.prompt_blocks as f64;
+        if self.output_milliblocks == 0 {
+            // The usual case, for each rank at each decision: a division would be most of the work.
+            return prompts;
+        }
+        prompts + self.output_milliblocks as f64 / BLOCK_MILLIBLOCKS as f64
     }
 
     /// Blocks in use if a request of `blocks` blocks comes, of which `shared_blocks` are in use already: the potential

@@ -42,21 +42,21 @@ impl BusyThresholds {
     /// The threshold that a rank is above; none if it is not busy.
     #[must_use]
     pub fn exceeded(&self, load: &RankLoad, profile: &WorkerProfile) -> Option<Removed> {
-        if is_above(self.active_decode_blocks, load.active_blocks(), profile.total_kv_blocks) {
+        let is_above =
+            |fraction: Option<f64>, capacity: Option<u64>, count: fn(&RankLoad) -> f64| {
+                let limit =
+                    fraction.zip(capacity).map(|(fraction, capacity)| fraction * capacity as f64);
+                limit.is_some_and(|limit| count(load) > limit)
+            };
+        if is_above(self.active_decode_blocks, profile.total_kv_blocks, RankLoad::active_blocks) {
             return Some(Removed::DecodeBlocksBusy);
         }
         if self.active_prefill_tokens.is_some_and(|most| load.prefill_tokens > most) {
             return Some(Removed::PrefillTokensBusy);
         }
-        let fraction = self.active_prefill_tokens_fraction;
-        let tokens = load.prefill_tokens as f64;
-        let is_busy = is_above(fraction, tokens, profile.max_num_batched_tokens);
+        let (fraction, capacity) =
+            (self.active_prefill_tokens_fraction, profile.max_num_batched_tokens);
+        let is_busy = is_above(fraction, capacity, |load| load.prefill_tokens as f64);
         is_busy.then_some(Removed::PrefillFractionBusy)
     }
-}
-
-/// Whether a count is above a fraction of a capacity; not if either is unknown.
-fn is_above(fraction: Option<f64>, count: f64, capacity: Option<u64>) -> bool {
-    let (Some(fraction), Some(capacity)) = (fraction, capacity) else { return false };
-    count > fraction * capacity as f64
 }

@@ -1,22 +1,27 @@
 use super::decision::Removed;
 use super::question::{Candidate, Constraints};
 
-/// The constraint that a rank does not meet; none if it may have the request.
-pub(super) fn unmet(candidate: &Candidate<'_>, constraints: &Constraints<'_>) -> Option<Removed> {
-    let Constraints { pin, allowed, excluded, roles, labels } = *constraints;
-    let worker = &candidate.key.worker;
-    if pin.is_some_and(|pin| !pin.is(candidate.key)) {
-        return Some(Removed::NotPinned);
+impl Constraints<'_> {
+    /// The constraint that a rank does not meet; none if it may have the request. Whether it should, as loads are, is
+    /// another question.
+    #[must_use]
+    pub fn unmet(&self, candidate: &Candidate<'_>) -> Option<Removed> {
+        let Self { pin, allowed, excluded, roles, labels } = *self;
+        let worker = &candidate.key.worker;
+        if pin.is_some_and(|pin| !pin.is(candidate.key)) {
+            return Some(Removed::NotPinned);
+        }
+        if allowed.is_some_and(|allowed| !allowed.contains(worker)) {
+            return Some(Removed::NotAllowed);
+        }
+        if excluded.is_some_and(|excluded| excluded.contains(worker)) {
+            return Some(Removed::Excluded);
+        }
+        if !roles.is_empty() && !roles.contains(&candidate.profile.role) {
+            return Some(Removed::Role);
+        }
+        let has =
+            |(key, value): &(String, String)| candidate.profile.labels.get(key) == Some(value);
+        (!labels.iter().all(has)).then_some(Removed::Label)
     }
-    if allowed.is_some_and(|allowed| !allowed.contains(worker)) {
-        return Some(Removed::NotAllowed);
-    }
-    if excluded.is_some_and(|excluded| excluded.contains(worker)) {
-        return Some(Removed::Excluded);
-    }
-    if !roles.is_empty() && !roles.contains(&candidate.profile.role) {
-        return Some(Removed::Role);
-    }
-    let has = |(key, value): &(String, String)| candidate.profile.labels.get(key) == Some(value);
-    (!labels.iter().all(has)).then_some(Removed::Label)
 }

@@ -1,7 +1,6 @@
 //! Picks one of several; randomness is handed in as a function that returns 64 random bits.
 
 use super::decision::Reason;
-use super::score::Score;
 use kvasir_proto::types::WorkerKey;
 use std::cmp::Ordering;
 
@@ -11,8 +10,12 @@ pub(super) struct Eligible<'a> {
     /// Its place among the candidates.
     pub(super) candidate: usize,
     pub(super) key: &'a WorkerKey,
+    /// Requests under way.
     pub(super) requests: u64,
-    pub(super) score: Score,
+    /// Less is better.
+    pub(super) score: f64,
+    /// What it has to do, in blocks; among equals, less is better.
+    pub(super) load_blocks: f64,
 }
 
 /// Who is chosen, and why.
@@ -20,21 +23,32 @@ pub(super) type Pick<'a> = Option<(Eligible<'a>, Reason)>;
 
 /// The lowest score; of equal ones the least loaded; of these the one whose turn it is.
 pub(super) fn best<'a>(eligible: &[Eligible<'a>], last: Option<&WorkerKey>) -> Pick<'a> {
-    let by_score = |a: &&Eligible<'_>, b: &&Eligible<'_>| a.score.value.total_cmp(&b.score.value);
-    let lowest = eligible.iter().min_by(by_score)?;
-    let is_as_low = |at: &&Eligible<'_>| by_score(at, &lowest) == Ordering::Equal;
-    let least = eligible.iter().filter(is_as_low).min_by(by_load)?;
-    let is_as_idle = |at: &&Eligible<'_>| is_as_low(at) && by_load(at, &least) == Ordering::Equal;
-    let (low, idle) =
-        (eligible.iter().filter(is_as_low).count(), eligible.iter().filter(is_as_idle).count());
-    debug_assert!(1 <= idle && idle <= low, "{idle} of {low}");
+    let mut best = eligible.first()?;
+    // How many score as low as the best, and how many of these have as little to do.
+    let (mut low, mut idle) = (0, 0);
+    for at in eligible {
+        match (at.score.total_cmp(&best.score), by_load(at, best)) {
+            (Ordering::Greater, _) => {}
+            (Ordering::Less, _) => (best, low, idle) = (at, 1, 1),
+            (Ordering::Equal, Ordering::Greater) => low += 1,
+            (Ordering::Equal, Ordering::Less) => (best, low, idle) = (at, low + 1, 1),
+            (Ordering::Equal, Ordering::Equal) => (low, idle) = (low + 1, idle + 1),
+        }
+    }
+    debug_assert!(1 <= idle && idle <= low && low <= eligible.len(), "{idle} of {low}");
     let reason = match (eligible.len(), low, idle) {
         (1, ..) => Reason::OnlyOne,
         (_, 1, _) => Reason::LowestScore,
         (_, _, 1) => Reason::LeastLoadedOfEqual,
-        _ => return Some((next(eligible.iter().filter(is_as_idle), last)?, Reason::TurnOfEqual)),
+        _ => {
+            let is_as_good = |at: &&Eligible<'_>| {
+                at.score.total_cmp(&best.score).is_eq() && by_load(at, best).is_eq()
+            };
+            let next = next(eligible.iter().filter(is_as_good), last)?;
+            return Some((next, Reason::TurnOfEqual));
+        }
     };
-    Some((*least, reason))
+    Some((*best, reason))
 }
 
 /// The one whose turn it is.
@@ -74,7 +88,7 @@ pub(super) fn sampled<'a>(
     draw: &mut dyn FnMut() -> u64,
 ) -> Pick<'a> {
     debug_assert!(temperature > 0.0, "0 takes the lowest score");
-    let scores = || eligible.iter().map(|at| at.score.value);
+    let scores = || eligible.iter().map(|at| at.score);
     let lowest = scores().fold(f64::INFINITY, f64::min);
     let range = scores().fold(f64::NEG_INFINITY, f64::max) - lowest;
     let weight = |score: f64| {
@@ -86,18 +100,18 @@ pub(super) fn sampled<'a>(
     // 53 bits are what a number of 64 bits holds between 0 and 1.
     let mut left = (draw() >> 11) as f64 / (1_u64 << 53) as f64 * sum;
     for at in eligible {
-        left -= weight(at.score.value);
+        left -= weight(at.score);
         if left < 0.0 {
             return Some((*at, Reason::Sampled));
         }
     }
     // Rounding may leave a trace behind the last one; nobody whose weight is 0 is chosen for that.
-    let heaviest = eligible.iter().min_by(|a, b| a.score.value.total_cmp(&b.score.value));
+    let heaviest = eligible.iter().min_by(|a, b| a.score.total_cmp(&b.score));
     Some((*heaviest?, Reason::Sampled))
 }
 
-fn by_load(a: &&Eligible<'_>, b: &&Eligible<'_>) -> Ordering {
-    let by_blocks = a.score.load_blocks.total_cmp(&b.score.load_blocks);
+fn by_load(a: &Eligible<'_>, b: &Eligible<'_>) -> Ordering {
+    let by_blocks = a.load_blocks.total_cmp(&b.load_blocks);
     by_blocks.then_with(|| a.requests.cmp(&b.requests))
 }
 

@@ -1,9 +1,8 @@
 use super::busy::BusyThresholds;
 use super::decision::{Decision, Explanation, Reason, Removed, SelectError};
-use super::filter::unmet;
 use super::mode::Mode;
 use super::pick::{Eligible, Pick, any, best, of_two, sampled, turn};
-use super::question::{Candidate, Question, check_temperature};
+use super::question::{Candidate, Constraints, Question, check_temperature};
 use super::score::{PreferenceWeights, Score, SlowStart};
 use crate::route::cost::CostConfig;
 use crate::route::error::ConfigError;
@@ -33,6 +32,15 @@ pub struct Selector {
     config: SelectConfig,
     /// Whose turn it was.
     last: Option<WorkerKey>,
+}
+
+/// Says who can be chosen for one request.
+struct Judge<'a> {
+    constraints: Constraints<'a>,
+    busy: &'a BusyThresholds,
+    is_direct: bool,
+    /// All who are allowed failed of late.
+    is_ejection_ignored: bool,
 }
 
 // === impl SelectConfig ===
@@ -99,24 +107,23 @@ impl Selector {
             return Err(SelectError::NoWorkers);
         }
         let mode = question.mode.unwrap_or(self.config.mode);
-        let Verdicts { removed, is_ejection_ignored } = match mode {
-            Mode::Direct => named(question, candidates)?,
-            Mode::Kv | Mode::RoundRobin | Mode::Random | Mode::PowerOfTwo | Mode::LeastLoaded => {
-                judge(question, candidates, &self.config.busy)
-            }
-        };
-        let explanations = self.explain(question, candidates, &removed, mode);
-        let eligible = self.eligible(question, candidates, &removed, mode);
-        let removed = count(&removed);
+        if mode == Mode::Direct && question.constraints.pin.is_none() {
+            return Err(SelectError::NoTarget);
+        }
+        let judge = Judge::new(question, candidates, &self.config.busy, mode);
+        let explanations = self.explain(question, candidates, &judge, mode);
+        let (eligible, removed) = self.eligible(question, candidates, &judge, mode);
         debug_assert_eq!(eligible.len() + removed.values().sum::<usize>(), candidates.len());
         let Some((chosen, reason)) = self.pick(question, &eligible, mode, draw) else {
-            let is_busy = removed.keys().any(|what| what.is_busy());
-            return Err(if is_busy {
+            return Err(if mode == Mode::Direct {
+                SelectError::UnknownTarget
+            } else if removed.keys().any(|what| what.is_busy()) {
                 SelectError::AllBusy { removed, explanations }
             } else {
                 SelectError::NoneAllowed { removed, explanations }
             });
         };
+        let cost = candidates.get(chosen.candidate).map(|at| self.score(at, question, mode).cost);
         let worker = chosen.key.clone();
         self.last = Some(worker.clone());
         Ok(Decision {
@@ -124,11 +131,11 @@ impl Selector {
             worker,
             mode,
             reason,
-            cost: chosen.score.cost,
-            score: chosen.score.value,
+            cost: cost.unwrap_or_default(),
+            score: chosen.score,
             eligible: eligible.len(),
             removed,
-            is_ejection_ignored,
+            is_ejection_ignored: judge.is_ejection_ignored,
             explanations,
         })
     }
@@ -161,36 +168,42 @@ impl Selector {
         Score::of(candidate, question, &config, factors, mode)
     }
 
+    /// Who can be chosen, and how many were removed by what.
     fn eligible<'a>(
         &self,
         question: &Question<'_>,
         candidates: &[Candidate<'a>],
-        removed: &[Option<Removed>],
+        judge: &Judge<'_>,
         mode: Mode,
-    ) -> Vec<Eligible<'a>> {
-        let left = candidates.iter().zip(removed).enumerate().filter(|(_, (_, at))| at.is_none());
-        let eligible = left.map(|(candidate, (at, _))| {
-            let score = self.score(at, question, mode);
-            Eligible { candidate, key: at.key, requests: at.load.requests, score }
-        });
-        eligible.collect()
+    ) -> (Vec<Eligible<'a>>, BTreeMap<Removed, usize>) {
+        let (mut eligible, mut removed) = (Vec::with_capacity(candidates.len()), BTreeMap::new());
+        for (candidate, at) in candidates.iter().enumerate() {
+            if let Some(what) = judge.verdict(at) {
+                *removed.entry(what).or_insert(0) += 1;
+                continue;
+            }
+            let Score { value: score, load_blocks, .. } = self.score(at, question, mode);
+            let (key, requests) = (at.key, at.load.requests);
+            eligible.push(Eligible { candidate, key, requests, score, load_blocks });
+        }
+        (eligible, removed)
     }
 
     fn explain(
         &self,
         question: &Question<'_>,
         candidates: &[Candidate<'_>],
-        removed: &[Option<Removed>],
+        judge: &Judge<'_>,
         mode: Mode,
     ) -> Vec<Explanation> {
         if !question.explain {
             return Vec::new();
         }
-        let explain = |(at, removed): (&Candidate<'_>, &Option<Removed>)| {
+        let explain = |at: &Candidate<'_>| {
             let score = self.score(at, question, mode);
             Explanation {
                 worker: at.key.clone(),
-                removed: *removed,
+                removed: judge.verdict(at),
                 overlap: at.overlap,
                 shared_blocks: at.shared_blocks,
                 load: at.load,
@@ -200,45 +213,38 @@ impl Selector {
                 score: score.value,
             }
         };
-        candidates.iter().zip(removed).map(explain).collect()
+        candidates.iter().map(explain).collect()
     }
 }
 
-/// What removed each candidate, in their order.
-struct Verdicts {
-    removed: Vec<Option<Removed>>,
-    is_ejection_ignored: bool,
-}
+// === impl Judge ===
 
-/// Mode `direct` has no selection logic (document 004): the named worker gets the request, busy or not.
-fn named(question: &Question<'_>, candidates: &[Candidate<'_>]) -> Result<Verdicts, SelectError> {
-    let Some(pin) = question.constraints.pin else { return Err(SelectError::NoTarget) };
-    let verdict = |at: &Candidate<'_>| (!pin.is(at.key)).then_some(Removed::NotPinned);
-    let removed: Vec<_> = candidates.iter().map(verdict).collect();
-    if removed.iter().all(Option::is_some) {
-        return Err(SelectError::UnknownTarget);
+impl<'a> Judge<'a> {
+    fn new(
+        question: &Question<'a>,
+        candidates: &[Candidate<'_>],
+        busy: &'a BusyThresholds,
+        mode: Mode,
+    ) -> Self {
+        let constraints = question.constraints;
+        let mut allowed = candidates.iter().filter(|at| constraints.unmet(at).is_none()).peekable();
+        // Who failed of late may still be better than nobody. Busy workers are somebody: they will have room again.
+        let is_ejection_ignored = candidates.iter().any(|at| at.is_ejected)
+            && allowed.peek().is_some()
+            && allowed.all(|at| at.is_ejected);
+        Self { constraints, busy, is_direct: mode == Mode::Direct, is_ejection_ignored }
     }
-    Ok(Verdicts { removed, is_ejection_ignored: false })
-}
 
-fn judge(question: &Question<'_>, candidates: &[Candidate<'_>], busy: &BusyThresholds) -> Verdicts {
-    let unmet: Vec<_> = candidates.iter().map(|at| unmet(at, &question.constraints)).collect();
-    let mut allowed = candidates.iter().zip(&unmet).filter(|(_, unmet)| unmet.is_none());
-    // Who failed of late may still be better than nobody. Busy workers are somebody: they will have room again.
-    let is_ejection_ignored =
-        unmet.iter().any(Option::is_none) && allowed.all(|(at, _)| at.is_ejected);
-    let verdict = |(at, unmet): (&Candidate<'_>, Option<Removed>)| {
-        let ejected = (at.is_ejected && !is_ejection_ignored).then_some(Removed::Ejected);
-        unmet.or(ejected).or_else(|| busy.exceeded(&at.load, at.profile))
-    };
-    let removed = candidates.iter().zip(unmet).map(verdict).collect();
-    Verdicts { removed, is_ejection_ignored }
-}
-
-fn count(removed: &[Option<Removed>]) -> BTreeMap<Removed, usize> {
-    let mut counts = BTreeMap::new();
-    for what in removed.iter().flatten() {
-        *counts.entry(*what).or_insert(0) += 1;
+    /// What removes a candidate; none if it can be chosen.
+    fn verdict(&self, candidate: &Candidate<'_>) -> Option<Removed> {
+        if self.is_direct {
+            // No selection logic (document 004): whom the request names gets it, busy or not.
+            let is_named = self.constraints.pin.is_some_and(|pin| pin.is(candidate.key));
+            return (!is_named).then_some(Removed::NotPinned);
+        }
+        let is_ejected = candidate.is_ejected && !self.is_ejection_ignored;
+        let unmet = self.constraints.unmet(candidate);
+        let unmet = unmet.or(is_ejected.then_some(Removed::Ejected));
+        unmet.or_else(|| self.busy.exceeded(&candidate.load, candidate.profile))
     }
-    counts
 }

@@ -1,0 +1,351 @@
+//! Requests that wait while every rank they may go to has enough to compute (`--router-queue-threshold` of document
+//! 004). A request that waits is not refused: its rank is chosen when it leaves, by the loads of that moment.
+//!
+//! Requests that may go to the same ranks wait in one *lane*, in the order of the policy. What holds up a lane does not
+//! hold up others: a request pinned to a busy worker keeps nobody from an idle one.
+
+use super::active::RankLoad;
+use super::error::{ConfigError, check};
+use kvasir_proto::convert::WorkerProfile;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::{fmt, str::FromStr, time::Duration};
+
+/// Most requests that wait, if the configuration does not say otherwise.
+pub const QUEUE_ENTRIES_MAX: usize = 4_096;
+/// Largest latency sensitivity: a request cannot get further ahead than an hour.
+pub const LATENCY_SENSITIVITY_SECS_MAX: f64 = 3_600.0;
+
+/// Who leaves first (`--router-queue-policy`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum QueuePolicy {
+    /// The largest `priority_jump − arrival`, both in seconds: nobody waits longer than necessary.
+    #[default]
+    Fcfs,
+    /// The largest `(1 + priority_jump) / isl_tokens`: the least time to the first token on average. A long prompt may
+    /// wait until no shorter one comes.
+    ///
+    /// Upstream now divides by the tokens that are not cached. Issue 16 has document 004's formula.
+    Wspt,
+}
+
+/// When requests wait.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct QueueConfig {
+    /// The multiple of the tokens that a rank computes in one step above which it has enough, more than 0. None: nobody
+    /// waits.
+    pub threshold: Option<f64>,
+    /// Who leaves first.
+    pub policy: QueuePolicy,
+    /// Most requests that wait, at least 1.
+    pub entries_max: usize,
+}
+
+/// The ranks that a request may go to, by a number of the caller's: equal where these are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Lane(pub u64);
+
+/// A request that waits. Later ones have larger tickets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(u64);
+
+/// What decides how long a request waits.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Wait {
+    /// Where it may go.
+    pub lane: Lane,
+    /// Tokens of its prompt.
+    pub input_tokens: u64,
+    /// How many seconds earlier it counts as arrived (`latency_sensitivity` of document 004, its formulas'
+    /// `priority_jump`). 0 to [`LATENCY_SENSITIVITY_SECS_MAX`]; what is outside counts as the nearer bound, what is
+    /// no number as 0.
+    pub latency_sensitivity_secs: f64,
+    /// When it gives up.
+    pub deadline: Option<Duration>,
+}
+
+/// A request that leaves the queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Released<T> {
+    /// Its ticket.
+    pub ticket: Ticket,
+    /// What the caller put in.
+    pub item: T,
+    /// How long it waited.
+    pub waited: Duration,
+}
+
+/// As many requests wait as may; the caller gets its item back.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the queue is full")]
+pub struct QueueFull<T>(pub T);
+
+/// A place in a lane: greater leaves first.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    priority: f64,
+    ticket: Ticket,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    item: T,
+    lane: Lane,
+    place: Place,
+    arrived: Duration,
+    deadline: Option<Duration>,
+    input_tokens: u64,
+}
+
+/// Requests that wait.
+#[derive(Debug)]
+pub struct Queue<T> {
+    config: QueueConfig,
+    entries: BTreeMap<Ticket, Entry<T>>,
+    /// None of them empty.
+    lanes: BTreeMap<Lane, BTreeSet<Place>>,
+    deadlines: BTreeSet<(Duration, Ticket)>,
+    tickets: u64,
+    input_tokens: u64,
+}
+
+// === impl QueuePolicy ===
+
+impl QueuePolicy {
+    fn priority(self, wait: &Wait, arrived: Duration) -> f64 {
+        let jump = wait.latency_sensitivity_secs;
+        let jump = if jump.is_nan() { 0.0 } else { jump.clamp(0.0, LATENCY_SENSITIVITY_SECS_MAX) };
+        match self {
+            Self::Fcfs => jump - arrived.as_secs_f64(),
+            Self::Wspt => (1.0 + jump) / wait.input_tokens.max(1) as f64,
+        }
+    }
+}
+
+impl fmt::Display for QueuePolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fcfs => "fcfs",
+            Self::Wspt => "wspt",
+        })
+    }
+}
+
+impl FromStr for QueuePolicy {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let found = [Self::Fcfs, Self::Wspt].into_iter().find(|at| at.to_string() == text);
+        check(found.is_some(), "router queue policy", "must be one of fcfs, wspt")?;
+        Ok(found.unwrap_or_default())
+    }
+}
+
+// === impl QueueConfig ===
+
+impl Default for QueueConfig {
+    fn default() -> Self {
+        // Document 004. Upstream 1.6 has no threshold by default; issue 16 has the document's.
+        let threshold = Some(2.0);
+        Self { threshold, policy: QueuePolicy::default(), entries_max: QUEUE_ENTRIES_MAX }
+    }
+}
+
+impl QueueConfig {
+    /// Whether all settings can be used.
+    ///
+    /// # Errors
+    /// If the threshold is 0 or less or no number, or nobody may wait.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let is_good = self.threshold.is_none_or(|at| at.is_finite() && at > 0.0);
+        check(is_good, "router queue threshold", "must be more than 0")?;
+        check(self.entries_max > 0, "router queue entries", "must be at least 1")
+    }
+
+    /// Whether a rank has enough to compute. One that does not state its capacity never has (upstream assumes ten
+    /// million tokens).
+    #[must_use]
+    pub fn is_above(&self, load: &RankLoad, profile: &WorkerProfile) -> bool {
+        let capacity = self.threshold.zip(profile.max_num_batched_tokens);
+        capacity.is_some_and(|(at, tokens)| load.prefill_tokens as f64 > at * tokens as f64)
+    }
+
+    /// Whether a request that may go to these ranks has to wait: if *all* have enough. If there are none it need not,
+    /// because waiting brings none.
+    pub fn must_wait<'a>(
+        &self,
+        eligible: impl IntoIterator<Item = (&'a RankLoad, &'a WorkerProfile)>,
+    ) -> bool {
+        let mut eligible = eligible.into_iter().peekable();
+        self.threshold.is_some()
+            && eligible.peek().is_some()
+            && eligible.all(|(load, profile)| self.is_above(load, profile))
+    }
+}
+
+// === impl Place ===
+
+impl Ord for Place {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let by_priority = self.priority.total_cmp(&other.priority);
+        by_priority.then_with(|| other.ticket.cmp(&self.ticket))
+    }
+}
+
+impl PartialOrd for Place {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Place {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Place {}
+
+// === impl Queue ===
+
+impl<T> Queue<T> {
+    /// Nobody waits.
+    #[must_use]
+    pub fn new(config: QueueConfig) -> Self {
+        debug_assert_eq!(config.check(), Ok(()), "the process refuses what cannot be used");
+        Self {
+            config,
+            entries: BTreeMap::new(),
+            lanes: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            tickets: 0,
+            input_tokens: 0,
+        }
+    }
+
+    /// The settings in force.
+    #[must_use]
+    pub fn config(&self) -> &QueueConfig {
+        &self.config
+    }
+
+    /// Whether nobody waits in a lane, so that a request whose ranks have room may go without overtaking anyone.
+    #[must_use]
+    pub fn is_clear(&self, lane: Lane) -> bool {
+        !self.lanes.contains_key(&lane)
+    }
+
+    /// A request waits from now on.
+    ///
+    /// # Errors
+    /// If as many wait as may.
+    pub fn push(&mut self, wait: Wait, item: T, now: Duration) -> Result<Ticket, QueueFull<T>> {
+        if self.entries.len() >= self.config.entries_max {
+            return Err(QueueFull(item));
+        }
+        let ticket = Ticket(self.tickets);
+        self.tickets += 1;
+        let place = Place { priority: self.config.policy.priority(&wait, now), ticket };
+        debug_assert!(!place.priority.is_nan(), "{wait:?} at {now:?}");
+        let Wait { lane, input_tokens, deadline, .. } = wait;
+        self.lanes.entry(lane).or_default().insert(place);
+        self.deadlines.extend(deadline.map(|deadline| (deadline, ticket)));
+        self.input_tokens = self.input_tokens.saturating_add(input_tokens);
+        let entry = Entry { item, lane, place, arrived: now, deadline, input_tokens };
+        self.entries.insert(ticket, entry);
+        Ok(ticket)
+    }
+
+    /// The request that leaves next: the first, over all lanes, whose ranks have room. It is asked once for each lane at
+    /// most.
+    ///
+    /// Call it again and again whenever load went down or ranks came, choosing a rank for each before the next.
+    pub fn next(
+        &mut self,
+        now: Duration,
+        mut has_room: impl FnMut(&T) -> bool,
+    ) -> Option<Released<T>> {
+        let mut heads: Vec<Place> =
+            self.lanes.values().filter_map(|lane| lane.last()).copied().collect();
+        heads.sort_unstable_by(|a, b| b.cmp(a));
+        debug_assert_eq!(heads.len(), self.lanes.len(), "no lane is empty");
+        let mut heads = heads.into_iter().map(|place| place.ticket);
+        let ticket = heads.find(|at| self.entries.get(at).is_some_and(|at| has_room(&at.item)))?;
+        self.release(ticket, now)
+    }
+
+    /// A request no longer wants to wait; none if it left already.
+    pub fn cancel(&mut self, ticket: Ticket, now: Duration) -> Option<Released<T>> {
+        self.release(ticket, now)
+    }
+
+    /// The requests that gave up by `now`, those with the earliest deadline first.
+    pub fn expire(&mut self, now: Duration) -> Vec<Released<T>> {
+        let mut expired = Vec::new();
+        while let Some((_, ticket)) = self.deadlines.first().filter(|(at, _)| *at <= now).copied() {
+            let Some(released) = self.release(ticket, now) else {
+                debug_assert!(false, "who left has no deadline");
+                self.deadlines.pop_first();
+                continue;
+            };
+            expired.push(released);
+        }
+        expired
+    }
+
+    /// When the next request gives up.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Duration> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// How many of its lane leave before a request; none if it does not wait.
+    #[must_use]
+    pub fn position(&self, ticket: Ticket) -> Option<usize> {
+        let entry = self.entries.get(&ticket)?;
+        let lane = self.lanes.get(&entry.lane)?;
+        Some(lane.iter().rev().take_while(|place| **place != entry.place).count())
+    }
+
+    /// How long a request waits; none if it does not.
+    #[must_use]
+    pub fn waiting_time(&self, ticket: Ticket, now: Duration) -> Option<Duration> {
+        self.entries.get(&ticket).map(|entry| now.saturating_sub(entry.arrived))
+    }
+
+    /// Requests that wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether nobody waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Tokens of the prompts that wait.
+    #[must_use]
+    pub fn input_tokens(&self) -> u64 {
+        self.input_tokens
+    }
+
+    fn release(&mut self, ticket: Ticket, now: Duration) -> Option<Released<T>> {
+        let Entry { item, lane, place, arrived, deadline, input_tokens } =
+            self.entries.remove(&ticket)?;
+        if let Some(places) = self.lanes.get_mut(&lane) {
+            let was_there = places.remove(&place);
+            debug_assert!(was_there, "each has a place in its lane");
+            if places.is_empty() {
+                self.lanes.remove(&lane);
+            }
+        }
+        if let Some(deadline) = deadline {
+            self.deadlines.remove(&(deadline, ticket));
+        }
+        self.input_tokens = self.input_tokens.saturating_sub(input_tokens);
+        debug_assert!(!self.entries.is_empty() || self.lanes.is_empty(), "nobody has no place");
+        Some(Released { ticket, item, waited: now.saturating_sub(arrived) })
+    }
+}
