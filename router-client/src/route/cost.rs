@@ -52,13 +52,18 @@ pub struct TierBlocks {
     pub disk: u32,
 }
 
+/// One request's prices: what is the same at all workers, computed once.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Prices {
+    config: CostConfig,
+    input_tokens: f64,
+    block_size: f64,
+    blocks_per_token: f64,
+}
+
 /// What is known of one request at one worker.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CostInput {
-    /// Tokens of the prompt.
-    pub input_tokens: u64,
-    /// Tokens per block.
-    pub block_size: NonZeroU32,
     /// What the worker holds of the prompt.
     pub overlap: TierBlocks,
     /// Tokens of earlier requests whose prefill the worker has yet to do; 0 if that is not tracked.
@@ -125,27 +130,38 @@ impl CostConfig {
         Ok(())
     }
 
-    /// The cost of a request at a worker. All terms are finite and at least 0 for settings that can be used.
+    /// The prices of a request of `input_tokens` tokens, in blocks of `block_size` tokens.
     #[must_use]
-    pub fn cost(&self, input: &CostInput) -> Cost {
-        let block_size = f64::from(input.block_size.get());
-        let input_tokens = input.input_tokens as f64;
-        let credited_blocks = input.overlap.credited(&self.credits);
-        // Never negative: an index may know of more blocks than the request has whole ones.
-        let new_prefill_tokens = (input_tokens - credited_blocks * block_size).max(0.0);
-        let active_tokens = self.active_prefill_weight * input.active_prefill_tokens as f64;
-        let prefill_blocks = (active_tokens + new_prefill_tokens) / block_size;
-        let decode_blocks = input.decode_blocks;
-        debug_assert!(new_prefill_tokens <= input_tokens, "an overlap never adds work");
-        debug_assert!(decode_blocks >= 0.0, "{decode_blocks} blocks in use");
-        let total = self.overlap_score_weight * prefill_blocks + decode_blocks;
-        Cost { credited_blocks, new_prefill_tokens, prefill_blocks, decode_blocks, total }
+    pub fn prices(&self, input_tokens: u64, block_size: NonZeroU32) -> Prices {
+        let block_size = f64::from(block_size.get());
+        let (input_tokens, blocks_per_token) = (input_tokens as f64, block_size.recip());
+        Prices { config: *self, input_tokens, block_size, blocks_per_token }
     }
 }
 
 /// Refuses an overlap score weight that cannot be used, a request's own one included.
 pub(super) fn check_weight(weight: f64) -> Result<(), ConfigError> {
     check(weight.is_finite() && weight >= 0.0, "overlap score weight", "must be at least 0")
+}
+
+// === impl Prices ===
+
+impl Prices {
+    /// The cost at a worker. All terms are finite and at least 0 for settings that can be used.
+    #[must_use]
+    #[inline]
+    pub fn cost(&self, input: &CostInput) -> Cost {
+        let credited_blocks = input.overlap.credited(&self.config.credits);
+        // Never negative: an index may know of more blocks than the request has whole ones.
+        let new_prefill_tokens = (self.input_tokens - credited_blocks * self.block_size).max(0.0);
+        let active_tokens = self.config.active_prefill_weight * input.active_prefill_tokens as f64;
+        let prefill_blocks = (active_tokens + new_prefill_tokens) * self.blocks_per_token;
+        let decode_blocks = input.decode_blocks;
+        debug_assert!(new_prefill_tokens <= self.input_tokens, "an overlap never adds work");
+        debug_assert!(decode_blocks >= 0.0, "{decode_blocks} blocks in use");
+        let total = self.config.overlap_score_weight * prefill_blocks + decode_blocks;
+        Cost { credited_blocks, new_prefill_tokens, prefill_blocks, decode_blocks, total }
+    }
 }
 
 // === impl TierBlocks ===
@@ -195,14 +211,14 @@ mod tests {
 
     const BLOCK: NonZeroU32 = NonZeroU32::new(16).expect("not 0");
 
-    fn input(blocks: u64, device: u32, decode_blocks: f64) -> CostInput {
-        CostInput {
-            input_tokens: blocks * 16,
-            block_size: BLOCK,
-            overlap: TierBlocks { device, ..TierBlocks::default() },
-            active_prefill_tokens: 0,
-            decode_blocks,
-        }
+    fn input(device: u32, decode_blocks: f64) -> CostInput {
+        let overlap = TierBlocks { device, ..TierBlocks::default() };
+        CostInput { overlap, active_prefill_tokens: 0, decode_blocks }
+    }
+
+    /// The cost of a prompt of so many blocks.
+    fn cost(config: CostConfig, blocks: u64, input: &CostInput) -> Cost {
+        config.prices(blocks * 16, BLOCK).cost(input)
     }
 
     fn lowest(costs: &[Cost]) -> usize {
@@ -215,7 +231,7 @@ mod tests {
     fn the_documents_example_chooses_worker_2() {
         let workers = [(2, 10.0), (5, 5.0), (8, 9.0)];
         let costs = workers.map(|(cached, decode)| {
-            let cost = CostConfig::default().cost(&input(10, cached, decode));
+            let cost = cost(CostConfig::default(), 10, &input(cached, decode));
             assert_eq!(cost.prefill_blocks, f64::from(10 - cached));
             cost
         });
@@ -229,7 +245,7 @@ mod tests {
     fn match_minus_load_chooses_worker_2() {
         let workers = [(15, 30.0), (50, 50.0), (75, 80.0)];
         let costs = workers.map(|(cached, decode)| {
-            let cost = CostConfig::default().cost(&input(100, cached, decode));
+            let cost = cost(CostConfig::default(), 100, &input(cached, decode));
             (cost, 100.0 - cost.total)
         });
         assert_eq!(costs.map(|(_, score)| score), [-15.0, 0.0, -5.0], "in hundredths");
@@ -239,7 +255,7 @@ mod tests {
     #[test]
     fn blocks_count_by_their_tier() {
         let overlap = TierBlocks { device: 4, host: 4, disk: 4 };
-        let cost = CostConfig::default().cost(&CostInput { overlap, ..input(20, 0, 3.0) });
+        let cost = cost(CostConfig::default(), 20, &CostInput { overlap, ..input(0, 3.0) });
         assert_eq!((cost.credited_blocks, cost.prefill_blocks, cost.total), (8.0, 12.0, 15.0));
         assert_eq!(cost.booked_prefill_tokens(), 192);
         assert_eq!(overlap.expecting(15), TierBlocks { device: 7, ..overlap });
@@ -250,19 +266,19 @@ mod tests {
     #[test]
     fn tokens_beyond_whole_blocks_and_earlier_prefills_count() {
         let config = CostConfig { overlap_score_weight: 2.0, ..CostConfig::default() };
-        let part = CostInput { input_tokens: 40, ..input(0, 1, 0.0) };
-        let cost = config.cost(&part);
+        let part = input(1, 0.0);
+        let cost = config.prices(40, BLOCK).cost(&part);
         assert_eq!((cost.new_prefill_tokens, cost.prefill_blocks, cost.total), (24.0, 1.5, 3.0));
         let behind = CostInput { active_prefill_tokens: 160, ..part };
-        assert_eq!(config.cost(&behind), cost, "they have no weight");
-        let busy = CostConfig::prefill_pool().cost(&behind);
+        assert_eq!(config.prices(40, BLOCK).cost(&behind), cost, "they have no weight");
+        let busy = CostConfig::prefill_pool().prices(40, BLOCK).cost(&behind);
         assert_eq!((busy.new_prefill_tokens, busy.prefill_blocks), (24.0, 11.5));
     }
 
     #[test]
     fn without_weight_load_alone_counts() {
         let config = CostConfig { overlap_score_weight: 0.0, ..CostConfig::default() };
-        let totals = [0, 9].map(|cached| config.cost(&input(10, cached, 7.0)).total);
+        let totals = [0, 9].map(|cached| cost(config, 10, &input(cached, 7.0)).total);
         assert_eq!(totals, [7.0, 7.0]);
     }
 
@@ -304,18 +320,15 @@ mod tests {
             let active_prefill_weight = f64::from(is_prefill_pool);
             let config = CostConfig { overlap_score_weight: weight, credits, active_prefill_weight };
             let overlap = TierBlocks { device, host, disk };
-            let input = CostInput {
-                input_tokens,
-                block_size: NonZeroU32::new(block_size).expect("not 0"),
-                overlap,
-                active_prefill_tokens,
-                decode_blocks: f64::from(decode),
-            };
-            let cost = config.cost(&input);
+            let decode_blocks = f64::from(decode);
+            let input = CostInput { overlap, active_prefill_tokens, decode_blocks };
+            let block_size = NonZeroU32::new(block_size).expect("not 0");
+            let prices = config.prices(input_tokens, block_size);
+            let cost = prices.cost(&input);
             prop_assert!(cost.total.is_finite() && cost.total >= 0.0);
             prop_assert!(cost.booked_prefill_tokens() <= input_tokens);
             let nearer = TierBlocks { device: device + 1, host, disk };
-            let cheaper = config.cost(&CostInput { overlap: nearer, ..input });
+            let cheaper = prices.cost(&CostInput { overlap: nearer, ..input });
             prop_assert!(cheaper.total <= cost.total);
         }
     }

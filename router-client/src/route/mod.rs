@@ -20,7 +20,7 @@ pub use active::{
     PromptBlocks, REQUEST_BLOCKS_MAX, REQUEST_ID_BYTES_MAX, REQUEST_LEASE_MAX, REQUEST_TOKENS_MAX,
     RankId, RankLoad, RequestKey, RouterId, SharedBlocks,
 };
-pub use cost::{Cost, CostConfig, CostInput, TierBlocks, TierCredits};
+pub use cost::{Cost, CostConfig, CostInput, Prices, TierBlocks, TierCredits};
 pub use error::ConfigError;
 pub use outliers::{OUTLIERS_MAX, OutlierConfig, Outliers};
 pub use queue::{

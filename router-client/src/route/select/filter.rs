@@ -2,6 +2,14 @@ use super::decision::Removed;
 use super::question::{Candidate, Constraints};
 
 impl Constraints<'_> {
+    /// Whether every rank may have the request.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        let Self { pin, allowed, excluded, roles, labels } = *self;
+        let has_none = pin.is_none() && allowed.is_none() && excluded.is_none();
+        has_none && roles.is_empty() && labels.is_empty()
+    }
+
     /// The constraint that a rank does not meet; none if it may have the request. Whether it should, as loads are, is
     /// another question.
     #[must_use]

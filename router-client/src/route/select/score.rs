@@ -1,6 +1,6 @@
 use super::mode::Mode;
 use super::question::{Candidate, Preferences, Question};
-use crate::route::cost::{Cost, CostConfig, CostInput};
+use crate::route::cost::{Cost, CostConfig, CostInput, Prices};
 use crate::route::error::{ConfigError, check};
 use std::time::Duration;
 
@@ -30,8 +30,19 @@ pub(super) struct Score {
     pub(super) slow_start: f64,
     /// Less is better.
     pub(super) value: f64,
-    /// What it has to do, in blocks; among equals, less is better.
-    pub(super) load_blocks: f64,
+}
+
+/// Scores ranks for one request.
+#[derive(Debug)]
+pub(super) struct Scorer<'a> {
+    prices: Prices,
+    blocks: u32,
+    is_kv: bool,
+    slow_start: SlowStart,
+    weights: PreferenceWeights,
+    /// None if the request has no preferences.
+    preferences: Option<Preferences<'a>>,
+    blocks_per_token: f64,
 }
 
 // === impl SlowStart ===
@@ -103,41 +114,59 @@ impl PreferenceWeights {
     }
 }
 
-// === impl Score ===
+// === impl Scorer ===
 
-impl Score {
-    pub(super) fn of(
-        candidate: &Candidate<'_>,
-        question: &Question<'_>,
-        config: &CostConfig,
-        (slow_start, preferences): (&SlowStart, &PreferenceWeights),
+impl<'a> Scorer<'a> {
+    pub(super) fn new(
+        question: &Question<'a>,
+        mut cost: CostConfig,
+        slow_start: SlowStart,
+        weights: PreferenceWeights,
         mode: Mode,
     ) -> Self {
+        if let Some(weight) = question.overlap_score_weight {
+            cost.overlap_score_weight = weight;
+        }
+        let wanted = question.preferences;
+        let has_none =
+            wanted.labels.is_empty() && wanted.session.is_none() && wanted.adapter.is_none();
+        Self {
+            prices: cost.prices(question.input_tokens, question.block_size),
+            blocks: question.blocks,
+            is_kv: mode == Mode::Kv,
+            slow_start,
+            weights,
+            preferences: (!has_none).then_some(wanted),
+            blocks_per_token: f64::from(question.block_size.get()).recip(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn score(&self, candidate: &Candidate<'_>) -> Score {
         let load = &candidate.load;
-        let cost = config.cost(&CostInput {
-            input_tokens: question.input_tokens,
-            block_size: question.block_size,
+        let cost = self.prices.cost(&CostInput {
             // Requests under way use these blocks or are about to compute them. So what was just placed counts at once,
             // before any index knows of it: a burst with one new prefix follows its first request until the load
             // there costs more than computing the prefix once more.
             overlap: candidate.overlap.expecting(candidate.shared_blocks),
             active_prefill_tokens: load.prefill_tokens,
-            decode_blocks: load.potential_blocks(question.blocks, candidate.shared_blocks),
+            decode_blocks: load.potential_blocks(self.blocks, candidate.shared_blocks),
         });
-        let prefill_blocks = load.prefill_tokens as f64 / f64::from(question.block_size.get());
-        let load_blocks = load.active_blocks() + prefill_blocks;
-        let preference = preferences.factor(candidate, &question.preferences);
-        let slow_start = slow_start.factor(candidate.age);
-        let value = match mode {
-            Mode::Kv => cost.total,
+        let preferences = self.preferences.as_ref();
+        let preference = preferences.map_or(1.0, |wanted| self.weights.factor(candidate, wanted));
+        let slow_start = self.slow_start.factor(candidate.age);
+        let value = if self.is_kv {
+            cost.total
+        } else {
             // With the request on top: an idle worker that has just joined has no load that a factor could raise.
-            Mode::PowerOfTwo
-            | Mode::LeastLoaded
-            | Mode::RoundRobin
-            | Mode::Random
-            | Mode::Direct => load_blocks + f64::from(question.blocks.max(1)),
+            self.load_blocks(candidate) + f64::from(self.blocks.max(1))
         };
-        let value = value * preference * slow_start;
-        Self { cost, preference, slow_start, value, load_blocks }
+        Score { cost, preference, slow_start, value: value * preference * slow_start }
+    }
+
+    /// What a rank has to do, in blocks: those in use and those to be computed.
+    pub(super) fn load_blocks(&self, candidate: &Candidate<'_>) -> f64 {
+        let load = &candidate.load;
+        load.active_blocks() + load.prefill_tokens as f64 * self.blocks_per_token
     }
 }

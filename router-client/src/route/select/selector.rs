@@ -1,9 +1,9 @@
 use super::busy::BusyThresholds;
 use super::decision::{Decision, Explanation, Reason, Removed, SelectError};
 use super::mode::Mode;
-use super::pick::{Eligible, Pick, any, best, of_two, sampled, turn};
+use super::pick::{Choice, Eligible, Pick};
 use super::question::{Candidate, Constraints, Question, check_temperature};
-use super::score::{PreferenceWeights, Score, SlowStart};
+use super::score::{PreferenceWeights, Scorer, SlowStart};
 use crate::route::cost::CostConfig;
 use crate::route::error::ConfigError;
 use kvasir_proto::types::WorkerKey;
@@ -36,8 +36,10 @@ pub struct Selector {
 
 /// Says who can be chosen for one request.
 struct Judge<'a> {
-    constraints: Constraints<'a>,
-    busy: &'a BusyThresholds,
+    /// None if there are none.
+    constraints: Option<Constraints<'a>>,
+    /// None if none is set.
+    busy: Option<&'a BusyThresholds>,
     is_direct: bool,
     /// All who are allowed failed of late.
     is_ejection_ignored: bool,
@@ -111,10 +113,15 @@ impl Selector {
             return Err(SelectError::NoTarget);
         }
         let judge = Judge::new(question, candidates, &self.config.busy, mode);
-        let explanations = self.explain(question, candidates, &judge, mode);
-        let (eligible, removed) = self.eligible(question, candidates, &judge, mode);
+        let SelectConfig { cost, slow_start, preferences, .. } = self.config;
+        let scorer = Scorer::new(question, cost, slow_start, preferences, mode);
+        let explanations =
+            if question.explain { explain(candidates, &judge, &scorer) } else { Vec::new() };
+        let (eligible, removed) = eligible(candidates, &judge, &scorer);
         debug_assert_eq!(eligible.len() + removed.values().sum::<usize>(), candidates.len());
-        let Some((chosen, reason)) = self.pick(question, &eligible, mode, draw) else {
+        let last = self.last.clone();
+        let choice = Choice { eligible: &eligible, scorer: &scorer, last: last.as_ref() };
+        let Some((chosen, reason)) = self.pick(question, &choice, mode, draw) else {
             return Err(if mode == Mode::Direct {
                 SelectError::UnknownTarget
             } else if removed.keys().any(|what| what.is_busy()) {
@@ -123,15 +130,14 @@ impl Selector {
                 SelectError::NoneAllowed { removed, explanations }
             });
         };
-        let cost = candidates.get(chosen.candidate).map(|at| self.score(at, question, mode).cost);
-        let worker = chosen.key.clone();
+        let worker = chosen.candidate.key.clone();
         self.last = Some(worker.clone());
         Ok(Decision {
-            candidate: chosen.candidate,
+            candidate: chosen.number,
             worker,
             mode,
             reason,
-            cost: cost.unwrap_or_default(),
+            cost: scorer.score(chosen.candidate).cost,
             score: chosen.score,
             eligible: eligible.len(),
             removed,
@@ -143,78 +149,59 @@ impl Selector {
     fn pick<'a>(
         &self,
         question: &Question<'_>,
-        eligible: &[Eligible<'a>],
+        choice: &Choice<'a>,
         mode: Mode,
         draw: &mut dyn FnMut() -> u64,
     ) -> Pick<'a> {
-        let last = self.last.as_ref();
         let temperature = question.temperature.unwrap_or(self.config.temperature);
         match mode {
-            Mode::Kv if temperature > 0.0 => sampled(eligible, temperature, draw),
-            Mode::Kv | Mode::LeastLoaded => best(eligible, last),
-            Mode::RoundRobin => turn(eligible, last),
-            Mode::Random => any(eligible, draw),
-            Mode::Direct => best(eligible, last).map(|(chosen, _)| (chosen, Reason::Direct)),
-            Mode::PowerOfTwo => of_two(eligible, last, draw),
+            Mode::Kv if temperature > 0.0 => choice.sampled(temperature, draw),
+            Mode::Kv | Mode::LeastLoaded => choice.best(),
+            Mode::RoundRobin => choice.turn(),
+            Mode::Random => choice.any(draw),
+            Mode::Direct => choice.best().map(|(chosen, _)| (chosen, Reason::Direct)),
+            Mode::PowerOfTwo => choice.of_two(draw),
         }
     }
+}
 
-    fn score(&self, candidate: &Candidate<'_>, question: &Question<'_>, mode: Mode) -> Score {
-        let mut config = self.config.cost;
-        if let Some(weight) = question.overlap_score_weight {
-            config.overlap_score_weight = weight;
+/// Who can be chosen, and how many were removed by what.
+fn eligible<'a>(
+    candidates: &'a [Candidate<'a>],
+    judge: &Judge<'_>,
+    scorer: &Scorer<'_>,
+) -> (Vec<Eligible<'a>>, BTreeMap<Removed, usize>) {
+    let (mut eligible, mut removed) = (Vec::with_capacity(candidates.len()), BTreeMap::new());
+    for (number, candidate) in candidates.iter().enumerate() {
+        if let Some(what) = judge.verdict(candidate) {
+            *removed.entry(what).or_insert(0) += 1;
+            continue;
         }
-        let factors = (&self.config.slow_start, &self.config.preferences);
-        Score::of(candidate, question, &config, factors, mode)
+        eligible.push(Eligible { number, candidate, score: scorer.score(candidate).value });
     }
+    (eligible, removed)
+}
 
-    /// Who can be chosen, and how many were removed by what.
-    fn eligible<'a>(
-        &self,
-        question: &Question<'_>,
-        candidates: &[Candidate<'a>],
-        judge: &Judge<'_>,
-        mode: Mode,
-    ) -> (Vec<Eligible<'a>>, BTreeMap<Removed, usize>) {
-        let (mut eligible, mut removed) = (Vec::with_capacity(candidates.len()), BTreeMap::new());
-        for (candidate, at) in candidates.iter().enumerate() {
-            if let Some(what) = judge.verdict(at) {
-                *removed.entry(what).or_insert(0) += 1;
-                continue;
-            }
-            let Score { value: score, load_blocks, .. } = self.score(at, question, mode);
-            let (key, requests) = (at.key, at.load.requests);
-            eligible.push(Eligible { candidate, key, requests, score, load_blocks });
+fn explain(
+    candidates: &[Candidate<'_>],
+    judge: &Judge<'_>,
+    scorer: &Scorer<'_>,
+) -> Vec<Explanation> {
+    let explain = |at: &Candidate<'_>| {
+        let score = scorer.score(at);
+        Explanation {
+            worker: at.key.clone(),
+            removed: judge.verdict(at),
+            overlap: at.overlap,
+            shared_blocks: at.shared_blocks,
+            load: at.load,
+            cost: score.cost,
+            preference: score.preference,
+            slow_start: score.slow_start,
+            score: score.value,
         }
-        (eligible, removed)
-    }
-
-    fn explain(
-        &self,
-        question: &Question<'_>,
-        candidates: &[Candidate<'_>],
-        judge: &Judge<'_>,
-        mode: Mode,
-    ) -> Vec<Explanation> {
-        if !question.explain {
-            return Vec::new();
-        }
-        let explain = |at: &Candidate<'_>| {
-            let score = self.score(at, question, mode);
-            Explanation {
-                worker: at.key.clone(),
-                removed: judge.verdict(at),
-                overlap: at.overlap,
-                shared_blocks: at.shared_blocks,
-                load: at.load,
-                cost: score.cost,
-                preference: score.preference,
-                slow_start: score.slow_start,
-                score: score.value,
-            }
-        };
-        candidates.iter().map(explain).collect()
-    }
+    };
+    candidates.iter().map(explain).collect()
 }
 
 // === impl Judge ===
@@ -232,19 +219,27 @@ impl<'a> Judge<'a> {
         let is_ejection_ignored = candidates.iter().any(|at| at.is_ejected)
             && allowed.peek().is_some()
             && allowed.all(|at| at.is_ejected);
-        Self { constraints, busy, is_direct: mode == Mode::Direct, is_ejection_ignored }
+        let busy = (*busy != BusyThresholds::default()).then_some(busy);
+        let is_direct = mode == Mode::Direct;
+        let constraints = (!constraints.is_none()).then_some(constraints);
+        Self { constraints, busy, is_direct, is_ejection_ignored }
     }
 
     /// What removes a candidate; none if it can be chosen.
+    #[inline]
     fn verdict(&self, candidate: &Candidate<'_>) -> Option<Removed> {
         if self.is_direct {
             // No selection logic (document 004): whom the request names gets it, busy or not.
-            let is_named = self.constraints.pin.is_some_and(|pin| pin.is(candidate.key));
+            let pin = self.constraints.and_then(|at| at.pin);
+            let is_named = pin.is_some_and(|pin| pin.is(candidate.key));
             return (!is_named).then_some(Removed::NotPinned);
         }
-        let is_ejected = candidate.is_ejected && !self.is_ejection_ignored;
-        let unmet = self.constraints.unmet(candidate);
-        let unmet = unmet.or(is_ejected.then_some(Removed::Ejected));
-        unmet.or_else(|| self.busy.exceeded(&candidate.load, candidate.profile))
+        if let unmet @ Some(_) = self.constraints.as_ref().and_then(|at| at.unmet(candidate)) {
+            return unmet;
+        }
+        if candidate.is_ejected && !self.is_ejection_ignored {
+            return Some(Removed::Ejected);
+        }
+        self.busy?.exceeded(&candidate.load, candidate.profile)
     }
 }
