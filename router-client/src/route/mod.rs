@@ -3,6 +3,19 @@
 //! Nothing here does I/O, reads a clock or draws random numbers: times are [`Duration`](std::time::Duration)s counted
 //! from wherever the caller likes, and randomness is a function that the caller hands in. Shells around it ask the
 //! index, speak to clients and to other replicas.
+//!
+//! One request, in order:
+//!
+//! 1. [`Queue`]: while all ranks that it may go to have enough to compute, it waits.
+//! 2. [`ActiveLoads`] tells what requests under way ask of each rank, and which of them use the prompt's blocks already;
+//!    an index tells what each rank holds ([`TierBlocks`]). Together they make the [`Candidate`]s.
+//! 3. [`Selector`] chooses by filters, thresholds, mode and [`Prices`], with regard to [`Outliers`] and [`Sessions`].
+//! 4. [`ActiveLoads::add`] counts the request at once, so that the next decision knows of it.
+//! 5. [`ActiveLoads::mark_prefill_completed`], [`ActiveLoads::report_output`] and [`ActiveLoads::free`] follow its life;
+//!    [`ActiveLoads::expire`] ends it if nobody does.
+//!
+//! Formulas and defaults are those of the documents: router design (001), KV routing (003), router guide (004). Where
+//! they disagree, issue 16 decides, and a comment at the place says so.
 
 mod active;
 mod cost;
