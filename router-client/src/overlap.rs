@@ -122,11 +122,11 @@ impl TryFrom<WorkerMatch> for Overlap {
     }
 }
 
-/// The least that blocks by tier say about the best tiers: as many on the device as there are, the rest below.
+/// The least that blocks by tier say about the best tiers: a block in host memory may be one in device memory, too.
 fn best_tiers(blocks: u32, tiers: BlocksByTier) -> BlocksByTier {
     let device = tiers.device.min(blocks);
-    let host = tiers.host.min(blocks - device);
-    BlocksByTier { device, host, disk: blocks - device - host }
+    let disk = tiers.disk.min(blocks - device);
+    BlocksByTier { device, host: blocks - device - disk, disk }
 }
 
 fn worker_id(id: &str) -> Result<WorkerId, ClientError> {
@@ -142,5 +142,20 @@ fn state(state: WorkerState) -> SourceState {
         WorkerState::Degraded => SourceState::Degraded,
         WorkerState::Partial => SourceState::Partial,
         WorkerState::Cold | WorkerState::Unspecified => SourceState::Cold,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_best_tiers_no_block_is_credited_more_than_it_may_be() {
+        // Four blocks in both device and host memory, six on disk.
+        let copied = BlocksByTier { device: 4, host: 4, disk: 6 };
+        assert_eq!(best_tiers(10, copied), BlocksByTier { device: 4, host: 0, disk: 6 });
+        let apart = BlocksByTier { device: 4, host: 6, disk: 0 };
+        assert_eq!(best_tiers(10, apart), apart);
+        assert_eq!(best_tiers(0, BlocksByTier::default()), BlocksByTier::default());
     }
 }

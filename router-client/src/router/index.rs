@@ -47,10 +47,12 @@ pub(super) struct Overlaps {
 impl Index {
     pub(super) async fn overlaps(&self, prompt: &Prompt<'_>) -> Overlaps {
         let begin = Instant::now();
+        // A rank that the answer left out would count as holding nothing.
+        let all = Prompt { minimum_overlap_blocks: 1, top_k: 0, ..*prompt };
         let answer = match self {
             Self::None => return Overlaps::not_needed(),
-            Self::One(client) => client.find(prompt).await,
-            Self::Sharded(client) => client.find(prompt).await,
+            Self::One(client) => client.find(&all).await,
+            Self::Sharded(client) => client.find(&all).await,
         };
         match answer {
             Ok(answer) => Overlaps::answered(answer, begin.elapsed()),

@@ -16,7 +16,7 @@ pub use index::{Index, IndexUse};
 pub use reservation::Reservation;
 
 use crate::prompt::Prompt;
-use crate::route::{ConfigError, Question, RankLoad, SelectError};
+use crate::route::{BusyThresholds, ConfigError, Question, RankLoad, SelectError};
 use kvasir_proto::hash::sequence_hashes;
 use kvasir_proto::types::{SequenceHash, WorkerKey};
 use state::Shared;
@@ -33,7 +33,7 @@ pub enum RouteError {
     Select(#[from] SelectError),
 }
 
-/// Chooses workers. Cheap to clone: clones share loads and settings.
+/// Chooses workers of one model and tenant. Cheap to clone: clones share loads and settings.
 #[derive(Debug, Clone)]
 pub struct Router {
     shared: Arc<Shared>,
@@ -52,15 +52,25 @@ impl Router {
     /// These are the workers from now on, each rank by itself. A rank that is not among them is forgotten with its
     /// requests; one that was there before keeps its load.
     pub fn set_workers(&self, workers: impl IntoIterator<Item = RouterWorker>) {
+        // The caller's code runs before the lock is taken.
+        let workers = workers.into_iter().collect();
         let now = self.shared.now();
         self.shared.state().set_workers(workers, now);
+    }
+
+    /// Changes from now on which ranks are too busy to get a request.
+    ///
+    /// # Errors
+    /// If a threshold is out of its bounds; then nothing changes.
+    pub fn set_busy_thresholds(&self, busy: BusyThresholds) -> Result<(), ConfigError> {
+        self.shared.state().set_busy(busy)
     }
 
     /// Chooses a worker for a prompt, and counts the request as its load until the reservation is dropped. Waits for the
     /// index for its client's deadline at most.
     ///
     /// # Errors
-    /// If no worker may have the request, all are busy, or a hint cannot be used.
+    /// If no worker may have the request, all are busy, or a hint or the prompt's block size cannot be used.
     pub async fn select(
         &self,
         prompt: &Prompt<'_>,
@@ -68,6 +78,10 @@ impl Router {
     ) -> Result<Reservation, RouteError> {
         let question = self.question(prompt, hints);
         question.check()?;
+        if prompt.block_size != question.block_size.get() {
+            let (setting, problem) = ("block size of the prompt", "must be the router's");
+            return Err(ConfigError { setting, problem }.into());
+        }
         let needs_overlap = self.shared.state().selector().needs_overlap(&question);
         let overlaps = match needs_overlap {
             true => self.shared.index().overlaps(prompt).await,

@@ -48,8 +48,7 @@ impl Reservation {
         self.shared.state().active().mark_prefill_completed(&self.key, now);
     }
 
-    /// So many tokens of output in all so far. Renews the lease, as [`first_token`](Self::first_token) does: a request
-    /// of which nothing is reported for longer than the lease counts no more.
+    /// So many tokens of output in all so far.
     pub fn output_tokens(&self, tokens: u64) {
         let now = self.shared.now();
         self.shared.state().active().report_output(&self.key, tokens, now);

@@ -100,17 +100,55 @@ async fn workers_that_go_are_forgotten_and_those_that_stay_keep_their_load() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_of_which_nothing_is_reported_counts_no_more_after_its_lease() {
+async fn a_reservation_counts_until_it_is_dropped_however_long_that_is() {
     let router = router(Mode::LeastLoaded, Index::None);
     let silent = select(&router, &tokens(0, 2)).await;
-    let alive = select(&router, &tokens(500, 2)).await;
-    advance(Duration::from_secs(200)).await;
-    alive.output_tokens(5);
-    advance(Duration::from_secs(101)).await;
+    advance(Duration::from_secs(3_600)).await;
     let next = select(&router, &tokens(900, 2)).await;
-    assert_eq!(requests(&router).iter().sum::<u64>(), 2, "{:?}", router.loads());
-    drop((silent, alive, next));
+    assert_ne!(silent.worker(), next.worker());
+    assert_eq!(requests(&router), [1, 1, 0]);
+    drop((silent, next));
     assert_eq!(requests(&router), [0, 0, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rank_that_is_listed_again_or_twice_has_not_just_joined() {
+    let router = router(Mode::LeastLoaded, Index::None);
+    advance(Duration::from_secs(3_600)).await;
+    router.set_workers(["a", "a", "b", "c"].map(worker));
+    let prompt = tokens(0, 2);
+    let hints = Hints { explain: true, ..Hints::default() };
+    let chosen = router.select(&Prompt::new("m", BLOCK_SIZE, &prompt), &hints).await;
+    let chosen = chosen.expect("a worker");
+    let factors = chosen.decision().explanations.iter().map(|at| at.slow_start.to_string());
+    assert_eq!(factors.collect::<Vec<_>>(), ["1", "1", "1"]);
+}
+
+#[tokio::test]
+async fn a_prompt_with_other_blocks_is_refused() {
+    let router = router(Mode::Kv, Index::None);
+    let prompt = tokens(0, 2);
+    let other = Prompt::new("m", 2 * BLOCK_SIZE, &prompt);
+    let error = router.select(&other, &Hints::default()).await.expect_err("refused");
+    assert_eq!(error.to_string(), "block size of the prompt must be the router's");
+}
+
+#[tokio::test]
+async fn thresholds_may_change_while_requests_are_under_way() {
+    let router = router(Mode::Kv, Index::None);
+    let busy = BusyThresholds { active_prefill_tokens: Some(1), ..BusyThresholds::default() };
+    router.set_busy_thresholds(busy).expect("a threshold");
+    let prompts = [tokens(0, 2), tokens(100, 2), tokens(200, 2), tokens(300, 2)];
+    let mut held = Vec::new();
+    for prompt in &prompts[..3] {
+        held.push(select(&router, prompt).await);
+    }
+    let fourth = Prompt::new("m", BLOCK_SIZE, &prompts[3]);
+    let error = router.select(&fourth, &Hints::default()).await.expect_err("all are busy");
+    assert!(error.to_string().starts_with("all workers are busy"), "{error}");
+    held[0].first_token();
+    let freed = router.select(&fourth, &Hints::default()).await.expect("one is not");
+    assert_eq!(freed.worker(), held[0].worker());
 }
 
 #[tokio::test]

@@ -2,8 +2,8 @@ use super::RouteError;
 use super::config::{Hints, RouterConfig, RouterWorker};
 use super::index::{Index, Overlaps};
 use crate::route::{
-    ActiveLoads, Candidate, Decision, NewRequest, PromptBlocks, Question, RankId, RankLoad,
-    RequestKey, RouterId, Selector,
+    ActiveLoads, BusyThresholds, Candidate, ConfigError, Decision, NewRequest, PromptBlocks,
+    Question, RankId, RankLoad, RequestKey, RouterId, Selector,
 };
 use kvasir_proto::types::{SequenceHash, WorkerKey};
 use std::collections::BTreeMap;
@@ -98,18 +98,21 @@ impl State {
         &self.selector
     }
 
+    pub(super) fn set_busy(&mut self, busy: BusyThresholds) -> Result<(), ConfigError> {
+        self.selector.set_busy(busy)
+    }
+
     pub(super) const fn active(&mut self) -> &mut ActiveLoads {
         &mut self.active
     }
 
-    pub(super) fn set_workers(
-        &mut self,
-        workers: impl IntoIterator<Item = RouterWorker>,
-        now: Duration,
-    ) {
+    pub(super) fn set_workers(&mut self, workers: Vec<RouterWorker>, now: Duration) {
         let is_first = self.workers.is_empty();
         let mut before = std::mem::take(&mut self.workers);
         for worker in workers {
+            if self.workers.contains_key(&worker.key) {
+                continue;
+            }
             // Beyond the limit on ranks nobody is chosen.
             let Some(rank) = self.active.join(&worker.key) else { continue };
             let joined = match before.remove(&worker.key) {
@@ -136,8 +139,6 @@ impl State {
         overlaps: &Overlaps,
         (expected_output_tokens, now): (Option<u64>, Duration),
     ) -> Result<(RequestKey, Decision), RouteError> {
-        // Clients that vanished without a word leave no load behind.
-        self.active.expire(now);
         let shared = self.active.shared(chain);
         let members: Vec<&Member> = self.workers.values().collect();
         let candidates: Vec<_> = members
@@ -171,7 +172,7 @@ impl State {
             };
             // A request that is beyond a limit is served all the same: it only does not count.
             if let Err(error) = self.active.add(&key, request, now) {
-                tracing::warn!(%error, worker = %decision.worker, "a request does not count as load");
+                tracing::debug!(%error, worker = %decision.worker, "a request does not count as load");
             }
         }
         Ok((key, decision))

@@ -66,7 +66,7 @@ class BlocksByTier(_message.Message):
     def __init__(self, device: _Optional[int] = ..., host: _Optional[int] = ..., disk: _Optional[int] = ...) -> None: ...
 
 class WorkerMatch(_message.Message):
-    __slots__ = ("worker_id", "dp_rank", "matched_blocks", "matched_tokens", "blocks_by_tier", "state", "applied", "lag_batches", "verified_age_ms", "speculative_blocks", "shed_blocks", "connected")
+    __slots__ = ("worker_id", "dp_rank", "matched_blocks", "matched_tokens", "blocks_by_tier", "state", "applied", "lag_batches", "verified_age_ms", "speculative_blocks", "shed_blocks", "connected", "blocks_by_best_tier")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     DP_RANK_FIELD_NUMBER: _ClassVar[int]
     MATCHED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
@@ -79,6 +79,7 @@ class WorkerMatch(_message.Message):
     SPECULATIVE_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     SHED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_BY_BEST_TIER_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     dp_rank: int
     matched_blocks: int
@@ -91,7 +92,8 @@ class WorkerMatch(_message.Message):
     speculative_blocks: int
     shed_blocks: int
     connected: bool
-    def __init__(self, worker_id: _Optional[str] = ..., dp_rank: _Optional[int] = ..., matched_blocks: _Optional[int] = ..., matched_tokens: _Optional[int] = ..., blocks_by_tier: _Optional[_Union[BlocksByTier, _Mapping]] = ..., state: _Optional[_Union[_types_pb2.WorkerState, str]] = ..., applied: _Optional[_Union[_types_pb2.Cursor, _Mapping]] = ..., lag_batches: _Optional[int] = ..., verified_age_ms: _Optional[int] = ..., speculative_blocks: _Optional[int] = ..., shed_blocks: _Optional[int] = ..., connected: bool = ...) -> None: ...
+    blocks_by_best_tier: BlocksByTier
+    def __init__(self, worker_id: _Optional[str] = ..., dp_rank: _Optional[int] = ..., matched_blocks: _Optional[int] = ..., matched_tokens: _Optional[int] = ..., blocks_by_tier: _Optional[_Union[BlocksByTier, _Mapping]] = ..., state: _Optional[_Union[_types_pb2.WorkerState, str]] = ..., applied: _Optional[_Union[_types_pb2.Cursor, _Mapping]] = ..., lag_batches: _Optional[int] = ..., verified_age_ms: _Optional[int] = ..., speculative_blocks: _Optional[int] = ..., shed_blocks: _Optional[int] = ..., connected: bool = ..., blocks_by_best_tier: _Optional[_Union[BlocksByTier, _Mapping]] = ...) -> None: ...
 
 class FindMatchesResponse(_message.Message):
     __slots__ = ("request_id", "query_blocks", "best_overlap_blocks", "block_size", "matches", "missing_shards", "restoring_worker_ids")
