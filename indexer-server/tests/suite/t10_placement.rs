@@ -113,6 +113,7 @@ async fn a_worker_without_endpoints_is_known_by_its_placements_alone() {
         worker_id: "w".to_owned(),
         speculative_blocks: 3,
         blocks_by_tier: Some(pb::BlocksByTier::default()),
+        blocks_by_best_tier: Some(pb::BlocksByTier::default()),
         state: pb::WorkerState::Cold.into(),
         ..Default::default()
     };
