@@ -33,7 +33,7 @@ pub struct CostConfig {
     /// Weight, at least 0, of the tokens that a worker has yet to compute for earlier requests, beside the request's
     /// own.
     ///
-    /// The documents disagree. Issue 16 has the request's own prefill only: 0, the default. Document 001 lets the count
+    /// The documents disagree. By default, 0, only the request's own prefill counts. Document 001 lets the count
     /// fall when a first token marks a prefill completed, which is true only of a count that has earlier requests
     /// in it; upstream adds them: 1. The blocks of earlier requests are in the decode blocks from the start, so 1
     /// counts them twice, and a burst with one new prefix then goes to every worker: waiting for the prefix where it is
@@ -91,7 +91,7 @@ pub struct Cost {
 
 impl Default for TierCredits {
     fn default() -> Self {
-        // Issue 16. The documents do not tell tiers apart; upstream's defaults are these.
+        // The documents do not distinguish tiers; these are Dynamo's defaults.
         Self { device: 1.0, host: 0.75, disk: 0.25 }
     }
 }

@@ -7,15 +7,15 @@
 //! One request, in order:
 //!
 //! 1. [`Queue`]: while all ranks that it may go to have enough to compute, it waits.
-//! 2. [`ActiveLoads`] tells what requests under way ask of each rank, and which of them use the prompt's blocks already;
-//!    an index tells what each rank holds ([`TierBlocks`]). Together they make the [`Candidate`]s.
+//! 2. [`ActiveLoads`] has the load of each rank by the requests under way, and which of them use the prompt's blocks already;
+//!    an index knows what each rank holds ([`TierBlocks`]). Together they make the [`Candidate`]s.
 //! 3. [`Selector`] chooses by filters, thresholds, mode and [`Prices`], with regard to [`Outliers`] and [`Sessions`].
 //! 4. [`ActiveLoads::add`] counts the request at once, so that the next decision knows of it.
 //! 5. [`ActiveLoads::mark_prefill_completed`], [`ActiveLoads::report_output`] and [`ActiveLoads::free`] follow its life;
 //!    [`ActiveLoads::expire`] ends it if nobody does.
 //!
 //! Formulas and defaults are those of the documents: router design (001), KV routing (003), router guide (004). Where
-//! they disagree, issue 16 decides, and a comment at the place says so.
+//! they disagree, a comment at the place names the one that is followed.
 
 mod active;
 mod cost;
@@ -29,9 +29,9 @@ mod sessions;
 
 pub use active::{
     ACTIVE_BLOCKS_MAX, ACTIVE_RANKS_MAX, ACTIVE_REQUESTS_MAX, ActiveConfig, ActiveLoads,
-    ActiveRequest, AddError, BlockTracking, Expired, Heard, KvReuse, LoadDigest, NewRequest,
-    PromptBlocks, REQUEST_BLOCKS_MAX, REQUEST_ID_BYTES_MAX, REQUEST_LEASE_MAX, REQUEST_TOKENS_MAX,
-    RankId, RankLoad, RequestKey, RouterId, SharedBlocks,
+    ActiveRequest, AddError, BlockTracking, Expired, KvReuse, LoadDigest, NewRequest, PromptBlocks,
+    REQUEST_BLOCKS_MAX, REQUEST_ID_BYTES_MAX, REQUEST_LEASE_MAX, REQUEST_TOKENS_MAX, RankId,
+    RankLoad, RequestKey, RouterId, SharedBlocks, Update,
 };
 pub use cost::{Cost, CostConfig, CostInput, Prices, TierBlocks, TierCredits};
 pub use error::ConfigError;

@@ -25,7 +25,7 @@ pub enum QueuePolicy {
     /// The largest `(1 + priority_jump) / isl_tokens`: the least time to the first token on average. A long prompt may
     /// wait until no shorter one comes.
     ///
-    /// Upstream now divides by the tokens that are not cached. Issue 16 has document 004's formula.
+    /// Dynamo now divides by the tokens that are not cached; this is document 004's formula.
     Wspt,
 }
 
@@ -145,7 +145,7 @@ impl FromStr for QueuePolicy {
 
 impl Default for QueueConfig {
     fn default() -> Self {
-        // Document 004. Upstream 1.6 has no threshold by default; issue 16 has the document's.
+        // Document 004. Dynamo 1.6 has no threshold by default.
         let threshold = Some(2.0);
         Self { threshold, policy: QueuePolicy::default(), entries_max: QUEUE_ENTRIES_MAX }
     }

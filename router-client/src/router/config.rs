@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 pub struct RouterConfig {
     /// How workers are chosen.
     pub select: SelectConfig,
-    /// What of the requests under way is tracked.
+    /// What of the requests under way is tracked. The lease has no effect here: a reservation counts until it is dropped.
     pub active: ActiveConfig,
 }
 

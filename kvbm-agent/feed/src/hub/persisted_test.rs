@@ -1,4 +1,4 @@
-//! Which incarnation continues, whether or not sources were received.
+//! Whether a restarted agent continues its incarnation: some sources publish again, others do not.
 
 use super::*;
 use crate::disk::{DiskConfig, NewIncarnation, PersistedSource, SourceKind, Verdict, open};

@@ -76,7 +76,7 @@ impl ActiveConfig {
             blocks: BlockTracking::Prompt,
             reuse: KvReuse::Assumed,
             track_prefill_tokens: true,
-            // Not in the documents: issue 16, and upstream's.
+            // Not in the documents; Dynamo has the same.
             lease: Duration::from_secs(300),
             requests_max: ACTIVE_REQUESTS_MAX,
             blocks_max: ACTIVE_BLOCKS_MAX,

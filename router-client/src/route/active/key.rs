@@ -11,7 +11,7 @@ pub struct RouterId(pub u64);
 /// A request, by the router that placed it and the id that this router gave it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestKey {
-    /// The router that placed it, which alone speaks for it.
+    /// The router that placed it: updates from other routers do not count.
     pub router: RouterId,
     id: Arc<str>,
 }

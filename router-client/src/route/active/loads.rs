@@ -32,7 +32,7 @@ pub enum AddError {
 
 /// What a message about a request changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heard {
+pub enum Update {
     /// The load of this rank changed.
     Changed(RankId),
     /// Nothing but the lease.
@@ -169,11 +169,11 @@ impl ActiveLoads {
     }
 
     /// The first token of a request is out: its prefill counts no more.
-    pub fn mark_prefill_completed(&mut self, key: &RequestKey, now: Duration) -> Heard {
-        let Some(request) = self.requests.get_mut(key) else { return Heard::Unknown };
+    pub fn mark_prefill_completed(&mut self, key: &RequestKey, now: Duration) -> Update {
+        let Some(request) = self.requests.get_mut(key) else { return Update::Unknown };
         request.expires = request.expires.max(now.saturating_add(self.config.lease));
         if request.is_prefill_completed {
-            return Heard::Unchanged;
+            return Update::Unchanged;
         }
         let before = request.digest();
         let tokens = request.counted_prefill_tokens();
@@ -185,24 +185,24 @@ impl ActiveLoads {
             rank.add_digest(key.router, request.digest());
             rank.take_digest(key.router, before);
         }
-        Heard::Changed(request.rank)
+        Update::Changed(request.rank)
     }
 
     /// A request has so many tokens of output, all together: told twice or in another order, it is the same.
     ///
     /// The first of them also completes its prefill, because document 001 takes it as the sign of that.
-    pub fn report_output(&mut self, key: &RequestKey, output_tokens: u64, now: Duration) -> Heard {
-        let mut heard = Heard::Unchanged;
+    pub fn report_output(&mut self, key: &RequestKey, output_tokens: u64, now: Duration) -> Update {
+        let mut update = Update::Unchanged;
         if output_tokens > 0 {
-            heard = self.mark_prefill_completed(key, now);
+            update = self.mark_prefill_completed(key, now);
         }
-        let Some(request) = self.requests.get_mut(key) else { return Heard::Unknown };
+        let Some(request) = self.requests.get_mut(key) else { return Update::Unknown };
         request.expires = request.expires.max(now.saturating_add(self.config.lease));
         let output_tokens = output_tokens.min(REQUEST_TOKENS_MAX);
         if self.config.blocks != BlockTracking::PromptAndOutput
             || output_tokens <= request.output_tokens
         {
-            return heard;
+            return update;
         }
         request.output_tokens = output_tokens;
         let weight = request.weigh_output(self.config.block_size);
@@ -211,19 +211,19 @@ impl ActiveLoads {
             rank.load.output_milliblocks += weight;
             take(&mut rank.load.output_milliblocks, before);
         }
-        if weight == before { heard } else { Heard::Changed(request.rank) }
+        if weight == before { update } else { Update::Changed(request.rank) }
     }
 
     /// A request is still under way: its lease begins anew.
-    pub fn renew(&mut self, key: &RequestKey, now: Duration) -> Heard {
-        let Some(request) = self.requests.get_mut(key) else { return Heard::Unknown };
+    pub fn renew(&mut self, key: &RequestKey, now: Duration) -> Update {
+        let Some(request) = self.requests.get_mut(key) else { return Update::Unknown };
         request.expires = request.expires.max(now.saturating_add(self.config.lease));
-        Heard::Unchanged
+        Update::Unchanged
     }
 
     /// A request has ended, well or badly.
-    pub fn free(&mut self, key: &RequestKey) -> Heard {
-        let Some(request) = self.requests.remove(key) else { return Heard::Unknown };
+    pub fn free(&mut self, key: &RequestKey) -> Update {
+        let Some(request) = self.requests.remove(key) else { return Update::Unknown };
         self.due.remove(&(request.due, key.clone()));
         let freed_blocks = match request.end {
             Some(_) => self.chains.remove(request.rank.slot, request.end),
@@ -239,7 +239,7 @@ impl ActiveLoads {
             debug_assert!(rank.load.requests > 0 || rank.load.is_empty(), "{:?}", rank.load);
         }
         debug_assert_eq!(self.due.len(), self.requests.len(), "one look at each lease");
-        Heard::Changed(request.rank)
+        Update::Changed(request.rank)
     }
 
     /// Frees the requests whose lease has ended at `now`.

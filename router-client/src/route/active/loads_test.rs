@@ -54,13 +54,13 @@ fn a_request_counts_from_routing_to_its_end() {
     assert_eq!((both.requests, both.prefilling_requests), (2, 2));
     assert_eq!((both.prompt_blocks, both.prefill_tokens), (11, 224));
     assert!(loads.load(b).is_empty());
-    assert_eq!(loads.mark_prefill_completed(&key(OURS, "1"), secs(1)), Heard::Changed(a));
-    assert_eq!(loads.mark_prefill_completed(&key(OURS, "1"), secs(1)), Heard::Unchanged);
+    assert_eq!(loads.mark_prefill_completed(&key(OURS, "1"), secs(1)), Update::Changed(a));
+    assert_eq!(loads.mark_prefill_completed(&key(OURS, "1"), secs(1)), Update::Unchanged);
     assert_eq!(loads.load(a).prefill_tokens, 64);
-    assert_eq!(loads.free(&key(OURS, "1")), Heard::Changed(a));
-    assert_eq!(loads.free(&key(OURS, "1")), Heard::Unknown);
+    assert_eq!(loads.free(&key(OURS, "1")), Update::Changed(a));
+    assert_eq!(loads.free(&key(OURS, "1")), Update::Unknown);
     assert_eq!(loads.load(a).prompt_blocks, 4);
-    assert_eq!(loads.free(&key(OURS, "2")), Heard::Changed(a));
+    assert_eq!(loads.free(&key(OURS, "2")), Update::Changed(a));
     assert!(loads.load(a).is_empty() && loads.is_empty());
     loads.validate();
 }
@@ -83,8 +83,12 @@ fn a_prefill_pool_tracks_no_blocks() {
     loads.add(&key(OURS, "1"), request(a, &chain(1..=10)), secs(0)).expect("added");
     let load = loads.load(a);
     assert_eq!((load.prompt_blocks, load.prefill_tokens, load.requests), (0, 160, 1));
-    assert_eq!(loads.report_output(&key(OURS, "1"), 50, secs(0)), Heard::Changed(a), "the prefill");
-    assert_eq!(loads.report_output(&key(OURS, "1"), 90, secs(0)), Heard::Unchanged);
+    assert_eq!(
+        loads.report_output(&key(OURS, "1"), 50, secs(0)),
+        Update::Changed(a),
+        "the prefill"
+    );
+    assert_eq!(loads.report_output(&key(OURS, "1"), 90, secs(0)), Update::Unchanged);
     assert_eq!(loads.load(a), RankLoad { requests: 1, ..RankLoad::default() });
     assert_eq!(BlockTracking::Prompt.with_output(), Ok(BlockTracking::PromptAndOutput));
     let error = BlockTracking::Off.with_output().expect_err("refused");
@@ -151,7 +155,7 @@ fn a_lease_ends_unless_the_request_is_heard_of() {
     assert_eq!(loads.next_expiry(), Some(secs(300)));
     assert_eq!(loads.expire(secs(299)), []);
     loads.mark_prefill_completed(&key(OURS, "2"), secs(200));
-    assert_eq!(loads.renew(&key(OURS, "3"), secs(100)), Heard::Unchanged);
+    assert_eq!(loads.renew(&key(OURS, "3"), secs(100)), Update::Unchanged);
     assert_eq!(loads.expire(secs(300)), [Expired { key: key(OURS, "1"), rank: a }]);
     loads.validate();
     assert_eq!(loads.next_expiry(), Some(secs(400)));
@@ -170,7 +174,7 @@ fn a_rank_that_went_takes_its_requests_along() {
         loads.add(&key(OURS, id), request(rank, &chain([7])), secs(0)).expect("added");
     }
     assert_eq!((loads.forget(a), loads.forget(a)), (1, 0));
-    assert_eq!(loads.mark_prefill_completed(&key(OURS, "1"), secs(1)), Heard::Unknown);
+    assert_eq!(loads.mark_prefill_completed(&key(OURS, "1"), secs(1)), Update::Unknown);
     let again = loads.join(&worker("a")).expect("room");
     assert_ne!(again, a, "a number is never given twice");
     let late = loads.add(&key(OURS, "1"), request(a, &chain([7])), secs(1));

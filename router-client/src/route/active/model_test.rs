@@ -49,7 +49,7 @@ struct Known {
 struct Reference(BTreeMap<u8, Known>);
 
 impl Reference {
-    fn heard(&mut self, request: u8, now: u64) -> Option<&mut Known> {
+    fn renewed(&mut self, request: u8, now: u64) -> Option<&mut Known> {
         let known = self.0.get_mut(&request)?;
         known.expires = known.expires.max(now + LEASE_SECS);
         Some(known)
@@ -217,26 +217,26 @@ impl Both {
         match step {
             Step::Add { .. } => self.add(step),
             Step::Complete(request) => {
-                let heard = self.loads.mark_prefill_completed(&key(*request), now);
-                let known = self.reference.heard(*request, self.now);
-                assert_eq!(heard == Heard::Unknown, known.is_none());
+                let update = self.loads.mark_prefill_completed(&key(*request), now);
+                let known = self.reference.renewed(*request, self.now);
+                assert_eq!(update == Update::Unknown, known.is_none());
                 known.into_iter().for_each(|known| known.is_completed = true);
             }
             Step::Output(request, tokens) => {
                 self.loads.report_output(&key(*request), *tokens, now);
-                if let Some(known) = self.reference.heard(*request, self.now) {
+                if let Some(known) = self.reference.renewed(*request, self.now) {
                     known.is_completed |= *tokens > 0;
                     known.output_tokens = known.output_tokens.max(*tokens);
                 }
             }
             Step::Renew(request) => {
                 self.loads.renew(&key(*request), now);
-                self.reference.heard(*request, self.now);
+                self.reference.renewed(*request, self.now);
             }
             Step::Free(request) => {
-                let heard = self.loads.free(&key(*request));
+                let update = self.loads.free(&key(*request));
                 let known = self.reference.0.remove(request);
-                assert_eq!(heard == Heard::Unknown, known.is_none());
+                assert_eq!(update == Update::Unknown, known.is_none());
             }
             Step::Expire => {
                 let expired: BTreeSet<_> =

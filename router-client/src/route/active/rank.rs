@@ -46,7 +46,7 @@ pub(super) struct Rank {
     pub(super) key: WorkerKey,
     pub(super) generation: u64,
     pub(super) load: RankLoad,
-    /// By the router that speaks for the requests; routers without any are absent.
+    /// By the router that placed the requests; routers without any are absent.
     pub(super) digests: BTreeMap<RouterId, LoadDigest>,
 }
 
