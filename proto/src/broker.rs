@@ -7,18 +7,19 @@
 //! | `kvasir.v1.heartbeats.<tenant>.<model>.<bucket>.<worker>` | heartbeats |
 //! | `kvasir.v1.local.<tenant>.<model>.<worker>.<call>` | requests to an agent's `LocalIndexer` |
 //! | `kvasir.v1.loads.<tenant>.<model>.<bucket>.<worker>` | how busy its ranks are |
+//! | `kvasir.v1.routers.<tenant>.<model>` | requests under way, among replicas of the router |
 //!
 //! In tenants, models and workers every byte except ASCII letters, digits, `-` and `_` is written as `=`
 //! and two hexadecimal digits in upper case; an empty name is written as `=`.
 //!
-//! Messages on the first two subjects are `BrokerMessage`, on the last `WorkerLoad`. A request to an agent is the
+//! Messages on the first two subjects are `BrokerMessage`, of loads `WorkerLoad`, of routers `RouterSync`. A request to an agent is the
 //! request message of the call, with a reply subject. Each part of the answer is one message there, with the headers
 //! of [`answer`].
 
 use crate::{
     convert::WorkerAddress,
     hash::bucket,
-    types::{DpRank, Incarnation},
+    types::{DpRank, Incarnation, PartitionKey},
 };
 use std::{
     fmt::{self, Display, Write},
@@ -40,6 +41,8 @@ pub const EVENTS_ALL: &str = "kvasir.v1.events.>";
 pub const HEARTBEATS_ALL: &str = "kvasir.v1.heartbeats.>";
 /// Subjects of all loads.
 pub const LOADS_ALL: &str = "kvasir.v1.loads.>";
+/// Subjects of all replicas of the router.
+pub const ROUTERS_ALL: &str = "kvasir.v1.routers.>";
 /// Prefix of the object stores of snapshots, one for each shard: `kvasir-snapshots-shard-I-of-N`.
 pub const SNAPSHOTS: &str = "kvasir-snapshots";
 /// The key-value bucket in which indexes publish the stream position that they have on disk.
@@ -106,6 +109,13 @@ pub fn heartbeats_subject(address: &WorkerAddress) -> String {
 pub fn loads_subject(address: &WorkerAddress) -> String {
     let (Names { tenant, model, worker }, bucket) = (names(address), bucket(&address.worker));
     format!("kvasir.v1.loads.{tenant}.{model}.{bucket}.{worker}")
+}
+
+/// Subject on which replicas of the router tell each other of the requests of a partition.
+#[must_use]
+pub fn routers_subject(partition: &PartitionKey) -> String {
+    let (tenant, model) = (Token(partition.tenant()), Token(partition.model()));
+    format!("kvasir.v1.routers.{tenant}.{model}")
 }
 
 /// Subject of requests to a worker's agent.
@@ -205,7 +215,7 @@ impl FromStr for Delivery {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{PartitionKey, WorkerId};
+    use crate::types::WorkerId;
 
     fn address(model: &str, tenant: &str, worker: &str) -> WorkerAddress {
         let partition = PartitionKey::new(model, tenant).expect("valid");
@@ -222,6 +232,7 @@ mod tests {
         assert_eq!(heartbeats_subject(&plain), heartbeats);
         let loads = format!("kvasir.v1.loads.=.llama.{at}.w-0");
         assert_eq!(loads_subject(&plain), loads);
+        assert_eq!(routers_subject(&plain.partition), "kvasir.v1.routers.=.llama");
         let local = local_subject(&plain, LocalCall::Dump);
         assert_eq!(local, "kvasir.v1.local.=.llama.w-0.dump");
 

@@ -10,13 +10,14 @@ use prost_types::FileDescriptorSet;
 use std::{env, fs, path::Path};
 use tonic_prost_build::{Builder, Config};
 
-const FILES: [&str; 6] = [
+const FILES: [&str; 7] = [
     "kvasir/v1/types.proto",
     "kvasir/v1/indexer.proto",
     "kvasir/v1/ingest.proto",
     "kvasir/v1/local.proto",
     "kvasir/v1/broker.proto",
     "kvasir/v1/loads.proto",
+    "kvasir/v1/router.proto",
 ];
 
 /// Calls that the generated code does not serve.

@@ -1,5 +1,5 @@
 use crate::stream::Pipeline;
-use crate::{Answer, Calls, ClientConfig, ClientError, Prompt};
+use crate::{Answer, Calls, ClientConfig, ClientError, HashedPrompt, Prompt};
 use kvasir_proto::convert::TooManyBlocks;
 use kvasir_proto::limits::{GRPC_MESSAGE_BYTES_MAX, QUERY_BLOCKS_MAX};
 use kvasir_proto::pb::indexer_client::IndexerClient as Stub;
@@ -64,20 +64,24 @@ impl IndexerClient {
     /// If the prompt is too long, or the server refuses, cannot be reached, or does not answer within
     /// the deadline.
     pub async fn find(&self, prompt: &Prompt<'_>) -> Result<Answer, ClientError> {
+        self.find_hashed(&prompt.hashed()).await
+    }
+
+    /// [`IndexerClient::find`] for a prompt that is hashed already.
+    ///
+    /// # Errors
+    /// As for [`IndexerClient::find`].
+    pub async fn find_hashed(&self, prompt: &HashedPrompt) -> Result<Answer, ClientError> {
         if prompt.is_short() {
             return Ok(Answer::default());
         }
-        let request = prompt.request();
-        check_length(&request.local_hashes)?;
-        let answer = self.call(self.ask(request, || prompt.request())).await?;
+        check_length(&prompt.local_hashes)?;
+        let answer = self.call(self.ask(prompt.request(), || prompt.request())).await?;
         Answer::try_from(answer)
     }
 
-    /// The same for a prompt that is hashed already and not too long.
-    pub(crate) async fn find_hashed(
-        &self,
-        request: &FindMatchesRequest,
-    ) -> Result<Answer, ClientError> {
+    /// Makes a query that is not too long.
+    pub(crate) async fn query(&self, request: &FindMatchesRequest) -> Result<Answer, ClientError> {
         let answer = self.call(self.ask(request.clone(), || request.clone())).await?;
         Answer::try_from(answer)
     }
@@ -96,19 +100,28 @@ impl IndexerClient {
         worker: &WorkerKey,
         ttl: Option<Duration>,
     ) -> Result<(), ClientError> {
+        self.record_placement_hashed(&prompt.hashed(), worker, ttl).await
+    }
+
+    /// [`IndexerClient::record_placement`] for a prompt that is hashed already.
+    ///
+    /// # Errors
+    /// As for [`IndexerClient::record_placement`].
+    pub async fn record_placement_hashed(
+        &self,
+        prompt: &HashedPrompt,
+        worker: &WorkerKey,
+        ttl: Option<Duration>,
+    ) -> Result<(), ClientError> {
         if prompt.is_short() {
             return Ok(());
         }
-        let request = prompt.placement(worker, ttl);
-        check_length(&request.local_hashes)?;
-        self.place_hashed(request).await
+        check_length(&prompt.local_hashes)?;
+        self.record(prompt.placement(worker, ttl)).await
     }
 
-    /// The same for a prompt that is hashed already and not too long.
-    pub(crate) async fn place_hashed(
-        &self,
-        request: RecordPlacementRequest,
-    ) -> Result<(), ClientError> {
+    /// Records a placement that is not too long.
+    pub(crate) async fn record(&self, request: RecordPlacementRequest) -> Result<(), ClientError> {
         let mut stub = self.stub.clone();
         self.call(async { stub.record_placement(request).await }).await.map(drop)
     }

@@ -42,6 +42,6 @@ pub use client::IndexerClient;
 pub use config::{Calls, ClientConfig};
 pub use error::ClientError;
 pub use overlap::{Answer, Overlap};
-pub use prompt::Prompt;
+pub use prompt::{HashedPrompt, Prompt};
 pub use replicas::{HedgeConfig, REPLICAS_MAX, ShardCounts};
 pub use sharded::{ShardedClient, ShardedConfig};

@@ -1,7 +1,6 @@
-use bytes::Bytes;
 use kvasir_proto::hash::{self, MultimodalSpan, Namespace};
 use kvasir_proto::pb::{FindMatchesRequest, RecordPlacementRequest};
-use kvasir_proto::types::{LocalHash, WorkerKey};
+use kvasir_proto::types::{LocalHash, SequenceHash, WorkerKey};
 use std::time::Duration;
 
 /// A prompt to be placed.
@@ -25,6 +24,25 @@ pub struct Prompt<'a> {
     pub top_k: u32,
 }
 
+/// A prompt as hashes of its complete blocks: hashed once, it serves every query and placement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HashedPrompt {
+    /// Model it runs on.
+    pub model: String,
+    /// Tenant, "" by default.
+    pub tenant: String,
+    /// Tokens per block of the fleet.
+    pub block_size: u32,
+    /// Number of its tokens, those beyond its last complete block included.
+    pub input_tokens: u64,
+    /// Local hashes of its complete blocks. Adapter, salt and multimodal content are part of them.
+    pub local_hashes: Vec<u64>,
+    /// See [`Prompt::minimum_overlap_blocks`].
+    pub minimum_overlap_blocks: u32,
+    /// See [`Prompt::top_k`].
+    pub top_k: u32,
+}
+
 impl<'a> Prompt<'a> {
     /// A plain prompt: no tenant, adapter, salt or multimodal content; asks for all workers that hold
     /// or are expected to hold a block.
@@ -43,12 +61,6 @@ impl<'a> Prompt<'a> {
         }
     }
 
-    /// Whether it has no complete block: then no worker holds any of it, and no server needs to be asked.
-    pub(crate) fn is_short(&self) -> bool {
-        // The server refuses a block size of 0.
-        self.tokens.len() < usize::try_from(self.block_size).unwrap_or(usize::MAX)
-    }
-
     /// Local hashes of its complete blocks.
     #[must_use]
     pub fn local_hashes(&self) -> Vec<LocalHash> {
@@ -63,32 +75,72 @@ impl<'a> Prompt<'a> {
         hashes
     }
 
+    /// The same prompt as hashes.
+    #[must_use]
+    pub fn hashed(&self) -> HashedPrompt {
+        HashedPrompt {
+            model: self.model.to_owned(),
+            tenant: self.tenant.to_owned(),
+            block_size: self.block_size,
+            input_tokens: self.tokens.len() as u64,
+            local_hashes: self.local_hashes().into_iter().map(|hash| hash.0).collect(),
+            minimum_overlap_blocks: self.minimum_overlap_blocks,
+            top_k: self.top_k,
+        }
+    }
+
     /// The question to ask an indexer.
     #[must_use]
     pub fn request(&self) -> FindMatchesRequest {
-        FindMatchesRequest {
-            model: self.model.to_owned(),
-            tenant: self.tenant.to_owned(),
-            block_size: Some(self.block_size),
-            hash_scheme: Some(hash::HASH_SCHEME.to_owned()),
-            local_hashes: self.local_hashes().into_iter().map(|hash| hash.0).collect(),
-            token_ids_le: Bytes::new(),
-            minimum_overlap_blocks: Some(self.minimum_overlap_blocks).filter(|least| *least != 1),
-            top_k: self.top_k,
-            ..FindMatchesRequest::default()
-        }
+        self.hashed().request()
     }
 
     /// The placement to record at an indexer after this prompt was sent to `worker`. A `ttl` of `None`
     /// takes the server's default; its unit on the wire is the millisecond.
     #[must_use]
     pub fn placement(&self, worker: &WorkerKey, ttl: Option<Duration>) -> RecordPlacementRequest {
-        RecordPlacementRequest {
-            model: self.model.to_owned(),
-            tenant: self.tenant.to_owned(),
+        self.hashed().placement(worker, ttl)
+    }
+}
+
+impl HashedPrompt {
+    /// Whether it has no complete block: then no worker holds any of it, and no server needs to be asked.
+    pub(crate) fn is_short(&self) -> bool {
+        // The server refuses a block size of 0.
+        self.local_hashes.is_empty() && self.block_size != 0
+    }
+
+    /// Its sequence hashes: each names the whole prefix up to its block.
+    #[must_use]
+    pub fn sequence_hashes(&self) -> Vec<SequenceHash> {
+        let locals: Vec<_> = self.local_hashes.iter().copied().map(LocalHash).collect();
+        hash::sequence_hashes(&locals).collect()
+    }
+
+    /// The question to ask an indexer.
+    #[must_use]
+    pub fn request(&self) -> FindMatchesRequest {
+        FindMatchesRequest {
+            model: self.model.clone(),
+            tenant: self.tenant.clone(),
             block_size: Some(self.block_size),
             hash_scheme: Some(hash::HASH_SCHEME.to_owned()),
-            local_hashes: self.local_hashes().into_iter().map(|hash| hash.0).collect(),
+            local_hashes: self.local_hashes.clone(),
+            minimum_overlap_blocks: Some(self.minimum_overlap_blocks).filter(|least| *least != 1),
+            top_k: self.top_k,
+            ..FindMatchesRequest::default()
+        }
+    }
+
+    /// The placement to record: see [`Prompt::placement`].
+    #[must_use]
+    pub fn placement(&self, worker: &WorkerKey, ttl: Option<Duration>) -> RecordPlacementRequest {
+        RecordPlacementRequest {
+            model: self.model.clone(),
+            tenant: self.tenant.clone(),
+            block_size: Some(self.block_size),
+            hash_scheme: Some(hash::HASH_SCHEME.to_owned()),
+            local_hashes: self.local_hashes.clone(),
             worker_id: worker.worker.as_str().to_owned(),
             dp_rank: worker.rank,
             ttl_ms: ttl.map(|ttl| u32::try_from(ttl.as_millis()).unwrap_or(u32::MAX)),

@@ -18,6 +18,8 @@ use tokio::time::timeout;
 const BINARY: &str = "indexer-server";
 /// Name of the agent's binary.
 const AGENT: &str = "kvbm-agent";
+/// Name of the router's binary.
+const ROUTER: &str = "router";
 /// Longest wait until the server listens after its start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest wait until the server ends after SIGTERM; then it is killed.
@@ -99,6 +101,25 @@ impl Server {
     /// As [`Server::start_with`].
     pub async fn agent_at(addresses: Addresses, flags: &[&str]) -> Result<Self> {
         let program = Command::new(binary_of(AGENT)?);
+        Self::launch(program, (addresses.grpc, addresses.http), flags).await
+    }
+
+    /// Starts a router on free ports of the loopback interface: a process like the server, with the same common flags and
+    /// the same log lines.
+    ///
+    /// # Errors
+    /// As [`Server::start_with`].
+    pub async fn router(flags: &[&str]) -> Result<Self> {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        Self::router_at(Addresses { grpc: any, http: any }, flags).await
+    }
+
+    /// As [`Server::router`], on these addresses.
+    ///
+    /// # Errors
+    /// As [`Server::start_with`].
+    pub async fn router_at(addresses: Addresses, flags: &[&str]) -> Result<Self> {
+        let program = Command::new(binary_of(ROUTER)?);
         Self::launch(program, (addresses.grpc, addresses.http), flags).await
     }
 
@@ -233,6 +254,14 @@ pub fn binary() -> Result<PathBuf> {
 /// If it is missing.
 pub fn agent_binary() -> Result<PathBuf> {
     binary_of(AGENT)
+}
+
+/// The router's binary of this build's profile.
+///
+/// # Errors
+/// If it is missing.
+pub fn router_binary() -> Result<PathBuf> {
+    binary_of(ROUTER)
 }
 
 /// A binary of the workspace.

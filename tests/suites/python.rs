@@ -11,6 +11,7 @@ fn the_package_is_sound_and_speaks_to_server_and_agent() {
         .arg(place::cache().join("python-client"))
         .env("KVASIR_INDEXER_SERVER", server::binary().expect("a built server"))
         .env("KVASIR_KVBM_AGENT", server::agent_binary().expect("a built agent"))
+        .env("KVASIR_ROUTER", server::router_binary().expect("a built router"))
         .env_remove("KVASIR_REGENERATE")
         .output()
         .expect("a script that can be run");

@@ -117,8 +117,7 @@ async fn a_publisher_goes_on_where_the_checkpoint_was() -> Result<()> {
     let uplink = open(&server, "w", 1).await?;
     ensure!(uplink.next_sequence() == Some(4), "{:?}", uplink.next_sequence());
     ensure!(matched(&mut client).await? == Some(200), "all of it");
-    let (status, text) = metrics::get(server.addresses.http, "/readyz").await?;
-    ensure!(status == 200, "{text}");
+    metrics::ready(server.addresses.http).await?;
     // Another life begins empty.
     drop(uplink);
     let reborn = open(&server, "w", 2).await?;
@@ -258,8 +257,7 @@ async fn a_configured_worker_that_contradicts_registered_ones_is_left_out() -> R
     let both =
         ["ERROR", "v0 (model m)", "block_size is 32", "have 16", "v1", "RemoveWorker", "--worker"];
     logged(&server, &both).await?;
-    let (status, text) = metrics::get(server.addresses.http, "/readyz").await?;
-    ensure!(status == 200, "{text}");
+    metrics::ready(server.addresses.http).await?;
     let request = pb::RemoveWorkerRequest {
         worker_id: "v1".to_owned(),
         model: MODEL.to_owned(),

@@ -111,7 +111,13 @@ impl App {
         let mut tasks = Tasks::default();
         let stop_http = CancellationToken::new();
         let (http_listener, readiness) = (self.http_listener, self.readiness);
-        let http = http::serve(http_listener, self.metrics, readiness.clone(), stop_http.clone());
+        let http = http::serve(
+            http_listener,
+            self.metrics,
+            readiness.clone(),
+            Vec::new(),
+            stop_http.clone(),
+        );
         tasks.spawn("http", async { Ok(http.await?) });
         let ingest = Arc::clone(&self.parts.ingest);
         // Agents cannot reach the server before the broker can.

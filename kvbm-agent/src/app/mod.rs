@@ -76,8 +76,13 @@ pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(),
     let readiness = Readiness::with_problems(move || view.problems());
     let stop_http = CancellationToken::new();
     let mut tasks = Tasks::default();
-    let serving =
-        http::serve(listener, Metrics::new(registry), readiness.clone(), stop_http.clone());
+    let serving = http::serve(
+        listener,
+        Metrics::new(registry),
+        readiness.clone(),
+        Vec::new(),
+        stop_http.clone(),
+    );
     tasks.spawn("http", async { Ok(serving.await?) });
     let grpc = agent.local_address();
     tracing::info!(grpc = grpc.map(tracing::field::display), http = %http_address, "listening");

@@ -15,6 +15,7 @@ mod load;
 mod local;
 mod placement;
 mod profile;
+mod select;
 mod shard;
 mod shared;
 mod worker;
@@ -37,6 +38,7 @@ pub use local::{
 };
 pub use placement::Placement;
 pub use profile::{Role, WorkerProfile};
+pub use select::take_prompt;
 pub use shard::{Owner, owner, shard_info, write_owner};
 pub use shared::{age_ms, cursor, incarnation, read_cursor, state};
 pub use worker::{

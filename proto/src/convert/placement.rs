@@ -52,14 +52,14 @@ impl TryFrom<pb::RecordPlacementRequest> for Placement {
             ..Fields::default()
         }
         .check();
-        let FindQuery { partition, block_size, input, .. } = query.map_err(rename_inputs)?;
+        let FindQuery { partition, block_size, input, .. } = query.map_err(without_names)?;
         let address = WorkerAddress { partition, worker };
         Ok(Self { address, rank, block_size, input, ttl: Duration::from_millis(ttl_ms.into()) })
     }
 }
 
-/// A placement has one input less than a query.
-fn rename_inputs(mut error: ConvertError) -> ConvertError {
+/// Some requests have one input less than a query.
+pub(super) fn without_names(mut error: ConvertError) -> ConvertError {
     if error.field == INPUTS {
         PLACEMENT_INPUTS.clone_into(&mut error.field);
     }

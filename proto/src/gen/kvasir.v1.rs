@@ -3271,3 +3271,1346 @@ pub mod worker_loads_client {
         }
     }
 }
+/// A worker, or one rank of it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PinnedWorker {
+    /// The worker, required, 1 to 256 bytes.
+    #[prost(string, tag = "1")]
+    pub worker_id: ::prost::alloc::string::String,
+    /// Its rank; any if absent.
+    #[prost(uint32, optional, tag = "2")]
+    pub dp_rank: ::core::option::Option<u32>,
+}
+impl ::prost::Name for PinnedWorker {
+    const NAME: &'static str = "PinnedWorker";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.PinnedWorker".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.PinnedWorker".into()
+    }
+}
+/// A label that a worker had better have.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PreferredLabel {
+    /// Its key, required, 1 to 256 bytes.
+    #[prost(string, tag = "1")]
+    pub key: ::prost::alloc::string::String,
+    /// Its value, up to 256 bytes.
+    #[prost(string, tag = "2")]
+    pub value: ::prost::alloc::string::String,
+    /// How much better; below 0 for a label that is better not to have. Default 1.
+    #[prost(double, optional, tag = "3")]
+    pub weight: ::core::option::Option<f64>,
+}
+impl ::prost::Name for PreferredLabel {
+    const NAME: &'static str = "PreferredLabel";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.PreferredLabel".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.PreferredLabel".into()
+    }
+}
+/// A request that needs a worker. Exactly one of token_ids, token_ids_le and local_hashes must be set.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SelectWorkerRequest {
+    /// Model, required, 1 to 256 bytes.
+    #[prost(string, tag = "1")]
+    pub model: ::prost::alloc::string::String,
+    /// Tenant, up to 256 bytes; default "".
+    #[prost(string, tag = "2")]
+    pub tenant: ::prost::alloc::string::String,
+    /// Id by which the request is reported later, up to 256 bytes, unique among the requests under way at this router;
+    /// "" to have the router make one.
+    #[prost(string, tag = "3")]
+    pub request_id: ::prost::alloc::string::String,
+    /// LoRA adapter of the request, up to 256 bytes; "" for none. Workers that have it loaded are preferred.
+    #[prost(string, tag = "4")]
+    pub lora_name: ::prost::alloc::string::String,
+    /// Cache salt of the prompt, up to 256 bytes; "" for none. Only with tokens.
+    #[prost(string, tag = "5")]
+    pub cache_salt: ::prost::alloc::string::String,
+    /// If set, must equal the partition's block size in tokens, else FAILED_PRECONDITION.
+    #[prost(uint32, optional, tag = "6")]
+    pub block_size: ::core::option::Option<u32>,
+    /// Token ids, at most 1,048,576. Convenient by hand and with grpcurl.
+    #[prost(uint32, repeated, tag = "10")]
+    pub token_ids: ::prost::alloc::vec::Vec<u32>,
+    /// Token ids as little-endian u32, at most 4 MiB, a multiple of 4 bytes. The fast form of token_ids.
+    #[prost(bytes = "bytes", tag = "11")]
+    pub token_ids_le: ::prost::bytes::Bytes,
+    /// Local hashes (xxh3-64/1337) of the prompt's whole blocks, at most 65,536.
+    #[prost(fixed64, repeated, tag = "12")]
+    pub local_hashes: ::prost::alloc::vec::Vec<u64>,
+    /// Tokens of the prompt; only with local_hashes. Default: as many as these blocks have.
+    #[prost(uint64, optional, tag = "13")]
+    pub input_tokens: ::core::option::Option<u64>,
+    /// Multimodal items of the prompt, at most 1,024. Only with tokens.
+    #[prost(message, repeated, tag = "14")]
+    pub multimodal: ::prost::alloc::vec::Vec<MultimodalItem>,
+    /// How the worker is chosen; default by router.
+    #[prost(enumeration = "RouterMode", tag = "20")]
+    pub mode: i32,
+    /// Weight of overlap against load, at least 0; default by router.
+    #[prost(double, optional, tag = "21")]
+    pub overlap_score_weight: ::core::option::Option<f64>,
+    /// Randomness of mode kv, at least 0; default by router.
+    #[prost(double, optional, tag = "22")]
+    pub temperature: ::core::option::Option<f64>,
+    /// Tokens of output that the client expects.
+    #[prost(uint64, optional, tag = "23")]
+    pub expected_output_tokens: ::core::option::Option<u64>,
+    /// How many seconds earlier the request counts as arrived in the queue, 0 to 3,600.
+    #[prost(double, tag = "24")]
+    pub latency_sensitivity: f64,
+    /// Session of the request, up to 256 bytes: the rank that served it last is preferred. "" for none.
+    #[prost(string, tag = "25")]
+    pub session_id: ::prost::alloc::string::String,
+    /// Longest wait in the queue in milliseconds; default and most: --queue-timeout.
+    #[prost(uint32, optional, tag = "26")]
+    pub queue_timeout_ms: ::core::option::Option<u32>,
+    /// Only this worker, or this rank. Required in mode direct.
+    #[prost(message, optional, tag = "30")]
+    pub pinned: ::core::option::Option<PinnedWorker>,
+    /// Only these workers, at most 4,096; default all.
+    #[prost(string, repeated, tag = "31")]
+    pub allowed_worker_ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// None of these workers, at most 4,096, as when a request is tried again.
+    #[prost(string, repeated, tag = "32")]
+    pub excluded_worker_ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Only workers of these roles; default all.
+    #[prost(enumeration = "WorkerRole", repeated, tag = "33")]
+    pub roles: ::prost::alloc::vec::Vec<i32>,
+    /// Only workers with all these labels, at most 64.
+    #[prost(message, repeated, tag = "34")]
+    pub required_labels: ::prost::alloc::vec::Vec<Label>,
+    /// Labels that the worker had better have, at most 64.
+    #[prost(message, repeated, tag = "35")]
+    pub preferred_labels: ::prost::alloc::vec::Vec<PreferredLabel>,
+    /// List in the answer what was known of each rank.
+    #[prost(bool, tag = "40")]
+    pub explain: bool,
+    /// Choose, and do not count the request as load: for looking.
+    #[prost(bool, tag = "41")]
+    pub dry_run: bool,
+}
+impl ::prost::Name for SelectWorkerRequest {
+    const NAME: &'static str = "SelectWorkerRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.SelectWorkerRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.SelectWorkerRequest".into()
+    }
+}
+/// The terms of a cost, in blocks: total = overlap score weight * prefill_blocks + decode_blocks.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct RouteCost {
+    /// The overlap by its credits (--device-credit and its siblings).
+    #[prost(double, tag = "1")]
+    pub credited_blocks: f64,
+    /// Tokens of the request to be computed from scratch.
+    #[prost(double, tag = "2")]
+    pub new_prefill_tokens: f64,
+    /// Blocks of prefill.
+    #[prost(double, tag = "3")]
+    pub prefill_blocks: f64,
+    /// Blocks in use for generation if the request goes there.
+    #[prost(double, tag = "4")]
+    pub decode_blocks: f64,
+    /// The sum. The lowest wins.
+    #[prost(double, tag = "5")]
+    pub total: f64,
+}
+impl ::prost::Name for RouteCost {
+    const NAME: &'static str = "RouteCost";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.RouteCost".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.RouteCost".into()
+    }
+}
+/// How many ranks were removed from a choice, by what.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemovedRanks {
+    /// What removed them, in words.
+    #[prost(string, tag = "1")]
+    pub reason: ::prost::alloc::string::String,
+    /// How many.
+    #[prost(uint32, tag = "2")]
+    pub ranks: u32,
+}
+impl ::prost::Name for RemovedRanks {
+    const NAME: &'static str = "RemovedRanks";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.RemovedRanks".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.RemovedRanks".into()
+    }
+}
+/// Load of a rank by the requests under way at this router and at the replicas that it syncs with.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct RankLoad {
+    /// Requests.
+    #[prost(uint64, tag = "1")]
+    pub requests: u64,
+    /// Those whose first token is not out.
+    #[prost(uint64, tag = "2")]
+    pub prefilling_requests: u64,
+    /// Tokens of prompts that are to be computed.
+    #[prost(uint64, tag = "3")]
+    pub prefill_tokens: u64,
+    /// Blocks in use; a block that several requests share counts once.
+    #[prost(double, tag = "4")]
+    pub active_blocks: f64,
+}
+impl ::prost::Name for RankLoad {
+    const NAME: &'static str = "RankLoad";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.RankLoad".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.RankLoad".into()
+    }
+}
+/// What was known of one rank when a worker was chosen.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RankExplanation {
+    /// The worker.
+    #[prost(string, tag = "1")]
+    pub worker_id: ::prost::alloc::string::String,
+    /// Its rank.
+    #[prost(uint32, tag = "2")]
+    pub dp_rank: u32,
+    /// What removed it from the choice, in words; "" if it could be chosen.
+    #[prost(string, tag = "3")]
+    pub removed: ::prost::alloc::string::String,
+    /// Blocks of the prompt that were credited to it, by the best tier of each. `trust` is deducted.
+    #[prost(message, optional, tag = "4")]
+    pub overlap: ::core::option::Option<BlocksByTier>,
+    /// How far the index's knowledge of it can be trusted.
+    #[prost(enumeration = "IndexTrust", tag = "5")]
+    pub trust: i32,
+    /// Leading blocks of the prompt that requests under way use there.
+    #[prost(uint32, tag = "6")]
+    pub shared_blocks: u32,
+    /// Its load.
+    #[prost(message, optional, tag = "7")]
+    pub load: ::core::option::Option<RankLoad>,
+    /// Its cost.
+    #[prost(message, optional, tag = "8")]
+    pub cost: ::core::option::Option<RouteCost>,
+    /// Factor for what is preferred: below 1 for better, 1 for neither.
+    #[prost(double, tag = "9")]
+    pub preference: f64,
+    /// Factor for a worker that has just joined, at least 1.
+    #[prost(double, tag = "10")]
+    pub slow_start: f64,
+    /// By which it was compared. Less is better.
+    #[prost(double, tag = "11")]
+    pub score: f64,
+}
+impl ::prost::Name for RankExplanation {
+    const NAME: &'static str = "RankExplanation";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.RankExplanation".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.RankExplanation".into()
+    }
+}
+/// Time that a decision took, by phase, in microseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RouteOverhead {
+    /// Hashing the prompt.
+    #[prost(uint64, tag = "1")]
+    pub hashing_us: u64,
+    /// Asking the index.
+    #[prost(uint64, tag = "2")]
+    pub index_us: u64,
+    /// Waiting in the queue.
+    #[prost(uint64, tag = "3")]
+    pub queue_us: u64,
+    /// Choosing the worker.
+    #[prost(uint64, tag = "4")]
+    pub choosing_us: u64,
+}
+impl ::prost::Name for RouteOverhead {
+    const NAME: &'static str = "RouteOverhead";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.RouteOverhead".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.RouteOverhead".into()
+    }
+}
+/// A worker for a request.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SelectWorkerResponse {
+    /// Id by which to report the request.
+    #[prost(string, tag = "1")]
+    pub request_id: ::prost::alloc::string::String,
+    /// The worker.
+    #[prost(string, tag = "2")]
+    pub worker_id: ::prost::alloc::string::String,
+    /// Its rank.
+    #[prost(uint32, tag = "3")]
+    pub dp_rank: u32,
+    /// How it was chosen.
+    #[prost(enumeration = "RouterMode", tag = "4")]
+    pub mode: i32,
+    /// Why.
+    #[prost(enumeration = "DecisionReason", tag = "5")]
+    pub reason: i32,
+    /// Its cost.
+    #[prost(message, optional, tag = "6")]
+    pub cost: ::core::option::Option<RouteCost>,
+    /// Whole blocks of the prompt.
+    #[prost(uint32, tag = "7")]
+    pub query_blocks: u32,
+    /// What the index contributed.
+    #[prost(enumeration = "IndexOutcome", tag = "8")]
+    pub index: i32,
+    /// Why it contributed nothing, for people; "" if it did.
+    #[prost(string, tag = "9")]
+    pub index_error: ::prost::alloc::string::String,
+    /// Shards of which no replica answered.
+    #[prost(uint32, repeated, tag = "10")]
+    pub missing_shards: ::prost::alloc::vec::Vec<u32>,
+    /// Ranks that hold blocks of the prompt which were not credited fully, because the index cannot be trusted fully.
+    #[prost(uint32, tag = "11")]
+    pub distrusted_ranks: u32,
+    /// Ranks that could be chosen.
+    #[prost(uint32, tag = "12")]
+    pub eligible_ranks: u32,
+    /// Those that could not.
+    #[prost(message, repeated, tag = "13")]
+    pub removed: ::prost::alloc::vec::Vec<RemovedRanks>,
+    /// True if all workers that may have the request failed of late, so that this was ignored.
+    #[prost(bool, tag = "14")]
+    pub ejection_ignored: bool,
+    /// Whether the request waited in the queue.
+    #[prost(bool, tag = "15")]
+    pub queued: bool,
+    /// How many requests were ahead of it when it came.
+    #[prost(uint32, tag = "16")]
+    pub queue_position: u32,
+    /// What the decision cost.
+    #[prost(message, optional, tag = "17")]
+    pub overhead: ::core::option::Option<RouteOverhead>,
+    /// All ranks, if the request asks for them.
+    #[prost(message, repeated, tag = "18")]
+    pub explanations: ::prost::alloc::vec::Vec<RankExplanation>,
+}
+impl ::prost::Name for SelectWorkerResponse {
+    const NAME: &'static str = "SelectWorkerResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.SelectWorkerResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.SelectWorkerResponse".into()
+    }
+}
+/// Names a request of a partition.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MarkPrefillCompletedRequest {
+    /// Model, required.
+    #[prost(string, tag = "1")]
+    pub model: ::prost::alloc::string::String,
+    /// Tenant, default "".
+    #[prost(string, tag = "2")]
+    pub tenant: ::prost::alloc::string::String,
+    /// The request, required.
+    #[prost(string, tag = "3")]
+    pub request_id: ::prost::alloc::string::String,
+}
+impl ::prost::Name for MarkPrefillCompletedRequest {
+    const NAME: &'static str = "MarkPrefillCompletedRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.MarkPrefillCompletedRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.MarkPrefillCompletedRequest".into()
+    }
+}
+/// The report was taken.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MarkPrefillCompletedResponse {}
+impl ::prost::Name for MarkPrefillCompletedResponse {
+    const NAME: &'static str = "MarkPrefillCompletedResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.MarkPrefillCompletedResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.MarkPrefillCompletedResponse".into()
+    }
+}
+/// Reports output.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReportOutputRequest {
+    /// Model, required.
+    #[prost(string, tag = "1")]
+    pub model: ::prost::alloc::string::String,
+    /// Tenant, default "".
+    #[prost(string, tag = "2")]
+    pub tenant: ::prost::alloc::string::String,
+    /// The request, required.
+    #[prost(string, tag = "3")]
+    pub request_id: ::prost::alloc::string::String,
+    /// Tokens of output so far, all together. A smaller number than before changes nothing.
+    #[prost(uint64, tag = "4")]
+    pub output_tokens: u64,
+}
+impl ::prost::Name for ReportOutputRequest {
+    const NAME: &'static str = "ReportOutputRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.ReportOutputRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.ReportOutputRequest".into()
+    }
+}
+/// The report was taken.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReportOutputResponse {}
+impl ::prost::Name for ReportOutputResponse {
+    const NAME: &'static str = "ReportOutputResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.ReportOutputResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.ReportOutputResponse".into()
+    }
+}
+/// Reports the end of a request.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FreeRequest {
+    /// Model, required.
+    #[prost(string, tag = "1")]
+    pub model: ::prost::alloc::string::String,
+    /// Tenant, default "".
+    #[prost(string, tag = "2")]
+    pub tenant: ::prost::alloc::string::String,
+    /// The request, required.
+    #[prost(string, tag = "3")]
+    pub request_id: ::prost::alloc::string::String,
+    /// Whether its worker failed it. A worker that fails too often in a row is left alone for a while. Absent if that is
+    /// not known, or not the worker's doing, as when the client hung up.
+    #[prost(bool, optional, tag = "4")]
+    pub failed: ::core::option::Option<bool>,
+    /// Tokens of the prompt that the engine had cached, as the engine reports them (usage.prompt_tokens_details). The
+    /// router compares them with what it expected.
+    #[prost(uint64, optional, tag = "5")]
+    pub cached_tokens: ::core::option::Option<u64>,
+}
+impl ::prost::Name for FreeRequest {
+    const NAME: &'static str = "FreeRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.FreeRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.FreeRequest".into()
+    }
+}
+/// The request has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FreeResponse {
+    /// Tokens of the prompt that were expected in the worker's cache; absent if prefill tokens are not tracked.
+    #[prost(uint64, optional, tag = "1")]
+    pub expected_cached_tokens: ::core::option::Option<u64>,
+}
+impl ::prost::Name for FreeResponse {
+    const NAME: &'static str = "FreeResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.FreeResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.FreeResponse".into()
+    }
+}
+/// Asks for loads.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetLoadsRequest {
+    /// Only this model; default all.
+    #[prost(string, optional, tag = "1")]
+    pub model: ::core::option::Option<::prost::alloc::string::String>,
+    /// Only this tenant; default all.
+    #[prost(string, optional, tag = "2")]
+    pub tenant: ::core::option::Option<::prost::alloc::string::String>,
+}
+impl ::prost::Name for GetLoadsRequest {
+    const NAME: &'static str = "GetLoadsRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.GetLoadsRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.GetLoadsRequest".into()
+    }
+}
+/// Asks for loads again and again.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WatchRouterLoadsRequest {
+    /// Only this model; default all.
+    #[prost(string, optional, tag = "1")]
+    pub model: ::core::option::Option<::prost::alloc::string::String>,
+    /// Only this tenant; default all.
+    #[prost(string, optional, tag = "2")]
+    pub tenant: ::core::option::Option<::prost::alloc::string::String>,
+    /// Minimum time between two answers in milliseconds, 10 to 60,000; default 100.
+    #[prost(uint32, optional, tag = "3")]
+    pub min_interval_ms: ::core::option::Option<u32>,
+}
+impl ::prost::Name for WatchRouterLoadsRequest {
+    const NAME: &'static str = "WatchRouterLoadsRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.WatchRouterLoadsRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.WatchRouterLoadsRequest".into()
+    }
+}
+/// Load of one rank.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RouterRankLoad {
+    /// Model.
+    #[prost(string, tag = "1")]
+    pub model: ::prost::alloc::string::String,
+    /// Tenant.
+    #[prost(string, tag = "2")]
+    pub tenant: ::prost::alloc::string::String,
+    /// The worker.
+    #[prost(string, tag = "3")]
+    pub worker_id: ::prost::alloc::string::String,
+    /// Its rank.
+    #[prost(uint32, tag = "4")]
+    pub dp_rank: u32,
+    /// By the requests under way.
+    #[prost(message, optional, tag = "5")]
+    pub routed: ::core::option::Option<RankLoad>,
+    /// As the engine reports it (WorkerLoads); absent if it reports nothing.
+    #[prost(message, optional, tag = "6")]
+    pub reported: ::core::option::Option<WorkerLoad>,
+    /// True if the engine's report is too old to count.
+    #[prost(bool, tag = "7")]
+    pub reported_is_stale: bool,
+}
+impl ::prost::Name for RouterRankLoad {
+    const NAME: &'static str = "RouterRankLoad";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.RouterRankLoad".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.RouterRankLoad".into()
+    }
+}
+/// Loads of all ranks, by model, tenant, worker and rank.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GetLoadsResponse {
+    /// The ranks.
+    #[prost(message, repeated, tag = "1")]
+    pub ranks: ::prost::alloc::vec::Vec<RouterRankLoad>,
+    /// Requests that wait in the queue.
+    #[prost(uint32, tag = "2")]
+    pub queued_requests: u32,
+    /// Tokens of their prompts.
+    #[prost(uint64, tag = "3")]
+    pub queued_tokens: u64,
+}
+impl ::prost::Name for GetLoadsResponse {
+    const NAME: &'static str = "GetLoadsResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.GetLoadsResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.GetLoadsResponse".into()
+    }
+}
+/// Beyond what a rank gets no request. An absent threshold sets no bound.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct BusyThresholds {
+    /// Share of the rank's blocks that requests under way use, more than 0; 1 is all of them.
+    #[prost(double, optional, tag = "1")]
+    pub active_decode_blocks: ::core::option::Option<f64>,
+    /// Tokens that the rank has yet to compute, more than 0.
+    #[prost(uint64, optional, tag = "2")]
+    pub active_prefill_tokens: ::core::option::Option<u64>,
+    /// The same as a multiple of the tokens that the rank computes in one step, more than 0.
+    #[prost(double, optional, tag = "3")]
+    pub active_prefill_tokens_fraction: ::core::option::Option<f64>,
+}
+impl ::prost::Name for BusyThresholds {
+    const NAME: &'static str = "BusyThresholds";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.BusyThresholds".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.BusyThresholds".into()
+    }
+}
+/// Asks for the thresholds.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetBusyThresholdsRequest {}
+impl ::prost::Name for GetBusyThresholdsRequest {
+    const NAME: &'static str = "GetBusyThresholdsRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.GetBusyThresholdsRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.GetBusyThresholdsRequest".into()
+    }
+}
+/// The thresholds in force.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct GetBusyThresholdsResponse {
+    /// Of all models and tenants.
+    #[prost(message, optional, tag = "1")]
+    pub thresholds: ::core::option::Option<BusyThresholds>,
+}
+impl ::prost::Name for GetBusyThresholdsResponse {
+    const NAME: &'static str = "GetBusyThresholdsResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.GetBusyThresholdsResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.GetBusyThresholdsResponse".into()
+    }
+}
+/// Changes the thresholds.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct SetBusyThresholdsRequest {
+    /// The new ones, required. They replace all of the old ones.
+    #[prost(message, optional, tag = "1")]
+    pub thresholds: ::core::option::Option<BusyThresholds>,
+}
+impl ::prost::Name for SetBusyThresholdsRequest {
+    const NAME: &'static str = "SetBusyThresholdsRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.SetBusyThresholdsRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.SetBusyThresholdsRequest".into()
+    }
+}
+/// The thresholds were changed.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct SetBusyThresholdsResponse {
+    /// The thresholds in force.
+    #[prost(message, optional, tag = "1")]
+    pub thresholds: ::core::option::Option<BusyThresholds>,
+}
+impl ::prost::Name for SetBusyThresholdsResponse {
+    const NAME: &'static str = "SetBusyThresholdsResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.SetBusyThresholdsResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.SetBusyThresholdsResponse".into()
+    }
+}
+/// One batch of what a router tells its replicas over NATS (subject kvasir.v1.routers.<tenant>.<model>). Delivery is not assured: periodic digests find what was
+/// lost.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RouterSync {
+    /// Model of the requests.
+    #[prost(string, tag = "1")]
+    pub model: ::prost::alloc::string::String,
+    /// Tenant of the requests.
+    #[prost(string, tag = "2")]
+    pub tenant: ::prost::alloc::string::String,
+    /// The sender, new with each start. A router ignores its own messages.
+    #[prost(fixed64, tag = "3")]
+    pub router_id: u64,
+    /// What happened, in order.
+    #[prost(message, repeated, tag = "4")]
+    pub items: ::prost::alloc::vec::Vec<RouterSyncItem>,
+    /// True for requests of the pool of prefill workers.
+    #[prost(bool, tag = "5")]
+    pub prefill_pool: bool,
+}
+impl ::prost::Name for RouterSync {
+    const NAME: &'static str = "RouterSync";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.RouterSync".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.RouterSync".into()
+    }
+}
+/// A request that a router placed.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SyncedRequest {
+    /// Its id.
+    #[prost(string, tag = "1")]
+    pub request_id: ::prost::alloc::string::String,
+    /// Where it is.
+    #[prost(string, tag = "2")]
+    pub worker_id: ::prost::alloc::string::String,
+    /// Which rank.
+    #[prost(uint32, tag = "3")]
+    pub dp_rank: u32,
+    /// Sequence hashes of its whole blocks; none if blocks are not shared.
+    #[prost(fixed64, repeated, tag = "4")]
+    pub sequence_hashes: ::prost::alloc::vec::Vec<u64>,
+    /// Number of its whole blocks.
+    #[prost(uint32, tag = "5")]
+    pub blocks: u32,
+    /// Blocks of these that were expected in the worker's cache.
+    #[prost(uint32, tag = "6")]
+    pub overlap_blocks: u32,
+    /// Tokens of its prompt.
+    #[prost(uint64, tag = "7")]
+    pub input_tokens: u64,
+    /// Tokens of its prompt that were to be computed.
+    #[prost(uint64, tag = "8")]
+    pub prefill_tokens: u64,
+    /// Whether its first token is out.
+    #[prost(bool, tag = "9")]
+    pub prefill_completed: bool,
+    /// Tokens of output that the client expects.
+    #[prost(uint64, optional, tag = "10")]
+    pub expected_output_tokens: ::core::option::Option<u64>,
+}
+impl ::prost::Name for SyncedRequest {
+    const NAME: &'static str = "SyncedRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.SyncedRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.SyncedRequest".into()
+    }
+}
+/// Digest of a router's requests.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SyncDigest {
+    /// How many there are.
+    #[prost(uint64, tag = "1")]
+    pub requests: u64,
+    /// Wrapping sum of their digests.
+    #[prost(fixed64, tag = "2")]
+    pub sum: u64,
+}
+impl ::prost::Name for SyncDigest {
+    const NAME: &'static str = "SyncDigest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.SyncDigest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.SyncDigest".into()
+    }
+}
+/// The ids of a router's requests, of those after `after` and up to `until`.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SyncList {
+    /// Absent: from the first.
+    #[prost(string, optional, tag = "1")]
+    pub after: ::core::option::Option<::prost::alloc::string::String>,
+    /// Absent: to the last.
+    #[prost(string, optional, tag = "2")]
+    pub until: ::core::option::Option<::prost::alloc::string::String>,
+    /// Ids, ascending.
+    #[prost(string, repeated, tag = "3")]
+    pub request_ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Digest of each.
+    #[prost(fixed64, repeated, tag = "4")]
+    pub digests: ::prost::alloc::vec::Vec<u64>,
+}
+impl ::prost::Name for SyncList {
+    const NAME: &'static str = "SyncList";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.SyncList".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.SyncList".into()
+    }
+}
+/// Asks a router for requests by id.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SyncAskRequests {
+    /// The router.
+    #[prost(fixed64, tag = "1")]
+    pub router_id: u64,
+    /// The ids.
+    #[prost(string, repeated, tag = "2")]
+    pub request_ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+impl ::prost::Name for SyncAskRequests {
+    const NAME: &'static str = "SyncAskRequests";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.SyncAskRequests".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.SyncAskRequests".into()
+    }
+}
+/// One thing that a router tells its replicas.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RouterSyncItem {
+    #[prost(oneof = "router_sync_item::Item", tags = "1, 2, 3, 4, 5, 6, 7")]
+    pub item: ::core::option::Option<router_sync_item::Item>,
+}
+/// Nested message and enum types in `RouterSyncItem`.
+pub mod router_sync_item {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Item {
+        /// AddRequest: a request was placed.
+        #[prost(message, tag = "1")]
+        Added(super::SyncedRequest),
+        /// MarkPrefillCompleted, by request id.
+        #[prost(string, tag = "2")]
+        PrefillCompleted(::prost::alloc::string::String),
+        /// Free, by request id.
+        #[prost(string, tag = "3")]
+        Freed(::prost::alloc::string::String),
+        /// Digest of all requests of the sender, from time to time.
+        #[prost(message, tag = "4")]
+        Digest(super::SyncDigest),
+        /// Asks this router for its list.
+        #[prost(fixed64, tag = "5")]
+        AskList(u64),
+        /// What the sender has under way.
+        #[prost(message, tag = "6")]
+        List(super::SyncList),
+        /// Asks a router for requests that the sender lacks.
+        #[prost(message, tag = "7")]
+        AskRequests(super::SyncAskRequests),
+    }
+}
+impl ::prost::Name for RouterSyncItem {
+    const NAME: &'static str = "RouterSyncItem";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.RouterSyncItem".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.RouterSyncItem".into()
+    }
+}
+/// How a worker is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum RouterMode {
+    /// The router's own (--router-mode).
+    Unspecified = 0,
+    /// The lowest cost by overlap and load.
+    Kv = 1,
+    /// Each in turn.
+    RoundRobin = 2,
+    /// Any.
+    Random = 3,
+    /// The one in `pinned`; nothing is chosen or filtered.
+    Direct = 4,
+    /// The less loaded of two that are drawn.
+    PowerOfTwo = 5,
+    /// The least loaded.
+    LeastLoaded = 6,
+}
+impl RouterMode {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "ROUTER_MODE_UNSPECIFIED",
+            Self::Kv => "ROUTER_MODE_KV",
+            Self::RoundRobin => "ROUTER_MODE_ROUND_ROBIN",
+            Self::Random => "ROUTER_MODE_RANDOM",
+            Self::Direct => "ROUTER_MODE_DIRECT",
+            Self::PowerOfTwo => "ROUTER_MODE_POWER_OF_TWO",
+            Self::LeastLoaded => "ROUTER_MODE_LEAST_LOADED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "ROUTER_MODE_UNSPECIFIED" => Some(Self::Unspecified),
+            "ROUTER_MODE_KV" => Some(Self::Kv),
+            "ROUTER_MODE_ROUND_ROBIN" => Some(Self::RoundRobin),
+            "ROUTER_MODE_RANDOM" => Some(Self::Random),
+            "ROUTER_MODE_DIRECT" => Some(Self::Direct),
+            "ROUTER_MODE_POWER_OF_TWO" => Some(Self::PowerOfTwo),
+            "ROUTER_MODE_LEAST_LOADED" => Some(Self::LeastLoaded),
+            _ => None,
+        }
+    }
+}
+/// Why a worker was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum DecisionReason {
+    /// Never sent.
+    Unspecified = 0,
+    /// No other worker was left.
+    OnlyOne = 1,
+    /// Its score is the lowest.
+    LowestScore = 2,
+    /// Its score is the lowest, as is that of others, and it has less to do than they.
+    LeastLoadedOfEqual = 3,
+    /// It is as good as others, and it was its turn.
+    TurnOfEqual = 4,
+    /// It was drawn by the temperature.
+    Sampled = 5,
+    /// It was its turn.
+    Turn = 6,
+    /// It was drawn.
+    Random = 7,
+    /// It has less to do than another one that was drawn.
+    LessLoadedOfTwo = 8,
+    /// The request names it.
+    Direct = 9,
+}
+impl DecisionReason {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "DECISION_REASON_UNSPECIFIED",
+            Self::OnlyOne => "DECISION_REASON_ONLY_ONE",
+            Self::LowestScore => "DECISION_REASON_LOWEST_SCORE",
+            Self::LeastLoadedOfEqual => "DECISION_REASON_LEAST_LOADED_OF_EQUAL",
+            Self::TurnOfEqual => "DECISION_REASON_TURN_OF_EQUAL",
+            Self::Sampled => "DECISION_REASON_SAMPLED",
+            Self::Turn => "DECISION_REASON_TURN",
+            Self::Random => "DECISION_REASON_RANDOM",
+            Self::LessLoadedOfTwo => "DECISION_REASON_LESS_LOADED_OF_TWO",
+            Self::Direct => "DECISION_REASON_DIRECT",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "DECISION_REASON_UNSPECIFIED" => Some(Self::Unspecified),
+            "DECISION_REASON_ONLY_ONE" => Some(Self::OnlyOne),
+            "DECISION_REASON_LOWEST_SCORE" => Some(Self::LowestScore),
+            "DECISION_REASON_LEAST_LOADED_OF_EQUAL" => Some(Self::LeastLoadedOfEqual),
+            "DECISION_REASON_TURN_OF_EQUAL" => Some(Self::TurnOfEqual),
+            "DECISION_REASON_SAMPLED" => Some(Self::Sampled),
+            "DECISION_REASON_TURN" => Some(Self::Turn),
+            "DECISION_REASON_RANDOM" => Some(Self::Random),
+            "DECISION_REASON_LESS_LOADED_OF_TWO" => Some(Self::LessLoadedOfTwo),
+            "DECISION_REASON_DIRECT" => Some(Self::Direct),
+            _ => None,
+        }
+    }
+}
+/// What the index contributed to a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum IndexOutcome {
+    /// Never sent.
+    Unspecified = 0,
+    /// Mode or weight needs no overlap, or the router has no index.
+    NotNeeded = 1,
+    /// It answered.
+    Answered = 2,
+    /// It answered without the workers of `missing_shards`: these count as holding nothing.
+    Partial = 3,
+    /// It did not answer within the deadline: load alone decided.
+    Timeout = 4,
+    /// It could not be reached, or is starting or stopping: load alone decided.
+    Unavailable = 5,
+    /// It refused the query; `index_error` has its reason. Load alone decided.
+    Refused = 6,
+}
+impl IndexOutcome {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "INDEX_OUTCOME_UNSPECIFIED",
+            Self::NotNeeded => "INDEX_OUTCOME_NOT_NEEDED",
+            Self::Answered => "INDEX_OUTCOME_ANSWERED",
+            Self::Partial => "INDEX_OUTCOME_PARTIAL",
+            Self::Timeout => "INDEX_OUTCOME_TIMEOUT",
+            Self::Unavailable => "INDEX_OUTCOME_UNAVAILABLE",
+            Self::Refused => "INDEX_OUTCOME_REFUSED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "INDEX_OUTCOME_UNSPECIFIED" => Some(Self::Unspecified),
+            "INDEX_OUTCOME_NOT_NEEDED" => Some(Self::NotNeeded),
+            "INDEX_OUTCOME_ANSWERED" => Some(Self::Answered),
+            "INDEX_OUTCOME_PARTIAL" => Some(Self::Partial),
+            "INDEX_OUTCOME_TIMEOUT" => Some(Self::Timeout),
+            "INDEX_OUTCOME_UNAVAILABLE" => Some(Self::Unavailable),
+            "INDEX_OUTCOME_REFUSED" => Some(Self::Refused),
+            _ => None,
+        }
+    }
+}
+/// How far the index's knowledge of a rank can be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum IndexTrust {
+    /// Never sent.
+    Unspecified = 0,
+    /// Fully. The rank may hold more than is known.
+    Full = 1,
+    /// The index verified it longer ago than --max-staleness: credited by --uncertain-credit.
+    Stale = 2,
+    /// Events are missing or not applied yet, or the index restores the worker: credited by --uncertain-credit.
+    Behind = 3,
+    /// The index has no connection to the engine or knows nothing of it: nothing is credited.
+    Unknown = 4,
+}
+impl IndexTrust {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "INDEX_TRUST_UNSPECIFIED",
+            Self::Full => "INDEX_TRUST_FULL",
+            Self::Stale => "INDEX_TRUST_STALE",
+            Self::Behind => "INDEX_TRUST_BEHIND",
+            Self::Unknown => "INDEX_TRUST_UNKNOWN",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "INDEX_TRUST_UNSPECIFIED" => Some(Self::Unspecified),
+            "INDEX_TRUST_FULL" => Some(Self::Full),
+            "INDEX_TRUST_STALE" => Some(Self::Stale),
+            "INDEX_TRUST_BEHIND" => Some(Self::Behind),
+            "INDEX_TRUST_UNKNOWN" => Some(Self::Unknown),
+            _ => None,
+        }
+    }
+}
+/// Generated client implementations.
+pub mod router_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// The router. It turns what the index knows, and the load of the requests under way, into a choice of worker.
+    ///
+    /// The life of a request: SelectWorker, MarkPrefillCompleted at its first token, ReportOutput now and then, Free at its
+    /// end. A request of which the router hears nothing for the lease (--request-lease, 300 s) is freed.
+    #[derive(Debug, Clone)]
+    pub struct RouterClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl RouterClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> RouterClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> RouterClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            RouterClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Chooses a worker and counts the request as its load. While all workers that may have the request have enough to
+        /// compute, the call waits in the queue; cancel it to leave. NOT_FOUND if no worker of that model and tenant is
+        /// known. FAILED_PRECONDITION if no worker may have the request, or the request id is under way. RESOURCE_EXHAUSTED
+        /// with google.rpc.RetryInfo if all are above a busy threshold or the queue is full.
+        pub async fn select_worker(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SelectWorkerRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::SelectWorkerResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.Router/SelectWorker",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.Router", "SelectWorker"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Reports the first token of a request: the tokens of its prompt count as load no more, its blocks do. NOT_FOUND if
+        /// no such request is under way at this router.
+        pub async fn mark_prefill_completed(
+            &mut self,
+            request: impl tonic::IntoRequest<super::MarkPrefillCompletedRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::MarkPrefillCompletedResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.Router/MarkPrefillCompleted",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.Router", "MarkPrefillCompleted"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Reports how many tokens of output a request has so far. The first report marks its prefill completed. Each report
+        /// renews the lease. NOT_FOUND if no such request is under way at this router.
+        pub async fn report_output(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReportOutputRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ReportOutputResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.Router/ReportOutput",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.Router", "ReportOutput"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Reports the end of a request, good or bad: its worker has no load by it any more. NOT_FOUND if no such request is
+        /// under way at this router: it was freed before, its lease ended, or its worker is gone.
+        pub async fn free(
+            &mut self,
+            request: impl tonic::IntoRequest<super::FreeRequest>,
+        ) -> std::result::Result<tonic::Response<super::FreeResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/kvasir.v1.Router/Free");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("kvasir.v1.Router", "Free"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Returns the load of every rank: by the requests under way, and as the engines report it.
+        pub async fn get_loads(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetLoadsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetLoadsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.Router/GetLoads",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("kvasir.v1.Router", "GetLoads"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Returns the loads at once, then whenever they changed, at most once an interval. A slow reader misses intermediate
+        /// values and gets the latest.
+        pub async fn watch_loads(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WatchRouterLoadsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::GetLoadsResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.Router/WatchLoads",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.Router", "WatchLoads"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Returns the busy thresholds in force.
+        pub async fn get_busy_thresholds(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetBusyThresholdsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetBusyThresholdsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.Router/GetBusyThresholds",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.Router", "GetBusyThresholds"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Changes the busy thresholds from now on, until the router restarts.
+        pub async fn set_busy_thresholds(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SetBusyThresholdsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::SetBusyThresholdsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.Router/SetBusyThresholds",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.Router", "SetBusyThresholds"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}

@@ -1325,3 +1325,573 @@ pub mod worker_loads_server {
         const NAME: &'static str = SERVICE_NAME;
     }
 }
+/// Generated server implementations.
+pub mod router_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with RouterServer.
+    #[async_trait]
+    pub trait Router: std::marker::Send + std::marker::Sync + 'static {
+        /// Chooses a worker and counts the request as its load. While all workers that may have the request have enough to
+        /// compute, the call waits in the queue; cancel it to leave. NOT_FOUND if no worker of that model and tenant is
+        /// known. FAILED_PRECONDITION if no worker may have the request, or the request id is under way. RESOURCE_EXHAUSTED
+        /// with google.rpc.RetryInfo if all are above a busy threshold or the queue is full.
+        async fn select_worker(
+            &self,
+            request: tonic::Request<crate::pb::SelectWorkerRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::pb::SelectWorkerResponse>,
+            tonic::Status,
+        >;
+        /// Reports the first token of a request: the tokens of its prompt count as load no more, its blocks do. NOT_FOUND if
+        /// no such request is under way at this router.
+        async fn mark_prefill_completed(
+            &self,
+            request: tonic::Request<crate::pb::MarkPrefillCompletedRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::pb::MarkPrefillCompletedResponse>,
+            tonic::Status,
+        >;
+        /// Reports how many tokens of output a request has so far. The first report marks its prefill completed. Each report
+        /// renews the lease. NOT_FOUND if no such request is under way at this router.
+        async fn report_output(
+            &self,
+            request: tonic::Request<crate::pb::ReportOutputRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::pb::ReportOutputResponse>,
+            tonic::Status,
+        >;
+        /// Reports the end of a request, good or bad: its worker has no load by it any more. NOT_FOUND if no such request is
+        /// under way at this router: it was freed before, its lease ended, or its worker is gone.
+        async fn free(
+            &self,
+            request: tonic::Request<crate::pb::FreeRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::pb::FreeResponse>,
+            tonic::Status,
+        >;
+        /// Returns the load of every rank: by the requests under way, and as the engines report it.
+        async fn get_loads(
+            &self,
+            request: tonic::Request<crate::pb::GetLoadsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::pb::GetLoadsResponse>,
+            tonic::Status,
+        >;
+        /// Server streaming response type for the WatchLoads method.
+        type WatchLoadsStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<crate::pb::GetLoadsResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Returns the loads at once, then whenever they changed, at most once an interval. A slow reader misses intermediate
+        /// values and gets the latest.
+        async fn watch_loads(
+            &self,
+            request: tonic::Request<crate::pb::WatchRouterLoadsRequest>,
+        ) -> std::result::Result<tonic::Response<Self::WatchLoadsStream>, tonic::Status>;
+        /// Returns the busy thresholds in force.
+        async fn get_busy_thresholds(
+            &self,
+            request: tonic::Request<crate::pb::GetBusyThresholdsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::pb::GetBusyThresholdsResponse>,
+            tonic::Status,
+        >;
+        /// Changes the busy thresholds from now on, until the router restarts.
+        async fn set_busy_thresholds(
+            &self,
+            request: tonic::Request<crate::pb::SetBusyThresholdsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::pb::SetBusyThresholdsResponse>,
+            tonic::Status,
+        >;
+    }
+    /// The router. It turns what the index knows, and the load of the requests under way, into a choice of worker.
+    ///
+    /// The life of a request: SelectWorker, MarkPrefillCompleted at its first token, ReportOutput now and then, Free at its
+    /// end. A request of which the router hears nothing for the lease (--request-lease, 300 s) is freed.
+    #[derive(Debug)]
+    pub struct RouterServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> RouterServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for RouterServer<T>
+    where
+        T: Router,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/kvasir.v1.Router/SelectWorker" => {
+                    #[allow(non_camel_case_types)]
+                    struct SelectWorkerSvc<T: Router>(pub Arc<T>);
+                    impl<
+                        T: Router,
+                    > tonic::server::UnaryService<crate::pb::SelectWorkerRequest>
+                    for SelectWorkerSvc<T> {
+                        type Response = crate::pb::SelectWorkerResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::pb::SelectWorkerRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Router>::select_worker(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SelectWorkerSvc(inner);
+                        let codec = crate::codec::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvasir.v1.Router/MarkPrefillCompleted" => {
+                    #[allow(non_camel_case_types)]
+                    struct MarkPrefillCompletedSvc<T: Router>(pub Arc<T>);
+                    impl<
+                        T: Router,
+                    > tonic::server::UnaryService<crate::pb::MarkPrefillCompletedRequest>
+                    for MarkPrefillCompletedSvc<T> {
+                        type Response = crate::pb::MarkPrefillCompletedResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<
+                                crate::pb::MarkPrefillCompletedRequest,
+                            >,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Router>::mark_prefill_completed(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = MarkPrefillCompletedSvc(inner);
+                        let codec = crate::codec::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvasir.v1.Router/ReportOutput" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReportOutputSvc<T: Router>(pub Arc<T>);
+                    impl<
+                        T: Router,
+                    > tonic::server::UnaryService<crate::pb::ReportOutputRequest>
+                    for ReportOutputSvc<T> {
+                        type Response = crate::pb::ReportOutputResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::pb::ReportOutputRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Router>::report_output(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReportOutputSvc(inner);
+                        let codec = crate::codec::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvasir.v1.Router/Free" => {
+                    #[allow(non_camel_case_types)]
+                    struct FreeSvc<T: Router>(pub Arc<T>);
+                    impl<T: Router> tonic::server::UnaryService<crate::pb::FreeRequest>
+                    for FreeSvc<T> {
+                        type Response = crate::pb::FreeResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::pb::FreeRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Router>::free(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = FreeSvc(inner);
+                        let codec = crate::codec::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvasir.v1.Router/GetLoads" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetLoadsSvc<T: Router>(pub Arc<T>);
+                    impl<
+                        T: Router,
+                    > tonic::server::UnaryService<crate::pb::GetLoadsRequest>
+                    for GetLoadsSvc<T> {
+                        type Response = crate::pb::GetLoadsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::pb::GetLoadsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Router>::get_loads(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetLoadsSvc(inner);
+                        let codec = crate::codec::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvasir.v1.Router/WatchLoads" => {
+                    #[allow(non_camel_case_types)]
+                    struct WatchLoadsSvc<T: Router>(pub Arc<T>);
+                    impl<
+                        T: Router,
+                    > tonic::server::ServerStreamingService<
+                        crate::pb::WatchRouterLoadsRequest,
+                    > for WatchLoadsSvc<T> {
+                        type Response = crate::pb::GetLoadsResponse;
+                        type ResponseStream = T::WatchLoadsStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::pb::WatchRouterLoadsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Router>::watch_loads(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WatchLoadsSvc(inner);
+                        let codec = crate::codec::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvasir.v1.Router/GetBusyThresholds" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetBusyThresholdsSvc<T: Router>(pub Arc<T>);
+                    impl<
+                        T: Router,
+                    > tonic::server::UnaryService<crate::pb::GetBusyThresholdsRequest>
+                    for GetBusyThresholdsSvc<T> {
+                        type Response = crate::pb::GetBusyThresholdsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::pb::GetBusyThresholdsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Router>::get_busy_thresholds(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetBusyThresholdsSvc(inner);
+                        let codec = crate::codec::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvasir.v1.Router/SetBusyThresholds" => {
+                    #[allow(non_camel_case_types)]
+                    struct SetBusyThresholdsSvc<T: Router>(pub Arc<T>);
+                    impl<
+                        T: Router,
+                    > tonic::server::UnaryService<crate::pb::SetBusyThresholdsRequest>
+                    for SetBusyThresholdsSvc<T> {
+                        type Response = crate::pb::SetBusyThresholdsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::pb::SetBusyThresholdsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Router>::set_busy_thresholds(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SetBusyThresholdsSvc(inner);
+                        let codec = crate::codec::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for RouterServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "kvasir.v1.Router";
+    impl<T> tonic::server::NamedService for RouterServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}

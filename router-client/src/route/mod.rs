@@ -26,6 +26,8 @@ mod queue;
 mod queue_test;
 mod select;
 mod sessions;
+mod sync;
+mod trust;
 
 pub use active::{
     ACTIVE_BLOCKS_MAX, ACTIVE_RANKS_MAX, ACTIVE_REQUESTS_MAX, ActiveConfig, ActiveLoads,
@@ -48,3 +50,9 @@ pub use select::{
 pub use sessions::{
     SESSION_ID_BYTES_MAX, SESSION_TTL_MAX, SESSION_TTL_MIN, SESSIONS_MAX, Sessions,
 };
+pub use sync::{
+    Replication, SYNC_DIGEST_INTERVAL_MAX, SYNC_DIGEST_INTERVAL_MIN, SYNC_IDS_MAX, SYNC_ITEMS_MAX,
+    SYNC_MESSAGE_BYTES_MAX, SYNC_PEERS_MAX, SyncConfig, SyncCounts, SyncDrops, SyncItem, SyncList,
+    SyncMessage,
+};
+pub use trust::{Freshness, Trust, TrustConfig};

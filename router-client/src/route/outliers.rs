@@ -120,6 +120,12 @@ impl Outliers {
         self.records.get(worker).is_some_and(|record| now < record.until)
     }
 
+    /// Whether any worker is left alone at `now`.
+    #[must_use]
+    pub fn has_ejected(&self, now: Duration) -> bool {
+        self.records.values().any(|record| now < record.until)
+    }
+
     /// Forgets a worker that went.
     pub fn forget(&mut self, worker: &WorkerId) {
         self.records.remove(worker);

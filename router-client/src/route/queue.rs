@@ -136,7 +136,7 @@ impl FromStr for QueuePolicy {
 
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let found = [Self::Fcfs, Self::Wspt].into_iter().find(|at| at.to_string() == text);
-        check(found.is_some(), "router queue policy", "must be one of fcfs, wspt")?;
+        check(found.is_some(), "queue policy", "must be one of fcfs, wspt")?;
         Ok(found.unwrap_or_default())
     }
 }
@@ -158,8 +158,8 @@ impl QueueConfig {
     /// If the threshold is 0 or less or no number, or nobody may wait.
     pub fn check(&self) -> Result<(), ConfigError> {
         let is_good = self.threshold.is_none_or(|at| at.is_finite() && at > 0.0);
-        check(is_good, "router queue threshold", "must be more than 0")?;
-        check(self.entries_max > 0, "router queue entries", "must be at least 1")
+        check(is_good, "queue threshold", "must be more than 0")?;
+        check(self.entries_max > 0, "queue entries", "must be at least 1")
     }
 
     /// Whether a rank has enough to compute. One that does not state its capacity never has (upstream assumes ten

@@ -58,10 +58,7 @@ fn settings_that_cannot_be_used_are_refused() {
     assert_eq!(QueueConfig { threshold: None, ..good }.check(), Ok(()));
     for threshold in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         let error = QueueConfig { threshold: Some(threshold), ..good }.check();
-        assert_eq!(
-            error.expect_err("bad").to_string(),
-            "router queue threshold must be more than 0"
-        );
+        assert_eq!(error.expect_err("bad").to_string(), "queue threshold must be more than 0");
     }
     assert!(QueueConfig { entries_max: 0, ..good }.check().is_err());
     assert_eq!(("fcfs".parse(), "wspt".parse()), (Ok(QueuePolicy::Fcfs), Ok(QueuePolicy::Wspt)));

@@ -41,6 +41,15 @@ impl Sessions {
         Ok(Self { ttl, sessions: HashMap::new(), ends: BTreeSet::new() })
     }
 
+    /// Whether a text can be the id of a session.
+    ///
+    /// # Errors
+    /// If it is empty or longer than [`SESSION_ID_BYTES_MAX`].
+    pub fn check_id(session: &str) -> Result<(), ConfigError> {
+        let is_good = !session.is_empty() && session.len() <= SESSION_ID_BYTES_MAX;
+        check(is_good, "session id", "must have 1 to 256 bytes")
+    }
+
     /// The rank that served a session last.
     #[must_use]
     pub fn rank_of(&self, session: &str, now: Duration) -> Option<&WorkerKey> {
@@ -58,8 +67,7 @@ impl Sessions {
         by: &WorkerKey,
         now: Duration,
     ) -> Result<(), ConfigError> {
-        let is_good = !session.is_empty() && session.len() <= SESSION_ID_BYTES_MAX;
-        check(is_good, "session id", "must have 1 to 256 bytes")?;
+        Self::check_id(session)?;
         self.remove(session);
         while self.sessions.len() >= SESSIONS_MAX
             && let Some((_, first)) = self.ends.first().cloned()

@@ -1,11 +1,10 @@
 use crate::client::IndexerClient;
 use crate::error::ClientError;
-use crate::overlap::{Answer, Overlap};
-use crate::prompt::Prompt;
-use crate::route::TierBlocks;
+use crate::overlap::Answer;
+use crate::prompt::HashedPrompt;
+use crate::route::{Freshness, TierBlocks, Trust, TrustConfig};
 use crate::sharded::ShardedClient;
 use kvasir_proto::types::WorkerKey;
-use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -32,56 +31,94 @@ pub enum IndexUse {
         elapsed: Duration,
         /// Shards of which no replica answered.
         missing_shards: Vec<u32>,
+        /// How many ranks' overlap was not credited fully; see [`Trust`].
+        distrusted_ranks: usize,
     },
     /// It did not: the decision is by load alone.
-    Failed(ClientError),
+    Failed {
+        /// How long that took.
+        elapsed: Duration,
+        /// Why.
+        error: ClientError,
+    },
 }
 
-/// What the ranks hold of a prompt.
+/// What one rank holds of a prompt.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Held {
+    /// Blocks that are credited.
+    pub(super) blocks: TierBlocks,
+    pub(super) trust: Trust,
+}
+
+/// What the ranks hold of a prompt: those that hold any.
 #[derive(Debug)]
 pub(super) struct Overlaps {
-    by_rank: HashMap<WorkerKey, TierBlocks>,
+    pub(super) by_rank: Vec<(WorkerKey, Held)>,
     pub(super) index_use: IndexUse,
 }
 
 impl Index {
-    pub(super) async fn overlaps(&self, prompt: &Prompt<'_>) -> Overlaps {
+    pub(super) async fn overlaps(&self, prompt: &HashedPrompt, trust: &TrustConfig) -> Overlaps {
         let begin = Instant::now();
-        // A rank that the answer left out would count as holding nothing.
-        let all = Prompt { minimum_overlap_blocks: 1, top_k: 0, ..*prompt };
         let answer = match self {
             Self::None => return Overlaps::not_needed(),
-            Self::One(client) => client.find(&all).await,
-            Self::Sharded(client) => client.find(&all).await,
+            Self::One(client) => client.find_hashed(prompt).await,
+            Self::Sharded(client) => client.find_hashed(prompt).await,
         };
+        let elapsed = begin.elapsed();
         match answer {
-            Ok(answer) => Overlaps::answered(answer, begin.elapsed()),
+            Ok(answer) => Overlaps::answered(answer, trust, elapsed),
             Err(error) => {
                 tracing::debug!(%error, "the index does not answer: load alone decides");
-                Overlaps { by_rank: HashMap::new(), index_use: IndexUse::Failed(error) }
+                let index_use = IndexUse::Failed { elapsed, error };
+                Overlaps { by_rank: Vec::new(), index_use }
             }
         }
+    }
+
+    /// Records that a prompt was sent to a rank.
+    pub(super) async fn record(
+        &self,
+        prompt: &HashedPrompt,
+        rank: &WorkerKey,
+        ttl: Duration,
+    ) -> Result<(), ClientError> {
+        match self {
+            Self::None => Ok(()),
+            Self::One(client) => client.record_placement_hashed(prompt, rank, Some(ttl)).await,
+            Self::Sharded(client) => client.record_placement_hashed(prompt, rank, Some(ttl)).await,
+        }
+    }
+
+    pub(super) const fn is_none(&self) -> bool {
+        matches!(self, Self::None)
     }
 }
 
 impl Overlaps {
-    pub(super) fn not_needed() -> Self {
-        Self { by_rank: HashMap::new(), index_use: IndexUse::NotNeeded }
+    pub(super) const fn not_needed() -> Self {
+        Self { by_rank: Vec::new(), index_use: IndexUse::NotNeeded }
     }
 
-    fn answered(answer: Answer, elapsed: Duration) -> Self {
-        let Answer { overlaps, missing_shards, .. } = answer;
-        let index_use = IndexUse::Answered { elapsed, missing_shards };
-        let held = |at: Overlap| {
+    fn answered(answer: Answer, config: &TrustConfig, elapsed: Duration) -> Self {
+        let Answer { overlaps, missing_shards, restoring, .. } = answer;
+        let mut distrusted_ranks = 0;
+        let by_rank = overlaps.into_iter().map(|at| {
+            let trust = config.judge(&Freshness {
+                state: at.state,
+                is_connected: at.connected,
+                is_restoring: restoring.contains(&at.worker.worker),
+                verified_age: at.verified_age,
+            });
             let [device, host, disk] = at.blocks_by_best_tier;
+            distrusted_ranks += usize::from(trust != Trust::Full && at.blocks > 0);
+            let credited = config.credited(TierBlocks { device, host, disk }, trust);
             // What placements announce is expected in device memory.
-            let blocks = TierBlocks { device, host, disk }.expecting(at.speculative_blocks);
-            (at.worker, blocks)
-        };
-        Self { by_rank: overlaps.into_iter().map(held).collect(), index_use }
-    }
-
-    pub(super) fn of(&self, rank: &WorkerKey) -> TierBlocks {
-        self.by_rank.get(rank).copied().unwrap_or_default()
+            (at.worker, Held { blocks: credited.expecting(at.speculative_blocks), trust })
+        });
+        let by_rank = by_rank.collect();
+        let index_use = IndexUse::Answered { elapsed, missing_shards, distrusted_ranks };
+        Self { by_rank, index_use }
     }
 }

@@ -6,21 +6,33 @@
 //!
 //! If the index does not answer in time, the router decides by load alone, and the reservation says so.
 
+mod builder;
 mod config;
 mod index;
 mod reservation;
 mod state;
+mod waiting;
+mod workers;
 
-pub use config::{Hints, RouterConfig, RouterWorker};
+pub use builder::RouterBuilder;
+pub use config::{Filter, Hints, RouterConfig, RouterWorker};
 pub use index::{Index, IndexUse};
-pub use reservation::Reservation;
+pub use reservation::{Choice, Ended, Freed, Reservation};
+pub use state::RouterCounts;
+pub use waiting::Queued;
 
-use crate::prompt::Prompt;
-use crate::route::{BusyThresholds, ConfigError, Question, RankLoad, SelectError};
-use kvasir_proto::hash::sequence_hashes;
-use kvasir_proto::types::{SequenceHash, WorkerKey};
-use state::Shared;
+use crate::prompt::{HashedPrompt, Prompt};
+use crate::route::{
+    BusyThresholds, ConfigError, Preferences, Question, QueueFull, RankLoad, SelectError,
+    SyncCounts, SyncMessage, TierBlocks, Update,
+};
+use index::Overlaps;
+use kvasir_proto::types::WorkerKey;
+use state::{Outcome, Pending, Shared};
+use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
 
 /// Why no worker is chosen.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -31,6 +43,26 @@ pub enum RouteError {
     /// No worker may have the request, or all are busy.
     #[error(transparent)]
     Select(#[from] SelectError),
+    /// The router has a request under way with this id.
+    #[error("a request with this request id is under way: free it first, or choose another id")]
+    DuplicateId,
+    /// All workers have enough to compute, and as many requests wait as may.
+    #[error("all workers have enough to compute, and the queue is full: try again later")]
+    QueueFull,
+    /// All workers had enough to compute for as long as the request may wait.
+    #[error("all workers had enough to compute for {0:?}, as long as the request may wait")]
+    QueueTimeout(Duration),
+}
+
+/// What a rank would have to do if a prompt went there.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PotentialLoad {
+    /// The rank.
+    pub worker: WorkerKey,
+    /// Tokens that it would have to compute, those of requests under way included.
+    pub prefill_tokens: f64,
+    /// Blocks that would be in use.
+    pub decode_blocks: f64,
 }
 
 /// Chooses workers of one model and tenant. Cheap to clone: clones share loads and settings.
@@ -45,8 +77,13 @@ impl Router {
     /// # Errors
     /// If a setting cannot be used.
     pub fn new(config: RouterConfig, index: Index) -> Result<Self, ConfigError> {
-        config.check()?;
-        Ok(Self { shared: Arc::new(Shared::new(config, index)) })
+        Ok(Self { shared: Arc::new(Shared::new(config, index)?) })
+    }
+
+    /// A router step by step, for a fleet with so many tokens a block.
+    #[must_use]
+    pub fn builder(block_size: NonZeroU32) -> RouterBuilder {
+        RouterBuilder::new(block_size)
     }
 
     /// These are the workers from now on, each rank by itself. A rank that is not among them is forgotten with its
@@ -66,31 +103,121 @@ impl Router {
         self.shared.state().set_busy(busy)
     }
 
+    /// The thresholds in force.
+    #[must_use]
+    pub fn busy_thresholds(&self) -> BusyThresholds {
+        self.shared.state().selector().config().busy
+    }
+
+    /// The settings with which the router began.
+    #[must_use]
+    pub fn config(&self) -> &RouterConfig {
+        &self.shared.config
+    }
+
     /// Chooses a worker for a prompt, and counts the request as its load until the reservation is dropped. Waits for the
-    /// index for its client's deadline at most.
+    /// index for its client's deadline at most, and in the queue while all workers have enough to compute.
     ///
     /// # Errors
-    /// If no worker may have the request, all are busy, or a hint or the prompt's block size cannot be used.
+    /// If no worker may have the request, all are busy, the queue is full, or a hint or the prompt's block size cannot be
+    /// used.
     pub async fn select(
         &self,
         prompt: &Prompt<'_>,
-        hints: &Hints<'_>,
+        hints: &Hints,
     ) -> Result<Reservation, RouteError> {
-        let question = self.question(prompt, hints);
-        question.check()?;
-        if prompt.block_size != question.block_size.get() {
-            let (setting, problem) = ("block size of the prompt", "must be the router's");
-            return Err(ConfigError { setting, problem }.into());
+        // A rank that the answer left out would count as holding nothing.
+        let all = Prompt { minimum_overlap_blocks: 1, top_k: 0, ..*prompt };
+        self.select_hashed(&all.hashed(), hints).await
+    }
+
+    /// [`Router::select`] for a prompt that is hashed already.
+    ///
+    /// # Errors
+    /// As for [`Router::select`].
+    pub async fn select_hashed(
+        &self,
+        prompt: &HashedPrompt,
+        hints: &Hints,
+    ) -> Result<Reservation, RouteError> {
+        let chain = prompt.sequence_hashes();
+        let question = self.question(prompt, hints)?;
+        let mut pending = Pending { question, hints, chain: &chain, is_released: false };
+        let mut place = None;
+        let mut queued = None;
+        loop {
+            let overlaps = self.overlaps(prompt, &pending.question).await;
+            let begin = Instant::now();
+            match self.shared.decide(&pending, &overlaps)? {
+                Outcome::Placed(key, decision) => {
+                    // Whoever waits behind this request sees its load.
+                    drop(place);
+                    self.shared.record(prompt, &decision.worker);
+                    let (choosing, index_use) = (begin.elapsed(), overlaps.index_use);
+                    let choice = Choice { decision, index_use, queued, choosing };
+                    return Ok(Reservation::new(Arc::clone(&self.shared), key, choice));
+                }
+                Outcome::Wait(mut waiting) => {
+                    let most = hints.queue_timeout.unwrap_or(Duration::MAX);
+                    let released = timeout(most, waiting.released()).await;
+                    queued = Some(released.map_err(|_late| RouteError::QueueTimeout(most))?);
+                    // Loads and overlap have changed: both are looked up anew.
+                    pending.is_released = true;
+                    place = Some(waiting);
+                }
+            }
         }
-        let needs_overlap = self.shared.state().selector().needs_overlap(&question);
-        let overlaps = match needs_overlap {
-            true => self.shared.index().overlaps(prompt).await,
-            false => index::Overlaps::not_needed(),
-        };
-        let locals = prompt.local_hashes();
-        let chain: Vec<SequenceHash> = sequence_hashes(&locals).collect();
-        let (key, decision) = self.shared.place(&question, &chain, &overlaps, hints)?;
-        Ok(Reservation::new(Arc::clone(&self.shared), key, decision, overlaps.index_use))
+    }
+
+    /// What [`Router::select`] would choose now, with what is known of each rank. Nothing is booked or recorded, and the
+    /// request does not wait.
+    ///
+    /// # Errors
+    /// As for [`Router::select`].
+    pub async fn explain(
+        &self,
+        prompt: &HashedPrompt,
+        hints: &Hints,
+    ) -> Result<Choice, RouteError> {
+        let chain = prompt.sequence_hashes();
+        let question = Question { explain: true, ..self.question(prompt, hints)? };
+        let pending = Pending { question, hints, chain: &chain, is_released: true };
+        let overlaps = self.overlaps(prompt, &pending.question).await;
+        let (begin, now) = (Instant::now(), self.shared.now());
+        let decision = self.shared.state().choose(&pending, &overlaps, false, now)?;
+        let (choosing, index_use) = (begin.elapsed(), overlaps.index_use);
+        Ok(Choice { decision, index_use, queued: None, choosing })
+    }
+
+    /// How many blocks of a prompt are credited to each rank, by tier.
+    ///
+    /// # Errors
+    /// As for [`Router::select`].
+    pub async fn overlap_scores(
+        &self,
+        prompt: &HashedPrompt,
+    ) -> Result<Vec<(WorkerKey, TierBlocks)>, RouteError> {
+        let choice = self.explain(prompt, &Hints::default()).await?;
+        let explanations = choice.decision.explanations.into_iter();
+        Ok(explanations.map(|at| (at.worker, at.overlap)).collect())
+    }
+
+    /// What each rank would have to do if a prompt went there.
+    ///
+    /// # Errors
+    /// As for [`Router::select`].
+    pub async fn potential_loads(
+        &self,
+        prompt: &HashedPrompt,
+    ) -> Result<Vec<PotentialLoad>, RouteError> {
+        let choice = self.explain(prompt, &Hints::default()).await?;
+        let explanations = choice.decision.explanations.into_iter();
+        let potential = explanations.map(|at| PotentialLoad {
+            prefill_tokens: at.load.prefill_tokens as f64 + at.cost.new_prefill_tokens,
+            decode_blocks: at.cost.decode_blocks,
+            worker: at.worker,
+        });
+        Ok(potential.collect())
     }
 
     /// The load of each rank by the requests under way, in order of worker and rank.
@@ -99,17 +226,112 @@ impl Router {
         self.shared.state().loads()
     }
 
-    fn question<'a>(&self, prompt: &Prompt<'_>, hints: &Hints<'a>) -> Question<'a> {
-        let tokens = prompt.tokens.len() as u64;
-        Question {
+    /// Requests that wait in the queue, and the tokens of their prompts together.
+    #[must_use]
+    pub fn waiting(&self) -> (usize, u64) {
+        self.shared.state().waiting()
+    }
+
+    /// What the router counted from its start.
+    #[must_use]
+    pub fn counts(&self) -> RouterCounts {
+        self.shared.state().counts
+    }
+
+    /// The first token of a [detached](Reservation::detach) request is out.
+    ///
+    /// # Errors
+    /// If the id cannot be one.
+    pub fn mark_prefill_completed(&self, request_id: &str) -> Result<Update, ConfigError> {
+        let key = self.shared.state().key(request_id)?;
+        Ok(self.shared.mark_prefill_completed(&key))
+    }
+
+    /// A detached request has so many tokens of output in all so far.
+    ///
+    /// # Errors
+    /// If the id cannot be one.
+    pub fn report_output(&self, request_id: &str, tokens: u64) -> Result<Update, ConfigError> {
+        let key = self.shared.state().key(request_id)?;
+        Ok(self.shared.report_output(&key, tokens))
+    }
+
+    /// A detached request has ended. None if no such request is under way.
+    ///
+    /// # Errors
+    /// If the id cannot be one.
+    pub fn free(&self, request_id: &str, ended: Ended) -> Result<Option<Freed>, ConfigError> {
+        let key = self.shared.state().key(request_id)?;
+        Ok(self.shared.end(&key, ended))
+    }
+
+    /// Ends detached requests of which nothing was heard for the lease, and wakes requests that wait where time has made
+    /// room. Call it about once a second if you detach reservations, or if requests wait.
+    pub fn tick(&self) -> usize {
+        let now = self.shared.now();
+        self.shared.state().expire(now)
+    }
+
+    /// What replicas are to be told now; nothing if the router does not sync.
+    #[must_use]
+    pub fn flush_sync(&self) -> Vec<SyncMessage> {
+        let now = self.shared.now();
+        self.shared.state().flush_sync(now)
+    }
+
+    /// Learns from a message of a replica.
+    pub fn receive_sync(&self, message: &SyncMessage) {
+        let now = self.shared.now();
+        self.shared.state().receive_sync(message, now);
+    }
+
+    /// What was counted of replica sync, and how many replicas were heard of; none if the router does not sync.
+    #[must_use]
+    pub fn sync_counts(&self) -> Option<(SyncCounts, usize)> {
+        let now = self.shared.now();
+        self.shared.state().sync_counts(now)
+    }
+
+    async fn overlaps(&self, prompt: &HashedPrompt, question: &Question<'_>) -> Overlaps {
+        let needs_overlap = self.shared.state().selector().needs_overlap(question);
+        match needs_overlap {
+            true => self.shared.index.overlaps(prompt, &self.shared.config.trust).await,
+            false => Overlaps::not_needed(),
+        }
+    }
+
+    fn question<'a>(
+        &self,
+        prompt: &HashedPrompt,
+        hints: &'a Hints,
+    ) -> Result<Question<'a>, ConfigError> {
+        let block_size = self.shared.config.active.block_size;
+        if prompt.block_size != block_size.get() {
+            let (setting, problem) = ("block size of the prompt", "must be the router's");
+            return Err(ConfigError { setting, problem });
+        }
+        let question = Question {
             mode: hints.mode,
             overlap_score_weight: hints.overlap_score_weight,
             temperature: hints.temperature,
-            constraints: hints.constraints,
-            preferences: hints.preferences,
+            constraints: hints.filter.constraints(),
+            preferences: Preferences {
+                labels: &hints.preferred_labels,
+                session: None,
+                adapter: hints.adapter.as_deref(),
+            },
             explain: hints.explain,
-            ..Question::new(tokens, self.shared.block_size())
-        }
+            ..Question::new(prompt.input_tokens, block_size)
+        };
+        question.check()?;
+        hints.check()?;
+        Ok(question)
+    }
+}
+
+impl From<QueueFull<()>> for RouteError {
+    fn from(_full: QueueFull<()>) -> Self {
+        Self::QueueFull
     }
 }
 

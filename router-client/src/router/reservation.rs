@@ -1,62 +1,131 @@
 use super::index::IndexUse;
 use super::state::Shared;
+use super::waiting::Queued;
 use crate::route::{Decision, RequestKey};
 use kvasir_proto::types::WorkerKey;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A request under way at the worker that was chosen for it. Dropping it frees the worker.
 #[derive(Debug)]
 #[must_use = "dropping it frees the worker"]
 pub struct Reservation {
+    guard: Guard,
+    choice: Choice,
+}
+
+/// Frees a request when it is dropped.
+#[derive(Debug)]
+struct Guard {
     shared: Arc<Shared>,
     key: RequestKey,
-    decision: Decision,
-    index_use: IndexUse,
+    /// Whether it frees nothing: the request has ended, or is followed by its id.
+    is_released: bool,
+}
+
+/// A decision with all that led to it.
+#[derive(Debug)]
+pub struct Choice {
+    /// How the rank was chosen, and why.
+    pub decision: Decision,
+    /// What the index contributed.
+    pub index_use: IndexUse,
+    /// What waiting cost; none if the request did not wait.
+    pub queued: Option<Queued>,
+    /// How long the choice itself took.
+    pub choosing: Duration,
+}
+
+/// How a request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ended {
+    /// Whether its worker failed it. None if that is not known or not the worker's doing, as when the client hung up.
+    pub has_failed: Option<bool>,
+    /// Tokens of its prompt that its worker had cached, as the engine reports them.
+    pub cached_tokens: Option<u64>,
+}
+
+/// A request that has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Freed {
+    /// Where it was.
+    pub worker: WorkerKey,
+    /// Tokens of its prompt that were expected in its worker's cache; none if prefill tokens are not tracked.
+    pub expected_cached_tokens: Option<u64>,
+    /// Those that its worker reported.
+    pub cached_tokens: Option<u64>,
 }
 
 impl Reservation {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        key: RequestKey,
-        decision: Decision,
-        index_use: IndexUse,
-    ) -> Self {
-        Self { shared, key, decision, index_use }
+    pub(super) const fn new(shared: Arc<Shared>, key: RequestKey, choice: Choice) -> Self {
+        Self { guard: Guard { shared, key, is_released: false }, choice }
     }
 
     /// The rank to send the request to.
     #[must_use]
     pub const fn worker(&self) -> &WorkerKey {
-        &self.decision.worker
+        &self.choice.decision.worker
     }
 
-    /// How it was chosen, and why.
+    /// Its id.
+    #[must_use]
+    pub fn request_id(&self) -> &str {
+        self.guard.key.id()
+    }
+
+    /// The decision.
     #[must_use]
     pub const fn decision(&self) -> &Decision {
-        &self.decision
+        &self.choice.decision
     }
 
     /// What the index contributed.
     #[must_use]
     pub const fn index_use(&self) -> &IndexUse {
-        &self.index_use
+        &self.choice.index_use
+    }
+
+    /// What waiting cost; none if the request did not wait.
+    #[must_use]
+    pub const fn queued(&self) -> Option<Queued> {
+        self.choice.queued
     }
 
     /// The first token is out: the prompt's tokens count as load no more, its blocks do.
     pub fn first_token(&self) {
-        let now = self.shared.now();
-        self.shared.state().active().mark_prefill_completed(&self.key, now);
+        self.guard.shared.mark_prefill_completed(&self.guard.key);
     }
 
     /// So many tokens of output in all so far.
     pub fn output_tokens(&self, tokens: u64) {
-        let now = self.shared.now();
-        self.shared.state().active().report_output(&self.key, tokens, now);
+        self.guard.shared.report_output(&self.guard.key, tokens);
+    }
+
+    /// The request has ended. Unlike dropping the reservation, this tells the router how.
+    pub fn end(mut self, ended: Ended) -> Option<Freed> {
+        self.guard.is_released = true;
+        self.guard.shared.end(&self.guard.key, ended)
+    }
+
+    /// The worker failed the request: a worker that fails too often is left alone for a while. Try again with
+    /// [`Hints::excluding`](super::Hints::excluding).
+    pub fn failed(self) {
+        let _freed = self.end(Ended { has_failed: Some(true), cached_tokens: None });
+    }
+
+    /// Hands the request over to whoever knows its id: from now on it counts until [`Router::free`](super::Router::free)
+    /// or until its lease ends.
+    #[must_use]
+    pub fn detach(mut self) -> (String, Choice) {
+        self.guard.is_released = true;
+        (self.guard.key.id().to_owned(), self.choice)
     }
 }
 
-impl Drop for Reservation {
+impl Drop for Guard {
     fn drop(&mut self) {
-        self.shared.state().active().free(&self.key);
+        if !self.is_released {
+            let _freed = self.shared.end(&self.key, Ended::default());
+        }
     }
 }

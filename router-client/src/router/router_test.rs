@@ -1,7 +1,8 @@
 use super::*;
 use crate::client::IndexerClient;
 use crate::config::ClientConfig;
-use crate::route::{Mode, Reason};
+use crate::route::{Mode, QueueConfig, Reason, Update};
+use futures::poll;
 use kvasir_proto::types::WorkerId;
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -74,7 +75,7 @@ async fn without_an_answer_of_the_index_load_decides_and_the_reservation_says_so
     let router = router(Mode::Kv, Index::One(client));
     let reservation = select(&router, &tokens(0, 4)).await;
     assert!(
-        matches!(reservation.index_use(), IndexUse::Failed(_)),
+        matches!(reservation.index_use(), IndexUse::Failed { .. }),
         "{:?}",
         reservation.index_use()
     );
@@ -158,12 +159,189 @@ async fn what_a_request_sets_itself_counts() {
     let prompt = Prompt::new("m", BLOCK_SIZE, &prompt);
     let bad = Hints { temperature: Some(-1.0), ..Hints::default() };
     let error = router.select(&prompt, &bad).await.expect_err("refused");
-    assert_eq!(error.to_string(), "router temperature must be at least 0");
-    let excluded = ["a", "b"].map(|id| WorkerId::new(id).expect("an id")).into();
-    let mut hints = Hints { explain: true, ..Hints::default() };
-    hints.constraints.excluded = Some(&excluded);
+    assert_eq!(error.to_string(), "temperature must be at least 0");
+    let ids = ["a", "b"].map(|id| WorkerId::new(id).expect("an id"));
+    let hints = Hints { explain: true, ..Hints::default() };
+    let hints = ids.iter().fold(hints, |hints, id| hints.excluding(id));
     let reservation = router.select(&prompt, &hints).await.expect("a worker");
     assert_eq!(reservation.worker().worker.as_str(), "c");
     assert_eq!(reservation.decision().explanations.len(), 3);
     assert_eq!(reservation.decision().reason, Reason::Turn);
+}
+
+/// A router with a queue whose ranks compute 32 tokens a step.
+fn queueing(workers: &[&str]) -> Router {
+    let queue = QueueConfig { threshold: Some(1.0), entries_max: 3, ..QueueConfig::default() };
+    let workers = workers.iter().map(|id| {
+        let mut worker = worker(id);
+        worker.profile.max_num_batched_tokens = Some(32);
+        worker
+    });
+    let builder = Router::builder(NonZeroU32::new(BLOCK_SIZE).expect("not 0"));
+    builder.queue(queue).workers(workers).build().expect("settings that can be used")
+}
+
+fn hashed(first: u32, blocks: u32) -> HashedPrompt {
+    Prompt::new("m", BLOCK_SIZE, &tokens(first, blocks)).hashed()
+}
+
+#[tokio::test]
+async fn requests_wait_while_all_ranks_have_enough_and_leave_one_by_one() {
+    let router = queueing(&["a", "b"]);
+    let hints = Hints::default();
+    let first = router.select_hashed(&hashed(0, 3), &hints).await.expect("a worker");
+    let second = router.select_hashed(&hashed(100, 3), &hints).await.expect("a worker");
+    assert_ne!(first.worker(), second.worker());
+    // Both have 48 tokens to compute now.
+    let (third, fourth) = (hashed(200, 3), hashed(300, 3));
+    let mut third = Box::pin(router.select_hashed(&third, &hints));
+    let mut fourth = Box::pin(router.select_hashed(&fourth, &hints));
+    assert!(poll!(&mut third).is_pending() && poll!(&mut fourth).is_pending());
+    assert_eq!(router.waiting(), (2, 96));
+    first.first_token();
+    let third = third.await.expect("a worker");
+    assert_eq!(third.worker(), first.worker(), "the one that has room");
+    assert_eq!(third.queued().map(|at| at.position), Some(0));
+    assert!(poll!(&mut fourth).is_pending(), "the third took the room");
+    drop(second);
+    let fourth = fourth.await.expect("a worker");
+    assert_eq!(fourth.queued().map(|at| at.position), Some(1));
+    assert_eq!((router.waiting(), router.counts().queued), ((0, 0), 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_queue_is_bounded_and_can_be_left() {
+    let router = queueing(&["a"]);
+    let hints = Hints::default();
+    let first = router.select_hashed(&hashed(0, 3), &hints).await.expect("a worker");
+    let prompts = [hashed(100, 3), hashed(200, 3), hashed(300, 3)];
+    let mut waiting: Vec<_> =
+        prompts.iter().map(|prompt| Box::pin(router.select_hashed(prompt, &hints))).collect();
+    for request in &mut waiting {
+        assert!(poll!(request).is_pending());
+    }
+    let late = hashed(400, 3);
+    let full = router.select_hashed(&late, &hints).await.expect_err("the queue is full");
+    assert_eq!(full, RouteError::QueueFull);
+    // Who hangs up leaves; its place goes to another one, who waits for a second only.
+    drop(waiting.remove(0));
+    let brief = Hints { queue_timeout: Some(Duration::from_secs(1)), ..Hints::default() };
+    let error = router.select_hashed(&late, &brief).await.expect_err("it waits no longer");
+    assert_eq!(error, RouteError::QueueTimeout(Duration::from_secs(1)));
+    assert_eq!(router.waiting(), (2, 96));
+    drop(first);
+    let second = waiting.remove(0).await.expect("a worker");
+    drop(second);
+    drop(waiting.remove(0).await.expect("a worker"));
+    assert!(router.loads().iter().all(|(_, load)| load.is_empty()));
+}
+
+#[tokio::test]
+async fn a_request_that_was_released_and_hangs_up_lets_the_next_one_go() {
+    let router = queueing(&["a"]);
+    let hints = Hints::default();
+    let first = router.select_hashed(&hashed(0, 3), &hints).await.expect("a worker");
+    let prompts = [hashed(100, 3), hashed(200, 3)];
+    let mut second = Box::pin(router.select_hashed(&prompts[0], &hints));
+    let mut third = Box::pin(router.select_hashed(&prompts[1], &hints));
+    assert!(poll!(&mut second).is_pending() && poll!(&mut third).is_pending());
+    drop(first);
+    // The second was released, and is never asked again.
+    drop(second);
+    let third = third.await.expect("a worker");
+    assert_eq!(third.worker().worker.as_str(), "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_fails_is_left_alone_and_a_retry_goes_elsewhere() {
+    let router = router(Mode::RoundRobin, Index::None);
+    let prompt = hashed(0, 2);
+    let mut hints = Hints::default();
+    for _ in 0..5 {
+        let pin = Some(crate::route::Pin { worker: worker("a").key.worker, rank: None });
+        let pinned = Hints { filter: Filter { pin, ..Filter::default() }, ..Hints::default() };
+        let failed = router.select_hashed(&prompt, &pinned).await.expect("a worker");
+        hints = Hints::default().excluding(&failed.worker().worker);
+        failed.failed();
+    }
+    assert_eq!(router.counts().ejections, 1);
+    let retry = router.select_hashed(&prompt, &hints).await.expect("a worker");
+    assert_ne!(retry.worker().worker.as_str(), "a");
+    for _ in 0..6 {
+        let other = router.select_hashed(&prompt, &Hints::default()).await.expect("a worker");
+        assert_ne!(other.worker().worker.as_str(), "a", "it is left alone");
+    }
+    advance(Duration::from_secs(31)).await;
+    let mut chosen = Vec::new();
+    for _ in 0..3 {
+        let next = router.select_hashed(&prompt, &Hints::default()).await.expect("a worker");
+        chosen.push(next.worker().worker.as_str().to_owned());
+    }
+    assert!(chosen.contains(&"a".to_owned()), "{chosen:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_returns_to_its_worker_until_it_ends() {
+    let builder = Router::builder(NonZeroU32::new(BLOCK_SIZE).expect("not 0"));
+    let builder = builder.session_ttl(Duration::from_secs(60)).workers(["a", "b", "c"].map(worker));
+    let router = builder.build().expect("settings that can be used");
+    let hints = Hints { session: Some("s".to_owned()), ..Hints::default() };
+    let first = router.select_hashed(&hashed(0, 2), &hints).await.expect("a worker");
+    let served = first.worker().clone();
+    drop(first);
+    for first in 1..6 {
+        let next = router.select_hashed(&hashed(first * 100, 2), &hints).await.expect("a worker");
+        assert_eq!(*next.worker(), served);
+    }
+    advance(Duration::from_secs(61)).await;
+    let later = router.select_hashed(&hashed(900, 2), &hints).await.expect("a worker");
+    assert_ne!(*later.worker(), served, "it is the next one's turn");
+    let long = Hints { session: Some("x".repeat(257)), ..Hints::default() };
+    let error = router.select_hashed(&hashed(0, 2), &long).await.expect_err("too long");
+    assert_eq!(error.to_string(), "session id must have 1 to 256 bytes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn detached_requests_are_known_by_id_until_their_lease_ends() {
+    let router = router(Mode::RoundRobin, Index::None);
+    let prompt = hashed(0, 2);
+    let named = |id: &str| Hints { request_id: Some(id.to_owned()), ..Hints::default() };
+    let select = |id| {
+        let (router, prompt, hints) = (router.clone(), prompt.clone(), named(id));
+        async move { router.select_hashed(&prompt, &hints).await.map(Reservation::detach) }
+    };
+    let (id, choice) = select("one").await.expect("a worker");
+    assert_eq!((id.as_str(), choice.decision.reason), ("one", Reason::Turn));
+    assert_eq!(select("one").await.expect_err("it is under way"), RouteError::DuplicateId);
+    select("two").await.map(drop).expect("a worker");
+    assert_eq!(requests(&router), [1, 1, 0]);
+    assert_eq!(router.mark_prefill_completed("none"), Ok(Update::Unknown));
+    let ended = Ended { has_failed: Some(false), cached_tokens: Some(16) };
+    let freed = router.free("one", ended).expect("an id").expect("it was under way");
+    assert_eq!((freed.expected_cached_tokens, freed.cached_tokens), (Some(0), Some(16)));
+    assert_eq!(router.free("one", ended), Ok(None));
+    advance(Duration::from_secs(200)).await;
+    assert!(matches!(router.report_output("two", 5), Ok(Update::Changed(_))));
+    advance(Duration::from_secs(200)).await;
+    assert_eq!((router.tick(), requests(&router)), (0, vec![0, 1, 0]), "it was reported");
+    advance(Duration::from_secs(101)).await;
+    assert_eq!((router.tick(), requests(&router)), (1, vec![0, 0, 0]));
+}
+
+#[tokio::test]
+async fn looking_changes_nothing() {
+    let router = router(Mode::Kv, Index::None);
+    let prompt = hashed(0, 4);
+    let held = router.select_hashed(&prompt, &Hints::default()).await.expect("a worker");
+    for _ in 0..3 {
+        let choice = router.explain(&prompt, &Hints::default()).await.expect("a worker");
+        assert_eq!(choice.decision.worker, *held.worker(), "it computes that prompt already");
+        assert_eq!(choice.decision.explanations.len(), 3);
+    }
+    assert_eq!(requests(&router).iter().sum::<u64>(), 1);
+    let potential = router.potential_loads(&prompt).await.expect("loads");
+    let blocks: Vec<_> = potential.iter().map(|at| at.decode_blocks.to_string()).collect();
+    assert_eq!(blocks, ["4", "4", "4"]);
+    let scores = router.overlap_scores(&prompt).await.expect("scores");
+    assert!(scores.iter().all(|(_, blocks)| blocks.total() == 0));
 }

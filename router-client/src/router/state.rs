@@ -1,26 +1,52 @@
 use super::RouteError;
-use super::config::{Hints, RouterConfig, RouterWorker};
-use super::index::{Index, Overlaps};
+use super::config::{Filter, Hints, RouterConfig, RouterWorker};
+use super::index::{Held, Index, Overlaps};
+use super::reservation::{Ended, Freed};
+use super::waiting::{Place, Waiter};
+use super::workers::{Member, Workers};
+use crate::prompt::HashedPrompt;
 use crate::route::{
-    ActiveLoads, BusyThresholds, Candidate, ConfigError, Decision, NewRequest, PromptBlocks,
-    Question, RankId, RankLoad, RequestKey, RouterId, Selector,
+    ActiveLoads, BusyThresholds, Candidate, ConfigError, Decision, NewRequest, Outliers,
+    Preferences, PromptBlocks, Question, Queue, RankLoad, Replication, RequestKey, RouterId,
+    Selector, Sessions, SyncCounts, SyncMessage, TierBlocks, Trust, Update, Wait,
 };
 use kvasir_proto::types::{SequenceHash, WorkerKey};
-use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::num::NonZeroU32;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
+
+/// Most placements that are being recorded at the index at a time; of more, decisions are not recorded.
+const RECORDINGS_MAX: usize = 256;
 
 /// What clones of a router share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    index: Index,
-    block_size: NonZeroU32,
+    pub(super) index: Index,
+    pub(super) config: RouterConfig,
     origin: Instant,
     state: Mutex<State>,
+    /// Placements that are being recorded.
+    recordings: Mutex<JoinSet<()>>,
+}
+
+/// What a router counts from its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RouterCounts {
+    /// Requests that got a worker.
+    pub placed: u64,
+    /// Of these, those that do not count as load because of a limit.
+    pub untracked: u64,
+    /// Requests that waited in the queue.
+    pub queued: u64,
+    /// Requests whose lease ended.
+    pub expired: u64,
+    /// Times that a worker was left alone because it failed.
+    pub ejections: u64,
+    /// Decisions that were not recorded at the index because too many were being recorded.
+    pub unrecorded: u64,
 }
 
 /// Workers and loads.
@@ -28,8 +54,14 @@ pub(super) struct Shared {
 pub(super) struct State {
     selector: Selector,
     active: ActiveLoads,
-    workers: BTreeMap<WorkerKey, Member>,
+    workers: Workers,
+    queue: Queue<Waiter>,
+    outliers: Outliers,
+    sessions: Option<Sessions>,
     router: RouterId,
+    /// None if the router does not sync.
+    sync: Option<Replication>,
+    pub(super) counts: RouterCounts,
     /// Requests so far: their numbers are their ids.
     requests: u64,
     /// Seed of the random numbers.
@@ -37,37 +69,48 @@ pub(super) struct State {
     draws: u64,
 }
 
-/// A rank that can be chosen.
+/// A request on its way to a rank.
 #[derive(Debug)]
-struct Member {
-    worker: RouterWorker,
-    rank: RankId,
-    /// When its worker joined; none for those that were there when the router began.
-    joined: Option<Duration>,
+pub(super) struct Pending<'a> {
+    pub(super) question: Question<'a>,
+    pub(super) hints: &'a Hints,
+    pub(super) chain: &'a [SequenceHash],
+    /// Whether it waited already: then it does not wait again.
+    pub(super) is_released: bool,
 }
 
+/// What becomes of a request.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// It goes to a rank, and counts as load there.
+    Placed(RequestKey, Decision),
+    /// It waits.
+    Wait(Place),
+}
+
+// === impl Shared ===
+
 impl Shared {
-    pub(super) fn new(config: RouterConfig, index: Index) -> Self {
+    pub(super) fn new(config: RouterConfig, index: Index) -> Result<Self, ConfigError> {
+        config.check()?;
         let seeds = RandomState::new();
+        let router = RouterId(seeds.hash_one("router"));
         let state = State {
             selector: Selector::new(config.select),
             active: ActiveLoads::new(config.active),
-            workers: BTreeMap::new(),
-            router: RouterId(seeds.hash_one("router")),
+            workers: Workers::default(),
+            queue: Queue::new(config.queue),
+            outliers: Outliers::new(config.outliers),
+            sessions: config.session_ttl.map(Sessions::new).transpose()?,
+            router,
+            sync: config.sync.map(|sync| Replication::new(router, sync)),
+            counts: RouterCounts::default(),
             requests: 0,
             seeds,
             draws: 0,
         };
-        let (block_size, origin) = (config.active.block_size, Instant::now());
-        Self { index, block_size, origin, state: Mutex::new(state) }
-    }
-
-    pub(super) const fn index(&self) -> &Index {
-        &self.index
-    }
-
-    pub(super) const fn block_size(&self) -> NonZeroU32 {
-        self.block_size
+        let (origin, state, recordings) = (Instant::now(), Mutex::new(state), Mutex::default());
+        Ok(Self { index, config, origin, state, recordings })
     }
 
     /// Time since the router began.
@@ -80,101 +123,342 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Chooses a rank and counts the request there, in one step: the next request sees it.
-    pub(super) fn place(
-        &self,
-        question: &Question<'_>,
-        chain: &[SequenceHash],
+    /// Chooses a rank and counts the request there, in one step: the next request sees it. Or gives it a place in the
+    /// queue, in the same step: no room that comes meanwhile is missed.
+    pub(super) fn decide(
+        self: &Arc<Self>,
+        pending: &Pending<'_>,
         overlaps: &Overlaps,
-        hints: &Hints<'_>,
-    ) -> Result<(RequestKey, Decision), RouteError> {
+    ) -> Result<Outcome, RouteError> {
         let now = self.now();
-        self.state().place(question, chain, overlaps, (hints.expected_output_tokens, now))
+        let mut state = self.state();
+        if !pending.is_released && state.must_wait(&pending.hints.filter, now) {
+            let wait = Wait {
+                lane: pending.hints.filter.lane(),
+                input_tokens: pending.question.input_tokens,
+                latency_sensitivity_secs: pending.hints.latency_sensitivity_secs,
+                deadline: None,
+            };
+            let place = Place::take(self, state.queue(), &pending.hints.filter, (wait, now))?;
+            state.counts.queued += 1;
+            // Time alone may have made room for those ahead.
+            state.release_next(now);
+            return Ok(Outcome::Wait(place));
+        }
+        let (key, decision) = state.place(pending, overlaps, now)?;
+        Ok(Outcome::Placed(key, decision))
+    }
+
+    pub(super) fn mark_prefill_completed(&self, key: &RequestKey) -> Update {
+        let now = self.now();
+        self.state().mark_prefill_completed(key, now)
+    }
+
+    pub(super) fn report_output(&self, key: &RequestKey, tokens: u64) -> Update {
+        let now = self.now();
+        self.state().report_output(key, tokens, now)
+    }
+
+    pub(super) fn end(&self, key: &RequestKey, ended: Ended) -> Option<Freed> {
+        let Ended { has_failed, cached_tokens } = ended;
+        let now = self.now();
+        let (worker, expected_cached_tokens) = self.state().free(key, has_failed, now)?;
+        Some(Freed { worker, expected_cached_tokens, cached_tokens })
+    }
+
+    /// Records a decision at the index, without waiting for it.
+    pub(super) fn record(self: &Arc<Self>, prompt: &HashedPrompt, rank: &WorkerKey) {
+        let Some(ttl) = self.config.placement_ttl.filter(|_| !self.index.is_none()) else { return };
+        let mut recordings = self.recordings.lock().unwrap_or_else(PoisonError::into_inner);
+        while recordings.try_join_next().is_some() {}
+        if recordings.len() >= RECORDINGS_MAX {
+            self.state().counts.unrecorded += 1;
+            return;
+        }
+        let (index, prompt, rank) = (self.index.clone(), prompt.clone(), rank.clone());
+        recordings.spawn(async move {
+            if let Err(error) = index.record(&prompt, &rank, ttl).await {
+                tracing::debug!(%error, worker = %rank, "a placement is not recorded");
+            }
+        });
     }
 }
+
+// === impl State ===
 
 impl State {
     pub(super) const fn selector(&self) -> &Selector {
         &self.selector
     }
 
+    pub(super) const fn queue(&mut self) -> &mut Queue<Waiter> {
+        &mut self.queue
+    }
+
+    /// Requests that wait, and the tokens of their prompts.
+    pub(super) fn waiting(&self) -> (usize, u64) {
+        (self.queue.len(), self.queue.input_tokens())
+    }
+
     pub(super) fn set_busy(&mut self, busy: BusyThresholds) -> Result<(), ConfigError> {
         self.selector.set_busy(busy)
     }
 
-    pub(super) const fn active(&mut self) -> &mut ActiveLoads {
-        &mut self.active
-    }
-
     pub(super) fn set_workers(&mut self, workers: Vec<RouterWorker>, now: Duration) {
-        let is_first = self.workers.is_empty();
-        let mut before = std::mem::take(&mut self.workers);
-        for worker in workers {
-            if self.workers.contains_key(&worker.key) {
-                continue;
+        let gone = self.workers.set(workers, &mut self.active, now);
+        for member in gone {
+            self.active.forget(member.rank);
+            if !self.workers.has_worker(&member.worker.key.worker) {
+                self.outliers.forget(&member.worker.key.worker);
+                if let Some(sessions) = &mut self.sessions {
+                    sessions.forget(&member.worker.key.worker);
+                }
             }
-            // Beyond the limit on ranks nobody is chosen.
-            let Some(rank) = self.active.join(&worker.key) else { continue };
-            let joined = match before.remove(&worker.key) {
-                Some(member) => member.joined,
-                None => Some(now).filter(|_| !is_first),
-            };
-            self.workers.insert(worker.key.clone(), Member { worker, rank, joined });
         }
-        for gone in before.into_values() {
-            self.active.forget(gone.rank);
-        }
+        self.release_next(now);
     }
 
     pub(super) fn loads(&self) -> Vec<(WorkerKey, RankLoad)> {
-        let load =
-            |(key, member): (&WorkerKey, &Member)| (key.clone(), self.active.load(member.rank));
-        self.workers.iter().map(load).collect()
+        let load = |at: &Member| (at.worker.key.clone(), self.active.load(at.rank));
+        self.workers.members().iter().map(load).collect()
+    }
+
+    /// The key of a request of this router.
+    pub(super) fn key(&self, id: &str) -> Result<RequestKey, ConfigError> {
+        RequestKey::new(self.router, id)
+    }
+
+    pub(super) fn mark_prefill_completed(&mut self, key: &RequestKey, now: Duration) -> Update {
+        let update = self.active.mark_prefill_completed(key, now);
+        self.tell_prefill(key, update);
+        self.release_next(now);
+        update
+    }
+
+    pub(super) fn report_output(&mut self, key: &RequestKey, tokens: u64, now: Duration) -> Update {
+        let update = self.active.report_output(key, tokens, now);
+        self.tell_prefill(key, update);
+        self.release_next(now);
+        update
+    }
+
+    /// A request has ended: its rank, and the tokens that were expected in that rank's cache.
+    pub(super) fn free(
+        &mut self,
+        key: &RequestKey,
+        has_failed: Option<bool>,
+        now: Duration,
+    ) -> Option<(WorkerKey, Option<u64>)> {
+        let (rank, expected) = self.active.placed(key)?;
+        let rank = rank.clone();
+        match has_failed {
+            Some(true) => {
+                let fleet = self.workers.count();
+                let is_new = self.outliers.failed(&rank.worker, fleet, now);
+                self.counts.ejections += u64::from(is_new);
+            }
+            Some(false) => self.outliers.succeeded(&rank.worker, now),
+            None => {}
+        }
+        self.active.free(key);
+        self.tell_freed(key);
+        self.release_next(now);
+        Some((rank, expected))
+    }
+
+    /// Ends requests whose lease is over.
+    pub(super) fn expire(&mut self, now: Duration) -> usize {
+        let expired = self.active.expire(now);
+        let own = expired.iter().filter(|at| at.key.router == self.router).count();
+        for at in &expired {
+            self.tell_freed(&at.key);
+        }
+        self.counts.expired += own as u64;
+        if let Some(sessions) = &mut self.sessions {
+            sessions.expire(now);
+        }
+        self.release_next(now);
+        own
+    }
+
+    /// What replicas are to be told now.
+    pub(super) fn flush_sync(&mut self, now: Duration) -> Vec<SyncMessage> {
+        self.sync.as_mut().map_or_else(Vec::new, |sync| sync.flush(&self.active, now))
+    }
+
+    /// What a replica tells.
+    pub(super) fn receive_sync(&mut self, message: &SyncMessage, now: Duration) {
+        if let Some(sync) = &mut self.sync {
+            sync.receive(message, &mut self.active, now);
+            self.release_next(now);
+        }
+    }
+
+    /// What was counted of replicas, and how many there are; none if the router does not sync.
+    pub(super) fn sync_counts(&self, now: Duration) -> Option<(SyncCounts, usize)> {
+        self.sync.as_ref().map(|sync| (sync.counts(), sync.peers(now)))
+    }
+
+    fn tell_prefill(&mut self, key: &RequestKey, update: Update) {
+        // Changed by output only: nobody is told of that, and telling again does no harm.
+        if let (Some(sync), Update::Changed(_)) = (&mut self.sync, update) {
+            sync.local_prefill_completed(key);
+        }
+    }
+
+    fn tell_freed(&mut self, key: &RequestKey) {
+        if let Some(sync) = &mut self.sync {
+            sync.local_freed(key);
+        }
+    }
+
+    /// Releases the first request that waits and whose ranks have room. The next one follows once this one is placed or
+    /// has given up.
+    pub(super) fn release_next(&mut self, now: Duration) {
+        if self.queue.is_empty() {
+            return;
+        }
+        let Self { queue, workers, active, selector, outliers, .. } = self;
+        let config = *queue.config();
+        let has_room = |waiter: &Waiter| {
+            let eligible = eligible(workers, active, selector, outliers, (&waiter.filter, now));
+            !config.must_wait(eligible.iter().map(|(load, member)| (load, &member.worker.profile)))
+        };
+        while let Some(released) = queue.next(now, has_room) {
+            if released.item.release.send(released.waited).is_ok() {
+                return;
+            }
+        }
+    }
+
+    fn must_wait(&self, filter: &Filter, now: Duration) -> bool {
+        let config = self.queue.config();
+        if config.threshold.is_none() {
+            return false;
+        }
+        if !self.queue.is_clear(filter.lane()) {
+            return true;
+        }
+        let Self { workers, active, selector, outliers, .. } = self;
+        let eligible = eligible(workers, active, selector, outliers, (filter, now));
+        config.must_wait(eligible.iter().map(|(load, member)| (load, &member.worker.profile)))
     }
 
     fn place(
         &mut self,
-        question: &Question<'_>,
-        chain: &[SequenceHash],
+        pending: &Pending<'_>,
         overlaps: &Overlaps,
-        (expected_output_tokens, now): (Option<u64>, Duration),
+        now: Duration,
     ) -> Result<(RequestKey, Decision), RouteError> {
-        let shared = self.active.shared(chain);
-        let members: Vec<&Member> = self.workers.values().collect();
-        let candidates: Vec<_> = members
-            .iter()
-            .map(|member| Candidate {
-                key: &member.worker.key,
-                profile: &member.worker.profile,
-                adapters: &member.worker.adapters,
-                load: self.active.load(member.rank),
-                shared_blocks: shared.of(member.rank),
-                overlap: overlaps.of(&member.worker.key),
-                age: member.joined.map_or(Duration::MAX, |at| now.saturating_sub(at)),
-                is_ejected: false,
-            })
-            .collect();
-        let (seeds, draws) = (&self.seeds, &mut self.draws);
-        let mut draw = || {
-            *draws = draws.wrapping_add(1);
-            seeds.hash_one(*draws)
+        let Pending { question, hints, chain, .. } = pending;
+        let key = match &hints.request_id {
+            Some(id) => self.key(id)?,
+            None => self.key(&(self.requests + 1).to_string())?,
         };
-        let decision = self.selector.select(question, &candidates, &mut draw)?;
+        if self.active.placed(&key).is_some() {
+            return Err(RouteError::DuplicateId);
+        }
+        let decision = self.choose(pending, overlaps, true, now)?;
         self.requests += 1;
-        let key = RequestKey::new(self.router, &self.requests.to_string())?;
-        if let Some(member) = members.get(decision.candidate) {
+        self.counts.placed += 1;
+        if let (Some(sessions), Some(session)) = (&mut self.sessions, &hints.session) {
+            sessions.served(session, &decision.worker, now)?;
+        }
+        if let Some(member) = self.workers.members().get(decision.candidate) {
             let request = NewRequest {
                 rank: member.rank,
                 blocks: PromptBlocks::Chain(chain),
                 input_tokens: question.input_tokens,
                 prefill_tokens: decision.cost.booked_prefill_tokens(),
-                expected_output_tokens,
+                expected_output_tokens: hints.expected_output_tokens,
             };
             // A request that is beyond a limit is served all the same: it only does not count.
-            if let Err(error) = self.active.add(&key, request, now) {
-                tracing::debug!(%error, worker = %decision.worker, "a request does not count as load");
+            let overlap_blocks = decision.cost.credited_whole_blocks();
+            match (self.active.add(&key, request, now), &mut self.sync) {
+                (Ok(()), sync) => {
+                    self.active.set_overlap(&key, overlap_blocks);
+                    if let Some(sync) = sync {
+                        sync.local_added(&key);
+                    }
+                }
+                (Err(error), _) => {
+                    self.counts.untracked += 1;
+                    tracing::debug!(%error, worker = %decision.worker, "a request does not count as load");
+                }
             }
         }
         Ok((key, decision))
     }
+
+    /// Chooses a rank, and does not book the request there. Nobody's turn passes unless the request `takes_turn`.
+    pub(super) fn choose(
+        &mut self,
+        pending: &Pending<'_>,
+        overlaps: &Overlaps,
+        takes_turn: bool,
+        now: Duration,
+    ) -> Result<Decision, RouteError> {
+        let Pending { question, hints, chain, .. } = pending;
+        let Self { workers, active, outliers, sessions, seeds, draws, selector, .. } = self;
+        let shared = active.shared(chain);
+        let held = workers.by_member(&overlaps.by_rank);
+        let has_ejected = outliers.has_ejected(now);
+        let candidates: Vec<_> = workers
+            .members()
+            .iter()
+            .enumerate()
+            .map(|(number, member)| {
+                let nothing = Held { blocks: TierBlocks::default(), trust: Trust::Full };
+                let Held { blocks, trust } = held.get(number).copied().flatten().unwrap_or(nothing);
+                Candidate {
+                    key: &member.worker.key,
+                    profile: &member.worker.profile,
+                    adapters: &member.worker.adapters,
+                    load: active.load(member.rank),
+                    shared_blocks: shared.of(member.rank),
+                    overlap: blocks,
+                    trust,
+                    age: member.joined.map_or(Duration::MAX, |at| now.saturating_sub(at)),
+                    is_ejected: has_ejected && outliers.is_ejected(&member.worker.key.worker, now),
+                }
+            })
+            .collect();
+        let session = hints.session.as_deref();
+        let session = session.zip(sessions.as_ref()).and_then(|(id, at)| at.rank_of(id, now));
+        let preferences = Preferences { session, ..question.preferences };
+        let question = Question { preferences, ..*question };
+        let mut draw = || {
+            *draws = draws.wrapping_add(1);
+            seeds.hash_one(*draws)
+        };
+        let chosen = if takes_turn {
+            selector.select(&question, &candidates, &mut draw)
+        } else {
+            selector.clone().select(&question, &candidates, &mut draw)
+        };
+        Ok(chosen?)
+    }
+}
+
+/// The ranks that a request may go to at this moment, with their loads.
+fn eligible<'a>(
+    workers: &'a Workers,
+    active: &ActiveLoads,
+    selector: &Selector,
+    outliers: &Outliers,
+    (filter, now): (&Filter, Duration),
+) -> Vec<(RankLoad, &'a Member)> {
+    let constraints = filter.constraints();
+    let busy = &selector.config().busy;
+    let mut eligible = Vec::new();
+    for member in workers.members() {
+        let (worker, load) = (&member.worker, active.load(member.rank));
+        let is_eligible = constraints.unmet(&worker.key, &worker.profile).is_none()
+            && busy.exceeded(&load, &worker.profile).is_none()
+            && !outliers.is_ejected(&worker.key.worker, now);
+        if is_eligible {
+            eligible.push((load, member));
+        }
+    }
+    eligible
 }

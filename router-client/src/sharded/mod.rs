@@ -5,7 +5,7 @@ mod shard;
 use crate::client::check_length;
 use crate::merge::merge;
 use crate::replicas::{HedgeConfig, REPLICAS_MAX, ShardCounts};
-use crate::{Answer, ClientConfig, ClientError, Prompt};
+use crate::{Answer, ClientConfig, ClientError, HashedPrompt, Prompt};
 use futures::future::join_all;
 use kvasir_proto::convert::{self, Owner};
 use kvasir_proto::hash::bucket;
@@ -107,6 +107,14 @@ impl ShardedClient {
     /// # Errors
     /// If the prompt is too long, a server refuses it, or no shard answers at all.
     pub async fn find(&self, prompt: &Prompt<'_>) -> Result<Answer, ClientError> {
+        self.find_hashed(&prompt.hashed()).await
+    }
+
+    /// [`ShardedClient::find`] for a prompt that is hashed already.
+    ///
+    /// # Errors
+    /// As for [`ShardedClient::find`].
+    pub async fn find_hashed(&self, prompt: &HashedPrompt) -> Result<Answer, ClientError> {
         if prompt.is_short() {
             return Ok(Answer::default());
         }
@@ -150,6 +158,19 @@ impl ShardedClient {
     pub async fn record_placement(
         &self,
         prompt: &Prompt<'_>,
+        worker: &WorkerKey,
+        ttl: Option<Duration>,
+    ) -> Result<(), ClientError> {
+        self.record_placement_hashed(&prompt.hashed(), worker, ttl).await
+    }
+
+    /// [`ShardedClient::record_placement`] for a prompt that is hashed already.
+    ///
+    /// # Errors
+    /// As for [`ShardedClient::record_placement`].
+    pub async fn record_placement_hashed(
+        &self,
+        prompt: &HashedPrompt,
         worker: &WorkerKey,
         ttl: Option<Duration>,
     ) -> Result<(), ClientError> {

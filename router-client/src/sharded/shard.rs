@@ -175,7 +175,7 @@ impl Shard {
         let Some(replica) = self.replicas.get(number) else {
             return (number, Verdict::Failed(self.late()));
         };
-        (number, verdict(replica.find_hashed(request).await))
+        (number, verdict(replica.query(request).await))
     }
 
     fn late(&self) -> ClientError {
@@ -202,7 +202,7 @@ impl Shard {
             let (replica, probe) = (replica.clone(), probe.clone());
             let (state, probed, clock) = (Arc::clone(&self.state), self.probed.clone(), *clock);
             probes.spawn(async move {
-                let found = match verdict(replica.find_hashed(&probe).await) {
+                let found = match verdict(replica.query(&probe).await) {
                     Verdict::Answer(answer) => Some(Freshness::of(&answer.overlaps)),
                     Verdict::Absent(_) | Verdict::Refused(_) => Some(Freshness::NOTHING),
                     Verdict::Failed(_) => None,
@@ -223,7 +223,7 @@ impl Shard {
         let none = !(0..self.replicas.len()).any(is_healthy);
         let targets =
             self.replicas.iter().enumerate().filter(|(number, _)| none || is_healthy(*number));
-        let calls = targets.map(|(_, replica)| replica.place_hashed(request.clone()));
+        let calls = targets.map(|(_, replica)| replica.record(request.clone()));
         let mut outcomes = join_all(calls).await;
         if outcomes.iter().any(Result::is_ok) {
             return Ok(());

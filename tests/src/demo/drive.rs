@@ -129,7 +129,7 @@ impl Pass<'_> {
         let latency = match reservation.index_use() {
             IndexUse::NotNeeded => None,
             IndexUse::Answered { elapsed, .. } => Some(*elapsed),
-            IndexUse::Failed(error) => bail!("the index does not answer: {error}"),
+            IndexUse::Failed { error, .. } => bail!("the index does not answer: {error}"),
         };
         let engine = self.fleet.engine(&reservation.worker().worker).context("an engine")?;
         let prompt = Prompt { tokens: request.prompt, answer: request.answer };

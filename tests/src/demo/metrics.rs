@@ -6,9 +6,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep};
 
 /// Longest wait for the complete page.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest wait until a process is ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often it is asked.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Largest page in bytes.
 const PAGE_BYTES_MAX: u64 = 16 << 20;
 
@@ -41,6 +46,22 @@ pub async fn fetch(address: SocketAddr) -> Result<Vec<Sample>> {
     let (status, page) = get(address, "/metrics").await?;
     ensure!(status == 200, "the answer has status {status}");
     parse(&page)
+}
+
+/// Waits until `/readyz` of a process says that it is ready.
+///
+/// # Errors
+/// If it is not in time, with its reason, or cannot be asked.
+pub async fn ready(address: SocketAddr) -> Result<()> {
+    let deadline = Instant::now() + READY_TIMEOUT;
+    loop {
+        let (status, text) = get(address, "/readyz").await?;
+        if status == 200 {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "{text}");
+        sleep(POLL_INTERVAL).await;
+    }
 }
 
 /// Status and text of a page of the side port.

@@ -1,6 +1,6 @@
 //! Agents: a replica that copies asks them for nothing but what came since.
 
-use crate::harness::{BLOCK_SIZE, MODEL, PATIENCE, anywhere, metric, ready, url};
+use crate::harness::{BLOCK_SIZE, MODEL, PATIENCE, anywhere, metric, url};
 use anyhow::{Context, Result, ensure};
 use kvasir_feed::feed::SourceConfig;
 use kvasir_feed::journal::JournalConfig;
@@ -10,6 +10,7 @@ use kvasir_proto::types::{
     BlockName, CopyMode, Incarnation, KvEvent, LocalHash, PartitionKey, StoredBlock, Tier, WorkerId,
 };
 use kvasir_tests::client;
+use kvasir_tests::demo::metrics;
 use kvasir_tests::place::free_port;
 use kvasir_tests::server::Server;
 use kvbm_agent::agent::{Agent, AgentConfig, HEARTBEAT_INTERVAL_DEFAULT, SourcesConfig};
@@ -113,7 +114,7 @@ async fn agents_are_asked_for_no_dump() -> Result<()> {
 
     let flags = ["--siblings", &url(elder.addresses.grpc)];
     let mut younger = Server::start_with(younger, anywhere(), &flags).await?;
-    ready(&younger).await?;
+    metrics::ready(younger.addresses.http).await?;
     ensure!(held(&younger, last).await? == before, "it holds what the elder holds");
     for chain in 300..310 {
         last = publish(&agent, chain)?;

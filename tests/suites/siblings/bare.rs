@@ -3,11 +3,11 @@
 use crate::gate::Gate;
 use crate::harness::{BLOCK_SIZE, anywhere};
 use crate::harness::{
-    MODEL, PATIENCE, beside, degraded, engine, equal, metric, published, ready, serve, serve_on,
-    url,
+    MODEL, PATIENCE, beside, degraded, engine, equal, metric, published, serve, serve_on, url,
 };
 use anyhow::{Context, Result, ensure};
 use kvasir_tests::client;
+use kvasir_tests::demo::metrics;
 use kvasir_tests::engine::{EngineConfig, HashForm, MockEngine, WireForm};
 use kvasir_tests::server::Server;
 use kvasir_tests::workload::Conversations;
@@ -68,7 +68,7 @@ async fn a_copy_under_load_is_what_the_engines_hold() -> Result<()> {
     let siblings = url(elder.addresses.grpc);
     let flags = [&checkpoints[..], &["--siblings", &siblings]].concat();
     let mut younger = Server::start_with(anywhere(), anywhere(), &flags).await?;
-    ready(&younger).await?;
+    metrics::ready(younger.addresses.http).await?;
     stop.cancel();
     while let Some(ended) = load.join_next().await {
         ended??;
@@ -85,7 +85,7 @@ async fn a_copy_under_load_is_what_the_engines_hold() -> Result<()> {
     // From now on its own checkpoint has it.
     younger.stop().await;
     let mut younger = Server::start_with(anywhere(), anywhere(), &checkpoints).await?;
-    ready(&younger).await?;
+    metrics::ready(younger.addresses.http).await?;
     let mut kept = client::connect(younger.addresses.grpc).await?;
     for (number, engine) in engines.iter().enumerate() {
         equal(&mut kept, &worker_id(number), engine).await?;
@@ -134,7 +134,7 @@ async fn of_an_incarnation_that_has_ended_meanwhile_nothing_stays() -> Result<()
     let gone = before.copies.keys().filter(|name| !now.copies.contains_key(name)).count();
     ensure!(gone > 100, "the lives hold the same: {gone}");
     gate.open();
-    ready(&younger).await?;
+    metrics::ready(younger.addresses.http).await?;
     let copied = metric(&younger, "sibling_blocks_copied_total", "").await?;
     ensure!(copied == before.copies.len() as f64, "{copied} of {}", before.copies.len());
     let mut client = client::connect(younger.addresses.grpc).await?;

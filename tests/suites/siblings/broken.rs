@@ -2,8 +2,7 @@
 
 use crate::gate::Gate;
 use crate::harness::{
-    BLOCK_SIZE, MODEL, PATIENCE, beside, degraded, engine, equal, last, metric, published, ready,
-    serve,
+    BLOCK_SIZE, MODEL, PATIENCE, beside, degraded, engine, equal, last, metric, published, serve,
 };
 use anyhow::{Context, Result, ensure};
 use kvasir_proto::pb;
@@ -67,7 +66,7 @@ async fn a_sibling_that_is_killed_leaves_a_server_that_serves_and_heals() -> Res
     let states: Vec<_> = known.sources.iter().map(pb::SourceInfo::state).collect();
     ensure!(states == [pb::WorkerState::CatchingUp], "{known:?}");
     elder.kill().await;
-    ready(&younger).await?;
+    metrics::ready(younger.addresses.http).await?;
     degraded(&mut client, "w", &engine).await?;
     ensure!(metric(&younger, "sibling_copy_failures_total", "").await? == 1.0, "it is counted");
     // The engine begins anew, with an empty cache.
@@ -96,7 +95,7 @@ async fn a_copy_under_way_does_not_hold_up_stops_and_removals() -> Result<()> {
         ..Default::default()
     };
     timeout(PATIENCE, client.remove_worker(request)).await??;
-    ready(&removed).await?;
+    metrics::ready(removed.addresses.http).await?;
     ensure!(client::find_worker(&mut client, MODEL, "w").await?.is_none(), "it is gone");
     for server in [&mut elder, &mut removed] {
         server.stop().await;

@@ -35,19 +35,6 @@ pub async fn beside(siblings: &[SocketAddr]) -> Result<Server> {
     Server::start_with(anywhere(), anywhere(), &["--siblings", &urls.join(",")]).await
 }
 
-/// Waits until a server is ready.
-pub async fn ready(server: &Server) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let (status, text) = metrics::get(server.addresses.http, "/readyz").await?;
-        if status == 200 {
-            return Ok(());
-        }
-        ensure!(Instant::now() < deadline, "{text}");
-        sleep(POLL_INTERVAL).await;
-    }
-}
-
 pub async fn metric(server: &Server, name: &str, labels: &str) -> Result<f64> {
     metrics::sum(server.addresses.http, name, labels).await
 }

@@ -1,7 +1,8 @@
 //! Servers that are told of siblings which are not there, or are starting as well.
 
-use crate::harness::{anywhere, beside, metric, ready, url};
+use crate::harness::{anywhere, beside, metric, url};
 use anyhow::{Result, ensure};
+use kvasir_tests::demo::metrics;
 use kvasir_tests::place::free_port;
 use kvasir_tests::server::Server;
 use std::net::SocketAddr;
@@ -20,7 +21,7 @@ async fn replicas_that_start_together_do_not_wait_for_each_other() -> Result<()>
     );
     let mut servers = [started.0?, started.1?];
     for server in &servers {
-        ready(server).await?;
+        metrics::ready(server.addresses.http).await?;
     }
     for server in &mut servers {
         server.stop().await;
@@ -32,7 +33,7 @@ async fn replicas_that_start_together_do_not_wait_for_each_other() -> Result<()>
 async fn a_sibling_that_is_not_there_is_passed_over() -> Result<()> {
     let nobody = SocketAddr::from(([127, 0, 0, 1], free_port()?));
     let mut server = beside(&[nobody]).await?;
-    ready(&server).await?;
+    metrics::ready(server.addresses.http).await?;
     ensure!(metric(&server, "sibling_list_failures_total", "").await? == 1.0, "it is counted");
     server.stop().await;
     Ok(())

@@ -146,8 +146,9 @@ const LAYERS: &[(&str, &str)] = &[
         "router-client",
         "config error prompt stream overlap client merge replicas sharded route router",
     ),
-    ("router-client::route", "error cost active outliers queue sessions select"),
+    ("router-client::route", "error cost trust active sync outliers queue sessions select"),
     ("router-client::route::active", "slab chains key rank request config loads"),
+    ("router-client::route::sync", "config counts message changes pack peers answers replication"),
     ("router-client::route::select", "mode question decision busy filter score pick selector"),
     ("proto/store", "cause options"),
     (

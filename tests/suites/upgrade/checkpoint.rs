@@ -184,15 +184,8 @@ async fn start(folder: &Path, flags: &[&str]) -> Result<Server> {
     let folder = folder.to_str().context("a path in UTF-8")?;
     let kept = ["--checkpoint-dir", folder, "--checkpoint-interval", "86400s"];
     let server = Server::start_with(anywhere(), anywhere(), &[&kept, flags].concat()).await?;
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let (status, text) = metrics::get(server.addresses.http, "/readyz").await?;
-        if status == 200 {
-            return Ok(server);
-        }
-        ensure!(Instant::now() < deadline, "the server is not ready: {text}; {}", server.output());
-        sleep(LOOK).await;
-    }
+    metrics::ready(server.addresses.http).await.with_context(|| server.output())?;
+    Ok(server)
 }
 
 /// Reads a recorded folder, has it written again, and reads that.

@@ -1,5 +1,7 @@
-"""Fixtures: a real indexer-server and real kvbm-agents, which tests start and kill."""
+"""Fixtures: a real indexer-server, real kvbm-agents and routers, which tests start and kill."""
 
+import asyncio
+import inspect
 import os
 import pathlib
 import re
@@ -7,6 +9,8 @@ import signal
 import subprocess
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from queue import Empty, Queue
 from typing import Callable, Optional, TypeVar
@@ -21,9 +25,10 @@ from kvasir import Indexer, KvasirError, KvEventPublisher
 REPOSITORY = pathlib.Path(__file__).resolve().parents[4]
 SERVER_VARIABLE = "KVASIR_INDEXER_SERVER"
 AGENT_VARIABLE = "KVASIR_KVBM_AGENT"
+ROUTER_VARIABLE = "KVASIR_ROUTER"
 START_SECONDS = 30.0
 WAIT_SECONDS = 30.0
-_LISTENING = re.compile(r"grpc=(127\.0\.0\.1:\d+)")
+_LISTENING = re.compile(r"grpc=(127\.0\.0\.1:\d+) http=(127\.0\.0\.1:\d+)")
 
 Answer = TypeVar("Answer")
 
@@ -41,8 +46,19 @@ def wait_until(what: str, query: Callable[[], Answer], is_done: Callable[[Answer
         pause.wait(0.02)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Optional[bool]:
+    """Runs a test that is a coroutine, in an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    test = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
+    asyncio.run(asyncio.wait_for(test, WAIT_SECONDS))
+    return True
+
+
 class Server:
-    """A server or agent as a child process. It keeps its port across restarts."""
+    """A server, agent or router as a child process. It keeps its port across restarts."""
 
     def __init__(self, *flags: str, variable: str = SERVER_VARIABLE) -> None:
         binary = os.environ.get(variable)
@@ -50,7 +66,7 @@ class Server:
             raise RuntimeError(f"set {variable} to the path of the binary")
         self._binary = binary
         self._flags = flags
-        self.target = "127.0.0.1:0"
+        self.target = self.http = "127.0.0.1:0"
         self._process: Optional[subprocess.Popen[str]] = None
         self.start()
 
@@ -78,7 +94,7 @@ class Server:
             plain = re.sub(r"\x1b\[[0-9;]*m", "", line)
             found = _LISTENING.search(plain)
             if found:
-                self.target = found.group(1)
+                self.target, self.http = found.groups()
                 return
 
     @staticmethod
@@ -135,6 +151,37 @@ def agents(server: Server) -> Iterator[Agents]:
 def indexer(server: Server) -> Iterator[Indexer]:
     with Indexer(server.target) as client:
         yield client
+
+
+Routers = Callable[..., Server]
+
+
+def is_ready(process: Server) -> bool:
+    """Whether its side port says so."""
+    try:
+        with urllib.request.urlopen(f"http://{process.http}/readyz", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except urllib.error.HTTPError as error:
+        # Its body is a file, which must be closed.
+        error.close()
+        return False
+
+
+@pytest.fixture
+def routers(server: Server) -> Iterator[Routers]:
+    """Starts routers that ask the server, and waits until they know its workers."""
+    started: list[Server] = []
+
+    def start(*flags: str) -> Server:
+        indexer = ["--indexer", f"http://{server.target}"]
+        router = Server(*indexer, *flags, variable=ROUTER_VARIABLE)
+        started.append(router)
+        wait_until("readiness", lambda: is_ready(router), bool)
+        return router
+
+    yield start
+    for router in started:
+        router.kill()
 
 
 Publishers = Callable[..., KvEventPublisher]

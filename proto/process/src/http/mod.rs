@@ -3,6 +3,8 @@
 
 mod pages;
 
+pub use pages::OwnPage;
+
 use crate::{
     net::{Connection, ConnectionLimits, ConnectionMetrics, LimitedListener, Patience, PeerLimits},
     telemetry::{Metrics, Readiness},
@@ -35,7 +37,7 @@ pub struct HttpConfig {
     pub listen: SocketAddr,
 }
 
-/// Serves the port until `stop` is cancelled and the requests under way are answered.
+/// Serves the port, with the program's own pages beside, until `stop` is cancelled and the requests under way are answered.
 ///
 /// # Errors
 /// If the socket fails, or the thread cannot be started.
@@ -43,6 +45,7 @@ pub async fn serve(
     listener: TcpListener,
     metrics: Metrics,
     readiness: Readiness,
+    own: Vec<OwnPage>,
     stop: CancellationToken,
 ) -> io::Result<()> {
     let listener = listener.into_std()?;
@@ -53,7 +56,7 @@ pub async fn serve(
     let abandoned = CancellationToken::new();
     let _guard = abandoned.clone().drop_guard();
     thread::Builder::new().name("http".to_owned()).spawn(move || {
-        let serving = async { listen(listener, metrics, readiness, stop).await };
+        let serving = async { listen(listener, Pages::new(metrics, readiness, own), stop).await };
         let served = runtime.block_on(abandoned.run_until_cancelled(serving));
         runtime.shutdown_background();
         let _abandoned = ended_tx.send(served.unwrap_or(Ok(())));
@@ -65,8 +68,7 @@ pub async fn serve(
 
 async fn listen(
     listener: std::net::TcpListener,
-    metrics: Metrics,
-    readiness: Readiness,
+    mut pages: Pages,
     stop: CancellationToken,
 ) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
@@ -76,7 +78,8 @@ async fn listen(
     let peer = PeerLimits::default();
     let limits = ConnectionLimits { connections: CONNECTIONS_MAX, patience: PATIENCE, peer };
     let mut listener = LimitedListener::new(listener, limits, counted);
-    let pages = Arc::new(Pages::new(registry, metrics, readiness));
+    pages.set_port_metrics(registry);
+    let pages = Arc::new(pages);
     let connections = TaskTracker::new();
     loop {
         select! {
@@ -96,7 +99,7 @@ async fn listen(
 async fn answer(connection: Connection, pages: Arc<Pages>, stop: CancellationToken) {
     let service = service_fn(move |request| {
         let pages = Arc::clone(&pages);
-        async move { Ok::<_, Infallible>(pages.answer(&request).await) }
+        async move { Ok::<_, Infallible>(pages.answer(request).await) }
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);

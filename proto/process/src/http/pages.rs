@@ -2,7 +2,7 @@ use crate::{
     net::{Limit, Share},
     telemetry::{CONTENT_TYPE, Metrics, Readiness},
 };
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::{
     Method, Request, Response, StatusCode,
     body::{Bytes, Incoming},
@@ -15,17 +15,50 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
-use tokio::{sync::Mutex, task::spawn_blocking};
+use tokio::{sync::Mutex, task::spawn_blocking, time::timeout};
 
 /// Most texts of `/metrics` in memory. While clients still read that many, others get the last one again.
 const TEXTS_MAX: usize = 4;
 
 type Page = Response<Full<Bytes>>;
 
+/// Longest text that a client sends.
+const REQUEST_BYTES_MAX: usize = 16 << 10;
+/// Longest time until it is there.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a page answers: to no text (GET), or to the text that was sent (POST). An error is the client's.
+type Answer = dyn Fn(Option<&str>) -> Result<String, String> + Send + Sync;
+
+/// A page of one program's own, in JSON.
+#[derive(Clone)]
+pub struct OwnPage {
+    path: &'static str,
+    answer: Arc<Answer>,
+}
+
+impl OwnPage {
+    /// A page at `path`, such as `/busy_threshold`.
+    pub fn new(
+        path: &'static str,
+        answer: impl Fn(Option<&str>) -> Result<String, String> + Send + Sync + 'static,
+    ) -> Self {
+        Self { path, answer: Arc::new(answer) }
+    }
+}
+
+impl fmt::Debug for OwnPage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OwnPage").field(&self.path).finish()
+    }
+}
+
 /// The pages of the side port.
 #[derive(Debug)]
 pub(super) struct Pages {
+    own: Vec<OwnPage>,
     shown: Arc<Shown>,
     readiness: Readiness,
     texts: Limit,
@@ -71,9 +104,10 @@ impl Shown {
 }
 
 impl Pages {
-    pub(super) fn new(port: Registry, server: Metrics, readiness: Readiness) -> Self {
+    pub(super) fn new(server: Metrics, readiness: Readiness, own: Vec<OwnPage>) -> Self {
         Self {
-            shown: Arc::new(Shown { port, server }),
+            own,
+            shown: Arc::new(Shown { port: Registry::default(), server }),
             readiness,
             texts: Limit::new(TEXTS_MAX, Gauge::default()),
             begun: AtomicU64::new(0),
@@ -81,8 +115,17 @@ impl Pages {
         }
     }
 
-    pub(super) async fn answer(&self, request: &Request<Incoming>) -> Page {
+    /// Shows the port's own metrics, too.
+    pub(super) fn set_port_metrics(&mut self, port: Registry) {
+        let server = self.shown.server.clone();
+        self.shown = Arc::new(Shown { port, server });
+    }
+
+    pub(super) async fn answer(&self, request: Request<Incoming>) -> Page {
         let path = request.uri().path();
+        if let Some(own) = self.own.iter().find(|own| own.path == path) {
+            return answer_own(own, request).await;
+        }
         if !["/metrics", "/livez", "/readyz"].contains(&path) {
             return page(StatusCode::NOT_FOUND, Bytes::new());
         }
@@ -148,6 +191,35 @@ impl Pages {
             text.push_str(&format!("not well: {problem}\n"));
         }
         page(status, Bytes::from(text))
+    }
+}
+
+async fn answer_own(own: &OwnPage, request: Request<Incoming>) -> Page {
+    let sent = match *request.method() {
+        Method::GET | Method::HEAD => None,
+        Method::POST => {
+            let body = Limited::new(request.into_body(), REQUEST_BYTES_MAX).collect();
+            let Ok(Ok(body)) = timeout(REQUEST_TIMEOUT, body).await else {
+                let text =
+                    format!("the text is incomplete, or longer than {REQUEST_BYTES_MAX} bytes\n");
+                return page(StatusCode::BAD_REQUEST, Bytes::from(text));
+            };
+            Some(body.to_bytes())
+        }
+        _ => return page(StatusCode::METHOD_NOT_ALLOWED, Bytes::new()),
+    };
+    let text = sent.as_deref().map(str::from_utf8).transpose();
+    let answer = text
+        .map_err(|_error| "the text is not UTF-8".to_owned())
+        .and_then(|text| (own.answer)(text));
+    match answer {
+        Ok(json) => {
+            let mut page = page(StatusCode::OK, Bytes::from(json + "\n"));
+            page.headers_mut()
+                .insert(CONTENT_TYPE_HEADER, HeaderValue::from_static("application/json"));
+            page
+        }
+        Err(why) => page(StatusCode::BAD_REQUEST, Bytes::from(why + "\n")),
     }
 }
 

@@ -1,5 +1,7 @@
 use crate::route::error::{ConfigError, check};
+use std::fmt;
 use std::num::NonZeroU32;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// Most requests under way, if the configuration does not say otherwise.
@@ -52,16 +54,49 @@ pub struct ActiveConfig {
     pub blocks_max: usize,
 }
 
+const TRACKING_NAMES: [(BlockTracking, &str); 3] = [
+    (BlockTracking::Off, "off"),
+    (BlockTracking::Prompt, "prompt"),
+    (BlockTracking::PromptAndOutput, "prompt-and-output"),
+];
+const REUSE_NAMES: [(KvReuse, &str); 2] =
+    [(KvReuse::Assumed, "assumed"), (KvReuse::Unique, "unique")];
+
 // === impl BlockTracking ===
 
-impl BlockTracking {
-    /// The same with output.
-    ///
-    /// # Errors
-    /// If blocks are not tracked at all: document 004 requires that for `--router-track-output-blocks`.
-    pub fn with_output(self) -> Result<Self, ConfigError> {
-        check(self != Self::Off, "track output blocks", "needs tracking of active blocks")?;
-        Ok(Self::PromptAndOutput)
+impl fmt::Display for BlockTracking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = TRACKING_NAMES.iter().find(|(at, _)| at == self);
+        f.write_str(name.map_or("", |(_, name)| name))
+    }
+}
+
+impl FromStr for BlockTracking {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let found = TRACKING_NAMES.iter().find(|(_, name)| *name == text).map(|(at, _)| *at);
+        check(found.is_some(), "track blocks", "must be one of off, prompt, prompt-and-output")?;
+        Ok(found.unwrap_or_default())
+    }
+}
+
+// === impl KvReuse ===
+
+impl fmt::Display for KvReuse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = REUSE_NAMES.iter().find(|(at, _)| at == self);
+        f.write_str(name.map_or("", |(_, name)| name))
+    }
+}
+
+impl FromStr for KvReuse {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let found = REUSE_NAMES.iter().find(|(_, name)| *name == text).map(|(at, _)| *at);
+        check(found.is_some(), "kv reuse", "must be one of assumed, unique")?;
+        Ok(found.unwrap_or_default())
     }
 }
 

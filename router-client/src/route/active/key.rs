@@ -22,9 +22,17 @@ impl RequestKey {
     /// # Errors
     /// If the id is empty or longer than [`REQUEST_ID_BYTES_MAX`].
     pub fn new(router: RouterId, id: &str) -> Result<Self, ConfigError> {
+        Self::of_shared(router, id.into())
+    }
+
+    /// The same of an id that is shared already.
+    ///
+    /// # Errors
+    /// As [`RequestKey::new`].
+    pub fn of_shared(router: RouterId, id: Arc<str>) -> Result<Self, ConfigError> {
         check(!id.is_empty(), "request id", "is required")?;
         check(id.len() <= REQUEST_ID_BYTES_MAX, "request id", "is longer than 256 bytes")?;
-        Ok(Self { router, id: id.into() })
+        Ok(Self { router, id })
     }
 
     /// The id that the router gave it.
@@ -33,8 +41,19 @@ impl RequestKey {
         &self.id
     }
 
+    /// The id, for others to keep.
+    #[must_use]
+    pub fn shared_id(&self) -> Arc<str> {
+        Arc::clone(&self.id)
+    }
+
     /// The key before all requests of a router.
     pub(super) fn first_of(router: RouterId) -> Self {
-        Self { router, id: "".into() }
+        Self::before(router, "")
+    }
+
+    /// The key before all requests of a router whose ids come after `id`, which may be empty.
+    pub(super) fn before(router: RouterId, id: &str) -> Self {
+        Self { router, id: id.into() }
     }
 }

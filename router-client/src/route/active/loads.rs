@@ -4,10 +4,12 @@ use super::key::{RequestKey, RouterId};
 use super::rank::{LoadDigest, Rank, RankId, RankLoad};
 use super::request::{
     ActiveRequest, NewRequest, PromptBlocks, REQUEST_BLOCKS_MAX, REQUEST_TOKENS_MAX, Request,
+    place_digest,
 };
 use super::slab::Slab;
 use kvasir_proto::types::{SequenceHash, WorkerKey};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 use std::time::Duration;
 
 /// Why a request is not counted. It can be served all the same.
@@ -106,10 +108,16 @@ impl ActiveLoads {
         }
         let generation = self.generations;
         self.generations += 1;
-        let slot = self.ranks.insert(Rank::new(worker.clone(), generation));
+        let slot = self.ranks.insert(Rank::new(worker.clone(), generation, place_digest(worker)));
         let rank = RankId { slot, generation };
         self.numbers.insert(worker.clone(), rank);
         Some(rank)
+    }
+
+    /// The number of a rank; none if it is not known.
+    #[must_use]
+    pub fn rank_of(&self, worker: &WorkerKey) -> Option<RankId> {
+        self.numbers.get(worker).copied()
     }
 
     /// Forgets a rank that went, with its requests: how many there were.
@@ -143,7 +151,9 @@ impl ActiveLoads {
         let blocks = self.tracked(new.blocks);
         let prefill_tokens = if self.config.track_prefill_tokens { new.prefill_tokens } else { 0 };
         let new = NewRequest { blocks, prefill_tokens, ..new };
-        let mut request = Request::new(key, &new, now.saturating_add(self.config.lease));
+        let expires = now.saturating_add(self.config.lease);
+        let place = self.rank(new.rank).map_or(0, |rank| rank.place);
+        let mut request = Request::new(key, &new, place, expires);
         let new_blocks = match blocks {
             PromptBlocks::Chain(chain) => {
                 let inserted = self.chains.insert(new.rank.slot, chain);
@@ -219,6 +229,22 @@ impl ActiveLoads {
         let Some(request) = self.requests.get_mut(key) else { return Update::Unknown };
         request.expires = request.expires.max(now.saturating_add(self.config.lease));
         Update::Unchanged
+    }
+
+    /// A router is still there: the leases of all its requests begin anew. How many there are.
+    pub fn renew_all(&mut self, router: RouterId, now: Duration) -> u64 {
+        let expires = now.saturating_add(self.config.lease);
+        let requests = self.requests.range_mut(RequestKey::first_of(router)..);
+        let requests = requests.take_while(|(key, _)| key.router == router);
+        let renew = |(_, at): (_, &mut Request)| at.expires = at.expires.max(expires);
+        requests.map(renew).count() as u64
+    }
+
+    /// Notes how many blocks of a request its rank held when it was placed. No load depends on it, nor does a digest.
+    pub fn set_overlap(&mut self, key: &RequestKey, overlap_blocks: u32) {
+        if let Some(request) = self.requests.get_mut(key) {
+            request.overlap_blocks = overlap_blocks;
+        }
     }
 
     /// A request has ended, well or badly.
@@ -302,6 +328,31 @@ impl ActiveLoads {
         digests.and_then(|digests| digests.get(&router)).copied().unwrap_or_default()
     }
 
+    /// Digest of all requests that one router placed. It tells at which ranks they are, too.
+    #[must_use]
+    pub fn digest_of_router(&self, router: RouterId) -> LoadDigest {
+        let digests = self.ranks.iter().filter_map(|(_, rank)| rank.digests.get(&router));
+        digests.fold(LoadDigest::default(), |all, digest| all.with(*digest))
+    }
+
+    /// Digest of a request under way.
+    #[must_use]
+    pub fn digest_of_request(&self, key: &RequestKey) -> Option<u64> {
+        self.requests.get(key).map(Request::digest)
+    }
+
+    /// Digests of a router's requests whose ids come after `id`, which may be empty, by id.
+    pub fn digests_after<'a>(
+        &'a self,
+        router: RouterId,
+        id: &str,
+    ) -> impl Iterator<Item = (&'a RequestKey, u64)> + use<'a> {
+        let after = Bound::Excluded(RequestKey::before(router, id));
+        let requests = self.requests.range((after, Bound::Unbounded));
+        let requests = requests.take_while(move |(key, _)| key.router == router);
+        requests.map(|(key, request)| (key, request.digest()))
+    }
+
     /// A router's requests at a rank, by id: what to tell a replica whose digest differs.
     pub fn requests_of(
         &self,
@@ -317,6 +368,16 @@ impl ActiveLoads {
     #[must_use]
     pub fn request(&self, key: &RequestKey) -> Option<ActiveRequest> {
         self.view(key, self.requests.get(key)?)
+    }
+
+    /// The rank of a request under way, and how many tokens of its prompt were expected in that rank's cache; the
+    /// latter only where prefill tokens are tracked.
+    #[must_use]
+    pub fn placed(&self, key: &RequestKey) -> Option<(&WorkerKey, Option<u64>)> {
+        let request = self.requests.get(key)?;
+        let cached_tokens = request.input_tokens.saturating_sub(request.prefill_tokens);
+        let cached_tokens = self.config.track_prefill_tokens.then_some(cached_tokens);
+        Some((&self.rank(request.rank)?.key, cached_tokens))
     }
 
     /// Requests under way.
@@ -384,12 +445,13 @@ impl ActiveLoads {
             prefill_tokens: request.prefill_tokens,
             is_prefill_completed: request.is_prefill_completed,
             expected_output_tokens: request.expected_output_tokens,
+            overlap_blocks: request.overlap_blocks,
         })
     }
 
     /// Checks the rules that the comments state.
     #[cfg(test)]
-    pub(super) fn validate(&self) {
+    pub(in crate::route) fn validate(&self) {
         self.chains.validate();
         assert_eq!(self.numbers.len(), self.ranks.len());
         let requests: u64 = self.ranks().map(|(_, _, load)| load.requests).sum();

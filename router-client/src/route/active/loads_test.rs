@@ -90,9 +90,12 @@ fn a_prefill_pool_tracks_no_blocks() {
     );
     assert_eq!(loads.report_output(&key(OURS, "1"), 90, secs(0)), Update::Unchanged);
     assert_eq!(loads.load(a), RankLoad { requests: 1, ..RankLoad::default() });
-    assert_eq!(BlockTracking::Prompt.with_output(), Ok(BlockTracking::PromptAndOutput));
-    let error = BlockTracking::Off.with_output().expect_err("refused");
-    assert_eq!(error.to_string(), "track output blocks needs tracking of active blocks");
+    for tracking in [BlockTracking::Off, BlockTracking::Prompt, BlockTracking::PromptAndOutput] {
+        assert_eq!(tracking.to_string().parse(), Ok(tracking));
+    }
+    // Document 004 refuses output without prompts.
+    let error = "output".parse::<BlockTracking>().expect_err("refused");
+    assert_eq!(error.to_string(), "track blocks must be one of off, prompt, prompt-and-output");
 }
 
 #[test]
@@ -277,4 +280,53 @@ fn a_replica_can_be_told_everything() {
     }
     assert_eq!((ours.digest(a), ours.load(a)), (theirs.digest(a), theirs.load(a)));
     assert_eq!(ours.requests_of(a, THEIRS).count(), 0);
+}
+
+#[test]
+fn a_routers_requests_are_known_together() {
+    let (mut loads, a, b) = two(CONFIG);
+    let blocks = chain(1..=4);
+    for (router, id, rank) in [(OURS, "1", a), (OURS, "2", b), (OURS, "3", a), (THEIRS, "2", a)] {
+        loads.add(&key(router, id), request(rank, &blocks), secs(0)).expect("added");
+    }
+    let both = loads.digest_of(a, OURS).with(loads.digest_of(b, OURS));
+    assert_eq!((loads.digest_of_router(OURS), both.requests), (both, 3));
+    assert_eq!(loads.digest_of_router(RouterId(3)), LoadDigest::default());
+    let ids = |after| -> Vec<_> {
+        let requests = loads.digests_after(OURS, after);
+        requests.map(|(key, digest)| (key.id().to_owned(), digest)).collect()
+    };
+    let digest_of =
+        |loads: &ActiveLoads, id| loads.digest_of_request(&key(OURS, id)).expect("under way");
+    let digest = |id| digest_of(&loads, id);
+    let all = ["1", "2", "3"].map(|id| (id.to_owned(), digest(id)));
+    assert_eq!(
+        (ids(""), ids("1"), ids("1x")),
+        (all.to_vec(), all[1..].to_vec(), all[1..].to_vec())
+    );
+    let sum = all.iter().fold(0_u64, |sum, (_, digest)| sum.wrapping_add(*digest));
+    assert_eq!((ids("3"), sum), (vec![], both.sum));
+    // A request that moves differs, and so does one whose end is expected elsewhere, or that is longer.
+    let before = (loads.digest_of_router(OURS), digest_of(&loads, "1"));
+    loads.free(&key(OURS, "1"));
+    loads.add(&key(OURS, "1"), request(b, &blocks), secs(0)).expect("added");
+    assert_ne!(loads.digest_of_router(OURS), before.0);
+    assert_ne!(digest_of(&loads, "1"), before.1);
+    loads.free(&key(OURS, "1"));
+    let expecting = NewRequest { expected_output_tokens: Some(0), ..request(a, &blocks) };
+    loads.add(&key(OURS, "1"), expecting, secs(0)).expect("added");
+    assert_ne!(loads.digest_of_router(OURS), before.0);
+    loads.free(&key(OURS, "1"));
+    let longer = NewRequest { input_tokens: 65, ..request(a, &blocks) };
+    loads.add(&key(OURS, "1"), longer, secs(0)).expect("added");
+    assert_ne!(loads.digest_of_router(OURS), before.0);
+    // What no load depends on does not.
+    let digest = loads.digest_of_router(OURS);
+    loads.set_overlap(&key(OURS, "1"), 3);
+    assert_eq!(loads.digest_of_router(OURS), digest);
+    assert_eq!(loads.request(&key(OURS, "1")).expect("under way").overlap_blocks, 3);
+    assert_eq!((loads.renew_all(OURS, secs(9)), loads.renew_all(OURS, secs(5))), (3, 3));
+    assert_eq!(loads.expire(secs(308)), [Expired { key: key(THEIRS, "2"), rank: a }]);
+    assert_eq!(loads.expire(secs(309)).len(), 3);
+    assert_eq!((loads.rank_of(&worker("a")), loads.rank_of(&worker("c"))), (Some(a), None));
 }

@@ -45,6 +45,8 @@ pub struct LoadDigest {
 pub(super) struct Rank {
     pub(super) key: WorkerKey,
     pub(super) generation: u64,
+    /// Digest of its key.
+    pub(super) place: u64,
     pub(super) load: RankLoad,
     /// By the router that placed the requests; routers without any are absent.
     pub(super) digests: BTreeMap<RouterId, LoadDigest>,
@@ -102,8 +104,9 @@ impl LoadDigest {
 // === impl Rank ===
 
 impl Rank {
-    pub(super) fn new(key: WorkerKey, generation: u64) -> Self {
-        Self { key, generation, load: RankLoad::default(), digests: BTreeMap::new() }
+    /// A rank without requests.
+    pub(super) fn new(key: WorkerKey, generation: u64, place: u64) -> Self {
+        Self { key, generation, place, load: RankLoad::default(), digests: BTreeMap::new() }
     }
 
     pub(super) fn add_digest(&mut self, router: RouterId, digest: u64) {

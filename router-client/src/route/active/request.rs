@@ -56,6 +56,8 @@ pub struct ActiveRequest {
     pub is_prefill_completed: bool,
     /// Tokens of output that the client expects.
     pub expected_output_tokens: Option<u64>,
+    /// Blocks of its prompt that the rank held when it was placed (overlap score of document 001).
+    pub overlap_blocks: u32,
 }
 
 /// A request under way.
@@ -70,13 +72,15 @@ pub(super) struct Request {
     pub(super) is_prefill_completed: bool,
     pub(super) output_tokens: u64,
     pub(super) expected_output_tokens: Option<u64>,
+    /// No load: it is for others to know.
+    pub(super) overlap_blocks: u32,
     /// Counted at its rank.
     pub(super) output_milliblocks: u64,
     /// When its lease ends unless it is heard of.
     pub(super) expires: Duration,
     /// When its lease is looked at: not after its end.
     pub(super) due: Duration,
-    /// Of what does not change: id, router, blocks, tokens.
+    /// Of what does not change and counts: id, router, worker and rank, blocks, tokens.
     digest: u64,
 }
 
@@ -104,11 +108,23 @@ impl PromptBlocks<'_> {
 // === impl Request ===
 
 impl Request {
-    /// A request that is not counted anywhere yet.
-    pub(super) fn new(key: &RequestKey, new: &NewRequest<'_>, expires: Duration) -> Self {
-        let id = local_hash(key.id().as_bytes(), &[], Namespace::default().seed()).0;
+    /// A request that is not counted anywhere yet, at a rank of this [`place_digest`].
+    pub(super) fn new(
+        key: &RequestKey,
+        new: &NewRequest<'_>,
+        place: u64,
+        expires: Duration,
+    ) -> Self {
         let blocks = new.blocks.count();
-        let facts = [key.router.0, new.blocks.last(), u64::from(blocks), new.prefill_tokens];
+        let facts = [
+            key.router.0,
+            place,
+            new.blocks.last(),
+            u64::from(blocks),
+            new.input_tokens,
+            new.prefill_tokens,
+            new.expected_output_tokens.map_or(0, |tokens| tokens.saturating_add(1)),
+        ];
         Self {
             rank: new.rank,
             end: None,
@@ -119,10 +135,11 @@ impl Request {
             is_prefill_completed: false,
             output_tokens: 0,
             expected_output_tokens: new.expected_output_tokens,
+            overlap_blocks: 0,
             output_milliblocks: 0,
             expires,
             due: expires,
-            digest: facts.into_iter().fold(id, mix),
+            digest: facts.into_iter().fold(text_digest(key.id()), mix),
         }
     }
 
@@ -152,6 +169,15 @@ impl Request {
         debug_assert!(weighed <= u128::from(whole), "a weight is at most 1");
         u64::try_from(weighed).unwrap_or(whole)
     }
+}
+
+/// Digest of where requests are. It is part of theirs, so that one that moved differs.
+pub(super) fn place_digest(worker: &WorkerKey) -> u64 {
+    mix(text_digest(worker.worker.as_str()), u64::from(worker.rank))
+}
+
+fn text_digest(text: &str) -> u64 {
+    local_hash(text.as_bytes(), &[], Namespace::default().seed()).0
 }
 
 fn mix(digest: u64, fact: u64) -> u64 {

@@ -1,6 +1,7 @@
 use super::mode::Mode;
 use crate::route::active::RankLoad;
 use crate::route::cost::{Cost, TierBlocks};
+use crate::route::trust::Trust;
 use kvasir_proto::types::WorkerKey;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -60,6 +61,8 @@ pub struct Explanation {
     pub removed: Option<Removed>,
     /// Blocks of the request that it holds, as an index knows.
     pub overlap: TierBlocks,
+    /// How far the index's knowledge of it can be trusted; deducted from `overlap`.
+    pub trust: Trust,
     /// Leading blocks of the request that its requests under way use.
     pub shared_blocks: u32,
     /// Its requests under way.

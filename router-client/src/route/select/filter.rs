@@ -1,5 +1,7 @@
 use super::decision::Removed;
-use super::question::{Candidate, Constraints};
+use super::question::Constraints;
+use kvasir_proto::convert::WorkerProfile;
+use kvasir_proto::types::WorkerKey;
 
 impl Constraints<'_> {
     /// Whether every rank may have the request.
@@ -13,10 +15,10 @@ impl Constraints<'_> {
     /// The constraint that a rank does not meet; none if it may have the request. Whether it should, as loads are, is
     /// another question.
     #[must_use]
-    pub fn unmet(&self, candidate: &Candidate<'_>) -> Option<Removed> {
+    pub fn unmet(&self, key: &WorkerKey, profile: &WorkerProfile) -> Option<Removed> {
         let Self { pin, allowed, excluded, roles, labels } = *self;
-        let worker = &candidate.key.worker;
-        if pin.is_some_and(|pin| !pin.is(candidate.key)) {
+        let worker = &key.worker;
+        if pin.is_some_and(|pin| !pin.is(key)) {
             return Some(Removed::NotPinned);
         }
         if allowed.is_some_and(|allowed| !allowed.contains(worker)) {
@@ -25,11 +27,10 @@ impl Constraints<'_> {
         if excluded.is_some_and(|excluded| excluded.contains(worker)) {
             return Some(Removed::Excluded);
         }
-        if !roles.is_empty() && !roles.contains(&candidate.profile.role) {
+        if !roles.is_empty() && !roles.contains(&profile.role) {
             return Some(Removed::Role);
         }
-        let has =
-            |(key, value): &(String, String)| candidate.profile.labels.get(key) == Some(value);
+        let has = |(key, value): &(String, String)| profile.labels.get(key) == Some(value);
         (!labels.iter().all(has)).then_some(Removed::Label)
     }
 }

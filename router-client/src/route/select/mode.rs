@@ -43,7 +43,7 @@ impl FromStr for Mode {
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let found = NAMES.iter().find(|(_, name)| *name == text).map(|(mode, _)| *mode);
         let all = "must be one of kv, round-robin, random, direct, power-of-two, least-loaded";
-        check(found.is_some(), "router mode", all)?;
+        check(found.is_some(), "mode", all)?;
         Ok(found.unwrap_or_default())
     }
 }

@@ -2,6 +2,7 @@ use super::mode::Mode;
 use crate::route::active::RankLoad;
 use crate::route::cost::{TierBlocks, check_weight};
 use crate::route::error::{ConfigError, check};
+use crate::route::trust::Trust;
 use kvasir_proto::convert::{Role, WorkerProfile};
 use kvasir_proto::types::{WorkerId, WorkerKey};
 use std::collections::BTreeSet;
@@ -23,6 +24,8 @@ pub struct Candidate<'a> {
     pub shared_blocks: u32,
     /// Leading blocks of the request that it holds, as an index knows; none if no index was asked.
     pub overlap: TierBlocks,
+    /// How far that can be trusted; `overlap` has it deducted.
+    pub trust: Trust,
     /// How long ago its worker joined.
     pub age: Duration,
     /// Whether its worker failed of late; see [`Outliers`](crate::route::Outliers).
@@ -30,7 +33,7 @@ pub struct Candidate<'a> {
 }
 
 /// A worker, or one rank of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Pin {
     /// The worker.
     pub worker: WorkerId,
@@ -144,5 +147,5 @@ impl Question<'_> {
 /// Refuses a temperature that cannot be used.
 pub(super) fn check_temperature(temperature: f64) -> Result<(), ConfigError> {
     let is_good = temperature.is_finite() && temperature >= 0.0;
-    check(is_good, "router temperature", "must be at least 0")
+    check(is_good, "temperature", "must be at least 0")
 }

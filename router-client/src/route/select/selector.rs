@@ -27,7 +27,7 @@ pub struct SelectConfig {
 }
 
 /// Chooses ranks.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Selector {
     config: SelectConfig,
     /// Whose turn it was.
@@ -193,6 +193,7 @@ fn explain(
             worker: at.key.clone(),
             removed: judge.verdict(at),
             overlap: at.overlap,
+            trust: at.trust,
             shared_blocks: at.shared_blocks,
             load: at.load,
             cost: score.cost,
@@ -214,7 +215,10 @@ impl<'a> Judge<'a> {
         mode: Mode,
     ) -> Self {
         let constraints = question.constraints;
-        let mut allowed = candidates.iter().filter(|at| constraints.unmet(at).is_none()).peekable();
+        let mut allowed = candidates
+            .iter()
+            .filter(|at| constraints.unmet(at.key, at.profile).is_none())
+            .peekable();
         // Who failed of late may still be better than nobody. Busy workers are somebody: they will have room again.
         let is_ejection_ignored = candidates.iter().any(|at| at.is_ejected)
             && allowed.peek().is_some()
@@ -234,7 +238,9 @@ impl<'a> Judge<'a> {
             let is_named = pin.is_some_and(|pin| pin.is(candidate.key));
             return (!is_named).then_some(Removed::NotPinned);
         }
-        if let unmet @ Some(_) = self.constraints.as_ref().and_then(|at| at.unmet(candidate)) {
+        if let unmet @ Some(_) =
+            self.constraints.as_ref().and_then(|at| at.unmet(candidate.key, candidate.profile))
+        {
             return unmet;
         }
         if candidate.is_ejected && !self.is_ejection_ignored {

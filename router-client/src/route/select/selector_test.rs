@@ -2,6 +2,7 @@ use super::*;
 use crate::route::active::{ActiveConfig, ActiveLoads, NewRequest, PromptBlocks, RankLoad};
 use crate::route::active::{RequestKey, RouterId};
 use crate::route::cost::TierBlocks;
+use crate::route::trust::Trust;
 use kvasir_proto::convert::{Role, WorkerProfile};
 use kvasir_proto::types::{SequenceHash, WorkerId, WorkerKey};
 use proptest::prelude::*;
@@ -47,6 +48,7 @@ fn candidates<'a>(keys: &'a [WorkerKey], ranks: &'a [Rank]) -> Vec<Candidate<'a>
         load: rank.load,
         shared_blocks: rank.shared_blocks,
         overlap: rank.overlap,
+        trust: Trust::Full,
         age: rank.age,
         is_ejected: rank.is_ejected,
     };

@@ -2,6 +2,8 @@
 
 - `KvEventPublisher`: publishes what an engine holds to the index, or to an agent beside the engine
 - `Indexer`: queries the index for the workers that hold a prompt
+- `Router`: chooses the worker for a prompt, for asyncio
+- `RoutedClient`: sends prompts to the workers that a router chooses
 - `WorkerLoads`: reports and watches how busy a worker is, through its agent
 - `kvasir.zmq_publisher.ZmqKvEventPublisher`: publishes in vLLM's wire format; needs
   `kvasir-client[zmq]`
@@ -24,6 +26,26 @@ from kvasir.hashing import local_hashes, sequence_hashes
 from kvasir.indexer import Indexer
 from kvasir.loads import WorkerLoads
 from kvasir.publisher import KvEventPublisher, PublisherState, PublisherStatus
+from kvasir.reservation import Reservation
+from kvasir.route_types import (
+    BusyThresholds,
+    Decision,
+    DecisionReason,
+    IndexOutcome,
+    IndexTrust,
+    RankExplanation,
+    RankLoad,
+    RemovedRanks,
+    RouteCost,
+    RouteOverhead,
+    RouterLoads,
+    RouterMode,
+    RouterRankLoad,
+    SelectHints,
+    WorkerRole,
+)
+from kvasir.routed import RoutedClient
+from kvasir.router import Router
 from kvasir.types import (
     BlocksByTier,
     Counter,
@@ -36,6 +58,7 @@ from kvasir.types import (
     FindMatchesResult,
     MultimodalItem,
     PartitionStats,
+    Placement,
     RankInfo,
     SourceInfo,
     Stats,
@@ -48,16 +71,21 @@ from kvasir.types import (
 
 __all__ = [
     "BlocksByTier",
+    "BusyThresholds",
     "ClosedError",
     "Counter",
     "Cursor",
     "DeadlineError",
+    "Decision",
+    "DecisionReason",
     "DumpEnd",
     "DumpPart",
     "DumpRecord",
     "Engine",
     "EngineEndpoint",
     "FindMatchesResult",
+    "IndexOutcome",
+    "IndexTrust",
     "Indexer",
     "InvalidArgumentError",
     "KvEventPublisher",
@@ -65,12 +93,25 @@ __all__ = [
     "MultimodalItem",
     "NotFoundError",
     "PartitionStats",
+    "Placement",
     "PublisherState",
     "PublisherStatus",
     "QueueFullError",
+    "RankExplanation",
     "RankInfo",
+    "RankLoad",
     "RefusedError",
+    "RemovedRanks",
+    "Reservation",
+    "RouteCost",
+    "RouteOverhead",
+    "RoutedClient",
+    "Router",
+    "RouterLoads",
+    "RouterMode",
+    "RouterRankLoad",
     "RpcError",
+    "SelectHints",
     "SourceInfo",
     "Stats",
     "Tier",
@@ -80,6 +121,7 @@ __all__ = [
     "WorkerLoad",
     "WorkerLoads",
     "WorkerMatch",
+    "WorkerRole",
     "WorkerState",
     "WrongShardError",
     "local_hashes",

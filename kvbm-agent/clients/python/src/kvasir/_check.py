@@ -1,9 +1,10 @@
 """Validation of arguments. Errors name the argument."""
 
+import math
 import operator
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from kvasir.errors import InvalidArgumentError
 from kvasir.limits import EVENT_BLOCKS_MAX, NAME_BYTES_MAX
@@ -52,6 +53,15 @@ def read_fraction(field: str, value: float) -> float:
     return float(value)
 
 
+def read_number(field: str, value: float, lowest: float = -math.inf) -> float:
+    """Validates a finite number, `lowest` or more."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or value < lowest:
+        bound = "" if lowest == -math.inf else f", {lowest:g} or more"
+        raise InvalidArgumentError(field, f"is {value!r}: give a finite number{bound}")
+    return float(value)
+
+
 def read_tier(field: str, value: Tier) -> Tier:
     """Validates a tier."""
     if not isinstance(value, Tier):
@@ -59,7 +69,7 @@ def read_tier(field: str, value: Tier) -> Tier:
     return value
 
 
-def read_list(field: str, values: Sequence[object]) -> None:
+def read_list(field: str, values: Collection[object]) -> None:
     """Validates that a value has entries and a length, and is not text or bytes."""
     sized = hasattr(values, "__iter__") and hasattr(values, "__len__")
     if not sized or isinstance(values, (bytes, bytearray, memoryview, str)):

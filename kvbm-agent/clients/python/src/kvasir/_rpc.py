@@ -15,9 +15,10 @@ from kvasir.limits import GRPC_MESSAGE_BYTES_MAX
 
 INDEXER = "/kvasir.v1.Indexer/"
 WORKER_LOADS = "/kvasir.v1.WorkerLoads/"
+ROUTER = "/kvasir.v1.Router/"
 PUBLISH_EVENTS = "/kvasir.v1.EventIngest/PublishEvents"
 
-_CHANNEL_OPTIONS = [
+CHANNEL_OPTIONS = [
     ("grpc.max_send_message_length", GRPC_MESSAGE_BYTES_MAX),
     ("grpc.max_receive_message_length", GRPC_MESSAGE_BYTES_MAX),
     # Detect a dead server, even on an idle connection.
@@ -70,8 +71,8 @@ def _is_host(host: str) -> bool:
 def open_channel(target: str, credentials: Optional[grpc.ChannelCredentials]) -> grpc.Channel:
     """Opens a channel, which connects on its first call."""
     if credentials is None:
-        return grpc.insecure_channel(target, options=_CHANNEL_OPTIONS)
-    return grpc.secure_channel(target, credentials, options=_CHANNEL_OPTIONS)
+        return grpc.insecure_channel(target, options=CHANNEL_OPTIONS)
+    return grpc.secure_channel(target, credentials, options=CHANNEL_OPTIONS)
 
 
 def call(

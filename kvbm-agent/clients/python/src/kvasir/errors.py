@@ -1,6 +1,10 @@
 """The errors of this package. All are `KvasirError`s."""
 
+from collections.abc import Iterable
+from typing import Any
+
 import grpc
+import grpc.aio
 
 
 class KvasirError(Exception):
@@ -17,7 +21,7 @@ class InvalidArgumentError(KvasirError, ValueError):
 
 
 class ClosedError(KvasirError):
-    """The publisher was shut down."""
+    """The publisher was shut down, or the router's client was closed."""
 
 
 class QueueFullError(KvasirError):
@@ -90,9 +94,10 @@ _OWNER_SHARD = "kvasir-owner-shard"
 def from_grpc(error: grpc.RpcError) -> RpcError:
     """Converts a gRPC error to an error of this package."""
     code, details = grpc.StatusCode.UNKNOWN, str(error)
-    if isinstance(error, grpc.Call):
+    if isinstance(error, (grpc.Call, grpc.aio.AioRpcError)):
         code, details = error.code(), error.details() or ""
-        for key, value in error.trailing_metadata() or ():
+        trailers: Iterable[Any] = error.trailing_metadata() or ()
+        for key, value in trailers:
             if key == _OWNER_SHARD:
                 return WrongShardError(code, details, str(value))
     return _KINDS.get(code, RpcError)(code, details)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType, TracebackType
-from typing import Optional
+from typing import Optional, Union
 
 import grpc
 from google.protobuf.message import Message
@@ -13,13 +13,20 @@ from kvasir._gen import indexer_pb2 as pb
 from kvasir._gen import types_pb2
 from kvasir.errors import InvalidArgumentError
 from kvasir.hashing import HASH_SCHEME, local_hashes
-from kvasir.limits import BLOCK_SIZE_TOKENS_MAX, LEASE_MS_MAX, LEASE_MS_MIN
+from kvasir.limits import (
+    BLOCK_SIZE_TOKENS_MAX,
+    LEASE_MS_MAX,
+    LEASE_MS_MIN,
+    PLACEMENT_TTL_MS_MAX,
+    WORKER_RANKS_MAX,
+)
 from kvasir.types import (
     DumpPart,
     Engine,
     EngineEndpoint,
     FindMatchesResult,
     MultimodalItem,
+    Placement,
     Stats,
     Tier,
     WorkerInfo,
@@ -114,22 +121,57 @@ class Indexer:
         if minimum_overlap_blocks is not None:
             lowest = read_int("minimum_overlap_blocks", minimum_overlap_blocks, 0, (1 << 32) - 1)
             request.minimum_overlap_blocks = lowest
-        if token_ids is not None:
-            namespace = (lora_name, cache_salt, multimodal)
-            request.local_hashes.extend(_hashed(token_ids, block_size, namespace))
-            request.hash_scheme = HASH_SCHEME
-        elif lora_name or cache_salt or multimodal:
-            problem = "go with token_ids only: hashes already contain them"
-            raise InvalidArgumentError("lora_name, cache_salt, multimodal", problem)
-        if local_hashes is not None:
-            request.local_hashes.extend(read_hash_list("local_hashes", local_hashes))
-            request.hash_scheme = HASH_SCHEME
+        namespace = (lora_name, cache_salt, multimodal)
+        _fill_prompt(request, token_ids, block_size, namespace, local_hashes)
         if sequence_hashes is not None:
             request.sequence_hashes.extend(read_hash_list("sequence_hashes", sequence_hashes))
         if not request.local_hashes and not request.sequence_hashes:
             return _read.matches(pb.FindMatchesResponse(block_size=request.block_size))
         answer = self._call("FindMatches", request, pb.FindMatchesResponse, timeout)
         return _read.matches(answer)
+
+    def record_placement(
+        self,
+        model: str,
+        worker_id: str,
+        *,
+        tenant: str = "",
+        dp_rank: int = 0,
+        token_ids: Optional[Sequence[int]] = None,
+        block_size: Optional[int] = None,
+        lora_name: str = "",
+        cache_salt: str = "",
+        multimodal: Sequence[MultimodalItem] = (),
+        local_hashes: Optional[Sequence[int]] = None,
+        ttl_ms: Optional[int] = None,
+        timeout: Optional[float] = None,
+    ) -> Placement:
+        """Records that a prompt was just sent to a worker, which must be registered.
+
+        Its blocks are speculative there for `ttl_ms`, 120,000 by default: `find_matches` counts
+        them apart from those that events confirm. Give the prompt as for `find_matches`.
+
+        A prompt shorter than a block has no blocks to record, and the server is not called.
+        """
+        if (token_ids is None) == (local_hashes is None):
+            problem = "give exactly one of token_ids and local_hashes"
+            raise InvalidArgumentError("token_ids", problem)
+        request = pb.RecordPlacementRequest(
+            model=read_name("model", model, required=True),
+            tenant=read_name("tenant", tenant),
+            worker_id=read_name("worker_id", worker_id, required=True),
+            dp_rank=read_int("dp_rank", dp_rank, 0, WORKER_RANKS_MAX - 1),
+        )
+        if block_size is not None:
+            request.block_size = read_int("block_size", block_size, 1, BLOCK_SIZE_TOKENS_MAX)
+        if ttl_ms is not None:
+            request.ttl_ms = read_int("ttl_ms", ttl_ms, 1, PLACEMENT_TTL_MS_MAX)
+        namespace = (lora_name, cache_salt, multimodal)
+        _fill_prompt(request, token_ids, block_size, namespace, local_hashes)
+        if not request.local_hashes:
+            return Placement(prompt_blocks=0, new_blocks=0)
+        answer = self._call("RecordPlacement", request, pb.RecordPlacementResponse, timeout)
+        return Placement(answer.prompt_blocks, answer.new_blocks)
 
     def dump_worker(
         self,
@@ -255,6 +297,24 @@ def registration(
         engine=types_pb2.Engine.Name(engine.value),
         lease_ms=lease_ms,
     )
+
+
+def _fill_prompt(
+    request: Union[pb.FindMatchesRequest, pb.RecordPlacementRequest],
+    token_ids: Optional[Sequence[int]],
+    block_size: Optional[int],
+    namespace: tuple[str, str, Sequence[MultimodalItem]],
+    local_hashes: Optional[Sequence[int]],
+) -> None:
+    if token_ids is not None:
+        request.local_hashes.extend(_hashed(token_ids, block_size, namespace))
+        request.hash_scheme = HASH_SCHEME
+    elif any(namespace):
+        problem = "go with token_ids only: hashes already contain them"
+        raise InvalidArgumentError("lora_name, cache_salt, multimodal", problem)
+    if local_hashes is not None:
+        request.local_hashes.extend(read_hash_list("local_hashes", local_hashes))
+        request.hash_scheme = HASH_SCHEME
 
 
 def _hashed(

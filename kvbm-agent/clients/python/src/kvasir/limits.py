@@ -24,6 +24,18 @@ LOADS_INTERVAL_MS_MIN = 10
 LOADS_INTERVAL_MS_MAX = 60_000
 """Longest interval between two answers."""
 
+PLACEMENT_TTL_MS_MAX = 3_600_000
+"""Longest time to live of a recorded placement."""
+
+LATENCY_SENSITIVITY_SECONDS_MAX = 3_600
+"""Largest `latency_sensitivity` of a request."""
+
+QUEUE_SECONDS_MAX = 25
+"""Longest time that a request may wait in a router's queue."""
+
+REPORT_ITEMS = 32
+"""`RoutedClient` reports the output whenever it has grown by so many items."""
+
 GRPC_MESSAGE_BYTES_MAX = 8 << 20
 """Largest message in either direction."""
 

@@ -109,9 +109,10 @@ class WorkerLoads:
 
 def _read(answers: Iterator[pb.WatchLoadsResponse]) -> Iterator[list[WorkerLoad]]:
     for answer in answers:
-        yield [_load(load) for load in answer.loads]
+        yield [read_load(load) for load in answer.loads]
 
 
-def _load(load: pb.WorkerLoad) -> WorkerLoad:
+def read_load(load: pb.WorkerLoad) -> WorkerLoad:
+    """Converts a load. Unknown values are None."""
     known = {name: getattr(load, name) for name in _COUNTS + _FRACTIONS if load.HasField(name)}
     return WorkerLoad(dp_rank=load.dp_rank, age_ms=load.age_ms, **known)

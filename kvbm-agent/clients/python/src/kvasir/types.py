@@ -122,6 +122,16 @@ class FindMatchesResult:
 
 
 @dataclass(frozen=True)
+class Placement:
+    """What was recorded of a prompt that was sent to a worker."""
+
+    prompt_blocks: int
+    """Whole blocks of the prompt. All of them are now speculative at the rank."""
+    new_blocks: int
+    """Those that were not speculative there before."""
+
+
+@dataclass(frozen=True)
 class DumpRecord:
     """The state of one block at one source."""
 

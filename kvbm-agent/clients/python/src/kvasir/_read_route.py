@@ -1,0 +1,118 @@
+"""Converts the router's messages to the package's types."""
+
+import enum
+from typing import TypeVar
+
+from kvasir._gen import router_pb2 as pb
+from kvasir.loads import read_load
+from kvasir.route_types import (
+    BusyThresholds,
+    Decision,
+    DecisionReason,
+    IndexOutcome,
+    IndexTrust,
+    RankExplanation,
+    RankLoad,
+    RemovedRanks,
+    RouteCost,
+    RouteOverhead,
+    RouterLoads,
+    RouterMode,
+    RouterRankLoad,
+)
+from kvasir.types import BlocksByTier
+
+Member = TypeVar("Member", bound=enum.Enum)
+
+
+def _known(kind: type[Member], number: int) -> Member:
+    """The value with this number; UNSPECIFIED if a newer router sent it."""
+    return next((member for member in kind if member.value == number), kind(0))
+
+
+def decision(answer: pb.SelectWorkerResponse) -> Decision:
+    """Converts an answer of SelectWorker."""
+    overhead = answer.overhead
+    return Decision(
+        request_id=answer.request_id,
+        worker_id=answer.worker_id,
+        dp_rank=answer.dp_rank,
+        mode=_known(RouterMode, answer.mode),
+        reason=_known(DecisionReason, answer.reason),
+        cost=_cost(answer.cost),
+        query_blocks=answer.query_blocks,
+        index=_known(IndexOutcome, answer.index),
+        index_error=answer.index_error,
+        missing_shards=tuple(answer.missing_shards),
+        distrusted_ranks=answer.distrusted_ranks,
+        eligible_ranks=answer.eligible_ranks,
+        removed=tuple(RemovedRanks(removed.reason, removed.ranks) for removed in answer.removed),
+        ejection_ignored=answer.ejection_ignored,
+        queued=answer.queued,
+        queue_position=answer.queue_position,
+        overhead=RouteOverhead(
+            hashing_us=overhead.hashing_us,
+            index_us=overhead.index_us,
+            queue_us=overhead.queue_us,
+            choosing_us=overhead.choosing_us,
+        ),
+        explanations=tuple(_explanation(rank) for rank in answer.explanations),
+    )
+
+
+def _cost(cost: pb.RouteCost) -> RouteCost:
+    return RouteCost(
+        credited_blocks=cost.credited_blocks,
+        new_prefill_tokens=cost.new_prefill_tokens,
+        prefill_blocks=cost.prefill_blocks,
+        decode_blocks=cost.decode_blocks,
+        total=cost.total,
+    )
+
+
+def _explanation(rank: pb.RankExplanation) -> RankExplanation:
+    return RankExplanation(
+        worker_id=rank.worker_id,
+        dp_rank=rank.dp_rank,
+        removed=rank.removed,
+        overlap=BlocksByTier(rank.overlap.device, rank.overlap.host, rank.overlap.disk),
+        trust=_known(IndexTrust, rank.trust),
+        shared_blocks=rank.shared_blocks,
+        load=_load(rank.load),
+        cost=_cost(rank.cost),
+        preference=rank.preference,
+        slow_start=rank.slow_start,
+        score=rank.score,
+    )
+
+
+def _load(load: pb.RankLoad) -> RankLoad:
+    return RankLoad(
+        requests=load.requests,
+        prefilling_requests=load.prefilling_requests,
+        prefill_tokens=load.prefill_tokens,
+        active_blocks=load.active_blocks,
+    )
+
+
+def loads(answer: pb.GetLoadsResponse) -> RouterLoads:
+    """Converts an answer of GetLoads or WatchLoads."""
+    ranks = (
+        RouterRankLoad(
+            model=rank.model,
+            tenant=rank.tenant,
+            worker_id=rank.worker_id,
+            dp_rank=rank.dp_rank,
+            routed=_load(rank.routed),
+            reported=read_load(rank.reported) if rank.HasField("reported") else None,
+            reported_is_stale=rank.reported_is_stale,
+        )
+        for rank in answer.ranks
+    )
+    return RouterLoads(tuple(ranks), answer.queued_requests, answer.queued_tokens)
+
+
+def thresholds(message: pb.BusyThresholds) -> BusyThresholds:
+    """Converts busy thresholds."""
+    known = {field.name: value for field, value in message.ListFields()}
+    return BusyThresholds(**known)

@@ -1,0 +1,279 @@
+"""The types of the router's arguments and answers."""
+
+import enum
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Optional, TypedDict
+
+from kvasir.types import BlocksByTier, MultimodalItem, WorkerLoad
+
+
+class RouterMode(enum.Enum):
+    """How a worker is chosen."""
+
+    UNSPECIFIED = 0
+    """The router's own mode."""
+    KV = 1
+    """The lowest cost by overlap and load."""
+    ROUND_ROBIN = 2
+    """Each in turn."""
+    RANDOM = 3
+    """Any."""
+    DIRECT = 4
+    """The one that the request names. Nothing is chosen or filtered."""
+    POWER_OF_TWO = 5
+    """The less loaded of two that are drawn."""
+    LEAST_LOADED = 6
+    """The least loaded."""
+
+
+class DecisionReason(enum.Enum):
+    """Why a worker was chosen."""
+
+    UNSPECIFIED = 0
+    """A reason of a newer router that this package does not know."""
+    ONLY_ONE = 1
+    """No other worker was left."""
+    LOWEST_SCORE = 2
+    LEAST_LOADED_OF_EQUAL = 3
+    """Others have the same score, and more to do."""
+    TURN_OF_EQUAL = 4
+    """It is as good as others, and it was its turn."""
+    SAMPLED = 5
+    """It was drawn by the temperature."""
+    TURN = 6
+    """It was its turn."""
+    RANDOM = 7
+    """It was drawn."""
+    LESS_LOADED_OF_TWO = 8
+    """It has less to do than another one that was drawn."""
+    DIRECT = 9
+    """The request names it."""
+
+
+class IndexOutcome(enum.Enum):
+    """What the index contributed to a decision."""
+
+    UNSPECIFIED = 0
+    """An outcome of a newer router that this package does not know."""
+    NOT_NEEDED = 1
+    """The mode or the weight needs no overlap, or the router has no index."""
+    ANSWERED = 2
+    PARTIAL = 3
+    """It answered without the workers of `missing_shards`."""
+    TIMEOUT = 4
+    """It did not answer in time. Load alone decided."""
+    UNAVAILABLE = 5
+    """It was unreachable, starting or stopping. Load alone decided."""
+    REFUSED = 6
+    """It refused the query, as `index_error` says. Load alone decided."""
+
+
+class IndexTrust(enum.Enum):
+    """How far the index's knowledge of a rank can be trusted."""
+
+    UNSPECIFIED = 0
+    """A value of a newer router that this package does not know."""
+    FULL = 1
+    """Fully. The rank may hold more than is known."""
+    STALE = 2
+    """It was verified too long ago. Its blocks are credited in part."""
+    BEHIND = 3
+    """Events are missing or not applied yet. Its blocks are credited in part."""
+    UNKNOWN = 4
+    """There is no connection to the engine, or nothing is known. Nothing is credited."""
+
+
+class WorkerRole(enum.Enum):
+    """What a worker is for."""
+
+    UNSPECIFIED = 0
+    """Not stated."""
+    PREFILL = 1
+    DECODE = 2
+    BOTH = 3
+
+
+class SelectHints(TypedDict, total=False):
+    """What a request may say about itself and about the workers that may have it. All optional."""
+
+    request_id: str
+    """Id of the request, unique among those in progress. By default the client makes one."""
+    lora_name: str
+    """LoRA adapter of the request. Workers that have loaded it are preferred."""
+    cache_salt: str
+    """Cache salt of the prompt. Only with `tokens`."""
+    multimodal: Sequence[MultimodalItem]
+    """Multimodal items of the prompt. Only with `tokens`."""
+    mode: RouterMode
+    """How the worker is chosen; the router's mode by default."""
+    overlap_score_weight: float
+    """Weight of overlap against load, 0 or more."""
+    temperature: float
+    """Randomness of mode KV, 0 or more."""
+    expected_output_tokens: int
+    """Number of output tokens that the client expects."""
+    latency_sensitivity: float
+    """How many seconds earlier the request counts as arrived in the queue, 0 to 3,600."""
+    session_id: str
+    """Session of the request. The rank that served it last is preferred."""
+    worker_id: str
+    """Only this worker. Required in mode DIRECT."""
+    dp_rank: int
+    """Only this rank of `worker_id`."""
+    allowed: Collection[str]
+    """Only these workers."""
+    excluded: Collection[str]
+    """None of these workers."""
+    roles: Collection[WorkerRole]
+    """Only workers of these roles."""
+    required_labels: Mapping[str, str]
+    """Only workers with all these labels."""
+    preferred_labels: Mapping[tuple[str, str], float]
+    """Weight of each preferred (key, value). Below 0, workers without the label are preferred."""
+    queue_timeout: float
+    """Longest wait in the router's queue, in seconds. The router's own is the default and the
+    maximum."""
+    explain: bool
+    """List in the decision what was known of each rank."""
+    dry_run: bool
+    """Choose a worker, but do not count the request as load."""
+
+
+@dataclass(frozen=True)
+class RouteCost:
+    """The terms of a rank's cost, in blocks. The lowest total wins."""
+
+    credited_blocks: float
+    """The overlap, weighted by the credit of each tier."""
+    new_prefill_tokens: float
+    """Tokens of the request that must be computed."""
+    prefill_blocks: float
+    decode_blocks: float
+    """Blocks in use for generation if the request goes there."""
+    total: float
+
+
+@dataclass(frozen=True)
+class RemovedRanks:
+    """Ranks that could not be chosen."""
+
+    reason: str
+    ranks: int
+    """How many."""
+
+
+@dataclass(frozen=True)
+class RankLoad:
+    """Load of a rank by the requests in progress at the router and at its replicas."""
+
+    requests: int
+    prefilling_requests: int
+    """Requests without a first token yet."""
+    prefill_tokens: int
+    """Prompt tokens that must still be computed."""
+    active_blocks: float
+    """Blocks in use. A block that several requests share counts once."""
+
+
+@dataclass(frozen=True)
+class RankExplanation:
+    """What was known of one rank when a worker was chosen."""
+
+    worker_id: str
+    dp_rank: int
+    removed: str
+    """Why it could not be chosen; "" if it could."""
+    overlap: BlocksByTier
+    """Credited blocks of the prompt, each in its best tier only."""
+    trust: IndexTrust
+    shared_blocks: int
+    """Leading blocks of the prompt that requests in progress use there."""
+    load: RankLoad
+    cost: RouteCost
+    preference: float
+    """Factor for what is preferred: below 1 for better, 1 for neither."""
+    slow_start: float
+    """Factor for a worker that has just joined, 1 or more."""
+    score: float
+    """The lowest score wins."""
+
+
+@dataclass(frozen=True)
+class RouteOverhead:
+    """Duration of a decision by phase, in microseconds."""
+
+    hashing_us: int
+    index_us: int
+    queue_us: int
+    choosing_us: int
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The router's choice of a worker, and why."""
+
+    request_id: str
+    """Id by which the request is reported; "" in a dry run."""
+    worker_id: str
+    dp_rank: int
+    mode: RouterMode
+    reason: DecisionReason
+    cost: RouteCost
+    query_blocks: int
+    """Whole blocks of the prompt."""
+    index: IndexOutcome
+    index_error: str
+    """Why the index contributed nothing; "" if it did contribute."""
+    missing_shards: Sequence[int]
+    """Shards of the index of which no replica answered."""
+    distrusted_ranks: int
+    """Ranks that hold blocks of the prompt but were not credited fully."""
+    eligible_ranks: int
+    """Ranks that could be chosen."""
+    removed: Sequence[RemovedRanks]
+    ejection_ignored: bool
+    """All workers failed recently, so their failures were ignored."""
+    queued: bool
+    queue_position: int
+    """Number of requests that were ahead in the queue."""
+    overhead: RouteOverhead
+    explanations: Sequence[RankExplanation]
+    """All ranks, if `explain` was given."""
+
+
+@dataclass(frozen=True)
+class RouterRankLoad:
+    """Load of one rank, as the router counts it and as the engine reports it."""
+
+    model: str
+    tenant: str
+    worker_id: str
+    dp_rank: int
+    routed: RankLoad
+    reported: Optional[WorkerLoad]
+    """None if the engine reports nothing."""
+    reported_is_stale: bool
+    """Whether the engine's report is too old to count."""
+
+
+@dataclass(frozen=True)
+class RouterLoads:
+    """Loads of all ranks."""
+
+    ranks: Sequence[RouterRankLoad]
+    queued_requests: int
+    queued_tokens: int
+    """Prompt tokens of the queued requests."""
+
+
+@dataclass(frozen=True)
+class BusyThresholds:
+    """Loads above which a rank gets no request. None sets no limit."""
+
+    active_decode_blocks: Optional[float] = None
+    """Fraction of the rank's blocks that requests in progress use, above 0."""
+    active_prefill_tokens: Optional[int] = None
+    """Tokens that the rank must still compute, above 0."""
+    active_prefill_tokens_fraction: Optional[float] = None
+    """The same as a multiple of the tokens that the rank computes in one step, above 0."""

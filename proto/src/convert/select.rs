@@ -1,0 +1,52 @@
+use super::{ConvertError, FindQuery, find::Fields, placement::without_names};
+use crate::{pb, types::LocalHash};
+use std::mem::take;
+
+/// Takes the prompt out of a request for a worker, and checks it as that of a query, so that both find the same blocks.
+///
+/// With local hashes, the adapter is not part of the prompt: the hashes contain it.
+///
+/// # Errors
+/// If a field cannot be used; the error names it.
+pub fn take_prompt(request: &mut pb::SelectWorkerRequest) -> Result<FindQuery, ConvertError> {
+    let has_locals = !request.local_hashes.is_empty();
+    let fields = Fields {
+        model: &request.model,
+        tenant: &request.tenant,
+        lora_name: if has_locals { "" } else { &request.lora_name },
+        cache_salt: &request.cache_salt,
+        block_size: request.block_size,
+        token_ids: take(&mut request.token_ids),
+        token_ids_le: take(&mut request.token_ids_le),
+        local_hashes: take(&mut request.local_hashes).into_iter().map(LocalHash).collect(),
+        multimodal: take(&mut request.multimodal),
+        ..Fields::default()
+    };
+    fields.check().map_err(without_names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::convert::QueryInput;
+
+    #[test]
+    fn a_prompt_is_read_as_a_querys() {
+        let request = || pb::SelectWorkerRequest {
+            model: "m".to_owned(),
+            lora_name: "adapter".to_owned(),
+            ..Default::default()
+        };
+        let mut tokens = pb::SelectWorkerRequest { token_ids: vec![1, 2, 3], ..request() };
+        let query = take_prompt(&mut tokens).expect("a prompt");
+        assert!(matches!(query.input, QueryInput::Tokens { tokens, .. } if tokens.count() == 3));
+        let mut hashed = pb::SelectWorkerRequest { local_hashes: vec![7], ..request() };
+        let query = take_prompt(&mut hashed).expect("a prompt");
+        assert!(matches!(query.input, QueryInput::Locals(locals) if locals == [LocalHash(7)]));
+        let error = take_prompt(&mut request()).expect_err("no prompt");
+        assert_eq!(
+            error.to_string(),
+            "token_ids, token_ids_le or local_hashes must be set exactly once"
+        );
+    }
+}

@@ -1,0 +1,82 @@
+//! How busy the ranks of workers with an agent are, by `WorkerLoads` of the agents.
+
+use crate::discovery::agents;
+use crate::fleet::Listing;
+use crate::reports::KvMetricsAggregator;
+use kvasir_proto::convert::WorkerLoad;
+use kvasir_proto::pb;
+use kvasir_proto::pb::worker_loads_client::WorkerLoadsClient;
+use kvasir_proto::target::endpoint;
+use kvasir_proto::types::{PartitionKey, WorkerId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::sleep;
+
+/// Most agents that are read; of more, loads come over NATS only.
+const AGENTS_MAX: usize = 1_024;
+/// Pause before a broken stream is opened again.
+const RETRY_PAUSE: Duration = Duration::from_secs(2);
+
+/// Reads the loads of all agents that the index lists, until the future is dropped.
+pub async fn run(mut listed: watch::Receiver<Arc<Listing>>, reports: Arc<KvMetricsAggregator>) {
+    let mut readers = JoinSet::new();
+    let mut running: BTreeMap<(String, PartitionKey, WorkerId), AbortHandle> = BTreeMap::new();
+    loop {
+        let now = agents(&listed.borrow_and_update());
+        running.retain(|at, reader| {
+            let stays = now.contains(at);
+            if !stays {
+                reader.abort();
+            }
+            stays
+        });
+        for at in now.into_iter().take(AGENTS_MAX) {
+            if !running.contains_key(&at) {
+                let reader = readers.spawn(read(at.clone(), Arc::clone(&reports)));
+                running.insert(at, reader);
+            }
+        }
+        while readers.try_join_next().is_some() {}
+        // The sender lives as long as the process.
+        if listed.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Reads the loads of one agent again and again.
+async fn read(
+    (url, partition, worker): (String, PartitionKey, WorkerId),
+    reports: Arc<KvMetricsAggregator>,
+) {
+    let Ok(endpoint) = endpoint(&url) else {
+        tracing::warn!(%url, %worker, "the agent's address cannot be used: its loads are not read");
+        return;
+    };
+    let mut client = WorkerLoadsClient::new(endpoint.connect_lazy());
+    loop {
+        let request = pb::WatchLoadsRequest {
+            model: partition.model().to_owned(),
+            tenant: partition.tenant().to_owned(),
+            worker_id: worker.as_str().to_owned(),
+            min_interval_ms: None,
+        };
+        match client.watch_loads(request).await {
+            Ok(stream) => {
+                let mut stream = stream.into_inner();
+                while let Ok(Some(answer)) = stream.message().await {
+                    let loads = answer.loads.into_iter().map(WorkerLoad::try_from);
+                    for load in loads.flatten() {
+                        // Beyond the limit on ranks it is dropped.
+                        let _taken = reports.report(load);
+                    }
+                }
+            }
+            Err(error) => tracing::debug!(%url, %error, "an agent's loads are not read"),
+        }
+        sleep(RETRY_PAUSE).await;
+    }
+}

@@ -1,0 +1,169 @@
+use super::Options;
+use kvasir_process::config::ConfigError;
+use kvasir_process::nats::NatsServers;
+use kvasir_process::options::{ProcessConfig, positive, target};
+use kvasir_process::text::{ServerUrl, Span};
+use router_client::REPLICAS_MAX;
+use router_client::route::{
+    ActiveConfig, BusyThresholds, ConfigError as SettingError, CostConfig, OutlierConfig,
+    PreferenceWeights, QueueConfig, SelectConfig, SlowStart, SyncConfig, TierCredits, TrustConfig,
+};
+use router_client::router::RouterConfig;
+use std::env;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+/// Most shards.
+const SHARDS_MAX: usize = 256;
+/// Longest wait in the queue: a response has to begin within 30 s.
+const QUEUE_TIMEOUT_MAX: Duration = Duration::from_secs(25);
+/// How long a recorded decision counts where engines publish no events (`--router-ttl-secs` of document 004).
+const PLACEMENT_TTL_DEFAULT: Duration = Duration::from_secs(120);
+/// How many times longer than the first time a worker is left alone at most.
+const EJECTION_GROWTH: u32 = 10;
+/// Any block size: each partition has its own.
+const BLOCK_SIZE: NonZeroU32 = NonZeroU32::MIN;
+/// The server where nothing names one.
+const NATS_DEFAULT: &str = "nats://127.0.0.1:4222";
+
+/// Checked options.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Ports, logs and how the process stops.
+    pub process: ProcessConfig,
+    /// Servers of the index: for each shard its replicas.
+    pub shards: Vec<Vec<String>>,
+    /// Longest wait for the index.
+    pub index_deadline: Duration,
+    /// How often workers are listed.
+    pub discovery_interval: Duration,
+    /// Settings of the routers; the block size is each partition's own.
+    pub router: RouterConfig,
+    /// Longest wait in the queue.
+    pub queue_timeout: Duration,
+    /// The NATS servers, if there are any.
+    pub nats: Option<NatsServers>,
+    /// When an engine's report of its load is stale.
+    pub report_stale_after: Duration,
+}
+
+impl Config {
+    /// Checks options.
+    ///
+    /// # Errors
+    /// If one of them is missing or cannot be used; the error names it.
+    pub fn check(options: &Options) -> Result<Self, ConfigError> {
+        let router = router(options)?;
+        router.check().map_err(|error| setting(&error))?;
+        if options.queue_timeout.0 > QUEUE_TIMEOUT_MAX {
+            let (given, max) = (options.queue_timeout, Span(QUEUE_TIMEOUT_MAX));
+            return Err(ConfigError::invalid(
+                "queue-timeout",
+                format!("is {given}, at most {max}"),
+            ));
+        }
+        Ok(Self {
+            process: options.process.check()?,
+            shards: shards(&options.indexer)?,
+            index_deadline: positive("index-deadline", options.index_deadline)?,
+            discovery_interval: positive("discovery-interval", options.discovery_interval)?,
+            router,
+            queue_timeout: positive("queue-timeout", options.queue_timeout)?,
+            nats: nats(options)?,
+            report_stale_after: positive("report-stale-after", options.report_stale_after)?,
+        })
+    }
+}
+
+/// Settings of the library have names of several words: as options, with hyphens between.
+fn setting(error: &SettingError) -> ConfigError {
+    ConfigError::invalid(error.setting.replace(' ', "-"), error.problem)
+}
+
+fn shards(given: &[String]) -> Result<Vec<Vec<String>>, ConfigError> {
+    const FIELD: &str = "indexer";
+    if given.is_empty() {
+        let why = "is required: the server of the index, such as http://127.0.0.1:50051";
+        return Err(ConfigError::invalid(FIELD, why));
+    }
+    if given.len() > SHARDS_MAX {
+        let why = format!("{} shards are too many, the limit is {SHARDS_MAX}", given.len());
+        return Err(ConfigError::invalid(FIELD, why));
+    }
+    let shard = |text: &String| {
+        let replicas: Result<Vec<_>, _> = text.split(',').map(|at| target(FIELD, at)).collect();
+        let replicas = replicas?;
+        if replicas.len() > REPLICAS_MAX {
+            let why =
+                format!("{} replicas are too many, the limit is {REPLICAS_MAX}", replicas.len());
+            return Err(ConfigError::invalid(FIELD, why));
+        }
+        Ok(replicas)
+    };
+    given.iter().map(shard).collect()
+}
+
+fn router(options: &Options) -> Result<RouterConfig, ConfigError> {
+    let credits = TierCredits {
+        device: options.device_credit,
+        host: options.host_credit,
+        disk: options.disk_credit,
+    };
+    let cost = CostConfig {
+        overlap_score_weight: options.overlap_score_weight,
+        credits,
+        active_prefill_weight: options.active_prefill_weight,
+    };
+    let busy = BusyThresholds {
+        active_decode_blocks: options.active_decode_blocks_threshold,
+        active_prefill_tokens: options.active_prefill_tokens_threshold,
+        active_prefill_tokens_fraction: options.active_prefill_tokens_threshold_frac,
+    };
+    let select = SelectConfig {
+        mode: options.mode,
+        cost,
+        temperature: options.temperature,
+        busy,
+        slow_start: SlowStart { window: options.slow_start.0, ..SlowStart::default() },
+        preferences: PreferenceWeights::default(),
+    };
+    let active = ActiveConfig {
+        blocks: options.track_blocks,
+        reuse: options.kv_reuse,
+        track_prefill_tokens: options.track_prefill_tokens,
+        lease: options.request_lease.0,
+        ..ActiveConfig::new(BLOCK_SIZE)
+    };
+    let threshold = Some(options.queue_threshold).filter(|at| *at != 0.0);
+    let queue =
+        QueueConfig { threshold, policy: options.queue_policy, entries_max: options.queue_entries };
+    let outliers = OutlierConfig {
+        failures: options.ejection_failures,
+        ejection: options.ejection_time.0,
+        ejection_max: options.ejection_time.0.saturating_mul(EJECTION_GROWTH),
+        ..OutlierConfig::default()
+    };
+    let trust = TrustConfig {
+        max_staleness: options.max_staleness.map(|Span(time)| time),
+        uncertain_credit: options.uncertain_credit,
+    };
+    let given = options.placement_ttl.map(|ttl| positive("placement-ttl", ttl)).transpose()?;
+    let placement_ttl = given.or((!options.kv_events).then_some(PLACEMENT_TTL_DEFAULT));
+    let session_ttl = Some(options.session_ttl.0).filter(|ttl| !ttl.is_zero());
+    let digest_interval = options.sync_digest_interval.0;
+    let sync = options.replica_sync.then_some(SyncConfig { digest_interval });
+    Ok(RouterConfig { select, active, queue, outliers, trust, session_ttl, placement_ttl, sync })
+}
+
+fn nats(options: &Options) -> Result<Option<NatsServers>, ConfigError> {
+    let url = match &options.nats_url {
+        Some(url) => url.clone(),
+        None if options.replica_sync => {
+            let named = env::var_os("NATS_SERVER").and_then(|url| url.into_string().ok());
+            ServerUrl::from(named.unwrap_or_else(|| NATS_DEFAULT.to_owned()))
+        }
+        None => return Ok(None),
+    };
+    let servers = NatsServers::read(&url);
+    servers.map(Some).map_err(|why| ConfigError::invalid("nats-url", why))
+}

@@ -1,0 +1,87 @@
+use super::*;
+use router_client::route::{BlockTracking, Mode, QueuePolicy};
+use std::time::Duration;
+
+fn read_all(arguments: &[&str]) -> Result<Config, String> {
+    let arguments = ["router"].iter().chain(arguments).map(OsString::from);
+    match read(arguments) {
+        Ok(Action::Run(config)) => Ok(*config),
+        Ok(Action::Print(text)) => Err(text),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+const INDEXER: [&str; 2] = ["--indexer", "127.0.0.1:50051"];
+
+fn with(arguments: &[&str]) -> Result<Config, String> {
+    read_all(&[INDEXER.as_slice(), arguments].concat())
+}
+
+#[test]
+fn the_defaults_are_those_of_the_documents() {
+    let config = with(&[]).expect("defaults");
+    let router = config.router;
+    assert_eq!(config.shards, [["http://127.0.0.1:50051"]]);
+    assert_eq!(router.select.mode, Mode::Kv);
+    assert_eq!((router.select.cost.overlap_score_weight, router.select.temperature), (1.0, 0.0));
+    assert_eq!((router.queue.threshold, router.queue.policy), (Some(2.0), QueuePolicy::Fcfs));
+    assert_eq!(router.active.blocks, BlockTracking::Prompt);
+    assert_eq!(router.active.lease, Duration::from_secs(300));
+    assert_eq!(router.placement_ttl, None);
+    assert_eq!((config.router.sync, config.nats), (None, None));
+}
+
+#[test]
+fn shards_have_replicas() {
+    let given = read_all(&["--indexer", "a:1,b:1", "--indexer", "c:1;d:1,e:1"]).expect("shards");
+    let expected =
+        [vec!["http://a:1", "http://b:1"], vec!["http://c:1"], vec!["http://d:1", "http://e:1"]];
+    assert_eq!(given.shards, expected);
+}
+
+#[test]
+fn without_events_decisions_are_recorded() {
+    let ttl = |arguments: &[&str]| with(arguments).expect("options").router.placement_ttl;
+    assert_eq!(ttl(&["--kv-events", "false"]), Some(Duration::from_secs(120)));
+    assert_eq!(
+        ttl(&["--kv-events", "false", "--placement-ttl", "7s"]),
+        Some(Duration::from_secs(7))
+    );
+    assert_eq!(ttl(&["--placement-ttl", "2s"]), Some(Duration::from_secs(2)));
+}
+
+#[test]
+fn sync_has_a_server_by_default() {
+    let config = with(&["--replica-sync"]).expect("options");
+    assert!(config.router.sync.is_some() && config.nats.is_some(), "{config:?}");
+    let named = with(&["--nats-url", "nats://n:4222"]).expect("options");
+    assert_eq!(named.nats.map(|at| at.to_string()).as_deref(), Some("nats://n:4222"));
+    assert_eq!(named.router.sync, None);
+}
+
+#[test]
+fn what_cannot_be_used_is_refused_by_name() {
+    for (arguments, expected) in [
+        (&["--overlap-score-weight=-1"][..], "overlap-score-weight: must be at least 0"),
+        (&["--temperature=-1"], "temperature: must be at least 0"),
+        (&["--host-credit=2"], "host-credit: must be between 0 and 1"),
+        (&["--queue-threshold=-1"], "queue-threshold: must be more than 0"),
+        (&["--queue-entries=0"], "queue-entries: must be at least 1"),
+        (&["--queue-timeout=1m"], "queue-timeout: is 60s, at most 25s"),
+        (&["--active-prefill-tokens-threshold=0"], "active-prefill-tokens-threshold: must be more"),
+        (&["--max-staleness=0s"], "max-staleness: must be longer than 0"),
+        (&["--uncertain-credit=2"], "uncertain-credit: must be between 0 and 1"),
+        (&["--request-lease=2d"], "request-lease: must be at most a day"),
+        (&["--placement-ttl=0s"], "placement-ttl: is 0s, must be longer"),
+        (&["--index-deadline=0s"], "index-deadline: is 0s, must be longer"),
+        (&["--mode=best"], "must be one of kv, round-robin"),
+        (&["--track-blocks=output"], "must be one of off, prompt, prompt-and-output"),
+        (&["--indexer=tcp://a:1"], "indexer: "),
+        (&["--nats-url=a:1"], "nats-url: "),
+    ] {
+        let error = with(arguments).expect_err(expected);
+        assert!(error.contains(expected), "{arguments:?}: {error}");
+    }
+    let error = read_all(&[]).expect_err("no index");
+    assert!(error.contains("indexer: is required"), "{error}");
+}

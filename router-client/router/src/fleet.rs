@@ -1,0 +1,197 @@
+//! A router of the library for each model, tenant and pool.
+
+use kvasir_proto::convert::{Role, WorkerProfile};
+use kvasir_proto::types::{PartitionKey, WorkerId, WorkerKey};
+use parking_lot::RwLock;
+use router_client::route::{ActiveConfig, BusyThresholds, ConfigError, CostConfig, RankLoad};
+use router_client::router::{Index, Router, RouterConfig, RouterWorker};
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
+
+/// Most partitions; of more, the router knows nothing.
+pub const PARTITIONS_MAX: usize = 4_096;
+
+/// The routers of all models and tenants.
+#[derive(Debug)]
+pub struct Fleet {
+    /// Settings of all routers; the block size is each partition's own.
+    config: RouterConfig,
+    index: Index,
+    partitions: RwLock<BTreeMap<PartitionKey, Partition>>,
+    busy: RwLock<BusyThresholds>,
+}
+
+/// The routers of one model and tenant, cheap to clone.
+///
+/// Workers for prompts only are a pool of their own, which never tracks active blocks (document 004): a request goes there
+/// if it asks for the role `prefill` alone. All others are the main pool.
+#[derive(Debug, Clone)]
+pub struct Partition {
+    /// Tokens per block.
+    pub block_size: NonZeroU32,
+    main: Router,
+    prefill: Router,
+}
+
+/// A worker as the index lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Tokens per block.
+    pub block_size: u32,
+    /// Its ranks.
+    pub ranks: BTreeSet<u32>,
+    /// What it states.
+    pub profile: WorkerProfile,
+    /// Adapters that it has loaded.
+    pub adapters: BTreeSet<String>,
+    /// Where its agent is, if it has one.
+    pub agent: Option<String>,
+}
+
+/// All workers by partition and id.
+pub type Listing = BTreeMap<PartitionKey, BTreeMap<WorkerId, Listed>>;
+
+// === impl Fleet ===
+
+impl Fleet {
+    /// No partition is known yet.
+    #[must_use]
+    pub fn new(config: RouterConfig, index: Index) -> Self {
+        let busy = RwLock::new(config.select.busy);
+        Self { config, index, partitions: RwLock::default(), busy }
+    }
+
+    /// The routers of a model and tenant.
+    #[must_use]
+    pub fn partition(&self, key: &PartitionKey) -> Option<Partition> {
+        self.partitions.read().get(key).cloned()
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn partitions(&self) -> Vec<(PartitionKey, Partition)> {
+        let partitions = self.partitions.read();
+        partitions.iter().map(|(key, at)| (key.clone(), at.clone())).collect()
+    }
+
+    /// The models of a tenant, for an error that names what there is.
+    #[must_use]
+    pub fn models_of(&self, tenant: &str) -> Vec<String> {
+        let partitions = self.partitions.read();
+        let models = partitions.keys().filter(|key| key.tenant() == tenant);
+        models.map(|key| key.model().to_owned()).take(8).collect()
+    }
+
+    /// These are the workers from now on.
+    ///
+    /// # Errors
+    /// If the settings cannot be used, which the start has checked.
+    pub fn set_workers(&self, listing: &Listing) -> Result<(), ConfigError> {
+        let mut partitions = self.partitions.write();
+        partitions.retain(|key, _| listing.contains_key(key));
+        for (key, workers) in listing {
+            let sizes = workers.values().find_map(|at| NonZeroU32::new(at.block_size));
+            let Some(block_size) = sizes else { continue };
+            // The index allows one block size in a partition; a new one comes with new workers only.
+            if partitions.get(key).is_some_and(|at| at.block_size != block_size) {
+                partitions.remove(key);
+            }
+            if !partitions.contains_key(key) {
+                if partitions.len() >= PARTITIONS_MAX {
+                    tracing::warn!(%key, limit = PARTITIONS_MAX, "too many partitions: no routing");
+                    continue;
+                }
+                partitions.insert(key.clone(), self.new_partition(block_size)?);
+            }
+            if let Some(partition) = partitions.get(key) {
+                partition.set_workers(workers);
+            }
+        }
+        Ok(())
+    }
+
+    /// The thresholds in force.
+    #[must_use]
+    pub fn busy_thresholds(&self) -> BusyThresholds {
+        *self.busy.read()
+    }
+
+    /// Changes the thresholds of all routers from now on.
+    ///
+    /// # Errors
+    /// If one is out of its bounds; then nothing changes.
+    pub fn set_busy_thresholds(&self, busy: BusyThresholds) -> Result<(), ConfigError> {
+        busy.check()?;
+        // Partitions that come meanwhile wait for this lock, and get the new ones.
+        let mut current = self.busy.write();
+        *current = busy;
+        for partition in self.partitions.read().values() {
+            for router in partition.routers() {
+                router.set_busy_thresholds(busy)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn new_partition(&self, block_size: NonZeroU32) -> Result<Partition, ConfigError> {
+        let mut config = self.config;
+        config.active.block_size = block_size;
+        config.select.busy = *self.busy.read();
+        let main = Router::new(config, self.index.clone())?;
+        let pool = ActiveConfig::prefill_pool(block_size);
+        config.active.blocks = pool.blocks;
+        let weight = CostConfig::prefill_pool().active_prefill_weight;
+        config.select.cost.active_prefill_weight = weight;
+        let prefill = Router::new(config, self.index.clone())?;
+        Ok(Partition { block_size, main, prefill })
+    }
+}
+
+// === impl Partition ===
+
+impl Partition {
+    /// The router of requests for workers of these roles.
+    #[must_use]
+    pub fn router_for(&self, roles: &[Role]) -> &Router {
+        let is_prefill = !roles.is_empty() && roles.iter().all(|role| *role == Role::Prefill);
+        self.pool(is_prefill)
+    }
+
+    /// Both routers.
+    pub fn routers(&self) -> impl Iterator<Item = &Router> {
+        [&self.main, &self.prefill].into_iter()
+    }
+
+    /// Both routers, each with whether it is that of the prefill pool.
+    pub fn pools(&self) -> impl Iterator<Item = (bool, &Router)> {
+        [(false, &self.main), (true, &self.prefill)].into_iter()
+    }
+
+    /// The router of one pool.
+    #[must_use]
+    pub const fn pool(&self, is_prefill: bool) -> &Router {
+        if is_prefill { &self.prefill } else { &self.main }
+    }
+
+    /// The load of each rank, by worker and rank.
+    #[must_use]
+    pub fn loads(&self) -> Vec<(WorkerKey, RankLoad)> {
+        let mut loads: Vec<_> = self.routers().flat_map(Router::loads).collect();
+        loads.sort_by(|a, b| a.0.cmp(&b.0));
+        loads
+    }
+
+    fn set_workers(&self, workers: &BTreeMap<WorkerId, Listed>) {
+        let (mut main, mut prefill) = (Vec::new(), Vec::new());
+        for (worker, listed) in workers {
+            let pool = if listed.profile.role == Role::Prefill { &mut prefill } else { &mut main };
+            pool.extend(listed.ranks.iter().map(|rank| RouterWorker {
+                key: WorkerKey { worker: worker.clone(), rank: *rank },
+                profile: listed.profile.clone(),
+                adapters: listed.adapters.clone(),
+            }));
+        }
+        self.main.set_workers(main);
+        self.prefill.set_workers(prefill);
+    }
+}

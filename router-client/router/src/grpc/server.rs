@@ -1,0 +1,50 @@
+use super::RouterService;
+use kvasir_process::descriptors::{self, Shares};
+use kvasir_process::port::{
+    Port, PortConfig, PortMetrics, ServeError, Services, StreamKind, Streams,
+};
+use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
+use kvasir_proto::pb::FILE_DESCRIPTOR_SET;
+use kvasir_proto::pb::router_server::RouterServer;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// Calls with more than one message in a direction.
+const STREAMS: Streams = &[("/kvasir.v1.Router/WatchLoads", StreamKind::Read)];
+/// Most calls with one answer at a time: those that wait in the queue are among them.
+const CALLS_MAX: usize = 8_192;
+/// Most readers of loads on one connection.
+const CONNECTION_READERS_MAX: usize = 8;
+/// Most connections.
+const CONNECTIONS_MAX: usize = 4_096;
+
+/// Serves the port until `stop` is cancelled and the requests under way are answered.
+///
+/// # Errors
+/// If the services cannot be built or the transport fails.
+pub async fn serve(
+    listener: TcpListener,
+    service: RouterService,
+    metrics: PortMetrics,
+    stop: CancellationToken,
+) -> Result<(), ServeError> {
+    let mut services = Services::default();
+    let tasks = service.tasks();
+    services.add(
+        RouterServer::new(service)
+            .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX),
+    );
+    let config = PortConfig {
+        max_in_flight: CALLS_MAX,
+        max_connections: CONNECTIONS_MAX.min(Shares::of(descriptors::limit()).clients),
+        message_bytes_max: GRPC_MESSAGE_BYTES_MAX,
+        connection_asking_streams_max: CONNECTION_READERS_MAX,
+        spans: false,
+    };
+    let port = Port { config, streams: STREAMS, metrics, descriptors: FILE_DESCRIPTOR_SET };
+    port.serve(listener, services, stop).await?;
+    tasks.close();
+    tasks.wait().await;
+    Ok(())
+}

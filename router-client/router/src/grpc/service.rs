@@ -1,0 +1,352 @@
+use super::read::{Select, busy};
+use super::write::{self, count};
+use crate::fleet::{Fleet, Partition};
+use crate::metrics::{Phase, RequestMetrics};
+use crate::reports::KvMetricsAggregator;
+use kvasir_proto::code::ErrorCode;
+use kvasir_proto::convert::ConvertError;
+use kvasir_proto::limits::NAME_BYTES_MAX;
+use kvasir_proto::pb;
+use kvasir_proto::pb::router_server::Router as RouterContract;
+use kvasir_proto::types::PartitionKey;
+use router_client::HashedPrompt;
+use router_client::route::{ConfigError, Mode, SelectError, Update};
+use router_client::router::{Choice, Ended, RouteError, Router};
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::select;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::{Request, Response, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+/// What a refused client is told to wait.
+const RETRY_AFTER: Duration = Duration::from_millis(200);
+/// Most readers of loads at a time.
+const WATCHERS_MAX: usize = 256;
+/// A reader of loads that takes nothing for this long is cut off.
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bounds of the time between two answers to a reader of loads, in milliseconds.
+const WATCH_MS: RangeInclusive<u32> = 10..=60_000;
+/// That time by default.
+const WATCH_MS_DEFAULT: u32 = 100;
+
+/// The service `kvasir.v1.Router`. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct RouterService {
+    fleet: Arc<Fleet>,
+    reports: Arc<KvMetricsAggregator>,
+    metrics: RequestMetrics,
+    queue_timeout: Duration,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+/// Which loads are asked for.
+#[derive(Debug, Clone)]
+struct LoadFilter {
+    model: Option<String>,
+    tenant: Option<String>,
+}
+
+impl RouterService {
+    /// The service, until `stop` is cancelled: then its streams end, and nobody waits in the queue.
+    #[must_use]
+    pub fn new(
+        fleet: Arc<Fleet>,
+        reports: Arc<KvMetricsAggregator>,
+        metrics: RequestMetrics,
+        queue_timeout: Duration,
+        stop: CancellationToken,
+    ) -> Self {
+        Self { fleet, reports, metrics, queue_timeout, tasks: TaskTracker::new(), stop }
+    }
+
+    /// Its streams.
+    pub(super) fn tasks(&self) -> TaskTracker {
+        self.tasks.clone()
+    }
+
+    fn partition(&self, key: &PartitionKey) -> Result<Partition, Status> {
+        self.fleet.partition(key).ok_or_else(|| {
+            let models = self.fleet.models_of(key.tenant());
+            let text = format!("no worker of {key} is known; models of that tenant are {models:?}");
+            failed(ErrorCode::NotFound, text)
+        })
+    }
+
+    async fn select(
+        &self,
+        request: pb::SelectWorkerRequest,
+    ) -> Result<pb::SelectWorkerResponse, Status> {
+        let select = Select::read(request, self.queue_timeout).map_err(refused)?;
+        let partition = self.partition(&select.partition)?;
+        let begin = Instant::now();
+        let prompt = select.prompt(partition.block_size.get());
+        let prompt = prompt.map_err(|why| failed(ErrorCode::FailedPrecondition, why))?;
+        let hashing = begin.elapsed();
+        let router = partition.router_for(&select.hints.filter.roles);
+        let (request_id, choice) = self.choose(router, &prompt, &select).await?;
+        if !select.is_dry_run {
+            self.measure(&choice, &prompt, hashing);
+        }
+        Ok(write::selected(request_id, choice, prompt.local_hashes.len(), hashing))
+    }
+
+    async fn choose(
+        &self,
+        router: &Router,
+        prompt: &HashedPrompt,
+        select: &Select,
+    ) -> Result<(String, Choice), Status> {
+        let rejected = |error| self.rejected(error);
+        if select.is_dry_run {
+            let choice = router.explain(prompt, &select.hints).await.map_err(rejected)?;
+            return Ok((String::new(), choice));
+        }
+        // A client that hangs up drops this, which frees the request or gives up its place in the queue.
+        let reservation = select! {
+            chosen = router.select_hashed(prompt, &select.hints) => chosen.map_err(rejected)?,
+            () = self.stop.cancelled() => {
+                return Err(Status::unavailable("the router is stopping"));
+            }
+        };
+        Ok(reservation.detach())
+    }
+
+    fn measure(&self, choice: &Choice, prompt: &HashedPrompt, hashing: Duration) {
+        let reason = write::reason_word(choice.decision.reason);
+        let index = write::index_outcome(&choice.index_use);
+        self.metrics.decided(reason, write::index_word(index), prompt.input_tokens);
+        self.metrics.took(Phase::Hashing, hashing);
+        self.metrics.took(Phase::Index, write::index_elapsed(&choice.index_use));
+        self.metrics.took(Phase::Choosing, choice.choosing);
+        if let Some(queued) = choice.queued {
+            self.metrics.took(Phase::Queue, queued.waited);
+        }
+        if choice.decision.mode == Mode::Kv && !prompt.local_hashes.is_empty() {
+            let blocks = prompt.local_hashes.len() as f64;
+            self.metrics.hit(choice.decision.cost.credited_blocks / blocks);
+        }
+    }
+
+    fn rejected(&self, error: RouteError) -> Status {
+        let (reason, code) = match &error {
+            RouteError::Config(_) => ("invalid", ErrorCode::InvalidArgument),
+            RouteError::DuplicateId => ("duplicate_id", ErrorCode::FailedPrecondition),
+            RouteError::QueueFull => ("queue_full", ErrorCode::ResourceExhausted),
+            RouteError::QueueTimeout(_) => ("queue_timeout", ErrorCode::ResourceExhausted),
+            RouteError::Select(error) => match error {
+                SelectError::AllBusy { .. } => ("busy", ErrorCode::ResourceExhausted),
+                SelectError::NoWorkers => ("no_workers", ErrorCode::NotFound),
+                SelectError::NoneAllowed { .. } => ("none_allowed", ErrorCode::FailedPrecondition),
+                SelectError::NoTarget => ("no_target", ErrorCode::InvalidArgument),
+                SelectError::UnknownTarget => ("unknown_target", ErrorCode::NotFound),
+            },
+        };
+        self.metrics.rejected(reason);
+        if code == ErrorCode::ResourceExhausted {
+            let details = ErrorDetails::with_retry_info(Some(RETRY_AFTER));
+            return Status::with_error_details(code.into(), error.to_string(), details);
+        }
+        failed(code, error)
+    }
+
+    /// Applies a report to the request, in whichever pool it is.
+    fn report(
+        &self,
+        (model, tenant, id): (&str, &str, &str),
+        report: impl Fn(&Router) -> Result<Update, ConfigError>,
+    ) -> Result<(), Status> {
+        let partition = self.partition(&key(model, tenant)?)?;
+        for router in partition.routers() {
+            let update =
+                report(router).map_err(|error| failed(ErrorCode::InvalidArgument, error))?;
+            if update != Update::Unknown {
+                return Ok(());
+            }
+        }
+        Err(unknown(id))
+    }
+
+    fn loads(&self, filter: &LoadFilter) -> pb::GetLoadsResponse {
+        let reported = self.reports.get_metrics().ranks;
+        let mut answer = pb::GetLoadsResponse::default();
+        for (key, partition) in self.fleet.partitions() {
+            let is_other =
+                |wanted: &Option<String>, name| wanted.as_ref().is_some_and(|at| at != name);
+            if is_other(&filter.model, key.model()) || is_other(&filter.tenant, key.tenant()) {
+                continue;
+            }
+            for router in partition.routers() {
+                let (requests, tokens) = router.waiting();
+                answer.queued_requests = answer.queued_requests.saturating_add(count(requests));
+                answer.queued_tokens = answer.queued_tokens.saturating_add(tokens);
+            }
+            answer.ranks.extend(partition.loads().into_iter().map(|(rank, load)| {
+                let report = reported.get(&(key.clone(), rank.clone()));
+                write::rank_load(&key, &rank, &load, report)
+            }));
+        }
+        answer
+    }
+}
+
+#[tonic::async_trait]
+impl RouterContract for RouterService {
+    type WatchLoadsStream = ReceiverStream<Result<pb::GetLoadsResponse, Status>>;
+
+    async fn select_worker(
+        &self,
+        request: Request<pb::SelectWorkerRequest>,
+    ) -> Result<Response<pb::SelectWorkerResponse>, Status> {
+        self.select(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn mark_prefill_completed(
+        &self,
+        request: Request<pb::MarkPrefillCompletedRequest>,
+    ) -> Result<Response<pb::MarkPrefillCompletedResponse>, Status> {
+        let pb::MarkPrefillCompletedRequest { model, tenant, request_id } = request.into_inner();
+        self.report((&model, &tenant, &request_id), |at| at.mark_prefill_completed(&request_id))?;
+        Ok(Response::new(pb::MarkPrefillCompletedResponse {}))
+    }
+
+    async fn report_output(
+        &self,
+        request: Request<pb::ReportOutputRequest>,
+    ) -> Result<Response<pb::ReportOutputResponse>, Status> {
+        let pb::ReportOutputRequest { model, tenant, request_id, output_tokens } =
+            request.into_inner();
+        let report = |at: &Router| at.report_output(&request_id, output_tokens);
+        self.report((&model, &tenant, &request_id), report)?;
+        Ok(Response::new(pb::ReportOutputResponse {}))
+    }
+
+    async fn free(
+        &self,
+        request: Request<pb::FreeRequest>,
+    ) -> Result<Response<pb::FreeResponse>, Status> {
+        let pb::FreeRequest { model, tenant, request_id, failed: has_failed, cached_tokens } =
+            request.into_inner();
+        let partition = self.partition(&key(&model, &tenant)?)?;
+        for router in partition.routers() {
+            let freed = router.free(&request_id, Ended { has_failed, cached_tokens });
+            let freed = freed.map_err(|error| failed(ErrorCode::InvalidArgument, error))?;
+            if let Some(freed) = freed {
+                let expected = freed.expected_cached_tokens;
+                self.metrics.freed(has_failed == Some(true), expected.zip(cached_tokens));
+                return Ok(Response::new(pb::FreeResponse { expected_cached_tokens: expected }));
+            }
+        }
+        Err(unknown(&request_id))
+    }
+
+    async fn get_loads(
+        &self,
+        request: Request<pb::GetLoadsRequest>,
+    ) -> Result<Response<pb::GetLoadsResponse>, Status> {
+        let pb::GetLoadsRequest { model, tenant } = request.into_inner();
+        Ok(Response::new(self.loads(&LoadFilter { model, tenant })))
+    }
+
+    async fn watch_loads(
+        &self,
+        request: Request<pb::WatchRouterLoadsRequest>,
+    ) -> Result<Response<Self::WatchLoadsStream>, Status> {
+        let pb::WatchRouterLoadsRequest { model, tenant, min_interval_ms } = request.into_inner();
+        let interval_ms = min_interval_ms.unwrap_or(WATCH_MS_DEFAULT);
+        if !WATCH_MS.contains(&interval_ms) {
+            let text = format!("min_interval_ms is {interval_ms}, must be 10 to 60000");
+            return Err(failed(ErrorCode::InvalidArgument, text));
+        }
+        if self.tasks.len() >= WATCHERS_MAX {
+            let text = format!("{WATCHERS_MAX} readers watch already: ask later");
+            return Err(failed(ErrorCode::ResourceExhausted, text));
+        }
+        let (parts, stream) = mpsc::channel(1);
+        let (service, filter) = (self.clone(), LoadFilter { model, tenant });
+        let interval = Duration::from_millis(interval_ms.into());
+        self.tasks.spawn(async move {
+            select! {
+                () = service.stop.cancelled() => {}
+                () = watch(&service, &filter, interval, &parts) => {}
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(stream)))
+    }
+
+    async fn get_busy_thresholds(
+        &self,
+        _request: Request<pb::GetBusyThresholdsRequest>,
+    ) -> Result<Response<pb::GetBusyThresholdsResponse>, Status> {
+        let thresholds = Some(write::busy(self.fleet.busy_thresholds()));
+        Ok(Response::new(pb::GetBusyThresholdsResponse { thresholds }))
+    }
+
+    async fn set_busy_thresholds(
+        &self,
+        request: Request<pb::SetBusyThresholdsRequest>,
+    ) -> Result<Response<pb::SetBusyThresholdsResponse>, Status> {
+        let thresholds = busy(request.into_inner().thresholds).map_err(refused)?;
+        let set = self.fleet.set_busy_thresholds(thresholds);
+        set.map_err(|error| failed(ErrorCode::InvalidArgument, error))?;
+        let thresholds = Some(write::busy(thresholds));
+        Ok(Response::new(pb::SetBusyThresholdsResponse { thresholds }))
+    }
+}
+
+/// Sends the loads whenever they changed, until the reader is gone.
+async fn watch(
+    service: &RouterService,
+    filter: &LoadFilter,
+    interval: Duration,
+    parts: &mpsc::Sender<Result<pb::GetLoadsResponse, Status>>,
+) {
+    let mut last = None;
+    loop {
+        // The place comes first: what is sent is what is known once there is one.
+        let Ok(Ok(place)) = timeout(STALL_TIMEOUT, parts.reserve()).await else { return };
+        let loads = service.loads(filter);
+        // The age of a report changes always.
+        let mut compared = loads.clone();
+        for rank in &mut compared.ranks {
+            if let Some(reported) = &mut rank.reported {
+                reported.age_ms = 0;
+            }
+        }
+        if last.as_ref() != Some(&compared) {
+            last = Some(compared);
+            place.send(Ok(loads));
+        }
+        select! {
+            () = parts.closed() => return,
+            () = sleep(interval) => {}
+        }
+    }
+}
+
+fn key(model: &str, tenant: &str) -> Result<PartitionKey, Status> {
+    PartitionKey::new(model, tenant).map_err(|error| failed(ErrorCode::InvalidArgument, error))
+}
+
+fn unknown(id: &str) -> Status {
+    let id: String = id.chars().take(NAME_BYTES_MAX).collect();
+    let text = format!(
+        "no request {id:?} is under way here: it was freed, its lease ended, or its worker is gone"
+    );
+    failed(ErrorCode::NotFound, text)
+}
+
+fn refused(error: ConvertError) -> Status {
+    failed(error.code(), error)
+}
+
+fn failed(code: ErrorCode, error: impl fmt::Display) -> Status {
+    Status::new(code.into(), error.to_string())
+}

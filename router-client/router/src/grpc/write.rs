@@ -1,0 +1,224 @@
+//! Answers.
+
+use crate::reports::RankMetrics;
+use kvasir_proto::convert::{WorkerAddress, WorkerLoad};
+use kvasir_proto::pb;
+use kvasir_proto::types::{PartitionKey, WorkerKey};
+use router_client::ClientError;
+use router_client::route::{
+    BusyThresholds, Cost, Decision, Explanation, Mode, RankLoad, Reason, TierBlocks, Trust,
+};
+use router_client::router::{Choice, IndexUse};
+use std::time::Duration;
+use tonic::Code;
+
+/// A decision, with how long the prompt took to hash.
+pub(super) fn selected(
+    request_id: String,
+    choice: Choice,
+    query_blocks: usize,
+    hashing: Duration,
+) -> pb::SelectWorkerResponse {
+    let Choice { decision, index_use, queued, choosing } = choice;
+    let overhead = pb::RouteOverhead {
+        hashing_us: micros(hashing),
+        index_us: micros(index_elapsed(&index_use)),
+        queue_us: queued.map_or(0, |at| micros(at.waited)),
+        choosing_us: micros(choosing),
+    };
+    let (missing_shards, distrusted) = match &index_use {
+        IndexUse::Answered { missing_shards, distrusted_ranks, .. } => {
+            (missing_shards.clone(), *distrusted_ranks)
+        }
+        IndexUse::NotNeeded | IndexUse::Failed { .. } => (Vec::new(), 0),
+    };
+    let removed = decision.removed.iter().map(|(reason, ranks)| pb::RemovedRanks {
+        reason: reason.to_string(),
+        ranks: count(*ranks),
+    });
+    pb::SelectWorkerResponse {
+        request_id,
+        worker_id: decision.worker.worker.as_str().to_owned(),
+        dp_rank: decision.worker.rank,
+        mode: mode(&decision).into(),
+        reason: reason(&decision).into(),
+        cost: Some(cost(&decision.cost)),
+        query_blocks: count(query_blocks),
+        index: index_outcome(&index_use).into(),
+        index_error: match &index_use {
+            IndexUse::Failed { error, .. } => error.to_string(),
+            IndexUse::NotNeeded | IndexUse::Answered { .. } => String::new(),
+        },
+        missing_shards,
+        distrusted_ranks: count(distrusted),
+        eligible_ranks: count(decision.eligible),
+        removed: removed.collect(),
+        ejection_ignored: decision.is_ejection_ignored,
+        queued: queued.is_some(),
+        queue_position: queued.map_or(0, |at| count(at.position)),
+        overhead: Some(overhead),
+        explanations: decision.explanations.iter().map(explanation).collect(),
+    }
+}
+
+/// How long the index took.
+pub(super) fn index_elapsed(index_use: &IndexUse) -> Duration {
+    match index_use {
+        IndexUse::NotNeeded => Duration::ZERO,
+        IndexUse::Answered { elapsed, .. } | IndexUse::Failed { elapsed, .. } => *elapsed,
+    }
+}
+
+/// What the index contributed.
+pub(super) fn index_outcome(index_use: &IndexUse) -> pb::IndexOutcome {
+    match index_use {
+        IndexUse::NotNeeded => pb::IndexOutcome::NotNeeded,
+        IndexUse::Answered { missing_shards, .. } if missing_shards.is_empty() => {
+            pb::IndexOutcome::Answered
+        }
+        IndexUse::Answered { .. } => pb::IndexOutcome::Partial,
+        IndexUse::Failed { error: ClientError::DeadlineExceeded { .. }, .. } => {
+            pb::IndexOutcome::Timeout
+        }
+        IndexUse::Failed { error: ClientError::Status(status), .. } => match status.code() {
+            Code::Unavailable | Code::Cancelled | Code::Unknown => pb::IndexOutcome::Unavailable,
+            Code::DeadlineExceeded => pb::IndexOutcome::Timeout,
+            _ => pb::IndexOutcome::Refused,
+        },
+        IndexUse::Failed { .. } => pb::IndexOutcome::Refused,
+    }
+}
+
+pub(super) fn load(load: &RankLoad) -> pb::RankLoad {
+    pb::RankLoad {
+        requests: load.requests,
+        prefilling_requests: load.prefilling_requests,
+        prefill_tokens: load.prefill_tokens,
+        active_blocks: load.active_blocks(),
+    }
+}
+
+/// The load of a rank, with what its engine reports.
+pub(super) fn rank_load(
+    partition: &PartitionKey,
+    rank: &WorkerKey,
+    routed: &RankLoad,
+    reported: Option<&RankMetrics>,
+) -> pb::RouterRankLoad {
+    let address = || WorkerAddress { partition: partition.clone(), worker: rank.worker.clone() };
+    pb::RouterRankLoad {
+        model: partition.model().to_owned(),
+        tenant: partition.tenant().to_owned(),
+        worker_id: rank.worker.as_str().to_owned(),
+        dp_rank: rank.rank,
+        routed: Some(load(routed)),
+        reported_is_stale: reported.is_some_and(|at| at.is_stale),
+        reported: reported.map(|at| {
+            let (metrics, age) = (at.metrics, at.age);
+            pb::WorkerLoad::from(&WorkerLoad { address: address(), rank: rank.rank, metrics, age })
+        }),
+    }
+}
+
+/// A reason as a label of a metric.
+pub(super) const fn reason_word(reason: Reason) -> &'static str {
+    match reason {
+        Reason::OnlyOne => "only_one",
+        Reason::LowestScore => "lowest_score",
+        Reason::LeastLoadedOfEqual => "least_loaded_of_equal",
+        Reason::TurnOfEqual => "turn_of_equal",
+        Reason::Sampled => "sampled",
+        Reason::Turn => "turn",
+        Reason::Random => "random",
+        Reason::LessLoadedOfTwo => "less_loaded_of_two",
+        Reason::Direct => "direct",
+    }
+}
+
+/// An outcome as a label of a metric.
+pub(super) const fn index_word(outcome: pb::IndexOutcome) -> &'static str {
+    match outcome {
+        pb::IndexOutcome::Unspecified => "",
+        pb::IndexOutcome::NotNeeded => "not_needed",
+        pb::IndexOutcome::Answered => "answered",
+        pb::IndexOutcome::Partial => "partial",
+        pb::IndexOutcome::Timeout => "timeout",
+        pb::IndexOutcome::Unavailable => "unavailable",
+        pb::IndexOutcome::Refused => "refused",
+    }
+}
+
+pub(super) const fn busy(thresholds: BusyThresholds) -> pb::BusyThresholds {
+    let BusyThresholds {
+        active_decode_blocks,
+        active_prefill_tokens,
+        active_prefill_tokens_fraction,
+    } = thresholds;
+    pb::BusyThresholds {
+        active_decode_blocks,
+        active_prefill_tokens,
+        active_prefill_tokens_fraction,
+    }
+}
+
+/// A number of things on the wire.
+pub(super) fn count(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn explanation(at: &Explanation) -> pb::RankExplanation {
+    let TierBlocks { device, host, disk } = at.overlap;
+    let trust = match at.trust {
+        Trust::Full => pb::IndexTrust::Full,
+        Trust::Stale => pb::IndexTrust::Stale,
+        Trust::Behind => pb::IndexTrust::Behind,
+        Trust::Unknown => pb::IndexTrust::Unknown,
+    };
+    pb::RankExplanation {
+        worker_id: at.worker.worker.as_str().to_owned(),
+        dp_rank: at.worker.rank,
+        removed: at.removed.map(|what| what.to_string()).unwrap_or_default(),
+        overlap: Some(pb::BlocksByTier { device, host, disk }),
+        trust: trust.into(),
+        shared_blocks: at.shared_blocks,
+        load: Some(load(&at.load)),
+        cost: Some(cost(&at.cost)),
+        preference: at.preference,
+        slow_start: at.slow_start,
+        score: at.score,
+    }
+}
+
+const fn cost(cost: &Cost) -> pb::RouteCost {
+    let Cost { credited_blocks, new_prefill_tokens, prefill_blocks, decode_blocks, total } = *cost;
+    pb::RouteCost { credited_blocks, new_prefill_tokens, prefill_blocks, decode_blocks, total }
+}
+
+const fn mode(decision: &Decision) -> pb::RouterMode {
+    match decision.mode {
+        Mode::Kv => pb::RouterMode::Kv,
+        Mode::RoundRobin => pb::RouterMode::RoundRobin,
+        Mode::Random => pb::RouterMode::Random,
+        Mode::Direct => pb::RouterMode::Direct,
+        Mode::PowerOfTwo => pb::RouterMode::PowerOfTwo,
+        Mode::LeastLoaded => pb::RouterMode::LeastLoaded,
+    }
+}
+
+const fn reason(decision: &Decision) -> pb::DecisionReason {
+    match decision.reason {
+        Reason::OnlyOne => pb::DecisionReason::OnlyOne,
+        Reason::LowestScore => pb::DecisionReason::LowestScore,
+        Reason::LeastLoadedOfEqual => pb::DecisionReason::LeastLoadedOfEqual,
+        Reason::TurnOfEqual => pb::DecisionReason::TurnOfEqual,
+        Reason::Sampled => pb::DecisionReason::Sampled,
+        Reason::Turn => pb::DecisionReason::Turn,
+        Reason::Random => pb::DecisionReason::Random,
+        Reason::LessLoadedOfTwo => pb::DecisionReason::LessLoadedOfTwo,
+        Reason::Direct => pb::DecisionReason::Direct,
+    }
+}

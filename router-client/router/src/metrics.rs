@@ -1,0 +1,250 @@
+//! Counters and histograms of the router. All are registered at the start, with zero in modes that do not use them.
+
+use crate::fleet::Fleet;
+use kvasir_proto::types::{PartitionKey, WorkerKey};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets, linear_buckets};
+use prometheus_client::registry::Registry;
+use router_client::route::RankLoad;
+use router_client::router::RouterCounts;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Most ranks with gauges of their own: more would make the page too large.
+const RANKS_SHOWN_MAX: usize = 4_096;
+
+/// One label.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
+}
+
+/// One label.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+/// One label.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PhaseLabel {
+    phase: &'static str,
+}
+
+/// A phase of a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Hashing the prompt.
+    Hashing,
+    /// Asking the index.
+    Index,
+    /// Waiting in the queue.
+    Queue,
+    /// Choosing the worker.
+    Choosing,
+}
+
+/// What is counted by request.
+#[derive(Debug, Clone)]
+pub struct RequestMetrics {
+    decisions: Family<ReasonLabel, Counter>,
+    rejections: Family<ReasonLabel, Counter>,
+    index: Family<OutcomeLabel, Counter>,
+    overhead: Family<PhaseLabel, Histogram, fn() -> Histogram>,
+    input_tokens: Histogram,
+    hit_ratio: Histogram,
+    freed: Counter,
+    failed: Counter,
+    cached_tokens_error: Histogram,
+}
+
+// === impl Phase ===
+
+impl Phase {
+    const ALL: [Self; 4] = [Self::Hashing, Self::Index, Self::Queue, Self::Choosing];
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Hashing => "hashing",
+            Self::Index => "index",
+            Self::Queue => "queue",
+            Self::Choosing => "choosing",
+        }
+    }
+}
+
+// === impl RequestMetrics ===
+
+impl RequestMetrics {
+    /// Registers all of them.
+    #[must_use]
+    pub fn registered(registry: &mut Registry) -> Self {
+        let registry = registry.sub_registry_with_prefix("router");
+        let metrics = Self {
+            decisions: Family::default(),
+            rejections: Family::default(),
+            index: Family::default(),
+            // From 1 us to 8 s.
+            overhead: Family::new_with_constructor(|| {
+                Histogram::new(exponential_buckets(1e-6, 4.0, 12))
+            }),
+            input_tokens: Histogram::new(exponential_buckets(16.0, 4.0, 9)),
+            hit_ratio: Histogram::new(linear_buckets(0.0, 0.1, 11)),
+            freed: Counter::default(),
+            failed: Counter::default(),
+            cached_tokens_error: Histogram::new([
+                -65_536.0, -16_384.0, -4_096.0, -1_024.0, -256.0, -64.0, -16.0, 0.0, 16.0, 64.0,
+                256.0, 1_024.0, 4_096.0, 16_384.0, 65_536.0,
+            ]),
+        };
+        for phase in Phase::ALL {
+            drop(metrics.overhead.get_or_create(&PhaseLabel { phase: phase.word() }));
+        }
+        let at = &metrics;
+        registry.register("decisions", "Workers chosen, by reason", at.decisions.clone());
+        registry.register(
+            "rejections",
+            "Requests without a worker, by reason",
+            at.rejections.clone(),
+        );
+        let help = "What the index contributed to decisions";
+        registry.register("index_outcomes", help, at.index.clone());
+        let help = "Time that decisions took, by phase";
+        registry.register("overhead_seconds", help, at.overhead.clone());
+        let help = "Tokens of prompts that got a worker";
+        registry.register("input_tokens", help, at.input_tokens.clone());
+        let help = "Share of a prompt's blocks that its worker was expected to hold, in mode kv";
+        registry.register("kv_hit_ratio", help, at.hit_ratio.clone());
+        registry.register("freed", "Requests whose end was reported", at.freed.clone());
+        registry.register("failed", "Of these, those that their worker failed", at.failed.clone());
+        let help = "Tokens that an engine had cached, less those that were expected: below 0 the index knew too much";
+        registry.register("cached_tokens_error", help, at.cached_tokens_error.clone());
+        metrics
+    }
+
+    /// A worker was chosen.
+    pub fn decided(&self, reason: &'static str, index: &'static str, input_tokens: u64) {
+        self.decisions.get_or_create(&ReasonLabel { reason }).inc();
+        self.index.get_or_create(&OutcomeLabel { outcome: index }).inc();
+        self.input_tokens.observe(input_tokens as f64);
+    }
+
+    /// A share of a prompt was expected in the chosen worker's cache.
+    pub fn hit(&self, ratio: f64) {
+        self.hit_ratio.observe(ratio);
+    }
+
+    /// No worker was chosen.
+    pub fn rejected(&self, reason: &'static str) {
+        self.rejections.get_or_create(&ReasonLabel { reason }).inc();
+    }
+
+    /// A phase took so long.
+    pub fn took(&self, phase: Phase, time: Duration) {
+        let label = PhaseLabel { phase: phase.word() };
+        self.overhead.get_or_create(&label).observe(time.as_secs_f64());
+    }
+
+    /// A request has ended.
+    pub fn freed(&self, has_failed: bool, expected_and_found: Option<(u64, u64)>) {
+        self.freed.inc();
+        if has_failed {
+            self.failed.inc();
+        }
+        if let Some((expected, found)) = expected_and_found {
+            self.cached_tokens_error.observe(found as f64 - expected as f64);
+        }
+    }
+}
+
+/// What is read when the page is asked for: loads and counts of all routers.
+#[derive(Debug)]
+pub struct FleetMetrics(pub Arc<Fleet>);
+
+type Row = (Vec<(&'static str, String)>, u64);
+/// A gauge of a rank: its name, its help, its value.
+type RankGauge = (&'static str, &'static str, fn(&RankLoad) -> u64);
+/// A counter: its name, its help, its value.
+type Count = (&'static str, &'static str, fn(&RouterCounts) -> u64);
+
+const RANK_GAUGES: [RankGauge; 4] = [
+    ("active_requests", "Requests under way at a rank", |load| load.requests),
+    ("prefilling_requests", "Those whose first token is not out", |load| load.prefilling_requests),
+    ("prefill_tokens", "Tokens of prompts that a rank has yet to compute", |load| {
+        load.prefill_tokens
+    }),
+    ("active_blocks", "Blocks that requests under way use at a rank", |load| {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+        let blocks = load.active_blocks().ceil() as u64;
+        blocks
+    }),
+];
+
+const COUNTS: [Count; 5] = [
+    ("untracked_requests", "Requests that do not count as load, because of a limit", |at| {
+        at.untracked
+    }),
+    ("queued_requests", "Requests that waited in the queue", |at| at.queued),
+    ("expired_requests", "Requests whose lease ended", |at| at.expired),
+    ("ejections", "Times that a worker was left alone because it failed", |at| at.ejections),
+    (
+        "unrecorded_placements",
+        "Decisions that were not recorded at the index: too many at a time",
+        |at| at.unrecorded,
+    ),
+];
+
+impl Collector for FleetMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let partitions = self.0.partitions();
+        let to = &mut encoder;
+        for (name, help, value) in RANK_GAUGES {
+            let ranks = partitions.iter().flat_map(|(key, partition)| {
+                let row = |(rank, load): &(_, RankLoad)| (rank_labels(key, rank), value(load));
+                partition.loads().iter().map(row).collect::<Vec<Row>>()
+            });
+            let rows = ranks.take(RANKS_SHOWN_MAX).collect();
+            family(to, (name, help, MetricType::Gauge), rows, ConstGauge::new)?;
+        }
+        let routers = || partitions.iter().flat_map(|(_, at)| at.routers());
+        let waiting = routers().map(|at| at.waiting().0 as u64).sum();
+        let help = "Requests that wait in the queue";
+        let rows = vec![(Vec::new(), waiting)];
+        family(to, ("waiting_requests", help, MetricType::Gauge), rows, ConstGauge::new)?;
+        for (name, help, value) in COUNTS {
+            let sum = routers().map(|at| value(&at.counts())).sum();
+            let rows = vec![(Vec::new(), sum)];
+            family(to, (name, help, MetricType::Counter), rows, ConstCounter::new)?;
+        }
+        Ok(())
+    }
+}
+
+fn rank_labels(key: &PartitionKey, rank: &WorkerKey) -> Vec<(&'static str, String)> {
+    vec![
+        ("model", key.model().to_owned()),
+        ("tenant", key.tenant().to_owned()),
+        ("worker", rank.worker.as_str().to_owned()),
+        ("dp_rank", rank.rank.to_string()),
+    ]
+}
+
+fn family<M: EncodeMetric>(
+    to: &mut DescriptorEncoder<'_>,
+    (name, help, kind): (&str, &str, MetricType),
+    rows: Vec<Row>,
+    metric: fn(u64) -> M,
+) -> Result<(), fmt::Error> {
+    let name = format!("router_{name}");
+    let mut family = to.encode_descriptor(&name, help, None, kind)?;
+    for (labels, value) in rows {
+        metric(value).encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}

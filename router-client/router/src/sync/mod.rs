@@ -1,0 +1,161 @@
+//! NATS: replicas of the router, and loads that agents publish.
+//!
+//! Messages are sent and forgotten. While there is no connection, nothing is kept for later: digests heal what was lost.
+
+mod status;
+mod wire;
+
+pub use status::SyncStatus;
+
+use crate::fleet::{Fleet, Partition};
+use crate::reports::KvMetricsAggregator;
+use async_nats::{Client, ConnectErrorKind, Event, Message, Subscriber};
+use futures::StreamExt;
+use kvasir_process::nats::NatsServers;
+use kvasir_proto::broker::{LOADS_ALL, ROUTERS_ALL, routers_subject};
+use kvasir_proto::convert::WorkerLoad;
+use kvasir_proto::limits::BROKER_MESSAGE_BYTES_MAX;
+use kvasir_proto::pb;
+use kvasir_proto::types::PartitionKey;
+use prost::Message as _;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::select;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+/// How often changes are sent.
+const FLUSH_INTERVAL: Duration = Duration::from_millis(5);
+/// Most messages of one subscription that wait to be read; of more, the newest are lost.
+const MESSAGES_QUEUED_MAX: usize = 8_192;
+/// Pause before the next attempt to connect.
+const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
+
+/// What the task works with.
+#[derive(Debug)]
+pub struct Parts {
+    /// All routers.
+    pub fleet: Arc<Fleet>,
+    /// Where loads go.
+    pub reports: Arc<KvMetricsAggregator>,
+    /// What the operator sees.
+    pub status: Arc<SyncStatus>,
+    /// Where the servers are.
+    pub servers: NatsServers,
+}
+
+/// The two subscriptions of a connection.
+struct Subscriptions {
+    routers: Subscriber,
+    loads: Subscriber,
+}
+
+/// Sends and receives until the future is dropped. A lost connection is made again.
+pub async fn run(parts: Parts) {
+    loop {
+        match connect(&parts).await {
+            Ok((client, subscriptions)) => {
+                tracing::info!(nats = %parts.servers, "connected");
+                exchange(&parts, &client, subscriptions).await;
+            }
+            Err(error) => parts.status.lost(&error),
+        }
+        sleep(RECONNECT_PAUSE).await;
+    }
+}
+
+async fn connect(parts: &Parts) -> Result<(Client, Subscriptions), String> {
+    let status = Arc::clone(&parts.status);
+    let note = move |event| {
+        match event {
+            Event::Connected => status.connected(),
+            Event::Disconnected | Event::Closed => status.lost("the connection is lost"),
+            Event::SlowConsumer(_) => status.slow(),
+            _ => {}
+        }
+        async {}
+    };
+    let options = parts.servers.options(|| true);
+    let options = options.event_callback(note).subscription_capacity(MESSAGES_QUEUED_MAX);
+    let client = options.connect(parts.servers.addresses()).await;
+    let client = client.map_err(|error| match error.kind() {
+        ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
+            "the server refuses to let us sign on".to_owned()
+        }
+        _ => error.to_string(),
+    })?;
+    let subscribe = async |subject: &'static str| {
+        client.subscribe(subject).await.map_err(|error| error.to_string())
+    };
+    let subscriptions = Subscriptions {
+        routers: subscribe(ROUTERS_ALL).await?,
+        loads: subscribe(LOADS_ALL).await?,
+    };
+    parts.status.connected();
+    Ok((client, subscriptions))
+}
+
+/// Works with a connection, which connects again by itself, until it is closed for good.
+async fn exchange(parts: &Parts, client: &Client, mut subscriptions: Subscriptions) {
+    let mut flushes = interval(FLUSH_INTERVAL);
+    flushes.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        select! {
+            message = subscriptions.routers.next() => match message {
+                Some(message) => learn(parts, &message),
+                None => return,
+            },
+            message = subscriptions.loads.next() => match message {
+                Some(message) => take_load(parts, &message),
+                None => return,
+            },
+            _ = flushes.tick() => flush(parts, client).await,
+        }
+    }
+}
+
+async fn flush(parts: &Parts, client: &Client) {
+    for (key, partition) in parts.fleet.partitions() {
+        for (is_prefill, router) in partition.pools() {
+            for message in router.flush_sync() {
+                // Without a connection it would wait for one, and be old then.
+                if !parts.status.is_connected() {
+                    parts.status.unsent();
+                    continue;
+                }
+                let encoded = wire::encode(&key, is_prefill, &message).encode_to_vec();
+                debug_assert!(encoded.len() <= BROKER_MESSAGE_BYTES_MAX, "{}", encoded.len());
+                if let Err(error) = client.publish(routers_subject(&key), encoded.into()).await {
+                    tracing::debug!(%error, "a message to replicas is lost");
+                    parts.status.unsent();
+                }
+            }
+        }
+    }
+}
+
+fn learn(parts: &Parts, message: &Message) {
+    let read = || {
+        let sync = pb::RouterSync::decode(message.payload.clone()).ok()?;
+        let key = PartitionKey::new(&sync.model, &sync.tenant).ok()?;
+        let is_prefill = sync.prefill_pool;
+        Some((key, is_prefill, wire::decode(sync)?))
+    };
+    let Some((key, is_prefill, message)) = read() else {
+        parts.status.malformed();
+        return;
+    };
+    // Workers of other partitions are not known here; digests bring their requests once they are.
+    let partition = parts.fleet.partition(&key);
+    if let Some(router) = partition.as_ref().map(|at| Partition::pool(at, is_prefill)) {
+        router.receive_sync(&message);
+    }
+}
+
+fn take_load(parts: &Parts, message: &Message) {
+    let load = pb::WorkerLoad::decode(message.payload.clone()).ok();
+    match load.and_then(|load| WorkerLoad::try_from(load).ok()) {
+        // Beyond the limit on ranks it is dropped.
+        Some(load) => drop(parts.reports.report(load)),
+        None => parts.status.malformed(),
+    }
+}

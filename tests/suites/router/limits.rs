@@ -1,0 +1,161 @@
+use crate::fleet::{Fleet, MODEL, PATIENCE, free, request, tokens, until};
+use anyhow::{Context, Result, ensure};
+use kvasir_proto::pb;
+use kvasir_tests::demo::metrics;
+use std::time::Duration;
+use tokio::time::timeout;
+use tonic::Code;
+use tonic_types::StatusExt;
+
+/// A worker without engine that computes 64 tokens a step, and has 100 blocks.
+async fn register(fleet: &mut Fleet, id: &str, role: pb::WorkerRole) -> Result<()> {
+    let profile = pb::WorkerProfile {
+        role: role.into(),
+        max_num_batched_tokens: Some(64),
+        total_kv_blocks: Some(100),
+        labels: vec![pb::Label { key: "zone".to_owned(), value: id.to_owned() }],
+    };
+    let request = pb::RegisterWorkerRequest {
+        worker_id: id.to_owned(),
+        model: MODEL.to_owned(),
+        block_size: 16,
+        profile: Some(profile),
+        ..Default::default()
+    };
+    fleet.indexer.register_worker(request).await?;
+    let mut router = fleet.router.clone();
+    until("the worker is known", async || {
+        let loads = router.get_loads(pb::GetLoadsRequest::default()).await?.into_inner();
+        Ok(loads.ranks.iter().any(|at| at.worker_id == id).then_some(()))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn busy_workers_are_refused_with_the_time_to_retry() -> Result<()> {
+    let mut fleet = Fleet::start(0, &["--queue-threshold", "0"]).await?;
+    register(&mut fleet, "a", pb::WorkerRole::Both).await?;
+    let busy = pb::BusyThresholds { active_prefill_tokens: Some(10), ..Default::default() };
+    let set = pb::SetBusyThresholdsRequest { thresholds: Some(busy) };
+    let set = fleet.router.set_busy_thresholds(set).await?.into_inner().thresholds;
+    ensure!(set == Some(busy), "{set:?}");
+    let first = fleet.select(request(tokens(0, 2))).await?;
+    let refused = fleet.router.select_worker(request(tokens(0, 2))).await.expect_err("it is busy");
+    ensure!(refused.code() == Code::ResourceExhausted, "{refused}");
+    ensure!(refused.message().contains("threshold of prefill tokens"), "{refused}");
+    let retry = refused.get_details_retry_info().context("retry info")?;
+    ensure!(retry.retry_delay.is_some_and(|delay| delay > Duration::ZERO), "{retry:?}");
+
+    // Over HTTP, as document 004 has it.
+    let (status, page) = metrics::get(fleet.process.addresses.http, "/busy_threshold").await?;
+    ensure!(status == 200 && page.contains("\"active_prefill_tokens_threshold\":10"), "{page}");
+    let bad = pb::BusyThresholds { active_decode_blocks: Some(-1.0), ..Default::default() };
+    let bad = pb::SetBusyThresholdsRequest { thresholds: Some(bad) };
+    let status = fleet.router.set_busy_thresholds(bad).await.expect_err("negative");
+    ensure!(status.code() == Code::InvalidArgument, "{status}");
+    let none = pb::SetBusyThresholdsRequest { thresholds: Some(pb::BusyThresholds::default()) };
+    fleet.router.set_busy_thresholds(none).await?;
+    fleet.select(request(tokens(0, 2))).await?;
+    fleet.router.free(free(&first.request_id)).await?;
+    let rejected =
+        metrics::sum(fleet.process.addresses.http, "router_rejections_total", "busy").await?;
+    ensure!(rejected == 1.0, "{rejected}");
+    fleet.stop().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn requests_wait_in_the_queue_and_leave_it() -> Result<()> {
+    let mut fleet = Fleet::start(0, &["--queue-threshold", "1", "--queue-entries", "2"]).await?;
+    register(&mut fleet, "a", pb::WorkerRole::Both).await?;
+    let first = fleet.select(request(tokens(0, 5))).await?;
+    ensure!(!first.queued, "{first:?}");
+    let wait = |fleet: &Fleet, number: u32| {
+        let mut router = fleet.router.clone();
+        let request = request(tokens(number * 1_000, 5));
+        tokio::task::JoinHandle::from(tokio::runtime::Handle::current().spawn(async move {
+            router.select_worker(request).await.map(tonic::Response::into_inner)
+        }))
+    };
+    let waiting = |fleet: &Fleet, count: u32| {
+        let mut router = fleet.router.clone();
+        async move {
+            until("they wait", async || {
+                let loads = router.get_loads(pb::GetLoadsRequest::default()).await?.into_inner();
+                Ok((loads.queued_requests == count).then_some(()))
+            })
+            .await
+        }
+    };
+    let second = wait(&fleet, 2);
+    waiting(&fleet, 1).await?;
+    let third = wait(&fleet, 3);
+    waiting(&fleet, 2).await?;
+    let full = fleet.router.select_worker(request(tokens(0, 5))).await.expect_err("it is full");
+    ensure!(
+        full.code() == Code::ResourceExhausted && full.message().contains("queue is full"),
+        "{full}"
+    );
+    // Who hangs up leaves.
+    second.abort();
+    waiting(&fleet, 1).await?;
+    let late = pb::SelectWorkerRequest { queue_timeout_ms: Some(50), ..request(tokens(0, 5)) };
+    let late = fleet.router.select_worker(late).await.expect_err("it waits no longer");
+    ensure!(late.code() == Code::ResourceExhausted && late.message().contains("50ms"), "{late}");
+    let (model, request_id) = (MODEL.to_owned(), first.request_id);
+    let done = pb::MarkPrefillCompletedRequest { model, request_id, ..Default::default() };
+    fleet.router.mark_prefill_completed(done).await?;
+    let third = timeout(PATIENCE, third).await???;
+    ensure!(third.queued && third.queue_position == 1, "{third:?}");
+    ensure!(third.overhead.is_some_and(|at| at.queue_us > 0), "{third:?}");
+    fleet.stop().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn roles_and_labels_filter_and_prefill_workers_are_a_pool_of_their_own() -> Result<()> {
+    let mut fleet = Fleet::start(0, &["--queue-threshold", "0"]).await?;
+    register(&mut fleet, "p", pb::WorkerRole::Prefill).await?;
+    register(&mut fleet, "d", pb::WorkerRole::Decode).await?;
+    register(&mut fleet, "e", pb::WorkerRole::Decode).await?;
+    let prefill = pb::SelectWorkerRequest {
+        roles: vec![pb::WorkerRole::Prefill.into()],
+        ..request(tokens(0, 4))
+    };
+    let chosen = fleet.select(prefill).await?;
+    ensure!(chosen.worker_id == "p", "{chosen:?}");
+    let loads = fleet.router.get_loads(pb::GetLoadsRequest::default()).await?.into_inner();
+    let routed = loads.ranks.iter().find(|at| at.worker_id == "p").and_then(|at| at.routed);
+    let routed = routed.context("its load")?;
+    ensure!(routed.requests == 1 && routed.prefill_tokens == 64, "{routed:?}");
+    ensure!(routed.active_blocks == 0.0, "a prefill pool never tracks blocks: {routed:?}");
+    for _ in 0..4 {
+        let plain = fleet.select(request(tokens(0, 4))).await?;
+        ensure!(plain.worker_id != "p", "{plain:?}");
+        let label = pb::Label { key: "zone".to_owned(), value: "e".to_owned() };
+        let there =
+            pb::SelectWorkerRequest { required_labels: vec![label], ..request(tokens(0, 4)) };
+        let there = fleet.select(there).await?;
+        ensure!(there.worker_id == "e", "{there:?}");
+    }
+    fleet.router.free(free(&chosen.request_id)).await?;
+    fleet.stop().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn requests_of_clients_that_vanished_end_with_their_lease() -> Result<()> {
+    let mut fleet = Fleet::start(1, &["--request-lease", "1s"]).await?;
+    fleet.select(request(tokens(0, 4))).await?;
+    let mut router = fleet.router.clone();
+    until("the lease ends", async || {
+        let loads = crate::fleet::loads(&mut router).await?;
+        Ok(loads.iter().all(|(_, requests)| *requests == 0).then_some(()))
+    })
+    .await?;
+    let expired =
+        metrics::sum(fleet.process.addresses.http, "router_expired_requests_total", "").await?;
+    ensure!(expired == 1.0, "{expired}");
+    fleet.stop().await;
+    Ok(())
+}
