@@ -33,12 +33,13 @@ class FakeRouter:
         self.error: Optional[tuple[grpc.StatusCode, str]] = None
         """What the next call is refused with."""
         self.thresholds = pb.BusyThresholds(active_decode_blocks=0.5)
-        self.loads: "asyncio.Queue[Optional[pb.GetLoadsResponse]]" = asyncio.Queue()
+        self.loads: asyncio.Queue[Optional[pb.GetLoadsResponse]] = asyncio.Queue()
         self.watchers = 0
         # While one of these is not set, calls of that kind wait: for a worker, with an answer
-        # although the request is counted, with the answer to an end.
+        # although the request is counted, with reports, with the answer to an end.
         self.has_room = _event()
         self.answers = _event()
+        self.reports = _event()
         self.confirms = _event()
         self._changed = asyncio.Condition()
         self._ended: set[str] = set()
@@ -122,7 +123,7 @@ class FakeRouter:
         if (request.model, request.tenant) != (MODEL, TENANT):
             await context.abort(grpc.StatusCode.NOT_FOUND, "no worker of that model")
         await self.has_room.wait()
-        if request.request_id in self.active or request.request_id in self._ended:
+        if request.request_id in self.active:
             self._problems.append(f"{request.request_id} is not unique")
         eligible = [rank for rank in WORKERS if _is_eligible(rank, request)]
         if not eligible:
@@ -149,6 +150,7 @@ class FakeRouter:
         self, request: pb.MarkPrefillCompletedRequest, context: Context
     ) -> pb.MarkPrefillCompletedResponse:
         await self._find(request.request_id, context)
+        await self.reports.wait()
         if request.request_id in self.prefilled:
             self._problems.append(f"{request.request_id} has two first tokens")
         self.prefilled.append(request.request_id)
@@ -220,5 +222,3 @@ def _is_eligible(rank: tuple[str, int], request: pb.SelectWorkerRequest) -> bool
     if request.allowed_worker_ids and rank[0] not in request.allowed_worker_ids:
         return False
     return rank[0] not in request.excluded_worker_ids
-
-

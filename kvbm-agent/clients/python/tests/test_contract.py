@@ -5,11 +5,35 @@ import importlib.util
 import pathlib
 import re
 from importlib.machinery import SourceFileLoader
+from typing import Any
 
 from conftest import REPOSITORY
+from google.protobuf.message import Message
 
-from kvasir import Engine, Tier, WorkerLoad, WorkerState, _gen, _rpc, limits
-from kvasir._gen import indexer_pb2, ingest_pb2, loads_pb2, types_pb2
+from kvasir import (
+    BusyThresholds,
+    Decision,
+    DecisionReason,
+    Engine,
+    IndexOutcome,
+    IndexTrust,
+    RankExplanation,
+    RankLoad,
+    RemovedRanks,
+    RouteCost,
+    RouteOverhead,
+    RouterLoads,
+    RouterMode,
+    RouterRankLoad,
+    Tier,
+    WorkerLoad,
+    WorkerRole,
+    WorkerState,
+    _gen,
+    _rpc,
+    limits,
+)
+from kvasir._gen import indexer_pb2, ingest_pb2, loads_pb2, router_pb2, types_pb2
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 
@@ -43,6 +67,7 @@ def test_limits_match_the_index() -> None:
         "LEASE_MS_MAX",
         "LOADS_INTERVAL_MS_MIN",
         "LOADS_INTERVAL_MS_MAX",
+        "PLACEMENT_TTL_MS_MAX",
         "GRPC_MESSAGE_BYTES_MAX",
     ]:
         value, _, shift = found[name].replace("_", "").partition("<<")
@@ -55,9 +80,14 @@ def test_enumerations_match_the_contract() -> None:
         (Tier, types_pb2.Tier, "TIER_"),
         (WorkerState, types_pb2.WorkerState, "WORKER_STATE_"),
         (Engine, types_pb2.Engine, "ENGINE_"),
+        (WorkerRole, indexer_pb2.WorkerRole, "WORKER_ROLE_"),
+        (RouterMode, router_pb2.RouterMode, "ROUTER_MODE_"),
+        (DecisionReason, router_pb2.DecisionReason, "DECISION_REASON_"),
+        (IndexOutcome, router_pb2.IndexOutcome, "INDEX_OUTCOME_"),
+        (IndexTrust, router_pb2.IndexTrust, "INDEX_TRUST_"),
     ]:
         names = {name[len(prefix) :]: value for name, value in theirs.items()}
-        if ours is not WorkerState:
+        if ours in (Tier, Engine):
             del names["UNSPECIFIED"]
         assert {member.name: member.value for member in ours} == names
 
@@ -70,6 +100,7 @@ def test_calls_match_the_contract() -> None:
         "FindMatches",
         "GetStats",
         "ListWorkers",
+        "RecordPlacement",
         "RegisterWorker",
         "RemoveWorker",
     ]:
@@ -81,6 +112,25 @@ def test_calls_match_the_contract() -> None:
     loads = loads_pb2.DESCRIPTOR.services_by_name["WorkerLoads"]
     assert f"/{loads.full_name}/" == _rpc.WORKER_LOADS
     assert {method.name for method in loads.methods} == {"ReportLoad", "WatchLoads"}
+    router = router_pb2.DESCRIPTOR.services_by_name["Router"]
+    assert f"/{router.full_name}/" == _rpc.ROUTER
     sent = {field.name for field in loads_pb2.WorkerLoad.DESCRIPTOR.fields}
     known = {field.name for field in dataclasses.fields(WorkerLoad)}
     assert sent == known | {"model", "tenant", "worker_id"}
+
+
+def test_the_routers_answers_match_the_contract() -> None:
+    pairs: list[tuple[Any, type[Message]]] = [
+        (BusyThresholds, router_pb2.BusyThresholds),
+        (Decision, router_pb2.SelectWorkerResponse),
+        (RankExplanation, router_pb2.RankExplanation),
+        (RankLoad, router_pb2.RankLoad),
+        (RemovedRanks, router_pb2.RemovedRanks),
+        (RouteCost, router_pb2.RouteCost),
+        (RouteOverhead, router_pb2.RouteOverhead),
+        (RouterLoads, router_pb2.GetLoadsResponse),
+        (RouterRankLoad, router_pb2.RouterRankLoad),
+    ]
+    for ours, theirs in pairs:
+        known = [field.name for field in dataclasses.fields(ours)]
+        assert known == [field.name for field in theirs.DESCRIPTOR.fields], ours

@@ -1,5 +1,6 @@
 """Publishers against a real index."""
 
+import functools
 import itertools
 import signal
 import socket
@@ -19,6 +20,7 @@ from kvasir import (
     KvEventPublisher,
     MultimodalItem,
     NotFoundError,
+    Placement,
     PublisherState,
     QueueFullError,
     RefusedError,
@@ -121,6 +123,31 @@ def test_namespaces_and_signed_hashes(indexer: Indexer, publishers: Publishers) 
     assert find(indexer, tokens, lora_name="b").best_overlap_blocks == 0
     by_name = indexer.find_matches("model", sequence_hashes=[(1 << 64) - 1, 2])
     assert by_name.best_overlap_blocks == 2
+
+
+def test_placements_are_speculative(indexer: Indexer, publishers: Publishers) -> None:
+    publishers().wait_connected(WAIT_SECONDS)
+    place = functools.partial(indexer.record_placement, "model", "worker-0", dp_rank=1)
+    assert place(token_ids=TOKENS[:8], block_size=4) == Placement(2, 2)
+    assert place(local_hashes=local_hashes(TOKENS, 4), ttl_ms=60_000) == Placement(4, 2)
+    [match] = find(indexer, TOKENS).matches
+    assert (match.dp_rank, match.matched_blocks, match.speculative_blocks) == (1, 0, 4)
+    # The prompt of an adapter has blocks of its own. One without blocks is not sent.
+    assert place(token_ids=TOKENS, block_size=4, lora_name="a") == Placement(4, 4)
+    assert place(token_ids=TOKENS[:3], block_size=4) == Placement(0, 0)
+    with pytest.raises(NotFoundError):
+        indexer.record_placement("model", "worker-9", token_ids=TOKENS, block_size=4)
+    for field, arguments in [
+        ("token_ids", {}),
+        ("token_ids", {"token_ids": TOKENS, "local_hashes": [1]}),
+        ("block_size", {"token_ids": TOKENS}),
+        ("lora_name, cache_salt, multimodal", {"local_hashes": [1], "lora_name": "a"}),
+        ("dp_rank", {"local_hashes": [1], "dp_rank": 1_024}),
+        ("ttl_ms", {"local_hashes": [1], "ttl_ms": 3_600_001}),
+    ]:
+        with pytest.raises(InvalidArgumentError) as error:
+            place(**arguments)  # type: ignore[arg-type]
+        assert error.value.field == field
 
 
 def test_the_other_queries(indexer: Indexer, publishers: Publishers) -> None:

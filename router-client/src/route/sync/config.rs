@@ -25,8 +25,8 @@ impl SyncConfig {
     /// Whether the settings can be used with requests of this lease.
     ///
     /// # Errors
-    /// If the interval is not between [`SYNC_DIGEST_INTERVAL_MIN`] and [`SYNC_DIGEST_INTERVAL_MAX`], or is longer than a
-    /// third of the lease: requests of a living router would expire at its replicas when few digests are lost.
+    /// If the interval is not between [`SYNC_DIGEST_INTERVAL_MIN`] and [`SYNC_DIGEST_INTERVAL_MAX`], or is longer than
+    /// a third of the lease: requests of a living router would expire at its replicas when few digests are lost.
     pub fn check(&self, lease: Duration) -> Result<(), ConfigError> {
         let intervals = SYNC_DIGEST_INTERVAL_MIN..=SYNC_DIGEST_INTERVAL_MAX;
         let is_good = intervals.contains(&self.digest_interval);

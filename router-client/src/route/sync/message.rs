@@ -58,7 +58,8 @@ pub enum SyncItem {
         /// The request.
         id: Arc<str>,
     },
-    /// What all of its requests add up to: [`ActiveLoads::digest_of_router`](crate::route::ActiveLoads::digest_of_router).
+    /// What all of its requests add up to
+    /// ([`ActiveLoads::digest_of_router`](crate::route::ActiveLoads::digest_of_router)).
     Digest(LoadDigest),
     /// It asks another router for a list of that one's requests.
     AskList {

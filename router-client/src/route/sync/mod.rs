@@ -5,8 +5,8 @@
 //!
 //! - *Events*, at once: a request was added, completed its prefill, or was freed. Any of them may be lost.
 //! - *Digests*, every few seconds, even if nothing changed: what all of the router's requests add up to. A replica to
-//!   which they add up differently asks for a *list* of them, frees those that are not on it, and asks for those that it
-//!   lacks. So whatever was lost is healed by the first digest that arrives, with the list that follows it.
+//!   which they add up differently asks for a *list* of them, frees those that are not on it, and asks for those that
+//!   it lacks. So whatever was lost is healed by the first digest that arrives, with the list that follows it.
 //!
 //! Each router is the only one that tells of its requests, so there is nothing to agree on: its own loads are the truth
 //! of them. A digest is also the router's sign of life, by which replicas renew the leases of its requests. Those of a
@@ -18,7 +18,8 @@
 //! [`Replication`] needs a shell that carries its messages:
 //!
 //! 1. After each change of a request of this router in [`ActiveLoads`](super::ActiveLoads), expiry included, it calls
-//!    [`Replication::local_added`], [`Replication::local_prefill_completed`] or [`Replication::local_freed`].
+//!    [`Replication::local_added`], [`Replication::local_prefill_completed`] or [`Replication::local_freed`]. The first
+//!    output of a request completes its prefill, too. What it does not tell, digests heal.
 //! 2. Every few milliseconds it sends what [`Replication::flush`] returns.
 //! 3. It hands what arrives to [`Replication::receive`].
 //!

@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One router's part in replica sync, for one partition: what it tells others of its own requests, and what it learns of
-/// theirs. Times are those of this router only.
+/// One router's part in replica sync, for one partition: what it tells others of its own requests, and what it learns
+/// of theirs. Times are those of this router only.
 #[derive(Debug)]
 pub struct Replication {
     own: RouterId,
@@ -31,8 +31,8 @@ pub struct Replication {
 // === impl Replication ===
 
 impl Replication {
-    /// A router that nobody has heard of. Its id is new with each start, as its requests are: replicas keep those of its
-    /// last life until their leases end.
+    /// A router that nobody has heard of. Its id is new with each start, as its requests are: replicas keep those of
+    /// its last life until their leases end.
     #[must_use]
     pub fn new(own: RouterId, config: SyncConfig) -> Self {
         Self {
@@ -116,7 +116,7 @@ impl Replication {
             pack.push(list);
         }
         if now >= self.digest_due {
-            // Last, and of the loads as they are now: whoever heard all before has the same.
+            // Last, and of the loads as they are now: whoever heard all before has the same, unless more waits.
             pack.push(SyncItem::Digest(loads.digest_of_router(self.own)));
             self.digest_sent = Some(now);
             self.digest_due = now.saturating_add(self.config.digest_interval);

@@ -126,7 +126,7 @@ class SelectHints(TypedDict, total=False):
     excluded: Collection[str]
     """None of these workers."""
     roles: Collection[WorkerRole]
-    """Only workers of these roles."""
+    """Only workers of these roles; by default all but those that only prefill."""
     required_labels: Mapping[str, str]
     """Only workers with all these labels."""
     preferred_labels: Mapping[tuple[str, str], float]
