@@ -1,11 +1,14 @@
 use crate::stream::Pipeline;
+use crate::workers::{LISTED_WORKERS_MAX, ListedWorker};
 use crate::{Answer, Calls, ClientConfig, ClientError, HashedPrompt, Prompt};
 use kvasir_proto::convert::TooManyBlocks;
 use kvasir_proto::limits::{GRPC_MESSAGE_BYTES_MAX, QUERY_BLOCKS_MAX};
 use kvasir_proto::pb::indexer_client::IndexerClient as Stub;
-use kvasir_proto::pb::{FindMatchesRequest, FindMatchesResponse, RecordPlacementRequest};
+use kvasir_proto::pb::{
+    FindMatchesRequest, FindMatchesResponse, ListWorkersRequest, RecordPlacementRequest,
+};
 use kvasir_proto::target;
-use kvasir_proto::types::WorkerKey;
+use kvasir_proto::types::{PartitionKey, WorkerKey};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,6 +16,9 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
+
+/// Longest time for a list of workers.
+const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Client of one indexer; cheap to clone.
 #[derive(Debug, Clone)]
@@ -124,6 +130,45 @@ impl IndexerClient {
     pub(crate) async fn record(&self, request: RecordPlacementRequest) -> Result<(), ClientError> {
         let mut stub = self.stub.clone();
         self.call(async { stub.record_placement(request).await }).await.map(drop)
+    }
+
+    /// Lists the workers of a model and tenant, or all.
+    ///
+    /// # Errors
+    /// If the server refuses, cannot be reached, or does not answer within 5 s.
+    pub async fn list_workers(
+        &self,
+        partition: Option<&PartitionKey>,
+    ) -> Result<Vec<ListedWorker>, ClientError> {
+        let late = |_elapsed| ClientError::DeadlineExceeded { deadline: LIST_TIMEOUT };
+        timeout(LIST_TIMEOUT, self.list_pages(partition)).await.map_err(late)?
+    }
+
+    async fn list_pages(
+        &self,
+        partition: Option<&PartitionKey>,
+    ) -> Result<Vec<ListedWorker>, ClientError> {
+        let mut stub = self.stub.clone();
+        let mut workers = Vec::new();
+        let mut page_token = String::new();
+        loop {
+            let request = ListWorkersRequest {
+                model: partition.map(|key| key.model().to_owned()),
+                tenant: partition.map(|key| key.tenant().to_owned()),
+                page_token,
+                ..ListWorkersRequest::default()
+            };
+            let page = stub.list_workers(request).await;
+            let page = page.map_err(|status| ClientError::Status(Box::new(status)))?.into_inner();
+            for info in page.workers {
+                workers.push(ListedWorker::try_from(info)?);
+            }
+            page_token = page.next_page_token;
+            if page_token.is_empty() || workers.len() >= LISTED_WORKERS_MAX {
+                workers.truncate(LISTED_WORKERS_MAX);
+                return Ok(workers);
+            }
+        }
     }
 
     /// Makes one call when there is room in flight, within the deadline.

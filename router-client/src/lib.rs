@@ -37,6 +37,7 @@ pub mod route;
 pub mod router;
 mod sharded;
 mod stream;
+mod workers;
 
 pub use client::IndexerClient;
 pub use config::{Calls, ClientConfig};
@@ -45,3 +46,4 @@ pub use overlap::{Answer, Overlap};
 pub use prompt::{HashedPrompt, Prompt};
 pub use replicas::{HedgeConfig, REPLICAS_MAX, ShardCounts};
 pub use sharded::{ShardedClient, ShardedConfig};
+pub use workers::{LISTED_WORKERS_MAX, ListedWorker};

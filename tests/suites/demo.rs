@@ -38,14 +38,21 @@ fn text(bytes: &[u8]) -> String {
 fn every_engine_equals_its_dump() {
     let report = file_path("report", "json");
     let report_flag = format!("--report={}", report.display());
+    let prompts = file_path("prompts", "txt");
+    let prompts_flag = format!("--prompts={}", prompts.display());
     let mut arguments = SMALL.to_vec();
-    arguments.push(&report_flag);
+    arguments.extend([report_flag.as_str(), prompts_flag.as_str()]);
     let output = demo(&arguments);
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{stdout}\n{stderr}");
     let json = std::fs::read(&report).expect("a report");
     std::fs::remove_file(&report).expect("the report was there");
     let json: serde_json::Value = serde_json::from_slice(&json).expect("JSON");
+    let written = std::fs::read_to_string(&prompts).expect("prompts");
+    std::fs::remove_file(&prompts).expect("they were there");
+    assert!(written.lines().count() > 10, "{written}");
+    let are_tokens = |line: &str| line.split(' ').all(|token| token.parse::<u32>().is_ok());
+    assert!(written.lines().all(are_tokens), "{written}");
     for (section, prefix) in [(0, "kv"), (1, "rr")] {
         let section = &json["sections"][section];
         assert_eq!(section["requests"], 60);

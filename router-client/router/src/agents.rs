@@ -34,10 +34,8 @@ pub async fn run(mut listed: watch::Receiver<Arc<Listing>>, reports: Arc<KvMetri
             stays
         });
         for at in now.into_iter().take(AGENTS_MAX) {
-            if !running.contains_key(&at) {
-                let reader = readers.spawn(read(at.clone(), Arc::clone(&reports)));
-                running.insert(at, reader);
-            }
+            let start = || readers.spawn(read(at.clone(), Arc::clone(&reports)));
+            running.entry(at.clone()).or_insert_with(start);
         }
         while readers.try_join_next().is_some() {}
         // The sender lives as long as the process.

@@ -78,7 +78,7 @@ struct Running {
 pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(), RunError> {
     let (listener, http_listener) = listen(&config).await?;
     let drain_timeout = config.process.drain_timeout;
-    let mut running = start(config, listener, http_listener)?;
+    let mut running = start(&config, listener, http_listener)?;
     let fault = select! {
         () = pin!(signal) => None,
         fault = running.tasks.next_ended() => fault,
@@ -121,15 +121,15 @@ async fn listen(config: &Config) -> Result<(TcpListener, TcpListener), RunError>
 }
 
 fn start(
-    config: Config,
+    config: &Config,
     listener: TcpListener,
     http_listener: TcpListener,
 ) -> Result<Running, RunError> {
-    let index = index(&config)?;
+    let index = index(config)?;
     let fleet = Arc::new(Fleet::new(config.router, index));
     let reports = Arc::new(KvMetricsAggregator::new(config.report_stale_after));
     let discovery = Discovery::new(&config.shards, Arc::clone(&fleet), Arc::clone(&reports));
-    let discovery = Arc::new(discovery.map_err(ClientError::from)?);
+    let discovery = Arc::new(discovery?);
     let sync_status = Arc::new(SyncStatus::default());
 
     let mut registry = new_registry();

@@ -3,25 +3,17 @@
 //! Each shard's workers are listed at one of its replicas, again and again. The workers of a shard of which no replica
 //! answers stay as they were: an index that restarts takes no worker away.
 
-use crate::fleet::{Fleet, Listed, Listing};
+use crate::fleet::{Fleet, Listing};
 use crate::reports::KvMetricsAggregator;
-use kvasir_proto::convert::{ConvertError, Registration};
-use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
-use kvasir_proto::pb;
-use kvasir_proto::pb::indexer_client::IndexerClient;
-use kvasir_proto::target::{TargetError, endpoint};
 use kvasir_proto::types::{PartitionKey, WorkerId};
 use parking_lot::Mutex;
+use router_client::{ClientConfig, ClientError, IndexerClient, ListedWorker};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval, timeout};
-use tonic::Status;
-use tonic::transport::Channel;
+use tokio::time::{MissedTickBehavior, interval};
 
-/// Longest time for the list of one shard.
-const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most workers of all shards together; of more, those that come last in their shard are left out.
 const WORKERS_MAX: usize = 16_384;
 
@@ -38,22 +30,11 @@ pub struct Discovery {
 /// The replicas of one shard.
 #[derive(Debug)]
 struct Shard {
-    replicas: Vec<(String, IndexerClient<Channel>)>,
+    replicas: Vec<(String, IndexerClient)>,
     /// The replica that answered last.
     last: Mutex<usize>,
     /// What it answered.
-    workers: Mutex<Option<Listing>>,
-}
-
-/// Why a shard's workers are not known.
-#[derive(Debug, thiserror::Error)]
-enum ListError {
-    #[error("{} ({:?})", .0.message(), .0.code())]
-    Status(#[from] Status),
-    #[error("no answer within {} s", LIST_TIMEOUT.as_secs())]
-    Timeout,
-    #[error("malformed answer: {0}")]
-    Malformed(#[from] ConvertError),
+    workers: Mutex<Option<Vec<ListedWorker>>>,
 }
 
 impl Discovery {
@@ -65,16 +46,14 @@ impl Discovery {
         shards: &[Vec<String>],
         fleet: Arc<Fleet>,
         reports: Arc<KvMetricsAggregator>,
-    ) -> Result<Self, TargetError> {
+    ) -> Result<Self, ClientError> {
         let connect = |url: &String| {
-            let channel = endpoint(url)?.connect_lazy();
-            let client =
-                IndexerClient::new(channel).max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX);
-            Ok::<_, TargetError>((url.clone(), client))
+            let client = IndexerClient::connect(url, ClientConfig::default())?;
+            Ok::<_, ClientError>((url.clone(), client))
         };
         let shard = |urls: &Vec<String>| {
             let replicas = urls.iter().map(connect).collect::<Result<_, _>>()?;
-            Ok::<_, TargetError>(Shard { replicas, last: Mutex::new(0), workers: Mutex::default() })
+            Ok::<_, ClientError>(Shard { replicas, last: Mutex::new(0), workers: Mutex::default() })
         };
         let shards = shards.iter().map(shard).collect::<Result<_, _>>()?;
         let listed = watch::Sender::new(Arc::default());
@@ -120,11 +99,11 @@ impl Discovery {
         let mut all = Listing::new();
         let mut count = 0;
         for shard in &self.shards {
-            for (key, workers) in shard.workers.lock().iter().flatten() {
-                let room = WORKERS_MAX.saturating_sub(count);
-                let at = all.entry(key.clone()).or_default();
-                at.extend(workers.iter().take(room).map(|(id, at)| (id.clone(), at.clone())));
-                count += workers.len().min(room);
+            for at in shard.workers.lock().iter().flatten() {
+                if count < WORKERS_MAX {
+                    let workers = all.entry(at.partition.clone()).or_default();
+                    count += usize::from(workers.insert(at.worker.clone(), at.clone()).is_none());
+                }
             }
         }
         if let Err(error) = self.fleet.set_workers(&all) {
@@ -143,14 +122,13 @@ impl Discovery {
 
 impl Shard {
     /// Lists the workers at the replica that answered last, or else at another one.
-    async fn list(&self) -> Result<(), ListError> {
+    async fn list(&self) -> Result<(), ClientError> {
         let first = *self.last.lock();
-        let mut failed = ListError::Timeout;
+        let mut failed = Ok(());
         for turn in 0..self.replicas.len() {
             let number = (first + turn) % self.replicas.len();
             let Some((url, client)) = self.replicas.get(number) else { continue };
-            let pages = timeout(LIST_TIMEOUT, pages(client.clone())).await;
-            match pages.unwrap_or(Err(ListError::Timeout)) {
+            match client.list_workers(None).await {
                 Ok(workers) => {
                     *self.last.lock() = number;
                     *self.workers.lock() = Some(workers);
@@ -158,49 +136,12 @@ impl Shard {
                 }
                 Err(error) => {
                     tracing::debug!(%url, %error, "a replica does not list its workers");
-                    failed = error;
+                    failed = Err(error);
                 }
             }
         }
-        Err(failed)
+        failed
     }
-}
-
-async fn pages(mut client: IndexerClient<Channel>) -> Result<Listing, ListError> {
-    let mut listing = Listing::new();
-    let mut page_token = String::new();
-    let mut count = 0;
-    loop {
-        let request = pb::ListWorkersRequest { page_token, ..Default::default() };
-        let page = client.list_workers(request).await?.into_inner();
-        for info in page.workers {
-            let (key, worker, listed) = read(info)?;
-            listing.entry(key).or_default().insert(worker, listed);
-            count += 1;
-        }
-        page_token = page.next_page_token;
-        if page_token.is_empty() || count >= WORKERS_MAX {
-            return Ok(listing);
-        }
-    }
-}
-
-fn read(info: pb::WorkerInfo) -> Result<(PartitionKey, WorkerId, Listed), ConvertError> {
-    let registration = Registration::try_from(info.registration.unwrap_or_default())?;
-    // Ranks that publish, and those that are to.
-    let mut ranks: BTreeSet<u32> = info.ranks.iter().map(|rank| rank.dp_rank).collect();
-    ranks.extend(registration.endpoints.iter().map(|at| at.rank));
-    if ranks.is_empty() {
-        ranks.insert(0);
-    }
-    let listed = Listed {
-        block_size: registration.block_size,
-        ranks,
-        adapters: registration.lora_names.values().cloned().collect(),
-        profile: registration.profile,
-        agent: registration.local_indexer,
-    };
-    Ok((registration.partition, registration.worker, listed))
 }
 
 /// The agents of the workers: their addresses, each with its worker.

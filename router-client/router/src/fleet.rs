@@ -1,11 +1,12 @@
 //! A router of the library for each model, tenant and pool.
 
-use kvasir_proto::convert::{Role, WorkerProfile};
+use kvasir_proto::convert::Role;
 use kvasir_proto::types::{PartitionKey, WorkerId, WorkerKey};
 use parking_lot::RwLock;
+use router_client::ListedWorker;
 use router_client::route::{ActiveConfig, BusyThresholds, ConfigError, CostConfig, RankLoad};
 use router_client::router::{Index, Router, RouterConfig, RouterWorker};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 /// Most partitions; of more, the router knows nothing.
@@ -33,23 +34,8 @@ pub struct Partition {
     prefill: Router,
 }
 
-/// A worker as the index lists it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
-    /// Tokens per block.
-    pub block_size: u32,
-    /// Its ranks.
-    pub ranks: BTreeSet<u32>,
-    /// What it states.
-    pub profile: WorkerProfile,
-    /// Adapters that it has loaded.
-    pub adapters: BTreeSet<String>,
-    /// Where its agent is, if it has one.
-    pub agent: Option<String>,
-}
-
 /// All workers by partition and id.
-pub type Listing = BTreeMap<PartitionKey, BTreeMap<WorkerId, Listed>>;
+pub type Listing = BTreeMap<PartitionKey, BTreeMap<WorkerId, ListedWorker>>;
 
 // === impl Fleet ===
 
@@ -181,15 +167,11 @@ impl Partition {
         loads
     }
 
-    fn set_workers(&self, workers: &BTreeMap<WorkerId, Listed>) {
+    fn set_workers(&self, workers: &BTreeMap<WorkerId, ListedWorker>) {
         let (mut main, mut prefill) = (Vec::new(), Vec::new());
-        for (worker, listed) in workers {
+        for listed in workers.values() {
             let pool = if listed.profile.role == Role::Prefill { &mut prefill } else { &mut main };
-            pool.extend(listed.ranks.iter().map(|rank| RouterWorker {
-                key: WorkerKey { worker: worker.clone(), rank: *rank },
-                profile: listed.profile.clone(),
-                adapters: listed.adapters.clone(),
-            }));
+            pool.extend(RouterWorker::of(listed));
         }
         self.main.set_workers(main);
         self.prefill.set_workers(prefill);

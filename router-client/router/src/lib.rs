@@ -1,14 +1,9 @@
 //! The router as a process, for gateways that do not link `router-client`: `kvasir.v1.Router` over gRPC.
 //!
-//! - [`config`]: options.
-//! - [`fleet`]: a router of the library for each model, tenant and pool.
-//! - [`discovery`]: which workers there are, by the index.
-//! - [`agents`]: how busy they are, by their agents.
-//! - [`reports`]: how busy the engines say they are.
-//! - [`sync`]: replicas of the router.
-//! - [`metrics`]: counters and histograms.
-//! - [`grpc`]: the service.
-//! - [`app`]: all of it, run and stopped in order.
+//! Data flows one way: [`config`] says what is wanted; [`discovery`] lists the workers of the index and makes a router of
+//! the library for each model, tenant and pool ([`fleet`]); [`agents`] and [`sync`] bring in how busy engines say they are
+//! ([`reports`]) and what replicas of the router tell; [`grpc`] serves it, [`metrics`] counts it, [`app`] runs all of it
+//! and stops it in order.
 
 pub mod agents;
 pub mod app;

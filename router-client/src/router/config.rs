@@ -2,6 +2,7 @@ use crate::route::{
     ActiveConfig, ConfigError, Constraints, Lane, Mode, OutlierConfig, Pin, PreferredLabel,
     QueueConfig, SelectConfig, Sessions, SyncConfig, TrustConfig,
 };
+use crate::workers::ListedWorker;
 use kvasir_proto::convert::{Role, WorkerProfile};
 use kvasir_proto::types::{WorkerId, WorkerKey};
 use std::collections::BTreeSet;
@@ -126,6 +127,15 @@ impl RouterWorker {
     #[must_use]
     pub fn new(key: WorkerKey) -> Self {
         Self { key, profile: WorkerProfile::default(), adapters: BTreeSet::new() }
+    }
+
+    /// The ranks of a worker that the index lists.
+    pub fn of(listed: &ListedWorker) -> impl Iterator<Item = Self> {
+        listed.ranks.iter().map(|rank| Self {
+            key: WorkerKey { worker: listed.worker.clone(), rank: *rank },
+            profile: listed.profile.clone(),
+            adapters: listed.adapters.clone(),
+        })
     }
 }
 

@@ -8,51 +8,37 @@
 
 mod builder;
 mod config;
+mod error;
 mod index;
+mod outcome;
 mod reservation;
+mod shared;
 mod state;
 mod waiting;
 mod workers;
 
 pub use builder::RouterBuilder;
 pub use config::{Filter, Hints, RouterConfig, RouterWorker};
+pub use error::RouteError;
 pub use index::{Index, IndexUse};
-pub use reservation::{Choice, Ended, Freed, Reservation};
+pub use outcome::{Choice, Ended, Freed};
+pub use reservation::Reservation;
 pub use state::RouterCounts;
 pub use waiting::Queued;
 
 use crate::prompt::{HashedPrompt, Prompt};
 use crate::route::{
-    BusyThresholds, ConfigError, Preferences, Question, QueueFull, RankLoad, SelectError,
-    SyncCounts, SyncMessage, TierBlocks, Update,
+    BusyThresholds, ConfigError, Preferences, Question, RankLoad, SyncCounts, SyncMessage,
+    TierBlocks, Update,
 };
 use index::Overlaps;
 use kvasir_proto::types::WorkerKey;
-use state::{Outcome, Pending, Shared};
+use shared::{Outcome, Shared};
+use state::Pending;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
-
-/// Why no worker is chosen.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum RouteError {
-    /// A setting, or what the request sets itself, cannot be used.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// No worker may have the request, or all are busy.
-    #[error(transparent)]
-    Select(#[from] SelectError),
-    /// The router has a request under way with this id.
-    #[error("a request with this request id is under way: free it first, or choose another id")]
-    DuplicateId,
-    /// All workers have enough to compute, and as many requests wait as may.
-    #[error("all workers have enough to compute, and the queue is full: try again later")]
-    QueueFull,
-    /// All workers had enough to compute for as long as the request may wait.
-    #[error("all workers had enough to compute for {0:?}, as long as the request may wait")]
-    QueueTimeout(Duration),
-}
 
 /// What a rank would have to do if a prompt went there.
 #[derive(Debug, Clone, PartialEq)]
@@ -326,12 +312,6 @@ impl Router {
         question.check()?;
         hints.check()?;
         Ok(question)
-    }
-}
-
-impl From<QueueFull<()>> for RouteError {
-    fn from(_full: QueueFull<()>) -> Self {
-        Self::QueueFull
     }
 }
 

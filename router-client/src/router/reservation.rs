@@ -1,5 +1,6 @@
 use super::index::IndexUse;
-use super::state::Shared;
+use super::outcome::{Choice, Ended, Freed};
+use super::shared::Shared;
 use super::waiting::Queued;
 use crate::route::{Decision, RequestKey};
 use kvasir_proto::types::WorkerKey;
@@ -21,39 +22,6 @@ struct Guard {
     key: RequestKey,
     /// Whether it frees nothing: the request has ended, or is followed by its id.
     is_released: bool,
-}
-
-/// A decision with all that led to it.
-#[derive(Debug)]
-pub struct Choice {
-    /// How the rank was chosen, and why.
-    pub decision: Decision,
-    /// What the index contributed.
-    pub index_use: IndexUse,
-    /// What waiting cost; none if the request did not wait.
-    pub queued: Option<Queued>,
-    /// How long the choice itself took.
-    pub choosing: Duration,
-}
-
-/// How a request ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Ended {
-    /// Whether its worker failed it. None if that is not known or not the worker's doing, as when the client hung up.
-    pub has_failed: Option<bool>,
-    /// Tokens of its prompt that its worker had cached, as the engine reports them.
-    pub cached_tokens: Option<u64>,
-}
-
-/// A request that has ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Freed {
-    /// Where it was.
-    pub worker: WorkerKey,
-    /// Tokens of its prompt that were expected in its worker's cache; none if prefill tokens are not tracked.
-    pub expected_cached_tokens: Option<u64>,
-    /// Those that its worker reported.
-    pub cached_tokens: Option<u64>,
 }
 
 impl Reservation {
@@ -89,6 +57,12 @@ impl Reservation {
     #[must_use]
     pub const fn queued(&self) -> Option<Queued> {
         self.choice.queued
+    }
+
+    /// How long the choice itself took, beside hashing and the index.
+    #[must_use]
+    pub const fn choosing(&self) -> Duration {
+        self.choice.choosing
     }
 
     /// The first token is out: the prompt's tokens count as load no more, its blocks do.

@@ -1,7 +1,7 @@
 use super::*;
 use crate::client::IndexerClient;
 use crate::config::ClientConfig;
-use crate::route::{Mode, QueueConfig, Reason, Update};
+use crate::route::{Mode, QueueConfig, Reason, SelectError};
 use futures::poll;
 use kvasir_proto::types::WorkerId;
 use std::num::NonZeroU32;

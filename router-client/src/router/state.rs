@@ -1,36 +1,17 @@
-use super::RouteError;
 use super::config::{Filter, Hints, RouterConfig, RouterWorker};
-use super::index::{Held, Index, Overlaps};
-use super::reservation::{Ended, Freed};
-use super::waiting::{Place, Waiter};
+use super::error::RouteError;
+use super::index::{Held, Overlaps};
+use super::waiting::Waiter;
 use super::workers::{Member, Workers};
-use crate::prompt::HashedPrompt;
 use crate::route::{
     ActiveLoads, BusyThresholds, Candidate, ConfigError, Decision, NewRequest, Outliers,
     Preferences, PromptBlocks, Question, Queue, RankLoad, Replication, RequestKey, RouterId,
-    Selector, Sessions, SyncCounts, SyncMessage, TierBlocks, Trust, Update, Wait,
+    Selector, Sessions, SyncCounts, SyncMessage, TierBlocks, Trust, Update,
 };
 use kvasir_proto::types::{SequenceHash, WorkerKey};
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::task::JoinSet;
-use tokio::time::Instant;
-
-/// Most placements that are being recorded at the index at a time; of more, decisions are not recorded.
-const RECORDINGS_MAX: usize = 256;
-
-/// What clones of a router share.
-#[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) index: Index,
-    pub(super) config: RouterConfig,
-    origin: Instant,
-    state: Mutex<State>,
-    /// Placements that are being recorded.
-    recordings: Mutex<JoinSet<()>>,
-}
 
 /// What a router counts from its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -79,23 +60,15 @@ pub(super) struct Pending<'a> {
     pub(super) is_released: bool,
 }
 
-/// What becomes of a request.
-#[derive(Debug)]
-pub(super) enum Outcome {
-    /// It goes to a rank, and counts as load there.
-    Placed(RequestKey, Decision),
-    /// It waits.
-    Wait(Place),
-}
+// === impl State ===
 
-// === impl Shared ===
-
-impl Shared {
-    pub(super) fn new(config: RouterConfig, index: Index) -> Result<Self, ConfigError> {
+impl State {
+    /// The state of a router that begins.
+    pub(super) fn new(config: &RouterConfig) -> Result<Self, ConfigError> {
         config.check()?;
         let seeds = RandomState::new();
         let router = RouterId(seeds.hash_one("router"));
-        let state = State {
+        Ok(Self {
             selector: Selector::new(config.select),
             active: ActiveLoads::new(config.active),
             workers: Workers::default(),
@@ -108,85 +81,9 @@ impl Shared {
             requests: 0,
             seeds,
             draws: 0,
-        };
-        let (origin, state, recordings) = (Instant::now(), Mutex::new(state), Mutex::default());
-        Ok(Self { index, config, origin, state, recordings })
+        })
     }
 
-    /// Time since the router began.
-    pub(super) fn now(&self) -> Duration {
-        self.origin.elapsed()
-    }
-
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        // No code that holds the lock panics.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Chooses a rank and counts the request there, in one step: the next request sees it. Or gives it a place in the
-    /// queue, in the same step: no room that comes meanwhile is missed.
-    pub(super) fn decide(
-        self: &Arc<Self>,
-        pending: &Pending<'_>,
-        overlaps: &Overlaps,
-    ) -> Result<Outcome, RouteError> {
-        let now = self.now();
-        let mut state = self.state();
-        if !pending.is_released && state.must_wait(&pending.hints.filter, now) {
-            let wait = Wait {
-                lane: pending.hints.filter.lane(),
-                input_tokens: pending.question.input_tokens,
-                latency_sensitivity_secs: pending.hints.latency_sensitivity_secs,
-                deadline: None,
-            };
-            let place = Place::take(self, state.queue(), &pending.hints.filter, (wait, now))?;
-            state.counts.queued += 1;
-            // Time alone may have made room for those ahead.
-            state.release_next(now);
-            return Ok(Outcome::Wait(place));
-        }
-        let (key, decision) = state.place(pending, overlaps, now)?;
-        Ok(Outcome::Placed(key, decision))
-    }
-
-    pub(super) fn mark_prefill_completed(&self, key: &RequestKey) -> Update {
-        let now = self.now();
-        self.state().mark_prefill_completed(key, now)
-    }
-
-    pub(super) fn report_output(&self, key: &RequestKey, tokens: u64) -> Update {
-        let now = self.now();
-        self.state().report_output(key, tokens, now)
-    }
-
-    pub(super) fn end(&self, key: &RequestKey, ended: Ended) -> Option<Freed> {
-        let Ended { has_failed, cached_tokens } = ended;
-        let now = self.now();
-        let (worker, expected_cached_tokens) = self.state().free(key, has_failed, now)?;
-        Some(Freed { worker, expected_cached_tokens, cached_tokens })
-    }
-
-    /// Records a decision at the index, without waiting for it.
-    pub(super) fn record(self: &Arc<Self>, prompt: &HashedPrompt, rank: &WorkerKey) {
-        let Some(ttl) = self.config.placement_ttl.filter(|_| !self.index.is_none()) else { return };
-        let mut recordings = self.recordings.lock().unwrap_or_else(PoisonError::into_inner);
-        while recordings.try_join_next().is_some() {}
-        if recordings.len() >= RECORDINGS_MAX {
-            self.state().counts.unrecorded += 1;
-            return;
-        }
-        let (index, prompt, rank) = (self.index.clone(), prompt.clone(), rank.clone());
-        recordings.spawn(async move {
-            if let Err(error) = index.record(&prompt, &rank, ttl).await {
-                tracing::debug!(%error, worker = %rank, "a placement is not recorded");
-            }
-        });
-    }
-}
-
-// === impl State ===
-
-impl State {
     pub(super) const fn selector(&self) -> &Selector {
         &self.selector
     }
@@ -331,7 +228,7 @@ impl State {
         }
     }
 
-    fn must_wait(&self, filter: &Filter, now: Duration) -> bool {
+    pub(super) fn must_wait(&self, filter: &Filter, now: Duration) -> bool {
         let config = self.queue.config();
         if config.threshold.is_none() {
             return false;
@@ -344,7 +241,7 @@ impl State {
         config.must_wait(eligible.iter().map(|(load, member)| (load, &member.worker.profile)))
     }
 
-    fn place(
+    pub(super) fn place(
         &mut self,
         pending: &Pending<'_>,
         overlaps: &Overlaps,

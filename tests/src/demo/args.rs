@@ -51,6 +51,9 @@ pub struct Args {
     /// Write the report to a file, too, as JSON.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
+    /// Write some prompts of the run to a file, as token ids, a line each: for a gateway to try.
+    #[arg(long, value_name = "FILE")]
+    pub prompts: Option<PathBuf>,
 }
 
 fn in_range(least: usize, most: usize) -> impl Fn(&str) -> Result<usize, String> + Clone {

@@ -30,7 +30,9 @@ use kvasir_proto::pb;
 use query::Query;
 use report::{Counter, Observed, Report, Section};
 use route::Policy;
+use std::fs;
 use std::net::SocketAddr;
+use std::path::Path;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Model of the demo's partition.
@@ -118,7 +120,21 @@ async fn run_passes(args: &Args, len: usize, server: Addresses) -> Result<(bool,
         report.write(path)?;
         println!("report written to {}", path.display());
     }
+    if let Some(path) = &args.prompts {
+        write_prompts(path, &prompts)?;
+        println!("{} prompts written to {}", prompts.len(), path.display());
+    }
     Ok((report.is_verified(), [matched, rotated]))
+}
+
+/// Writes prompts as token ids, a line each.
+fn write_prompts(path: &Path, prompts: &[Vec<u32>]) -> Result<()> {
+    let line = |prompt: &Vec<u32>| {
+        let tokens: Vec<_> = prompt.iter().map(u32::to_string).collect();
+        tokens.join(" ") + "\n"
+    };
+    let text: String = prompts.iter().map(line).collect();
+    fs::write(path, text).with_context(|| format!("write {}", path.display()))
 }
 
 /// One pass on a fleet of its own: drive, wait by cursor, compare. Returns some of its prompts, too.

@@ -4,5 +4,6 @@
 mod chaos;
 mod decisions;
 mod fleet;
+mod gateway;
 mod limits;
 mod replicas;

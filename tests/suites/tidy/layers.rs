@@ -103,6 +103,23 @@ const EDGES: &[(&str, &[Edges])] = &[
         ],
     ),
     (
+        "router-client/router",
+        &[
+            ("config", &[]),
+            ("fleet", &[]),
+            ("reports", &[]),
+            ("discovery", &["fleet", "reports"]),
+            ("agents", &["discovery", "fleet", "reports"]),
+            ("metrics", &["fleet"]),
+            ("sync", &["fleet", "reports"]),
+            ("grpc", &["fleet", "metrics", "reports"]),
+            (
+                "app",
+                &["agents", "config", "discovery", "fleet", "grpc", "metrics", "reports", "sync"],
+            ),
+        ],
+    ),
+    (
         "kvbm-agent/clients/c",
         &[
             ("types", &[]),
@@ -144,9 +161,13 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     (
         "router-client",
-        "config error prompt stream overlap client merge replicas sharded route router",
+        "config error prompt stream overlap workers client merge replicas sharded route router",
     ),
     ("router-client::route", "error cost trust active sync outliers queue sessions select"),
+    (
+        "router-client::router",
+        "config error index waiting outcome workers state shared reservation builder",
+    ),
     ("router-client::route::active", "slab chains key rank request config loads"),
     ("router-client::route::sync", "config counts message changes pack peers answers replication"),
     ("router-client::route::select", "mode question decision busy filter score pick selector"),
@@ -203,7 +224,7 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     (
         "proto::convert",
-        "error shard shared find profile find_wire worker ingest list placement broker local digest dump load \
+        "error shard shared find profile find_wire worker ingest list placement select broker local digest dump load \
          bytes",
     ),
 ];

@@ -80,11 +80,16 @@ pub(super) fn index_outcome(index_use: &IndexUse) -> pb::IndexOutcome {
         IndexUse::Failed { error: ClientError::DeadlineExceeded { .. }, .. } => {
             pb::IndexOutcome::Timeout
         }
-        IndexUse::Failed { error: ClientError::Status(status), .. } => match status.code() {
-            Code::Unavailable | Code::Cancelled | Code::Unknown => pb::IndexOutcome::Unavailable,
-            Code::DeadlineExceeded => pb::IndexOutcome::Timeout,
-            _ => pb::IndexOutcome::Refused,
-        },
+        IndexUse::Failed { error: ClientError::Status(status), .. } => {
+            let code = status.code();
+            if code == Code::DeadlineExceeded {
+                pb::IndexOutcome::Timeout
+            } else if [Code::Unavailable, Code::Cancelled, Code::Unknown].contains(&code) {
+                pb::IndexOutcome::Unavailable
+            } else {
+                pb::IndexOutcome::Refused
+            }
+        }
         IndexUse::Failed { .. } => pb::IndexOutcome::Refused,
     }
 }

@@ -9,8 +9,9 @@ pub use status::SyncStatus;
 
 use crate::fleet::{Fleet, Partition};
 use crate::reports::KvMetricsAggregator;
-use async_nats::{Client, ConnectErrorKind, Event, Message, Subscriber};
+use async_nats::{Client, Event, Message, Subscriber};
 use futures::StreamExt;
+use kvasir_process::causes::causes;
 use kvasir_process::nats::NatsServers;
 use kvasir_proto::broker::{LOADS_ALL, ROUTERS_ALL, routers_subject};
 use kvasir_proto::convert::WorkerLoad;
@@ -66,23 +67,19 @@ pub async fn run(parts: Parts) {
 async fn connect(parts: &Parts) -> Result<(Client, Subscriptions), String> {
     let status = Arc::clone(&parts.status);
     let note = move |event| {
-        match event {
-            Event::Connected => status.connected(),
-            Event::Disconnected | Event::Closed => status.lost("the connection is lost"),
-            Event::SlowConsumer(_) => status.slow(),
-            _ => {}
+        if matches!(event, Event::Connected) {
+            status.connected();
+        } else if matches!(event, Event::Disconnected | Event::Closed) {
+            status.lost("the connection is lost");
+        } else if matches!(event, Event::SlowConsumer(_)) {
+            status.slow();
         }
         async {}
     };
     let options = parts.servers.options(|| true);
     let options = options.event_callback(note).subscription_capacity(MESSAGES_QUEUED_MAX);
     let client = options.connect(parts.servers.addresses()).await;
-    let client = client.map_err(|error| match error.kind() {
-        ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
-            "the server refuses to let us sign on".to_owned()
-        }
-        _ => error.to_string(),
-    })?;
+    let client = client.map_err(|error| causes(&error))?;
     let subscribe = async |subject: &'static str| {
         client.subscribe(subject).await.map_err(|error| error.to_string())
     };

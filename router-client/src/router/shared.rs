@@ -1,0 +1,163 @@
+//! What clones of a router share, and the places of requests that wait.
+
+use super::config::{Filter, RouterConfig};
+use super::error::RouteError;
+use super::index::{Index, Overlaps};
+use super::outcome::{Ended, Freed};
+use super::state::{Pending, State};
+use super::waiting::{Queued, Waiter};
+use crate::prompt::HashedPrompt;
+use crate::route::{ConfigError, Decision, Queue, QueueFull, RequestKey, Ticket, Update, Wait};
+use kvasir_proto::types::WorkerKey;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// Most placements that are being recorded at the index at a time; of more, decisions are not recorded.
+const RECORDINGS_MAX: usize = 256;
+
+/// What clones of a router share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) index: Index,
+    pub(super) config: RouterConfig,
+    origin: Instant,
+    state: Mutex<State>,
+    /// Placements that are being recorded.
+    recordings: Mutex<JoinSet<()>>,
+}
+
+/// What becomes of a request.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// It goes to a rank, and counts as load there.
+    Placed(RequestKey, Decision),
+    /// It waits.
+    Wait(Place),
+}
+
+/// A place in the queue. Dropping it gives the place up, and wakes whoever comes next.
+#[derive(Debug)]
+pub(super) struct Place {
+    shared: Arc<Shared>,
+    ticket: Ticket,
+    position: usize,
+    released: oneshot::Receiver<Duration>,
+}
+
+// === impl Shared ===
+
+impl Shared {
+    pub(super) fn new(config: RouterConfig, index: Index) -> Result<Self, ConfigError> {
+        let state = State::new(&config)?;
+        let (origin, state, recordings) = (Instant::now(), Mutex::new(state), Mutex::default());
+        Ok(Self { index, config, origin, state, recordings })
+    }
+
+    /// Time since the router began.
+    pub(super) fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        // No code that holds the lock panics.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Chooses a rank and counts the request there, in one step: the next request sees it. Or gives it a place in the
+    /// queue, in the same step: no room that comes meanwhile is missed.
+    pub(super) fn decide(
+        self: &Arc<Self>,
+        pending: &Pending<'_>,
+        overlaps: &Overlaps,
+    ) -> Result<Outcome, RouteError> {
+        let now = self.now();
+        let mut state = self.state();
+        if !pending.is_released && state.must_wait(&pending.hints.filter, now) {
+            let wait = Wait {
+                lane: pending.hints.filter.lane(),
+                input_tokens: pending.question.input_tokens,
+                latency_sensitivity_secs: pending.hints.latency_sensitivity_secs,
+                deadline: None,
+            };
+            let place = Place::take(self, state.queue(), &pending.hints.filter, (wait, now))?;
+            state.counts.queued += 1;
+            // Time alone may have made room for those ahead.
+            state.release_next(now);
+            return Ok(Outcome::Wait(place));
+        }
+        let (key, decision) = state.place(pending, overlaps, now)?;
+        Ok(Outcome::Placed(key, decision))
+    }
+
+    pub(super) fn mark_prefill_completed(&self, key: &RequestKey) -> Update {
+        let now = self.now();
+        self.state().mark_prefill_completed(key, now)
+    }
+
+    pub(super) fn report_output(&self, key: &RequestKey, tokens: u64) -> Update {
+        let now = self.now();
+        self.state().report_output(key, tokens, now)
+    }
+
+    pub(super) fn end(&self, key: &RequestKey, ended: Ended) -> Option<Freed> {
+        let Ended { has_failed, cached_tokens } = ended;
+        let now = self.now();
+        let (worker, expected_cached_tokens) = self.state().free(key, has_failed, now)?;
+        Some(Freed { worker, expected_cached_tokens, cached_tokens })
+    }
+
+    /// Records a decision at the index, without waiting for it.
+    pub(super) fn record(self: &Arc<Self>, prompt: &HashedPrompt, rank: &WorkerKey) {
+        let Some(ttl) = self.config.placement_ttl.filter(|_| !self.index.is_none()) else { return };
+        let mut recordings = self.recordings.lock().unwrap_or_else(PoisonError::into_inner);
+        while recordings.try_join_next().is_some() {}
+        if recordings.len() >= RECORDINGS_MAX {
+            self.state().counts.unrecorded += 1;
+            return;
+        }
+        let (index, prompt, rank) = (self.index.clone(), prompt.clone(), rank.clone());
+        recordings.spawn(async move {
+            if let Err(error) = index.record(&prompt, &rank, ttl).await {
+                tracing::debug!(%error, worker = %rank, "a placement is not recorded");
+            }
+        });
+    }
+}
+
+// === impl Place ===
+
+impl Place {
+    /// Takes a place.
+    pub(super) fn take(
+        shared: &Arc<Shared>,
+        queue: &mut Queue<Waiter>,
+        filter: &Filter,
+        (wait, now): (Wait, Duration),
+    ) -> Result<Self, QueueFull<()>> {
+        let (release, released) = oneshot::channel();
+        let waiter = Waiter { filter: filter.clone(), release };
+        let ticket = queue.push(wait, waiter, now).map_err(|_full| QueueFull(()))?;
+        let position = queue.position(ticket).unwrap_or(0);
+        Ok(Self { shared: Arc::clone(shared), ticket, position, released })
+    }
+
+    /// Waits until a rank has room.
+    pub(super) async fn released(&mut self) -> Queued {
+        // The queue never drops a waiter without releasing it.
+        let waited = (&mut self.released).await.unwrap_or_default();
+        Queued { position: self.position, waited }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let now = self.shared.now();
+        let mut state = self.shared.state();
+        let _left = state.queue().cancel(self.ticket, now);
+        // If it was released, its room may still be there.
+        state.release_next(now);
+    }
+}
