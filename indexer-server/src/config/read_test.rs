@@ -1,4 +1,5 @@
 use super::*;
+use kvasir_proto::convert::Role;
 use std::collections::BTreeMap;
 use std::io::Write;
 
@@ -62,7 +63,7 @@ fn what_is_printed_can_be_read_again() {
         "--loss-policy=clear",
         "--max-index-bytes=1536MiB",
         "--worker",
-        "id=w,model=m,block-size=16,engine=vllm,endpoint=tcp://a:1,replay=tcp://a:2,dp-rank=1,copy-mode=set,lora.7=a,lora.12=b,ttl.CPU=600s",
+        "id=w,model=m,block-size=16,engine=vllm,endpoint=tcp://a:1,replay=tcp://a:2,dp-rank=1,copy-mode=set,lora.7=a,lora.12=b,ttl.CPU=600s,role=decode,total-kv-blocks=9000,max-num-batched-tokens=2048,label.zone=a",
     ];
     let first = printed(run(&arguments));
     assert!(first.contains("loss-policy = \"clear\""), "{first}");
@@ -78,6 +79,19 @@ fn an_entry_of_the_file_may_have_what_parts_entries_of_a_flag() {
     let Ok(Action::Run(config)) = with_file(text, &[]) else { panic!("refused") };
     assert_eq!(config.workers[0].worker.as_str(), "a;b,c");
     assert_eq!(config.workers[0].lora_names[&7], "x,y");
+}
+
+#[test]
+fn what_routers_want_to_know_of_a_worker_is_passed_on() {
+    let spec = "id=w,model=m,block-size=16,role=prefill,total-kv-blocks=9000,max-num-batched-tokens=2048,label.zone=a";
+    let Ok(Action::Run(config)) = run(&["--worker", spec]) else { panic!("refused") };
+    let profile = &config.workers[0].profile;
+    assert_eq!(profile.role, Role::Prefill);
+    assert_eq!(
+        (profile.total_kv_blocks, profile.max_num_batched_tokens),
+        (Some(9_000), Some(2_048))
+    );
+    assert_eq!(profile.labels.get("zone").map(String::as_str), Some("a"));
 }
 
 #[test]
@@ -203,6 +217,8 @@ fn every_refusal_of_a_worker_names_the_key() {
         assert!(refusal.contains(expected), "{specs:?}: {refusal}");
     };
     check(&["w"], "\"w\" is no key=value");
+    check(&["id=w,model=m,block-size=1,role=all"], "\"all\" is not one of prefill, decode, both");
+    check(&["id=w,model=m,block-size=1,label=a"], "label needs a name: write label.NAME=VALUE");
     check(&["id=w,model=m"], "block-size");
     check(&["id=w,model=m,block-size=x"], "block-size: invalid digit");
     check(&["id=w,model=m,block-size=0"], "worker[0] (w).block-size: 0 is not 1 to 65536");

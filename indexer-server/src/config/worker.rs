@@ -2,11 +2,12 @@ use super::ConfigError;
 use crate::ingest;
 use kvasir_process::text::{Span, optional, read_table};
 use kvasir_proto::{
-    convert::{EndpointSpec, Registration, WorkerProfile, read_medium_ttls},
+    convert::{EndpointSpec, Registration, Role, WorkerProfile, read_medium_ttls},
     limits::{
         BLOCK_SIZE_TOKENS_MAX, MEDIUM_TTL_MS_MAX, MEDIUM_TTL_MS_MIN, NAME_BYTES_MAX,
         WORKER_ENDPOINTS_MAX, WORKER_LORA_NAMES_MAX,
     },
+    pb,
     types::{CopyMode, DpRank, EngineKind, LossPolicy, PartitionKey, WorkerId},
 };
 use serde::{Deserialize, Serialize};
@@ -55,6 +56,18 @@ pub struct WorkerSpec {
     /// How long blocks on a medium are held after they were last announced, by the medium's name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ttl: BTreeMap<String, String>,
+    /// prefill, decode or both; for routers.
+    #[serde(default, with = "optional", skip_serializing_if = "Option::is_none")]
+    pub role: Option<Role>,
+    /// Blocks that fit into each rank's accelerator; for routers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total_kv_blocks: Option<u32>,
+    /// Most tokens that each rank computes in one step; for routers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_num_batched_tokens: Option<u32>,
+    /// Labels, by key; for routers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub label: BTreeMap<String, String>,
 }
 
 /// A copy mode by its name.
@@ -82,7 +95,8 @@ impl FromStr for WorkerSpec {
 
     /// Reads `key=value,key=value`; the keys are those of the file's `[[worker]]`.
     fn from_str(text: &str) -> Result<Self, String> {
-        read_table(text, &["block-size", "dp-rank"], &["bind"], &["lora", "ttl"])
+        let numbers = ["block-size", "dp-rank", "total-kv-blocks", "max-num-batched-tokens"];
+        read_table(text, &numbers, &["bind"], &["lora", "ttl", "label"])
     }
 }
 
@@ -175,8 +189,21 @@ fn registration(spec: &WorkerSpec) -> Result<Registration, Refused> {
         medium_ttls: medium_ttls(spec).map_err(|why| -> Refused { ("ttl", Box::new(why)) })?,
         local_indexer: None,
         lease: None,
-        profile: WorkerProfile::default(),
+        profile: profile(spec).map_err(|why| -> Refused { ("label", Box::new(why)) })?,
     })
+}
+
+fn profile(spec: &WorkerSpec) -> Result<WorkerProfile, String> {
+    let labels = spec.label.iter();
+    let labels = labels.map(|(key, value)| pb::Label { key: key.clone(), value: value.clone() });
+    let profile = pb::WorkerProfile {
+        total_kv_blocks: spec.total_kv_blocks.map(u64::from),
+        max_num_batched_tokens: spec.max_num_batched_tokens.map(u64::from),
+        labels: labels.collect(),
+        ..pb::WorkerProfile::default()
+    };
+    let profile = WorkerProfile::try_from(profile).map_err(|error| error.to_string())?;
+    Ok(WorkerProfile { role: spec.role.unwrap_or_default(), ..profile })
 }
 
 fn medium_ttls(spec: &WorkerSpec) -> Result<BTreeMap<String, Duration>, String> {

@@ -6,16 +6,17 @@ use strsim::damerau_levenshtein;
 
 /// Prefixes of the variables of each program. A variable belongs to the program with the longest matching
 /// prefix; variables of other programs cause no warning.
-const PREFIXES: [&str; 2] = ["KVASIR_", "KVASIR_AGENT_"];
+const PREFIXES: [&str; 3] = ["KVASIR_", "KVASIR_AGENT_", "KVASIR_ROUTER_"];
 
 /// Variables of the repository's scripts and tests, which are set when these start programs.
-const TOOLS: [&str; 8] = [
+const TOOLS: [&str; 9] = [
     "KVASIR_CACHE",
     "KVASIR_INDEXER_SERVER",
     "KVASIR_KVBM_AGENT",
     "KVASIR_PYTHON",
     "KVASIR_REGENERATE",
     "KVASIR_ROCKSDB_CRC_FLAGS",
+    "KVASIR_ROUTER",
     "KVASIR_SEED",
     "KVASIR_SEEDS",
 ];

@@ -3342,7 +3342,8 @@ pub struct SelectWorkerRequest {
     /// Token ids as little-endian u32, at most 4 MiB, a multiple of 4 bytes. The fast form of token_ids.
     #[prost(bytes = "bytes", tag = "11")]
     pub token_ids_le: ::prost::bytes::Bytes,
-    /// Local hashes (xxh3-64/1337) of the prompt's whole blocks, at most 65,536.
+    /// Local hashes (xxh3-64/1337) of the prompt's whole blocks, at most 65,536. A prompt shorter than a block has none:
+    /// send its tokens.
     #[prost(fixed64, repeated, tag = "12")]
     pub local_hashes: ::prost::alloc::vec::Vec<u64>,
     /// Tokens of the prompt; only with local_hashes. Default: as many as these blocks have.
@@ -3369,19 +3370,20 @@ pub struct SelectWorkerRequest {
     /// Session of the request, up to 256 bytes: the rank that served it last is preferred. "" for none.
     #[prost(string, tag = "25")]
     pub session_id: ::prost::alloc::string::String,
-    /// Longest wait in the queue in milliseconds; default and most: --queue-timeout.
+    /// Longest wait in the queue in milliseconds; default and most: --queue-timeout, which is 25 s at most.
     #[prost(uint32, optional, tag = "26")]
     pub queue_timeout_ms: ::core::option::Option<u32>,
     /// Only this worker, or this rank. Required in mode direct.
     #[prost(message, optional, tag = "30")]
     pub pinned: ::core::option::Option<PinnedWorker>,
-    /// Only these workers, at most 4,096; default all.
+    /// Only these workers, at most 4,096. An empty list allows all.
     #[prost(string, repeated, tag = "31")]
     pub allowed_worker_ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// None of these workers, at most 4,096, as when a request is tried again.
     #[prost(string, repeated, tag = "32")]
     pub excluded_worker_ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Only workers of these roles; default all.
+    /// Only workers of these roles; default all except WORKER_ROLE_PREFILL. Workers for prefill only are a pool of their
+    /// own: a request goes there if all its roles are WORKER_ROLE_PREFILL, or if it is pinned to one of them.
     #[prost(enumeration = "WorkerRole", repeated, tag = "33")]
     pub roles: ::prost::alloc::vec::Vec<i32>,
     /// Only workers with all these labels, at most 64.
@@ -3558,7 +3560,7 @@ impl ::prost::Name for RouteOverhead {
 /// A worker for a request.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SelectWorkerResponse {
-    /// Id by which to report the request.
+    /// Id by which to report the request; "" after a dry run.
     #[prost(string, tag = "1")]
     pub request_id: ::prost::alloc::string::String,
     /// The worker.
@@ -4331,7 +4333,9 @@ pub mod router_client {
     /// The router. It turns what the index knows, and the load of the requests under way, into a choice of worker.
     ///
     /// The life of a request: SelectWorker, MarkPrefillCompleted at its first token, ReportOutput now and then, Free at its
-    /// end. A request of which the router hears nothing for the lease (--request-lease, 300 s) is freed.
+    /// end. A request of which the router hears nothing for the lease (--request-lease, 300 s) is freed: each report renews the
+    /// lease. If a call of SelectWorker is cancelled or fails while its answer is on the way, the request counts until then; a
+    /// client that chooses the request id can free it at once.
     #[derive(Debug, Clone)]
     pub struct RouterClient<T> {
         inner: tonic::client::Grpc<T>,

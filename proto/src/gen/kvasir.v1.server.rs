@@ -1416,7 +1416,9 @@ pub mod router_server {
     /// The router. It turns what the index knows, and the load of the requests under way, into a choice of worker.
     ///
     /// The life of a request: SelectWorker, MarkPrefillCompleted at its first token, ReportOutput now and then, Free at its
-    /// end. A request of which the router hears nothing for the lease (--request-lease, 300 s) is freed.
+    /// end. A request of which the router hears nothing for the lease (--request-lease, 300 s) is freed: each report renews the
+    /// lease. If a call of SelectWorker is cancelled or fails while its answer is on the way, the request counts until then; a
+    /// client that chooses the request id can free it at once.
     #[derive(Debug)]
     pub struct RouterServer<T> {
         inner: Arc<T>,

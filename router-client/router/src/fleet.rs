@@ -5,7 +5,7 @@ use kvasir_proto::types::{PartitionKey, WorkerId, WorkerKey};
 use parking_lot::RwLock;
 use router_client::ListedWorker;
 use router_client::route::{ActiveConfig, BusyThresholds, ConfigError, CostConfig, RankLoad};
-use router_client::router::{Index, Router, RouterConfig, RouterWorker};
+use router_client::router::{Filter, Index, Router, RouterConfig, RouterWorker};
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
@@ -136,10 +136,14 @@ impl Fleet {
 // === impl Partition ===
 
 impl Partition {
-    /// The router of requests for workers of these roles.
+    /// The router of requests that may go there.
     #[must_use]
-    pub fn router_for(&self, roles: &[Role]) -> &Router {
-        let is_prefill = !roles.is_empty() && roles.iter().all(|role| *role == Role::Prefill);
+    pub fn router_for(&self, filter: &Filter) -> &Router {
+        let roles = &filter.roles;
+        let asks_for_prefill = !roles.is_empty() && roles.iter().all(|role| *role == Role::Prefill);
+        let is_pinned =
+            || filter.pin.as_ref().is_some_and(|pin| self.prefill.has_worker(&pin.worker));
+        let is_prefill = asks_for_prefill || is_pinned();
         self.pool(is_prefill)
     }
 

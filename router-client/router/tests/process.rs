@@ -16,7 +16,7 @@ fn bad_configuration_exits_64_and_names_the_field() {
     for (arguments, field) in [
         (&[][..], "indexer"),
         (&["--indexer", "a:1", "--mode", "best"], "--mode"),
-        (&["--indexer", "a:1", "--temperature", "-1"], "temperature"),
+        (&["--indexer", "a:1", "--temperature=-1"], "temperature"),
         (&["--indexer", "a:1", "--no-such-flag"], "--no-such-flag"),
     ] {
         let (code, stdout, stderr) = run(arguments).expect("a binary");

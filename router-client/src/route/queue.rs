@@ -174,12 +174,12 @@ impl QueueConfig {
     /// because waiting brings none.
     pub fn must_wait<'a>(
         &self,
-        eligible: impl IntoIterator<Item = (&'a RankLoad, &'a WorkerProfile)>,
+        eligible: impl IntoIterator<Item = (RankLoad, &'a WorkerProfile)>,
     ) -> bool {
         let mut eligible = eligible.into_iter().peekable();
         self.threshold.is_some()
             && eligible.peek().is_some()
-            && eligible.all(|(load, profile)| self.is_above(load, profile))
+            && eligible.all(|(load, profile)| self.is_above(&load, profile))
     }
 }
 

@@ -44,7 +44,7 @@ fn requests_wait_while_all_ranks_are_above() {
     ] {
         let loads: Vec<_> =
             loads.iter().map(|(tokens, profile)| (load(*tokens), *profile)).collect();
-        let eligible = || loads.iter().map(|(load, profile)| (load, *profile));
+        let eligible = || loads.iter().map(|(load, profile)| (*load, *profile));
         assert_eq!(config.must_wait(eligible()), expected, "{loads:?}");
         let off = QueueConfig { threshold: None, ..config };
         assert!(!off.must_wait(eligible()));

@@ -32,7 +32,7 @@ use crate::route::{
     TierBlocks, Update,
 };
 use index::Overlaps;
-use kvasir_proto::types::WorkerKey;
+use kvasir_proto::types::{WorkerId, WorkerKey};
 use shared::{Outcome, Shared};
 use state::Pending;
 use std::num::NonZeroU32;
@@ -210,6 +210,12 @@ impl Router {
     #[must_use]
     pub fn loads(&self) -> Vec<(WorkerKey, RankLoad)> {
         self.shared.state().loads()
+    }
+
+    /// Whether a worker is among those that can be chosen.
+    #[must_use]
+    pub fn has_worker(&self, worker: &WorkerId) -> bool {
+        self.shared.state().has_worker(worker)
     }
 
     /// Requests that wait in the queue, and the tokens of their prompts together.

@@ -8,7 +8,8 @@ use crate::route::{
     Preferences, PromptBlocks, Question, Queue, RankLoad, Replication, RequestKey, RouterId,
     Selector, Sessions, SyncCounts, SyncMessage, TierBlocks, Trust, Update,
 };
-use kvasir_proto::types::{SequenceHash, WorkerKey};
+use kvasir_proto::convert::WorkerProfile;
+use kvasir_proto::types::{SequenceHash, WorkerId, WorkerKey};
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::time::Duration;
@@ -115,6 +116,10 @@ impl State {
         self.release_next(now);
     }
 
+    pub(super) fn has_worker(&self, worker: &WorkerId) -> bool {
+        self.workers.has_worker(worker)
+    }
+
     pub(super) fn loads(&self) -> Vec<(WorkerKey, RankLoad)> {
         let load = |at: &Member| (at.worker.key.clone(), self.active.load(at.rank));
         self.workers.members().iter().map(load).collect()
@@ -219,7 +224,7 @@ impl State {
         let config = *queue.config();
         let has_room = |waiter: &Waiter| {
             let eligible = eligible(workers, active, selector, outliers, (&waiter.filter, now));
-            !config.must_wait(eligible.iter().map(|(load, member)| (load, &member.worker.profile)))
+            !config.must_wait(eligible)
         };
         while let Some(released) = queue.next(now, has_room) {
             if released.item.release.send(released.waited).is_ok() {
@@ -238,7 +243,7 @@ impl State {
         }
         let Self { workers, active, selector, outliers, .. } = self;
         let eligible = eligible(workers, active, selector, outliers, (filter, now));
-        config.must_wait(eligible.iter().map(|(load, member)| (load, &member.worker.profile)))
+        config.must_wait(eligible)
     }
 
     pub(super) fn place(
@@ -340,22 +345,18 @@ impl State {
 /// The ranks that a request may go to at this moment, with their loads.
 fn eligible<'a>(
     workers: &'a Workers,
-    active: &ActiveLoads,
-    selector: &Selector,
-    outliers: &Outliers,
-    (filter, now): (&Filter, Duration),
-) -> Vec<(RankLoad, &'a Member)> {
+    active: &'a ActiveLoads,
+    selector: &'a Selector,
+    outliers: &'a Outliers,
+    (filter, now): (&'a Filter, Duration),
+) -> impl Iterator<Item = (RankLoad, &'a WorkerProfile)> {
     let constraints = filter.constraints();
     let busy = &selector.config().busy;
-    let mut eligible = Vec::new();
-    for member in workers.members() {
+    workers.members().iter().filter_map(move |member| {
         let (worker, load) = (&member.worker, active.load(member.rank));
         let is_eligible = constraints.unmet(&worker.key, &worker.profile).is_none()
             && busy.exceeded(&load, &worker.profile).is_none()
             && !outliers.is_ejected(&worker.key.worker, now);
-        if is_eligible {
-            eligible.push((load, member));
-        }
-    }
-    eligible
+        is_eligible.then_some((load, &worker.profile))
+    })
 }

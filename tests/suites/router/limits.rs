@@ -124,6 +124,9 @@ async fn roles_and_labels_filter_and_prefill_workers_are_a_pool_of_their_own() -
     };
     let chosen = fleet.select(prefill).await?;
     ensure!(chosen.worker_id == "p", "{chosen:?}");
+    let pinned = Some(pb::PinnedWorker { worker_id: "p".to_owned(), dp_rank: None });
+    let pinned = pb::SelectWorkerRequest { pinned, dry_run: true, ..request(tokens(0, 4)) };
+    ensure!(fleet.select(pinned).await?.worker_id == "p", "a pin reaches the pool");
     let loads = fleet.router.get_loads(pb::GetLoadsRequest::default()).await?.into_inner();
     let routed = loads.ranks.iter().find(|at| at.worker_id == "p").and_then(|at| at.routed);
     let routed = routed.context("its load")?;

@@ -7,10 +7,12 @@ from typing import Any, Callable, Optional
 import grpc
 import grpc.aio
 
+from kvasir import Router
 from kvasir._gen import router_pb2 as pb
 
 MODEL = "model"
 TENANT = "tenant"
+TOKENS = [7, 1 << 31, 0, 5]
 EXPECTED_CACHED_TOKENS = 48
 WORKERS = [("worker-0", 0), ("worker-0", 1), ("worker-1", 0)]
 
@@ -30,6 +32,8 @@ class FakeRouter:
         self.prefilled: list[str] = []
         self.outputs: list[int] = []
         self.frees: list[pb.FreeRequest] = []
+        self.late: list[str] = []
+        """Reports about requests that have ended."""
         self.error: Optional[tuple[grpc.StatusCode, str]] = None
         """What the next call is refused with."""
         self.thresholds = pb.BusyThresholds(active_decode_blocks=0.5)
@@ -139,12 +143,14 @@ class FakeRouter:
 
     async def _find(self, request_id: str, context: Context) -> None:
         if request_id not in self.active:
-            if request_id not in self._ended and not self._was_asked(request_id):
+            if request_id in self._ended:
+                self.late.append(request_id)
+            elif not self._was_asked(request_id):
                 self._problems.append(f"{request_id} never was")
             await context.abort(grpc.StatusCode.NOT_FOUND, "no such request is under way")
 
     def _was_asked(self, request_id: str) -> bool:
-        return request_id in [request.request_id for request in self.requests]
+        return any(request.request_id == request_id != "" for request in self.requests)
 
     async def _first_token(
         self, request: pb.MarkPrefillCompletedRequest, context: Context
@@ -205,6 +211,10 @@ class FakeRouter:
         assert request.HasField("thresholds")
         self.thresholds = request.thresholds
         return pb.SetBusyThresholdsResponse(thresholds=self.thresholds)
+
+
+def client(fake: FakeRouter, **options: Any) -> Router:
+    return Router(fake.target, MODEL, tenant=TENANT, **options)
 
 
 def _event() -> asyncio.Event:

@@ -1,40 +1,79 @@
 """The examples in the documents run, and print what the documents show."""
 
+import ast
+import asyncio
 import importlib.resources
 import os
 import pathlib
 import re
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
-from conftest import AGENT_VARIABLE, REPOSITORY, Server
+from conftest import AGENT_VARIABLE, REPOSITORY, Routers, Server
 from grpc_tools import protoc
+
+from kvasir import Indexer, Router
 
 README = pathlib.Path(__file__).resolve().parents[1] / "README.md"
 
 
-def test_the_examples_run(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+def run(example: str, target: str, served: str) -> None:
+    """Runs an example with the target of a process that this test has started."""
+    assert target in example
+    exec(compile(example.replace(target, served), str(README), "exec"), {})
+
+
+def test_the_examples_run(
+    server: Server, routers: Routers, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = README.read_text()
-    find, loads, wire = re.findall(r"```python\n(.*?)```", text, flags=re.S)
-    assert "127.0.0.1:50051" in find
-    exec(compile(find.replace("127.0.0.1:50051", server.target), str(README), "exec"), {})
-    printed = capsys.readouterr().out.strip()
-    assert printed
-    assert f"prints `{printed}`" in text
+    find, route, reservation, loads, wire = re.findall(r"```python\n(.*?)```", text, flags=re.S)
+
+    def check_printed() -> None:
+        printed = capsys.readouterr().out.strip()
+        assert printed
+        assert f"prints `{printed}`" in text
+
+    run(find, "127.0.0.1:50051", server.target)
+    check_printed()
+
+    with Indexer(server.target) as indexer:
+        indexer.register_worker("llama", "gpu-0", 16)
+    router = routers()
+    run(route, "127.0.0.1:50053", router.target)
+    check_printed()
+    asyncio.run(run_reservation(reservation, router))
+
     identity = ["--worker-id", "gpu-0", "--model", "llama", "--block-size", "16"]
     indexers = ["--indexers", f"http://{server.target}"]
     agent = Server(*identity, *indexers, variable=AGENT_VARIABLE)
     try:
-        assert "127.0.0.1:50052" in loads
-        exec(compile(loads.replace("127.0.0.1:50052", agent.target), str(README), "exec"), {})
+        run(loads, "127.0.0.1:50052", agent.target)
     finally:
         agent.kill()
-    printed = capsys.readouterr().out.strip()
-    assert printed
-    assert f"prints `{printed}`" in text
+    check_printed()
+
     exec(compile(wire, str(README), "exec"), {})
     assert capsys.readouterr().out.count("tcp://127.0.0.1:") == 2
+
+
+async def run_reservation(example: str, process: Server) -> None:
+    """Runs the example with what it takes from the one before."""
+    sent = []
+
+    async def send(worker_id: str, dp_rank: int, tokens: Sequence[int]) -> AsyncIterator[int]:
+        for token in tokens:
+            sent.append((worker_id, dp_rank, token))
+            yield token
+
+    async with Router(process.target, "llama") as router:
+        names = {"router": router, "prompt": [1, 2, 3], "send": send}
+        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        await eval(compile(example, str(README), "exec", flags=flags), names)
+        assert sent == [("gpu-0", 0, 1), ("gpu-0", 0, 2), ("gpu-0", 0, 3)]
+        assert [rank.routed.requests for rank in (await router.loads()).ranks] == [0]
 
 
 def test_the_contracts_client_runs(server: Server, tmp_path: pathlib.Path) -> None:

@@ -5,13 +5,11 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Optional
 
 import pytest
-from fake_router import MODEL, TENANT, FakeRouter
+from fake_router import TOKENS, FakeRouter, client
 
 from kvasir import InvalidArgumentError, NotFoundError, RefusedError, RoutedClient, Router
 from kvasir._gen import router_pb2 as pb
 from kvasir.limits import REPORT_ITEMS
-
-TOKENS = [1, 2, 3, 4]
 
 
 class Workers:
@@ -48,7 +46,7 @@ class Routed:
 
     def __init__(self, items: int = 3, **options: Any) -> None:
         self.fake = FakeRouter()
-        self.router = Router(self.fake.target, MODEL, tenant=TENANT)
+        self.router = client(self.fake)
         self.workers = Workers(items)
         self.client = RoutedClient(self.router, self.workers.send, **options)
 

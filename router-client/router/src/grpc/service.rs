@@ -90,7 +90,7 @@ impl RouterService {
         let prompt = select.prompt(partition.block_size.get());
         let prompt = prompt.map_err(|why| failed(ErrorCode::FailedPrecondition, why))?;
         let hashing = begin.elapsed();
-        let router = partition.router_for(&select.hints.filter.roles);
+        let router = partition.router_for(&select.hints.filter);
         let (request_id, choice) = self.choose(router, &prompt, &select).await?;
         if !select.is_dry_run {
             self.measure(&choice, &prompt, hashing);
