@@ -122,3 +122,65 @@ impl Overlaps {
         Self { by_rank, index_use }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::overlap::Overlap;
+    use kvasir_proto::types::{SourceState, WorkerId};
+
+    fn id(id: &str) -> WorkerId {
+        WorkerId::new(id).expect("a name")
+    }
+
+    fn held(worker: &str, state: SourceState, connected: bool) -> Overlap {
+        Overlap {
+            worker: WorkerKey { worker: id(worker), rank: 0 },
+            blocks: 10,
+            speculative_blocks: 0,
+            device_blocks: 8,
+            host_blocks: 4,
+            disk_blocks: 0,
+            blocks_by_best_tier: [8, 2, 0],
+            state,
+            applied: None,
+            lag_batches: 0,
+            verified_age: Some(Duration::ZERO),
+            shed_blocks: 0,
+            connected,
+        }
+    }
+
+    #[test]
+    fn what_is_credited_depends_on_state_restoring_and_placements() {
+        let overlaps = vec![
+            held("exact", SourceState::Exact, true),
+            held("restoring", SourceState::Exact, true),
+            held("behind", SourceState::Gap, true),
+            held("gone", SourceState::CatchingUp, false),
+            Overlap { speculative_blocks: 6, ..held("placed", SourceState::Cold, false) },
+        ];
+        let restoring = vec![id("restoring")];
+        let answer = Answer { overlaps, restoring, missing_shards: vec![3], ..Answer::default() };
+        let found = Overlaps::answered(answer, &TrustConfig::default(), Duration::ZERO);
+        let credited = found.by_rank.iter().map(|(key, at)| {
+            let TierBlocks { device, host, disk } = at.blocks;
+            (key.worker.as_str(), [device, host, disk], at.trust)
+        });
+        assert_eq!(
+            credited.collect::<Vec<_>>(),
+            [
+                ("exact", [8, 2, 0], Trust::Full),
+                ("restoring", [4, 1, 0], Trust::Behind),
+                ("behind", [4, 1, 0], Trust::Behind),
+                ("gone", [0, 0, 0], Trust::Unknown),
+                // Placements are the router's own: they are expected whatever the events say.
+                ("placed", [6, 0, 0], Trust::Unknown),
+            ]
+        );
+        let IndexUse::Answered { missing_shards, distrusted_ranks, .. } = found.index_use else {
+            panic!("{:?}", found.index_use)
+        };
+        assert_eq!((missing_shards, distrusted_ranks), (vec![3], 4));
+    }
+}

@@ -21,7 +21,6 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 use tempfile::TempDir;
-use tokio::time::{Instant, sleep};
 
 pub const MODEL: &str = "m";
 pub const BLOCK_SIZE: u32 = 16;
@@ -30,7 +29,6 @@ const EXPECTED: &str = "checkpoint.txt";
 /// An address where no other test listens, so that the engine is gone when the folder is read.
 const ENGINE: &str = "tcp://127.83.0.1";
 const PATIENCE: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(20);
 
 pub fn anywhere() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))

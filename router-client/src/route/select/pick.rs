@@ -3,7 +3,6 @@
 use super::decision::Reason;
 use super::question::Candidate;
 use super::score::Scorer;
-use kvasir_proto::types::WorkerKey;
 use std::cmp::Ordering;
 
 /// A candidate that can be chosen.
@@ -21,8 +20,8 @@ pub(super) struct Eligible<'a> {
 pub(super) struct Choice<'a> {
     pub(super) eligible: &'a [Eligible<'a>],
     pub(super) scorer: &'a Scorer<'a>,
-    /// Whose turn it was.
-    pub(super) last: Option<&'a WorkerKey>,
+    /// The number of the first candidate whose turn it is, of those in the order of keys.
+    pub(super) turn: usize,
 }
 
 /// Who is chosen, and why.
@@ -36,7 +35,7 @@ impl<'a> Choice<'a> {
 
     /// The one whose turn it is.
     pub(super) fn turn(&self) -> Pick<'a> {
-        Some((self.next(self.eligible.iter())?, Reason::Turn))
+        Some((self.next(self.eligible, |_any| true)?, Reason::Turn))
     }
 
     /// Any.
@@ -55,6 +54,7 @@ impl<'a> Choice<'a> {
         let second = below(count - 1, draw());
         let second = if second >= first { second + 1 } else { second };
         debug_assert!(first != second && second < count, "{first} and {second}");
+        let (first, second) = (first.min(second), first.max(second));
         let two = [*self.eligible.get(first)?, *self.eligible.get(second)?];
         let (better, _) = self.best_of(&two)?;
         Some((better, Reason::LessLoadedOfTwo))
@@ -88,17 +88,19 @@ impl<'a> Choice<'a> {
 
     fn best_of(&self, eligible: &[Eligible<'a>]) -> Pick<'a> {
         let mut best = eligible.first()?;
+        let mut best_load = self.load(best);
         // How many score as low as the best, and how many of these have as little to do.
         let (mut low, mut idle) = (0, 0);
         for at in eligible {
             match at.score.total_cmp(&best.score) {
                 Ordering::Greater => {}
-                Ordering::Less => (best, low, idle) = (at, 1, 1),
+                Ordering::Less => (best, best_load, low, idle) = (at, self.load(at), 1, 1),
                 Ordering::Equal => {
                     low += 1;
-                    match self.by_load(at, best) {
+                    let load = self.load(at);
+                    match by_load(load, best_load) {
                         Ordering::Greater => {}
-                        Ordering::Less => (best, idle) = (at, 1),
+                        Ordering::Less => (best, best_load, idle) = (at, load, 1),
                         Ordering::Equal => idle += 1,
                     }
                 }
@@ -110,33 +112,36 @@ impl<'a> Choice<'a> {
             (_, 1, _) => Reason::LowestScore,
             (_, _, 1) => Reason::LeastLoadedOfEqual,
             _ => {
-                let is_as_good = |at: &&Eligible<'_>| {
-                    at.score.total_cmp(&best.score).is_eq() && self.by_load(at, best).is_eq()
+                let is_as_good = |at: &Eligible<'_>| {
+                    at.score.total_cmp(&best.score).is_eq()
+                        && by_load(self.load(at), best_load).is_eq()
                 };
-                let next = self.next(eligible.iter().filter(is_as_good))?;
-                return Some((next, Reason::TurnOfEqual));
+                return Some((self.next(eligible, is_as_good)?, Reason::TurnOfEqual));
             }
         };
         Some((*best, reason))
     }
 
-    fn by_load(&self, a: &Eligible<'_>, b: &Eligible<'_>) -> Ordering {
-        let blocks = |at: &Eligible<'_>| self.scorer.load_blocks(at.candidate);
-        let requests = |at: &Eligible<'_>| at.candidate.load.requests;
-        blocks(a).total_cmp(&blocks(b)).then_with(|| requests(a).cmp(&requests(b)))
+    /// What a rank has to do, in blocks, then in requests.
+    fn load(&self, at: &Eligible<'_>) -> (f64, u64) {
+        (self.scorer.load_blocks(at.candidate), at.candidate.load.requests)
     }
 
-    /// The first after the last one chosen, in the order of keys: each has its turn, whoever comes or goes.
-    fn next<'b>(&self, eligible: impl Iterator<Item = &'b Eligible<'a>>) -> Option<Eligible<'a>>
-    where
-        'a: 'b,
-    {
-        let order = |at: &Eligible<'a>| {
-            let key = at.candidate.key;
-            (self.last.is_some_and(|last| key <= last), key)
-        };
-        eligible.min_by(|a, b| order(a).cmp(&order(b))).copied()
+    /// The first whose turn it is, in the order of keys: each has its turn, whoever comes or goes.
+    fn next(
+        &self,
+        eligible: &[Eligible<'a>],
+        is_wanted: impl Fn(&Eligible<'_>) -> bool,
+    ) -> Option<Eligible<'a>> {
+        debug_assert!(eligible.is_sorted_by_key(|at| at.number), "in the order of candidates");
+        let at = eligible.partition_point(|at| at.number < self.turn);
+        let (before, after) = eligible.split_at_checked(at)?;
+        after.iter().chain(before).find(|at| is_wanted(at)).copied()
     }
+}
+
+fn by_load(a: (f64, u64), b: (f64, u64)) -> Ordering {
+    a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))
 }
 
 /// A number below `count` by 64 random bits; the bias is below count / 2^64.

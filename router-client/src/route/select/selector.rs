@@ -94,7 +94,7 @@ impl Selector {
         question.mode.unwrap_or(self.config.mode) == Mode::Kv && weight > 0.0
     }
 
-    /// Chooses one of the candidates. `draw` returns 64 random bits; modes without chance do not call it.
+    /// Chooses one of the candidates, which are in the order of their keys. `draw` returns 64 random bits; modes without chance do not call it.
     ///
     /// # Errors
     /// If there is nobody to choose from, with the reason.
@@ -119,8 +119,10 @@ impl Selector {
             if question.explain { explain(candidates, &judge, &scorer) } else { Vec::new() };
         let (eligible, removed) = eligible(candidates, &judge, &scorer);
         debug_assert_eq!(eligible.len() + removed.values().sum::<usize>(), candidates.len());
-        let last = self.last.clone();
-        let choice = Choice { eligible: &eligible, scorer: &scorer, last: last.as_ref() };
+        debug_assert!(candidates.is_sorted_by_key(|at| at.key), "in the order of keys");
+        let turn = self.last.as_ref();
+        let turn = turn.map_or(0, |last| candidates.partition_point(|at| at.key <= last));
+        let choice = Choice { eligible: &eligible, scorer: &scorer, turn };
         let Some((chosen, reason)) = self.pick(question, &choice, mode, draw) else {
             return Err(if mode == Mode::Direct {
                 SelectError::UnknownTarget

@@ -35,9 +35,12 @@ fn worker(number: usize) -> WorkerId {
     WorkerId::new(&format!("w{number}")).expect("a name")
 }
 
-/// Keys of workers 1, 2, 3 and so on.
+/// Keys of workers 1, 2, 3 and so on, in their order.
 fn keys(count: usize) -> Vec<WorkerKey> {
-    (1..=count).map(|number| WorkerKey { worker: worker(number), rank: 0 }).collect()
+    let mut keys: Vec<_> =
+        (1..=count).map(|number| WorkerKey { worker: worker(number), rank: 0 }).collect();
+    keys.sort();
+    keys
 }
 
 fn candidates<'a>(keys: &'a [WorkerKey], ranks: &'a [Rank]) -> Vec<Candidate<'a>> {
